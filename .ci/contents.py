@@ -1,6 +1,6 @@
-"""Whether a wheel and an sdist hold what they should: `contents.py TREE DIRECTORY`.
+"""Checks the contents of a wheel and an sdist: `contents.py TREE DIRECTORY`.
 
-The tree is a clean one, such as a clone: the wheel has its `tokjax/` and no more, the sdist has all of it.
+TREE is a clean copy of the repository. The wheel must have exactly its `tokjax/`, the sdist all of its files.
 """
 
 import re
@@ -10,34 +10,37 @@ import zipfile
 from email.parser import HeaderParser
 from pathlib import Path
 
-WRITTEN_BY_THE_BUILD = {"PKG-INFO", "setup.cfg"}
+GENERATED_FILES = {"PKG-INFO", "setup.cfg"}
 
 
-def check_same(what, found, expected):
-    """End with both differences, if there are any."""
-    missing, unexpected = sorted(expected - found), sorted(found - expected)
+def check_files(archive_name, files, expected):
+    """Exits with an error that lists missing and unexpected files, if there are any."""
+    missing, unexpected = sorted(expected - files), sorted(files - expected)
     if missing or unexpected:
-        remedy = "see MANIFEST.in, and package-data in pyproject.toml"
-        sys.exit(f"error: {what} lacks {missing} and has {unexpected} besides; {remedy}")
-    print(f"{what}: {len(found)} files, as expected")
+        advice = "see MANIFEST.in, and package-data in pyproject.toml"
+        sys.exit(f"error: {archive_name}: missing files {missing}, unexpected files {unexpected}; {advice}")
+    print(f"{archive_name}: {len(files)} files, as expected")
 
 
 def check_wheel(wheel, tree_files, version):
     with zipfile.ZipFile(wheel) as archive:
         files = {name for name in archive.namelist() if not name.startswith("tokjax-")}
         metadata = HeaderParser().parsestr(archive.read(f"tokjax-{version}.dist-info/METADATA").decode())
-    check_same(wheel.name, files, {name for name in tree_files if name.startswith("tokjax/")})
+    check_files(wheel.name, files, {name for name in tree_files if name.startswith("tokjax/")})
     for name in sorted(name for name in files if not name.endswith(".py")):
         print(f"  {name}")
     if metadata["Version"] != version:
-        sys.exit(f"error: {wheel.name} says version {metadata['Version']}, tokjax.__version__ is {version}")
+        sys.exit(
+            f"error: {wheel.name} has version {metadata['Version']}, but tokjax.__version__ is {version}"
+        )
 
 
 def check_sdist(sdist, tree_files):
     with tarfile.open(sdist) as archive:
-        files = {name.name.split("/", 1)[1] for name in archive.getmembers() if name.isfile()}
-    made = {name for name in files if name.startswith("tokjax.egg-info/")} | WRITTEN_BY_THE_BUILD
-    check_same(sdist.name, files - made, tree_files)
+        members = [member.name for member in archive.getmembers() if member.isfile()]
+    files = {name.split("/", 1)[1] for name in members}
+    generated = {name for name in files if name.startswith("tokjax.egg-info/")} | GENERATED_FILES
+    check_files(sdist.name, files - generated, tree_files)
 
 
 def main():

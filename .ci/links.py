@@ -1,6 +1,6 @@
-"""Whether every link within a built site leads to a page and a place that are there: `links.py SITE`.
+"""Checks that every link within a built site leads to an existing page and anchor: `links.py SITE`.
 
-MkDocs checks the links of pages as they were written, but not of what pages print when the site is built.
+MkDocs checks the links in the sources of pages, but not in text that pages print when the site is built.
 """
 
 import sys
@@ -10,18 +10,18 @@ from urllib.parse import unquote, urlsplit
 
 
 class Page(HTMLParser):
-    """The places of a page, and the links in it."""
+    """Anchors and links of a page."""
 
     def __init__(self, path):
         super().__init__()
-        self.places, self.links = {""}, set()
+        self.anchors, self.links = {""}, set()
         self.feed(path.read_text("utf-8"))
 
     def handle_starttag(self, tag, attrs):
-        """Look at one element."""
-        given = dict(attrs)
-        self.places |= {given[name] for name in ("id", "name") if given.get(name)}
-        self.links |= {given[name] for name in ("href", "src") if given.get(name)}
+        """Collects the anchors and links of an element."""
+        attributes = dict(attrs)
+        self.anchors |= {attributes[name] for name in ("id", "name") if attributes.get(name)}
+        self.links |= {attributes[name] for name in ("href", "src") if attributes.get(name)}
 
 
 def main():
@@ -35,12 +35,12 @@ def main():
                 continue
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             target = target / "index.html" if target.is_dir() else target
-            place = unquote(parts.fragment)
-            if not target.exists() or (place and target in pages and place not in pages[target].places):
+            anchor = unquote(parts.fragment)
+            if not target.exists() or (anchor and target in pages and anchor not in pages[target].anchors):
                 broken.append(f"{path.relative_to(site)}: {link}")
     print(f"{len(pages)} pages, {sum(len(page.links) for page in pages.values())} links")
     if broken:
-        sys.exit("error: these lead nowhere:\n" + "\n".join(broken))
+        sys.exit("error: broken links:\n" + "\n".join(broken))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A user's program, for type checkers that see the installed tokjax; they have to see what is wrong, too."""
+"""A user's program for type checkers, with the installed tokjax. They must report its wrong calls."""
 
 from typing import Any, assert_type
 
@@ -35,8 +35,8 @@ assert_type(tokjax.packing.plan_packing(np.array([3, 4]), 8), tokjax.packing.Pac
 assert_type(next(tokjax.pipelines.batched(TEXTS, 2)), list[str])
 
 
-def first(batches: tokjax.PackedTokenLoader) -> tokjax.PackedBlocks | tokjax.datasets.TokenChunks:
-    """What a loader gives is known by its type."""
+def get_first_batch(batches: tokjax.PackedTokenLoader) -> tokjax.PackedBlocks | tokjax.datasets.TokenChunks:
+    """Returns the first batch of a loader, whose type follows from the type of the loader."""
     for arrays in tokjax.prefetch_to_device(batches):
         assert_type(arrays, tokjax.PackedBlocks | tokjax.datasets.TokenChunks)
     return batches.batch_at(0)

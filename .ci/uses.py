@@ -1,6 +1,6 @@
-"""What an extra of tokjax is for, done in small: `uses.py EXTRA`.
+"""Uses the feature that an extra of tokjax enables: `uses.py EXTRA`.
 
-With `--missing`, the extra is not installed, and the error has to name it: `uses.py EXTRA --missing`.
+With `--missing`, the extra is not installed, and the error must name it: `uses.py EXTRA --missing`.
 """
 
 import argparse
@@ -15,8 +15,8 @@ TEXTS = ["the cat sat", "naïve café"]
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
 
 
-def use_parquet(here):
-    path = here / "texts.parquet"
+def use_parquet(directory):
+    path = directory / "texts.parquet"
     path.touch()
     if find_spec("pyarrow"):
         import pyarrow.parquet
@@ -25,26 +25,28 @@ def use_parquet(here):
     assert list(tokjax.corpus.read_documents(path, None)) == TEXTS
 
 
-def use_report(here):
+def use_report(directory):
     report = tokjax.reports.vocabulary_report(tokjax.byte_level(), TEXTS, progress=False)
-    page = tokjax.reports.save_report_html(report, here / "report.html").read_text("utf-8")
+    page = tokjax.reports.save_report_html(report, directory / "report.html").read_text("utf-8")
     assert "<svg" in page
 
 
-def use_huggingface(here):
+def use_huggingface(directory):
     model = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["the", -1.0], [" cat", -2.0]]}
-    (here / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
-    tokenizer = tokjax.load_tokenizer(here / "tokenizer.json")
+    (directory / "tokenizer.json").write_text(
+        json.dumps({"version": "1.0", "added_tokens": [], "model": model})
+    )
+    tokenizer = tokjax.load_tokenizer(directory / "tokenizer.json")
     assert tokjax.encode(tokenizer, "the cat").tolist() == [1, 2]
 
 
-def use_chat(here):
+def use_chat(directory):
     messages = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
     chat = tokjax.encode_chat(tokjax.byte_level(), messages, TEMPLATE)
     assert tokjax.decode(tokjax.byte_level(), chat.result.ids) == "<user>2 + 2?\n<assistant>4\n"
 
 
-def use_remote(here):
+def use_remote(directory):
     url = "memory://texts/corpus.txt"
     if find_spec("fsspec"):
         import fsspec
@@ -54,7 +56,7 @@ def use_remote(here):
     assert b"".join(tokjax.corpus.read_documents(url, None)).decode() == TEXTS[1]
 
 
-def use_grain(here):
+def use_grain(directory):
     operation = tokjax.pipelines.grain_map(str.upper)
     import grain.python as grain
 
@@ -66,15 +68,15 @@ def use_grain(here):
     assert list(loader) == [text.upper() for text in TEXTS]
 
 
-def use_torch(here):
-    path = here / "ids.pt"
+def use_torch(directory):
+    path = directory / "ids.pt"
     path.touch()
     if find_spec("torch"):
         import torch
 
         torch.save(torch.arange(100), path)
-    tokjax.datasets.convert_dataset(path, tokjax.byte_level(), here / "data")
-    assert tokjax.open_dataset(here / "data").read(0, 100).tolist() == list(range(100))
+    tokjax.datasets.convert_dataset(path, tokjax.byte_level(), directory / "data")
+    assert tokjax.open_dataset(directory / "data").read(0, 100).tolist() == list(range(100))
 
 
 USES = {
@@ -82,11 +84,11 @@ USES = {
 }
 
 
-def error_of(extra):
-    """What is said where it is missing; None if it did what it is for."""
-    with tempfile.TemporaryDirectory() as here:
+def get_error(extra):
+    """Uses an extra. Returns the text of the error if it is not installed, or `None` if it works."""
+    with tempfile.TemporaryDirectory() as directory:
         try:
-            USES[extra](Path(here))
+            USES[extra](Path(directory))
         except tokjax.errors.MissingExtraError as error:
             return str(error)
 
@@ -97,13 +99,13 @@ def main():
     parser.add_argument("--missing", action="store_true")
     options = parser.parse_args()
     assert "site-packages" in tokjax.__file__, f"{tokjax.__file__} is not the installed tokjax"
-    error = error_of(options.extra)
+    error = get_error(options.extra)
     if options.missing:
-        assert error, f"{options.extra} is there, though it was not asked for"
+        assert error, f"{options.extra} works, although it was not installed"
         assert error.endswith(f"is not installed; pip install 'tokjax[{options.extra}]'"), error
     else:
         assert error is None, error
-    print(f"{options.extra}: {error or 'does what it is for'}")
+    print(f"{options.extra}: {error or 'works'}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Strict settings for all tests, and the inputs that many of them share."""
+"""Strict settings for all tests, and shared fixtures."""
 
 import base64
 import logging
@@ -20,9 +20,9 @@ from tests.support.hypothesis_profiles import is_thorough, load_profiles
 load_profiles()
 
 
-@pytest.hookimpl(trylast=True)  # (after Hypothesis has loaded the profile that the command line names)
+@pytest.hookimpl(trylast=True)  # after Hypothesis has loaded the profile of the command line
 def pytest_configure():
-    """Compiles faster, to slower programs, in the fast profile."""
+    """Disables XLA optimizations in the fast profile: programs compile faster, but run slower."""
     if not is_thorough():
         os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
@@ -40,7 +40,7 @@ CORPUS = [
 
 
 def get_process_settings():
-    """By name, what tests after this one would see changed."""
+    """Returns the settings of the process that a test could leave changed for later tests, by name."""
     jax, logger = sys.modules.get("jax"), logging.getLogger("tokjax")
     return {
         "directory": Path.cwd(),
@@ -55,7 +55,7 @@ def get_process_settings():
 
 
 def check_settings(before, ignored):
-    """Fails where a setting is another than before. Libraries may add some on import."""
+    """Fails if a setting was changed. New settings are ignored: libraries add some on import."""
     after = get_process_settings()
     changed = {name: (value, after.get(name)) for name, value in before.items() if value != after.get(name)}
     assert not changed.keys() - ignored, changed
@@ -70,7 +70,7 @@ def check_settings_after_test():
 
 @pytest.fixture(autouse=True, scope="module")
 def check_settings_after_module():
-    """For fixtures that live longer than a test. pytest sets the streams for each test."""
+    """Checks fixtures that outlive a test. Streams are ignored: pytest replaces them in each test."""
     before = get_process_settings()
     yield
     check_settings(before, {"PYTEST_CURRENT_TEST", "streams"})
@@ -101,26 +101,26 @@ def tokenizer(trained):
 
 @pytest.fixture(scope="session")
 def plain_tokenizer(tokenizer):
-    """Without special tokens."""
+    """The trained tokenizer without special tokens."""
     return tokjax.byte_level_bpe(dict(tokenizer.vocabulary.ordinary))
 
 
-def published_ranks(name):
+def load_published_ranks(name):
     path = PUBLISHED / f"{name}.tiktoken"
     if not path.is_file():
-        pytest.skip("the published ranks lie outside the project, and are not here")
+        pytest.skip("the published ranks are outside the project, and are not available")
     lines = path.read_bytes().splitlines()
     return {base64.b64decode(token): int(rank) for token, rank in map(bytes.split, lines)}
 
 
 @pytest.fixture(scope="session")
 def gpt2_ranks():
-    return published_ranks("gpt2")
+    return load_published_ranks("gpt2")
 
 
 @pytest.fixture(scope="session")
 def cl100k_ranks():
-    return published_ranks("cl100k_base")
+    return load_published_ranks("cl100k_base")
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""What is no text, no plan, no archive and the like is named, wherever it is given."""
+"""Tests of errors for arguments of wrong types: their text names the argument and the call that works."""
 
 from pathlib import Path
 
@@ -14,20 +14,20 @@ TOKENIZERS = {
     "bytes": tokjax.byte_level(),
     "words": tokjax.word_level(["[UNK]", "a"]),
     "word pieces": tokjax.wordpiece(["[UNK]", "a"]),
-    "of a library": make_pair("unigram")[1],
+    "tokenizers library": make_pair("unigram")[1],
 }
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@pytest.mark.parametrize("given", [["a", "b"], None, 5])
-def test_non_text_is_rejected(name, given):
+@pytest.mark.parametrize("value", [["a", "b"], None, 5])
+def test_non_text_is_rejected(name, value):
     for call in (tokjax.encode, tokjax.encode_result, tokjax.tokenize):
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="must be str or bytes, not"):
-            call(TOKENIZERS[name], given)
+            call(TOKENIZERS[name], value)
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_paths_are_not_texts(name):
+def test_paths_are_rejected(name):
     path, tokenizer = Path("a.txt"), TOKENIZERS[name]
     for call in (
         lambda: tokjax.encode(tokenizer, path),
@@ -45,7 +45,7 @@ def test_paths_are_not_texts(name):
             call()
 
 
-def test_one_text_is_not_many():
+def test_single_text_is_rejected():
     for call in (
         lambda: tokjax.align.align_spans(np.array([[1, 2]]), [(1, 2, "L")], labels=["L"], texts="a"),
         lambda: tokjax.align.trim_offsets(np.array([[1, 2]]), texts="a"),
@@ -56,29 +56,29 @@ def test_one_text_is_not_many():
             call()
 
 
-def test_tokenizers_of_other_libraries():
-    theirs, ours = make_pair("unigram")
+def test_tokenizers_of_other_libraries_are_rejected():
+    library_tokenizer, tokenizer = make_pair("unigram")
     for call in (tokjax.encode, tokjax.encode_result, tokjax.tokenize):
         with pytest.raises(
             tokjax.errors.UnsupportedTokenizerError,
             match=r"pass tokjax.formats.from_huggingface\(tokenizer\)",
         ):
-            call(theirs, "a")
-    result = tokjax.encode_result(ours, "a")
+            call(library_tokenizer, "a")
+    result = tokjax.encode_result(tokenizer, "a")
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="not a TokenizationResult; pass its .ids"):
-        tokjax.decode(ours, result)
+        tokjax.decode(tokenizer, result)
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="use decode_batch for it"):
-        tokjax.decode(ours, tokjax.encode_batch_result(ours, ["a"]))
+        tokjax.decode(tokenizer, tokjax.encode_batch_result(tokenizer, ["a"]))
 
 
-@pytest.mark.parametrize("given", [["a"], None])
-def test_spans_of_non_text_are_rejected(given):
+@pytest.mark.parametrize("value", [["a"], None])
+def test_spans_of_non_text_are_rejected(value):
     for call in (
-        lambda: tokjax.offsets.span_bytes(given, (1, 2)),
-        lambda: tokjax.try_span_substring(given, (1, 2)),
-        lambda: tokjax.offsets.byte_to_char_spans(given, [(1, 2)]),
-        lambda: tokjax.offsets.is_valid_string_boundary(given, 1),
-        lambda: tokjax.offsets.to_utf8(given),
+        lambda: tokjax.offsets.span_bytes(value, (1, 2)),
+        lambda: tokjax.try_span_substring(value, (1, 2)),
+        lambda: tokjax.offsets.byte_to_char_spans(value, [(1, 2)]),
+        lambda: tokjax.offsets.is_valid_string_boundary(value, 1),
+        lambda: tokjax.offsets.to_utf8(value),
     ):
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="a text must be str or bytes, not"):
             call()
@@ -96,16 +96,16 @@ def test_invalid_arguments_are_rejected():
             call()
 
 
-def test_a_text_is_no_archive_of_arrays(tmp_path):
+def test_file_that_is_not_an_npz_archive(tmp_path):
     (tmp_path / "counts").write_text("junk")
     with pytest.raises(
-        tokjax.TokjaxError, match=r"no counts of words: no \.npz file, or cut short"
-    ) as refused:
+        tokjax.TokjaxError, match=r"no counts of words: not an \.npz file, or truncated"
+    ) as caught:
         load_pretoken_counts(tmp_path / "counts")
-    assert "pickle" not in str(refused.value)
+    assert "pickle" not in str(caught.value)
 
 
-def test_a_bundle_is_no_damaged_dataset(tmp_path):
+def test_training_bundle_is_not_a_dataset(tmp_path):
     trained = train_bpe(["a text"], vocab_size=258, progress=False)
     save_training_bundle(trained, tmp_path / "bundle")
     with pytest.raises(
@@ -116,16 +116,16 @@ def test_a_bundle_is_no_damaged_dataset(tmp_path):
 
 def test_duplicate_piece_is_rejected():
     pieces = [("<unk>", 0), ("<s>", 0), ("▁", -2), ("a", -2.5), ("<s>", -9)]
-    theirs = Tokenizer(models.Unigram(pieces, unk_id=0))
-    theirs.pre_tokenizer = pre_tokenizers.Metaspace()
+    library_tokenizer = Tokenizer(models.Unigram(pieces, unk_id=0))
+    library_tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     with pytest.raises(tokjax.errors.TokenizerFormatError, match="vocab has the duplicate piece '<s>'"):
-        tokjax.formats.from_huggingface(theirs)
+        tokjax.formats.from_huggingface(library_tokenizer)
 
 
-def test_a_repr_shows_a_few_special_tokens():
+def test_repr_shows_first_special_tokens():
     names = {f"<|{i}|>": 256 + i for i in range(10)}
-    bytes_alone = {bytes([i]): i for i in range(256)}
-    shown = repr(tokjax.byte_level_bpe(bytes_alone, special_tokens=names))
+    byte_ranks = {bytes([i]): i for i in range(256)}
+    shown = repr(tokjax.byte_level_bpe(byte_ranks, special_tokens=names))
     assert "'<|7|>': 263, and 2 more}" in shown
     eight = dict(list(names.items())[:8])
-    assert f"special_tokens={eight})" in repr(tokjax.byte_level_bpe(bytes_alone, special_tokens=eight))
+    assert f"special_tokens={eight})" in repr(tokjax.byte_level_bpe(byte_ranks, special_tokens=eight))

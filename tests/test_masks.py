@@ -1,4 +1,4 @@
-"""Masks against loops, and inside attention: packing changes no output, no gradient and no loss."""
+"""Tests of attention masks: against loops, and in attention of packed and padded rows."""
 
 import subprocess
 import sys
@@ -11,26 +11,28 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
+from tests.oracles import batching as oracle
 from tests.support import tiny_transformer
+from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.numpy_jax_agreement import assert_agrees
 
 LENGTH = 6
-marks = st.lists(st.lists(st.integers(0, 1), min_size=LENGTH, max_size=LENGTH), min_size=1, max_size=3).map(
-    lambda rows: np.array(rows, np.int32)
-)
+mask_rows = st.lists(
+    st.lists(st.integers(0, 1), min_size=LENGTH, max_size=LENGTH), min_size=1, max_size=3
+).map(lambda rows: np.array(rows, np.int32))
 
 
 def to_integers(function):
-    """Masks as the `int32` that `assert_agrees` compares."""
+    """Returns the function with its mask as `int32`, which `assert_agrees` compares."""
     return lambda *arrays: function(*arrays).astype(np.int32)
 
 
-def compute_mask_in_loop(length, sees):
-    return [[int(sees(query, key)) for key in range(length)] for query in range(length)]
+def compute_mask_in_loop(length, attends):
+    return [[int(attends(query, key)) for key in range(length)] for query in range(length)]
 
 
 @given(
-    marks,
+    mask_rows,
     st.booleans(),
     st.booleans(),
     st.booleans(),
@@ -40,12 +42,12 @@ def compute_mask_in_loop(length, sees):
 def test_make_attention_mask(drawn, has_padding, has_segments, has_prefix, causal, window):
     segment_ids = np.cumsum(drawn, axis=1, dtype=np.int32)
     in_prefix = drawn[:, ::-1].copy()
-    given_arrays = {
+    all_arrays = {
         "attention_mask": drawn if has_padding else None,
         "segment_ids": segment_ids if has_segments else None,
         "in_prefix": in_prefix if has_prefix else None,
     }
-    named = {name: array for name, array in given_arrays.items() if array is not None}
+    named = {name: array for name, array in all_arrays.items() if array is not None}
     if not named or (window and not causal):
         return
 
@@ -53,37 +55,37 @@ def test_make_attention_mask(drawn, has_padding, has_segments, has_prefix, causa
         columns = dict(zip(named, arrays, strict=True))
         return tokjax.masks.make_attention_mask(**columns, causal=causal, window=window)
 
-    found = assert_agrees(to_integers(make), *named.values())
+    mask = assert_agrees(to_integers(make), *named.values())
     for row in range(len(drawn)):
 
-        def sees(query, key, row=row):
-            before = key <= query and (window is None or query - key < window)
-            ok = not causal or before or (has_prefix and in_prefix[row, key])
+        def attends(query, key, row=row):
+            is_causal = key <= query and (window is None or query - key < window)
+            ok = not causal or is_causal or (has_prefix and in_prefix[row, key])
             ok = ok and (not has_segments or segment_ids[row, query] == segment_ids[row, key])
             return bool(ok and (not has_padding or drawn[row, key]))
 
-        expected = compute_mask_in_loop(LENGTH, sees)
+        expected = compute_mask_in_loop(LENGTH, attends)
         for query, keys in enumerate(expected):
             if has_padding and not drawn[row, query]:
                 keys[query] = 1
         assert all(map(any, expected))
-        assert found[row, 0].tolist() == expected
+        assert mask[row, 0].tolist() == expected
 
 
-def test_single_masks():
+def test_masks_of_one_kind():
     assert tokjax.masks.causal_mask(3).astype(int).tolist() == [compute_mask_in_loop(3, lambda q, k: k <= q)]
     assert tokjax.masks.sliding_window_mask(5, 2).astype(int).tolist() == [
         compute_mask_in_loop(5, lambda q, k: q - 2 < k <= q)
     ]
     ids = np.array([1, 1, 2, 0], np.int32)
-    found = assert_agrees(to_integers(tokjax.masks.segment_mask), ids, ids[::-1].copy())
-    assert found.tolist() == [[[int(q == k) for k in ids[::-1]] for q in ids]]
+    mask = assert_agrees(to_integers(tokjax.masks.segment_mask), ids, ids[::-1].copy())
+    assert mask.tolist() == [[[int(q == k) for k in ids[::-1]] for q in ids]]
     assert tokjax.masks.padding_mask(np.array([[1, 0]])).tolist() == [[[[True, False]]]]
     prefix = tokjax.masks.prefix_mask(tokjax.create_attention_mask(np.array([2]), 3))
     assert prefix.astype(int).tolist() == [[compute_mask_in_loop(3, lambda q, k: k < 2 or k <= q)]]
 
 
-def test_without_causal_a_prefix_changes_nothing():
+def test_prefix_has_no_effect_without_causal():
     prefix = np.array([[1, 0, 0]])
     assert tokjax.masks.make_attention_mask(in_prefix=prefix, causal=False).all()
 
@@ -124,7 +126,7 @@ def test_non_float_dtypes_are_rejected(dtype):
         tokjax.masks.additive_mask(np.ones(2, bool), dtype)
 
 
-def test_a_type_that_jax_does_not_keep():
+def test_float64_becomes_float32_in_jax():
     mask = np.array([True, False])
     assert tokjax.masks.additive_mask(mask, np.float64).tolist() == [0, np.finfo(np.float64).min / 2]
     on_device = tokjax.masks.additive_mask(jnp.asarray(mask), np.float64)
@@ -132,24 +134,27 @@ def test_a_type_that_jax_does_not_keep():
 
 
 def test_bfloat16_by_name_without_jax():
-    code = "import sys, tokjax; print(tokjax.masks.additive_mask([True], 'bfloat16').dtype, 'jax' in sys.modules)"
+    code = (
+        "import sys, tokjax; mask = tokjax.masks.additive_mask([True], 'bfloat16'); "
+        "print(mask.dtype, 'jax' in sys.modules)"
+    )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["bfloat16", "False"]
 
 
-def test_a_jitted_mask_holds_no_table():
-    """A constant of all queries and keys would be compiled into the program."""
+def test_jitted_mask_has_no_constant_of_all_queries_and_keys():
     mask = jax.jit(lambda s: tokjax.masks.make_attention_mask(segment_ids=s, in_prefix=s == 1, window=7))
     assert len(mask.lower(jnp.ones((1, 1024), jnp.int32)).as_text()) < 20_000
 
 
 def test_invalid_masks_are_rejected():
     with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match="give attention_mask, segment_ids or in_prefix"
+        tokjax.errors.InvalidArgumentError, match="pass attention_mask, segment_ids or in_prefix"
     ):
         tokjax.masks.make_attention_mask()
     with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match=r"have one shape .*, and these have .*\(2, 3\), .*\(2, 4\)"
+        tokjax.errors.InvalidArgumentError,
+        match=r"have the same shape .*, and these have .*\(2, 3\), .*\(2, 4\)",
     ):
         tokjax.masks.make_attention_mask(
             attention_mask=np.ones((2, 3)), segment_ids=np.ones((2, 4), np.int32)
@@ -160,7 +165,9 @@ def test_invalid_masks_are_rejected():
                 tokjax.errors.InvalidArgumentError, match=r"have shape \(\.\.\., length\)|unequal"
             ):
                 mask(array)
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"for other rows: .* \(2, 3\) and \(4, 3\)"):
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match=r"have shapes \(2, 3\) and \(4, 3\), which must be equal"
+    ):
         tokjax.masks.segment_mask(np.ones((2, 3), np.int32), np.ones((4, 3), np.int32))
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="pass causal=True"):
         tokjax.masks.make_attention_mask(attention_mask=np.ones((1, 2)), causal=False, window=2)
@@ -179,7 +186,7 @@ def documents():
     [{}, *(pytest.param(x, marks=pytest.mark.slow) for x in ({"causal": False}, {"window": 3}))],
     ids=str,
 )
-def test_packing_changes_no_output_and_no_gradient(documents, options):
+def test_packing_preserves_outputs_and_gradients(documents, options):
     params = tiny_transformer.init_parameters(20, 16)
     ragged = tokjax.ragged_from_rows(documents)
     blocks = jax.tree.map(
@@ -187,7 +194,7 @@ def test_packing_changes_no_output_and_no_gradient(documents, options):
     )
     padded = jax.tree.map(jnp.asarray, tokjax.collate_padded_batch(ragged, pad_id=0, length=16))
 
-    def summed(params, batch):
+    def compute_total_loss(params, batch):
         return tiny_transformer.total_loss(params, *batch)[0]
 
     packed_batch = tiny_transformer.packed_batch(blocks, **options)
@@ -198,13 +205,15 @@ def test_packing_changes_no_output_and_no_gradient(documents, options):
     for row, document in enumerate(documents):
         row_mask = np.asarray(blocks.document_ids) == row
         np.testing.assert_allclose(packed_logits[row_mask], padded_logits[row, : len(document)], atol=2e-5)
-    gradients = [jax.jit(jax.grad(summed))(params, batch) for batch in (packed_batch, padded_batch)]
-    for ours, theirs in zip(*map(jax.tree.leaves, gradients), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=5e-4, rtol=1e-4)
+    gradients = [
+        jax.jit(jax.grad(compute_total_loss))(params, batch) for batch in (packed_batch, padded_batch)
+    ]
+    for packed_gradient, padded_gradient in zip(*map(jax.tree.leaves, gradients), strict=True):
+        np.testing.assert_allclose(packed_gradient, padded_gradient, atol=5e-4, rtol=1e-4)
 
 
 @pytest.mark.slow
-def test_a_packed_training_run_has_the_losses_of_a_padded_one(documents):
+def test_packed_and_padded_training_have_equal_losses(documents):
     ragged = tokjax.ragged_from_rows(documents)
     blocks = tokjax.pack_blocks(ragged, block_size=16, pad_id=0, strategy="best_fit", seed=1)
     padded = tokjax.collate_padded_batch(ragged, pad_id=0, length=16)
@@ -220,8 +229,8 @@ def test_a_packed_training_run_has_the_losses_of_a_padded_one(documents):
     assert losses[0][-1] < losses[0][0] - 0.5
 
 
-def test_without_segments_it_would_leak(documents):
-    """The comparison above can fail: a mask that forgets the segments gives other losses."""
+def test_mask_without_segments_changes_the_loss(documents):
+    """Shows that the comparison above can fail."""
     blocks = jax.tree.map(
         jnp.asarray, tokjax.pack_blocks(tokjax.ragged_from_rows(documents), block_size=16, pad_id=0)
     )
@@ -229,15 +238,15 @@ def test_without_segments_it_would_leak(documents):
     ids, positions, mask, labels = tiny_transformer.packed_batch(blocks)
     leaking = tokjax.masks.make_attention_mask(attention_mask=blocks.attention_mask)
     total_loss = jax.jit(tiny_transformer.total_loss)
-    right = total_loss(params, ids, positions, mask, labels)[0]
-    wrong = total_loss(params, ids, positions, leaking, labels)[0]
-    assert abs(float(right - wrong)) > 1
+    correct = total_loss(params, ids, positions, mask, labels)[0]
+    incorrect = total_loss(params, ids, positions, leaking, labels)[0]
+    assert abs(float(correct - incorrect)) > 1
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:jax.experimental.pallas.ops.gpu.attention is deprecated")
-def test_a_kernel_that_takes_segments(documents):
-    """Pallas' kernel on the segments as they are, beside XLA's attention with the mask."""
+def test_segment_ids_in_a_pallas_kernel(documents):
+    """Compares a Pallas kernel that takes segment ids with attention that takes the mask."""
     mha = pytest.importorskip("jax.experimental.pallas.ops.gpu.attention").mha
 
     rows = tokjax.ragged_from_rows([document * 3 for document in documents])
@@ -251,7 +260,7 @@ def test_a_kernel_that_takes_segments(documents):
     np.testing.assert_allclose(np.asarray(by_kernel)[present], np.asarray(by_mask)[present], atol=1e-5)
 
 
-def test_lengths_as_attention_takes_them(documents):
+def test_lengths_in_dot_product_attention(documents):
     padded = tokjax.collate_padded_batch(tokjax.ragged_from_rows(documents), pad_id=0, length=16)
     blocks = tokjax.pack_blocks(tokjax.ragged_from_rows(documents), block_size=64, pad_id=0)
     assert blocks.lengths.tolist() == [sum(map(len, documents))]
@@ -264,17 +273,55 @@ def test_lengths_as_attention_takes_them(documents):
     np.testing.assert_allclose(np.asarray(by_lengths)[present], np.asarray(by_mask)[present], atol=1e-5)
 
 
-def test_on_a_mesh(documents):
-    """Rows on several devices: the same values, and the masks lie where the rows do."""
+def test_masks_and_labels_on_a_mesh(documents):
+    """Values are equal on several devices, and results are sharded like the rows."""
     mesh = jax.make_mesh((4,), ("batch",))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
     padded = tokjax.collate_padded_batch(tokjax.ragged_from_rows(documents), pad_id=0)
     attention_mask = jax.device_put(padded.attention_mask, sharding)
-    found = jax.jit(lambda m: tokjax.masks.make_attention_mask(attention_mask=m))(attention_mask)
-    assert found.sharding.is_equivalent_to(sharding, found.ndim)
+    mask = jax.jit(lambda m: tokjax.masks.make_attention_mask(attention_mask=m))(attention_mask)
+    assert mask.sharding.is_equivalent_to(sharding, mask.ndim)
     expected = tokjax.masks.make_attention_mask(attention_mask=padded.attention_mask)
-    assert np.array_equal(np.asarray(found), expected)
+    assert np.array_equal(np.asarray(mask), expected)
     ids = jax.device_put(padded.ids, sharding)
     labels = jax.jit(tokjax.causal_lm_labels)(ids, attention_mask)
     assert np.array_equal(labels, tokjax.causal_lm_labels(padded.ids, padded.attention_mask))
     assert labels.sharding.is_equivalent_to(sharding, 2)
+
+
+@given(st.lists(st.integers(0, 6), max_size=4), st.integers(0, 6))
+def test_create_attention_mask(lengths, width):
+    mask = assert_agrees(lambda n: tokjax.create_attention_mask(n, width), np.array(lengths, np.int32))
+    assert mask.tolist() == [[1] * min(n, width) + [0] * (width - min(n, width)) for n in lengths]
+
+
+def test_create_causal_mask():
+    mask = tokjax.create_causal_mask(3)
+    assert mask.dtype == np.float32
+    assert (mask == np.triu(np.full((3, 3), -np.inf), 1)).all()
+    scores = jax.jit(lambda x: jax.nn.softmax(x + tokjax.create_causal_mask(3)))(jnp.zeros((3, 3)))
+    assert np.allclose(scores, np.tril(np.ones((3, 3))) / np.array([[1], [2], [3]]))
+    assert tokjax.create_causal_mask(0).shape == (0, 0)
+
+
+@get_max_examples(40)  # (each new shape is compiled)
+@given(st.lists(st.integers(0, 2), max_size=8), st.integers(0, 3))
+def test_find_document_boundaries(row, spare):
+    expected = oracle.find_boundaries(row, 0)
+    array = np.array(row, np.int32)
+    boundaries = tokjax.find_document_boundaries(array, 0)
+    assert boundaries.dtype == np.int32
+    assert boundaries.shape == (len(expected), 2)
+    assert [tuple(pair) for pair in boundaries.tolist()] == expected
+    assert tokjax.find_document_boundaries(jnp.asarray(array), 0).tolist() == boundaries.tolist()
+    find = partial(tokjax.find_document_boundaries, eos_token=0, max_documents=len(expected) + spare)
+    padded = assert_agrees(find, array)
+    assert padded[: len(expected)].tolist() == boundaries.tolist()
+    assert (padded[len(expected) :] == len(row)).all()
+
+
+def test_too_many_documents_are_rejected():
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="there are 3 documents, more than max_documents=2"
+    ):
+        tokjax.find_document_boundaries(np.array([0, 0, 1]), 0, max_documents=2)

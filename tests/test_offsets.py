@@ -1,3 +1,5 @@
+"""Tests of the offset functions: conversion between bytes and characters, boundaries, and the contract."""
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -8,7 +10,7 @@ from tokjax.core.utf8 import find_character_starts, from_characters, to_characte
 
 
 def find_starts_sequentially(text):
-    """Byte positions of characters, by encoding each on its own."""
+    """Returns the byte positions of characters, by encoding each character separately."""
     starts = [0]
     i = 0
     while i < len(text):
@@ -36,7 +38,7 @@ def test_character_starts_of_bytes(data):
 
 
 @given(any_strings)
-def test_utf8_is_what_the_characters_encode_to(text):
+def test_utf8_of_characters(text):
     assert from_characters(to_characters(text)) == to_utf8(text)
     assert to_utf8(text) == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
@@ -50,7 +52,7 @@ def test_string_boundaries(text):
 
 
 @given(any_strings, st.data())
-def test_byte_spans_become_the_smallest_character_spans_that_hold_them(text, data):
+def test_byte_spans_are_rounded_outward(text, data):
     size = len(to_utf8(text))
     start = data.draw(st.integers(1, size + 1))
     stop = data.draw(st.integers(start, size + 1))
@@ -67,7 +69,7 @@ def test_byte_spans_become_the_smallest_character_spans_that_hold_them(text, dat
 
 
 @given(any_strings, st.data())
-def test_character_spans_survive_the_round_trip(text, data):
+def test_round_trip_of_character_spans(text, data):
     first = data.draw(st.integers(0, len(text)))
     last = data.draw(st.integers(first, len(text)))
     spans = tokjax.offsets.char_to_byte_spans(text, [(first, last), (-1, -1)])
@@ -77,7 +79,7 @@ def test_character_spans_survive_the_round_trip(text, data):
         assert tokjax.offsets.byte_to_char_spans(text, spans).tolist() == [[first, last], [-1, -1]]
 
 
-def test_a_span_inside_a_character_rounds_outward():
+def test_byte_spans_inside_a_character():
     assert tokjax.offsets.byte_to_char_spans("a日b", [(2, 3), (3, 4), (3, 5), (4, 6)]).tolist() == [
         [1, 2],
         [1, 2],
@@ -87,7 +89,7 @@ def test_a_span_inside_a_character_rounds_outward():
     assert tokjax.offsets.byte_to_char_spans("a日b", [(3, 3)]).tolist() == [[1, 1]]
 
 
-def test_a_surrogate_pair_is_one_character_of_two_python_characters():
+def test_spans_of_surrogate_pairs():
     assert tokjax.offsets.byte_to_char_spans("\ud83d\ude42!", [(1, 5), (5, 6)]).tolist() == [[0, 2], [2, 3]]
     assert tokjax.offsets.byte_to_char_spans("\ud83d\ude42!", [(1, 4), (4, 5), (4, 6)]).tolist() == [
         [0, 2],
@@ -101,14 +103,14 @@ def test_a_surrogate_pair_is_one_character_of_two_python_characters():
     ]
 
 
-def test_contract_messages():
+def test_constants_of_the_contract():
     assert tokjax.offsets.offsets_coordinate_system() == "utf8_bytes"
     assert tokjax.offsets.offsets_index_base() == 1
     assert tokjax.offsets.offsets_span_style() == "half_open"
     assert tokjax.offsets.offsets_sentinel() == (0, 0)
 
 
-def test_substrings():
+def test_text_of_spans():
     assert tokjax.try_span_substring("naïve", (0, 0)) == ""
     assert tokjax.try_span_substring("naïve", (6, 6)) == ""
     assert tokjax.try_span_substring("naïve", (4, 4)) is None
@@ -119,7 +121,7 @@ def test_substrings():
     assert [tokjax.offsets.span_nbytes(s) for s in ((0, 0), (4, 4), (2, 5))] == [0, 0, 3]
 
 
-def test_overlaps():
+def test_overlapping_spans():
     assert tokjax.offsets.offsets_are_nonoverlapping([])
     assert tokjax.offsets.offsets_are_nonoverlapping([(1, 3), (0, 0), (3, 3), (3, 5)])
     assert not tokjax.offsets.offsets_are_nonoverlapping([(1, 3), (2, 5)])
@@ -131,7 +133,7 @@ def test_overlaps():
 
 
 @pytest.mark.parametrize("bad", [(0, 1), (2, 1), (1, 5), (-1, 2), (5, 5)])
-def test_a_broken_contract_is_named(bad):
+def test_violations_are_reported(bad):
     assert not tokjax.offsets.validate_offsets_contract("abc", [(0, 0), bad])
     with pytest.raises(tokjax.errors.OffsetsContractError) as error:
         tokjax.offsets.assert_offsets_contract("abc", [(0, 0), bad])
@@ -139,7 +141,7 @@ def test_a_broken_contract_is_named(bad):
     assert "nbytes + 1" in str(error.value)
 
 
-def test_boundaries_may_be_required():
+def test_string_boundaries_can_be_required():
     assert tokjax.offsets.validate_offsets_contract("é", [(1, 2)])
     assert not tokjax.offsets.validate_offsets_contract("é", [(1, 2)], require_string_boundaries=True)
     assert tokjax.offsets.validate_offsets_contract("é", [(1, 3), (0, 0)], require_string_boundaries=True)
@@ -148,9 +150,9 @@ def test_boundaries_may_be_required():
 def test_invalid_arguments_are_rejected():
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"shape \(n, 2\)"):
         tokjax.offsets.assert_offsets_contract("abc", [1, 2, 3])
-    for wrong in ((1, 2, 3), (1,), (1.5, 2), None):
+    for span in ((1, 2, 3), (1,), (1.5, 2), None):
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="a pair of integers"):
-            tokjax.offsets.has_span(wrong)
+            tokjax.offsets.has_span(span)
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="pairs"):
         tokjax.offsets.assert_offsets_contract("abc", [(1, 2), (3,)])
     with pytest.raises(tokjax.errors.OffsetsContractError, match=r"span 0 is \(0, 4\)"):

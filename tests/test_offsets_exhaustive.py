@@ -1,4 +1,4 @@
-"""Every span of small texts, in the text and out of it, against what the contract says in words."""
+"""Exhaustive tests of the offset functions: all spans in and around small texts, against simple oracles."""
 
 import itertools
 import re
@@ -27,11 +27,11 @@ texts = pytest.mark.parametrize("text", TEXTS, ids=repr)
 
 
 def find_starts(data):
-    """Where characters start, from 1, and the place behind the last; a byte that begins none is one."""
-    starts, at = [1], 0
-    while at < len(data):
-        at += next((n for n in (1, 2, 3, 4) if is_character(data[at : at + n])), 1)
-        starts.append(at + 1)
+    """Returns the 1-based starts of all characters, and the end of the text. Invalid bytes are characters."""
+    starts, index = [1], 0
+    while index < len(data):
+        index += next((n for n in (1, 2, 3, 4) if is_character(data[index : index + n])), 1)
+        starts.append(index + 1)
     return starts
 
 
@@ -46,7 +46,7 @@ def iter_spans(size):
     return itertools.product(range(-2, size + 5), repeat=2)
 
 
-def substring(data, start, stop):
+def get_substring(data, start, stop):
     if (start, stop) == (0, 0):
         return ""
     starts = find_starts(data)
@@ -59,7 +59,7 @@ def substring(data, start, stop):
 
 
 @texts
-def test_spans_of_each_text(text):
+def test_functions_of_one_span(text):
     data = to_utf8(text)
     for start, stop in iter_spans(len(data)):
         span, inside = (start, stop), 1 <= start <= stop <= len(data) + 1
@@ -67,33 +67,34 @@ def test_spans_of_each_text(text):
         assert tokjax.offsets.has_nonempty_span(span) == (start > 0 and stop > start)
         assert tokjax.offsets.span_nbytes(span) == (stop - start if stop > start else 0)
         assert tokjax.offsets.span_bytes(text, span) == (data[start - 1 : stop - 1] if inside else b"")
-        assert tokjax.try_span_substring(text, span) == substring(data, start, stop)
+        assert tokjax.try_span_substring(text, span) == get_substring(data, start, stop)
     for position in range(-2, len(data) + 5):
         assert tokjax.offsets.is_valid_string_boundary(text, position) == (position in find_starts(data))
 
 
 @texts
-def test_the_contract(text):
+def test_offsets_contract(text):
     data = to_utf8(text)
     for span in iter_spans(len(data)):
         start, stop = span
-        keeps = span == (0, 0) or 1 <= start <= stop <= len(data) + 1
-        between = keeps and (span == (0, 0) or {start, stop} <= {*find_starts(data)})
-        assert tokjax.offsets.validate_offsets_contract(text, [(0, 0), span]) == keeps
+        valid = span == (0, 0) or 1 <= start <= stop <= len(data) + 1
+        at_boundaries = valid and (span == (0, 0) or {start, stop} <= {*find_starts(data)})
+        assert tokjax.offsets.validate_offsets_contract(text, [(0, 0), span]) == valid
         assert (
-            tokjax.offsets.validate_offsets_contract(text, [span], require_string_boundaries=True) == between
+            tokjax.offsets.validate_offsets_contract(text, [span], require_string_boundaries=True)
+            == at_boundaries
         )
         rule = f"(0, 0) or 1 <= start <= stop <= {len(data) + 1} (nbytes + 1)"
-        if not keeps:
+        if not valid:
             with pytest.raises(
                 tokjax.errors.OffsetsContractError,
-                match=re.escape(f"offset 1 is {span}; the contract asks for {rule}"),
+                match=re.escape(f"offset 1 is {span}; the contract requires {rule}"),
             ):
                 tokjax.offsets.assert_offsets_contract(text, [(1, 1), span])
 
 
 @texts
-def test_characters(text):
+def test_character_spans(text):
     starts = find_starts(to_utf8(text))
     for span in iter_spans(len(starts) - 1):
         start, stop = span
@@ -111,7 +112,7 @@ def test_characters(text):
 
 @pytest.mark.parametrize("ignore_sentinel", [True, False])
 @pytest.mark.parametrize("ignore_empty", [True, False])
-def test_overlaps_of_three(ignore_sentinel, ignore_empty):
+def test_overlaps_of_three_spans(ignore_sentinel, ignore_empty):
     options = {"ignore_sentinel": ignore_sentinel, "ignore_empty": ignore_empty}
     for spans in itertools.product(
         [(0, 0), (1, 1), (2, 2), (1, 2), (2, 3), (1, 3), (2, 4), (2, 1)], repeat=3
@@ -126,7 +127,7 @@ def test_overlaps_of_three(ignore_sentinel, ignore_empty):
         assert tokjax.offsets.offsets_are_nonoverlapping(spans, **options) == expected, spans
 
 
-def test_overlaps_without_spans():
+def test_empty_offsets():
     for function in (tokjax.offsets.byte_to_char_spans, tokjax.offsets.char_to_byte_spans):
         assert function("a", []).shape == (0, 2)
     assert tokjax.offsets.offsets_are_nonoverlapping([])

@@ -1,8 +1,8 @@
-"""Text to arrays for JAX training loops, with every token mapped to the bytes it came from.
+"""Tokenization for JAX training loops: turns text into arrays, and maps every token back to its bytes.
 
-The top level has the names that most programs use, as listed in `__init__.pyi`. The rest is in namespaces, such
-as `tokjax.align` and `tokjax.packing`. `import tokjax` is cheap: a name loads its module on first use, and JAX,
-`regex` and SentencePiece are loaded only by names that need them.
+The top level has the names that most programs use, as listed in `__init__.pyi`. Other names are in
+namespaces, such as `tokjax.align` and `tokjax.packing`. `import tokjax` is cheap: a module is loaded when one
+of its names is first used, and JAX, `regex` and SentencePiece only for names that need them.
 """
 
 from types import ModuleType
@@ -26,5 +26,5 @@ def __getattr__(name: str) -> Any:
     value = _load(name)
     if isinstance(value, ModuleType):
         pickle_by_name(value.__name__)
-    globals()[name] = value  # so that later uses do not call this function
+    globals()[name] = value  # later uses do not call this function
     return value

@@ -1,4 +1,4 @@
-"""`python -m tokjax` is the `tokjax` command."""
+"""Entry point of `python -m tokjax`, which runs the `tokjax` command."""
 
 from tokjax.cli import main
 

@@ -1,7 +1,7 @@
-"""The exception tree. Every error that tokjax raises on purpose is a `TokjaxError`.
+"""Exception hierarchy. Every error that tokjax raises deliberately is a `TokjaxError`.
 
-Each class also derives from the built-in exception that a caller would expect, so `except ValueError`
-keeps working for those who do not import from here.
+Each class also derives from the built-in exception that a caller would expect, so `except ValueError` works
+without an import of this module.
 """
 
 from typing import NamedTuple
@@ -32,11 +32,11 @@ __all__ = [
 
 
 class Hint(NamedTuple):
-    """What to do about an error.
+    """Advice for fixing the cause of an error.
 
     Attributes:
-        python: a call or an argument, for callers of the library.
-        shell: a command or an option, for users of the `tokjax` command; empty where there is none.
+        python: advice for callers of the library, with a call or an argument.
+        shell: advice for users of the `tokjax` command, with a command or an option; may be empty.
     """
 
     python: str
@@ -44,50 +44,50 @@ class Hint(NamedTuple):
 
 
 class TokjaxError(Exception):
-    """Root of all errors raised by tokjax.
+    """Base class of all errors of tokjax.
 
     Args:
-        message: the cause and the value.
-        hint: what to do. `str(error)` ends with it, and the `tokjax` command shows `hint.shell` instead.
+        message: cause of the error, with the invalid value.
+        hint: advice. `str(error)` ends with `hint.python`; the `tokjax` command shows `hint.shell` instead.
 
     Attributes:
-        message: the error without its hint.
-        hint: what to do; `None` where the message says all.
+        message: error message without the hint.
+        hint: advice, or `None`.
     """
 
     message: str
     hint: Hint | None
 
     def __init__(self, message: object = "", *, hint: Hint | None = None) -> None:
-        """Joins message and hint."""
+        """Joins the message and the hint."""
         self.message, self.hint = str(message), hint
         super().__init__(f"{message}; {hint.python}" if hint else self.message)
 
 
 def make_overwrite_hint(purpose: str, otherwise: str = "") -> Hint:
-    """Returns the hint to pass `overwrite=True`.
+    """Returns the hint to pass `overwrite=True`, or `--overwrite` in a shell.
 
     Args:
-        purpose: what for, as in `"replace it"`.
-        otherwise: another way, as in `", or delete it"`.
+        purpose: effect of the option, as in `"replace it"`.
+        otherwise: alternative to the option, as in `", or delete it"`.
     """
     return Hint(f"to {purpose}, pass overwrite=True{otherwise}", f"to {purpose}, pass --overwrite{otherwise}")
 
 
 class InvalidArgumentError(TokjaxError, ValueError):
-    """An argument has a value that the function can't work with."""
+    """An argument has an invalid value."""
 
 
 class OffsetsContractError(TokjaxError, ValueError):
-    """Spans break the offset contract (1-based, half-open, inside the text)."""
+    """A span violates the offset contract (1-based, half-open, inside the text)."""
 
 
 class UnknownTokenError(TokjaxError, LookupError):
-    """A token or an id that the vocabulary does not hold."""
+    """A token or an id is not in the vocabulary."""
 
 
 class DisallowedSpecialTokenError(TokjaxError, ValueError):
-    """The text holds a special token that the caller did not allow."""
+    """The text contains a special token that the caller did not allow."""
 
 
 class MissingSpecialTokenError(TokjaxError, ValueError):
@@ -103,15 +103,15 @@ class TokenizerFormatError(TokjaxError, ValueError):
 
 
 class SourceError(TokjaxError, ValueError):
-    """A file of a corpus is damaged, or does not hold what its name says."""
+    """A file of a corpus is damaged, or its contents do not have the format that its name implies."""
 
 
 class MissingExtraError(TokjaxError, ImportError):
-    """What was asked for needs an optional package that is not installed."""
+    """A feature needs an optional package that is not installed."""
 
 
 class TooManyTracesError(TokjaxError, RuntimeError):
-    """A step was traced more often than it may be: it compiles again and again."""
+    """A function was traced more often than its limit: it is compiled again and again."""
 
 
 class TrainingError(TokjaxError, RuntimeError):
@@ -119,15 +119,15 @@ class TrainingError(TokjaxError, RuntimeError):
 
 
 class DatasetError(TokjaxError):
-    """Root of the errors about dataset directories."""
+    """Base class of the errors about dataset directories."""
 
 
 class DatasetIncompleteError(DatasetError, FileNotFoundError):
-    """The directory holds no finished dataset, for instance because its writer was killed."""
+    """The directory does not contain a finished dataset, for instance because its writer was killed."""
 
 
 class DatasetExistsError(DatasetError, FileExistsError):
-    """The target of a write exists already, or another process is writing it."""
+    """The target directory of a dataset exists already, or another process is writing it."""
 
 
 class DatasetCorruptError(DatasetError, ValueError):
@@ -135,11 +135,11 @@ class DatasetCorruptError(DatasetError, ValueError):
 
 
 class DatasetMismatchError(DatasetError, ValueError):
-    """The dataset was made with another tokenizer, type or version than the one asked for."""
+    """The dataset was made with another tokenizer, type or version than the requested one."""
 
 
 class DatasetIndexError(DatasetError, IndexError):
-    """The dataset has no document of that number."""
+    """The index of a document is out of range."""
 
 
 class BundleError(TokjaxError, ValueError):
@@ -147,4 +147,4 @@ class BundleError(TokjaxError, ValueError):
 
 
 class BundleExistsError(BundleError, FileExistsError):
-    """The place of a new training bundle is taken, or another process is writing it."""
+    """The target directory of a training bundle exists already, or another process is writing it."""

@@ -1,7 +1,8 @@
-"""Who attends to whom: masks of shape `(..., 1, queries, keys)`, true where a query sees a key.
+"""Attention masks of shape `(..., 1, queries, keys)`, true where a query attends to a key.
 
-The axis of length 1 is that of the heads, as `jax.nn.dot_product_attention` and most models want it. Masks
-are combined with `&` and `|`, and broadcast: those that are the same for all rows have no other leading axes.
+The axis of length 1 is broadcast over attention heads, as in `jax.nn.dot_product_attention` and most models.
+Combine masks with `&` and `|`; they broadcast, since masks that are equal for all rows have no other leading
+axes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tokjax._util.arrays import (
     as_size,
     get_namespace,
     is_traced,
-    positions,
+    make_positions,
     prepend_axes,
     scatter,
     to_host,
@@ -50,7 +51,7 @@ _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 @jit_eager
 def padding_mask(attention_mask: Array) -> Array:
-    """All see the keys that are no padding.
+    """Returns a mask in which all queries attend to all keys except padding.
 
     Args:
         attention_mask: 1 on tokens and 0 on padding, `(..., length)`.
@@ -64,14 +65,14 @@ def padding_mask(attention_mask: Array) -> Array:
 
 
 def causal_mask(length: int) -> NDArray[np.bool_]:
-    """Each sees itself and what comes before.
+    """Returns a mask in which each query attends to itself and to earlier positions.
 
     Args:
-        length: how many positions there are.
+        length: number of positions.
 
     Returns:
-        `bool`, `(1, length, length)`: a NumPy constant, under `jax.jit` too, where it becomes a part of the
-        compiled program. `make_attention_mask` makes it there instead, which long rows need.
+        `bool`, `(1, length, length)`: a NumPy constant, also under `jax.jit`, where it becomes a part of the
+        compiled program. For long rows use `make_attention_mask`, which computes the mask on the device.
 
     >>> causal_mask(2).tolist()
     [[[True, False], [True, True]]]
@@ -80,71 +81,73 @@ def causal_mask(length: int) -> NDArray[np.bool_]:
 
 
 def sliding_window_mask(length: int, window: int) -> NDArray[np.bool_]:
-    """Each sees itself and the `window - 1` positions before.
+    """Returns a mask in which each query attends to itself and to the `window - 1` positions before it.
 
     Args:
-        length: how many positions there are.
-        window: how many positions each sees at most, at least 1.
+        length: number of positions.
+        window: maximum number of positions that a query attends to, at least 1.
 
     Returns:
-        `bool`, `(1, length, length)`: a NumPy constant, as `causal_mask` is.
+        `bool`, `(1, length, length)`: a NumPy constant, as for `causal_mask`.
     """
     check_int("length", length, minimum=0)
     return _build_causal_mask(np, length, check_int("window", window, minimum=1))  # type: ignore[no-any-return]
 
 
-def _build_causal_mask(xp: Any, length: int, window: int | None = None, seen_by_all: Any = None) -> Any:
-    """Returns the mask in which each sees itself and what comes before, `(..., 1, length, length)`.
+def _build_causal_mask(xp: Any, length: int, window: int | None = None, always_visible: Any = None) -> Any:
+    """Returns the causal mask, `bool`, `(..., 1, length, length)`.
 
     Args:
-        xp: the array library.
+        xp: NumPy or `jax.numpy`.
         length: number of positions.
-        window: how many positions each sees at most; `None` for all.
-        seen_by_all: keys that all see in any case, `(..., 1, 1, length)`; `None` for none.
+        window: maximum number of positions that a query attends to, itself included; `None` for no limit.
+        always_visible: keys that all queries attend to, `bool`, `(..., 1, 1, length)`; `None` for none.
     """
     position = xp.arange(length, dtype=np.int32)
     query = position[:, None]
     visible = query >= position[None, :]
     if window is not None:
         visible &= query - np.int32(min(window, np.iinfo(np.int32).max)) < position[None, :]
-    if seen_by_all is None:
+    if always_visible is None:
         return visible[None]
-    return prepend_axes(seen_by_all.ndim, visible) | seen_by_all
+    return prepend_axes(always_visible.ndim, visible) | always_visible
 
 
-def _with_diagonal(xp: Any, visible: Any, queries: Any) -> Any:
-    """Returns a mask in which some queries also see themselves.
+def _unmask_diagonal(xp: Any, visible: Any, queries: Any) -> Any:
+    """Returns a mask in which some queries also attend to themselves.
 
     Args:
-        xp: the array library.
+        xp: NumPy or `jax.numpy`.
         visible: the mask, `bool`, `(..., length, length)`.
-        queries: which queries, `bool`, `(..., length, 1)`.
+        queries: whether to unmask each query, `bool`, `(..., length, 1)`.
     """
     return visible | (queries & prepend_axes(visible.ndim, xp.eye(visible.shape[-1], dtype=bool)))
 
 
 @jit_eager
 def prefix_mask(in_prefix: Array) -> Array:
-    """All see the keys of a prefix, and of what follows each sees itself and what comes before.
+    """Returns a mask in which all queries attend to the prefix, and to themselves and earlier positions.
 
     Args:
-        in_prefix: 1 on the prefix, `(..., length)`; from lengths it is made by `create_attention_mask`. In
-            packed rows each segment may have a prefix; combine with `segment_mask`.
+        in_prefix: 1 on the prefix, `(..., length)`; `create_attention_mask` computes it from lengths. In
+            packed rows each segment may have a prefix; combine the mask with `segment_mask`.
 
     Returns:
         `bool`, `(..., 1, length, length)`.
     """
-    marked = padding_mask(in_prefix)
-    return _build_causal_mask(get_namespace(marked), marked.shape[-1], seen_by_all=marked)  # type: ignore[no-any-return]
+    prefix = padding_mask(in_prefix)
+    return _build_causal_mask(get_namespace(prefix), prefix.shape[-1], always_visible=prefix)  # type: ignore[no-any-return]
 
 
 @jit_eager
 def segment_mask(segment_ids: Array, key_segment_ids: Array | None = None) -> Array:
-    """Each sees its own segment: block-diagonal. Padding, segment 0, sees padding, so that no row is empty.
+    """Returns a block-diagonal mask in which each query attends to the keys of its segment.
+
+    Padding, which is segment 0, attends to padding, so that no row of the mask is empty.
 
     Args:
-        segment_ids: of the queries, `(..., queries)`.
-        key_segment_ids: of the keys, `(..., keys)`; `None` for those of the queries.
+        segment_ids: segment ids of the queries, integers, `(..., queries)`.
+        key_segment_ids: segment ids of the keys, integers, `(..., keys)`; `None` to use `segment_ids`.
 
     Returns:
         `bool`, `(..., 1, queries, keys)`.
@@ -153,18 +156,20 @@ def segment_mask(segment_ids: Array, key_segment_ids: Array | None = None) -> Ar
     keys = queries if key_segment_ids is None else as_tokens(key_segment_ids, "key_segment_ids")
     if queries.shape[:-1] != keys.shape[:-1]:
         raise InvalidArgumentError(
-            f"segment_ids and key_segment_ids are for other rows: they have shapes {queries.shape} and "
-            f"{keys.shape}, which may differ in the last axis only"
+            f"segment_ids and key_segment_ids have shapes {queries.shape} and {keys.shape}, which must be "
+            "equal except for the last axis"
         )
     return queries[..., None, :, None] == keys[..., None, None, :]  # type: ignore[no-any-return]
 
 
 @jit_eager
 def unmask_empty_rows(mask: Array) -> Array:
-    """Let queries that see nothing see themselves: a kernel would give NaN for them.
+    """Returns a mask in which queries without visible keys attend to themselves.
+
+    Without it, attention kernels return NaN for these queries.
 
     Args:
-        mask: `bool`, `(..., length, length)`.
+        mask: the mask, `bool`, `(..., length, length)`.
 
     Returns:
         `bool`, of the same shape.
@@ -174,7 +179,7 @@ def unmask_empty_rows(mask: Array) -> Array:
     length = visible.shape[-1]
     if visible.ndim < 2 or visible.shape[-2] not in (1, length):
         raise InvalidArgumentError(f"mask must have shape (..., length, length), not {visible.shape}")
-    return _with_diagonal(xp, visible, ~visible.any(axis=-1, keepdims=True))  # type: ignore[no-any-return]
+    return _unmask_diagonal(xp, visible, ~visible.any(axis=-1, keepdims=True))  # type: ignore[no-any-return]
 
 
 @jit_eager
@@ -186,23 +191,26 @@ def make_attention_mask(
     causal: bool = True,
     window: int | None = None,
 ) -> Array:
-    """The mask of self-attention from what is known of a batch.
+    """Returns the self-attention mask of a batch.
 
-    No query sees nothing at all, which gives NaN in kernels: tokens see themselves, and so does padding.
+    Every query attends to at least one key: tokens and padding attend to themselves. A query without keys
+    would give NaN in attention kernels.
 
     Args:
         attention_mask: 1 on tokens and 0 on padding, `(..., length)`.
-        segment_ids: the documents of packed rows, 0 on padding, `(..., length)`.
-        in_prefix: 1 where all may look, as in `prefix_mask`, `(..., length)`. Without `causal` all look
-            there in any case.
-        causal: whether a query sees nothing that comes after (but for a prefix).
-        window: how many positions each sees at most, itself and those before; of a prefix, all stay visible.
+        segment_ids: segment ids of the documents of packed rows, 0 on padding, integers, `(..., length)`.
+        in_prefix: 1 on positions that all queries attend to, as in `prefix_mask`, `(..., length)`. It has no
+            effect without `causal`.
+        causal: whether queries attend only to themselves, earlier positions and the prefix.
+        window: maximum number of positions that a query attends to, itself included; a prefix stays visible
+            beyond it. `None` for no limit.
 
     Returns:
         `bool`, `(..., 1, length, length)`, for `jax.nn.dot_product_attention(..., mask=)`.
 
     Raises:
-        InvalidArgumentError: nothing is given that tells the length, or a window without `causal`.
+        InvalidArgumentError: no array is passed, arrays have different shapes, or `window` is set without
+            `causal`.
 
     >>> make_attention_mask(attention_mask=np.array([[1, 1, 0]])).astype(int).tolist()
     [[[[1, 0, 0], [1, 1, 0], [1, 1, 1]]]]
@@ -211,22 +219,22 @@ def make_attention_mask(
     shapes = {name: np.shape(array) for name, array in named.items() if array is not None}
     if not shapes:
         raise InvalidArgumentError(
-            "give attention_mask, segment_ids or in_prefix; a mask of the length alone is causal_mask(length)"
+            "pass attention_mask, segment_ids or in_prefix; or call causal_mask(length) for a length alone"
         )
     if len(set(shapes.values())) > 1 or () in shapes.values():
         raise InvalidArgumentError(
-            f"arrays of a batch must have one shape (..., length), and these have {shapes}"
+            f"arrays of a batch must have the same shape (..., length), and these have {shapes}"
         )
     if window is not None and not causal:
-        raise InvalidArgumentError("window is how far back a causal mask looks; pass causal=True")
+        raise InvalidArgumentError("window limits a causal mask; pass causal=True, or no window")
     shape = next(iter(shapes.values()))
     length = shape[-1]
     xp = get_namespace(*named.values())
     parts: list[Any] = []
     if causal:
-        reach = None if window is None else check_int("window", window, minimum=1)
-        marked = None if in_prefix is None else padding_mask(in_prefix)
-        parts.append(prepend_axes(len(shape) + 2, _build_causal_mask(xp, length, reach, marked)))
+        max_visible = None if window is None else check_int("window", window, minimum=1)
+        prefix = None if in_prefix is None else padding_mask(in_prefix)
+        parts.append(prepend_axes(len(shape) + 2, _build_causal_mask(xp, length, max_visible, prefix)))
     if segment_ids is not None:
         parts.append(segment_mask(segment_ids))
     if attention_mask is not None:
@@ -237,59 +245,64 @@ def make_attention_mask(
     if attention_mask is None:
         return mask  # type: ignore[no-any-return]
     is_padding = ~as_mask(xp, "attention_mask", attention_mask)[..., None, :, None]
-    return _with_diagonal(xp, mask, is_padding)  # type: ignore[no-any-return]
+    return _unmask_diagonal(xp, mask, is_padding)  # type: ignore[no-any-return]
 
 
 @jit_eager
 def additive_mask(mask: Array, dtype: Any = np.float32) -> Array:
-    """A mask to be added to logits: 0 where a query sees a key, a large negative number where not.
+    """Converts a mask to a mask to add to logits: 0 where true, a large negative number where false.
 
-    The number is finite, and stays so when logits are added to it, in `bfloat16` and `float16` too: a query
-    that sees nothing gives no NaN.
+    The number is half the minimum of the dtype. It stays finite when logits are added to it, also in
+    `bfloat16` and `float16`, so that a query without keys does not give NaN.
 
     Args:
-        mask: `bool`, of any shape.
-        dtype: the float type of the logits.
+        mask: the mask, `bool`, any shape.
+        dtype: floating-point dtype of the logits.
 
     Returns:
-        Of that type, and the shape of `mask`. (JAX gives `float32` for `float64`, unless x64 is enabled.)
+        An array of that dtype, of the same shape. (JAX returns `float32` for `float64`, unless x64 is
+        enabled.)
 
     >>> additive_mask(np.array([True, False])).tolist()
     [0.0, -1.7014117331926443e+38]
     """
     xp = get_namespace(mask)
-    made = _get_float_dtype(xp, dtype)
-    lowest = -(2 - 2.0**-7) * 2.0**127 if made.name == "bfloat16" else float(np.finfo(made).min)
-    return xp.where(as_mask(xp, "mask", mask), xp.zeros((), made), xp.asarray(lowest / 2, made))  # type: ignore[no-any-return]
+    float_dtype = _get_float_dtype(xp, dtype)
+    # `np.finfo` does not know bfloat16, which has 7 mantissa bits.
+    minimum = (
+        -(2 - 2.0**-7) * 2.0**127 if float_dtype.name == "bfloat16" else float(np.finfo(float_dtype).min)
+    )
+    zero, masked = xp.zeros((), float_dtype), xp.asarray(minimum / 2, float_dtype)
+    return xp.where(as_mask(xp, "mask", mask), zero, masked)  # type: ignore[no-any-return]
 
 
 def _get_float_dtype(xp: Any, dtype: Any) -> np.dtype[Any]:
-    """The type that arrays will have: JAX makes `float32` of `float64`, unless it was told to keep it."""
-    import ml_dtypes  # noqa: PLC0415 (without it NumPy does not know bfloat16)
+    """Returns the dtype of result arrays: in JAX `float32` for `float64`, unless x64 is enabled."""
+    import ml_dtypes  # noqa: PLC0415 (NumPy does not know bfloat16 without it)
 
     try:
-        made: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+        result: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     except TypeError:
-        made = np.dtype(object)
-    if made.name not in _FLOATS:
+        result = np.dtype(object)
+    if result.name not in _FLOATS:
         raise InvalidArgumentError(f"dtype must be one of {', '.join(_FLOATS)}, not {dtype!r}")
     if xp is np:
-        return made
+        return result
     import jax  # noqa: PLC0415 (loaded already)
 
-    return np.dtype(jax.dtypes.canonicalize_dtype(made))
+    return np.dtype(jax.dtypes.canonicalize_dtype(result))
 
 
 @jit_eager
 def create_attention_mask(length: int | Array, max_length: int) -> Array:
-    """1 on the first `length` positions, 0 on the padding that follows.
+    """Returns a mask with 1 on the first `length` positions and 0 on the padding after them.
 
     Args:
-        length: how many tokens there are; an integer, or an array of any shape.
-        max_length: the width of the mask; static under `jax.jit`.
+        length: number of tokens, an integer or an array of integers of any shape `(...)`.
+        max_length: number of positions; static under `jax.jit`.
 
     Returns:
-        `int32`, of the shape of `length` and then `max_length`.
+        `int32`, shape `(..., max_length)`.
 
     >>> create_attention_mask(2, 4)
     array([1, 1, 0, 0], dtype=int32)
@@ -297,18 +310,18 @@ def create_attention_mask(length: int | Array, max_length: int) -> Array:
     xp = get_namespace(length)
     check_int("max_length", max_length, minimum=0)
     lengths = as_int32("length", length)
-    return (positions(xp, max_length, lengths.ndim + 1) < lengths[..., None]).astype(np.int32)  # type: ignore[no-any-return]
+    return (make_positions(xp, max_length, lengths.ndim + 1) < lengths[..., None]).astype(np.int32)  # type: ignore[no-any-return]
 
 
 def create_causal_mask(seq_length: int) -> NDArray[np.float32]:
-    """The additive mask of causal attention: 0 where a position may look, minus infinity where not.
+    """Returns the additive causal mask: 0 where a query attends to a key, minus infinity elsewhere.
 
     Args:
-        seq_length: how many positions there are.
+        seq_length: number of positions.
 
     Returns:
-        `float32`, shape `(seq_length, seq_length)`: row `i` sees columns up to `i`. A NumPy constant,
-        under `jax.jit` too.
+        `float32`, shape `(seq_length, seq_length)`: row `i` attends to columns `0` to `i`. A NumPy constant,
+        also under `jax.jit`.
 
     >>> create_causal_mask(2)
     array([[  0., -inf],
@@ -319,19 +332,23 @@ def create_causal_mask(seq_length: int) -> NDArray[np.float32]:
 
 
 def find_document_boundaries(input_ids: Array, eos_token: int, *, max_documents: int | None = None) -> Array:
-    """Where documents start and stop in a stream whose documents end with an EOS id.
+    """Finds the boundaries of documents in a stream in which each document ends with an EOS id.
 
-    The EOS belongs to the document that it ends; a last document may lack it.
+    The EOS belongs to the document that it ends; the last document may lack it.
 
     Args:
-        input_ids: integers, shape `(n,)`.
-        eos_token: the id that ends a document.
-        max_documents: how many rows to give. Under `jax.jit`, where the number of documents is not known,
-            it must be given, and is static; documents past it are left out there, and an error elsewhere.
+        input_ids: token ids, integers, shape `(n,)`.
+        eos_token: id at the end of a document.
+        max_documents: number of rows of the result. It is required, and static, under `jax.jit`, where the
+            number of documents is unknown; further documents are dropped there, and raise elsewhere.
 
     Returns:
-        `int32`, shape `(documents, 2)`: 0-based, half-open. With `max_documents` that many rows, those
-        that are not needed `(n, n)`.
+        Starts and stops, 0-based and half-open, `int32`, shape `(documents, 2)`, or `(max_documents, 2)` with
+        unused rows `(n, n)`.
+
+    Raises:
+        InvalidArgumentError: there are more than `max_documents` documents, `max_documents` is missing under
+            `jax.jit`, or an argument has another shape or type.
 
     >>> find_document_boundaries(np.array([5, 6, 0, 7, 0, 8]), 0)
     array([[0, 3],
@@ -346,22 +363,22 @@ def find_document_boundaries(input_ids: Array, eos_token: int, *, max_documents:
         check_int("max_documents", max_documents, minimum=0)
     ends = _find_ends(ids, eos_token)
     if not is_traced(ends):
-        found = int(to_host(ends.sum()))
-        if max_documents is not None and found > max_documents:
+        num_documents = int(to_host(ends.sum()))
+        if max_documents is not None and num_documents > max_documents:
             raise InvalidArgumentError(
-                f"there are {found} documents, more than max_documents={max_documents}"
+                f"there are {num_documents} documents, more than max_documents={max_documents}"
             )
-        return _compute_boundaries(ends, found if max_documents is None else max_documents)
+        return _compute_boundaries(ends, num_documents if max_documents is None else max_documents)
     if max_documents is None:
         raise InvalidArgumentError(
-            "the number of documents is not known under jax.jit; pass max_documents=NUMBER"
+            "the number of documents is unknown under jax.jit; pass max_documents=NUMBER"
         )
     return _compute_boundaries(ends, max_documents)
 
 
 @jit_eager
 def _find_ends(ids: Any, eos_token: int) -> Any:
-    """Whether each position is the last one of a document."""
+    """Returns whether each position is the last one of a document, `bool`, shape `(n,)`."""
     xp = get_namespace(ids, eos_token)
     position, size = xp.arange(ids.shape[0], dtype=np.int32), as_size(xp, ids.shape[0])
     return (ids == xp.asarray(eos_token, dtype=np.int32)) | (position == size - np.int32(1))
@@ -369,13 +386,13 @@ def _find_ends(ids: Any, eos_token: int) -> Any:
 
 @jit_eager
 def _compute_boundaries(ends: Any, count: int) -> Array:
-    """The first `count` documents; `(n, n)` past the last."""
+    """Returns the boundaries of the first `count` documents, with `(n, n)` after the last one."""
     xp = get_namespace(ends)
     size = ends.shape[0]
     stops = as_size(xp, size) * xp.ones(count, np.int32)
     if xp is np:
-        found = np.flatnonzero(ends)
-        stops[: len(found)] = found + 1
+        indices = np.flatnonzero(ends)
+        stops[: len(indices)] = indices + 1
     else:
         order = xp.cumsum(ends, dtype=np.int32) - np.int32(1)
         stops = scatter(

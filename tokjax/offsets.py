@@ -1,9 +1,29 @@
-"""The offset contract: how a span ties a token to the bytes it came from.
+"""Offsets: spans that map tokens to UTF-8 bytes of a text, and the contract that they satisfy.
 
-A span `(start, stop)` counts UTF-8 bytes from 1 and is half-open: it holds the bytes `start`, ...,
-`stop - 1`. `1 <= start <= stop <= nbytes + 1`. `(0, 0)` is the sentinel for "no source text" (an
-inserted special token, padding); `(k, k)` with `k >= 1` is an empty span *at a place* (a trimmed token)
-and is not the sentinel. Python's 0-based slice of the same bytes is `[start - 1 : stop - 1]`.
+A span `(start, stop)` counts UTF-8 bytes from 1 and is half-open: it contains the bytes from `start` up to,
+but without, `stop`. An example of all three kinds of spans, for the text `naïve!`:
+
+    text             n    a    ï         v    e    !
+    bytes            6E   61   C3   AF   76   65   21
+    position         1    2    3    4    5    6    7    8       nbytes + 1 = 8 is the end of the text
+
+    token            span      0-based slice of the bytes
+    [CLS]            (0, 0)    none: the sentinel, for "no source text"
+    na               (1, 3)    [0:2]
+    ï                (3, 5)    [2:4]
+    ve               (5, 7)    [4:6]
+    (trimmed)        (7, 7)    [6:6], an empty span at position 7
+    !                (7, 8)    [6:7]
+
+The contract:
+
+* `1 <= start <= stop <= nbytes + 1` for every span except the sentinel.
+* `(0, 0)` is the sentinel of tokens without source text: inserted special tokens and padding.
+* `(k, k)` with `k >= 1` is an empty span, of a token that was trimmed to nothing or has no text. It has a
+  position, so it is not the sentinel.
+
+The 0-based slice of the same bytes is `[start - 1 : stop - 1]`. With 1-based positions, the sentinel differs
+from every empty span. See docs/offsets.md.
 """
 
 from __future__ import annotations
@@ -50,27 +70,27 @@ Spans: TypeAlias = "Sequence[Span] | NDArray[Any]"
 
 
 def offsets_coordinate_system() -> Literal["utf8_bytes"]:
-    """What a span counts: bytes of UTF-8."""
+    """Returns the unit of offsets: UTF-8 bytes."""
     return "utf8_bytes"
 
 
 def offsets_index_base() -> Literal[1]:
-    """The number of the first byte."""
+    """Returns the position of the first byte."""
     return 1
 
 
 def offsets_span_style() -> Literal["half_open"]:
-    """Whether a span's stop belongs to it: it does not."""
+    """Returns the style of spans: the stop is not part of a span."""
     return "half_open"
 
 
 def offsets_sentinel() -> tuple[Literal[0], Literal[0]]:
-    """The span of a token that has no source text."""
+    """Returns the span of tokens that have no source text."""
     return (0, 0)
 
 
 def has_span(span: Span) -> bool:
-    """Whether the token has a place in the text (an empty span counts; the sentinel does not).
+    """Returns whether a span has a position in the text. An empty span has one; the sentinel has not.
 
     >>> has_span((1, 6)), has_span((3, 3)), has_span((0, 0))
     (True, True, False)
@@ -80,7 +100,7 @@ def has_span(span: Span) -> bool:
 
 
 def has_nonempty_span(span: Span) -> bool:
-    """Whether the token covers at least one byte: the question that label alignment asks.
+    """Returns whether a span covers at least one byte. Label alignment selects tokens by this function.
 
     >>> has_nonempty_span((1, 6)), has_nonempty_span((3, 3)), has_nonempty_span((0, 0))
     (True, False, False)
@@ -90,7 +110,7 @@ def has_nonempty_span(span: Span) -> bool:
 
 
 def span_nbytes(span: Span) -> int:
-    """The number of bytes that a span covers (0 for the sentinel).
+    """Returns the number of bytes that a span covers, 0 for the sentinel.
 
     >>> span_nbytes((7, 12))
     5
@@ -100,9 +120,9 @@ def span_nbytes(span: Span) -> int:
 
 
 def span_bytes(text: Text, span: Span) -> bytes:
-    """The bytes that a span covers: empty for the sentinel, and for a span that is not in the text.
+    """Returns the bytes that a span covers. Empty for the sentinel, and for a span outside of the text.
 
-    For many spans of one long `str`, pass `to_utf8(text)`, which is then not encoded again each time.
+    For many spans of one long `str`, pass `to_utf8(text)` instead: a `str` is encoded in each call.
 
     >>> span_bytes("hello world", (7, 12))
     b'world'
@@ -115,13 +135,17 @@ def span_bytes(text: Text, span: Span) -> bytes:
 
 
 def try_span_substring(text: Text, span: Span) -> str | None:
-    """The text that a span covers, or `None` where it is no text.
+    """Returns the text that a span covers, or `None` if the span does not cover valid text.
 
-    For many spans of one long `str`, pass `to_utf8(text)`, which is then not encoded again each time.
+    For many spans of one long `str`, pass `to_utf8(text)` instead: a `str` is encoded in each call.
+
+    Args:
+        text: text that the span refers to.
+        span: 1-based byte span `(start, stop)`.
 
     Returns:
-        `""` for the sentinel and for an empty span in the text; `None` for a span that starts or ends
-        inside a character, that covers bytes that are no UTF-8, or that lies outside the text.
+        `""` for the sentinel and for an empty span in the text. `None` for a span that starts or stops inside
+        a character, covers bytes that are not valid UTF-8, or is outside of the text.
 
     >>> try_span_substring("naïve", (3, 5)), try_span_substring("naïve", (3, 4))
     ('ï', None)
@@ -141,7 +165,7 @@ def try_span_substring(text: Text, span: Span) -> str | None:
 
 
 def is_valid_string_boundary(text: Text, position: int) -> bool:
-    """Whether a 1-based byte position lies between two characters, at the start, or at the end.
+    """Returns whether a 1-based byte position is between two characters, or at the start or end of the text.
 
     >>> [is_valid_string_boundary("é!", k) for k in (0, 1, 2, 3, 4, 5)]
     [False, True, False, True, True, False]
@@ -155,11 +179,11 @@ def offsets_are_nonoverlapping(
     """Returns whether each span starts no earlier than the one before it stops, as in KeemenaSubwords.jl.
 
     Args:
-        offsets: spans, shape `(n, 2)`, in token order. With a span that stops before it starts, the result is
+        offsets: spans in token order, shape `(n, 2)`. If a span stops before it starts, the result is
             `False`.
-        ignore_sentinel: leave `(0, 0)` out of the comparison; if not, the result with a sentinel is `False`,
-            since it has no position.
-        ignore_empty: leave `(k, k)` out of the comparison.
+        ignore_sentinel: ignore `(0, 0)`. Otherwise the result is `False` if there is a sentinel, since it has
+            no position.
+        ignore_empty: ignore `(k, k)`.
 
     >>> offsets_are_nonoverlapping([(0, 0), (1, 6), (6, 12)])
     True
@@ -175,7 +199,12 @@ def offsets_are_nonoverlapping(
 
 
 def validate_offsets_contract(text: Text, offsets: Spans, *, require_string_boundaries: bool = False) -> bool:
-    """Whether every span keeps the contract for this text; see `assert_offsets_contract`.
+    """Returns whether every span satisfies the offset contract. `assert_offsets_contract` raises instead.
+
+    Args:
+        text: text that the offsets refer to.
+        offsets: spans, shape `(n, 2)`.
+        require_string_boundaries: also reject spans that start or stop inside a character.
 
     >>> validate_offsets_contract("abc", [(0, 0), (1, 4)]), validate_offsets_contract("abc", [(1, 5)])
     (True, False)
@@ -184,12 +213,15 @@ def validate_offsets_contract(text: Text, offsets: Spans, *, require_string_boun
 
 
 def assert_offsets_contract(text: Text, offsets: Spans, *, require_string_boundaries: bool = False) -> None:
-    """Raise `OffsetsContractError`, naming the first faulty span, unless all keep the contract.
+    """Raises for the first span that violates the offset contract.
 
     Args:
-        text: the text that the offsets refer to.
-        offsets: spans, shape `(n, 2)`: the sentinel, or `1 <= start <= stop <= nbytes + 1`.
-        require_string_boundaries: also refuse spans that start or stop inside a character.
+        text: text that the offsets refer to.
+        offsets: spans, shape `(n, 2)`. Each must be the sentinel, or `1 <= start <= stop <= nbytes + 1`.
+        require_string_boundaries: also reject spans that start or stop inside a character.
+
+    Raises:
+        OffsetsContractError: a span violates the contract.
     """
     violation = _find_violation(text, offsets, require_string_boundaries)
     if violation is not None:
@@ -197,21 +229,21 @@ def assert_offsets_contract(text: Text, offsets: Spans, *, require_string_bounda
 
 
 def byte_to_char_spans(text: Text, offsets: Spans) -> NDArray[np.int64]:
-    """1-based byte spans as 0-based character spans, for `text[start:stop]`.
+    """Converts 1-based byte spans to 0-based character spans, for `text[start:stop]`.
 
-    A span that starts or stops inside a character is rounded outward, to whole characters; an empty one
-    stays empty. The sentinel becomes `(-1, -1)`, since `(0, 0)` is a place among 0-based spans.
+    A span that starts or stops inside a character is rounded outward to full characters. An empty span
+    remains empty. The sentinel becomes `(-1, -1)`, since `(0, 0)` is a valid 0-based span.
 
     Args:
-        text: the text that the offsets refer to; for `bytes`, characters are those of
+        text: text that the offsets refer to. The characters of `bytes` are those of
             `decode("utf-8", "surrogateescape")`.
         offsets: 1-based byte spans, shape `(n, 2)`.
 
     Returns:
-        `int64`, shape `(n, 2)`.
+        0-based character spans, `int64`, shape `(n, 2)`.
 
     Raises:
-        OffsetsContractError: a span breaks the contract.
+        OffsetsContractError: a span violates the offset contract.
 
     >>> byte_to_char_spans("naïve", [(0, 0), (3, 5), (5, 7)]).tolist()
     [[-1, -1], [2, 3], [3, 5]]
@@ -221,7 +253,7 @@ def byte_to_char_spans(text: Text, offsets: Spans) -> NDArray[np.int64]:
     starts = find_character_starts(text)
     first = np.searchsorted(starts, spans[:, 0], "right") - 1
     last = np.searchsorted(starts, spans[:, 1], "left")
-    # Two characters end at one byte where the second has none (a surrogate pair): take in both.
+    # The second half of a surrogate pair has no bytes, so two characters stop at the same byte: include both.
     last = np.searchsorted(starts, starts[last], "right") - 1
     last = np.where(spans[:, 0] == spans[:, 1], first, last)
     chars = np.stack([first, last], axis=1)
@@ -230,14 +262,15 @@ def byte_to_char_spans(text: Text, offsets: Spans) -> NDArray[np.int64]:
 
 
 def char_to_byte_spans(text: Text, spans: Spans) -> NDArray[np.int64]:
-    """0-based character spans (`text[start:stop]`) as 1-based byte spans.
+    """Converts 0-based character spans (`text[start:stop]`) to 1-based byte spans.
 
     Args:
-        text: the text that the spans refer to, of `n` characters.
-        spans: `0 <= start <= stop <= n`, shape `(m, 2)`; `(-1, -1)` becomes the sentinel `(0, 0)`.
+        text: text of `n` characters that the spans refer to.
+        spans: character spans, `0 <= start <= stop <= n`, shape `(m, 2)`. `(-1, -1)` becomes the sentinel
+            `(0, 0)`.
 
     Returns:
-        `int64`, shape `(m, 2)`.
+        1-based byte spans, `int64`, shape `(m, 2)`.
 
     Raises:
         OffsetsContractError: a span is not in the text.
@@ -267,7 +300,9 @@ def _as_spans(offsets: Spans) -> NDArray[np.int64]:
     try:
         spans = np.asarray(offsets)
     except ValueError:
-        raise InvalidArgumentError("offsets must be pairs (start, stop), and one of them is none") from None
+        raise InvalidArgumentError(
+            "offsets must be pairs (start, stop), but one entry is not a pair"
+        ) from None
     if spans.size == 0:
         return np.zeros((0, 2), np.int64)
     if spans.ndim != 2 or spans.shape[1] != 2 or spans.dtype.kind not in "iu":
@@ -278,15 +313,21 @@ def _as_spans(offsets: Spans) -> NDArray[np.int64]:
 
 
 def _is_boundary(data: bytes, position: int) -> bool:
+    """Returns whether a 1-based position is between characters. Reads only the bytes near the position.
+
+    A position is inside a character only if the byte at it is a continuation byte (10xxxxxx), and the nearest
+    other byte before it leads a valid character that reaches beyond the position. Each byte that is not part
+    of a valid character is a separate character, so both of its sides are boundaries.
+    """
     if not 1 <= position <= len(data) + 1:
         return False
-    at = position - 1
-    for lead in range(at - 1, max(at - 4, -1), -1):
-        if at == len(data) or not _is_continuation(data[at]):
+    index = position - 1
+    for lead in range(index - 1, max(index - 4, -1), -1):
+        if index == len(data) or not _is_continuation(data[index]):
             return True
         if not _is_continuation(data[lead]):
             return not _is_character(
-                data[lead : lead + _get_character_width(data[lead])], longer_than=at - lead
+                data[lead : lead + _get_character_width(data[lead])], longer_than=index - lead
             )
     return True
 
@@ -296,6 +337,7 @@ def _is_continuation(byte: int) -> bool:
 
 
 def _get_character_width(lead: int) -> int:
+    """Returns the number of bytes of a character by its first byte. C0 and C1 lead no valid character."""
     return 1 + (lead >= 0xC2) + (lead >= 0xE0) + (lead >= 0xF0)
 
 
@@ -307,21 +349,22 @@ def _is_character(data: bytes, *, longer_than: int) -> bool:
     return len(data) > longer_than
 
 
-def _find_violation(text: Text, offsets: Spans, boundaries: bool) -> str | None:
+def _find_violation(text: Text, offsets: Spans, require_string_boundaries: bool) -> str | None:
+    """Describes the first span that violates the contract, or returns `None`."""
     spans = _as_spans(offsets)
     nbytes = count_bytes(text)
     start, stop = spans[:, 0], spans[:, 1]
     inside = (start >= 1) & (start <= stop) & (stop <= nbytes + 1)
     bad = ~(inside | (spans == 0).all(axis=1))
     rule = f"(0, 0) or 1 <= start <= stop <= {nbytes + 1} (nbytes + 1)"
-    if boundaries and not bad.any():
+    if require_string_boundaries and not bad.any():
         starts = find_character_starts(text) + 1
         bad = inside & ~np.isin(spans, starts).all(axis=1)
         rule = "spans that start and stop between characters"
     if not bad.any():
         return None
     index = int(np.flatnonzero(bad)[0])
-    return f"offset {index} is {tuple(spans[index].tolist())}; the contract asks for {rule}"
+    return f"offset {index} is {tuple(spans[index].tolist())}; the contract requires {rule}"
 
 
 def _reject_first(bad: NDArray[np.bool_], spans: NDArray[np.int64], rule: str) -> None:

@@ -11,7 +11,7 @@ from tokjax._util.display import describe_batch
 from tokjax.batching.collate import collate_padded_batch
 from tokjax.batching.labels import CausalLMBatch, causal_lm_labels
 from tokjax.core import protocol
-from tokjax.core.encode_options import CutOptions, accept_options
+from tokjax.core.encode_options import TruncationOptions, accept_options
 from tokjax.encoding import encode
 from tokjax.errors import InvalidArgumentError, MissingSpecialTokenError, TokjaxError
 from tokjax.formats.adapters import from_sentencepiece, from_tiktoken
@@ -160,7 +160,7 @@ class QuickBundle(NamedTuple):
     sample_text: str
 
 
-@accept_options(CutOptions)
+@accept_options(TruncationOptions)
 def quick_tokenize(
     tokenizer_or_path: Any,
     text: Text,
@@ -169,7 +169,7 @@ def quick_tokenize(
     apply_tokenization_view: bool = True,
     return_offsets: bool = True,
     return_masks: bool = True,
-    **options: Unpack[CutOptions],
+    **options: Unpack[TruncationOptions],
 ) -> QuickTokens:
     """Tokenizes one text and returns everything about its tokens.
 
@@ -208,7 +208,7 @@ def quick_tokenize(
     )
 
 
-@accept_options(CutOptions)
+@accept_options(TruncationOptions)
 def quick_encode_batch(
     tokenizer_or_path: Any,
     texts: Sequence[Text],
@@ -217,7 +217,7 @@ def quick_encode_batch(
     apply_tokenization_view: bool = True,
     return_offsets: bool = True,
     return_masks: bool = True,
-    **options: Unpack[CutOptions],
+    **options: Unpack[TruncationOptions],
 ) -> QuickBatch:
     """Tokenizes many texts.
 
@@ -245,7 +245,7 @@ def quick_encode_batch(
     return QuickBatch(results, results.lengths, tuple(texts), results.metadata)
 
 
-@accept_options(CutOptions)
+@accept_options(TruncationOptions)
 def quick_causal_lm_batch(
     tokenizer_or_path: Any,
     texts: Sequence[Text],
@@ -257,7 +257,7 @@ def quick_causal_lm_batch(
     pad_side: Literal["left", "right"] = "right",
     multiple_of: int | None = None,
     ignore_index: int = -100,
-    **options: Unpack[CutOptions],
+    **options: Unpack[TruncationOptions],
 ) -> QuickCausalLMBatch:
     """Makes a padded batch for a causal language model, with labels, from texts.
 

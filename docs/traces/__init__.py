@@ -1,4 +1,4 @@
-"""The steps of the engine, the trainer and the packing, one by one: what the page on performance shows.
+"""Traces of the engine, the trainer and the packing, for the page on performance.
 
-Everything here runs the library's own code, and only looks at what is between two of its steps.
+The functions here run the library's own code, and record its state between two steps.
 """

@@ -1,4 +1,4 @@
-"""What the engine does with words that it has not seen, round by round."""
+"""Traces of batched merging, round by round, and the time of each stage of the engine."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ _ROUNDS = 5
 
 
 class MergeBound(NamedTuple):
-    """Where two symbols of a word meet.
+    """Two adjacent symbols of a pre-token.
 
     Attributes:
         pair: the two symbols.
-        rank: with which they merge; `"never"` if they don't.
-        left_taken: the lowest rank with which anything further left could take the left symbol away.
-        right_taken: the same of the right symbol, from further right.
-        is_sure: whether the pair is merged in the next round.
+        rank: the rank with which they merge; `"never"` if they don't.
+        left_bound: the lowest rank with which a symbol further left can take the left symbol.
+        right_bound: the lowest rank with which a symbol further right can take the right symbol.
+        is_safe: whether the pair is merged in the next round.
     """
 
     pair: str
     rank: int | str
-    left_taken: int | str
-    right_taken: int | str
-    is_sure: bool
+    left_bound: int | str
+    right_bound: int | str
+    is_safe: bool
 
 
 def compute_merge_bounds(merger: BatchMerger, pretoken: bytes) -> list[MergeBound]:
-    """What the first round knows of each two neighbours of a word."""
+    """Returns the merge bounds of each pair of a pre-token, as the first round finds them."""
     symbols = merger._build_symbols(
         np.frombuffer(pretoken, np.uint8), np.array([len(pretoken)])
     )
     bounds = unpack_bounds(symbols.bounds)
     left, right = _propagate_bounds(bounds, _REACH)
-    sure = merger._find_safe_pairs(symbols.ids, bounds.rank, left, right, _REACH)
+    safe = merger._find_safe_pairs(symbols.ids, bounds.rank, left, right, _REACH)
     pairs = [
         _format_bytes(pretoken[i : i + 1])
         + "·"
@@ -65,16 +65,16 @@ def compute_merge_bounds(merger: BatchMerger, pretoken: bytes) -> list[MergeBoun
     ranks = [[_format_rank(value) for value in column.tolist()] for column in columns]
     return [
         MergeBound(*row)
-        for row in zip(pairs, *ranks, sure[: len(pairs)].tolist(), strict=False)
+        for row in zip(pairs, *ranks, safe[: len(pairs)].tolist(), strict=False)
     ]
 
 
 def iter_merging_rounds(
     merger: BatchMerger, pretokens: Pretokens
 ) -> Iterator[list[str]]:
-    """The symbols of each word: first its bytes, and then what they are after each round.
+    """Iterates over the symbols of each pre-token: first its bytes, then the symbols after each round.
 
-    Rounds go on until no pair is sure; what then is left, the engine merges one pair at a time.
+    The last round is the one after which no pair is safe. The engine merges the rest one pair at a time.
     """
     texts = list(pretokens.iter_bytes())
     stops = np.cumsum([0, *map(len, texts)])
@@ -97,7 +97,7 @@ def iter_merging_rounds(
 def measure_stage_seconds(
     texts: Sequence[str], pre_tokenizer: PreTokenizer, cache: PretokenCache
 ) -> dict[str, float]:
-    """How long each stage of the engine takes when all words are known: the least of some rounds."""
+    """Measures the seconds of each stage of the engine with a warm cache: the minimum of several rounds."""
     chunks = list(
         group_segments(as_segments(texts), CHUNK_CHARACTERS, pre_tokenizer.find_split)
     )
@@ -109,7 +109,7 @@ def measure_stage_seconds(
         for _ in range(_ROUNDS)
     ]
     minimum = np.array(rounds).sum(axis=1).min(axis=0)
-    return dict(zip(("boundaries", "words", "ids"), minimum.tolist(), strict=True))
+    return dict(zip(("boundaries", "lookup", "ids"), minimum.tolist(), strict=True))
 
 
 def _time_stages(

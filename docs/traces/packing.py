@@ -37,7 +37,7 @@ def iter_best_fit_steps(lengths: Sequence[int], block_size: int) -> Iterator[Pla
         block_size: number of slots per block.
     """
     for stop in range(1, len(lengths) + 1):
-        so_far = np.array(lengths[:stop], np.int64)
-        blocks = best_fit(so_far, block_size, stop)
-        free_slots = block_size - np.bincount(blocks, so_far).astype(np.int64)
+        placed = np.array(lengths[:stop], np.int64)
+        blocks = best_fit(placed, block_size, stop)
+        free_slots = block_size - np.bincount(blocks, placed).astype(np.int64)
         yield Placement(lengths[stop - 1], int(blocks[-1]), free_slots.tolist())

@@ -1,4 +1,4 @@
-"""What the trainer merges in each step, and what it knew when it decided."""
+"""Trace of the BPE trainer: the candidates and the merges of each step."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _ROUNDS = 3
 
 
 class Candidate(NamedTuple):
-    """A pair that might be merged.
+    """A pair that is a candidate for the next merge.
 
     Attributes:
         pair: its two tokens.
-        frequency: how often it stands, when the step begins.
-        newcomers: how often any pair can stand at most that comes up when this one is merged; `None`
-            where a token was made anew, after which these bounds are counted anew.
-        turn: which merge of the step it is, from 1; 0 if it waits.
+        count: the number of its occurrences when the step begins.
+        new_pair_bound: the highest count that a pair can have which appears when this one is merged. `None`
+            after a step that made an existing token again, since the bounds are then computed again.
+        order: the position of the merge in its step, from 1; 0 if the pair waits.
     """
 
     pair: str
-    frequency: int
-    newcomers: int | None
-    turn: int
+    count: int
+    new_pair_bound: int | None
+    order: int
 
 
 class _RecordingMerger(_Merger):
-    """A trainer that keeps what it ranked last."""
+    """A trainer that stores its last ranking."""
 
     def _rank_pairs(
         self, best: BestPairs, limit: int
@@ -54,7 +54,7 @@ class _RecordingMerger(_Merger):
 
 
 def measure_counting_seconds(texts: Sequence[str], workers: int) -> float:
-    """How long it takes to count the words of texts: the least of some rounds."""
+    """Measures the seconds that it takes to count the pre-tokens of texts: the minimum of several rounds."""
     count = partial(count_pretokens, texts, workers=workers, progress=False)
     return min(measure_seconds(count) for _ in range(_ROUNDS))
 
@@ -62,7 +62,11 @@ def measure_counting_seconds(texts: Sequence[str], workers: int) -> float:
 def iter_training_steps(
     counts: PretokenCounts, limit: int
 ) -> Iterator[list[Candidate]]:
-    """The most frequent pairs of each step, in order, until `limit` tokens are made or no pair is left."""
+    """Iterates over the steps of training, until there are `limit` tokens or no pair is left.
+
+    Yields:
+        The most frequent pairs of a step, in descending order.
+    """
     rules = TrainingRules(
         _NO_SPECIAL_TOKENS,
         min_frequency=1,
@@ -71,26 +75,29 @@ def iter_training_steps(
     )
     merger = _RecordingMerger(Checkpoint((), make_symbols(counts)), rules)
     while merger.num_new < limit:
-        before = len(merger.merged.made)
+        before = len(merger.result.id_merges)
         if merger._step(limit - merger.num_new) is None:
             return
         made = [
-            left << ID_BITS | right for left, right, _ in merger.merged.made[before:]
+            left << ID_BITS | right
+            for left, right, _ in merger.result.id_merges[before:]
         ]
-        turns = {key: turn for turn, key in enumerate(made, 1)}
+        orders = {key: order for order, key in enumerate(made, 1)}
         yield [
             Candidate(
                 _format_pair(merger, key),
-                -order[0],
-                merger._batches._newcomers.get(key),
-                turns.get(key, 0),
+                -sort_key[0],
+                merger._batches._new_pair_bounds.get(key),
+                orders.get(key, 0),
             )
-            for key, order in zip(merger.ranked.keys, merger.ranked.order, strict=True)
+            for key, sort_key in zip(
+                merger.ranked.keys, merger.ranked.order, strict=True
+            )
         ]
 
 
 def _format_pair(merger: _Merger, key: int) -> str:
-    tokens = (merger.merged.token[id_] for id_ in (key >> ID_BITS, key & RIGHT))
+    tokens = (merger.result.token[id_] for id_ in (key >> ID_BITS, key & RIGHT))
     return "·".join(
         token.decode("utf-8", "backslashreplace").replace(" ", "␣") for token in tokens
     )

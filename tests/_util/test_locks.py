@@ -1,4 +1,4 @@
-"""Locks between processes, between threads, and in children that are forked while threads work."""
+"""Tests of locks between threads and processes, of forks, and of the iterators that use locks."""
 
 import fcntl
 import os
@@ -22,8 +22,8 @@ import os, threading, time
 import numpy as np
 import tokjax
 
-def in_child(work):
-    # Whether a forked child process finishes some work.
+def succeeds_in_child(work):
+    # Returns whether `work` succeeds in a forked child process.
     child = os.fork()
     if not child:
         work()
@@ -37,8 +37,8 @@ def in_child(work):
     os.waitpid(child, 0)
     return False
 
-def while_held(lock, work):
-    # The same, while another thread holds a lock.
+def succeeds_while_held(lock, work):
+    # The same, while another thread of this process holds a lock.
     held, done = threading.Event(), threading.Event()
     def hold():
         with lock:
@@ -47,14 +47,14 @@ def while_held(lock, work):
     threading.Thread(target=hold, daemon=True).start()
     held.wait()
     try:
-        return in_child(work)
+        return succeeds_in_child(work)
     finally:
         done.set()
 """
 
 
-def run(program):
-    """What a program prints, in a process of its own."""
+def run_program(program):
+    """Runs a program in a fresh process, and returns the words that it prints."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORKING + program],
         capture_output=True,
@@ -67,7 +67,7 @@ def run(program):
 
 
 class TestForks:
-    def test_locks_of_tokenizers(self):
+    def test_tokenizer_works_in_child(self):
         program = """
 import tokjax._util.locks
 tokenizer = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)} | {b"ab": 256})
@@ -75,44 +75,44 @@ def work(text="new words"):
     tokjax.encode_batch_result(tokenizer, [text * 999] * 9)
 work("ab and cd ")
 for lock in list(tokjax._util.locks._locks):
-    print(while_held(lock.current, work))
+    print(succeeds_while_held(lock.current, work))
 """
-        found = run(program)
-        assert len(found) > 2
-        assert set(found) == {"True"}
+        printed = run_program(program)
+        assert len(printed) > 2
+        assert set(printed) == {"True"}
 
-    def test_locks_of_datasets(self, tmp_path):
+    def test_dataset_works_in_child(self, tmp_path):
         tokjax.write_dataset(["aaaa", "bbbb"], FIELD, tmp_path / "data", shard_size=1)
         program = f"""
 import tokjax.datasets.open_shards
 dataset = tokjax.open_dataset({str(tmp_path / "data")!r}, cache_bytes=1000)
 loader = tokjax.PackedTokenLoader(dataset, batch_size=1)
 for lock in (dataset._lock, dataset._cache._lock, tokjax.datasets.open_shards._lock, loader._lock):
-    print(while_held(lock.current, lambda: (dataset[1], next(iter(loader)))))
+    print(succeeds_while_held(lock.current, lambda: (dataset[1], next(iter(loader)))))
 """
-        assert run(program) == ["True"] * 4
+        assert run_program(program) == ["True"] * 4
 
-    def test_cached_properties(self, tmp_path):
+    def test_cached_property_works_in_child(self, tmp_path):
         tokjax.write_dataset(["aaaa", "bbbb"], FIELD, tmp_path / "data")
         program = f"""
 from unittest import mock
 from tokjax.datasets.dataset import Dataset
 dataset = tokjax.open_dataset({str(tmp_path / "data")!r})
-begun, done = threading.Event(), threading.Event()
-real = Dataset._fill
-def waiting(*args):
-    begun.set()
+started, done = threading.Event(), threading.Event()
+original = Dataset._fill
+def fill_later(*args):
+    started.set()
     done.wait()
-    real(*args)
-with mock.patch.object(Dataset, "_fill", waiting):
+    original(*args)
+with mock.patch.object(Dataset, "_fill", fill_later):
     threading.Thread(target=lambda: dataset.document_splits, daemon=True).start()
-    begun.wait()
-print(in_child(lambda: dataset.document_splits))
+    started.wait()
+print(succeeds_in_child(lambda: dataset.document_splits))
 done.set()
 """
-        assert run(program) == ["True"]
+        assert run_program(program) == ["True"]
 
-    def test_prefetched_batches_are_rejected(self):
+    def test_prefetched_batches_are_rejected_in_child(self):
         program = """
 batches = tokjax.prefetch_to_device(np.zeros(2) for _ in range(9))
 next(batches)
@@ -124,12 +124,12 @@ def work():
         batches.close()
     else:
         raise AssertionError
-print(in_child(work))
+print(succeeds_in_child(work))
 batches.close()
 """
-        assert run(program) == ["True"]
+        assert run_program(program) == ["True"]
 
-    def test_the_thread_that_forks_keeps_its_lock(self):
+    def test_forking_thread_can_release_its_lock(self):
         program = """
 from tokjax._util.locks import ThreadLock
 lock = ThreadLock()
@@ -138,44 +138,44 @@ with lock.current:
 if child:
     print(os.waitpid(child, 0)[1] == 0, lock.current.acquire(timeout=0))
 """
-        assert run(program) == ["True", "True"]
+        assert run_program(program) == ["True", "True"]
 
 
-def test_a_lock_pickles_as_a_new_one():
+def test_pickled_lock_is_not_held():
     lock = ThreadLock()
     with lock.current:
         assert pickle.loads(pickle.dumps(lock)).current.acquire(timeout=0)
 
 
-class TestBetweenProcesses:
-    def test_one_holds_it(self, tmp_path):
+class TestFileLock:
+    def test_only_one_holder(self, tmp_path):
         path = tmp_path / "data.lock"
         with lock_file(path) as first, lock_file(path) as second:
             assert (first, second) == (True, False)
             assert path.exists()
         assert not path.exists()
 
-    def test_a_file_that_was_left_is_no_lock(self, tmp_path):
+    def test_leftover_file_is_not_locked(self, tmp_path):
         path = tmp_path / "data.lock"
         path.touch()
         with lock_file(path) as is_locked:
             assert is_locked
 
-    def test_a_file_that_is_deleted_before_it_is_locked_keeps_nobody_out(self, tmp_path, monkeypatch):
-        """The holder leaves between opening and locking: a third writer must not get in as well."""
-        path, real, inside = tmp_path / "data.lock", fcntl.flock, lock_file(tmp_path / "data.lock")
-        inside.__enter__()
+    def test_file_deleted_before_it_is_locked(self, tmp_path, monkeypatch):
+        """The first holder releases after the second one opened the file. A third must not get it too."""
+        path, original, first = tmp_path / "data.lock", fcntl.flock, lock_file(tmp_path / "data.lock")
+        first.__enter__()
 
-        def hooked(descriptor, operation):
+        def release_first_then_lock(descriptor, operation):
             monkeypatch.undo()
-            inside.__exit__(None, None, None)
-            real(descriptor, operation)
+            first.__exit__(None, None, None)
+            original(descriptor, operation)
 
-        monkeypatch.setattr(fcntl, "flock", hooked)
+        monkeypatch.setattr(fcntl, "flock", release_first_then_lock)
         with lock_file(path) as second, lock_file(path) as third:
             assert (second, third) == (True, False)
 
-    def test_a_killed_process_holds_nothing(self, tmp_path):
+    def test_killed_process_releases_lock(self, tmp_path):
         path = tmp_path / "data.lock"
         program = f"""
 import os
@@ -190,60 +190,60 @@ with lock_file(Path({str(path)!r})):
             assert is_locked
 
     @pytest.mark.parametrize("make", [os.mkdir, lambda path: path.symlink_to(path.name)])
-    def test_what_is_no_file(self, tmp_path, make):
+    def test_path_that_is_not_a_file(self, tmp_path, make):
         make(tmp_path / "data.lock")
         with pytest.raises(OSError, match=r"data\.lock"):
             lock_file(tmp_path / "data.lock").__enter__()
 
 
 def share_batches(batches, num_threads=4):
-    """What threads take of one iterator, in any order."""
-    found = []
+    """Iterates over one iterator in several threads, and returns the ids of all batches, in any order."""
+    ids = []
 
-    def take():
-        found.extend(np.asarray(batch.ids).tobytes() for batch in batches)
+    def collect():
+        ids.extend(np.asarray(batch.ids).tobytes() for batch in batches)
 
-    threads = [threading.Thread(target=take) for _ in range(num_threads)]
+    threads = [threading.Thread(target=collect) for _ in range(num_threads)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return found
+    return ids
 
 
-class TestOneIterator:
+class TestIteratorSharedByThreads:
     @pytest.fixture
     def loader(self, tmp_path, monkeypatch):
         tokjax.write_dataset([f"{i:04d}" for i in range(64)], FIELD, tmp_path / "data", shard_size=50)
         loader = tokjax.PackedTokenLoader(tokjax.open_dataset(tmp_path / "data"), batch_size=1)
         batch_at = loader.batch_at
 
-        def slow(step):
-            time.sleep(0.0005)  # (so that others are at the same step, if nothing keeps them out)
+        def get_batch_slowly(step):
+            time.sleep(0.0005)  # without a lock, several threads would be at the same step
             return batch_at(step)
 
-        monkeypatch.setattr(loader, "batch_at", slow)
+        monkeypatch.setattr(loader, "batch_at", get_batch_slowly)
         return loader
 
-    def test_of_a_loader(self, loader):
+    def test_loader(self, loader):
         expected = [loader.batch_at(step).ids.tobytes() for step in range(len(loader))]
         assert Counter(share_batches(iter(loader))) == Counter(expected)
         assert loader.get_state()["step"] == len(loader)
 
-    def test_of_prefetched_batches(self, loader):
+    def test_prefetched_batches(self, loader):
         expected = [loader.batch_at(step).ids.tobytes() for step in range(len(loader))]
         batches = tokjax.prefetch_to_device(loader)
         assert Counter(share_batches(batches)) == Counter(expected)
         assert batches.get_state()["step"] == len(loader)
 
-    def test_pickles(self, loader, monkeypatch):
+    def test_pickled_iterator(self, loader, monkeypatch):
         monkeypatch.undo()
         batches = iter(loader)
-        first = pickle.loads(pickle.dumps(batches))
-        assert np.array_equal(next(first).ids, next(batches).ids)
+        copied = pickle.loads(pickle.dumps(batches))
+        assert np.array_equal(next(copied).ids, next(batches).ids)
 
 
-def test_ctrl_c_while_the_source_of_prefetched_batches_waits():
+def test_keyboard_interrupt_while_prefetching():
     program = """
 import signal, threading, time
 import numpy as np
@@ -254,15 +254,15 @@ def source():
     threading.Event().wait()
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-begun = time.monotonic()
+started = time.monotonic()
 try:
     with tokjax.prefetch_to_device(source()) as batches:
         for _ in batches:
-            begun = time.monotonic()
+            started = time.monotonic()
             signal.setitimer(signal.ITIMER_REAL, 0.2)
             signal.signal(signal.SIGALRM, signal.default_int_handler)
 except KeyboardInterrupt:
-    print("stopped", time.monotonic() - begun < 9)
+    print("stopped", time.monotonic() - started < 9)
 """
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, check=False, timeout=60, text=True

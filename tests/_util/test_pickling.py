@@ -1,4 +1,4 @@
-"""Pickles that are equal in every process: `datasets.map` finds its cache by their hash."""
+"""Tests that pickles are equal in every process: `datasets.map` uses their hash as the key of its cache."""
 
 import os
 import pickle
@@ -26,17 +26,17 @@ tokenizer = tokjax.byte_level(["</s>"], eos_token="</s>")
 if sys.argv[2] == "used":
     tokjax.decode(tokenizer, tokjax.encode(tokenizer, "other names are loaded and cached now"))
 
-def ids_of(row):
+def add_ids(row):
     return {"ids": tokjax.encode(tokenizer, row["text"])}
 
 rows = Dataset.from_csv(sys.argv[1] + "/texts.csv", cache_dir=sys.argv[1] + "/cache")
-mapped = rows.map(ids_of)
+mapped = rows.map(add_ids)
 print(mapped._fingerprint, mapped.cache_files[0]["filename"])
 """
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_use_does_not_change_the_pickle(name):
+def test_pickle_of_used_tokenizer(name):
     tokenizer = TOKENIZERS[name]()
     before = pickle.dumps(tokenizer)
     batch = tokjax.encode_batch_result(tokenizer, ["low low", "w"])
@@ -46,7 +46,7 @@ def test_use_does_not_change_the_pickle(name):
     assert pickle.loads(before) == tokenizer
 
 
-def test_the_module_pickles_as_its_name():
+def test_module_pickles_as_its_name():
     dumped = pickle.dumps(tokjax)
     assert len(dumped) < 100
     assert pickle.loads(dumped) is tokjax
@@ -55,15 +55,15 @@ def test_the_module_pickles_as_its_name():
 
 
 @pytest.mark.slow
-def test_datasets_find_their_cache(tmp_path):
+def test_datasets_cache_is_hit_in_another_process(tmp_path):
     pytest.importorskip("datasets")
     (tmp_path / "texts.csv").write_text("text\nlow\nlower\n")
-    reported = []
+    outputs = []
     for seed, use in enumerate(("unused", "used")):
         environment = {**os.environ, "PYTHONHASHSEED": str(seed + 1), "HF_HUB_OFFLINE": "1"}
         command = [sys.executable, "-c", PROGRAM, tmp_path, use]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, done.stderr
-        reported.append(done.stdout.splitlines()[-1])
-    assert reported[0] == reported[1]
+        outputs.append(done.stdout.splitlines()[-1])
+    assert outputs[0] == outputs[1]
     assert len(list((tmp_path / "cache").rglob("cache-*.arrow"))) == 1

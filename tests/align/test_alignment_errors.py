@@ -1,4 +1,4 @@
-"""Spans, tokens and options that alignment refuses, and what it says of them."""
+"""Tests of the errors of `align_spans`, `align_span_arrays` and `pad_spans`."""
 
 from functools import partial
 
@@ -17,20 +17,28 @@ from tests.support.token_strategies import LABELS, array, make_ragged_rows
         (
             [(0, 3, "PER")],
             tokjax.errors.OffsetsContractError,
-            r"\(0, 3\) must keep 1 <= start < stop.* pass index_base=0 if .*from_characters",
+            r"\(0, 3\) violates 1 <= start < stop.* pass index_base=0 for .*from_characters",
         ),
-        ([(4, 3, "PER")], tokjax.errors.OffsetsContractError, "must keep 1 <= start < stop"),
+        ([(4, 3, "PER")], tokjax.errors.OffsetsContractError, "violates 1 <= start < stop"),
         (
             [(1, 3, "DOG")],
             tokjax.errors.InvalidArgumentError,
-            r"\(1, 3, 'DOG'\) has a label that is none of \['PER'",
+            r"\(1, 3, 'DOG'\) has a label that is not in \['PER'",
         ),
-        ([(1, 3, ["PER"])], tokjax.errors.InvalidArgumentError, "has a label that is none of"),
+        ([(1, 3, ["PER"])], tokjax.errors.InvalidArgumentError, "has a label that is not in"),
         ([(1, 3)], tokjax.errors.InvalidArgumentError, r"a span is \(start, stop, label\), not \(1, 3\)"),
         ([(1, 3, "PER", 4)], tokjax.errors.InvalidArgumentError, r"a span is \(start, stop, label\)"),
         ([(1, 3, "PER", 4), (1, 2)], tokjax.errors.InvalidArgumentError, r"a span is \(start, stop, label\)"),
-        ([(1.5, 3, "PER")], tokjax.errors.InvalidArgumentError, "a place that is no integer of a text"),
-        ([(1, 2**80, "PER")], tokjax.errors.InvalidArgumentError, "a place that is no integer of a text"),
+        (
+            [(1.5, 3, "PER")],
+            tokjax.errors.InvalidArgumentError,
+            "a start or stop that is not a valid integer",
+        ),
+        (
+            [(1, 2**80, "PER")],
+            tokjax.errors.InvalidArgumentError,
+            "a start or stop that is not a valid integer",
+        ),
         ([[(1, 3, "PER")]], tokjax.errors.InvalidArgumentError, "a span is"),
         (["PER"], tokjax.errors.InvalidArgumentError, "a span is .* not 'PER'"),
         ("PER", tokjax.errors.InvalidArgumentError, "must be a list of"),
@@ -39,7 +47,7 @@ from tests.support.token_strategies import LABELS, array, make_ragged_rows
         (
             [(2, 5, "PER"), (4, 6, "ORG"), (1, 2, "PER")],
             tokjax.errors.InvalidArgumentError,
-            r"text 0: the spans \(2, 5\) and \(4, 6\) overlap, .* pass them in separate calls",
+            r"text 0: the spans \(2, 5\) and \(4, 6\) overlap, .* align them in separate calls",
         ),
         ([(1, 3, "PER"), (1, 3, "PER")], tokjax.errors.InvalidArgumentError, "overlap"),
     ],
@@ -56,8 +64,8 @@ def test_invalid_arguments_are_rejected():
         ({"on_partial": "maybe"}, "on_partial must be 'include', 'exclude' or 'error', not 'maybe'"),
         ({"scheme": "IOB1"}, "scheme must be 'BIO', 'BILOU', 'IOBES', 'IO', 'IOE2', not 'IOB1'"),
         ({"labels": "PER"}, r"labels must be a sequence of labels, not 'PER'; pass \['PER'\]"),
-        ({"labels": ["PER", "PER"]}, "labels holds 'PER' more than once"),
-        ({"labels": [""]}, "strings with something in them"),
+        ({"labels": ["PER", "PER"]}, "labels contains 'PER' more than once"),
+        ({"labels": [""]}, "labels must be non-empty strings, not ''"),
         ({"first_subword_only": True}, "word_ids=ARRAY"),
         ({"word_ids": [0]}, r"word_ids must have shape \(2,\), not \(1,\)"),
         ({"texts": []}, "texts has 0 rows, and there are 1 texts"),
@@ -73,32 +81,33 @@ def test_invalid_arguments_are_rejected():
         (np.zeros((2, 3)), "integers, not float64"),
         (np.zeros((2, 3), int), r"shape \(n, 2\) for one text or \(batch, length, 2\), not \(2, 3\)"),
         (tokjax.ragged_from_rows([[1]]), "no offsets; encode with return_offsets=True"),
-        ([[1, 4], [4, 9]], r"offsets must be results .* this list is neither; .* np.array\(spans\)"),
-        (3, "this int is neither"),
+        ([[1, 4], [4, 9]], r"offsets must be tokenization results .* not a list; .* np.array\(spans\)"),
+        (3, "not a int;"),
     ):
         with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
             tokjax.align.align_spans(form, [], labels=LABELS)
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="spans has 1 rows, and there are 2 texts"):
         tokjax.align.align_spans(np.zeros((2, 3, 2), int), [[]], labels=LABELS)
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="word_ids goes with an array"):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="pass word_ids only with an array"):
         tokjax.align.align_spans(make_ragged_rows([[(1, 2)]]), [[]], labels=LABELS, word_ids=np.array([0]))
     with pytest.raises(
-        tokjax.errors.OffsetsContractError, match=r"\(1, 6\) ends after the text, whose last byte is 4"
+        tokjax.errors.OffsetsContractError,
+        match=r"\(1, 6\) stops after the end of the text, whose last byte is 4",
     ):
         tokjax.align.align_spans(offsets, [(1, 6, "PER")], labels=LABELS, texts=["abcd"])
-    for wrong, text in ((offsets, "abc"), (array([(0, 3), (3, 5)]), "    ")):
+    for token_offsets, text in ((offsets, "abc"), (array([(0, 3), (3, 5)]), "    ")):
         with pytest.raises(
             tokjax.errors.OffsetsContractError,
-            match="text 0: a token has the span .* bytes, counted from 1; is it",
+            match="text 0: a token has the span .* bytes, .* pass the text that was encoded",
         ):
-            tokjax.align.align_spans(wrong, [], labels=LABELS, texts=[text])
+            tokjax.align.align_spans(token_offsets, [], labels=LABELS, texts=[text])
     columns = tokjax.align.span_columns([[(1, 3, "A-B")]], LABELS)
     with pytest.raises(
         tokjax.errors.InvalidArgumentError, match="classes from 2 to 2, and there are 1 labels"
     ):
         tokjax.align.align_spans(offsets, columns, labels=["PER"])
     columns = tokjax.align.span_columns([[(1, 3, "PER"), (3, 5, "ORG")]], LABELS)
-    for wrong in (
+    for columns_to_replace in (
         {"classes": columns.classes[:1]},
         {"starts": columns.starts[:, None]},
         {"row_splits": np.array([0, 1])},
@@ -107,10 +116,8 @@ def test_invalid_arguments_are_rejected():
         {"row_splits": np.zeros(0, int)},
     ):
         for call in (partial(tokjax.align.align_spans, offsets, labels=LABELS), tokjax.align.pad_spans):
-            with pytest.raises(
-                tokjax.errors.InvalidArgumentError, match="the columns of spans don't go together"
-            ):
-                call(spans=columns._replace(**wrong))
+            with pytest.raises(tokjax.errors.InvalidArgumentError, match="the columns of spans do not match"):
+                call(spans=columns._replace(**columns_to_replace))
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="align_span_arrays"):
         jax.jit(lambda x: tokjax.align.align_spans(x, [], labels=LABELS))(offsets)
 
@@ -138,7 +145,7 @@ def test_invalid_arrays_are_rejected():
         with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
             tokjax.align.align_span_arrays(*arguments, **{"tagset": tagset, **options})
     with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match=r"spans must be what span_columns\(.*not \[\[\(1, 2"
+        tokjax.errors.InvalidArgumentError, match=r"spans must come from span_columns\(.*not \[\[\(1, 2"
     ):
         tokjax.align.pad_spans([[(1, 2, "PER")]])
     columns = tokjax.align.span_columns([[], [(1, 2, "PER")] * 2], LABELS)

@@ -1,4 +1,4 @@
-"""Labels of tokens to spans: of spans and back again, of any tags, and as other libraries have them."""
+"""Tests of `spans_from_labels`: round trips with `align_spans`, arbitrary tags, and other implementations."""
 
 import re
 from functools import partial
@@ -27,7 +27,7 @@ from tests.support.token_strategies import (
 
 
 def char_to_token_loop(encoding, spans, tagset):
-    """What is usually written: every character of a span, one call each."""
+    """Labels tokens in the usual way: with one call of `char_to_token` per character of a span."""
     labels = [-100 if start == stop else 0 for start, stop in encoding.offsets]
     for start, stop, label in spans:
         tokens = []
@@ -40,23 +40,23 @@ def char_to_token_loop(encoding, spans, tagset):
     return labels
 
 
-def test_like_a_loop_over_char_to_token(tokenizer, corpus, tmp_path):
-    """Words of ASCII as spans: where tokens end inside a character, the loop finds only one of them."""
+def test_labels_equal_a_loop_over_char_to_token(tokenizer, corpus, tmp_path):
+    """Uses ASCII words only: where tokens end inside a character, the loop finds only one of them."""
     from tokenizers import Tokenizer
 
     [path] = tokjax.formats.export_tokenizer(tokenizer, tmp_path / "tokenizer.json", "huggingface")
-    peer, tagset = Tokenizer.from_file(str(path)), tokjax.align.TagSet(("PER",))
+    reference, tagset = Tokenizer.from_file(str(path)), tokjax.align.TagSet(("PER",))
     for text in filter(str.isascii, corpus):
         spans = [(*match.span(), "PER") for match in re.finditer(r"[A-Za-z]+", text)][::2]
-        expected = char_to_token_loop(peer.encode(text, add_special_tokens=False), spans, tagset)
+        expected = char_to_token_loop(reference.encode(text, add_special_tokens=False), spans, tagset)
         result = tokjax.encode_result(tokenizer, text, add_special_tokens=False)
         [in_bytes] = tokjax.align.spans_from_characters([text], [spans])
         assert tokjax.align.align_spans(result, in_bytes, labels=["PER"]).labels.tolist() == expected
 
 
 @given(hard_texts, st.data(), st.sampled_from(["BIO", "BILOU", "IOBES", "IOE2"]), st.booleans())
-def test_the_round_trip(tokenizer, text, data, scheme, strict):
-    """Labels of any spans that are made of whole tokens give those spans again."""
+def test_spans_to_labels_and_back(tokenizer, text, data, scheme, strict):
+    """Spans that start and stop with tokens survive the round trip."""
     result = tokjax.encode_result(tokenizer, text, disallowed_special=())
     offsets = result.offsets[result.offsets[:, 0] < result.offsets[:, 1]].tolist()
     edges = sorted(data.draw(st.lists(st.integers(0, len(offsets)), max_size=6, unique=True)))
@@ -66,16 +66,16 @@ def test_the_round_trip(tokenizer, text, data, scheme, strict):
     ]
     for on_partial in ("include", "exclude", "error"):
         aligned = tokjax.align.align_spans(result, spans, labels=LABELS, scheme=scheme, on_partial=on_partial)
-        read = tokjax.align.spans_from_labels(
+        decoded = tokjax.align.spans_from_labels(
             result, aligned.labels, tokjax.align.TagSet(LABELS, scheme), strict=strict
         )
-        assert read == spans
-    touching = any(a[1] == b[0] and a[2] == b[2] for a, b in zip(spans, spans[1:], strict=False))
+        assert decoded == spans
+    are_adjacent = any(a[1] == b[0] and a[2] == b[2] for a, b in zip(spans, spans[1:], strict=False))
     aligned = tokjax.align.align_spans(result, spans, labels=LABELS, scheme="IO")
-    read = tokjax.align.spans_from_labels(
+    decoded = tokjax.align.spans_from_labels(
         result, aligned.labels, tokjax.align.TagSet(LABELS, "IO"), strict=strict
     )
-    assert (read == spans) is not touching
+    assert (decoded == spans) is not are_adjacent
 
 
 @given(draw_token_rows(), st.data(), schemes, st.booleans(), st.booleans())
@@ -85,7 +85,7 @@ def test_spans_from_any_labels(tokens, data, scheme, strict, first_subword_only)
         st.lists(st.sampled_from([*tagset.tags, None]), min_size=len(tokens), max_size=len(tokens))
     )
     words = get_word_ids(tokens)
-    read = tokjax.align.spans_from_labels(
+    decoded = tokjax.align.spans_from_labels(
         array(tokens),
         np.array(tags_to_ids(tagset, tags), np.int32),
         tagset,
@@ -94,36 +94,41 @@ def test_spans_from_any_labels(tokens, data, scheme, strict, first_subword_only)
         word_ids=words if first_subword_only else None,
     )
     covering = [i for i, (start, stop) in enumerate(tokens) if start < stop]
-    counted = [i for i in covering if tags[i] is not None]
+    selected = [i for i in covering if tags[i] is not None]
     if first_subword_only:
-        counted = [i for k, i in enumerate(counted) if not k or words[counted[k - 1]] != words[i]]
-    found = [tags[i] for i in counted]
-    chunks = oracle.parse_strict_chunks(found, scheme) if strict else oracle.parse_lenient_chunks(found)
+        selected = [i for k, i in enumerate(selected) if not k or words[selected[k - 1]] != words[i]]
+    selected_tags = [tags[i] for i in selected]
+    chunks = (
+        oracle.parse_strict_chunks(selected_tags, scheme)
+        if strict
+        else oracle.parse_lenient_chunks(selected_tags)
+    )
     expected = []
     for first, last, label in chunks:
-        end = counted[last]
+        end = selected[last]
         if first_subword_only:
             end = max(i for i in covering if words[i] == words[end])
-        expected.append((tokens[counted[first]][0], tokens[end][1], label))
-    assert read == expected
+        expected.append((tokens[selected[first]][0], tokens[end][1], label))
+    assert decoded == expected
 
 
 @given(st.lists(draw_token_rows(), max_size=4), st.data(), schemes)
-def test_spans_of_a_batch_are_those_of_each_text(rows, data, scheme):
+def test_batch_equals_separate_texts(rows, data, scheme):
     tagset = tokjax.align.TagSet(LABELS, scheme)
     n = sum(map(len, rows))
     tags = np.array(data.draw(st.lists(st.integers(0, len(tagset) - 1), min_size=n, max_size=n)), np.int32)
     splits = np.cumsum([0, *map(len, rows)])
-    alone = [
+    separate = [
         tokjax.align.spans_from_labels(array(row), tags[start : start + len(row)], tagset)
         for row, start in zip(rows, splits.tolist(), strict=False)
     ]
-    assert tokjax.align.spans_from_labels(make_ragged_rows(rows), tags, tagset) == alone
+    assert tokjax.align.spans_from_labels(make_ragged_rows(rows), tags, tagset) == separate
     ragged = make_ragged_rows(rows)
-    padded = tokjax.collate_padded_batch(ragged._replace(ids=tags), pad_id=0)  # padding is told by its span
-    assert tokjax.align.spans_from_labels(padded.offsets, padded.ids, tagset) == alone
+    padded = tokjax.collate_padded_batch(ragged._replace(ids=tags), pad_id=0)  # (padding has the span (0, 0))
+    assert tokjax.align.spans_from_labels(padded.offsets, padded.ids, tagset) == separate
     assert (
-        tokjax.align.spans_from_labels(jnp.asarray(padded.offsets), jnp.asarray(padded.ids), tagset) == alone
+        tokjax.align.spans_from_labels(jnp.asarray(padded.offsets), jnp.asarray(padded.ids), tagset)
+        == separate
     )
 
 
@@ -132,21 +137,21 @@ def test_whitespace_is_skipped(tokens, text, data, first_subword_only):
     tagset, offsets = tokjax.align.TagSet(LABELS), array(tokens)
     tags = data.draw(st.lists(st.integers(0, len(tagset) - 1), min_size=len(tokens), max_size=len(tokens)))
     words = get_word_ids(tokens) if first_subword_only else None
-    read = partial(
+    decode = partial(
         tokjax.align.spans_from_labels,
         tag_ids=np.array(tags, np.int32),
         tagset=tagset,
         first_subword_only=first_subword_only,
         word_ids=words,
     )
-    assert read(offsets, texts=[text]) == read(tokjax.align.trim_offsets(offsets, [text]))
+    assert decode(offsets, texts=[text]) == decode(tokjax.align.trim_offsets(offsets, [text]))
 
 
-def test_spans_without_their_white_space():
+def test_whitespace_at_the_edges_of_a_span_is_trimmed():
     offsets, tagset = array([(1, 4), (4, 9), (9, 10)]), tokjax.align.TagSet(LABELS)
-    read = partial(tokjax.align.spans_from_labels, offsets, np.array([0, 1, 0]), tagset)
-    assert read() == [(4, 9, "PER")]
-    assert read(texts=["New York."]) == [(5, 9, "PER")]
+    decode = partial(tokjax.align.spans_from_labels, offsets, np.array([0, 1, 0]), tagset)
+    assert decode() == [(4, 9, "PER")]
+    assert decode(texts=["New York."]) == [(5, 9, "PER")]
 
 
 def test_invalid_labels_are_rejected():
@@ -171,13 +176,13 @@ def test_invalid_labels_are_rejected():
         tokjax.align.spans_from_labels(offsets, np.array([0, 0]), ["PER"])
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="ignore_index is 0, which is the tag 'O'"):
         tokjax.align.spans_from_labels(offsets, np.array([0, 0]), tagset, ignore_index=0)
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="-1 is no tag: there are 7"):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="-1 is not the id of a tag: ids are 0 to 6"):
         tokjax.align.spans_from_labels(offsets, np.array([0, -1]), tagset)
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="call it outside"):
         jax.jit(lambda tags: tokjax.align.spans_from_labels(offsets, tags, tagset))(np.array([0, 1]))
 
 
-def test_first_subwords_round_trip(tokenizer):
+def test_first_subword_labels_and_back(tokenizer):
     text = "naïve café résumé 日本語 👩‍👩‍👧 newest"
     words = [(m.start(), m.end(), "PER" if i % 2 else "ORG") for i, m in enumerate(re.finditer(r"\S+", text))]
     [spans] = tokjax.align.spans_from_characters([text], [words])
@@ -188,13 +193,13 @@ def test_first_subwords_round_trip(tokenizer):
         assert (aligned.labels != -100).sum() == len(words)
         tagset = tokjax.align.TagSet(LABELS, scheme)
         assert tokjax.align.spans_from_labels(result, aligned.labels, tagset, **options) == spans
-        everything = tokjax.align.align_spans(
+        all_labels = tokjax.align.align_spans(
             result, spans, labels=LABELS, scheme=scheme, texts=[text]
         ).labels
-        assert tokjax.align.spans_from_labels(result, everything, tagset, texts=[text]) == spans
+        assert tokjax.align.spans_from_labels(result, all_labels, tagset, texts=[text]) == spans
 
 
-def test_the_table_of_the_page_is_what_its_snippet_gives():
+def test_table_in_the_guide_equals_the_output_of_its_code():
     page = (Path(__file__).parents[2] / "docs" / "alignment.md").read_text()
     names = {}
     exec(re.search(r"```python\n(.*?)```", page, re.DOTALL).group(1), names)
@@ -206,3 +211,11 @@ def test_the_table_of_the_page_is_what_its_snippet_gives():
     assert rows["token"] == [token.replace(" ", "␣") for token in result.tokens]
     assert rows["bytes"] == [f"{start}–{stop}" for start, stop in result.offsets.tolist()]
     assert rows["tag"] == names["tags"]
+
+
+def test_trailing_space_is_not_part_of_a_span():
+    offsets, word_ids = np.array([[1, 3], [3, 4], [4, 5], [5, 6]]), np.array([0, 0, 1, 1])
+    tagset = tokjax.align.TagSet(LABELS)
+    tags = tagset.get_ids([f"B-{LABELS[0]}", "O", "O", "O"])
+    options = {"first_subword_only": True, "word_ids": word_ids, "texts": ["ab cd"]}
+    assert tokjax.align.spans_from_labels(offsets, tags, tagset, **options) == [(1, 3, LABELS[0])]

@@ -1,4 +1,4 @@
-"""What functions of batches refuse: ids that are none, and shapes that do not fit."""
+"""Tests of the errors of batching functions: invalid ids, other result types, and invalid shapes."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_other_result_types_are_rejected(tokenizer):
             tokjax.collate_padded_batch(passed, pad_id=0)
 
 
-def test_shapes_that_do_not_fit():
+def test_invalid_shapes_are_rejected():
     for call in (
         lambda: tokjax.pad_sequence(np.array([1]), -1, 0),
         lambda: tokjax.batch_pad_sequences(np.array([[1]]), np.array([1]), -1, 0),

@@ -1,4 +1,4 @@
-"""Rows over several devices, on meshes of both kinds: the same values, and results lie where rows do."""
+"""Tests of array functions on several devices: equal values, and results sharded like the rows."""
 
 from functools import partial
 
@@ -12,7 +12,7 @@ import tokjax
 ROWS, LENGTH = 8, 24
 RNG = np.random.default_rng(0)
 IDS = RNG.integers(0, 50, (ROWS, LENGTH)).astype(np.int32)
-HOLES = RNG.integers(0, 2, (ROWS, LENGTH)).astype(np.int32)
+RANDOM_MASK = RNG.integers(0, 2, (ROWS, LENGTH)).astype(np.int32)
 LENGTHS = RNG.integers(1, LENGTH, ROWS).astype(np.int32)
 SEGMENTS = np.where(np.arange(LENGTH) < LENGTHS[:, None], np.sort(RNG.integers(1, 4, (ROWS, LENGTH))), 0)
 SEGMENTS = SEGMENTS.astype(np.int32)
@@ -26,60 +26,60 @@ def make_draws(*shape):
 
 
 ROW_FUNCTIONS = {
-    "labels": (tokjax.causal_lm_labels, IDS, HOLES),
+    "labels": (tokjax.causal_lm_labels, IDS, RANDOM_MASK),
     "labels of segments": (
         lambda i, s: tokjax.causal_lm_labels(i, s, segment_ids=s),
         IDS,
         SEGMENTS,
     ),
     "padded": (lambda i, n: tokjax.batch_pad_sequences(i, n, 30, -1), IDS, LENGTHS),
-    "cut": (lambda i, n: tokjax.batch_pad_sequences(i, n, 5, -1), IDS, LENGTHS),
+    "truncated": (lambda i, n: tokjax.batch_pad_sequences(i, n, 5, -1), IDS, LENGTHS),
     "mask of lengths": (partial(tokjax.create_attention_mask, max_length=LENGTH), LENGTHS),
     "cumulative lengths": (partial(tokjax.packing.cu_seqlens, max_segments=5), SEGMENTS),
     "segment lengths": (partial(tokjax.packing.segment_lengths, max_segments=5), SEGMENTS),
     "cuDNN's segments": (partial(tokjax.packing.cudnn_segments, max_segments=5), SEGMENTS),
     "attention": (lambda s: tokjax.masks.make_attention_mask(segment_ids=s, window=3), SEGMENTS),
     "attention to a prefix": (
-        lambda h, s: tokjax.masks.make_attention_mask(in_prefix=h, attention_mask=s),
-        HOLES,
+        lambda m, s: tokjax.masks.make_attention_mask(in_prefix=m, attention_mask=s),
+        RANDOM_MASK,
         SEGMENTS,
     ),
-    "hidden tokens": (
+    "masked tokens": (
         lambda i, h, d: tokjax.objectives.masked_lm(i, d, mask_id=99, vocab_size=50, special_tokens_mask=h),
         IDS,
-        HOLES,
+        RANDOM_MASK,
         make_draws(ROWS, 3, LENGTH),
     ),
-    "hidden words": (
+    "masked words": (
         lambda i, h, w, d: tokjax.objectives.masked_lm(
             i, d, mask_id=99, replacement_ids=[7, 8, 9], special_tokens_mask=h, word_ids=w
         ),
         IDS,
-        HOLES,
+        RANDOM_MASK,
         WORDS,
         make_draws(ROWS, 3, LENGTH),
     ),
     "corrupted spans": (
         partial(tokjax.objectives.span_corruption, **SPECIAL_IDS),
         IDS,
-        HOLES,
+        RANDOM_MASK,
         make_draws(ROWS, LENGTH),
     ),
-    "a mixture": (
+    "mixture of denoisers": (
         partial(tokjax.objectives.denoising_mixture, denoisers=DENOISERS, **SPECIAL_IDS),
         IDS,
-        HOLES,
+        RANDOM_MASK,
         make_draws(ROWS, LENGTH + 1),
     ),
-    "prefixes": (tokjax.objectives.prefix_lm, IDS, HOLES, make_draws(ROWS)),
+    "prefixes": (tokjax.objectives.prefix_lm, IDS, RANDOM_MASK, make_draws(ROWS)),
     "prompts": (partial(tokjax.objectives.completion_loss_mask, length=LENGTH), LENGTHS),
-    "padding": (tokjax.masks.padding_mask, HOLES),
-    "prefix": (tokjax.masks.prefix_mask, HOLES),
+    "padding": (tokjax.masks.padding_mask, RANDOM_MASK),
+    "prefix": (tokjax.masks.prefix_mask, RANDOM_MASK),
     "segments": (tokjax.masks.segment_mask, SEGMENTS),
-    "additive": (tokjax.masks.additive_mask, HOLES),
-    "unmasked": (tokjax.masks.unmask_empty_rows, np.tile(HOLES[:, None], (1, LENGTH, 1))),
-    "counted from one": (tokjax.to_one_based, IDS),
-    "counted from zero": (tokjax.to_zero_based, IDS),
+    "additive": (tokjax.masks.additive_mask, RANDOM_MASK),
+    "unmasked": (tokjax.masks.unmask_empty_rows, np.tile(RANDOM_MASK[:, None], (1, LENGTH, 1))),
+    "one-based ids": (tokjax.to_one_based, IDS),
+    "zero-based ids": (tokjax.to_zero_based, IDS),
     "answers": (partial(tokjax.objectives.assistant_loss_mask, start_ids=[1], end_ids=[2]), IDS),
 }
 OFFSETS = np.stack([np.arange(1, LENGTH + 1), np.arange(2, LENGTH + 2)], axis=-1) * np.ones((ROWS, 1, 1), int)
@@ -87,7 +87,7 @@ SPANS = np.array([[(1 + i % 3, 5, 0), (6, 7, 1)] for i in range(ROWS)], np.int32
 TAGS = tokjax.align.TagSet(["PER", "LOC"], scheme="BILOU")
 ROW_FUNCTIONS |= {
     "spans": (partial(tokjax.align.align_span_arrays, tagset=TAGS), OFFSETS.astype(np.int32), SPANS),
-    "spans that cover tokens": (
+    "spans that contain tokens": (
         lambda o, s, w: tokjax.align.align_span_arrays(o, s, TAGS, on_partial="exclude", word_ids=w),
         OFFSETS.astype(np.int32),
         SPANS,
@@ -98,8 +98,8 @@ ROW_FUNCTIONS |= {
         IDS[:, :9] % 5,
         WORDS,
     ),
-    "words by spans": (tokjax.align.word_ids_from_spans, OFFSETS.astype(np.int32), SPANS[..., :2]),
-    "words of labels": (
+    "word ids of spans": (tokjax.align.word_ids_from_spans, OFFSETS.astype(np.int32), SPANS[..., :2]),
+    "labels to words": (
         lambda i, w: tokjax.align.words_from_labels(w, i, num_words=9, method="majority", tagset=TAGS),
         IDS % 5,
         WORDS,
@@ -110,7 +110,7 @@ ROW_FUNCTIONS |= {
         lambda i, s, h, method=method: method(tokjax.PackedBlocks(i, s, s, s, s, h)),
         IDS,
         SEGMENTS,
-        HOLES,
+        RANDOM_MASK,
     )
     for name, method in {
         "labels": tokjax.PackedBlocks.causal_lm_labels,
@@ -133,12 +133,12 @@ FLAT_TOKEN_FUNCTIONS = {
 @pytest.fixture(params=["Auto", pytest.param("Explicit", marks=pytest.mark.slow)])
 def mesh(request):
     if request.param == "Explicit" and jax.__version_info__ < (0, 9):
-        pytest.skip("before JAX 0.9, some of its functions can't do with explicit axes")
+        pytest.skip("before JAX 0.9, some of its functions do not support explicit axes")
     return Mesh(jax.devices(), ("data",), axis_types=(jax.sharding.AxisType[request.param],))
 
 
-def assert_equal(expected, found):
-    for left, right in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
+def assert_equal(expected, actual):
+    for left, right in zip(jax.tree.leaves(expected), jax.tree.leaves(actual), strict=True):
         assert right.dtype == left.dtype
         assert np.array_equal(left, right)
 
@@ -146,21 +146,21 @@ def assert_equal(expected, found):
 @pytest.mark.parametrize("name", ROW_FUNCTIONS)
 def test_rows(name, mesh):
     function, *arrays = ROW_FUNCTIONS[name]
-    placed = jax.device_put(arrays, NamedSharding(mesh, PartitionSpec("data")))
-    with jax.numpy_rank_promotion("raise"):  # (as users may have it)
-        found = jax.jit(function)(*placed)
-    assert_equal(function(*arrays), found)
-    for leaf in jax.tree.leaves(found):
+    sharded = jax.device_put(arrays, NamedSharding(mesh, PartitionSpec("data")))
+    with jax.numpy_rank_promotion("raise"):  # (as users may set it)
+        result = jax.jit(function)(*sharded)
+    assert_equal(function(*arrays), result)
+    for leaf in jax.tree.leaves(result):
         assert leaf.sharding.shard_shape(leaf.shape)[0] == ROWS // 4
 
 
 @pytest.mark.parametrize("name", FLAT_TOKEN_FUNCTIONS)
 @pytest.mark.parametrize("spec", [PartitionSpec(), PartitionSpec("data")])
 def test_flat_tokens(name, spec, mesh):
-    """Rows lie across devices here, so each device gets all of the result."""
+    """Flat rows may cross devices, so that the result is replicated."""
     function = FLAT_TOKEN_FUNCTIONS[name]
-    placed = RAGGED._replace(
+    sharded = RAGGED._replace(
         ids=jax.device_put(RAGGED.ids, NamedSharding(mesh, spec)),
         row_splits=jax.device_put(RAGGED.row_splits, NamedSharding(mesh, PartitionSpec())),
     )
-    assert_equal(function(RAGGED), jax.jit(function)(placed))
+    assert_equal(function(RAGGED), jax.jit(function)(sharded))

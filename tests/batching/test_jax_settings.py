@@ -1,4 +1,4 @@
-"""Array functions under what users of JAX set or do: rank promotion, a transfer guard, symbolic shapes."""
+"""Tests of array functions under JAX settings: rank promotion, a transfer guard, symbolic shapes."""
 
 import inspect
 import re
@@ -22,22 +22,24 @@ from tests.batching.test_device_mesh import (
     make_draws,
 )
 
-COUNTED = (IDS.reshape(-1) % 3 > 0).astype(np.int32)
+LOSS_MASK = (IDS.reshape(-1) % 3 > 0).astype(np.int32)
 FLAT_TOKEN_FUNCTIONS = {
     "padded": partial(tokjax.pad_ragged, length=30, pad_id=-1),
-    "padded, none cut": partial(tokjax.pad_ragged, length=30, pad_id=-1, pad_side="left", truncation=None),
+    "padded without truncation": partial(
+        tokjax.pad_ragged, length=30, pad_id=-1, pad_side="left", truncation=None
+    ),
     "collated": partial(tokjax.collate_padded_batch, pad_id=-1),
-    "planned": lambda r: tokjax.packing.apply_packing(PLAN, r, pad_id=-1),
+    "packed by plan": lambda r: tokjax.packing.apply_packing(PLAN, r, pad_id=-1),
     "packed": partial(tokjax.pack_blocks, block_size=40, pad_id=-1, eos_id=3),
     "middles": lambda r: tokjax.objectives.fill_in_the_middle(
         r, DRAWS, prefix_id=101, middle_id=102, suffix_id=103
     ),
     "documents": lambda r: tokjax.find_document_boundaries(r.ids, 3),
-    "so many documents": lambda r: tokjax.find_document_boundaries(r.ids, 3, max_documents=50),
+    "documents up to a maximum": lambda r: tokjax.find_document_boundaries(r.ids, 3, max_documents=50),
     "one sequence": lambda r: tokjax.pad_sequence(r.ids, 300, 0),
 }
 DRAWS = jax.device_put(make_draws(ROWS, 4))
-FIXED_LENGTH_FUNCTIONS = {"corrupted spans", "a mixture"}
+FIXED_LENGTH_FUNCTIONS = {"corrupted spans", "mixture of denoisers"}
 EXPORTED_FIRST = {
     "labels",
     "labels of segments",
@@ -68,7 +70,7 @@ HOST_FUNCTIONS = {
     "trim_offsets",
     "word_to_tokens",
 }
-"""Functions that take no JAX arrays, or give NumPy arrays and lists of them."""
+"""Functions that do not take JAX arrays, or return NumPy arrays or lists."""
 
 
 def test_all_array_functions_are_tested():
@@ -106,18 +108,18 @@ def test_flat_tokens(name):
     assert_equal(expected, run_with_strict_settings(function, jax.device_put(RAGGED)))
 
 
-def test_a_loss_mask_and_draws():
+def test_packing_with_a_loss_mask_and_random_draws():
     pack = partial(tokjax.pack_blocks, block_size=40, pad_id=-1, eos_id=3)
-    passed = jax.device_put((RAGGED, COUNTED))
-    found = run_with_strict_settings(lambda r, m: pack(r, loss_mask=m), *passed)
-    assert_equal(pack(RAGGED, loss_mask=COUNTED), found)
+    inputs = jax.device_put((RAGGED, LOSS_MASK))
+    packed = run_with_strict_settings(lambda r, m: pack(r, loss_mask=m), *inputs)
+    assert_equal(pack(RAGGED, loss_mask=LOSS_MASK), packed)
     key = jax.random.key(0)
     drawn = run_with_strict_settings(tokjax.objectives.draw_uniform, key, (3, 4))
     assert drawn.tolist() == jax.random.uniform(key, (3, 4)).tolist()
-    blocks = jax.device_put(pack(RAGGED, loss_mask=COUNTED))
-    theirs = run_with_strict_settings(tokjax.PackedBlocks.to_huggingface, blocks)
+    blocks = jax.device_put(pack(RAGGED, loss_mask=LOSS_MASK))
+    exported = run_with_strict_settings(tokjax.PackedBlocks.to_huggingface, blocks)
     assert_equal(
-        pack(RAGGED, loss_mask=COUNTED).to_huggingface()["labels"].astype(np.int32), theirs["labels"]
+        pack(RAGGED, loss_mask=LOSS_MASK).to_huggingface()["labels"].astype(np.int32), exported["labels"]
     )
 
 
@@ -143,17 +145,17 @@ def test_symbolic_shapes(name):
     assert_equal(function(*arrays), exported.call(*arrays))
 
 
-def test_symbolic_tokens():
+def test_symbolic_number_of_tokens():
     scope = export.SymbolicScope()
     tokens = jax.ShapeDtypeStruct(export.symbolic_shape("tokens", scope=scope), np.int32)
     splits = jax.ShapeDtypeStruct((ROWS + 1,), np.int32)
     shapes = tokjax.Ragged(tokens, splits)
-    for function in (FLAT_TOKEN_FUNCTIONS["padded"], FLAT_TOKEN_FUNCTIONS["planned"]):
+    for function in (FLAT_TOKEN_FUNCTIONS["padded"], FLAT_TOKEN_FUNCTIONS["packed by plan"]):
         exported = export.export(jax.jit(function))(shapes)
         assert_equal(function(RAGGED), exported.call(RAGGED))
 
 
-def test_a_symbolic_length_that_has_no_tables():
+def test_symbolic_length_is_rejected_where_tables_need_a_length():
     ids = jax.ShapeDtypeStruct(export.symbolic_shape("2, length"), np.int32)
     corrupt = partial(tokjax.objectives.span_corruption, sentinel_ids=[9], eos_id=1, pad_id=0)
     with pytest.raises(
@@ -163,7 +165,7 @@ def test_a_symbolic_length_that_has_no_tables():
 
 
 def test_options_with_equal_values_are_distinguished():
-    """1, 1.0 and True are equal, but only one of them is an id."""
+    """1, 1.0 and True are equal, but only 1 is an id."""
     ids = jax.device_put(IDS)
     tokjax.to_one_based(ids, ignore_index=1)
     for wrong in (1.0, True):
@@ -171,7 +173,7 @@ def test_options_with_equal_values_are_distinguished():
             tokjax.to_one_based(ids, ignore_index=wrong)
 
 
-def test_values_that_only_eager_calls_can_check():
+def test_eager_calls_check_values():
     segments = jax.device_put(np.array([[1, 2, 3, 0]], np.int32))
     with pytest.raises(
         tokjax.errors.InvalidArgumentError, match="a row has 3 segments, more than max_segments=2"

@@ -1,4 +1,4 @@
-"""The limit on traces, on real steps."""
+"""Tests of `limit_traces` on jitted steps."""
 
 import threading
 from functools import partial
@@ -46,7 +46,7 @@ def test_epoch_is_traced_once_per_bucket(tmp_path, table):
         tokjax.errors.TooManyTracesError, match=r"5: batch.ids int32\[8,7\], batch.attention_mask"
     ):
         step(table, unpadded)
-    step(table, loader.batch_at(0))  # what is compiled still runs
+    step(table, loader.batch_at(0))  # (compiled shapes still run)
 
 
 def test_collation_is_traced_once_per_used_bucket(table):
@@ -57,32 +57,32 @@ def test_collation_is_traced_once_per_used_bucket(table):
     for _ in range(20):
         rows = [[1] * n for n in rng.integers(1, 30, 4).tolist()]
         step(table, tokjax.collate_padded_batch(tokjax.ragged_from_rows(rows), pad_id=0, buckets=buckets))
-    used = {trace["batch.ids"] for trace in guard.traces}
-    assert len(guard.traces) == len(used)
-    assert used <= {"int32[4,8]", "int32[4,16]", "int32[4,32]"}
-    assert {"int32[4,16]", "int32[4,32]"} <= used
+    used_shapes = {trace["batch.ids"] for trace in guard.traces}
+    assert len(guard.traces) == len(used_shapes)
+    assert used_shapes <= {"int32[4,8]", "int32[4,16]", "int32[4,32]"}
+    assert {"int32[4,16]", "int32[4,32]"} <= used_shapes
 
 
-def test_what_the_error_says(table):
+def test_error_message(table):
     step = jax.jit(limit_traces(embed_batch, 2, name="train_step"))
     step(table, make_padded(4))
     step(table, make_padded(8))
     with pytest.raises(tokjax.errors.TooManyTracesError) as caught:
         step(table, make_padded(9)._replace(token_type_ids=np.zeros((2, 9), np.int32)))
     assert str(caught.value) == (
-        "train_step was traced 3 times, and limit_traces allows 2: each trace compiles it anew. What "
-        "differs:\n"
+        "train_step was traced 3 times, and limit_traces allows 2: each trace recompiles it. These "
+        "arguments differ:\n"
         "  1: batch.ids int32[2,4], batch.attention_mask int32[2,4], batch.token_type_ids absent\n"
         "  2: batch.ids int32[2,8], batch.attention_mask int32[2,8], batch.token_type_ids absent\n"
         "  3: batch.ids int32[2,9], batch.attention_mask int32[2,9], batch.token_type_ids int32[2,9]\n"
-        "Pad batches to few lengths, as collate_padded_batch(..., buckets=LengthBuckets(...)) does, and "
-        "leave out a last one of fewer rows; or allow more traces"
+        "Pad batches to a few lengths with collate_padded_batch(..., buckets=LengthBuckets(...)), and drop a "
+        "smaller last batch; or allow more traces"
     )
     assert isinstance(caught.value, tokjax.TokjaxError)
     assert isinstance(caught.value, RuntimeError)
 
 
-def test_each_further_shape_is_refused_and_none_is_remembered(table):
+def test_rejected_shapes_are_not_counted(table):
     guard = limit_traces(embed_batch, 1)
     step = jax.jit(guard)
     step(table, make_padded(4))
@@ -93,18 +93,18 @@ def test_each_further_shape_is_refused_and_none_is_remembered(table):
     step(table, make_padded(4))
 
 
-def test_many_arguments_are_not_all_shown():
+def test_error_shows_a_limited_number_of_arguments():
     step = jax.jit(limit_traces(lambda arrays: sum(a.sum() for a in arrays), 1, name="step"))
     step([jnp.ones(2)] * 30)
     with pytest.raises(tokjax.errors.TooManyTracesError, match=r"arrays\[5\] float32\[3\], and 24 more\n"):
         step([jnp.ones(3)] * 30)
 
 
-def test_same_shapes():
+def test_repeated_jit_of_equal_shapes_is_rejected():
     guard = limit_traces(jnp.negative, 1)
     jax.jit(partial(guard))(jnp.ones(2))
     with pytest.raises(
-        tokjax.errors.TooManyTracesError, match="the same shapes and dtypes: make the jitted step once"
+        tokjax.errors.TooManyTracesError, match="the same shapes and dtypes: create the jitted step once"
     ):
         jax.jit(partial(guard))(jnp.ones(2))
 
@@ -122,7 +122,7 @@ def test_weak_types_and_static_arguments_are_shown():
 
 
 def test_inside_other_transformations(table):
-    """Donated arguments, gradients, rows mapped, and a scan: one trace each, however often they run."""
+    """Donated arguments, gradients, vmap and scan are traced once each, for any number of calls."""
 
     def loss(table, ids):
         return jnp.sum(table["w"][ids] ** 2)
@@ -148,7 +148,7 @@ def test_inside_other_transformations(table):
         step(table, jnp.ones((3, 4), jnp.int32))
 
 
-def test_a_shape_looked_at_beforehand_is_the_same_trace(table):
+def test_eval_shape_and_lower_share_the_trace(table):
     guard = limit_traces(embed_batch, 1)
     step = jax.jit(guard)
     jax.eval_shape(step, table, make_padded(4))
@@ -157,14 +157,14 @@ def test_a_shape_looked_at_beforehand_is_the_same_trace(table):
     assert len(guard.traces) == 1
 
 
-def test_results_are_those_of_the_function(table):
+def test_guard_returns_the_result_of_the_function(table):
     batch = make_padded(4)
     guard = limit_traces(embed_batch, 1)
     assert (guard.__name__, guard.__wrapped__) == ("embed_batch", embed_batch)
     assert float(jax.jit(guard)(table, batch=batch)) == float(embed_batch(table, batch))
 
 
-def test_what_is_not_traced_does_not_count(table):
+def test_calls_without_tracing_are_not_counted(table):
     guard = limit_traces(embed_batch, 1)
     with jax.disable_jit():
         for length in (3, 4, 5):
@@ -172,7 +172,7 @@ def test_what_is_not_traced_does_not_count(table):
     assert guard.traces == ()
 
 
-def test_a_trace_that_fails_compiles_nothing():
+def test_failed_traces_are_not_counted():
     guard = limit_traces(lambda x: x.reshape(2, 2), 1)
     step = jax.jit(guard)
     with pytest.raises(TypeError, match="reshape"):
@@ -185,32 +185,32 @@ def test_threads_share_one_count(table):
     guard = limit_traces(embed_batch, 1)
     step = jax.jit(guard)
     step(table, make_padded(4))
-    refused = []
+    errors = []
 
     def run():
         try:
             step(table, make_padded(5))
         except tokjax.errors.TooManyTracesError as error:
-            refused.append(error)
+            errors.append(error)
 
     threads = [threading.Thread(target=run) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(refused) == 4
+    assert len(errors) == 4
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: limit_traces(3, 1), "limit_traces takes a function, not 3"),
+        (lambda: limit_traces(3, 1), "function must be callable, not 3"),
         (
             lambda: limit_traces(jax.jit(embed_batch), 1),
             r"embed_batch is jitted already.*jax.jit\(limit_traces\(step",
         ),
         (lambda: limit_traces(partial(jax.jit(embed_batch)), 1), "is jitted already"),
-        (lambda: limit_traces(max, 1), "max does not tell its arguments; call it in a function of your own"),
+        (lambda: limit_traces(max, 1), "max has no signature; wrap it in a Python function"),
         (lambda: limit_traces(embed_batch, 0), "max_traces must be at least 1, not 0"),
         (lambda: limit_traces(embed_batch, [4, 8]), r"max_traces must be an integer, not \[4, 8\]"),
     ],
@@ -220,6 +220,6 @@ def test_invalid_arguments_are_rejected(call, message):
         call()
 
 
-def test_a_limit_loads_no_jax():
+def test_limit_traces_does_not_load_jax():
     code = "import tokjax; assert tokjax.limit_traces(lambda x: x + 1, 1)(2) == 3"
     assert "jax" not in find_loaded_modules(code)

@@ -1,4 +1,4 @@
-"""Inputs that are slow for careless tokenizers, at a size where slowness would show; ids are tiktoken's."""
+"""Tests of inputs that take quadratic time in a careless tokenizer, against tiktoken."""
 
 import random
 import re
@@ -22,13 +22,13 @@ INPUTS = {
     "zero bytes": "\0" * SIZE,
     "zero bytes in words": "a\0b " * SIZE,
     "ideographs": "".join(chr(RANDOM.randrange(0x4E00, 0x9FFF)) for _ in range(SIZE)),
-    "letters at random": "".join(RANDOM.choice("etaoinshrdlu") for _ in range(SIZE)),
+    "random letters": "".join(RANDOM.choice("etaoinshrdlu") for _ in range(SIZE)),
     "two scripts": "使用Python 和Java" * (SIZE // 10),
     "emoji": "😀" * SIZE,
     "marks": "e\u0301" * SIZE,
     "comments": ";\n//" * SIZE,
     "two letters": "ha" * (SIZE // 2),
-    "two signs": "}*" * (SIZE // 2),
+    "two punctuation marks": "}*" * (SIZE // 2),
     "three letters": "pls" * (SIZE // 3),
     "long words": ("q" * 200 + " ") * 50,
 }
@@ -36,7 +36,7 @@ INPUTS = {
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("name", INPUTS)
-def test_ids_are_those_of_tiktoken(trained, name, pattern):
+def test_ids_equal_tiktoken(trained, name, pattern):
     ranks = dict(trained.tokenizer.vocabulary.ordinary)
     theirs = tiktoken.Encoding(
         "x", pat_str=PATTERNS[pattern], mergeable_ranks=_make_dense_ranks(ranks), special_tokens={}
@@ -49,7 +49,7 @@ def test_ids_are_those_of_tiktoken(trained, name, pattern):
 
 
 def _make_dense_ranks(ranks):
-    """The ranks without the holes that special tokens leave."""
+    """Returns ranks without gaps, which special tokens leave."""
     return {token: i for i, token in enumerate(sorted(ranks, key=ranks.__getitem__))}
 
 
@@ -60,7 +60,7 @@ def _make_dense_ranks(ranks):
     text=st.text("ab<|>éx", max_size=60) | st.integers(60, 80).map(lambda n: "a" * n),
 )
 @example(names={"a" * n for n in range(1, 90)}, text="a" * 200)
-def test_of_names_that_begin_alike_the_longest_is_found(names, text):
+def test_longest_special_token_is_matched(names, text):
     longest_first = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
     expected = re.compile(f"({longest_first})").split(text)
     assert special_tokens.split_at_special(text, frozenset(names)) == expected

@@ -303,7 +303,7 @@ def test_stats(workspace):
     ("arguments", "message"),
     [
         (["pack", __file__, "-t", "no/such/tokenizer.json", "-o", "."], b"No such file"),
-        (["stats", "no/such/place"], b"nothing is there; make it with tokjax pack"),
+        (["stats", "no/such/place"], b"the path does not exist; write it with tokjax pack"),
         (["train", "no/such/file", "-o", "t.json"], b"is not a file"),
         (["inspect", "a", "-t", "no/such/tokenizer.json"], b"No such file"),
     ],

@@ -76,7 +76,7 @@ def test_each_dataset_is_verified(records, tmp_path):
     done = run("verify", tmp_path / "a", tmp_path / "none", tmp_path / "b")
     assert done.returncode == 1
     assert re.search(r"shard-00000\.tokens\.npy was altered", done.stderr.decode())
-    assert "none: nothing is there; make it with tokjax pack" in done.stderr.decode()
+    assert "none: the path does not exist; write it with tokjax pack" in done.stderr.decode()
     assert re.fullmatch(r".*b: \d+ files are as they were written\n", done.stdout.decode())
 
 
@@ -86,7 +86,7 @@ def test_each_dataset_is_verified(records, tmp_path):
         ("inspect a<|endoftext|> -t %/t.json", "to recognise it, pass --special recognise; to encode it as"),
         ("inspect a<|endoftext|> -t %/t.json", "as ordinary text, pass --special text\n"),
         ("train %/none.txt -o %/n.json", "/none.txt' is not a file\n"),
-        ("stats %/none", "none: nothing is there; make it with tokjax pack\n"),
+        ("stats %/none", "none: the path does not exist; write it with tokjax pack\n"),
         (
             "pack %/a.zst -t %/t.json -o %/data",
             "unpack it with zstd -d, or compress it with gzip, bzip2 or xz\n",

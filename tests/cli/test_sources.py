@@ -91,9 +91,12 @@ def shell(workspace, tmp_path, monkeypatch, capsys):
         ("train d -o OUT/t", "pass a pattern, such as 'd/**/*.txt'"),
         ("inspect --file none.txt -t t.json", "error: none.txt: No such file or directory"),
         ("inspect --file d -t t.json", "error: source 'd' is a directory"),
-        ("stats d", "is no dataset: it has no manifest.json; make one with tokjax pack"),
+        ("stats d", "is not a dataset: it has no manifest.json; write one with tokjax pack"),
         ("convert ids.npy -o OUT/d", "ids.npy is a file of token ids: pass --tokenizer FILE, the tokenizer"),
-        ("convert c.txt -t t.json -o OUT/d", "can't be told by its name; pass --format, one of ('nanogpt',"),
+        (
+            "convert c.txt -t t.json -o OUT/d",
+            "can't detect a format from the name 'c.txt'; pass --format, one of ('nanogpt',",
+        ),
         ("report latin.txt -t t.json", "convert it with iconv -f latin1 -t utf-8 latin.txt > NEW"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A tokenizer of someone else's joins by registering two functions."""
+"""Tests of the tokenizer protocol: custom types with two functions, and objects that are not tokenizers."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ import tokjax
 
 @dataclass(frozen=True)
 class LetterTokenizer:
-    """One id a lower-case ASCII letter; knows nothing else."""
+    """Tokenizer with one id for each lower-case ASCII letter."""
 
 
 @tokjax.get_vocabulary.register
@@ -22,13 +22,13 @@ def _(tokenizer: LetterTokenizer) -> tokjax.Vocabulary:
 @tokjax.encode_texts.register
 def _(tokenizer: LetterTokenizer, texts, *, add_special_tokens=True, **options) -> tokjax.TokenizationBatch:
     rows = [[ord(c) - 97 for c in text] + [26] * add_special_tokens for text in texts]
-    table = tokjax.get_vocabulary(tokenizer)
+    vocabulary = tokjax.get_vocabulary(tokenizer)
     return tokjax.TokenizationBatch(
-        tokjax.ragged_from_rows(rows), tokjax.ResultMetadata("letters"), table.get_token_strings
+        tokjax.ragged_from_rows(rows), tokjax.ResultMetadata("letters"), vocabulary.get_token_strings
     )
 
 
-def test_default_functions(tmp_path):
+def test_default_implementations(tmp_path):
     tokenizer = LetterTokenizer()
     result = tokjax.encode_result(tokenizer, "abc")
     assert result.tokens == ("a", "b", "c", "<eos>")
@@ -69,7 +69,7 @@ def test_non_tokenizers_are_rejected(call):
         call()
 
 
-def test_ids_of_any_integer_kind_decode(tokenizer):
+def test_decode_accepts_all_integer_dtypes(tokenizer):
     for dtype in (np.uint8, np.int64, np.uint32):
         assert tokjax.decode(tokenizer, np.array([104, 105], dtype)) == "hi"
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="integers"):

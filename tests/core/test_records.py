@@ -1,3 +1,5 @@
+"""Tests of the records `TokenizationResult` and `TokenizationBatch`, and of `Ragged`."""
+
 import copy
 import pickle
 
@@ -33,7 +35,7 @@ def get_columns(result):
     ]
 
 
-def test_attributes_can_not_be_set(result, batch):
+def test_attributes_are_immutable(result, batch):
     with pytest.raises(AttributeError):
         result.ids = np.zeros(3)
     with pytest.raises(AttributeError):
@@ -55,7 +57,7 @@ def test_arrays_are_read_only(result, batch):
 def test_inputs_are_copied():
     ids = np.array([1, 2, 3], np.int32)
     window = ids[:2]
-    older = ids[:]
+    writable_view = ids[:]
     window.setflags(write=False)
     result = TokenizationResult(ids=ids, tokens=["a", "b", "c"])
     view = TokenizationResult(ids=window, tokens=["a", "b"])
@@ -63,17 +65,17 @@ def test_inputs_are_copied():
         tokjax.make_ragged(ids, [0, 3]), tokjax.ResultMetadata("test"), lambda ids: tuple(map(str, ids))
     )
     assert ids.flags.writeable
-    older[:] = 9
+    writable_view[:] = 9
     assert result.ids.tolist() == batch.ids.tolist() == [1, 2, 3]
     assert view.ids.tolist() == [1, 2]
 
 
-def test_items_of_a_batch_are_views(batch):
+def test_items_of_batch_are_views(batch):
     assert np.shares_memory(batch[2].ids, batch.ids)
     assert np.shares_memory(batch[2].offsets, batch.offsets)
 
 
-def test_a_batch_is_a_sequence(batch, tokenizer):
+def test_batch_is_a_sequence(batch, tokenizer):
     assert len(batch) == 3
     assert [len(r) for r in batch] == batch.lengths.tolist()
     assert batch[-1] == batch[2] == tokjax.encode_result(tokenizer, "naïve \n")
@@ -83,15 +85,15 @@ def test_a_batch_is_a_sequence(batch, tokenizer):
         batch[3]
 
 
-def test_equality_looks_at_values(result, batch, tokenizer):
+def test_equality_compares_values(result, batch, tokenizer):
     same = tokjax.encode_result(tokenizer, "hello <b>wörld</b>")
     assert result == same
     assert hash(result) == hash(same)
     assert result != tokjax.encode_result(tokenizer, "hello <b>wörld</b>", return_offsets=False)
     assert result != "hello"
-    again = tokjax.encode_batch_result(tokenizer, ["hello world", "", "naïve \n"])
-    assert batch == again
-    assert hash(batch) == hash(again)
+    same_batch = tokjax.encode_batch_result(tokenizer, ["hello world", "", "naïve \n"])
+    assert batch == same_batch
+    assert hash(batch) == hash(same_batch)
     assert batch != tokjax.encode_batch_result(tokenizer, ["hello world"])
 
 
@@ -103,16 +105,16 @@ def test_pickle_and_copy(result, batch):
         assert copied == batch
         assert copied[0] == batch[0]
         assert not copied.ids.flags.writeable
-    assert len(pickle.dumps(batch)) < 3000  # not the vocabulary
+    assert len(pickle.dumps(batch)) < 3000  # without the vocabulary
 
 
-def test_no_array_can_be_made_writable(result, batch):
+def test_arrays_can_not_be_made_writable(result, batch):
     for array in (*get_columns(result), *batch.ragged, *get_columns(batch[0])):
         with pytest.raises(ValueError, match="cannot set WRITEABLE"):
             array.flags.writeable = True
 
 
-def test_batches_of_other_tokens_are_not_equal():
+def test_batches_with_different_tokens_are_not_equal():
     ranks = {bytes([i]): i for i in range(256)}
     shifted = {bytes([i]): (i + 1) % 256 for i in range(256)}
     left = tokjax.encode_batch_result(tokjax.byte_level_bpe(ranks), ["b"])
@@ -128,7 +130,7 @@ def test_repr_lists_columns(result, batch):
     assert repr(batch).startswith("TokenizationBatch(3 texts, ")
 
 
-def test_html_escapes_the_text(result, batch):
+def test_html_is_escaped(result, batch):
     page = result._repr_html_()
     assert "<b>" not in page
     assert "&lt;" in page
@@ -139,7 +141,7 @@ def test_html_escapes_the_text(result, batch):
     assert "<script>" not in quoted._repr_html_()
 
 
-def test_columns_must_fit_together():
+def test_inconsistent_columns_are_rejected():
     with pytest.raises(
         tokjax.errors.InvalidArgumentError,
         match=r"offsets must have shape \(2, 2\) for 2 tokens, not \(1, 2\)",
@@ -151,14 +153,14 @@ def test_columns_must_fit_together():
         TokenizationResult(ids=[1.5], tokens=["a"])
 
 
-def test_an_empty_result():
+def test_empty_result():
     empty = TokenizationResult(ids=[], tokens=[], offsets=[])
     assert len(empty) == 0
     assert empty.offsets.shape == (0, 2)
 
 
-def test_make_ragged_checks():
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="never fall"):
+def test_make_ragged_rejects_invalid_columns():
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="never decrease"):
         tokjax.make_ragged([1, 2], [0, 2, 1])
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="ends at 1, but there are 2 ids"):
         tokjax.make_ragged([1, 2], [0, 1])
@@ -170,13 +172,13 @@ def test_make_ragged_checks():
         tokjax.ragged_from_rows([[1], [[2]]])
 
 
-def test_ragged_goes_through_jax():
+def test_ragged_is_a_pytree():
     import jax
     import jax.numpy as jnp
 
     ragged = tokjax.make_ragged([1, 2, 3], [0, 1, 3])
-    moved = jax.tree.map(jnp.asarray, ragged)
-    assert isinstance(moved, Ragged)
-    assert jax.jit(lambda r: r.lengths)(moved).tolist() == [1, 2]
-    stacked = jax.tree.map(lambda x: jnp.stack([x, x]), moved)
+    on_device = jax.tree.map(jnp.asarray, ragged)
+    assert isinstance(on_device, Ragged)
+    assert jax.jit(lambda r: r.lengths)(on_device).tolist() == [1, 2]
+    stacked = jax.tree.map(lambda x: jnp.stack([x, x]), on_device)
     assert jax.vmap(lambda r: r.ids.sum())(stacked).tolist() == [6, 6]

@@ -1,8 +1,11 @@
-"""Writers that are killed at any point: the next call finishes or undoes what they began."""
+"""Tests of writers that are killed between any two changes of the file system.
+
+After each kill the directory must be readable, or rejected with a clear error, and the next call must finish
+or undo the interrupted one.
+"""
 
 import shutil
 
-import numpy as np
 import pytest
 
 import tokjax
@@ -14,8 +17,8 @@ TOKENIZER = tokjax.byte_level(["</s>"], eos_token="</s>")
 FIELD = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=4)
 
 
-def lay_out(template, root):
-    """A directory as it was at the beginning."""
+def restore_directory(template, root):
+    """Replaces `root` by a copy of `template`."""
     shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(template, root)
 
@@ -36,7 +39,7 @@ def root(tmp_path):
     "writer",
     ["write", pytest.param("merge", marks=pytest.mark.slow), pytest.param("rebuild", marks=pytest.mark.slow)],
 )
-def test_a_dataset_that_is_replaced(writer, template, root, tmp_path):
+def test_replacing_a_dataset(writer, template, root, tmp_path):
     (tmp_path / "old.txt").write_text("old text")
     tokjax.write_dataset(str(tmp_path / "old.txt"), FIELD, template / "data")
     tokjax.write_dataset(["part"], FIELD, tmp_path / "part")
@@ -46,12 +49,12 @@ def test_a_dataset_that_is_replaced(writer, template, root, tmp_path):
         "merge": (lambda: tokjax.datasets.merge_datasets([tmp_path / "part"] * 2, data, overwrite=True), 2),
         "rebuild": (lambda: tokjax.datasets.rebuild_dataset(data, trust_source=True), 1),
     }[writer]
-    for point in count_kill_points(replace, lambda: lay_out(template, root)):
+    for point in count_kill_points(replace, lambda: restore_directory(template, root)):
         if data.exists():
             tokjax.open_dataset(data).verify()
         else:
             with pytest.raises(
-                tokjax.errors.DatasetIncompleteError, match="its writer was killed while it replaced"
+                tokjax.errors.DatasetIncompleteError, match="its writer was killed while replacing"
             ):
                 tokjax.open_dataset(data)
         replace()
@@ -62,25 +65,24 @@ def test_a_dataset_that_is_replaced(writer, template, root, tmp_path):
         assert not [entry.name for entry in data.iterdir() if entry.name.startswith(".")], point
 
 
-def test_the_same_dataset_again(template, root):
+def test_writing_again_after_a_kill(template, root):
     tokjax.write_dataset(["old"], FIELD, template / "data")
     data = root / "data"
     replace = lambda: tokjax.write_dataset(["new"], FIELD, data, overwrite=True)  # noqa: E731
-    for _ in count_kill_points(replace, lambda: lay_out(template, root)):
+    for _ in count_kill_points(replace, lambda: restore_directory(template, root)):
         is_new = data.exists() and tokjax.decode(TOKENIZER, tokjax.open_dataset(data)[0]).startswith("new")
         texts = ["new"] if is_new else ["old"]
-        tokjax.write_dataset(
-            texts, FIELD, data
-        )  # (an interrupted replacement is undone, so nothing is written)
+        # An interrupted replacement is undone first, so `texts` are already there and nothing is written.
+        tokjax.write_dataset(texts, FIELD, data)
         assert len(tokjax.open_dataset(data)) == 1
 
 
-def test_a_bundle_that_is_replaced(template, root):
+def test_replacing_a_bundle(template, root):
     old, new = (train_bpe([text] * 3, vocab_size=258, progress=False) for text in ("old odd", "new net"))
     save_training_bundle(old, template / "bundle")
     bundle = root / "bundle"
     replace = lambda: save_training_bundle(new, bundle, overwrite=True)  # noqa: E731
-    for point in count_kill_points(replace, lambda: lay_out(template, root)):
+    for point in count_kill_points(replace, lambda: restore_directory(template, root)):
         if bundle.exists():
             assert load_training_bundle(bundle).trained.merges in (old.merges, new.merges)
         else:
@@ -91,9 +93,9 @@ def test_a_bundle_that_is_replaced(template, root):
         assert [entry.name for entry in root.iterdir()] == ["bundle"], point
 
 
-def test_a_megatron_export_is_never_half_replaced(template, root, tmp_path):
+def test_old_and_new_megatron_files_are_never_mixed(template, root, tmp_path):
     datasets = {}
-    for name, texts in {"old": ["aaaa", "b"], "new": ["cc", "ddd"]}.items():  # (of the same size)
+    for name, texts in {"old": ["aaaa", "b"], "new": ["cc", "ddd"]}.items():  # (both have the same size)
         tokjax.write_dataset(texts, FIELD, tmp_path / name)
         datasets[name] = tokjax.open_dataset(tmp_path / name)
     tokjax.datasets.export_dataset(datasets["old"], template / "ids.idx")
@@ -103,7 +105,7 @@ def test_a_megatron_export_is_never_half_replaced(template, root, tmp_path):
 
     def read():
         if not (root / "ids.idx").exists():
-            with pytest.raises(tokjax.errors.SourceError, match=r"ids\.bin: has no ids\.idx beside it"):
+            with pytest.raises(tokjax.errors.SourceError, match=r"ids\.bin: ids\.idx is missing"):
                 tokjax.datasets.convert_dataset(root / "ids.idx", TOKENIZER, root / "back")
             return None
         tokjax.datasets.convert_dataset(root / "ids.idx", TOKENIZER, root / "back", overwrite=True)
@@ -111,17 +113,17 @@ def test_a_megatron_export_is_never_half_replaced(template, root, tmp_path):
         return [back[i].tolist() for i in range(len(back))]
 
     complete = [[dataset[i].tolist() for i in range(2)] for dataset in datasets.values()]
-    found = []
-    for _ in count_kill_points(replace, lambda: lay_out(template, root)):
-        found.append(read())
+    observed = []
+    for _ in count_kill_points(replace, lambda: restore_directory(template, root)):
+        observed.append(read())
         replace()
         assert read() == complete[1]
-    assert all(documents in (None, *complete) for documents in found)
-    assert complete[0] in found
-    assert None in found
+    assert all(documents in (None, *complete) for documents in observed)
+    assert complete[0] in observed
+    assert None in observed
 
 
-def test_a_full_disk_leaves_the_old_export(template, monkeypatch, tmp_path):
+def test_full_disk_keeps_the_old_export(template, monkeypatch, tmp_path):
     tokjax.write_dataset(["aaaa"], FIELD, tmp_path / "data")
     dataset = tokjax.open_dataset(tmp_path / "data")
     files = tokjax.datasets.export_dataset(dataset, template / "ids.idx")
@@ -139,23 +141,23 @@ def test_a_full_disk_leaves_the_old_export(template, monkeypatch, tmp_path):
         tokjax.write_dataset(["a"], FIELD, tmp_path / "full")
 
 
-def test_files_of_a_tokenizer_are_never_mixed(template, root):
+def test_old_and_new_tokenizer_files_are_never_mixed(template, root):
     old, new = (
         train_bpe([text] * 3, vocab_size=258, pattern="gpt2", progress=False).tokenizer
         for text in ("old odd", "new net")
     )
     tokjax.formats.export_tokenizer(old, template, "gpt2")
-    lay_out(template, root)
+    restore_directory(template, root)
     tokjax.formats.export_tokenizer(new, root, "gpt2")
     complete = [tokjax.fingerprint(tokjax.load_tokenizer(directory)) for directory in (template, root)]
     for _ in count_kill_points(
-        lambda: tokjax.formats.export_tokenizer(new, root, "gpt2"), lambda: lay_out(template, root)
+        lambda: tokjax.formats.export_tokenizer(new, root, "gpt2"), lambda: restore_directory(template, root)
     ):
         try:
-            found = tokjax.load_tokenizer(root)
+            loaded = tokjax.load_tokenizer(root)
         except tokjax.errors.TokenizerFormatError:
             continue
-        assert tokjax.fingerprint(found) in complete
+        assert tokjax.fingerprint(loaded) in complete
 
 
 def test_temporary_files_of_a_killed_writer_are_deleted(template, root):
@@ -166,49 +168,16 @@ def test_temporary_files_of_a_killed_writer_are_deleted(template, root):
         tokjax.formats.export_tokenizer(tokenizer, root, "gpt2")
         tokjax.formats.export_tokenizer(tokenizer, root, "huggingface")
 
-    num_left = 0
-    for _ in count_kill_points(export, lambda: lay_out(template, root)):
-        num_left += any(entry.name.endswith(".partial") for entry in root.iterdir())
+    num_temporary = 0
+    for _ in count_kill_points(export, lambda: restore_directory(template, root)):
+        num_temporary += any(entry.name.endswith(".partial") for entry in root.iterdir())
         export()
         assert sorted(entry.name for entry in root.iterdir()) == names
-    assert num_left
-    lay_out(template, root)
+    assert num_temporary
+    restore_directory(template, root)
     live = root / ".vocab.json.0123.partial"
     with keep_locked(live):
         export()
         assert live.exists()
     export()
     assert not live.exists()
-
-
-def test_merged_shards_are_copied_atomically(tmp_path, monkeypatch):
-    tokjax.write_dataset(["a text"], FIELD, tmp_path / "data")
-    tokenizer = tmp_path / "data" / "tokenizer.tokjax.json"
-    shard = tmp_path / "data" / "shard-00000.tokens.npy"
-    synced, real = [], tokjax._util.files.os.fsync
-    monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(descriptor) or real(descriptor))
-    tokjax.datasets.merge_datasets([tmp_path / "data"], tmp_path / "whole")
-    assert len(synced) >= 4  # (each file at least)
-    shard.write_bytes(shard.read_bytes()[:-1] + b"\xff")
-    for file in (shard, tokenizer):
-        with pytest.raises(
-            tokjax.errors.DatasetCorruptError, match=rf"{file.name} was altered: its SHA-256 is"
-        ):
-            tokjax.datasets.merge_datasets([tmp_path / "data"], tmp_path / "again")
-        shard.write_bytes((tmp_path / "whole" / shard.name).read_bytes())
-        tokenizer.write_bytes(tokenizer.read_bytes().replace(b"</s>", b"</t>"))
-    assert not (tmp_path / "again.incomplete").exists()
-
-
-def test_lengths_that_a_megatron_index_can_not_hold(tmp_path, monkeypatch):
-    tokjax.write_dataset(["short", "a longer one"], FIELD, tmp_path / "data")
-    dataset = tokjax.open_dataset(tmp_path / "data")
-    lengths = np.array([6, 1 << 31])
-    monkeypatch.setitem(dataset.__dict__, "document_lengths", lengths)
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError,
-        match=r"document 1 has 2,147,483,648 ids, and Megatron's index holds lengths up to 2,147,483,647; "
-        r"write format='npy'",
-    ):
-        tokjax.datasets.export_dataset(dataset, tmp_path / "ids.idx")
-    assert [entry.name for entry in tmp_path.iterdir()] == ["data"]

@@ -1,4 +1,4 @@
-"""What a writer shows of its progress: how far it is in the files, and what it has written."""
+"""Tests of the progress bars of `write_dataset`."""
 
 import gzip
 import json
@@ -15,21 +15,21 @@ TOKENIZER = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)})
 
 @pytest.fixture
 def bars(monkeypatch):
-    """The bars that are shown: what of, how much there is, and what they are told."""
-    shown = []
+    """Arguments and updates of each progress bar: description, total, unit, list of `(amount, note)`."""
+    recorded_bars = []
 
     @contextmanager
-    def recorded(description, total, *, unit, enabled):
+    def record_bar(description, total, *, unit, enabled):
         reported = []
         if enabled:
-            shown.append((description, total, unit, reported))
+            recorded_bars.append((description, total, unit, reported))
         yield lambda amount, note="": reported.append((amount, note))
 
     for module in ("shard_writing", "resuming"):
-        monkeypatch.setattr(f"tokjax.datasets.{module}.show_progress_bar", recorded)
+        monkeypatch.setattr(f"tokjax.datasets.{module}.show_progress_bar", record_bar)
     monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", NUM_BYTES // 4)
     monkeypatch.setattr("tokjax.corpus.sources._READ_SIZE", NUM_BYTES // 10)
-    return shown
+    return recorded_bars
 
 
 def write(source, path, field=None, **options):
@@ -58,7 +58,7 @@ def test_texts_have_no_known_total(bars, tmp_path):
     assert reported[-1][1] == f"{NUM_BYTES:,} tokens"
 
 
-def test_text_that_is_stored_as_it_is_has_bytes(bars, tmp_path):
+def test_raw_text_counts_bytes(bars, tmp_path):
     write(TEXTS, tmp_path / "data", tokjax.RawTextField())
     assert bars[0][3][-1][1] == f"{NUM_BYTES:,} bytes"
 
@@ -67,7 +67,7 @@ def test_text_that_is_stored_as_it_is_has_bytes(bars, tmp_path):
     ("name", "make"),
     [("a.txt", write_plain), ("a.jsonl", write_records), ("a.txt.gz", write_compressed)],
 )
-def test_files_are_shown_to_their_ends(bars, tmp_path, name, make):
+def test_progress_reaches_the_size_of_the_files(bars, tmp_path, name, make):
     make(tmp_path / name)
     write(tmp_path / name, tmp_path / "data", separator="<|endoftext|>" if "txt" in name else None)
     ((_, total, _, reported),) = bars
@@ -78,7 +78,7 @@ def test_files_are_shown_to_their_ends(bars, tmp_path, name, make):
         assert amount >= 0
         reached += amount
     assert reached == size
-    if "gz" not in name:  # (which is read at once, since it is small)
+    if "gz" not in name:  # (a small compressed file is read in one step)
         assert 0 < reported[0][0] < size / 2
     assert reported[-1][1] == f"{NUM_BYTES:,} tokens"
 
@@ -91,21 +91,21 @@ def test_resumed_write_counts_finished_shards(bars, tmp_path, are_files):
         source = tmp_path / "a.txt"
     options = {"separator": "<|endoftext|>" if are_files else None, "shard_size": NUM_BYTES // 5}
 
-    def stopped(*_):
+    def interrupt(*_):
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("tokjax.datasets.writer.write_manifest", stopped)
+        patched.setattr("tokjax.datasets.writer.write_manifest", interrupt)
         with pytest.raises(KeyboardInterrupt):
             write(source, tmp_path / "data", **options)
     bars.clear()
     write(source, tmp_path / "data", **options)
-    (comparing, total, _, compared), (packing, full, _, reported) = bars
+    (comparing, total, _, compared), (packing, total_bytes, _, reported) = bars
     finished = sum(len(text) for text in TEXTS[: int(compared[-1][1].split()[0])])
     assert (comparing, packing) == ("comparing", "packing")
     assert compared[-1][1] == "41 documents"
     assert 0 < sum(amount for amount, _ in compared) == total == finished < NUM_BYTES
-    assert sum(amount for amount, _ in reported) == (full if are_files else NUM_BYTES)
+    assert sum(amount for amount, _ in reported) == (total_bytes if are_files else NUM_BYTES)
     assert reported[0][0] >= finished
     assert reported[-1][1] == f"{NUM_BYTES:,} tokens"
 

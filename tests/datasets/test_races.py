@@ -1,4 +1,7 @@
-"""Datasets that change while they are read: at hooks in the reader, another process acts."""
+"""Tests of datasets that are replaced or changed by another process while they are opened or read.
+
+The tests replace a dataset at a hook inside of the reader, to simulate the other process.
+"""
 
 import os
 import pickle
@@ -31,7 +34,11 @@ def old(tmp_path):
 
 
 def replace_at(monkeypatch, module, name, path, *, when="before"):
-    """Has a dataset replaced by one of the same shapes at the first call of a function."""
+    """Patches a function so that its first call replaces the dataset by one of the same shapes.
+
+    Returns:
+        List of the arguments of all calls.
+    """
     called, function = [], getattr(module, name)
 
     def hooked(*args, **options):
@@ -51,22 +58,22 @@ def replace_at(monkeypatch, module, name, path, *, when="before"):
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("name", ["open_regular", "get_identity", "compute_sha256"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_dataset_that_is_replaced_while_a_shard_is_opened(old, monkeypatch, name, when, verify):
-    """Whatever happened before, what is read is of the dataset that was opened, or nothing is."""
+def test_replacement_while_a_shard_is_opened(old, monkeypatch, name, when, verify):
+    """The reader returns data of the dataset that it opened, or raises an error."""
     dataset = tokjax.open_dataset(old, verify_on_touch=verify)
     assert read_text(dataset, 0) == "aaaa"
     called = replace_at(monkeypatch, dataset_files, name, old, when=when)
     try:
-        found = read_text(dataset, 1)
+        result = read_text(dataset, 1)
     except tokjax.errors.DatasetCorruptError as error:
-        found = str(error)
-    assert found == "bbbb" or "was replaced by another dataset after it was opened" in found
+        result = str(error)
+    assert result == "bbbb" or "was replaced by another dataset after it was opened" in result
     assert called or not verify
 
 
 @pytest.mark.parametrize("name", ["read_manifest_and_identity", "_get_identity"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_dataset_that_is_replaced_while_it_is_opened(old, monkeypatch, name, when):
+def test_replacement_while_the_dataset_is_opened(old, monkeypatch, name, when):
     called = replace_at(monkeypatch, opening, name, old, when=when)
     dataset = tokjax.open_dataset(old)
     assert called
@@ -77,43 +84,43 @@ def test_a_dataset_that_is_replaced_while_it_is_opened(old, monkeypatch, name, w
         assert read_text(dataset, 1) == "dddd"
 
 
-def test_dataset_with_other_shapes_replaced_while_opened(old, monkeypatch):
-    """The manifest that was read does not fit any more, so the new one is opened."""
+def test_replacement_with_other_shapes_while_the_dataset_is_opened(old, monkeypatch):
+    """The manifest that was read does not match the files any more, so the new one is opened."""
     read = opening.read_manifest_and_identity
 
-    def replaced(directory):
-        found = read(directory)
+    def read_and_replace(directory):
+        result = read(directory)
         monkeypatch.undo()
         write(old, ["longer than that", "d", "more"], overwrite=True)
-        return found
+        return result
 
-    monkeypatch.setattr(opening, "read_manifest_and_identity", replaced)
+    monkeypatch.setattr(opening, "read_manifest_and_identity", read_and_replace)
     assert [read_text(tokjax.open_dataset(old), row) for row in range(3)] == ["longer than that", "d", "more"]
 
 
-def test_a_dataset_that_is_away_between_two_renames(old, monkeypatch):
-    away = old.with_name("data.replaced")
-    old.rename(away)
-    naps = []
-    monkeypatch.setattr(opening.time, "sleep", lambda _: naps.append(1) or away.rename(old))
+def test_dataset_is_missing_between_two_renames(old, monkeypatch):
+    moved = old.with_name("data.replaced")
+    old.rename(moved)
+    sleeps = []
+    monkeypatch.setattr(opening.time, "sleep", lambda _: sleeps.append(1) or moved.rename(old))
     assert read_text(tokjax.open_dataset(old), 1) == "bbbb"
-    assert naps == [1]
+    assert sleeps == [1]
 
 
-def test_a_dataset_that_is_deleted_while_it_is_opened(old, monkeypatch):
+def test_deletion_while_the_dataset_is_opened(old, monkeypatch):
     read = opening.read_manifest_and_identity
 
-    def deleted(directory):
-        found = read(directory)
+    def read_and_delete(directory):
+        result = read(directory)
         shutil.rmtree(old)
-        return found
+        return result
 
-    monkeypatch.setattr(opening, "read_manifest_and_identity", deleted)
+    monkeypatch.setattr(opening, "read_manifest_and_identity", read_and_delete)
     with pytest.raises(tokjax.errors.DatasetError):
         tokjax.open_dataset(old)
 
 
-def test_a_shard_that_another_file_replaces_is_compared_again(old, monkeypatch):
+def test_replaced_shard_is_verified_again(old, monkeypatch):
     dataset = tokjax.open_dataset(old)
     assert read_text(dataset, 1) == "bbbb"
     monkeypatch.setattr(dataset, "_open_shards", tokjax.datasets.open_shards.OpenShards())
@@ -121,16 +128,16 @@ def test_a_shard_that_another_file_replaces_is_compared_again(old, monkeypatch):
     status = shard.stat()
     altered = contents.replace(contents[-4:], b"abcd")
     shard.write_bytes(altered)
-    os.utime(shard, ns=(status.st_atime_ns, status.st_mtime_ns))  # (as if nothing had happened)
+    os.utime(shard, ns=(status.st_atime_ns, status.st_mtime_ns))  # (restores the modification time)
     with pytest.raises(tokjax.errors.DatasetCorruptError, match=r"shard-00001\.tokens\.npy was altered"):
         read_text(dataset, 1)
 
 
-class TestMarks:
-    """What is known of checksums travels with a dataset, and is worth nothing for another file."""
+class TestVerifiedFiles:
+    """A pickled dataset carries the identities of verified files, which are void once a file changes."""
 
     @pytest.fixture
-    def hashed(self, monkeypatch):
+    def verified_names(self, monkeypatch):
         names, compare = [], dataset_files.DatasetFiles._compare
         monkeypatch.setattr(
             dataset_files.DatasetFiles,
@@ -139,49 +146,49 @@ class TestMarks:
         )
         return names
 
-    def test_pickle(self, old, hashed):
+    def test_pickle(self, old, verified_names):
         dataset = tokjax.open_dataset(old)
         dataset.verify()
-        assert len(hashed) == len(dataset.manifest.all_files)
-        hashed.clear()
+        assert len(verified_names) == len(dataset.manifest.all_files)
+        verified_names.clear()
         again = pickle.loads(pickle.dumps(dataset))
         assert read_text(again, 1) == "bbbb"
         assert again.tokenizer is not None
-        assert hashed == []
+        assert verified_names == []
 
-    def test_are_of_one_file(self, old, hashed):
+    def test_changed_file_is_verified_again(self, old, verified_names):
         dataset = tokjax.open_dataset(old)
         dataset.verify()
-        sent = pickle.dumps(dataset)
-        hashed.clear()
+        pickled = pickle.dumps(dataset)
+        verified_names.clear()
         (old / SHARD).touch()
-        assert read_text(pickle.loads(sent), 1) == "bbbb"
-        assert hashed == [SHARD]
+        assert read_text(pickle.loads(pickled), 1) == "bbbb"
+        assert verified_names == [SHARD]
         (old / SHARD).write_bytes((old / "shard-00000.tokens.npy").read_bytes())
         with pytest.raises(tokjax.errors.DatasetCorruptError, match="was altered"):
-            read_text(pickle.loads(sent), 1)
+            read_text(pickle.loads(pickled), 1)
 
-    def test_the_manifest_is_not_read_again(self, old, monkeypatch):
+    def test_manifest_is_not_read_again(self, old, monkeypatch):
         dataset = tokjax.open_dataset(old)
         monkeypatch.setattr(dataset_files, "read_manifest_and_identity", None)
         assert read_text(pickle.loads(pickle.dumps(dataset)), 1) == "bbbb"
 
 
-class TestCopies:
-    def test_do_not_change(self, old):
-        mapped, copied = tokjax.open_dataset(old), tokjax.open_dataset(old, memory_map=False)
-        assert read_text(mapped, 1) == read_text(copied, 1) == "bbbb"
+class TestWithoutMemoryMap:
+    def test_truncation_does_not_change_the_data(self, old):
+        mapped, unmapped = tokjax.open_dataset(old), tokjax.open_dataset(old, memory_map=False)
+        assert read_text(mapped, 1) == read_text(unmapped, 1) == "bbbb"
         with (old / SHARD).open("r+b") as file:
             file.truncate(0)
-        assert read_text(copied, 1) == "bbbb"
+        assert read_text(unmapped, 1) == "bbbb"
 
     def test_pickle(self, old):
-        copied = pickle.loads(pickle.dumps(tokjax.open_dataset(old, memory_map=False)))
-        assert not copied._files.memory_map
-        assert read_text(copied, 0) == "aaaa"
+        unmapped = pickle.loads(pickle.dumps(tokjax.open_dataset(old, memory_map=False)))
+        assert not unmapped._files.memory_map
+        assert read_text(unmapped, 0) == "aaaa"
 
     @pytest.mark.parametrize("memory_map", [True, False])
-    def test_survive_what_ends_a_process_with_mapped_files(self, old, memory_map):
+    def test_truncation_ends_only_processes_with_mapped_files(self, old, memory_map):
         program = f"""
 import os, tokjax
 dataset = tokjax.open_dataset({str(old)!r}, memory_map={memory_map})
@@ -189,17 +196,17 @@ dataset[1]
 os.truncate({str(old / SHARD)!r}, 0)
 print(len(dataset[1]))
 """
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
-        assert done.returncode == (-signal.SIGBUS if memory_map else 0), done.stderr
-        assert done.stdout == (b"" if memory_map else b"5\n")
+        process = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+        assert process.returncode == (-signal.SIGBUS if memory_map else 0), process.stderr
+        assert process.stdout == (b"" if memory_map else b"5\n")
 
 
 @pytest.mark.parametrize("kind", ["pipe", "directory", "loop"])
-class TestWhatIsNoFile:
-    """Nothing waits for the other end of a pipe."""
+class TestSpecialFiles:
+    """Files that are not regular are rejected; no call waits for the other end of a pipe."""
 
     @staticmethod
-    def put(path, kind):
+    def replace_file(path, kind):
         path.unlink()
         if kind == "pipe":
             os.mkfifo(path)
@@ -208,8 +215,8 @@ class TestWhatIsNoFile:
         else:
             path.symlink_to(path.name)
 
-    def test_a_manifest(self, old, kind):
-        self.put(old / "manifest.json", kind)
+    def test_manifest(self, old, kind):
+        self.replace_file(old / "manifest.json", kind)
         for read in (tokjax.open_dataset, tokjax.datasets.rebuild_dataset):
             with pytest.raises(
                 tokjax.errors.DatasetCorruptError, match=r"manifest\.json is not a regular file"
@@ -219,9 +226,9 @@ class TestWhatIsNoFile:
         assert read_text(tokjax.open_dataset(old), 0) == "new"
 
     @pytest.mark.parametrize("name", [SHARD, "tokenizer.tokjax.json"])
-    def test_another_file(self, old, kind, name):
+    def test_other_files(self, old, kind, name):
         dataset = tokjax.open_dataset(old)
-        self.put(old / name, kind)
+        self.replace_file(old / name, kind)
         with pytest.raises(
             tokjax.errors.DatasetCorruptError, match=rf"{name} can't be read: not a regular file"
         ):
@@ -232,19 +239,19 @@ class TestWhatIsNoFile:
             tokjax.datasets.merge_datasets([old], old.with_name("whole"))
 
     @pytest.mark.parametrize("name", ["tokenizer.tokjax.json", "tokenizer.json", "tokenizer.model"])
-    def test_a_tokenizer(self, tmp_path, kind, name):
+    def test_tokenizer(self, tmp_path, kind, name):
         (tmp_path / name).write_bytes(b"")
-        self.put(tmp_path / name, kind)
-        expected = "is (no|not a) regular file|No such file|no tokenizer in a|unknown tokenizer"
+        self.replace_file(tmp_path / name, kind)
+        expected = "is not a regular file|No such file|no tokenizer in a|unknown tokenizer"
         for path in (tmp_path, tmp_path / name):
             with pytest.raises((tokjax.errors.TokenizerFormatError, FileNotFoundError), match=expected):
                 tokjax.load_tokenizer(path)
 
-    def test_a_record_of_progress(self, old, kind):
-        begun = old.rename(old.with_name("data.incomplete"))
-        (begun / "manifest.json").unlink()
-        (begun / "progress.jsonl").touch()
-        self.put(begun / "progress.jsonl", kind)
+    def test_progress_record(self, old, kind):
+        incomplete = old.rename(old.with_name("data.incomplete"))
+        (incomplete / "manifest.json").unlink()
+        (incomplete / "progress.jsonl").touch()
+        self.replace_file(incomplete / "progress.jsonl", kind)
         write(old, ["new"], overwrite=True)
         assert read_text(tokjax.open_dataset(old), 0) == "new"
 

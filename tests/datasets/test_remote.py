@@ -1,4 +1,4 @@
-"""Datasets at URLs, on fsspec's local and memory file systems."""
+"""Tests of datasets at URLs, on fsspec's local and memory file systems."""
 
 import pickle
 import sys
@@ -31,43 +31,47 @@ def test_remote_dataset_equals_local(url, name, tmp_path):
     written = tokjax.write_dataset(TEXTS, FIELDS[name], url, **OPTIONS)
     assert written.path == url
     tokjax.write_dataset(TEXTS, FIELDS[name], tmp_path / "here", **OPTIONS)
-    here = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
-    assert read_files(url) == here
-    present, local = tokjax.open_dataset(url), tokjax.open_dataset(tmp_path / "here")
-    assert [list(row) for row in present] == [list(row) for row in local]
-    assert present.field == FIELDS[name]
-    present.verify()
-    again = pickle.loads(pickle.dumps(present))
-    assert list(again[3]) == list(local[3])
-    assert url in repr(present)
+    expected = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
+    assert read_files(url) == expected
+    remote, local = tokjax.open_dataset(url), tokjax.open_dataset(tmp_path / "here")
+    assert [list(row) for row in remote] == [list(row) for row in local]
+    assert remote.field == FIELDS[name]
+    remote.verify()
+    unpickled = pickle.loads(pickle.dumps(remote))
+    assert list(unpickled[3]) == list(local[3])
+    assert url in repr(remote)
 
 
-def test_files_are_fetched_when_they_are_needed(url, tmp_path):
+def test_files_are_downloaded_when_needed(url, tmp_path):
     tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
-    dataset = tokjax.open_dataset(url, download_dir=tmp_path / "kept")
-    [remaining] = (tmp_path / "kept").iterdir()
-    assert not list(remaining.iterdir())
+    dataset = tokjax.open_dataset(url, download_dir=tmp_path / "downloads")
+    [subdirectory] = (tmp_path / "downloads").iterdir()
+    assert not list(subdirectory.iterdir())
     first = dataset.read(0, 10)
-    assert [path.name for path in remaining.iterdir()] == ["shard-00000.tokens.npy"]
+    assert [path.name for path in subdirectory.iterdir()] == ["shard-00000.tokens.npy"]
     system, root = fsspec.core.url_to_fs(url)
     system.rm_file(f"{root}/shard-00000.tokens.npy")
-    assert tokjax.open_dataset(url, download_dir=tmp_path / "kept").read(0, 10).tolist() == first.tolist()
+    assert (
+        tokjax.open_dataset(url, download_dir=tmp_path / "downloads").read(0, 10).tolist() == first.tolist()
+    )
     with pytest.raises(tokjax.errors.DatasetCorruptError, match=r"shard-00000\.tokens\.npy is missing"):
         tokjax.open_dataset(url).read(0, 10)
 
 
-def test_what_was_fetched_before_is_fetched_again_if_it_has_changed(url, tmp_path):
+def test_changed_files_are_downloaded_again(url, tmp_path):
     for texts in (["aaaa"], ["bbbb"]):
         tokjax.write_dataset(texts, FIELDS["raw"], url, overwrite=True)
         tokjax.write_dataset(texts * 2, FIELDS["raw"], url + "2", overwrite=True)
         for verify in (True, False):
-            dataset = tokjax.open_dataset(url, download_dir=tmp_path / "kept", verify_on_touch=verify)
+            dataset = tokjax.open_dataset(url, download_dir=tmp_path / "downloads", verify_on_touch=verify)
             assert list(dataset) == texts
-            other = tokjax.open_dataset(url + "2", download_dir=tmp_path / "kept", verify_on_touch=verify)
+            other = tokjax.open_dataset(
+                url + "2", download_dir=tmp_path / "downloads", verify_on_touch=verify
+            )
             assert list(other) == texts * 2
 
 
-def test_urls_are_rejected_elsewhere(url, tmp_path):
+def test_functions_that_reject_urls(url, tmp_path):
     tokjax.write_dataset(TEXTS, FIELDS["packed"], url)
     for call in (
         lambda: tokjax.datasets.merge_datasets([url], tmp_path / "x"),
@@ -95,7 +99,7 @@ def test_commands(tmp_path):
     assert "PackedTokenField" in get_output("stats", url)
 
 
-def test_an_altered_file(url):
+def test_altered_file(url):
     tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
     system, root = fsspec.core.url_to_fs(url)
     data = bytearray(system.cat_file(f"{root}/shard-00001.tokens.npy"))
@@ -113,12 +117,12 @@ def test_stopped_writer_resumes(url, tmp_path, monkeypatch):
             tokjax.write_dataset(stop_after_documents(TEXTS, stop), FIELDS["packed"], url, **OPTIONS)
         with pytest.raises(tokjax.errors.DatasetIncompleteError, match="its writer did not finish; run"):
             tokjax.open_dataset(url)
-    with pytest.raises(tokjax.errors.DatasetMismatchError, match="was begun from another source"):
+    with pytest.raises(tokjax.errors.DatasetMismatchError, match="was started with another source"):
         tokjax.write_dataset(["other", *TEXTS], FIELDS["packed"], url, **OPTIONS)
     tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
     tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "here", **OPTIONS)
-    here = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
-    assert read_files(url) == here
+    expected = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
+    assert read_files(url) == expected
 
 
 @pytest.mark.parametrize("damage", ["source", "shard"])
@@ -126,9 +130,9 @@ def test_useless_leftovers_are_deleted(url, monkeypatch, damage):
     monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
     with pytest.raises(StoppedError):
         tokjax.write_dataset(stop_after_documents(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
-    texts, message = ["other", *TEXTS], "was begun from another source"
+    texts, message = ["other", *TEXTS], "was started with another source"
     if damage == "shard":
-        texts, message = TEXTS, r"shard-00000\.tokens\.npy, .* is not there as it was; to begin anew"
+        texts, message = TEXTS, r"shard-00000\.tokens\.npy, .* is missing or was altered; to start over"
         system, root = fsspec.core.url_to_fs(url)
         shard = f"{root}/shard-00000.tokens.npy"
         system.pipe_file(shard, system.cat_file(shard)[:-1] + b"\xff")
@@ -140,15 +144,15 @@ def test_useless_leftovers_are_deleted(url, monkeypatch, damage):
     assert len(written) == len(texts)
 
 
-def test_an_unfinished_write_leaves_nothing_to_one_that_replaces_it(url, tmp_path, monkeypatch):
+def test_overwrite_deletes_files_of_an_interrupted_writer(url, tmp_path, monkeypatch):
     monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
     with pytest.raises(StoppedError):
         tokjax.write_dataset(stop_after_documents(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
     assert "shard-00003.tokens.npy" in read_files(url)
     tokjax.write_dataset(TEXTS[:9], FIELDS["packed"], url, overwrite=True, **OPTIONS)
     tokjax.write_dataset(TEXTS[:9], FIELDS["packed"], tmp_path / "here", **OPTIONS)
-    here = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
-    assert read_files(url) == here
+    expected = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
+    assert read_files(url) == expected
 
 
 def test_messages_name_the_url(url, tmp_path):
@@ -165,14 +169,16 @@ def test_messages_name_the_url(url, tmp_path):
             tokjax.errors.DatasetCorruptError, match=f"^{url}/(shard-00001|tokenizer).* was altered"
         ):
             read()
-    with pytest.raises(tokjax.errors.DatasetMismatchError, match=f"^{url} was made with another tokenizer"):
+    with pytest.raises(
+        tokjax.errors.DatasetMismatchError, match=f"^{url} was written with another tokenizer"
+    ):
         tokjax.open_dataset(url, tokjax.byte_level())
     system.pipe_file(f"{root}/a.jsonl", b'{"text": 3}')
     with pytest.raises(tokjax.errors.SourceError, match=rf"^{url}/a\.jsonl, the line at byte 0"):
         tokjax.write_dataset(f"{url}/a.jsonl", FIELDS["raw"], tmp_path / "data")
 
 
-def test_a_damaged_record_of_an_unfinished_write(url, monkeypatch):
+def test_damaged_progress_record(url, monkeypatch):
     monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
     with pytest.raises(StoppedError):
         tokjax.write_dataset(stop_after_documents(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
@@ -193,11 +199,11 @@ def test_unknown_url_schemes(monkeypatch, tmp_path):
     ):
         with pytest.raises(
             tokjax.errors.InvalidArgumentError,
-            match=r"^zzz://a/b.* can't be read: .*zzz; fsspec knows .*file, .*memory, .*s3",
+            match=r"^zzz://a/b.* can't be read: .*zzz; fsspec supports .*file, .*memory, .*s3",
         ):
             call()
-    known = {"class": "no_such_backend.System", "err": "Install no_such_backend to access it"}
-    monkeypatch.setitem(sys.modules["fsspec.registry"].known_implementations, "nosuch", known)
+    implementation = {"class": "no_such_backend.System", "err": "Install no_such_backend to access it"}
+    monkeypatch.setitem(sys.modules["fsspec.registry"].known_implementations, "nosuch", implementation)
     with pytest.raises(
         tokjax.errors.MissingExtraError,
         match="^nosuch://a/b needs a package that is not installed: Install .*; pip install no_such_backend",
@@ -207,16 +213,16 @@ def test_unknown_url_schemes(monkeypatch, tmp_path):
 
 def test_existing_datasets(url):
     tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
-    tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)  # (the same again)
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)  # (no change)
     with pytest.raises(tokjax.errors.DatasetExistsError, match="to replace it, pass overwrite=True"):
         tokjax.write_dataset(CORPUS, FIELDS["packed"], url, **OPTIONS)
     tokjax.write_dataset(CORPUS, FIELDS["packed"], url, overwrite=True, **OPTIONS)
     assert len(tokjax.open_dataset(url)) == len(CORPUS)
-    with pytest.raises(tokjax.errors.DatasetIncompleteError, match="nothing is there"):
+    with pytest.raises(tokjax.errors.DatasetIncompleteError, match="is empty or does not exist"):
         tokjax.open_dataset(url + "x")
 
 
-def test_another_writer_at_the_same_time(url):
+def test_concurrent_writers(url):
     def texts():
         yield TEXTS[0]
         with pytest.raises(tokjax.errors.DatasetExistsError, match="another process is writing"):

@@ -1,4 +1,4 @@
-"""Writers that are stopped, at any moment and in any way: the next one ends with the same bytes."""
+"""Tests of writers that are interrupted: the next call produces the bytes of an uninterrupted one."""
 
 import concurrent.futures
 import errno
@@ -37,8 +37,8 @@ def read_files(path):
 
 @pytest.fixture(scope="module")
 def complete_dataset(tmp_path_factory):
-    """What writers write that nothing stops."""
-    directory = tmp_path_factory.mktemp("whole")
+    """Files of datasets whose writers were not interrupted, by name of the field."""
+    directory = tmp_path_factory.mktemp("complete")
     for name, field in FIELDS.items():
         tokjax.write_dataset(TEXTS, field, directory / name, **OPTIONS)
     return {name: read_files(directory / name) for name in FIELDS}
@@ -49,7 +49,7 @@ class StoppedError(Exception):
 
 
 def stop_after_documents(texts, after, error=StoppedError):
-    """Texts, and then an error."""
+    """Yields the first `after` texts, then raises an error."""
     yield from texts[:after]
     raise error
 
@@ -60,7 +60,7 @@ def stop_after_documents(texts, after, error=StoppedError):
     stops=st.lists(st.integers(0, len(TEXTS)), max_size=4),
     kind=st.sampled_from([StoppedError, KeyboardInterrupt]),
 )
-def test_a_source_that_breaks_off(name, complete_dataset, tmp_path_factory, stops, kind):
+def test_interrupted_source(name, complete_dataset, tmp_path_factory, stops, kind):
     path = tmp_path_factory.mktemp("stopped") / "data"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
@@ -75,7 +75,7 @@ def test_a_source_that_breaks_off(name, complete_dataset, tmp_path_factory, stop
 
 
 @pytest.mark.parametrize("stop", [1, 2, 25])
-@pytest.mark.parametrize("shard_size", [4, 7])  # (that a text just fills, and that two overfill)
+@pytest.mark.parametrize("shard_size", [4, 7])  # (reached by one text exactly, exceeded by two)
 def test_finished_shards_are_not_encoded_again(tmp_path, monkeypatch, stop, shard_size):
     texts, options = [f"{i:04d}" for i in range(30)], {"shard_size": shard_size}
     monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 4)
@@ -98,7 +98,7 @@ def test_finished_shards_are_not_encoded_again(tmp_path, monkeypatch, stop, shar
 
 class TestInterruptedRun:
     @pytest.fixture
-    def begun(self, tmp_path, monkeypatch):
+    def interrupted(self, tmp_path, monkeypatch):
         monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
         with pytest.raises(StoppedError):
             tokjax.write_dataset(
@@ -106,116 +106,118 @@ class TestInterruptedRun:
             )
         return tmp_path / "data"
 
-    def test_with_another_source(self, begun):
+    def test_another_source(self, interrupted):
         for texts, message in (
-            (["other", *TEXTS[1:]], r"another source \(documents 0 to \d are others\)"),
+            (["other", *TEXTS[1:]], r"another source \(documents 0 to \d differ\)"),
             (TEXTS[:3], r"another source \(it now ends after 3 documents\)"),
-            (list(enumerate(TEXTS, 5)), r"documents 0 to \d are others"),
+            (list(enumerate(TEXTS, 5)), r"documents 0 to \d differ"),
         ):
             with pytest.raises(tokjax.errors.DatasetMismatchError, match=message):
-                tokjax.write_dataset(texts, FIELDS["packed"], begun, **OPTIONS)
-        tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
+                tokjax.write_dataset(texts, FIELDS["packed"], interrupted, **OPTIONS)
+        tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, **OPTIONS)
 
-    def test_with_other_options(self, begun):
+    def test_other_options(self, interrupted):
         other = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=7)
         with pytest.raises(
-            tokjax.errors.DatasetMismatchError, match=r"begun with options=.*pass overwrite=True"
+            tokjax.errors.DatasetMismatchError, match=r"started with options=.*pass overwrite=True"
         ):
-            tokjax.write_dataset(TEXTS, other, begun, **OPTIONS)
+            tokjax.write_dataset(TEXTS, other, interrupted, **OPTIONS)
         with pytest.raises(
-            tokjax.errors.DatasetMismatchError, match=r"was begun with shard_size=150, not 151"
+            tokjax.errors.DatasetMismatchError, match=r"was started with shard_size=150, not 151"
         ):
-            tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, shard_size=151)
-        tokjax.write_dataset(TEXTS, other, begun, overwrite=True, **OPTIONS)
-        assert tokjax.open_dataset(begun).chunk_tokens == 7
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, shard_size=151)
+        tokjax.write_dataset(TEXTS, other, interrupted, overwrite=True, **OPTIONS)
+        assert tokjax.open_dataset(interrupted).chunk_tokens == 7
 
     @pytest.mark.parametrize("damage", ["plan", "shard", "record"])
-    def test_restarts_with_unread_iterator(self, begun, damage):
-        incomplete, field = begun.with_name("data.incomplete"), FIELDS["packed"]
+    def test_restarts_with_unread_iterator(self, interrupted, damage):
+        incomplete, field = interrupted.with_name("data.incomplete"), FIELDS["packed"]
         if damage == "plan":
             field = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=7)
         else:
             name = "shard-00000.tokens.npy" if damage == "shard" else "progress.jsonl"
             (incomplete / name).write_bytes((incomplete / name).read_bytes()[3:])
-        tokjax.write_dataset(iter(TEXTS), field, begun, overwrite=True, **OPTIONS)
-        assert len(tokjax.open_dataset(begun)) == len(TEXTS)
+        tokjax.write_dataset(iter(TEXTS), field, interrupted, overwrite=True, **OPTIONS)
+        assert len(tokjax.open_dataset(interrupted)) == len(TEXTS)
 
-    def test_cannot_restart_with_consumed_iterator(self, begun):
+    def test_cannot_restart_with_consumed_iterator(self, interrupted):
         with pytest.raises(
             tokjax.errors.DatasetMismatchError,
-            match=r"another source \(.*\); pass the same one, or one that can be read again: an iterator",
+            match=r"another source \(.*\); pass the same one, or one that can be read again: part of",
         ):
-            tokjax.write_dataset(iter(["other", *TEXTS]), FIELDS["packed"], begun, overwrite=True, **OPTIONS)
+            tokjax.write_dataset(
+                iter(["other", *TEXTS]), FIELDS["packed"], interrupted, overwrite=True, **OPTIONS
+            )
 
-    def test_a_bit_of_the_record_that_is_flipped(self, begun):
-        record = begun.with_name("data.incomplete") / "progress.jsonl"
+    def test_flipped_bit_of_the_progress_record(self, interrupted):
+        record = interrupted.with_name("data.incomplete") / "progress.jsonl"
         data = bytearray(record.read_bytes())
         data[data.index(b"num_items") + 13] ^= 1
         record.write_bytes(data)
         with pytest.raises(
             tokjax.errors.DatasetCorruptError,
-            match=r"incomplete/progress\.jsonl was altered: .*; to begin anew, pass overwrite=True, or del",
+            match=r"incomplete/progress\.jsonl was altered: .*; to start over, pass overwrite=True, or del",
         ):
-            tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, **OPTIONS)
 
     @pytest.mark.parametrize("damage", ["source", "shard", "record"])
-    def test_restarts_with_overwrite(self, begun, damage):
-        texts, incomplete = TEXTS, begun.with_name("data.incomplete")
+    def test_restarts_with_overwrite(self, interrupted, damage):
+        texts, incomplete = TEXTS, interrupted.with_name("data.incomplete")
         if damage == "source":
             texts = ["other", *TEXTS]
         else:
             name = "shard-00000.tokens.npy" if damage == "shard" else "progress.jsonl"
             (incomplete / name).write_bytes((incomplete / name).read_bytes()[3:])
         with pytest.raises(tokjax.errors.DatasetError):
-            tokjax.write_dataset(texts, FIELDS["packed"], begun, **OPTIONS)
-        tokjax.write_dataset(texts, FIELDS["packed"], begun, overwrite=True, **OPTIONS)
-        assert len(tokjax.open_dataset(begun)) == len(texts)
+            tokjax.write_dataset(texts, FIELDS["packed"], interrupted, **OPTIONS)
+        tokjax.write_dataset(texts, FIELDS["packed"], interrupted, overwrite=True, **OPTIONS)
+        assert len(tokjax.open_dataset(interrupted)) == len(texts)
 
-    def test_with_another_tokenizer(self, begun):
+    def test_another_tokenizer(self, interrupted):
         other = tokjax.PackedTokenField(tokjax.byte_level(eos_token="</s>", special_tokens=["</s>"]))
-        with pytest.raises(tokjax.errors.DatasetMismatchError, match="begun with vocab_size=258, not 257"):
-            tokjax.write_dataset(TEXTS, other, begun, **OPTIONS)
+        with pytest.raises(tokjax.errors.DatasetMismatchError, match="started with vocab_size=258, not 257"):
+            tokjax.write_dataset(TEXTS, other, interrupted, **OPTIONS)
 
-    def test_after_a_shard_was_altered(self, begun):
-        shard = begun.with_name("data.incomplete") / "shard-00000.tokens.npy"
+    def test_altered_shard_or_record(self, interrupted):
+        shard = interrupted.with_name("data.incomplete") / "shard-00000.tokens.npy"
         shard.write_bytes(shard.read_bytes()[:-1] + b"\xff")
         with pytest.raises(
             tokjax.errors.DatasetMismatchError,
-            match=r"shard-00000\.tokens\.npy.*altered; to begin anew, pass overwrite=True",
+            match=r"shard-00000\.tokens\.npy.*altered; to start over, pass overwrite=True",
         ):
-            tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
-        record = begun.with_name("data.incomplete") / "progress.jsonl"
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, **OPTIONS)
+        record = interrupted.with_name("data.incomplete") / "progress.jsonl"
         complete_dataset = record.read_text()
         record.write_text(complete_dataset.replace("shard-00000", "shard-00001", 1))
         with pytest.raises(tokjax.errors.DatasetCorruptError, match=r"progress\.jsonl was altered"):
-            tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, **OPTIONS)
         record.write_text(complete_dataset.replace("{", "", 1))
         with pytest.raises(tokjax.errors.DatasetCorruptError, match=r"progress\.jsonl is damaged"):
-            tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, **OPTIONS)
 
-    def test_truncated_progress_record(self, begun, complete_dataset):
-        record = begun.with_name("data.incomplete") / "progress.jsonl"
+    def test_truncated_progress_record(self, interrupted, complete_dataset):
+        record = interrupted.with_name("data.incomplete") / "progress.jsonl"
         record.write_bytes(record.read_bytes()[:-3])
-        tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
-        assert read_files(begun) == complete_dataset["packed"]
+        tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, **OPTIONS)
+        assert read_files(interrupted) == complete_dataset["packed"]
 
-    def test_after_the_manifest_was_written(self, begun, complete_dataset, monkeypatch):
-        def killed(*_):
+    def test_kill_after_the_manifest_was_written(self, interrupted, complete_dataset, monkeypatch):
+        def raise_interrupt(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("tokjax._util.directories._move_to_target", killed)
+        monkeypatch.setattr("tokjax._util.directories._move_to_target", raise_interrupt)
         with pytest.raises(KeyboardInterrupt):
-            tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, **OPTIONS)
         monkeypatch.undo()
-        tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
-        assert read_files(begun) == complete_dataset["packed"]
+        tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, **OPTIONS)
+        assert read_files(interrupted) == complete_dataset["packed"]
 
 
-def test_a_source_that_is_longer_now(tmp_path, monkeypatch):
-    def broken(*_):
+def test_source_with_more_documents(tmp_path, monkeypatch):
+    def raise_error(*_):
         raise StoppedError
 
-    monkeypatch.setattr("tokjax.datasets.writer.write_manifest", broken)
+    monkeypatch.setattr("tokjax.datasets.writer.write_manifest", raise_error)
     with pytest.raises(StoppedError):
         tokjax.write_dataset(TEXTS[:31], FIELDS["packed"], tmp_path / "data", **OPTIONS)
     monkeypatch.undo()
@@ -225,7 +227,7 @@ def test_a_source_that_is_longer_now(tmp_path, monkeypatch):
 
 
 class TestFinishedDataset:
-    def test_that_is_damaged_is_written_again_only_when_asked(self, path):
+    def test_damaged_dataset_is_only_replaced_with_overwrite(self, path):
         shard = path / "shard-00001.tokens.npy"
         shard.write_bytes(shard.read_bytes()[:-1] + b"\x7f")
         with pytest.raises(
@@ -236,7 +238,7 @@ class TestFinishedDataset:
         tokjax.write_dataset(TEXTS, FIELDS["packed"], path, overwrite=True, **OPTIONS)
         tokjax.open_dataset(path).verify()
 
-    def test_that_is_replaced_while_it_is_open(self, tmp_path, monkeypatch):
+    def test_replacement_while_the_dataset_is_open(self, tmp_path, monkeypatch):
         monkeypatch.setattr("tokjax.datasets.open_shards._MAX_OPEN", 2)
         path = tmp_path / "data"
         tokjax.write_dataset(["aaaa"] * 9, FIELDS["raw"], path, shard_size=1)
@@ -255,19 +257,19 @@ class TestFinishedDataset:
 
     def test_is_not_written_again(self, path, monkeypatch):
         before = {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir()}
-        monkeypatch.setattr("tokjax.datasets.shard_writing.encode_documents", None)  # (nothing is encoded)
+        monkeypatch.setattr("tokjax.datasets.shard_writing.encode_documents", None)  # (any call would fail)
         again = tokjax.write_dataset(iter(TEXTS), FIELDS["packed"], path, **OPTIONS)
         assert again.num_documents == len(TEXTS)
         assert {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir()} == before
 
-    def test_is_not_replaced_by_another(self, path):
+    def test_is_not_replaced_by_another_dataset(self, path):
         for texts, message in (
             (
                 TEXTS[:-1],
                 r"another source \(it now ends after 59 documents\); to replace it, pass overwrite=True",
             ),
             ([*TEXTS, "more"], "the source now has more documents"),
-            ([*TEXTS[:-1], "other"], r"documents \d+ to 59 are others"),
+            ([*TEXTS[:-1], "other"], r"documents \d+ to 59 differ"),
         ):
             with pytest.raises(tokjax.errors.DatasetExistsError, match=message):
                 tokjax.write_dataset(texts, FIELDS["packed"], path, **OPTIONS)
@@ -278,8 +280,8 @@ class TestFinishedDataset:
             tokjax.write_dataset(TEXTS, other, path, **OPTIONS)
 
 
-def test_a_full_disk(tmp_path, monkeypatch, complete_dataset):
-    """The third shard does not fit; once there is room, the writer goes on."""
+def test_full_disk(tmp_path, monkeypatch, complete_dataset):
+    """The third shard does not fit. Once there is enough space, the next call resumes."""
     write = shards_module.write_array
 
     def full(path, *rest):
@@ -311,7 +313,7 @@ tokjax.write_dataset(TEXTS * 4, FIELDS[name], path, shard_size=150)
 @pytest.mark.slow
 @fields
 def test_killed_writers(name, tmp_path):
-    """Killed at moments that differ each time, until one comes to the end."""
+    """Kills writers after increasing times, until one finishes."""
     path, kills = tmp_path / "data", 0
     for attempt in range(60):
         writer = subprocess.Popen(
@@ -331,15 +333,15 @@ def test_killed_writers(name, tmp_path):
         if path.exists():
             break
         with pytest.raises(
-            tokjax.errors.DatasetIncompleteError, match="nothing is there|its writer did not finish"
+            tokjax.errors.DatasetIncompleteError, match="the path does not exist|its writer did not finish"
         ):
             tokjax.open_dataset(path)
     assert kills > 3
-    tokjax.write_dataset(TEXTS * 4, FIELDS[name], tmp_path / "whole", shard_size=150)
-    assert read_files(path) == read_files(tmp_path / "whole")
+    tokjax.write_dataset(TEXTS * 4, FIELDS[name], tmp_path / "expected", shard_size=150)
+    assert read_files(path) == read_files(tmp_path / "expected")
 
 
-def test_another_writer_at_the_same_time(tmp_path):
+def test_concurrent_writers(tmp_path):
     def texts():
         yield TEXTS[0]
         with pytest.raises(
@@ -351,14 +353,14 @@ def test_another_writer_at_the_same_time(tmp_path):
 
 
 class TestExecutors:
-    def test_processes(self, tmp_path, complete_dataset, monkeypatch):
+    def test_worker_processes(self, tmp_path, complete_dataset, monkeypatch):
         monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 200)
         with concurrent.futures.ProcessPoolExecutor(2, get_context("spawn")) as executor:
             for name, field in FIELDS.items():
                 tokjax.write_dataset(TEXTS, field, tmp_path / name, executor=executor, **OPTIONS)
                 assert read_files(tmp_path / name) == complete_dataset[name]
 
-    def test_a_process_that_is_killed(self, tmp_path, complete_dataset, monkeypatch):
+    def test_killed_worker_process(self, tmp_path, complete_dataset, monkeypatch):
         monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 200)
         with concurrent.futures.ProcessPoolExecutor(1, get_context("spawn")) as executor:
             worker = executor.submit(os.getpid).result()

@@ -1,4 +1,4 @@
-"""The cache of sequences: what it keeps, in what order it forgets, and what it counts."""
+"""Tests of the cache of sequences: its contents, eviction order and counters."""
 
 import sys
 import threading
@@ -13,54 +13,54 @@ def get_size(sequence):
     return sys.getsizeof(sequence) + ENTRY_BYTES
 
 
-def read_nothing():
-    raise AssertionError("read, though it is kept")
+def fail_if_read():
+    raise AssertionError("read although it is cached")
 
 
 class SlowCache:
-    """A list of keys and sequences, the one that was asked for last at its end."""
+    """Reference implementation: a list of keys and sequences, the most recently used one last."""
 
     def __init__(self, max_bytes):
-        self.max_bytes, self.kept, self.hits, self.misses = max_bytes, [], 0, 0
+        self.max_bytes, self.entries, self.hits, self.misses = max_bytes, [], 0, 0
 
     def get(self, key, sequence):
-        found = [(k, kept) for k, kept in self.kept if k == key]
-        self.hits, self.misses = self.hits + len(found), self.misses + 1 - len(found)
-        if not found and get_size(sequence) > self.max_bytes:
+        hit = [entry for entry in self.entries if entry[0] == key]
+        self.hits, self.misses = self.hits + len(hit), self.misses + 1 - len(hit)
+        if not hit and get_size(sequence) > self.max_bytes:
             return sequence
-        self.kept = [one for one in self.kept if one[0] != key] + (found or [(key, sequence)])
-        while sum(get_size(kept) for _, kept in self.kept) > self.max_bytes:
-            self.kept.pop(0)
-        return self.kept[-1][1]
+        self.entries = [entry for entry in self.entries if entry[0] != key] + (hit or [(key, sequence)])
+        while sum(get_size(cached) for _, cached in self.entries) > self.max_bytes:
+            self.entries.pop(0)
+        return self.entries[-1][1]
 
     def stats(self):
-        return self.hits, self.misses, sum(get_size(kept) for _, kept in self.kept), len(self.kept)
+        return self.hits, self.misses, sum(get_size(cached) for _, cached in self.entries), len(self.entries)
 
 
 @given(
     st.integers(1, 5 * get_size(b"")),
     st.lists(st.tuples(st.integers(0, 6), st.integers(0, 2 * get_size(b""))), max_size=40),
 )
-def test_cache_is_least_recently_used(max_bytes, asked):
+def test_cache_is_least_recently_used(max_bytes, requests):
     cache, slow = TokenCache(max_bytes), SlowCache(max_bytes)
-    for key, length in asked:
+    for key, length in requests:
         sequence = bytes([key]) * length
-        assert cache.get(key, lambda made=sequence: made) == slow.get(key, sequence)
+        assert cache.get(key, lambda data=sequence: data) == slow.get(key, sequence)
         assert cache.stats() == slow.stats()
-    for key, sequence in slow.kept:
-        assert cache.get(key, read_nothing) == sequence
+    for key, sequence in slow.entries:
+        assert cache.get(key, fail_if_read) == sequence
 
 
 def test_cache_evicts_to_byte_limit():
     cache = TokenCache(2 * get_size(b"1"))
     for key in (b"1", b"2", b"1", b"3"):
         cache.get(key, lambda key=key: key)
-    assert cache.get(b"1", read_nothing) == b"1"
-    assert cache.get(b"3", read_nothing) == b"3"
+    assert cache.get(b"1", fail_if_read) == b"1"
+    assert cache.get(b"3", fail_if_read) == b"3"
     assert cache.stats() == (3, 3, 2 * get_size(b"1"), 2)
     assert cache.stats().hit_rate == 0.5
-    with pytest.raises(AssertionError, match="though it is kept"):
-        cache.get(b"2", read_nothing)
+    with pytest.raises(AssertionError, match="although it is cached"):
+        cache.get(b"2", fail_if_read)
 
 
 def test_entry_at_the_byte_limit():
@@ -76,10 +76,10 @@ def test_stats_of_unused_cache():
 
 
 def test_concurrent_reads_store_one_entry():
-    cache, meeting = TokenCache(10_000), threading.Barrier(2, timeout=60)
+    cache, barrier = TokenCache(10_000), threading.Barrier(2, timeout=60)
 
     def read():
-        meeting.wait()
+        barrier.wait()
         return b"sequence"
 
     threads = [threading.Thread(target=cache.get, args=(0, read)) for _ in range(2)]

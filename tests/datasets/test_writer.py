@@ -1,4 +1,4 @@
-"""Dataset directories: what is written is read back, and what is damaged is refused."""
+"""Tests of writing dataset directories, and of reading them back."""
 
 import json
 
@@ -15,7 +15,7 @@ BYTES = {bytes([i]): i for i in range(256)}
 
 
 def build_stream(tokenizer, texts):
-    """Ids of all documents with their EOS, the slow way."""
+    """Returns the ids of all documents with EOS after each. Reference implementation."""
     return [
         id_
         for text in texts
@@ -28,7 +28,7 @@ def build_stream(tokenizer, texts):
 
 @get_max_examples(40)
 @given(texts=st.lists(hard_texts, max_size=6), shard_size=st.integers(1, 60))
-def test_what_is_written_is_read_back(tokenizer, tmp_path_factory, texts, shard_size):
+def test_round_trip(tokenizer, tmp_path_factory, texts, shard_size):
     path = tmp_path_factory.mktemp("store") / "data"
     field = tokjax.PackedTokenField(tokenizer, chunk_tokens=8)
     counts = tokjax.write_dataset(texts, field, path, shard_size=shard_size)
@@ -46,14 +46,14 @@ def test_what_is_written_is_read_back(tokenizer, tmp_path_factory, texts, shard_
     dataset.verify()
 
 
-def test_a_shard_is_closed_by_the_document_that_fills_it(tmp_path):
+def test_shard_is_closed_by_the_document_that_reaches_its_size(tmp_path):
     texts = ["aaaa", "bbbb", "c", "dddddddd", "ee", "f"]
     tokjax.write_dataset(texts, tokjax.RawTextField(), tmp_path / "data", shard_size=4)
     shards = tokjax.open_dataset(tmp_path / "data").manifest.shards
     assert [shard.num_items for shard in shards] == [4, 4, 9, 3]
 
 
-def test_the_files_are_plain(written, tokenizer, corpus):
+def test_files_are_plain_arrays_and_json(written, tokenizer, corpus):
     manifest = json.loads((written / MANIFEST_FILE).read_text())
     shards = sorted(written.glob("shard-*.tokens.npy"))
     assert len(shards) == len(manifest["shards"]) > 2
@@ -68,7 +68,7 @@ def test_the_files_are_plain(written, tokenizer, corpus):
     assert not list(written.glob("*doc_id*"))
 
 
-def test_windows_go_over_shards(written, tokenizer, corpus):
+def test_windows_across_shards(written, tokenizer, corpus):
     dataset = tokjax.open_dataset(written)
     stream = build_stream(tokenizer, corpus * 5)
     starts = [0, 150, 199, len(stream) - 300]
@@ -77,19 +77,19 @@ def test_windows_go_over_shards(written, tokenizer, corpus):
     assert dataset.gather([], 3).shape == (0, 3)
     for wrong in (-1, len(stream) - 2, 2**63 - 1):
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=f"does not lie in the stream's {len(stream)} ids"
+            tokjax.errors.InvalidArgumentError, match=f"is out of range: the dataset has {len(stream)} ids"
         ):
             dataset.gather([wrong], 3)
 
 
-def test_document_ids_of_ones_own(field, tmp_path):
+def test_custom_document_ids(field, tmp_path):
     documents = [(7, "low"), (2**63, "lower"), (7, "")]
     tokjax.write_dataset(documents, field, tmp_path / "data", shard_size=1)
     dataset = tokjax.open_dataset(tmp_path / "data")
     assert dataset.documents["doc_id"].tolist() == [7, 2**63, 7]
 
 
-def test_no_documents_at_all(field, tmp_path, tokenizer):
+def test_no_documents(field, tmp_path, tokenizer):
     assert tokjax.write_dataset([], field, tmp_path / "data").num_items == 0
     dataset = tokjax.open_dataset(tmp_path / "data")
     assert dataset.num_documents == len(dataset.documents) == 0
@@ -102,7 +102,7 @@ def test_no_documents_at_all(field, tmp_path, tokenizer):
     assert empty.document(1).tolist() == []
 
 
-def test_bos_begins_each_document(tmp_path):
+def test_each_document_begins_with_bos(tmp_path):
     tokenizer = tokjax.byte_level_bpe(
         BYTES, special_tokens={"<s>": 256, "</s>": 257}, bos_token="<s>", eos_token="</s>"
     )
@@ -125,8 +125,8 @@ def test_bos_begins_each_document(tmp_path):
 
 
 @pytest.mark.parametrize(("size", "dtype"), [(65_536, "uint16"), (65_537, "uint32")])
-def test_the_dtype_holds_the_vocabulary(size, dtype, tmp_path):
-    """From a tokenizer whose EOS has the largest id, through the disk, to a batch."""
+def test_dtype_holds_the_vocabulary(size, dtype, tmp_path):
+    """The EOS token has the largest id; it is written, read and batched."""
     tokenizer = tokjax.byte_level_bpe(BYTES, special_tokens={"</s>": size - 1}, eos_token="</s>")
     tokjax.write_dataset(["ab", "c"], tokjax.PackedTokenField(tokenizer, chunk_tokens=5), tmp_path / "data")
     assert np.load(tmp_path / "data" / "shard-00000.tokens.npy").dtype == dtype
@@ -136,7 +136,7 @@ def test_the_dtype_holds_the_vocabulary(size, dtype, tmp_path):
     assert batch.ids.dtype == np.int32
 
 
-def test_a_tokenizer_without_eos(plain_tokenizer):
+def test_tokenizer_without_eos(plain_tokenizer):
     with pytest.raises(
         tokjax.errors.MissingSpecialTokenError, match="needs the tokenizer's eos token.*eos_token=NAME"
     ):
@@ -191,14 +191,14 @@ def test_options_of_other_integer_types(tokenizer, tmp_path):
         tokjax.PackedTokenField(tokenizer, 4.5)
 
 
-def test_an_id_that_does_not_fit_is_never_written(tokenizer, tmp_path, monkeypatch):
+def test_ids_beyond_the_vocabulary_are_never_written(tokenizer, tmp_path, monkeypatch):
     field = tokjax.PackedTokenField(tokenizer)
-    liar = tokjax.TokenizationBatch(
+    invalid_batch = tokjax.TokenizationBatch(
         tokjax.ragged_from_rows([[70_000]]),
-        tokjax.ResultMetadata("liar"),
+        tokjax.ResultMetadata("invalid"),
         tokenizer.vocabulary.get_token_strings,
     )
-    monkeypatch.setattr("tokjax.core.protocol.encode_texts", lambda *_, **__: liar)
+    monkeypatch.setattr("tokjax.core.protocol.encode_texts", lambda *_, **__: invalid_batch)
     with pytest.raises(
         tokjax.errors.InvalidArgumentError, match="ids from 70000 to 70000, but its vocabulary size is 500"
     ):
@@ -213,7 +213,7 @@ class TestExistingDataset:
             tokjax.write_dataset(["other"], field, written)
         assert (written / MANIFEST_FILE).read_bytes() == before
 
-    def test_is_replaced_when_asked(self, written, field):
+    def test_overwrite(self, written, field):
         tokjax.write_dataset(["low"], field, written, overwrite=True)
         assert tokjax.open_dataset(written).num_documents == 1
         assert sorted(p.name for p in written.parent.iterdir()) == ["data"]
@@ -221,7 +221,7 @@ class TestExistingDataset:
     def test_other_files_are_not_deleted(self, written, field, tmp_path):
         (tmp_path / "app").mkdir()
         (tmp_path / "app" / "manifest.json").write_text('{"name": "x"}')
-        with pytest.raises(tokjax.errors.DatasetExistsError, match="is no dataset, so it is not replaced"):
+        with pytest.raises(tokjax.errors.DatasetExistsError, match="is not a dataset, so it is not replaced"):
             tokjax.write_dataset(["a"], field, tmp_path / "app", overwrite=True)
         (written / "checkpoint.npz").write_bytes(b"precious")
         with pytest.raises(tokjax.errors.DatasetExistsError, match=r"holds 'checkpoint\.npz'.*move it away"):
@@ -235,24 +235,24 @@ class TestExistingDataset:
         with pytest.raises(tokjax.errors.DatasetExistsError, match=r"plain\.incomplete"):
             tokjax.write_dataset(["a"], field, tmp_path / "plain")
 
-    def test_through_a_link(self, written, field, tmp_path):
+    def test_symbolic_link(self, written, field, tmp_path):
         (tmp_path / "link").symlink_to(written)
         tokjax.write_dataset(["low"], field, tmp_path / "link", overwrite=True)
         assert tokjax.open_dataset(written).num_documents == 1
         assert (tmp_path / "link").is_symlink()
 
     @pytest.mark.parametrize("renamed", ["data", "data.incomplete"])
-    def test_survives_a_kill_between_the_renames(self, written, field, monkeypatch, renamed):
-        """The process dies right after one of the two renames: no data is lost, and the next run goes on."""
+    def test_kill_between_the_renames(self, written, field, monkeypatch, renamed):
+        """The process dies right after one of the two renames; no data is lost, and the next call resumes."""
         rename = type(written).rename
 
-        def killed(path, target):
+        def rename_and_interrupt(path, target):
             rename(path, target)
             if path.name == renamed:
                 raise KeyboardInterrupt
 
         before = tokjax.open_dataset(written).num_documents
-        monkeypatch.setattr(type(written), "rename", killed)
+        monkeypatch.setattr(type(written), "rename", rename_and_interrupt)
         with pytest.raises(KeyboardInterrupt):
             tokjax.write_dataset(["low"], field, written, overwrite=True)
         monkeypatch.setattr(type(written), "rename", rename)
@@ -266,17 +266,17 @@ class TestExistingDataset:
         assert tokjax.open_dataset(written).num_documents == 2
         assert [p.name for p in written.parent.iterdir()] == ["data"]
 
-    def test_is_never_replaced_if_it_is_no_dataset(self, field, tmp_path):
+    def test_directory_that_is_not_a_dataset_is_never_replaced(self, field, tmp_path):
         (tmp_path / "photos").mkdir()
         (tmp_path / "photos" / "cat.jpg").write_bytes(b"cat")
-        with pytest.raises(tokjax.errors.DatasetExistsError, match="is no dataset, so it is not replaced"):
+        with pytest.raises(tokjax.errors.DatasetExistsError, match="is not a dataset, so it is not replaced"):
             tokjax.write_dataset(["a"], field, tmp_path / "photos", overwrite=True)
         assert (tmp_path / "photos" / "cat.jpg").read_bytes() == b"cat"
 
     @pytest.mark.parametrize("contents", ["notes", "dataset"])
     @pytest.mark.parametrize("exists", [False, True])
-    def test_that_only_its_name_makes_look_replaced_stays(self, field, tmp_path, contents, exists):
-        """Another dataset, too: it is neither put in the place of the one to write nor deleted."""
+    def test_unrelated_directory_named_replaced_is_kept(self, field, tmp_path, contents, exists):
+        """Neither renamed to the target nor deleted, even if it is a dataset."""
         moved = tmp_path / "data.replaced"
         moved.mkdir()
         if contents == "notes":
@@ -289,22 +289,22 @@ class TestExistingDataset:
         before = {path.name: path.read_bytes() for path in moved.iterdir()}
         with pytest.raises(
             tokjax.errors.DatasetExistsError,
-            match=r"data\.replaced is in the way: no writer put it there, so it is neither .*; move it away",
+            match=r"data\.replaced is in the way: no writer made it, so it is neither .*; move it away",
         ):
             tokjax.write_dataset(["b"], field, tmp_path / "data", overwrite=True)
         assert {path.name: path.read_bytes() for path in moved.iterdir()} == before
         assert (tmp_path / "data").exists() == exists
 
-    def test_survives_a_failed_replacement(self, written, field):
-        def broken():
+    def test_failed_replacement(self, written, field):
+        def raise_after_one_document():
             yield "low"
             raise RuntimeError("the source broke")
 
         with pytest.raises(RuntimeError, match="the source broke"):
-            tokjax.write_dataset(broken(), field, written, overwrite=True)
+            tokjax.write_dataset(raise_after_one_document(), field, written, overwrite=True)
         tokjax.open_dataset(written).verify()
 
-    def test_two_writers(self, field, tmp_path):
+    def test_concurrent_writers(self, field, tmp_path):
         def documents():
             with pytest.raises(tokjax.errors.DatasetExistsError, match="another process is writing"):
                 tokjax.write_dataset(["b"], field, tmp_path / "data")
@@ -322,7 +322,7 @@ def test_invalid_fields(field, tmp_path):
         tokjax.write_dataset(["a"], field, tmp_path / "data")
 
 
-def test_output_is_the_same_bytes_each_time(field, corpus, tmp_path):
+def test_bytes_are_deterministic(field, corpus, tmp_path):
     for name in ("one", "two"):
         tokjax.write_dataset(iter(corpus * 5), field, tmp_path / name, shard_size=100)
     names = sorted(p.name for p in (tmp_path / "one").iterdir())

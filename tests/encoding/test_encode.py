@@ -158,7 +158,7 @@ class TestWrongArguments:
         with pytest.raises(AttributeError, match=r"tokjax\.encode_batch_result\(tokenizer, texts\)"):
             tokenizer.encode_batch(["text"])
         with pytest.raises(
-            tokjax.errors.UnsupportedTokenizerError, match=r"is not called: use tokjax\.encode\("
+            tokjax.errors.UnsupportedTokenizerError, match=r"is not callable: use tokjax\.encode\("
         ):
             tokenizer("text")
         with pytest.raises(AttributeError, match="no attribute 'nonsense'$"):

@@ -99,7 +99,7 @@ def test_truncation(text, pair, max_length, truncation, side):
         left = max_length - 3 - len(tokjax.encode(ours, left_full, add_special_tokens=False))
         if left < 0:
             with pytest.raises(
-                tokjax.errors.InvalidArgumentError, match=r"leaves whole has \d+ tokens, and max_len"
+                tokjax.errors.InvalidArgumentError, match=r"does not truncate has \d+ tokens, and max_len"
             ):
                 tokjax.encode_result(ours, text, pair, **options)
         if left <= 0:  # (the library refuses to leave nothing of a text, too)
@@ -230,7 +230,7 @@ class TestTemplates:
             ("$A $A", None, r"must hold \$A once"),
             ("$A", "$A", r"the pair template must hold \$A once and \$B once; got '\$A'"),
             ("$A <eos>", None, r"the template has '<eos>', which is not among the special tokens"),
-            (["$A", ""], None, r"made of names and \$A or \$B, and one part is ''"),
+            (["$A", ""], None, r"made of names and \$A or \$B, but one piece is ''"),
         ],
     )
     def test_invalid_templates(self, single, pair, message):
@@ -238,7 +238,7 @@ class TestTemplates:
             tokjax.with_template(tokjax.wordpiece(VOCABULARY), single, pair)
 
     def test_templates_of_other_models(self):
-        with pytest.raises(tokjax.errors.UnsupportedTokenizerError, match="tokjax's own, not str"):
+        with pytest.raises(tokjax.errors.UnsupportedTokenizerError, match="built-in tokenizers, not a str"):
             tokjax.with_template("gpt2", "$A")
 
     def test_names_may_look_like_types(self):
@@ -277,7 +277,7 @@ def test_words_of_two_kinds():
         ({"stride": 3, "max_length": 5}, r"stride is 3, and a window has room for 3 tokens of its text"),
         ({"stride": -1, "max_length": 5}, r"stride must be at least 0, not -1"),
         ({"max_length": 5, "truncation": "longest_first"}, r"'only_first' or 'only_second' for windows"),
-        ({"max_length": 5, "pairs": ["to be or"]}, r"truncation='only_first' leaves whole has 3 tokens, and"),
+        ({"max_length": 5, "pairs": ["to be or"]}, r"'only_first' does not truncate has 3 tokens, and"),
     ],
 )
 def test_windows_that_make_no_sense(options, message):

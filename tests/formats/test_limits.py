@@ -223,7 +223,7 @@ def test_unigram_pieces_with_too_many_comparisons(tmp_path, kind):
     path = tmp_path / "tokenizer.json"
     message = (
         r"tokenizer.json: up to 20,100 characters are compared at each position of a text: too many pieces "
-        r"begin alike, or are too long \(the longest has 200 characters\); the limit is 20,000; .*"
+        r"share a prefix, or are too long \(the longest has 200 characters\); the limit is 20,000; .*"
         r"tokjax\.limits\(piece_comparisons=\.\.\.\)"
     )
     write_tokenizer(path, model=make_unigram(["a" * i for i in range(1, 201)], **kind))

@@ -34,7 +34,7 @@ class TestVocabTxt:
             (b"[UNK]\na\na\n", r"line 3: duplicate of 'a' in line 2"),
             (b"[UNK]\n\na\n", r"line 2: is empty"),
             (b"[UNK]\n\xff\n", r"line 2: not UTF-8"),
-            (b"foo\nbar\n", r"vocab\.txt: .*special token"),
+            (b"foo\nbar\n", r"vocab\.txt: .*the special token '\[UNK\]' is not among the tokens"),
         ],
     )
     def test_invalid_files(self, tmp_path, text, message):

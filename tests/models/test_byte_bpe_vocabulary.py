@@ -1,4 +1,4 @@
-"""Byte-level BPE as a vocabulary and as a value: lookups, refusals, equality, fingerprints, threads."""
+"""Tests of byte-level BPE vocabularies: lookups, invalid arguments, equality, fingerprints and threads."""
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -40,7 +40,7 @@ class TestVocabulary:
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="unequal length"):
             tokjax.decode(tokenizer, [[1, 2], [3]])
 
-    def test_holes(self):
+    def test_unused_ids(self):
         tokenizer = tokjax.byte_level_bpe(BYTES, special_tokens={"<x>": 300})
         assert tokjax.vocab_size(tokenizer) == 301
         with pytest.raises(tokjax.errors.UnknownTokenError, match=r"no id 299 \(at position 1\).*44 holes"):
@@ -65,11 +65,11 @@ class TestVocabulary:
             ),
         ],
     )
-    def test_refusals(self, arguments, message):
+    def test_invalid_vocabularies_are_rejected(self, arguments, message):
         with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
             tokjax.byte_level_bpe(**arguments)
 
-    def test_one_text_for_many(self, tokenizer):
+    def test_single_text_as_a_batch_is_rejected(self, tokenizer):
         for one in ("text", b"text", bytearray(b"text")):
             with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"one text; pass \[text\]"):
                 tokjax.encode_batch_result(tokenizer, one)
@@ -88,21 +88,21 @@ class TestSharing:
     def test_equality_and_pickle(self, tokenizer):
         data = pickle.dumps(tokenizer)
         assert len(data) < 20_000
-        again = pickle.loads(data)
-        assert again == tokenizer
-        assert hash(again) == hash(tokenizer)
-        assert tokjax.fingerprint(again) == tokjax.fingerprint(tokenizer)
-        assert tokjax.encode(again, "low lower").tolist() == tokjax.encode(tokenizer, "low lower").tolist()
+        restored = pickle.loads(data)
+        assert restored == tokenizer
+        assert hash(restored) == hash(tokenizer)
+        assert tokjax.fingerprint(restored) == tokjax.fingerprint(tokenizer)
+        assert tokjax.encode(restored, "low lower").tolist() == tokjax.encode(tokenizer, "low lower").tolist()
 
-    def test_the_fingerprint_is_that_of_the_behaviour(self, tokenizer):
+    def test_fingerprint_ignores_the_name_of_the_pattern(self, tokenizer):
         ranks = dict(tokenizer.vocabulary.ordinary)
-        alike = {
+        fingerprints = {
             tokjax.fingerprint(tokjax.byte_level_bpe(ranks, pattern=pattern))
             for pattern in ("cl100k", "llama3", PATTERNS["cl100k"])
         }
-        assert len(alike) == 1
+        assert len(fingerprints) == 1
 
-    def test_the_fingerprint_tells_tokenizers_apart(self, tokenizer):
+    def test_fingerprint_differs_between_tokenizers(self, tokenizer):
         ranks = dict(tokenizer.vocabulary.ordinary)
         special = {"<x>": 1000}
         variants = [
@@ -114,7 +114,7 @@ class TestSharing:
         ]
         assert len({tokjax.fingerprint(v) for v in variants}) == len(variants)
 
-    def test_threads_share_it(self, tokenizer, corpus):
+    def test_threads_share_a_tokenizer(self, tokenizer, corpus):
         expected = [tokjax.encode_result(tokenizer, text) for text in corpus]
         fresh = pickle.loads(pickle.dumps(tokenizer))
         with ThreadPoolExecutor(4) as threads:

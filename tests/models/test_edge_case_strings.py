@@ -1,4 +1,4 @@
-"""One contract of offsets for the tokenizers of every format, on strings that are hard to map back."""
+"""Tests of the offsets contract for tokenizers of all formats, on strings that are hard to map back."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from tests.support.sentencepiece_models import train_sentencepiece_models
 from tests.support.span_checks import assert_contract
 from tokjax.models.byte_spans import separate_spans
 
-EDGES = [
+EDGE_CASES = [
     *["", " ", "   ", "\n", "\t\t", "\r\n", " \n\t ", "\u3000", "\u200b", "\x00", "\x85", "\ufeffa"],
     *[
         "zzz",
@@ -68,12 +68,12 @@ NAMES = ["unigram", "unigram with bytes", "bpe", "identity", "case folded", "suf
 
 
 def make_character_unigram():
-    """Writes `▁` before texts, changes characters, and has no token for most of them."""
+    """Makes a Unigram model that adds `▁` before texts, normalizes, and has few tokens."""
     pieces = [("<unk>", -9.0), ("▁hello", -0.1), ("▁", -2.0), *((letter, -5.0) for letter in "helo12")]
-    made = Tokenizer(models.Unigram(pieces, 0))
-    made.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.StripAccents()])
-    made.pre_tokenizer = pre_tokenizers.Metaspace()
-    return tokjax.formats.from_huggingface(made)
+    library = Tokenizer(models.Unigram(pieces, 0))
+    library.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.StripAccents()])
+    library.pre_tokenizer = pre_tokenizers.Metaspace()
+    return tokjax.formats.from_huggingface(library)
 
 
 TOKENIZERS = {
@@ -87,14 +87,14 @@ TOKENIZERS = {
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_spans_keep_the_contract(name):
+def test_offsets_contract(name):
     tokenizer = TOKENIZERS[name]()
-    batch = tokjax.encode_batch_result(tokenizer, EDGES, disallowed_special=())
-    for text, row in zip(EDGES, batch, strict=True):
+    batch = tokjax.encode_batch_result(tokenizer, EDGE_CASES, disallowed_special=())
+    for text, row in zip(EDGE_CASES, batch, strict=True):
         in_text = row.metadata.offsets_reference == "input_text"
-        view = text if in_text else tokjax.tokenization_view(tokenizer, text)
+        reference_text = text if in_text else tokjax.tokenization_view(tokenizer, text)
         from_text = row.sequence_ids == 0
-        assert_contract(view, row.offsets[from_text].tolist())
+        assert_contract(reference_text, row.offsets[from_text].tolist())
         assert (row.offsets[from_text] >= 1).all()
         assert (row.offsets[~from_text] == 0).all()
 
@@ -109,22 +109,22 @@ def test_spans_keep_the_contract(name):
         ("日", [[1, 1], [1, 4]]),
     ],
 )
-def test_a_prefix_has_no_text_of_its_own(text, spans):
+def test_prefix_token_has_empty_span(text, spans):
     assert tokjax.encode_result(make_character_unigram(), text).offsets.tolist() == spans
 
 
 def test_two_prefixes_that_are_trimmed():
-    """The library places them after the character that they are put before."""
-    made = Tokenizer(models.BPE({"Ġ": 0, "a": 1}, []))
-    made.normalizer = normalizers.Sequence([normalizers.Prepend(" "), normalizers.Prepend(" ")])
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    made.post_processor = processors.ByteLevel(add_prefix_space=False)
-    assert made.encode("aa").offsets == [(1, 1), (1, 1), (0, 1), (1, 2)]
-    spans = tokjax.encode_result(tokjax.formats.from_huggingface(made), "aa").offsets.tolist()
+    """The library reports trimmed prefixes at the position after the character that they precede."""
+    library = Tokenizer(models.BPE({"Ġ": 0, "a": 1}, []))
+    library.normalizer = normalizers.Sequence([normalizers.Prepend(" "), normalizers.Prepend(" ")])
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    library.post_processor = processors.ByteLevel(add_prefix_space=False)
+    assert library.encode("aa").offsets == [(1, 1), (1, 1), (0, 1), (1, 2)]
+    spans = tokjax.encode_result(tokjax.formats.from_huggingface(library), "aa").offsets.tolist()
     assert spans == [[1, 1], [1, 1], [1, 2], [2, 3]]
 
 
-def test_an_empty_span_takes_no_text_from_the_next():
+def test_empty_span_does_not_shorten_the_next():
     spans = np.array([[3, 3], [1, 3], [1, 3], [3, 4]])
     pieces = [b"x", b"y", b"z", b"a"]
     separate = separate_spans(spans, np.arange(4), pieces, (), "éa".encode())
@@ -132,7 +132,7 @@ def test_an_empty_span_takes_no_text_from_the_next():
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json, with a space", "tokenizer.json, Llama 2"])
-def test_a_prefix_that_is_a_token_is_empty(name):
+def test_separate_prefix_token_has_empty_span(name):
     tokenizer = TOKENIZERS[name]()
     result = tokjax.encode_result(tokenizer, "Zq", add_special_tokens=False)
     assert tokjax.id_to_token(tokenizer, int(result.ids[0])).strip(" ▁") == ""

@@ -1,4 +1,4 @@
-"""The first call and short texts: only what the call needs is computed."""
+"""Tests of first calls and short texts: nothing is computed that the call does not need."""
 
 import json
 
@@ -22,32 +22,32 @@ TEXT = "short, with 日本語"
 
 
 @pytest.fixture
-def count_library_loads(monkeypatch):
-    """A tokenizer that runs on the library, and the calls that made one of the library's."""
-    made = []
+def library_loads(monkeypatch):
+    """A tokenizer that runs on the library, the library's tokenizer, and a list of the library's loads."""
+    loads = []
     theirs = Tokenizer.from_str
 
-    class Counted:
+    class CountingTokenizer:
         @staticmethod
         def from_str(text):
-            made.append(text)
+            loads.append(text)
             return theirs(text)
 
-    monkeypatch.setattr("tokenizers.Tokenizer", Counted)
+    monkeypatch.setattr("tokenizers.Tokenizer", CountingTokenizer)
     alphabet = {form: i for i, form in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     library = Tokenizer(models.BPE(alphabet, []))
     library.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     )
     library.add_special_tokens([f"<s{i}>" for i in range(50)])
-    return tokjax.formats.from_huggingface(library), library, made
+    return tokjax.formats.from_huggingface(library), library, loads
 
 
-def test_encode_on_the_library_makes_no_tables(count_library_loads):
-    tokenizer, library, made = count_library_loads
-    assert len(made) == 1
+def test_encode_with_the_library_builds_no_tables(library_loads):
+    tokenizer, library, loads = library_loads
+    assert len(loads) == 1
     assert tokjax.encode(tokenizer, TEXT).tolist() == library.encode(TEXT).ids
-    assert len(made) == 1
+    assert len(loads) == 1
     assert not {"parts", "pieces", "special_as_text_tokenizer"} & vars(tokenizer).keys()
     assert not {"strings", "bytes_by_id", "byte_lengths"} & vars(tokenizer.vocabulary).keys()
     special = tokenizer.vocabulary.special_names
@@ -59,16 +59,22 @@ def test_encode_on_the_library_makes_no_tables(count_library_loads):
     text=hard_texts,
     allowed=st.sampled_from([(), "all", ["<s1>"]]),
     disallowed=st.sampled_from([(), "all", ["<s2>"], ["<s1>"]]),
-    around=st.booleans(),
+    add_special_tokens=st.booleans(),
 )
-def test_encode_on_the_library_is_the_batch(use_library, text, allowed, disallowed, around):
-    options = {"allowed_special": allowed, "disallowed_special": disallowed, "add_special_tokens": around}
-    expected = get_outcome(lambda: tokjax.encode_batch_result(use_library, [text], **options)[0].ids)
-    assert get_outcome(lambda: tokjax.encode(use_library, text, **options)) == expected
+def test_encode_with_the_library_equals_batch(
+    library_tokenizer, text, allowed, disallowed, add_special_tokens
+):
+    options = {
+        "allowed_special": allowed,
+        "disallowed_special": disallowed,
+        "add_special_tokens": add_special_tokens,
+    }
+    expected = get_outcome(lambda: tokjax.encode_batch_result(library_tokenizer, [text], **options)[0].ids)
+    assert get_outcome(lambda: tokjax.encode(library_tokenizer, text, **options)) == expected
 
 
 @pytest.fixture(scope="module")
-def use_library():
+def library_tokenizer():
     digits = pre_tokenizers.Sequence([pre_tokenizers.Digits(), pre_tokenizers.ByteLevel()])
     library = make_byte_level(digits)
     library.add_special_tokens(["<s1>", "<s2>", "a"])
@@ -82,8 +88,8 @@ def get_outcome(call):
         return type(error)
 
 
-def large_byte_level(num_tokens):
-    """A byte-level BPE of pairs of bytes, and more."""
+def make_large_ranks(num_tokens):
+    """Returns the ranks of a byte-level BPE with single bytes and strings of three letters."""
     ranks = {bytes([i]): i for i in range(256)}
     for i in range(num_tokens - 256):
         ranks[bytes([97 + i % 26, 97 + i // 26 % 26, 97 + i // 676 % 26])] = 256 + i
@@ -91,7 +97,7 @@ def large_byte_level(num_tokens):
 
 
 def test_first_texts_build_no_tables():
-    ranks = large_byte_level(2 * FEW_CHARACTERS)
+    ranks = make_large_ranks(2 * FEW_CHARACTERS)
     tokenizer = tokjax.byte_level_bpe(ranks)
     text = "wait for no tables, " * (FEW_CHARACTERS // 20 + 1)
     assert len(text) > FEW_CHARACTERS
@@ -107,7 +113,7 @@ def test_first_texts_build_no_tables():
     add_prefix_space=st.sampled_from(["always", "missing", "first", None]),
     before=st.sampled_from(["", " ", "▁", "é日ab", "ab a", "<s>"]),
 )
-def test_a_short_text_of_metaspace_is_the_batch(text, add_prefix_space, before):
+def test_short_metaspace_text_equals_batch(text, add_prefix_space, before):
     tokens = [f"<0x{i:02X}>" for i in range(256)] + ["▁", "a", "b", "é", "▁a", "ab", "▁ab", "日"]
     tokenizer = tokjax.metaspace_bpe(
         {token: id_ for id_, token in enumerate(tokens)},
@@ -136,8 +142,8 @@ def test_bytes_to_unicode_forms(forms):
 def test_readable_forms_match_the_table():
     table = make_vocabulary({b"a": 7, b"\xff": 3, b"b c": 4}, {"<s>": 1})
     ids = [3, 1, 3, 7, 4]
-    shown = tuple(format_token(table.get_bytes(id_)) for id_ in ids)
-    assert table.get_token_strings(np.array(ids)) == shown == table.get_token_strings(np.array(ids))
+    token_strings = tuple(format_token(table.get_bytes(id_)) for id_ in ids)
+    assert table.get_token_strings(np.array(ids)) == token_strings == table.get_token_strings(np.array(ids))
     assert [table.strings[id_] for id_ in ids] == ["\\xff", "<s>", "\\xff", "a", "b c"]
     for hole in (-1, 0, 8):
         with pytest.raises(
@@ -146,7 +152,7 @@ def test_readable_forms_match_the_table():
             table.get_bytes(hole)
 
 
-def test_a_published_pattern_that_removes_what_it_does_not_match():
+def test_published_pattern_with_removed_behaviour():
     contents = json.loads(make_byte_level(make_split("o200k")).to_str())
     contents["pre_tokenizer"]["pretokenizers"][0].update(behavior="Removed", invert=True)
     theirs = Tokenizer.from_str(json.dumps(contents))
@@ -155,5 +161,5 @@ def test_a_published_pattern_that_removes_what_it_does_not_match():
     for text in (TEXT, "  a\n\n b'LL 1234", ""):
         assert tokjax.encode(ours, text).tolist() == theirs.encode(text).ids
     contents["pre_tokenizer"]["pretokenizers"][0].update(behavior="Removed", invert=False)
-    count_library_loads = tokjax.formats.from_huggingface(Tokenizer.from_str(json.dumps(contents)))
-    assert "splits with the behavior 'Removed' and invert=False" in count_library_loads.reason
+    unsupported = tokjax.formats.from_huggingface(Tokenizer.from_str(json.dumps(contents)))
+    assert "splits with the behavior 'Removed' and invert=False" in unsupported.reason

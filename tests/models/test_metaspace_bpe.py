@@ -1,4 +1,4 @@
-"""BPE of pieces with byte fallback: against Hugging Face's tokenizers and against sentencepiece."""
+"""Tests of BPE with byte fallback: equality with Hugging Face's tokenizers and with sentencepiece."""
 
 import io
 import json
@@ -25,7 +25,7 @@ LETTERS = "▁abé日本中🙂\n"
 
 @st.composite
 def draw_tokenizers(draw):
-    """Merges of any tokens in any order, several of one token among them."""
+    """Draws tokenizers with arbitrary merges in arbitrary order; several merges may make the same token."""
     tokens = list(LETTERS)
     merges = []
     for _ in range(draw(st.integers(0, 25))):
@@ -33,7 +33,7 @@ def draw_tokenizers(draw):
         if len(left + right) <= 8 and (left, right) not in merges:
             merges.append((left, right))
             tokens.append(left + right)
-    prefix, split = draw(
+    prefix, split_words = draw(
         st.sampled_from(
             [
                 ("always", False),
@@ -49,7 +49,7 @@ def draw_tokenizers(draw):
         {token: id_ for id_, token in enumerate(dict.fromkeys([*BYTE_FORMS, *tokens]))},
         draw(st.permutations(merges)) if draw(st.booleans()) else merges,
         add_prefix_space=prefix,
-        split_words=split,
+        split_words=split_words,
         special_tokens={"<s>": 1000, "</s>": 1001},
         bos_token="<s>",
         added_tokens=["ab"] if "ab" in tokens and draw(st.booleans()) else [],
@@ -62,28 +62,29 @@ texts = st.lists(
 ).map("".join)
 
 
-@given(ours=draw_tokenizers(), given_texts=st.lists(texts | hard_texts, min_size=1, max_size=6))
-def test_ids_offsets_and_texts_are_the_library_s(ours, given_texts):
+@given(ours=draw_tokenizers(), drawn_texts=st.lists(texts | hard_texts, min_size=1, max_size=6))
+def test_ids_offsets_and_decoding_equal_the_library(ours, drawn_texts):
     theirs = Tokenizer.from_str(json.dumps(export.build_tokenizer_json(ours)))
-    given_texts = [text for text in given_texts if is_encodable(text)]
-    copies = 1 + array_engine.FEW_CHARACTERS // (1 + sum(map(len, given_texts)))  # (so that there are arrays)
-    batch = tokjax.encode_batch_result(ours, given_texts * copies, allowed_special="all")
-    for text, of_arrays in zip(given_texts, batch[: len(given_texts)], strict=True):
+    drawn_texts = [text for text in drawn_texts if is_encodable(text)]
+    # Repeat the texts until there is enough text for the array engine.
+    copies = 1 + array_engine.FEW_CHARACTERS // (1 + sum(map(len, drawn_texts)))
+    batch = tokjax.encode_batch_result(ours, drawn_texts * copies, allowed_special="all")
+    for text, batch_result in zip(drawn_texts, batch[: len(drawn_texts)], strict=True):
         expected = theirs.encode(text)
         alone = tokjax.encode_result(ours, text, allowed_special="all")
-        assert alone == of_arrays
+        assert alone == batch_result
         assert alone.ids.tolist() == expected.ids
         assert_spans_agree(text, alone.offsets[1:].tolist(), expected.offsets[1:])
         ids = expected.ids[1:]
         assert tokjax.encode(ours, text, allowed_special="all", add_special_tokens=False).tolist() == ids
         assert tokjax.decode(ours, ids) == theirs.decode(ids, skip_special_tokens=False)
-    again = tokjax.formats.from_huggingface(theirs, bos_token="<s>")
+    restored = tokjax.formats.from_huggingface(theirs, bos_token="<s>")
     for name in ("merges", "add_prefix_space", "split_words", "strip"):
-        assert getattr(again, name) == getattr(ours, name)
-    assert again.vocabulary.ordinary == ours.vocabulary.ordinary
+        assert getattr(restored, name) == getattr(ours, name)
+    assert restored.vocabulary.ordinary == ours.vocabulary.ordinary
 
 
-def test_a_space_at_the_beginning_is_part_of_the_first_word():
+def test_leading_space_is_part_of_the_first_word():
     tokens = [*BYTE_FORMS, "▁", "a", "b", "▁a"]
     ids = {token: id_ for id_, token in enumerate(tokens)}
     ours = tokjax.metaspace_bpe(ids, [("▁", "a")])
@@ -94,8 +95,8 @@ def test_a_space_at_the_beginning_is_part_of_the_first_word():
 
 
 @lru_cache
-def piece_model():
-    """A model of SentencePiece, and ours of its pieces and all pairs that make them, by their scores."""
+def make_piece_models():
+    """A SentencePiece model, and a `MetaspaceBPE` with its pieces and with all merges that make them."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(CORPUS * 3),
@@ -112,18 +113,18 @@ def piece_model():
     ids = {theirs.id_to_piece(i): i for i in range(theirs.get_piece_size())}
     special = {name: ids.pop(name) for name in ("<unk>", "<s>", "</s>")}
     merges = [
-        (form[:cut], form[cut:])
+        (form[:middle], form[middle:])
         for form in sorted(ids, key=lambda form: -theirs.get_score(ids[form]))
-        for cut in range(1, len(form))
-        if form not in BYTE_FORMS and form[:cut] in ids and form[cut:] in ids
+        for middle in range(1, len(form))
+        if form not in BYTE_FORMS and form[:middle] in ids and form[middle:] in ids
     ]
-    assert len({left + right for left, right in merges}) < len(merges)  # some are made in several ways
+    assert len({left + right for left, right in merges}) < len(merges)  # some tokens have several merges
     return theirs, tokjax.metaspace_bpe(ids, merges, special_tokens=special, unk_token="<unk>")
 
 
 @given(text=hard_texts | st.sampled_from(CORPUS) | st.permutations(CORPUS).map(" ".join))
-def test_ids_are_sentencepiece_s(text):
-    theirs, ours = piece_model()
+def test_ids_equal_sentencepiece(text):
+    theirs, ours = make_piece_models()
     assert tokjax.encode(ours, text).tolist() == theirs.encode(text)
 
 
@@ -131,7 +132,7 @@ def test_ids_are_sentencepiece_s(text):
 @example(text=b"\xe6\x97", options={})
 @example(text=b"a\xe6\x97\xa5\xe6", options={})
 @example(text="a\ud83d\ude42\ud83d", options={})
-def test_nothing_is_lost(text, options):
+def test_byte_round_trip(text, options):
     merges = [("日", "本"), ("▁", "a")]
     tokens = {form: i for i, form in enumerate([*BYTE_FORMS, *LETTERS, "日本", "▁a"])}
     ours = tokjax.metaspace_bpe(tokens, merges, **options)
@@ -148,22 +149,22 @@ def test_nothing_is_lost(text, options):
 @given(tokens=st.lists(st.text(LETTERS, min_size=1, max_size=4)), text=st.text(LETTERS + " xü", max_size=60))
 @example(tokens=["ab"], text="xab ab")
 def test_pretokens_end_at_token_boundaries(tokens, text):
-    parts = ["é".encode()[:1], *map(str.encode, tokens)]  # (a part of a character joins nothing)
+    parts = ["é".encode()[:1], *map(str.encode, tokens)]  # a part of a character joins nothing
     pre_tokenizer = AdjacencyPreTokenizer(parts, split_before_spaces=False)
-    words = pre_tokenizer.split(text)
-    assert "".join(words) == text
-    held = {token[i : i + 2] for token in tokens for i in range(len(token) - 1)}
-    boundaries = [left[-1] + right[0] for left, right in zip(words, words[1:], strict=False)]
-    assert not held.intersection(boundaries)
-    inside = {pretoken[i : i + 2] for pretoken in words for i in range(len(pretoken) - 1)}
-    assert inside <= held  # (these few characters have different hashes)
-    stops = [sum(map(len, words[:i])) for i in range(1, len(words) + 1)]
+    pretokens = pre_tokenizer.split(text)
+    assert "".join(pretokens) == text
+    adjacent_pairs = {token[i : i + 2] for token in tokens for i in range(len(token) - 1)}
+    boundaries = [left[-1] + right[0] for left, right in zip(pretokens, pretokens[1:], strict=False)]
+    assert not adjacent_pairs.intersection(boundaries)
+    inside = {pretoken[i : i + 2] for pretoken in pretokens for i in range(len(pretoken) - 1)}
+    assert inside <= adjacent_pairs  # these few characters have no hash collisions
+    stops = [sum(map(len, pretokens[:i])) for i in range(1, len(pretokens) + 1)]
     for target in range(1, len(text) + 1):
         assert pre_tokenizer.find_split(text, target) == min(stop for stop in stops if stop >= target)
 
 
 def test_long_texts_are_split(monkeypatch):
-    theirs, ours = piece_model()
+    theirs, ours = make_piece_models()
     monkeypatch.setattr(array_engine, "CHUNK_CHARACTERS", 1000)
     monkeypatch.setattr(pre_tokenizers, "_LOOK_AHEAD", 10)
     text = "".join(CORPUS).replace(" ", "日") * 20 + "\U0001f642" * 5000 + "low lower " * 1000
@@ -174,11 +175,11 @@ def test_long_texts_are_split(monkeypatch):
     assert tokjax.encode(ours, pairs).tolist() == theirs.encode("\U0001f642" * 5000)
 
 
-def test_it_pickles_and_says_what_it_is():
-    _, ours = piece_model()
-    again = pickle.loads(pickle.dumps(ours))
-    assert again == ours
-    assert hash(again) == hash(ours)
+def test_pickle_repr_and_metadata():
+    _, ours = make_piece_models()
+    restored = pickle.loads(pickle.dumps(ours))
+    assert restored == ours
+    assert hash(restored) == hash(ours)
     assert repr(ours).startswith("MetaspaceBPE(vocab_size=")
     assert "add_prefix_space='always', split_words=False" in repr(ours)
     assert ours.normalization is None
@@ -191,17 +192,17 @@ TOKENS = {form: i for i, form in enumerate([*BYTE_FORMS, "▁", "a", "b", "ab", 
 @pytest.mark.parametrize(
     ("tokens", "merges", "options", "message"),
     [
-        (["▁"], [], {}, r"must hold '▁' and every single byte as '<0xNN>', and have no '<0x00>' \(256 miss"),
+        (["▁"], [], {}, r"must contain '▁' and every byte as '<0xNN>'; '<0x00>' is missing \(256 in all"),
         (TOKENS, [("a", "c")], {}, r"the merge of 'a' and 'c': there is no token '(c|ac)'"),
-        (TOKENS, [("a", "b"), ("a", "b")], {}, r"the merge of 'a' and 'b' stands twice"),
+        (TOKENS, [("a", "b"), ("a", "b")], {}, "duplicate merge of 'a' and 'b'"),
         (TOKENS, [("a b", "b")], {}, r"the merge of 'a b' and 'b': .*"),
-        (TOKENS, [("<0x61>", "b")], {}, r"the merge of '<0x61>' and 'b': '<0x61>b?' is no part of a text"),
+        (TOKENS, [("<0x61>", "b")], {}, r"the merge of '<0x61>' and 'b': '<0x61>b?' can't be part of a text"),
         (TOKENS, [], {"add_prefix_space": "yes"}, "must be 'always', 'missing', 'first' or None, not 'yes'"),
         (TOKENS, [], {"split_words": None}, "split_words must be True or False, not None"),
-        (TOKENS, [], {"split_words": True}, "split_words=True goes with add_prefix_space='missing', 'first'"),
-        (TOKENS, ["a b"], {}, "merge 0 is 'a b'; a pair of str is expected"),
-        (TOKENS, [("a",)], {}, r"merge 0 is \('a',\); a pair of str"),
-        (TOKENS, None, {}, "merges is a list of pairs of tokens, not None"),
+        (TOKENS, [], {"split_words": True}, "split_words=True needs add_prefix_space='missing', 'first'"),
+        (TOKENS, ["a b"], {}, "merge 0 must be a pair of str, not 'a b'"),
+        (TOKENS, [("a",)], {}, r"merge 0 must be a pair of str, not \('a',\)"),
+        (TOKENS, None, {}, "merges must be a list of pairs of tokens, not None"),
         (TOKENS, [], {"added_tokens": "ab"}, r"added_tokens is a list of names, not 'ab'; pass \['ab'\]"),
         (TOKENS | {"\ud800": 999}, [], {}, r"token '\\ud800' has a lone surrogate"),
         (TOKENS, [], {"strip": 1}, "strip must be True or False, not 1"),
@@ -214,7 +215,7 @@ def test_invalid_arguments_are_rejected(tokens, merges, options, message):
         tokjax.metaspace_bpe(tokens, merges, **options)
 
 
-def test_a_special_token_that_looks_like_another(tmp_path):
+def test_export_of_duplicate_token_is_rejected(tmp_path):
     ours = tokjax.metaspace_bpe(TOKENS, [("a", "b")], special_tokens={"ab": 300})
     with pytest.raises(
         tokjax.errors.UnsupportedTokenizerError, match="can't represent 'ab': .* the token with id 259"

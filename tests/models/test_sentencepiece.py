@@ -1,4 +1,4 @@
-"""SentencePiece models, against the library itself."""
+"""Tests of SentencePiece tokenizers: equality with the library, spans, words, decoding and files."""
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -27,18 +27,18 @@ def encode_text(tokenizer, text, **options):
     return tokjax.encode_result(tokenizer, text, **options)
 
 
-def compute_spans_slowly(name, tokenizer, text):
+def compute_expected_spans(name, tokenizer, text):
     mark = " " if name == "plain spaces" else "\u2581"
     prefix = name not in ("identity", "suffixes")
     spans = compute_piece_spans(tokenizer.processor, tokjax.offsets.to_utf8(text), mark=mark, prefix=prefix)
-    reach = 0
-    for start, stop in spans:  # (none begins before those before it end)
-        yield [max(start, reach), reach := max(stop, reach)]
+    max_stop = 0
+    for start, stop in spans:  # clip the overlaps
+        yield [max(start, max_stop), max_stop := max(stop, max_stop)]
 
 
 @pytest.mark.parametrize("name", NAMES)
 @given(text=fuzz)
-def test_ids_are_the_librarys(models, name, text):
+def test_ids_equal_the_library(models, name, text):
     tokenizer = models[name]
     expected = tokenizer.processor.encode(tokjax.offsets.to_utf8(text), out_type=int)
     assert encode_text(tokenizer, text).ids.tolist() == expected
@@ -50,31 +50,31 @@ def test_ids_are_the_librarys(models, name, text):
 
 @pytest.mark.parametrize("name", NAMES)
 @given(text=fuzz)
-def test_spans_are_those_of_the_slow_way(models, name, text):
+def test_spans_equal_the_oracle(models, name, text):
     offsets = encode_text(models[name], text).offsets
     tokjax.offsets.assert_offsets_contract(text, offsets)
-    assert (offsets - 1).tolist() == list(compute_spans_slowly(name, models[name], text))
+    assert (offsets - 1).tolist() == list(compute_expected_spans(name, models[name], text))
     assert tokjax.offsets.offsets_are_nonoverlapping(offsets)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @given(text=fuzz)
-def test_spans_start_where_the_library_says(models, name, text):
+def test_spans_start_where_the_library_reports(models, name, text):
     tokenizer = models[name]
     serialized = tokenizer.processor.encode(tokjax.offsets.to_utf8(text), out_type="serialized_proto")
     pieces = [dict(iter_fields(value)) for number, value in iter_fields(serialized) if number == 2]
     spans = (encode_text(tokenizer, text).offsets - 1).tolist()
-    reach = 0
+    max_stop = 0
     for piece, (start, stop) in zip(pieces, spans, strict=True):
         if not tokenizer.processor.is_byte(piece[2]):
-            assert start == max(piece[4], reach)
+            assert start == max(piece[4], max_stop)
             assert stop >= piece[5]
-        reach = stop
+        max_stop = stop
 
 
 @pytest.mark.parametrize("name", ["identity", "identity, bytes"])
 @given(text=hard_texts)
-def test_spans_cover_a_text_that_is_not_changed(models, name, text):
+def test_spans_cover_unchanged_text(models, name, text):
     result = encode_text(models[name], text)
     covered = [position for start, stop in result.offsets.tolist() for position in range(start, stop)]
     assert covered == list(range(1, len(text.encode()) + 1))
@@ -82,7 +82,7 @@ def test_spans_cover_a_text_that_is_not_changed(models, name, text):
 
 @pytest.mark.parametrize("name", NAMES)
 @given(texts=st.lists(fuzz, max_size=5))
-def test_a_batch_is_its_texts(models, name, texts):
+def test_batch_equals_single_texts(models, name, texts):
     tokenizer = models[name]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sentencepiece, "_GROUP_BYTES", 16)
@@ -90,7 +90,7 @@ def test_a_batch_is_its_texts(models, name, texts):
     assert list(batch) == [tokjax.encode_result(tokenizer, text, disallowed_special=()) for text in texts]
 
 
-def test_characters_that_became_others(models):
+def test_replaced_characters(models):
     result = encode_text(models["unigram with bytes"], "a½ …")
     assert dict(zip(result.tokens, result.offsets.tolist(), strict=True)) == {
         "▁a": [1, 2],
@@ -106,7 +106,7 @@ def test_characters_that_became_others(models):
     assert first == [5, 8] or "..." in result.tokens
 
 
-def test_bytes_of_a_character_have_their_own_spans(models):
+def test_byte_pieces_have_byte_spans(models):
     result = encode_text(models["bpe with bytes"], "𐍈 𐍈")
     assert result.tokens == ("▁", "<0xF0>", "<0x90>", "<0x8D>", "<0x88>") * 2
     assert result.offsets.tolist() == [[1, 1], *([k, k + 1] for k in range(1, 10))]
@@ -115,7 +115,7 @@ def test_bytes_of_a_character_have_their_own_spans(models):
     assert result.metadata.normalizer == "nmt_nfkc"
 
 
-def test_white_space_that_is_left_out(models):
+def test_removed_white_space(models):
     tokenizer = models["char"]
     result = encode_text(tokenizer, "  a \t b  ")
     assert result.tokens == ("▁", "a", "▁", "b")
@@ -136,24 +136,24 @@ def test_invalid_utf8(models):
     assert encode_text(tokenizer, "\ud83d\ude42") == encode_text(tokenizer, "🙂")
 
 
-def test_words(models):
-    def words(name, text):
+def test_word_ids(models):
+    def get_words(name, text):
         result = encode_text(models[name], text)
-        found = {}
+        forms_by_word = {}
         for token, word in zip(result.tokens, result.word_ids.tolist(), strict=True):
-            found[word] = found.get(word, "") + token
-        assert list(found) == list(range(len(found)))
-        return list(found.values())
+            forms_by_word[word] = forms_by_word.get(word, "") + token
+        assert list(forms_by_word) == list(range(len(forms_by_word)))
+        return list(forms_by_word.values())
 
-    assert words("bpe", "the inner<call>  meaning") == ["▁the", "▁inner<call>", "▁meaning"]
-    assert words("suffixes", "the inner meaning") == ["the▁", "inner▁", "meaning▁"]
-    assert words("plain spaces", "the inner meaning") == ["<unk>the", "<unk>inner", "<unk>meaning"]
-    assert words("identity", "the inner meaning") == ["the", "▁inner", "▁meaning"]
+    assert get_words("bpe", "the inner<call>  meaning") == ["▁the", "▁inner<call>", "▁meaning"]
+    assert get_words("suffixes", "the inner meaning") == ["the▁", "inner▁", "meaning▁"]
+    assert get_words("plain spaces", "the inner meaning") == ["<unk>the", "<unk>inner", "<unk>meaning"]
+    assert get_words("identity", "the inner meaning") == ["the", "▁inner", "▁meaning"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
-def test_decoding_is_the_librarys(models, name, data):
+def test_decoding_equals_the_library(models, name, data):
     tokenizer = models[name]
     size = tokjax.vocab_size(tokenizer)
     rows = data.draw(st.lists(st.lists(st.integers(0, size - 1), max_size=12), max_size=4))
@@ -169,7 +169,7 @@ def test_decoding_is_the_librarys(models, name, data):
     ]
 
 
-def test_decoding_what_is_unknown(models):
+def test_decoding_special_and_unknown_ids(models):
     tokenizer = models["all roles"]
     assert tokjax.decode(tokenizer, [0, 1, 2, 3]) == " \u2047 "
     assert tokjax.decode(tokenizer, [0, 1, 2, 3], skip_special_tokens=True) == ""
@@ -180,7 +180,7 @@ def test_decoding_what_is_unknown(models):
         tokjax.decode(tokenizer, [[1], [2]])
 
 
-def test_the_view_is_the_text(models):
+def test_tokenization_view_is_the_text(models):
     tokenizer, text = models["unigram"], "ﬁve½  e\u0301"
     view = tokjax.tokenization_view(tokenizer, text)
     assert view == text
@@ -198,17 +198,17 @@ def test_special_tokens_only_on_request(models):
     ].processor.encode("low")
     assert tokjax.bos_id(models["all roles"]) is None
     assert tokjax.pad_id(models["all roles"]) == 3
-    both = tokjax.sentencepiece(proto, bos_token="auto", eos_token="</s>", pad_token=None)
-    result = tokjax.encode_result(both, "low")
+    with_bos_and_eos = tokjax.sentencepiece(proto, bos_token="auto", eos_token="</s>", pad_token=None)
+    result = tokjax.encode_result(with_bos_and_eos, "low")
     assert (result.tokens[0], result.tokens[-1]) == ("<s>", "</s>")
     assert result.offsets[[0, -1]].tolist() == [[0, 0], [0, 0]]
-    assert tokjax.pad_id(both) is None
+    assert tokjax.pad_id(with_bos_and_eos) is None
     assert tokjax.sentencepiece(models["unigram"].model_proto, bos_token="auto").vocabulary.roles == {
         "unk": "<unk>"
     }
     with pytest.raises(
         tokjax.errors.InvalidArgumentError,
-        match=r"eos_token is '<eos>', which is no control piece of the model; it has \['<unk>', '<s>', ",
+        match=r"eos_token is '<eos>', which is not a control piece of the model; it has \['<unk>', '<s>', ",
     ):
         tokjax.sentencepiece(proto, eos_token="<eos>")
 
@@ -227,7 +227,7 @@ def test_special_tokens_in_texts(models):
     assert 2 not in encode_text(tokenizer, text).ids
 
 
-def test_the_vocabulary(models):
+def test_vocabulary(models):
     tokenizer = models["unigram with bytes"]
     assert dict(tokjax.special_tokens(tokenizer)) == {"<unk>": 0, "</s>": 1}
     assert tokjax.id_to_bytes(tokenizer, tokjax.token_to_id(tokenizer, "<call>")) == b"<call>"
@@ -244,26 +244,26 @@ def test_the_vocabulary(models):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_equal_models_are_equal(models, name, tmp_path):
+def test_equality_of_copies(models, name, tmp_path):
     tokenizer = models[name]
     path = tmp_path / "spm.model"
     path.write_bytes(tokenizer.model_proto)
     roles = {"eos_token": tokenizer.vocabulary.roles.get("eos")}
-    for again in (
+    for restored in (
         pickle.loads(pickle.dumps(tokenizer)),
         tokjax.sentencepiece(path, **roles),
         tokjax.sentencepiece(str(path), **roles),
         tokjax.load_tokenizer(tokjax.save_tokenizer(tokenizer, tmp_path)),
     ):
-        assert again == tokenizer
-        assert hash(again) == hash(tokenizer)
-        assert tokjax.fingerprint(again) == tokjax.fingerprint(tokenizer)
+        assert restored == tokenizer
+        assert hash(restored) == hash(tokenizer)
+        assert tokjax.fingerprint(restored) == tokjax.fingerprint(tokenizer)
     other = tokjax.sentencepiece(path, eos_token="auto", bos_token="<unk>")
     assert other != tokenizer
     assert tokjax.fingerprint(other) != tokjax.fingerprint(tokenizer)
 
 
-def test_threads_share_one(models):
+def test_threads_share_a_tokenizer(models):
     fresh = pickle.loads(pickle.dumps(models["bpe"]))
     texts = CORPUS * 4
     with ThreadPoolExecutor(4) as pool:
@@ -276,7 +276,7 @@ def test_truncated_file(models, tmp_path):
     for size in [0, 1, 2, 5, 100, *range(300, len(proto), 997), *range(len(proto) - 200, len(proto) - 2, 13)]:
         path.write_bytes(proto[:size])
         with pytest.raises(
-            tokjax.errors.TokenizerFormatError, match="no SentencePiece model, or cut short"
+            tokjax.errors.TokenizerFormatError, match="not a SentencePiece model, or truncated"
         ) as error:
             tokjax.sentencepiece(path)
         assert str(error.value).startswith(f"{path}: ")
@@ -287,9 +287,9 @@ def test_truncated_file(models, tmp_path):
 @pytest.mark.parametrize(
     "content", [b"", b"{}", b"\x80\x04K\x01.", b"\xff" * 64, b"PK\x03\x04", "é".encode()]
 )
-def test_a_file_of_another_kind(content):
+def test_files_of_other_formats_are_rejected(content):
     with pytest.raises(
-        tokjax.errors.TokenizerFormatError, match=f"the model of {len(content)} bytes: no Sentence"
+        tokjax.errors.TokenizerFormatError, match=f"the model of {len(content)} bytes: not a Sentence"
     ):
         tokjax.sentencepiece(content)
 
@@ -301,17 +301,17 @@ def test_invalid_model(models):
         tokjax.sentencepiece(models["bpe"].processor)
 
 
-def test_a_tokenizer_file_with_another_model(models):
-    described = sentencepiece.to_json(models["bpe"])
+def test_invalid_tokenizer_json(models):
+    definition = sentencepiece.to_json(models["bpe"])
     with pytest.raises(tokjax.errors.TokenizerFormatError, match="the field 'model_proto' is missing"):
         sentencepiece.from_json({"model": "sentencepiece"})
-    with pytest.raises(tokjax.errors.TokenizerFormatError, match="make no tokenizer"):
-        sentencepiece.from_json(described | {"model_proto": "no base64!"})
-    with pytest.raises(tokjax.errors.TokenizerFormatError, match="make no tokenizer: eos_token is 'x'"):
-        sentencepiece.from_json(described | {"eos_token": "x"})
+    with pytest.raises(tokjax.errors.TokenizerFormatError, match="values are invalid"):
+        sentencepiece.from_json(definition | {"model_proto": "no base64!"})
+    with pytest.raises(tokjax.errors.TokenizerFormatError, match="values are invalid: eos_token is 'x'"):
+        sentencepiece.from_json(definition | {"eos_token": "x"})
 
 
-def test_the_library_is_loaded_when_a_model_is():
+def test_library_is_loaded_with_the_first_model():
     assert (
         find_loaded_modules(
             "import tokjax; tokjax.sentencepiece; tokjax.models.sample_encode; tokjax.trainer"
@@ -321,7 +321,7 @@ def test_the_library_is_loaded_when_a_model_is():
 
 
 @given(data=st.binary(max_size=40))
-def test_a_message_is_read_or_refused(data):
+def test_messages_are_parsed_or_rejected(data):
     try:
         fields = list(iter_fields(data))
     except ValueError:
@@ -329,7 +329,7 @@ def test_a_message_is_read_or_refused(data):
     assert all(isinstance(value, (int, bytes)) for _, value in fields)
 
 
-def test_columns_are_what_was_asked_for(models):
+def test_optional_columns(models):
     batch = tokjax.encode_batch_result(models["bpe"], ["low", ""], return_offsets=False, return_masks=False)
     assert batch.offsets is None
     assert batch.ids.dtype == np.int32

@@ -1,4 +1,4 @@
-"""Ways to segment a text that are drawn, or ranked, by SentencePiece models."""
+"""Tests of sampled and n-best segmentations of SentencePiece models."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,12 +19,12 @@ class TestSampling:
 
     @pytest.mark.parametrize("name", ["unigram", "unigram with bytes", "bpe", "suffixes"])
     def test_sampling_is_deterministic(self, models, name):
-        def draw(seed):
+        def sample(seed):
             return tokjax.models.sample_encode(models[name], self.TEXT, alpha=0.2, seed=seed)
 
-        alone = [draw(seed) for seed in range(8)]
+        alone = [sample(seed) for seed in range(8)]
         with ThreadPoolExecutor(4) as pool:
-            assert list(pool.map(draw, range(8))) == alone
+            assert list(pool.map(sample, range(8))) == alone
         assert len({result.tokens for result in alone}) > 1
         best = tokjax.decode(models[name], tokjax.encode(models[name], self.TEXT), skip_special_tokens=True)
         for result in alone:
@@ -61,7 +61,7 @@ class TestSampling:
         assert [len(result) for result in tokjax.models.nbest_encode(tokenizer, "", 5)] == [1]
 
     def test_special_tokens_in_texts(self, models):
-        """They take the options that the error advises; texts beside them are split on their own."""
+        """Both functions accept the options that the error suggests. Segments are encoded separately."""
         tokenizer = models["unigram"]
         text = "low </s>the inner meaning"
         id_ = tokjax.token_to_id(tokenizer, "</s>")
@@ -80,7 +80,7 @@ class TestSampling:
                 assert (id_ in result.ids) == ("allowed_special" in options)
 
     def test_nbest_of_several_segments(self, models):
-        """As many as all ways of each stretch make together, the likeliest first."""
+        """The segmentations of all segments are combined, the most likely first."""
         tokenizer = models["unigram"]
         first, second = "low", " inner"
         options = {"add_special_tokens": False}
@@ -92,10 +92,10 @@ class TestSampling:
         )
         assert len(full) == min(512, len(alone[0]) * len(alone[1]))
         id_ = tokjax.token_to_id(tokenizer, "</s>")
-        likely = [[*alone[0][0].ids.tolist(), id_, *row.ids.tolist()] for row in alone[1]]
+        expected = [[*alone[0][0].ids.tolist(), id_, *row.ids.tolist()] for row in alone[1]]
         order = [row.ids.tolist() for row in full]
-        assert order[0] == likely[0]
-        positions = [order.index(ids) for ids in likely if ids in order]
+        assert order[0] == expected[0]
+        positions = [order.index(ids) for ids in expected if ids in order]
         assert len(positions) > 1
         assert positions == sorted(positions)
 
@@ -111,11 +111,11 @@ class TestSampling:
             ("unigram", {"seed": -1}, "seed must be at least 0"),
         ],
     )
-    def test_options_that_make_no_sense(self, models, name, options, message):
+    def test_invalid_options(self, models, name, options, message):
         with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
             tokjax.models.sample_encode(models[name], "low", **({"alpha": 0.1, "seed": 1} | options))
 
-    def test_nbest_without_candidates(self, models, tokenizer):
+    def test_invalid_nbest_arguments(self, models, tokenizer):
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="needs a model of type unigram, and"):
             tokjax.models.nbest_encode(models["bpe"], "low", 2)
         with pytest.raises(

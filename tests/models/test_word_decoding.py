@@ -1,4 +1,4 @@
-"""Text from the ids of WordPiece and word-level tokenizers, against Hugging Face's tokenizers."""
+"""Tests of decoding with WordPiece and word-level tokenizers: equality with Hugging Face's tokenizers."""
 
 import json
 import pickle
@@ -13,19 +13,19 @@ from tests.models.test_wordpiece import OPTIONS, make_wordpieces
 
 @pytest.mark.parametrize("name", ["uncased", "other prefix", "no prefix"])
 @given(data=st.data(), skip=st.booleans())
-def test_decoding_is_the_library_s(name, data, skip):
+def test_decoding_equals_the_library(name, data, skip):
     ours, theirs = make_wordpieces(name)
     theirs.decoder = decoders.WordPiece(prefix=OPTIONS[name].get("continuing_prefix", "##"), cleanup=True)
     rows = data.draw(st.lists(st.lists(st.integers(0, tokjax.vocab_size(ours) - 1), max_size=9), max_size=4))
-    marked = [
+    expected = [
         theirs.decoder.decode([theirs.id_to_token(i) for i in row if i > 4 or not skip]) for row in rows
     ]
-    assert tokjax.decode_batch(ours, rows, skip_special_tokens=skip) == marked
-    assert [tokjax.decode(ours, row, skip_special_tokens=skip) for row in rows] == marked
+    assert tokjax.decode_batch(ours, rows, skip_special_tokens=skip) == expected
+    assert [tokjax.decode(ours, row, skip_special_tokens=skip) for row in rows] == expected
 
 
 @given(st.lists(st.lists(st.integers(0, 24), max_size=6), max_size=4))
-def test_cleaning_up_is_the_library_s(rows):
+def test_cleanup_equals_the_library(rows):
     tokens = ["[UNK]", "don", "n't", "'", "t", "##'s", "'s", "'ve", "'re", "'m", "not", "do not", "##n't"]
     tokens += [".", ",", "!", "?", "...", "?!", ".5", "## .", "x . y", "a ' b", "word", "##ing"]
     ours = tokjax.wordpiece(tokens, special_tokens=["do not"], cleanup=True)
@@ -40,7 +40,7 @@ def test_cleaning_up_is_the_library_s(rows):
         assert tokjax.decode_batch(tokenizer, rows) == decoded
 
 
-def test_cleaning_up_comes_from_files_and_goes_to_them(tmp_path):
+def test_cleanup_is_saved_and_loaded(tmp_path):
     tokens = ["[UNK]", "word", "."]
     clean, plain = (tokjax.wordpiece(tokens, cleanup=cleanup) for cleanup in (True, False))
     assert tokjax.fingerprint(clean) != tokjax.fingerprint(plain)
@@ -50,9 +50,9 @@ def test_cleaning_up_comes_from_files_and_goes_to_them(tmp_path):
         tokjax.formats.export_tokenizer(tokenizer, tmp_path / "tokenizer.json", format="huggingface")
         assert Tokenizer.from_file(str(tmp_path / "tokenizer.json")).decode([1, 2]) == decoded
         assert tokjax.load_tokenizer(tmp_path / "tokenizer.json").cleanup == tokenizer.cleanup
-    described = json.loads((tmp_path / "tokenizer.json").read_text())
-    described["decoder"]["prefix"] = "@@"
-    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    definition = json.loads((tmp_path / "tokenizer.json").read_text())
+    definition["decoder"]["prefix"] = "@@"
+    (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
     other = tokjax.load_tokenizer(tmp_path / "tokenizer.json")
     assert "its decoder is WordPiece with the prefix '@@'" in other.reason
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="cleanup must be True or False, not 1"):

@@ -1,4 +1,4 @@
-"""WordPiece and word-level tokenizers, against Hugging Face's tokenizers."""
+"""Tests of WordPiece and word-level tokenizers: equality with Hugging Face's tokenizers."""
 
 import itertools
 import pickle
@@ -23,7 +23,7 @@ OPTIONS = {
     "uncased": {},
     "cased": {"lowercase": False},
     "accents": {"strip_accents": False},
-    "as it is": {
+    "no normalization": {
         "lowercase": False,
         "strip_accents": False,
         "clean_text": False,
@@ -48,7 +48,7 @@ def make_library_normalizer(options):
 
 @lru_cache
 def make_wordpieces(name, vocab_size=300):
-    """Our tokenizer and the library's, with a vocabulary that the library trained."""
+    """Makes our tokenizer and the library's, with a vocabulary trained by the library."""
     options = OPTIONS[name]
     prefix = options.get("continuing_prefix", "##")
     theirs = Tokenizer(models.WordPiece(unk_token="[UNK]"))
@@ -98,8 +98,8 @@ each_pair = pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 each_kind = pytest.mark.parametrize("pair", [PAIRS["uncased"], PAIRS["bert, lowercase=True"]])
 
 
-def to_character_spans(tokenizer, text, result):
-    """As the library gives them: places in the text as it was, in characters."""
+def get_character_spans(tokenizer, text, result):
+    """Returns spans as the library reports them: character positions in the input text."""
     back = tokjax.map_offsets_to_input(tokenizer, text, result.offsets)
     return list(map(tuple, tokjax.offsets.byte_to_char_spans(text, back).tolist()))
 
@@ -109,7 +109,7 @@ def assert_matches_library(pair, text):
     expected = theirs.encode(text, add_special_tokens=False)
     result = tokjax.encode_result(ours, text, add_special_tokens=False, allowed_special="all")
     assert result.ids.tolist() == expected.ids
-    assert to_character_spans(ours, text, result) == expected.offsets
+    assert get_character_spans(ours, text, result) == expected.offsets
     is_special = [id_ in tokjax.special_tokens(ours).values() for id_ in expected.ids]
     assert result.special_tokens_mask.astype(bool).tolist() == is_special
     assert tokjax.encode(ours, text, allowed_special="all", add_special_tokens=False).tolist() == expected.ids
@@ -118,39 +118,39 @@ def assert_matches_library(pair, text):
 
 @each_pair
 @given(text=texts)
-def test_ids_and_offsets_are_the_library_s(pair, text):
+def test_ids_and_offsets_equal_the_library(pair, text):
     assert_matches_library(pair(), text)
 
 
 @each_pair
-def test_a_corpus(pair, monkeypatch):
-    """All words of chunks at once, and one after the other, are the same."""
+def test_array_engine_equals_loop(pair, monkeypatch):
+    """The array engine and the loop over words give the same result."""
     text = "\n".join(CORPUS * 3)
     looped = assert_matches_library(pair(), text)
     monkeypatch.setattr(word_engine, "FEW_CHARACTERS", 0)
     assert assert_matches_library(pair(), text) == looped
     for size, threads in ((7, 1), (50, 3)):
         monkeypatch.setattr(word_engine, "CHUNK_CHARACTERS", size)
-        (again,) = tokjax.encode_batch_result(
+        (chunked,) = tokjax.encode_batch_result(
             pair()[0], [text], add_special_tokens=False, allowed_special="all", threads=threads
         )
-        assert again == looped
+        assert chunked == looped
 
 
 @each_kind
-@given(given_texts=st.lists(st.one_of(texts, any_strings, byte_strings), max_size=6))
-def test_chunks_and_batches(pair, given_texts):
-    """However texts are put together or cut up, each gives what it gives alone."""
+@given(drawn_texts=st.lists(st.one_of(texts, any_strings, byte_strings), max_size=6))
+def test_chunks_and_batches(pair, drawn_texts):
+    """The result for a text does not depend on chunks or on the other texts of a batch."""
     tokenizer, _ = pair()
-    alone = [tokjax.encode_result(tokenizer, text, disallowed_special=()) for text in given_texts]
+    alone = [tokjax.encode_result(tokenizer, text, disallowed_special=()) for text in drawn_texts]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(word_engine, "FEW_CHARACTERS", 0)
         for size in (5, 1 << 19):
             patch.setattr(word_engine, "CHUNK_CHARACTERS", size)
-            batch = tokjax.encode_batch_result(tokenizer, given_texts, disallowed_special=(), threads=2)
+            batch = tokjax.encode_batch_result(tokenizer, drawn_texts, disallowed_special=(), threads=2)
             assert list(batch) == alone
             fewer = tokjax.encode_batch_result(
-                tokenizer, given_texts, disallowed_special=(), return_offsets=False, return_masks=False
+                tokenizer, drawn_texts, disallowed_special=(), return_offsets=False, return_masks=False
             )
             assert np.array_equal(fewer.ids, batch.ids)
             assert fewer.offsets is None
@@ -158,25 +158,25 @@ def test_chunks_and_batches(pair, given_texts):
 
 @each_pair
 @given(text=st.one_of(texts, any_strings, byte_strings))
-def test_offsets_into_the_view(pair, text):
-    """Spans hold the tokens' own bytes, or a whole word that is unknown."""
+def test_offsets_refer_to_the_normalized_text(pair, text):
+    """Spans contain the bytes of their token, or a whole unknown word."""
     tokenizer, _ = pair()
     view = tokjax.tokenization_view(tokenizer, text)
     result = tokjax.encode_result(tokenizer, text, add_special_tokens=False, disallowed_special=())
     tokjax.offsets.assert_offsets_contract(view, result.offsets)
     prefix = getattr(tokenizer, "continuing_prefix", "").encode()
-    goes_on = np.diff(result.word_ids, prepend=-1) == 0
-    for id_, span, follows in zip(result.ids.tolist(), result.offsets.tolist(), goes_on, strict=True):
+    continues = np.diff(result.word_ids, prepend=-1) == 0
+    for id_, span, follows in zip(result.ids.tolist(), result.offsets.tolist(), continues, strict=True):
         assert tokjax.offsets.has_nonempty_span(span)
         if id_ != tokjax.unk_id(tokenizer):
             token = tokjax.id_to_bytes(tokenizer, id_)
             assert tokjax.offsets.span_bytes(view, span) == token[len(prefix) if follows else 0 :]
-    again = tokjax.encode_result(
+    view_result = tokjax.encode_result(
         tokenizer, view, add_special_tokens=False, disallowed_special=(), assume_normalized=True
     )
-    assert np.array_equal(again.offsets, result.offsets)
-    assert np.array_equal(again.ids, result.ids)
-    assert again.metadata.offsets_reference == "input_text"
+    assert np.array_equal(view_result.offsets, result.offsets)
+    assert np.array_equal(view_result.ids, result.ids)
+    assert view_result.metadata.offsets_reference == "input_text"
     tokjax.offsets.assert_offsets_contract(text, tokjax.map_offsets_to_input(tokenizer, text, result.offsets))
 
 
@@ -202,35 +202,35 @@ def test_special_tokens_in_the_text():
 
 @each_kind
 @pytest.mark.parametrize("part", ["a", "é", "\u0301", "\u1b44\u302e", "中", ".,“"])
-def test_a_huge_text_takes_linear_time(pair, part):
-    """Or this test would not end."""
+def test_long_text_takes_linear_time(pair, part):
+    """With quadratic time this test would not end."""
     ours, theirs = pair()
     text = part * 50_000
     ids = tokjax.encode(ours, text, add_special_tokens=False)
     assert ids.tolist() == theirs.encode(text, add_special_tokens=False).ids
 
 
-def test_a_huge_word_of_many_tokens_takes_linear_time():
+def test_long_word_takes_linear_time():
     tokens = ["[UNK]", *("##" * (i > 1) + "a" * n for i in (1, 2) for n in (1, 2, 50))]
     tokenizer = tokjax.wordpiece(tokens, max_word_characters=10**7)
     ids = tokjax.encode(tokenizer, "a" * 1_000_001)
     assert ids.tolist() == [3] + [6] * 19_999 + [4]
 
 
-def test_words_that_no_table_holds():
-    """Longer than 128 bytes, or with a zero byte."""
+def test_uncacheable_words():
+    """Words longer than 128 bytes, and words with a zero byte, are not cached."""
     long, zero = "x" * 200, "a\0b"
     tokens = {"[UNK]": 0, long: 1, zero: 2, "##x": 3, "a": 4, "x": 5}
     options = {"clean_text": False, "max_word_characters": 250}
     tokenizer = tokjax.wordpiece(tokens, **options)
     text = f"{long} {zero} {long}x a {zero}x " * 100
     assert tokjax.encode(tokenizer, text).tolist() == [1, 2, 1, 3, 4, 2, 3] * 100
-    few = tokjax.encode_result(tokenizer, f"{long}x {zero}")
-    assert few.ids.tolist() == [1, 3, 2]
-    assert few.offsets.tolist() == [[1, 201], [201, 202], [203, 206]]
+    short_result = tokjax.encode_result(tokenizer, f"{long}x {zero}")
+    assert short_result.ids.tolist() == [1, 3, 2]
+    assert short_result.offsets.tolist() == [[1, 201], [201, 202], [203, 206]]
 
 
-def test_a_token_that_is_too_long_for_a_word_is_unknown():
+def test_token_longer_than_max_word_characters_is_unknown():
     tokenizer = tokjax.wordpiece(["[UNK]", "abcdef", "abc"], max_word_characters=5)
     for text in ("abcdef abc", "abcdef abc " * 500):
         assert tokjax.encode(tokenizer, text)[:2].tolist() == [0, 2]
@@ -243,44 +243,50 @@ def test_cache_reset_changes_no_id(monkeypatch):
     expected = tokjax.encode(tokenizer, text)
     monkeypatch.setattr(pretoken_cache, "MAX_CACHE_BYTES", 0)
     monkeypatch.setattr(word_engine, "CHUNK_CHARACTERS", 200)
-    again = pickle.loads(pickle.dumps(tokenizer))
-    assert np.array_equal(tokjax.encode(again, text), expected)
-    assert np.array_equal(tokjax.encode(again, text), expected)
+    restored = pickle.loads(pickle.dumps(tokenizer))
+    assert np.array_equal(tokjax.encode(restored, text), expected)
+    assert np.array_equal(tokjax.encode(restored, text), expected)
 
 
 def test_threads_share_a_tokenizer():
     tokenizer, _ = make_wordpieces("uncased")
     fresh = pickle.loads(pickle.dumps(tokenizer))
-    some = [" ".join(CORPUS[i:]) * 20 for i in range(len(CORPUS))] * 4
-    expected = [tokjax.encode(tokenizer, text).tolist() for text in some]
+    long_texts = [" ".join(CORPUS[i:]) * 20 for i in range(len(CORPUS))] * 4
+    expected = [tokjax.encode(tokenizer, text).tolist() for text in long_texts]
     with ThreadPoolExecutor(4) as pool:
-        assert [ids.tolist() for ids in pool.map(lambda text: tokjax.encode(fresh, text), some)] == expected
+        assert [
+            ids.tolist() for ids in pool.map(lambda text: tokjax.encode(fresh, text), long_texts)
+        ] == expected
 
 
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
-def test_a_tokenizer_is_a_value(pair):
+def test_equality_and_pickle(pair):
     tokenizer, _ = pair()
-    tokjax.encode(tokenizer, "some text")
-    again = pickle.loads(pickle.dumps(tokenizer))
-    assert again == tokenizer
-    assert hash(again) == hash(tokenizer)
-    assert tokjax.fingerprint(again) == tokjax.fingerprint(tokenizer)
-    assert len(pickle.dumps(tokenizer)) == len(pickle.dumps(again))
+    tokjax.encode(tokenizer, "a text")
+    restored = pickle.loads(pickle.dumps(tokenizer))
+    assert restored == tokenizer
+    assert hash(restored) == hash(tokenizer)
+    assert tokjax.fingerprint(restored) == tokjax.fingerprint(tokenizer)
+    assert len(pickle.dumps(tokenizer)) == len(pickle.dumps(restored))
     assert type(tokenizer).__name__ in repr(tokenizer)
     assert "'[UNK]': 1" in repr(tokenizer)
 
 
-def test_other_behaviour_is_another_fingerprint():
+def test_fingerprint_depends_on_options():
     tokens = ["[UNK]", "a", "##b"]
-    made = [tokjax.wordpiece(tokens, **options) for options in OPTIONS.values()]
-    made += [
+    tokenizers = [tokjax.wordpiece(tokens, **options) for options in OPTIONS.values()]
+    tokenizers += [
         tokjax.word_level(tokens, splitter=splitter, lowercase=lowercase)
         for splitter, lowercase in itertools.product(["whitespace", "bert"], [False, True])
     ]
-    assert len({tokjax.fingerprint(tokenizer) for tokenizer in made}) == len(set(made)) == len(made)
+    assert (
+        len({tokjax.fingerprint(tokenizer) for tokenizer in tokenizers})
+        == len(set(tokenizers))
+        == len(tokenizers)
+    )
 
 
-def test_roles_are_bert_s():
+def test_roles_equal_bert():
     tokenizer, _ = make_wordpieces("uncased")
     roles = [getattr(tokjax, f"{role}_id")(tokenizer) for role in ("pad", "unk", "bos", "eos")]
     assert roles == [0, 1, 2, 3]
@@ -292,18 +298,18 @@ def test_roles_are_bert_s():
     assert tokjax.encode_result(other, "b").tokens == ("<s>", "<unk>")
 
 
-def test_metadata_says_what_is_done_to_texts():
-    made = {
+def test_metadata_has_the_normalizer():
+    tokenizers = {
         "bert": tokjax.wordpiece(["[UNK]"]),
         "lowercase": tokjax.word_level(["[UNK]"], lowercase=True),
         None: tokjax.word_level(["[UNK]"]),
     }
-    for normalizer, tokenizer in made.items():
+    for normalizer, tokenizer in tokenizers.items():
         metadata = tokjax.encode_result(tokenizer, "x").metadata
         assert metadata.normalizer == normalizer
         in_view = metadata.offsets_reference == "tokenizer_normalized_text"
         assert in_view == (normalizer is not None)
-    idle = tokjax.wordpiece(["[UNK]"], **OPTIONS["as it is"])
+    idle = tokjax.wordpiece(["[UNK]"], **OPTIONS["no normalization"])
     assert tokjax.encode_result(idle, "x").metadata.normalizer is None
     assert idle.normalizer == BertNormalizer(*[False] * 4)
 
@@ -321,15 +327,15 @@ def test_any_bytes_are_encoded():
     [
         (lambda: tokjax.wordpiece("abc"), "tokens must map tokens to ids, or be a list of them, not 'abc'"),
         (lambda: tokjax.wordpiece(5), "tokens must map tokens to ids, or be a list of them, not 5"),
-        (lambda: tokjax.wordpiece(["[UNK]", "a", "a"]), "token 'a' stands twice"),
-        (lambda: tokjax.wordpiece(["[UNK]", b"a"]), "tokens are strings, and one is b'a'"),
+        (lambda: tokjax.wordpiece(["[UNK]", "a", "a"]), "duplicate token 'a'"),
+        (lambda: tokjax.wordpiece(["[UNK]", b"a"]), "tokens must be strings, and one is b'a'"),
         (lambda: tokjax.wordpiece(["[UNK]", "\ud800"]), "has a lone surrogate"),
         (lambda: tokjax.wordpiece(["[UNK]", ""]), "the token with id 1 is empty"),
         (lambda: tokjax.wordpiece({"[UNK]": 0, "a": 0}), "id 0 is given to both"),
-        (lambda: tokjax.wordpiece(["a"]), "'\\[UNK\\]' is to be a special token, and tokens has none"),
-        (lambda: tokjax.wordpiece(["[UNK]"], eos_token="<s>"), "'<s>' is to be a special token"),
-        (lambda: tokjax.wordpiece(["[UNK]"], mask_token="<m>"), "'<m>' is to be a special token"),
-        (lambda: tokjax.wordpiece(["[UNK]"], special_tokens=["x"]), "'x' is to be a special token"),
+        (lambda: tokjax.wordpiece(["a"]), "special token '\\[UNK\\]' is not among the tokens; add it"),
+        (lambda: tokjax.wordpiece(["[UNK]"], eos_token="<s>"), "special token '<s>' is not among"),
+        (lambda: tokjax.wordpiece(["[UNK]"], mask_token="<m>"), "special token '<m>' is not among"),
+        (lambda: tokjax.wordpiece(["[UNK]"], special_tokens=["x"]), "special token 'x' is not among"),
         (lambda: tokjax.wordpiece(["[UNK]"], special_tokens="x"), "special_tokens is a list of names"),
         (lambda: tokjax.wordpiece(["[UNK]"], unk_token=None), "needs the tokenizer's unk token"),
         (lambda: tokjax.wordpiece(["[UNK]"], lowercase="no"), "must be True or False, not 'no'"),
@@ -337,7 +343,7 @@ def test_any_bytes_are_encoded():
         (lambda: tokjax.wordpiece(["[UNK]"], max_word_characters=0), "must be at least 1, not 0"),
         (lambda: tokjax.word_level(["[UNK]"], splitter="gpt2"), "must be 'whitespace' or 'bert', not 'gpt2'"),
         (lambda: tokjax.word_level(["[UNK]"], lowercase=1), "lowercase must be True or False, not 1"),
-        (lambda: tokjax.word_level(["a"]), "'\\[UNK\\]' is to be a special token"),
+        (lambda: tokjax.word_level(["a"]), "special token '\\[UNK\\]' is not among"),
     ],
 )
 def test_invalid_arguments_are_rejected(make, message):
@@ -345,7 +351,7 @@ def test_invalid_arguments_are_rejected(make, message):
         make()
 
 
-def test_a_special_token_is_not_found_by_lowering_the_case():
+def test_lowercasing_creates_no_special_tokens():
     ours = tokjax.wordpiece(["[UNK]", "<s>", "<", ">", "s"], special_tokens=["<s>"])
     for allowed in ((), "all"):
         assert tokjax.tokenize(ours, "<S>", allowed_special=allowed) == ["<", "s", ">"]

@@ -1,4 +1,4 @@
-"""Batching with Python loops over lists."""
+"""Reference implementations of batching as Python loops over lists."""
 
 
 def pad_rows(rows, length, pad_id, pad_side="right", truncation="right"):
@@ -20,12 +20,12 @@ def shift_labels(ids, mask, ignore_index=-100, segments=None, loss_mask=None):
     for r, row in enumerate(ids):
         valid = [i for i in range(len(row)) if mask[r][i]]
         out = [ignore_index] * len(row)
-        for here, present in zip(valid, valid[1:], strict=False):
-            if segments is not None and segments[r][here] != segments[r][present]:
+        for position, target in zip(valid, valid[1:], strict=False):
+            if segments is not None and segments[r][position] != segments[r][target]:
                 continue
-            if loss_mask is not None and not loss_mask[r][present]:
+            if loss_mask is not None and not loss_mask[r][target]:
                 continue
-            out[here] = row[present]
+            out[position] = row[target]
         labels.append(out)
     return labels
 

@@ -1,4 +1,4 @@
-"""Byte-pair training one merge at a time, with counts that are kept up to date: quick enough for a corpus."""
+"""BPE training one merge at a time, with incremental counts. An oracle that is fast enough for a corpus."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ Pair = tuple[int, int]
 
 @dataclass
 class IncrementalMerger:
-    """Every unique word as a list of ids, and what is known of each pair of ids.
+    """The different pre-tokens as lists of ids, with the count and the pre-tokens of each pair.
 
     Attributes:
         token: the bytes of each id.
+        pretokens: the ids of each different pre-token.
+        counts: number of occurrences of each pre-token in the corpus.
+        tie_break: which of several equally frequent pairs is merged first.
         merges: the pairs merged so far.
-        pretokens: the ids of each unique word.
-        counts: how often each word stands in the corpus.
     """
 
     token: dict[int, bytes]
@@ -30,7 +31,7 @@ class IncrementalMerger:
     merges: list[tuple[bytes, bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Count all pairs, once."""
+        """Counts all pairs once."""
         self._id_by_token = {token: id_ for id_, token in self.token.items()}
         self._tie_key = TIE_KEYS[self.tie_break](self.token)
         self._pair_counts: dict[Pair, int] = defaultdict(int)
@@ -42,23 +43,23 @@ class IncrementalMerger:
         self._heap = [self._make_entry(pair) for pair in self._pair_counts]
         heapq.heapify(self._heap)
 
-    def best_pair(self, min_frequency: int) -> Pair | None:
-        """The pair to merge next, or `None` if none is as frequent as asked for."""
+    def find_best_pair(self, min_frequency: int) -> Pair | None:
+        """Returns the pair to merge next, or `None` if every pair is rarer than `min_frequency`."""
         while self._heap:
             negative_count, *_, pair = self._heap[0]
             actual = self._pair_counts.get(pair, 0)
             if actual == -negative_count:
                 return pair if actual >= min_frequency else None
             heapq.heappop(self._heap)
-            if actual > 0:  # it has fallen since it was pushed
+            if actual > 0:  # the count has decreased since the pair was pushed
                 heapq.heappush(self._heap, self._make_entry(pair))
         return None
 
     def merge(self, pair: Pair, new_id: int) -> bool:
-        """Replace the pair everywhere by one token.
+        """Replaces all occurrences of the pair by one token.
 
         Returns:
-            Whether `new_id` was used. It is not where the bytes are a token already: two merges that
+            Whether `new_id` was used. It is not used if the bytes are a token already, since two merges that
             make the same bytes make one token.
         """
         left, right = pair
@@ -106,17 +107,17 @@ class IncrementalMerger:
 
 
 def train_incrementally(counts, num_tokens, *, first_id=256, min_frequency=1, tie_break="lexicographic"):
-    """The merges of words with counts, `bytes` to `int`."""
+    """Returns the merges for pre-tokens with counts, `bytes` to `int`."""
     merger = IncrementalMerger(
         {i: bytes([i]) for i in range(256)},
         [list(pretoken) for pretoken in counts],
         list(counts.values()),
         tie_break,
     )
-    made = 0
-    while made < num_tokens:
-        pair = merger.best_pair(min_frequency)
+    num_new = 0
+    while num_new < num_tokens:
+        pair = merger.find_best_pair(min_frequency)
         if pair is None:
             break
-        made += merger.merge(pair, first_id + made)
+        num_new += merger.merge(pair, first_id + num_new)
     return merger.merges

@@ -1,4 +1,4 @@
-"""Byte-pair training one merge at a time, recounting everything each time."""
+"""BPE training one merge at a time, with a full recount for each merge. The simplest oracle."""
 
 import math
 from collections import Counter
@@ -9,7 +9,7 @@ from tokjax.pretokenize.patterns import PATTERNS
 
 
 def split_pretokens(text, special_tokens, pattern):
-    """Words of the ordinary text, as bytes."""
+    """Returns the pre-tokens of a text without its special tokens, as bytes."""
     pieces = [text]
     for token in sorted(special_tokens, key=len, reverse=True):
         pieces = [part for piece in pieces for part in piece.split(token)]
@@ -21,18 +21,18 @@ def split_pretokens(text, special_tokens, pattern):
 
 
 def train_naively(pretokens, num_tokens, min_frequency=1, max_token_length=None):
-    """The merges, ties going to the lexicographically greatest pair of byte strings."""
-    longest = max_token_length or math.inf
+    """Returns the merges. Of equally frequent pairs, the greatest pair of byte strings is merged first."""
+    maximum = max_token_length or math.inf
     counts = Counter(pretokens)
     split = {pretoken: [bytes([byte]) for byte in pretoken] for pretoken in counts}
     vocabulary = {bytes([i]) for i in range(256)}
     merges = []
-    wanted = len(vocabulary) + num_tokens
-    while len(vocabulary) < wanted:
+    vocab_size = len(vocabulary) + num_tokens
+    while len(vocabulary) < vocab_size:
         pairs = Counter()
         for pretoken, parts in split.items():
             for pair in zip(parts, parts[1:], strict=False):
-                if len(pair[0] + pair[1]) <= longest:
+                if len(pair[0] + pair[1]) <= maximum:
                     pairs[pair] += counts[pretoken]
         if not pairs:
             break

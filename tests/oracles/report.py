@@ -1,4 +1,4 @@
-"""The numbers of a report, by loops over ids and characters."""
+"""Oracle of the metrics of a vocabulary report: loops over ids and characters."""
 
 import math
 import re
@@ -29,12 +29,12 @@ def compute_text_size(texts):
 
 
 def compute_token_use(texts, rows, vocabulary):
-    """Every number of a `TokenUse`.
+    """Computes all metrics of a `TokenUse`.
 
     Args:
-        texts: the texts.
-        rows: the ids of each.
-        vocabulary: the tokenizer's.
+        texts: texts.
+        rows: token ids of each text.
+        vocabulary: vocabulary of the tokenizer.
     """
     size = compute_text_size(texts)
     times = dict.fromkeys(vocabulary.bytes_by_id, 0)

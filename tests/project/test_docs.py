@@ -1,4 +1,4 @@
-"""What the README and the docs show is run, and their links lead somewhere."""
+"""Tests of the README and the docs: snippets run, links resolve, tables match the code."""
 
 import re
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_pages_have_snippets():
     assert len(SNIPPETS) >= 2
 
 
-def test_the_ten_lines_do_what_they_say():
+def test_results_of_readme_snippet():
     block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
     names = {}
     exec(block, names)
@@ -42,7 +42,7 @@ def test_links_resolve(page):
             assert (page.parent / target).exists(), target
 
 
-def test_the_readme_has_the_two_commands():
+def test_readme_has_install_and_test_commands():
     readme = (ROOT / "README.md").read_text()
     assert "pip install '.[examples]' && python examples/train_lm.py" in readme
     assert "pip install -e '.[test]' && pytest" in readme
@@ -52,20 +52,20 @@ def test_the_readme_has_the_two_commands():
     assert all(f"\n## {heading}\n" in readme for heading in headings)
 
 
-def test_the_layers_in_the_docs_are_those_of_the_test():
+def test_layers_in_docs():
     from tests.support.import_layers import LAYERS
 
     rows = re.findall(
-        r"^\| (\d) \| ([^|]+) \|", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE
+        r"^\| (\d+) \| ([^|]+) \|", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE
     )
     documented = {
         name.rstrip("/"): int(layer) for layer, names in rows for name in re.findall(r"`([^`]+)`", names)
     }
-    hidden = {"__main__", "__init__"}
-    assert documented == {name: layer for name, layer in LAYERS.items() if name not in hidden}
+    undocumented = {"__main__", "__init__"}
+    assert documented == {name: layer for name, layer in LAYERS.items() if name not in undocumented}
 
 
-def test_the_benchmark_tables_are_those_of_the_records():
+def test_benchmark_tables_match_the_records():
     from benchmarks.render import PAGES, render_page
 
     for page in PAGES:

@@ -1,4 +1,4 @@
-"""`import tokjax` is cheap, and its names are what they say."""
+"""Tests of `import tokjax`: it is cheap, loads names lazily, and has all documented names."""
 
 import importlib
 import inspect
@@ -13,37 +13,37 @@ import pytest
 import tokjax
 from tokjax.models import method_hints
 
-HEAVY = ("jax", "sentencepiece", "regex", "rich", "typer", "matplotlib", "jinja2")
+SLOW_MODULES = ("jax", "sentencepiece", "regex", "rich", "typer", "matplotlib", "jinja2")
 
 
 def find_loaded_modules(statement):
-    """Which of the heavy modules a fresh interpreter has loaded after a statement."""
-    code = f"{statement}\nimport sys\nprint(*[m for m in {HEAVY!r} if m in sys.modules])"
+    """Returns the slow modules that a fresh interpreter has loaded after a statement."""
+    code = f"{statement}\nimport sys\nprint(*[m for m in {SLOW_MODULES!r} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return run.stdout.split()
 
 
-def test_import_loads_nothing_heavy():
+def test_import_loads_no_slow_modules():
     assert find_loaded_modules("import tokjax") == []
 
 
 def test_extras_in_errors_exist():
     root = Path(tokjax.__file__).parent
-    named = {
+    extras_in_errors = {
         extra
         for path in root.rglob("*.py")
         for extra in re.findall(r'import_optional\([^)]*extra="([^"]+)"', path.read_text())
     }
     pyproject = Path(__file__).parents[2] / "pyproject.toml"
     extras = tomllib.loads(pyproject.read_text())["project"]["optional-dependencies"]
-    assert {"report", "grain", "torch"} <= named <= extras.keys()
+    assert {"report", "grain", "torch"} <= extras_in_errors <= extras.keys()
 
 
-def test_the_check_can_fail():
+def test_check_finds_slow_modules():
     assert "regex" in find_loaded_modules("import tokjax, regex")
 
 
-def test_a_name_loads_what_it_needs():
+def test_names_without_jax_do_not_load_it():
     assert find_loaded_modules("import tokjax; tokjax.TokenizationResult; tokjax.pack_blocks") == []
 
 
@@ -57,12 +57,13 @@ def test_batching_on_numpy_never_loads_jax():
     assert "jax" not in find_loaded_modules(code)
 
 
-def test_the_command_starts_without_jax():
+def test_command_starts_without_jax():
     assert "jax" not in find_loaded_modules("import tokjax.cli.commands")
 
 
-def test_reports_load_what_shows_them_only_when_they_are_shown():
-    code = "import tokjax; tokjax.reports.vocabulary_report; tokjax.reports.report_tables; tokjax.reports.save_report_html"
+def test_report_functions_load_no_slow_modules():
+    names = ("vocabulary_report", "report_tables", "save_report_html")
+    code = "\n".join(["import tokjax", *(f"tokjax.reports.{name}" for name in names)])
     assert find_loaded_modules(code) == []
 
 
@@ -79,22 +80,22 @@ def test_public_objects_have_docstrings():
             assert value.__doc__, name
 
 
-def test_an_unknown_name():
+def test_unknown_name():
     with pytest.raises(AttributeError, match="^tokjax has no attribute 'encode_everything'$"):
         importlib.import_module("tokjax").encode_everything  # noqa: B018
 
 
-def test_a_name_of_a_namespace():
+def test_unknown_name_that_a_namespace_has():
     with pytest.raises(AttributeError, match=r"no attribute 'align_spans'; use tokjax.align.align_spans$"):
         importlib.import_module("tokjax").align_spans  # noqa: B018
 
 
-def test_all_namespaces_are_searched_for_names():
+def test_suggestions_search_all_namespaces():
     modules = {name for name in tokjax.__all__ if inspect.ismodule(getattr(tokjax, name))}
     assert modules == set(method_hints._NAMESPACES)
 
 
-def test_names_of_namespaces_are_not_modules():
+def test_namespaces_export_no_modules():
     for namespace in method_hints._NAMESPACES:
         module = getattr(tokjax, namespace)
         assert not [name for name in module.__all__ if inspect.ismodule(getattr(module, name))]

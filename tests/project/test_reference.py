@@ -1,4 +1,4 @@
-"""The reference is complete: each public name has a page, and each array that it takes or gives a shape."""
+"""Tests that the reference is complete: all public names are on a page, and all arrays have a shape."""
 
 import inspect
 import re
@@ -15,7 +15,7 @@ NAMESPACES = [value for name in tokjax.__all__ if inspect.ismodule(value := geta
 
 
 def list_public_names():
-    """Public objects by name. An object of a namespace that is also at the top level has the shorter name."""
+    """Returns the public objects by name. Objects that are also at the top level have the shorter name."""
     top = {f"tokjax.{name}": getattr(tokjax, name) for name in tokjax.__all__}
     names = {name: value for name, value in top.items() if not inspect.ismodule(value)}
     ids = {id(value) for value in names.values()}
@@ -31,7 +31,7 @@ SHAPE = re.compile(r"`\([^`]*\)`|\bshapes?\b|\b(one|same) (dimension|shape)|\bsc
 
 
 def iter_public_members(name, value):
-    """The value, and what a class has under public names, of its own or from classes of tokjax above it."""
+    """Yields a public object and, for a class, its public methods and properties, also inherited ones."""
     yield name, value
     if inspect.isclass(value):
         for member in dir(value):
@@ -58,29 +58,29 @@ def test_every_public_name_is_on_one_page():
 
 
 def lacks_shape(value):
-    """Whether arrays are named in the signature or the attributes, and no shape in the docstring."""
-    named = " ".join(map(str, inspect.get_annotations(value).values()))
-    return bool(ARRAY.search(named)) and not SHAPE.search(inspect.getdoc(value) or "")
+    """Returns whether a signature or the attributes have arrays, but the docstring has no shape."""
+    annotations = " ".join(map(str, inspect.get_annotations(value).values()))
+    return bool(ARRAY.search(annotations)) and not SHAPE.search(inspect.getdoc(value) or "")
 
 
 @pytest.mark.parametrize("name", MEMBERS)
-def test_docstrings(name):
+def test_docstring_has_shapes(name):
     doc = inspect.getdoc(MEMBERS[name]) or ""
     assert doc, "no docstring"
-    assert not lacks_shape(MEMBERS[name]), "its docstring gives no shape of the arrays in its signature"
+    assert not lacks_shape(MEMBERS[name]), "the docstring has no shape for the arrays in the signature"
 
 
-def test_the_check_sees_a_missing_shape():
-    def without(ids: NDArray[np.int32]) -> None:
-        """Take some ids."""
+def test_check_finds_missing_shapes():
+    def without_shapes(ids: NDArray[np.int32]) -> None:
+        """Takes ids."""
 
     def with_shapes(ids: NDArray[np.int32]) -> None:
-        """Take some ids of shape `(n,)`."""
+        """Takes ids, shape `(n,)`."""
 
     def without_arrays(name: str) -> None:
-        """Take a name."""
+        """Takes a name."""
 
-    assert [lacks_shape(function) for function in (without, with_shapes, without_arrays)] == [
+    assert [lacks_shape(function) for function in (without_shapes, with_shapes, without_arrays)] == [
         True,
         False,
         False,

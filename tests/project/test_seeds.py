@@ -1,4 +1,4 @@
-"""The printed results of the documents that the project comes from, 0-based and `(batch, length)`."""
+"""Tests of the results that the project's source documents print, with 0-based ids and `(batch, length)`."""
 
 import io
 
@@ -12,33 +12,33 @@ SEP, PAD = 3, 0
 
 @pytest.fixture
 def core():
-    """A vocabulary whose ids are one less than the printed ones, 1-based in Julia."""
+    """A WordPiece tokenizer whose 0-based ids are one less than the printed 1-based ids (Julia)."""
     return tokjax.wordpiece(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world"])
 
 
 @pytest.fixture
 def results(core):
-    """Three texts, of which the last has no word that the vocabulary knows."""
+    """Results of three texts. All words of the last one are unknown."""
     texts = ["hello world", "world hello world", "offset demo"]
     views = [tokjax.tokenization_view(core, text) for text in texts]
     return tokjax.encode_batch_result(core, views, assume_normalized=True)
 
 
-def test_what_offsets_refer_to(core):
-    passed = tokjax.encode_result(core, "hello world", assume_normalized=True)
-    assert passed.metadata.offsets_reference == "input_text"
+def test_offsets_reference(core):
+    assumed = tokjax.encode_result(core, "hello world", assume_normalized=True)
+    assert assumed.metadata.offsets_reference == "input_text"
     default = tokjax.encode_result(core, "hello world")
     assert default.metadata.offsets_reference == "tokenizer_normalized_text"
-    assert np.array_equal(passed.offsets, default.offsets)
+    assert np.array_equal(assumed.offsets, default.offsets)
 
 
-def test_an_item_of_a_batch_is_the_text_alone(core, results):
+def test_items_of_batch_equal_single_results(core, results):
     for text, result in zip(["hello world", "world hello world", "offset demo"], results, strict=True):
         assert result == tokjax.encode_result(core, text, assume_normalized=True)
         assert len(result.ids) == len(result.offsets) == len(result.attention_mask)
 
 
-def test_inspect_a_result(results):
+def test_columns_of_a_result(results):
     text = "hello world"
     result = results[0]
     rows = [
@@ -66,7 +66,7 @@ def test_inspect_a_result(results):
     assert tokjax.offsets.has_nonempty_span(unknown.offsets[1])
 
 
-def test_lengths_differ(results):
+def test_lengths_of_results(results):
     assert [len(r.ids) for r in results] == [4, 5, 4]
     assert [r.attention_mask.tolist() for r in results] == [[1] * 4, [1] * 5, [1] * 4]
 
@@ -98,7 +98,7 @@ def test_pack(results):
     assert packed.segment_ids.tolist() == [[1, 1, 1, 1, 1, 2], [1, 1, 1, 1, 1, 2], [1, 1, 1, 0, 0, 0]]
 
 
-def test_the_picture_of_chunk_boundaries():
+def test_chunk_boundaries_example():
     text = b"Text1<|endoftext|>Text2<|endoftext|>Text3"
     assert len(text) == 41
     boundaries = tokjax.find_chunk_boundaries(io.BytesIO(text), 2, b"<|endoftext|>")
@@ -107,15 +107,15 @@ def test_the_picture_of_chunk_boundaries():
     assert chunks == [b"Text1<|endoftext|>Text2", b"<|endoftext|>Text3"]
 
 
-def test_bytes_per_token_of_the_sentence():
+def test_bytes_per_token_example():
     text = "The apparent meaning is for the masses, and the inner meaning is for the learned."
     assert len(text) == 81  # the document says 93
     assert len(text.encode()) / len(text.split()) == pytest.approx(5.4)
-    of_bytes = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)})
-    assert len(text.encode()) / len(tokjax.encode(of_bytes, text)) == 1.0
+    byte_tokenizer = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)})
+    assert len(text.encode()) / len(tokjax.encode(byte_tokenizer, text)) == 1.0
 
 
-def test_the_padding_problem():
+def test_padding_ratio_example():
     lengths = np.array([50, 230, 128, 512])
     mask = tokjax.create_attention_mask(lengths, 512)
     assert mask.sum() == 920
@@ -137,7 +137,7 @@ def test_dtypes_by_vocabulary():
     ]
 
 
-def test_the_size_of_the_token_cache():
+def test_token_cache_size_example():
     chunks, length = 1_836_079, 257
     assert round(chunks * length * np.dtype(np.int64).itemsize / 2**30, 1) == 3.5
     assert round(chunks * length * np.dtype(np.uint16).itemsize / 2**20) == 900

@@ -1,9 +1,9 @@
-"""The traces of the docs run the library's code, and tell what it does."""
+"""Tests of the traces that the documentation shows."""
 
 import tokjax
 from docs.traces.engine import compute_merge_bounds, iter_merging_rounds, measure_stage_seconds
+from docs.traces.formatting import format_rows_below, format_table
 from docs.traces.packing import iter_best_fit_steps
-from docs.traces.showing import table, under
 from docs.traces.training import iter_training_steps
 from tests.conftest import CORPUS
 from tests.oracles.naive_bpe import train_naively
@@ -22,7 +22,7 @@ def rules():
     return train_bpe(CORPUS * 3, vocab_size=320, progress=False).tokenizer.rules
 
 
-def test_rounds_of_merging_end_with_the_tokens():
+def test_merging_rounds_end_with_the_tokens():
     *_, last = iter_merging_rounds(BatchMerger(rules()), make_pretokens(WORDS))
     expected = [merge_bytes(pretoken, rules()) for pretoken in WORDS]
     shown = [
@@ -34,38 +34,38 @@ def test_rounds_of_merging_end_with_the_tokens():
 
 def test_safe_pair_has_lowest_adjacent_rank():
     merge_bounds = compute_merge_bounds(BatchMerger(rules()), b"lower lower")
-    ranks = [{"never": 10**9}.get(joint.rank, joint.rank) for joint in merge_bounds]
+    ranks = [{"never": 10**9}.get(bound.rank, bound.rank) for bound in merge_bounds]
     around = [
-        min(10**9 if selected == "never" else selected for selected in (joint.left_taken, joint.right_taken))
-        for joint in merge_bounds
+        min(10**9 if selected == "never" else selected for selected in (bound.left_bound, bound.right_bound))
+        for bound in merge_bounds
     ]
-    sure = [joint.is_sure for joint in merge_bounds]
-    assert any(sure)
-    assert all(rank <= other for rank, other, is_sure in zip(ranks, around, sure, strict=True) if is_sure)
+    safe = [bound.is_safe for bound in merge_bounds]
+    assert any(safe)
+    assert all(rank <= other for rank, other, is_safe in zip(ranks, around, safe, strict=True) if is_safe)
 
 
-def test_every_stage_takes_time():
-    known = PretokenCache(rules().atomic_ids, BatchMerger(rules()))
-    stages = measure_stage_seconds(CORPUS * 100, PatternPreTokenizer(make_pattern_splitter("gpt2")), known)
-    assert list(stages) == ["boundaries", "words", "ids"]
+def test_stage_seconds_are_positive():
+    cache = PretokenCache(rules().atomic_ids, BatchMerger(rules()))
+    stages = measure_stage_seconds(CORPUS * 100, PatternPreTokenizer(make_pattern_splitter("gpt2")), cache)
+    assert list(stages) == ["boundaries", "lookup", "ids"]
     assert min(stages.values()) > 0
 
 
-def test_the_steps_of_training_are_the_merges_of_one_at_a_time():
+def test_training_steps_equal_sequential_merges():
     pretokens = ["low"] * 5 + ["lower"] * 2 + ["newest"] * 6 + ["widest"] * 3
     steps = list(iter_training_steps(count_pretokens(pretokens, progress=False), 100))
-    merged = [pair for step in steps for turn, pair in sorted((c.turn, c.pair) for c in step) if turn]
+    merged = [pair for step in steps for order, pair in sorted((c.order, c.pair) for c in step) if order]
     naive = train_naively([pretoken.encode() for pretoken in pretokens], 100)
     assert merged == ["·".join(map(bytes.decode, pair)) for pair in naive]
     assert len(steps) < len(merged)
 
 
-def test_training_traces_stop_at_the_number_asked_for():
+def test_training_trace_stops_at_the_limit():
     counts = count_pretokens(CORPUS, progress=False)
-    assert sum(c.turn > 0 for step in iter_training_steps(counts, 7) for c in step) == 7
+    assert sum(c.order > 0 for step in iter_training_steps(counts, 7) for c in step) == 7
 
 
-def test_packing_traces_end_as_the_plan_does():
+def test_packing_trace_ends_like_the_plan():
     lengths = [10, 8, 6, 6, 5, 3, 2, 2]
     steps = list(iter_best_fit_steps(lengths, 14))
     plan = tokjax.packing.plan_packing(lengths, 14, "best_fit")
@@ -75,10 +75,15 @@ def test_packing_traces_end_as_the_plan_does():
     assert [step.length for step in steps] == lengths
 
 
-def test_numbers_of_a_table_end_together():
-    shown = table(["name", "n"], [("a", 5), ("bb", 10), ("c", "never")])
+def test_numbers_in_a_table_are_right_aligned():
+    shown = format_table(["name", "n"], [("a", 5), ("bb", 10), ("c", "never")])
     assert shown.splitlines() == ["name      n", "a         5", "bb       10", "c     never"]
 
 
-def test_rows_stand_under_their_text():
-    assert under("ab", first="^.", second=[1, 2]).splitlines() == ["        ab", "first   ^.", "second  12"]
+def test_rows_are_formatted_below_their_text():
+    rows = format_rows_below("ab", first="^.", second=[1, 2])
+    assert rows.splitlines() == [
+        "        ab",
+        "first   ^.",
+        "second  12",
+    ]

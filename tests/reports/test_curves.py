@@ -1,4 +1,4 @@
-"""Bytes a token by size of vocabulary, against whole texts encoded with each cut vocabulary."""
+"""Tests of size curves, against texts encoded with each truncated vocabulary."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 import tokjax
-from tests.reports.test_measuring import VocabularyStub
+from tests.reports.test_vocabulary_report import WhitespaceTokenizer
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
 from tokjax.reports import curves as curves_module
@@ -21,7 +21,7 @@ def compute_curves(tokenizer, texts, **options):
 
 
 def truncate_vocabulary(tokenizer, size):
-    """The tokenizer that `size` ids make, without special tokens."""
+    """Returns a tokenizer of the ids below `size`, without special tokens."""
     ranks = {token: id_ for token, id_ in tokenizer.vocabulary.ordinary.items() if id_ < size}
     return tokjax.byte_level_bpe(ranks, pattern=tokenizer.pattern, normalizer=tokenizer.normalizer)
 
@@ -29,8 +29,8 @@ def truncate_vocabulary(tokenizer, size):
 def count_tokens_with_size(tokenizer, size, texts):
     texts = [tokjax.normalize(tokenizer, text) for text in texts]
     return sum(
-        len(tokjax.encode_result(truncate_vocabulary(tokenizer, size), t, assume_normalized=True).ids)
-        for t in texts
+        len(tokjax.encode_result(truncate_vocabulary(tokenizer, size), text, assume_normalized=True).ids)
+        for text in texts
     )
 
 
@@ -40,33 +40,33 @@ def test_curve_matches_truncated_vocabularies(texts, tokenizer):
     assert curve.sizes == (256, 257, 258, 259, 260, 300, 499, 500)
     assert curve.tokens == tuple(count_tokens_with_size(tokenizer, size, texts) for size in curve.sizes)
     assert curve.nbytes == sum(len(tokjax.offsets.to_utf8(text)) for text in texts)
-    for found, tokens in zip(curve.bytes_per_token, curve.tokens, strict=True):
-        assert math.isnan(found) if not tokens else found == curve.nbytes / tokens
+    for ratio, tokens in zip(curve.bytes_per_token, curve.tokens, strict=True):
+        assert math.isnan(ratio) if not tokens else ratio == curve.nbytes / tokens
 
 
 @get_max_examples(40)
 @given(first=all_texts, second=all_texts)
 @example(first=["e\u0301 \u00e9"], second=["e\u0301e\u0301"])
-def test_several_tokenizers_and_kinds_each_read_once(first, second, tokenizer):
-    """Patterns and normalisers of all kinds; the sources are iterators, though several counts are needed."""
+def test_several_tokenizers_and_kinds_of_text(first, second, tokenizer):
+    # The sources are iterators, which can be read only once, and several patterns need counts of them.
     ordinary = dict(tokenizer.vocabulary.ordinary)
     against = {
-        "same words": BYTES,
+        "same pattern": BYTES,
         "qwen2": tokjax.byte_level_bpe(ordinary, pattern="qwen2", special_tokens={"e\u0301": 999}),
         "qwen2 too": tokjax.byte_level_bpe(ordinary, pattern="qwen2"),
-        "own": tokjax.byte_level_bpe(ordinary, pattern=r"(?<=a)b|[^\s]+|\s+"),
+        "custom": tokjax.byte_level_bpe(ordinary, pattern=r"(?<=a)b|[^\s]+|\s+"),
     }
-    found = compute_curves(
+    curves = compute_curves(
         tokenizer,
         {"1": iter(first), "2": iter(second)},
         name="t",
         against=against,
         sizes=[256, 400],
     )
-    assert [(curve.tokenizer, curve.kind) for curve in found] == [
+    assert [(curve.tokenizer, curve.kind) for curve in curves] == [
         (name, kind) for name in ("t", *against) for kind in ("1", "2")
     ]
-    for curve in found:
+    for curve in curves:
         each = tokenizer if curve.tokenizer == "t" else against[curve.tokenizer]
         texts = first if curve.kind == "1" else second
         assert curve.sizes == ((256,) if each is BYTES else (256, 400))
@@ -75,25 +75,25 @@ def test_several_tokenizers_and_kinds_each_read_once(first, second, tokenizer):
 
 
 def test_pretokens_are_counted_once_per_split(tokenizer, monkeypatch):
-    counted = []
-    count = curves_module.count_pretokens
+    patterns = []
+    count_pretokens = curves_module.count_pretokens
 
-    def counting(texts, **options):
-        counted.append(options["pattern"])
-        return count(texts, **options)
+    def record_pattern(texts, **options):
+        patterns.append(options["pattern"])
+        return count_pretokens(texts, **options)
 
-    monkeypatch.setattr(curves_module, "count_pretokens", counting)
+    monkeypatch.setattr(curves_module, "count_pretokens", record_pattern)
     compute_curves(tokenizer, ["low lower"], against={"bytes": BYTES})
-    assert counted == ["gpt2"]
+    assert patterns == ["gpt2"]
 
 
 @given(texts=all_texts)
 def test_pretokens_in_many_batches(texts, tokenizer):
     (full,) = compute_curves(tokenizer, iter(texts))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(curves_module, "_WORDS_AT_ONCE", 2)
-        (in_parts,) = compute_curves(tokenizer, iter(texts))
-    assert in_parts == full
+        patch.setattr(curves_module, "_PRETOKENS_PER_BATCH", 2)
+        (batched,) = compute_curves(tokenizer, iter(texts))
+    assert batched == full
 
 
 def test_accepted_sizes(tokenizer):
@@ -107,30 +107,29 @@ def test_accepted_sizes(tokenizer):
     assert curve.sizes == (256, 500)
 
 
-def test_a_curve_is_that_of_smaller_training(corpus):
-    """What it is for: the first ids are what a smaller vocabulary would have been."""
+def test_curve_equals_training_with_fewer_ids(corpus):
     from tokjax.trainer import train_bpe
 
     options = {"special_tokens": ["<|endoftext|>"], "progress": False}
     (curve,) = compute_curves(
         train_bpe(corpus, vocab_size=400, **options).tokenizer, corpus, sizes=[270, 330, 400]
     )
-    for size, found in zip(curve.sizes, curve.bytes_per_token, strict=True):
+    for size, ratio in zip(curve.sizes, curve.bytes_per_token, strict=True):
         trained = train_bpe(corpus, vocab_size=size, **options)
-        assert found == trained.stats.bytes_per_token
+        assert ratio == trained.stats.bytes_per_token
 
 
-def test_files(tmp_path, tokenizer, corpus):
+def test_files_and_separators(tmp_path, tokenizer, corpus):
     (tmp_path / "a.txt").write_text("<|endoftext|>".join(corpus), newline="")
     options = {"against": {"cl100k": tokjax.byte_level_bpe(RANKS, pattern="cl100k")}}
-    of_file = compute_curves(tokenizer, tmp_path / "a.txt", separator="<|endoftext|>", **options)
-    assert of_file == compute_curves(tokenizer, corpus, **options)
+    curves = compute_curves(tokenizer, tmp_path / "a.txt", separator="<|endoftext|>", **options)
+    assert curves == compute_curves(tokenizer, corpus, **options)
 
 
 def test_progress(tokenizer, capsys):
     tokjax.reports.size_curves(tokenizer, ["low"])
     shown = capsys.readouterr()
-    assert "encoding words" in shown.err
+    assert "encoding pre-tokens" in shown.err
     assert shown.out == ""
     compute_curves(tokenizer, ["low"])
     assert capsys.readouterr().err == ""
@@ -142,27 +141,27 @@ def test_progress(tokenizer, capsys):
         (
             {"sizes": [255, 501]},
             "InvalidArgumentError",
-            "sizes has none that tokenizer 't' can be cut to: those",
+            "no value of sizes is valid for tokenizer 't'; pass sizes",
         ),
-        ({"sizes": []}, "InvalidArgumentError", "those from 256 to 500"),
+        ({"sizes": []}, "InvalidArgumentError", "pass sizes from 256 to 500"),
         ({"sizes": [1.5]}, "InvalidArgumentError", "a size must be an integer, not 1.5"),
         ({"sizes": [0]}, "InvalidArgumentError", "a size must be at least 1, not 0"),
         ({"against": {"t": BYTES}}, "InvalidArgumentError", "'t' names two tokenizers"),
         ({"separator": ""}, "InvalidArgumentError", "separator is the empty string"),
         ({"threads": 0}, "InvalidArgumentError", "threads must be at least 1"),
         (
-            {"against": {"w": VocabularyStub()}},
+            {"against": {"w": WhitespaceTokenizer()}},
             "UnsupportedTokenizerError",
-            "tokenizer 'w' is a KnownWords, and only a byte-level BPE vocabulary can be cut to a smaller one",
+            "tokenizer 'w' is a WhitespaceTokenizer, and only a byte-level BPE vocabulary can be truncated",
         ),
     ],
 )
-def test_errors(tokenizer, options, error, message):
-    with pytest.raises(getattr(tokjax, error), match=message):
+def test_invalid_arguments_are_rejected(tokenizer, options, error, message):
+    with pytest.raises(getattr(tokjax.errors, error), match=message):
         compute_curves(tokenizer, ["a"], name="t", **options)
 
 
-def test_a_source_that_is_none_is_refused_before_another_is_read(tokenizer):
+def test_invalid_sources_are_rejected_before_any_is_read(tokenizer):
     texts = iter(["low"])
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="is not a file"):
         compute_curves(tokenizer, {"1": texts, "2": "no/such/file"})

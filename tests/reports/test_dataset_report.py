@@ -1,4 +1,4 @@
-"""What a dataset is like: numbers against the slow way, a page, and the command."""
+"""Tests of dataset reports: statistics against direct computation, the HTML page, and the command."""
 
 import io
 import json
@@ -24,7 +24,7 @@ def datasets(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_numbers(datasets, name):
+def test_statistics(datasets, name):
     dataset = datasets[name]
     report = tokjax.reports.dataset_report(dataset, batch_size=10)
     lengths = np.array(
@@ -37,31 +37,28 @@ def test_numbers(datasets, name):
     assert len(report.bins) == len(report.counts) + 1
     for low, high, count in zip(report.bins, report.bins[1:], report.counts, strict=False):
         assert count == ((lengths >= low) & (lengths < high)).sum()
-    shares = {
-        padding.strategy.split(" of ")[0] + str(i): padding.share for i, padding in enumerate(report.padding)
-    }
-    fixed, batch, buckets, packed = shares.values()
-    assert fixed == pytest.approx(1 - lengths.sum() / (97 * lengths.max()))
-    assert 0 <= batch <= fixed
+    longest, batch, buckets, packed = (padding.share for padding in report.padding)
+    assert longest == pytest.approx(1 - lengths.sum() / (97 * lengths.max()))
+    assert 0 <= batch <= longest
     chunk = 16 if name == "packed" else lengths.max()
     assert packed == pytest.approx(1 - lengths.sum() / (np.ceil(lengths.sum() / chunk) * chunk))
-    assert 0 <= buckets <= fixed
+    assert 0 <= buckets <= longest
     assert report.bytes_per_token == (None if name == "raw" else report.num_bytes / lengths.sum())
     assert report.num_dropped == 0
     assert json.loads(json.dumps(tokjax.reports.dataset_report_to_json(report)))["num_documents"] == 97
 
 
-def test_buckets_are_the_dataset_s_own(datasets):
+def test_bucketed_datasets_use_their_boundaries(datasets):
     report = tokjax.reports.dataset_report(datasets["bucketed"])
     lengths = datasets["bucketed"].document_lengths
     padded = np.array([16, 32, 50])[np.searchsorted([16, 32, 50], lengths)]
-    assert report.padding[2].strategy == "buckets of 16, 32, 50"
+    assert report.padding[2].strategy == "length buckets 16, 32, 50"
     assert report.padding[2].share == pytest.approx(1 - lengths.sum() / padded.sum())
     assert report.padding[2].shapes == len(set(padded))
 
 
 @given(lengths=st.lists(st.integers(0, 70), min_size=1, max_size=40), size=st.integers(1, 50))
-def test_padding_of_a_batch(tmp_path_factory, lengths, size):
+def test_padding_to_the_longest_in_the_batch(tmp_path_factory, lengths, size):
     path = tmp_path_factory.mktemp("padding") / "data"
     tokjax.write_dataset(["x" * length for length in lengths], tokjax.RawTextField(), path)
     report = tokjax.reports.dataset_report(tokjax.open_dataset(path), batch_size=size)
@@ -71,13 +68,12 @@ def test_padding_of_a_batch(tmp_path_factory, lengths, size):
     order = tokjax._util.permutation.permute(np.arange(len(lengths)), len(lengths), 0)
     shuffled = np.array(lengths)[order]
     batches = [shuffled[start : start + size] for start in range(0, len(lengths), size)]
-    positions = sum(len(batch) * batch.max() for batch in batches)
-    assert report.padding[1].share == pytest.approx(1 - sum(lengths) / positions)
+    num_positions = sum(len(batch) * batch.max() for batch in batches)
+    assert report.padding[1].share == pytest.approx(1 - sum(lengths) / num_positions)
 
 
-def test_bytes_per_token_of_documents_that_were_cut(tmp_path):
-    """What was cut off counts on both sides: a byte a token stays that."""
-    around = 2 * 20
+def test_bytes_per_token_includes_truncated_tokens(tmp_path):
+    num_inserted = 2 * 20
     for name, field in (
         ("tokenized", tokjax.TokenizedTextField(TOKENIZER, max_tokens=10)),
         ("bucketed", tokjax.BucketedTokenField(TOKENIZER, [4], max_tokens=10)),
@@ -85,7 +81,7 @@ def test_bytes_per_token_of_documents_that_were_cut(tmp_path):
         tokjax.write_dataset(["x" * 1000] * 20, field, tmp_path / name, shard_size=50)
         report = tokjax.reports.dataset_report(tokjax.open_dataset(tmp_path / name))
         assert (report.num_cut, report.num_dropped, report.num_items) == (20, 20 * 992, 20 * 10)
-        assert report.bytes_per_token == 20_000 / (20_000 + around)
+        assert report.bytes_per_token == 20_000 / (20_000 + num_inserted)
         shown = " ".join(get_output("stats", tmp_path / name).split())
         for row in ("bytes per token │ 0.998", "documents that were cut │ 20", "cut off from them │ 19,840"):
             assert row in shown
@@ -104,18 +100,18 @@ def test_empty_dataset(tmp_path):
 
 
 @pytest.mark.usefixtures("matplotlib")
-def test_a_page(datasets, tmp_path):
+def test_html_report(datasets, tmp_path):
     report = tokjax.reports.dataset_report(datasets["packed"])
     first = tokjax.reports.save_dataset_report_html(report, tmp_path / "1.html").read_text("utf-8")
     assert first == tokjax.reports.save_dataset_report_html(report, tmp_path / "2.html").read_text("utf-8")
     assert first.count("<svg") == 2
     assert "<script" not in first
     assert "http" not in first.replace("http-equiv", "")
-    assert "padded to the longest of all" in first
+    assert "padded to the longest document" in first
 
 
 @pytest.mark.usefixtures("matplotlib")
-def test_the_command(tmp_path):
+def test_stats_command(tmp_path):
     text = tmp_path / "<b>.txt"
     text.write_text("|".join(CORPUS))
     tokjax.write_dataset(text, FIELDS["packed"], tmp_path / "data", separator="|")
@@ -128,7 +124,7 @@ def test_the_command(tmp_path):
     assert "bytes per document" in get_output("stats", tmp_path / "raw")
 
 
-def test_tables_and_pages_have_one_median(tmp_path):
+def test_table_and_report_have_the_same_median(tmp_path):
     tokjax.write_dataset(["a", "b" * 100], tokjax.RawTextField(), tmp_path / "data")
     dataset = tokjax.open_dataset(tmp_path / "data")
     shown = io.StringIO()

@@ -1,4 +1,4 @@
-"""Hypothesis profiles: `fast`, and `thorough`, which CI loads by `pytest --hypothesis-profile thorough`."""
+"""Hypothesis profiles: `fast` (default) and `thorough` (CI: `pytest --hypothesis-profile thorough`)."""
 
 from hypothesis import HealthCheck, settings
 
@@ -6,6 +6,7 @@ _EXAMPLES = {"fast": 20, "thorough": 100}
 
 
 def load_profiles():
+    """Registers both profiles, and loads the fast one."""
     for name, count in _EXAMPLES.items():
         settings.register_profile(
             name,
@@ -18,10 +19,10 @@ def load_profiles():
 
 
 def is_thorough():
-    """Returns whether the thorough profile is loaded. pytest loads it before it imports the tests."""
+    """Returns whether the thorough profile is loaded. pytest loads it before it imports test modules."""
     return settings.default.max_examples == _EXAMPLES["thorough"]
 
 
 def get_max_examples(count):
-    """Returns settings with `count` examples in the thorough profile, and a fifth of them in the fast one."""
+    """Returns settings with `count` examples in the thorough profile, a fifth of that in the fast one."""
     return settings(max_examples=max(count * settings.default.max_examples // _EXAMPLES["thorough"], 1))

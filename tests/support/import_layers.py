@@ -1,4 +1,4 @@
-"""Layers of the package, and the imports of its modules: for the test of the layers and for their drawing."""
+"""Layers of the package, and the imports of its modules. Used by their test and their drawing."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ LAYERS = {
     "__main__": 11,
     "__init__": 11,
 }
-"""Layer of each package and module of the top level, from the lowest."""
+"""Layer of each top-level package and module, from the lowest."""
 PARTS_OF_CORE = {"offsets"}
-"""Public modules that belong to `core`, some modules of which they import."""
+"""Public modules that belong to `core`: they import modules of it, and are imported by others."""
 
 
 def get_package(module: str) -> str:
-    """Returns the package of a module, such as `core` of `core.ragged`."""
+    """Returns the package of a module: `core` for `core.ragged`."""
     first = module.split(".", maxsplit=1)[0]
     return "core" if first in PARTS_OF_CORE else first
 
@@ -54,15 +54,15 @@ def get_layer(module: str) -> int:
 
 
 def iter_modules() -> dict[str, Path]:
-    """Returns the path of each module by its name, such as `core.offsets`."""
+    """Returns the path of each module by name, such as `core.ragged`."""
     return {
         ".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in sorted(ROOT.rglob("*.py"))
     }
 
 
 def parse_imports(source: str, name: str, module_names: Mapping[str, object]) -> set[str]:
-    """Returns the modules of tokjax that a source file imports, at any place in it."""
-    found: set[str] = set()
+    """Returns the modules of tokjax that a source file imports, including imports inside functions."""
+    imported: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name} imports relatively"
@@ -73,14 +73,14 @@ def parse_imports(source: str, name: str, module_names: Mapping[str, object]) ->
             for alias in node.names:
                 inner = f"{base}.{alias.name}" if base else alias.name
                 package = f"{base}.__init__" if base else "__init__"
-                found.add(inner if inner in module_names else base if base in module_names else package)
+                imported.add(inner if inner in module_names else base if base in module_names else package)
         elif isinstance(node, ast.Import):
-            found |= {
+            imported |= {
                 [*alias.name.split(".", 1), "__init__"][1]
                 for alias in node.names
                 if alias.name.split(".")[0] == "tokjax"
             }
-    return found
+    return imported
 
 
 def read_imports() -> dict[str, set[str]]:

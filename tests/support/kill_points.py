@@ -1,4 +1,4 @@
-"""Calls that are stopped as by a kill: from one change of the file system on, none is made any more."""
+"""Simulation of a kill: from one change of the file system on, no further change is made."""
 
 import os
 from contextlib import suppress
@@ -9,52 +9,53 @@ CHANGES = ("fsync", "mkdir", "open", "rename", "replace", "rmdir", "unlink")
 
 
 class KilledError(BaseException):
-    """Raised in place of each change after the kill."""
+    """Raised instead of each change after the kill."""
 
 
-def run_until_killed(work, point):
-    """Calls `work` until it has made so many changes; whether it came so far.
+def run_until_killed(function, kill_point):
+    """Calls `function` until it has made `kill_point` changes. Returns whether that point was reached.
 
-    Nothing is changed after that, also not by cleaning up: files stay as a kill would leave them.
+    Nothing changes after that, not even by `finally` blocks, so the files stay as a kill leaves them. Locks
+    are released, because the operating system does that.
     """
-    made, locks = 0, []
+    num_changes, lock_descriptors = 0, []
 
-    def hooked(name, change):
-        def call(*args, **options):
-            nonlocal made
+    def make_hook(name, system_call):
+        def hook(*args, **options):
+            nonlocal num_changes
             if name != "open" or args[1] & os.O_CREAT:
-                if made == point:
+                if num_changes == kill_point:
                     raise KilledError(name)
-                made += 1
+                num_changes += 1
             if name == "fsync":
                 return None
-            result = change(*args, **options)
+            result = system_call(*args, **options)
             if name == "open" and os.fspath(args[0]).endswith(".lock"):
-                locks.append(result)
+                lock_descriptors.append(result)
             return result
 
-        return call
+        return hook
 
     with pytest.MonkeyPatch.context() as patch:
         for name in CHANGES:
-            patch.setattr(os, name, hooked(name, getattr(os, name)))
+            patch.setattr(os, name, make_hook(name, getattr(os, name)))
         try:
-            work()
+            function()
         except KilledError:
-            for descriptor in locks:
+            for descriptor in lock_descriptors:
                 with suppress(OSError):
                     os.close(descriptor)
             return True
     return False
 
 
-def count_kill_points(work, prepare):
-    """Kills `work` at each point in turn, after `prepare`; yields after each kill."""
-    point = 0
+def count_kill_points(function, prepare):
+    """Kills `function` at each point in turn, after `prepare()`, and yields the point after each kill."""
+    kill_point = 0
     while True:
         prepare()
-        if not run_until_killed(work, point):
+        if not run_until_killed(function, kill_point):
             break
-        yield point
-        point += 1
-    assert point > 5
+        yield kill_point
+        kill_point += 1
+    assert kill_point > 5

@@ -1,4 +1,4 @@
-"""Datasets of every field, and every loader of them."""
+"""Datasets of all fields, and loaders of them, for parametrized tests."""
 
 import jax
 import numpy as np
@@ -24,7 +24,7 @@ FIELDS = {
 
 
 def write_datasets(directory):
-    """Of every field one dataset of the texts, and one of others."""
+    """Writes two datasets per field, of `TEXTS` and of `OTHER_TEXTS`, and returns all by directory name."""
     for name, field in FIELDS.items():
         for texts, path in ((TEXTS, directory / name), (OTHER_TEXTS, directory / f"{name} others")):
             tokjax.write_dataset(texts, field, path, shard_size=500)
@@ -52,10 +52,11 @@ LOADERS = {
 
 
 def are_equal(one, other):
+    """Returns whether two pytrees of arrays are equal."""
     return jax.tree.all(jax.tree.map(lambda a, b: a.dtype == b.dtype and np.array_equal(a, b), one, other))
 
 
-def count_numbers(batch):
-    """The documents of a batch, by the three digits that each begins with."""
+def read_document_numbers(batch):
+    """Returns the document numbers of a batch: the three digits at the start of each document."""
     ids, mask = np.asarray(batch.ids), np.asarray(batch.attention_mask)
-    return [int(bytes(row[1:4].tolist())) for row, real in zip(ids, mask, strict=True) if real.any()]
+    return [int(bytes(row[1:4].tolist())) for row, row_mask in zip(ids, mask, strict=True) if row_mask.any()]

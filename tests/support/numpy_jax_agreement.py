@@ -1,4 +1,4 @@
-"""One function in NumPy, eager JAX, jit and vmap: the results must be the same to the bit."""
+"""Assertions that a function returns bit-identical results in NumPy, eager JAX, jit and vmap."""
 
 import zlib
 from functools import lru_cache
@@ -11,11 +11,11 @@ from tests.support.hypothesis_profiles import is_thorough
 
 EXAMPLES_PER_COMPILATION = 16
 EXAMPLES_PER_EAGER_RUN = 64
-"""Eager JAX compiles each operation by itself for each new shape, a tenth of a second each."""
+"""Eager JAX compiles each operation separately for each new shape, at a tenth of a second each."""
 
 
 def assert_same(expected, actual, kind):
-    """Equal in structure, kind, dtype and every value."""
+    """Asserts that two pytrees have equal structures, shapes and values, and `int32` leaves of a type."""
     assert jax.tree.structure(expected) == jax.tree.structure(actual)
     for left, right in zip(jax.tree.leaves(expected), jax.tree.leaves(actual), strict=True):
         assert isinstance(right, kind)
@@ -25,32 +25,44 @@ def assert_same(expected, actual, kind):
 
 
 def assert_agrees(function, *arrays):
-    """Run one function on NumPy arrays, then on JAX arrays: eager, jitted and vmapped.
+    """Runs a function on NumPy arrays, and asserts that eager, jitted and vmapped JAX return the same.
 
-    JAX compiles for half a second an example, so it is run on some of them, chosen by their contents.
+    JAX compiles for half a second per example. It therefore runs on a sample of the examples, selected by a
+    hash of their contents.
+
+    Returns:
+        The result of NumPy.
     """
     expected = function(*arrays)
     for leaf in jax.tree.leaves(expected):
         assert isinstance(leaf, (np.ndarray, np.generic))
     contents = b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(arrays))
-    drawn = zlib.crc32(contents)
-    if drawn % EXAMPLES_PER_COMPILATION == 0:
-        assert_agrees_in_jax(function, expected, arrays, eager=drawn % EXAMPLES_PER_EAGER_RUN == 0)
+    digest = zlib.crc32(contents)
+    if digest % EXAMPLES_PER_COMPILATION == 0:
+        assert_agrees_in_jax(function, expected, arrays, eager=digest % EXAMPLES_PER_EAGER_RUN == 0)
     return expected
 
 
-@lru_cache(maxsize=16)  # (so that examples of one shape and function compile once)
+@lru_cache(maxsize=16)  # (examples of one shape and function compile once)
 def make_vmapped(function):
-    """By itself, vmap would compile operation by operation."""
+    """Returns the function vmapped and jitted: without jit, vmap would compile each operation separately."""
     return jax.jit(jax.vmap(function))
 
 
 def assert_agrees_in_jax(function, expected, arrays, *, eager=None):
-    """Eager JAX, which compiles each operation, runs in the thorough profile alone, unless `eager` says."""
-    moved = jax.tree.map(jnp.asarray, arrays)
+    """Asserts that jitted and vmapped JAX, and optionally eager JAX, return the expected result.
+
+    Args:
+        function: the function to run.
+        expected: result of NumPy.
+        arrays: arguments of the function.
+        eager: whether to run eager JAX, which compiles each operation; by default only in the thorough
+            profile.
+    """
+    jax_arrays = jax.tree.map(jnp.asarray, arrays)
     if is_thorough() if eager is None else eager:
-        assert_same(expected, function(*moved), jax.Array)
-    assert_same(expected, jax.jit(function)(*moved), jax.Array)
-    stacked = jax.tree.map(lambda x: jnp.stack([x, x]), moved)
+        assert_same(expected, function(*jax_arrays), jax.Array)
+    assert_same(expected, jax.jit(function)(*jax_arrays), jax.Array)
+    stacked = jax.tree.map(lambda x: jnp.stack([x, x]), jax_arrays)
     mapped = make_vmapped(function)(*stacked)
     assert_same(expected, jax.tree.map(lambda x: x[1], mapped), jax.Array)

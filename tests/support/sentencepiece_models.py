@@ -1,4 +1,4 @@
-"""SentencePiece models of every kind, trained on the tests' corpus; and texts that they change."""
+"""SentencePiece models of all types, trained on the corpus of the tests, and texts that they normalize."""
 
 import io
 from functools import cache
@@ -11,7 +11,7 @@ from tests.conftest import CORPUS
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
 from tokjax.trainer import train_sentencepiece
 
-RULES = {
+TRAINING_OPTIONS = {
     "unigram": {"vocab_size": 300},
     "unigram with bytes": {"vocab_size": 480, "byte_fallback": True, "user_defined_symbols": ["<call>"]},
     "bpe": {"vocab_size": 300, "model_type": "bpe", "user_defined_symbols": ["<call>", "½a"]},
@@ -33,35 +33,35 @@ RULES = {
         "remove_extra_whitespaces": False,
     },
 }
-FOREIGN = {
+LIBRARY_TRAINING_OPTIONS = {
     "suffixes": {"treat_whitespace_as_suffix": True, "vocab_size": 300, "byte_fallback": False},
     "all roles": {"vocab_size": 300, "pad_id": 3},
 }
-NAMES = [*RULES, *FOREIGN, "plain spaces"]
-ESCAPES_NO_SPACES = b"\x1a\x02\x28\x00"  # more of a `normalizer_spec`, which is merged with what there is
+NAMES = [*TRAINING_OPTIONS, *LIBRARY_TRAINING_OPTIONS, "plain spaces"]
+ESCAPES_NO_SPACES = b"\x1a\x02\x28\x00"  # a second `normalizer_spec`, which is merged with the first
 
 
 def train_by_library(**options):
-    written = io.BytesIO()
+    model = io.BytesIO()
     library.SentencePieceTrainer.train(
         sentence_iterator=iter(CORPUS * 3),
-        model_writer=written,
+        model_writer=model,
         hard_vocab_limit=False,
         minloglevel=2,
         **options,
     )
-    return written.getvalue()
+    return model.getvalue()
 
 
 @cache
 def train_sentencepiece_models():
-    made = {
+    tokenizers = {
         name: train_sentencepiece(CORPUS * 3, progress=False, **options).tokenizer
-        for name, options in RULES.items()
+        for name, options in TRAINING_OPTIONS.items()
     }
-    protos = {name: train_by_library(**options) for name, options in FOREIGN.items()}
-    protos["plain spaces"] = made["unigram"].model_proto + ESCAPES_NO_SPACES
-    return made | {name: tokjax.sentencepiece(proto) for name, proto in protos.items()}
+    protos = {name: train_by_library(**options) for name, options in LIBRARY_TRAINING_OPTIONS.items()}
+    protos["plain spaces"] = tokenizers["unigram"].model_proto + ESCAPES_NO_SPACES
+    return tokenizers | {name: tokjax.sentencepiece(proto) for name, proto in protos.items()}
 
 
 changed_text = st.sampled_from(

@@ -1,12 +1,12 @@
-"""Text that is hard on tokenizers."""
+"""Hypothesis strategies of texts that are difficult for tokenizers."""
 
 from hypothesis import strategies as st
 
 from tokjax.corpus.files import is_file
 
 
-def is_no_file(text):
-    """Whether it names no file: Hypothesis finds such names among the constants of modules."""
+def is_not_a_file(text):
+    """Returns whether a text is not the path of a file. Hypothesis also draws constants of modules."""
     return not is_file(text)
 
 
@@ -36,6 +36,6 @@ fragments = st.sampled_from(
         "/\n",
     ]
 )
-hard_texts = st.lists(st.one_of(fragments, texts), max_size=12).map("".join).filter(is_no_file)
-any_strings = st.text(max_size=40).filter(is_no_file)  # lone surrogates too
+hard_texts = st.lists(st.one_of(fragments, texts), max_size=12).map("".join).filter(is_not_a_file)
+any_strings = st.text(max_size=40).filter(is_not_a_file)  # includes lone surrogates
 byte_strings = st.one_of(st.binary(max_size=40), hard_texts.map(str.encode))

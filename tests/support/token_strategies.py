@@ -1,4 +1,4 @@
-"""Layouts of tokens and of labelled spans, of which any tokenizer might give one."""
+"""Hypothesis strategies for the offsets of tokens, and for labelled spans of their texts."""
 
 import numpy as np
 from hypothesis import strategies as st
@@ -10,15 +10,17 @@ LABELS = ("PER", "ORG", "A-B")
 schemes = st.sampled_from(SCHEMES)
 
 
-SOLID, HOLED = "tttgd", "ttgsed"
+# Kinds of tokens: t follows the token before, g follows after a gap of one byte, d has the span of the token
+# before, s is an inserted special token with the span (0, 0), e is trimmed to an empty span.
+WITHOUT_EMPTY_SPANS, WITH_EMPTY_SPANS = "tttgd", "ttgsed"
 
 
 @st.composite
-def draw_token_rows(draw, max_size=8, inside=HOLED):
-    """Offsets in the order of a text: with gaps, inserted and trimmed tokens, and such as share bytes."""
+def draw_token_rows(draw, max_size=8, kinds=WITH_EMPTY_SPANS):
+    """Draws offsets in text order, with gaps, inserted and trimmed tokens, and tokens that share bytes."""
     offsets, position = [], 1
     edge = st.sampled_from(["", "s", "e"])
-    middle = draw(st.lists(st.sampled_from(inside), max_size=max_size - 2))
+    middle = draw(st.lists(st.sampled_from(kinds), max_size=max_size - 2))
     for kind in [*draw(edge), *middle, *draw(edge)]:
         if kind == "s":
             offsets.append((0, 0))
@@ -36,16 +38,21 @@ def draw_token_rows(draw, max_size=8, inside=HOLED):
 
 @st.composite
 def draw_labelled_texts(draw):
-    """Texts of tokens, all of them with holes or none, and for each text its spans.
+    """Draws pairs of the offsets of a text and its labelled spans.
 
-    The spans of a text don't overlap, and often begin and end where its tokens do.
+    Either no text has tokens with empty spans inside, or any may. The spans of a text do not overlap, and
+    often start and stop where its tokens do.
     """
     texts = []
-    for tokens in draw(st.lists(draw_token_rows(inside=draw(st.sampled_from([SOLID, HOLED]))), max_size=4)):
+    for tokens in draw(
+        st.lists(
+            draw_token_rows(kinds=draw(st.sampled_from([WITHOUT_EMPTY_SPANS, WITH_EMPTY_SPANS]))), max_size=4
+        )
+    ):
         edges = sorted({1, *(position for token in tokens for position in token if position)})
-        where = st.integers(1, 20) if draw(st.booleans()) else st.sampled_from(edges)
+        bound = st.integers(1, 20) if draw(st.booleans()) else st.sampled_from(edges)
         at_first_byte = [1] * draw(st.booleans())
-        positions = sorted([*at_first_byte, *draw(st.lists(where, max_size=7))])
+        positions = sorted([*at_first_byte, *draw(st.lists(bound, max_size=7))])
         pairs = [(a, b) for a, b in zip(positions[::2], positions[1::2], strict=False) if a < b]
         spans = [(a, b, draw(st.sampled_from(LABELS))) for a, b in pairs]
         texts.append((tokens, draw(st.permutations(spans))))
@@ -74,4 +81,4 @@ def make_ragged_rows(rows):
 
 
 whitespace_texts = st.text(" \n\x1f\x85\xa0\u2003\u3000a\u4e2d\U0001f642", min_size=40, max_size=40)
-"""Texts of white space and some characters, longer than any layout of tokens."""
+"""Texts of whitespace and a few other characters, longer than the offsets of `draw_token_rows` reach."""

@@ -1,4 +1,4 @@
-"""One suite over every type of batch: JAX can take it apart by rows."""
+"""Tests of `check_batch`, which run it for all batch types."""
 
 import inspect
 from functools import partial
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tokjax
-from tests.batching.test_device_mesh import HOLES, IDS, OFFSETS, SPANS, SPECIAL_IDS, TAGS, make_draws
+from tests.batching.test_device_mesh import IDS, OFFSETS, RANDOM_MASK, SPANS, SPECIAL_IDS, TAGS, make_draws
 from tests.support.loader_cases import PAD, TEXTS, TOKENIZER
 from tokjax import PackedBlocks
 from tokjax.testing import check_batch
@@ -35,31 +35,41 @@ BATCHES = {
         lambda b: tokjax.causal_lm_labels(b.ids, b.attention_mask),
     ),
     "padded ids": (tokjax.collate_padded_batch(RESULTS, pad_id=PAD, columns=["ids"]),),
-    "causal": (tokjax.CausalLMBatch(IDS, HOLES, IDS),),
-    "masked": (
+    "causal LM": (tokjax.CausalLMBatch(IDS, RANDOM_MASK, IDS),),
+    "masked LM": (
         tokjax.objectives.masked_lm(
-            IDS, make_draws(ROWS, 3, LENGTH), mask_id=99, vocab_size=50, special_tokens_mask=HOLES
+            IDS, make_draws(ROWS, 3, LENGTH), mask_id=99, vocab_size=50, special_tokens_mask=RANDOM_MASK
         ),
     ),
     "span corruption": (
-        tokjax.objectives.span_corruption(IDS, HOLES, make_draws(ROWS, LENGTH), **SPECIAL_IDS),
+        tokjax.objectives.span_corruption(IDS, RANDOM_MASK, make_draws(ROWS, LENGTH), **SPECIAL_IDS),
     ),
-    "a mixture": (
+    "denoising mixture": (
         tokjax.objectives.denoising_mixture(
-            IDS, HOLES, make_draws(ROWS, LENGTH + 1), denoisers=tokjax.objectives.UL2_DENOISERS, **SPECIAL_IDS
+            IDS,
+            RANDOM_MASK,
+            make_draws(ROWS, LENGTH + 1),
+            denoisers=tokjax.objectives.UL2_DENOISERS,
+            **SPECIAL_IDS,
         ),
     ),
-    "prefixes": (tokjax.objectives.prefix_lm(IDS, HOLES, make_draws(ROWS)),),
+    "prefix LM": (tokjax.objectives.prefix_lm(IDS, RANDOM_MASK, make_draws(ROWS)),),
     "chunks": (tokjax.datasets.TokenChunks(IDS), lambda chunks: chunks.inputs, lambda chunks: chunks.targets),
-    "labels of spans": (tokjax.align.align_span_arrays(OFFSETS.astype(np.int32), SPANS, TAGS),),
+    "span labels": (tokjax.align.align_span_arrays(OFFSETS.astype(np.int32), SPANS, TAGS),),
 }
 NON_BATCHES = {"Ragged", "PackingPlan", "SpanColumns", "MergedWindows", "Windows", "EncodedChat"}
-"""Named tuples of arrays that don't go to a device: what batches are made from, and results on the host."""
+"""Named tuples of arrays that are not batches: inputs of batching functions, and results on the host."""
 
 
 def test_all_batch_types_are_tested():
-    """But for the quick functions' records, which hold strings too."""
-    public = {name: getattr(tokjax, name) for name in tokjax.__all__ if not name.startswith("Quick")}
+    namespaces = [value for name in tokjax.__all__ if inspect.ismodule(value := getattr(tokjax, name))]
+    # Records of the `quick_` functions also contain strings.
+    public = {
+        name: getattr(module, name)
+        for module in (tokjax, *namespaces)
+        for name in module.__all__
+        if not name.startswith("Quick")
+    }
     array_fields = {
         name
         for name, value in public.items()
@@ -70,18 +80,18 @@ def test_all_batch_types_are_tested():
     assert array_fields - NON_BATCHES == {type(batch).__name__ for batch, *_ in BATCHES.values()}
 
 
-SLOW = {"packed with a loss mask", "a mixture"}
+SLOW = {"packed with a loss mask", "denoising mixture"}
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in BATCHES]
 )
-def test_batch_is_a_pytree(name):
+def test_batch_types_pass_the_check(name):
     check_batch(*BATCHES[name])
 
 
 @pytest.mark.parametrize("name", BATCHES)
-def test_its_repr_is_a_few_lines(name):
+def test_repr_of_batches_is_short(name):
     batch = BATCHES[name][0]
     for shown in (repr(batch), repr(jax.device_put(batch))):
         assert len(shown.splitlines()) <= 4
@@ -90,21 +100,21 @@ def test_its_repr_is_a_few_lines(name):
     assert "ids='x'" in repr(jax.tree.map(lambda _: "x", BLOCKS))
 
 
-def test_repr():
+def test_repr_shows_dtypes_and_shapes():
     assert repr(BLOCKS) == (
         "PackedBlocks(ids=int32[14,12], attention_mask=int32[14,12], segment_ids=int32[14,12],\n"
         "    positions=int32[14,12], document_ids=int32[14,12])"
     )
 
 
-def test_loaders_make_such_batches(written):
+def test_batches_of_loaders_pass_the_check(written):
     dataset = tokjax.open_dataset(written)
     for options in ({}, {"documents": False}):
         batch = tokjax.PackedTokenLoader(dataset, batch_size=4, **options).batch_at(0)
         check_batch(batch)
 
 
-def test_total_tokens_is_that_of_the_blocks():
+def test_total_tokens_of_slices_and_rows():
     assert BLOCKS.total_tokens.dtype == np.int32
     part = jax.tree.map(lambda a: a[:3], BLOCKS)
     assert part.total_tokens == part.attention_mask.sum()
@@ -117,9 +127,9 @@ def test_total_tokens_is_that_of_the_blocks():
     [
         ({"ids": IDS, "total": np.zeros((), np.int32)}, r"\['total'\] has shape \(\)"),
         ({"ids": IDS, "weights": np.ones(3)}, "arrays have different numbers of rows: .*'weights'.*: 3"),
-        ({"ids": IDS, "step": 3}, r"\['step'\] is a int, not an array of NumPy"),
-        ({}, "it has no array"),
-        ({"ids": IDS[:1]}, "it has 1 rows; pass a batch of at least 2"),
+        ({"ids": IDS, "step": 3}, r"\['step'\] is a int, not a NumPy array"),
+        ({}, "the batch has no arrays"),
+        ({"ids": IDS[:1]}, "the batch has 1 rows; pass a batch of at least 2"),
     ],
 )
 def test_non_batches_are_rejected(batch, message):
@@ -127,19 +137,22 @@ def test_non_batches_are_rejected(batch, message):
         check_batch(batch)
 
 
-def take_first_row(batch):
+def subtract_first_id(batch):
     return batch["ids"] - batch["ids"].reshape(-1)[0]
 
 
-def add_axis(batch):
+def sum_over_second_axis(batch):
     ids = batch["ids"]
     return ids.sum(axis=min(ids.ndim - 1, 1), dtype=np.int32)
 
 
 @pytest.mark.parametrize(
     ("function", "message"),
-    [(take_first_row, "take_first_row, jax"), (add_axis, "add_axis, microbatches")],
+    [
+        (subtract_first_id, "subtract_first_id, jax"),
+        (sum_over_second_axis, "sum_over_second_axis, microbatches"),
+    ],
 )
-def test_functions_that_go_across_rows(function, message):
+def test_functions_across_rows_are_rejected(function, message):
     with pytest.raises(AssertionError, match=message):
         check_batch({"ids": IDS}, function)

@@ -1,4 +1,4 @@
-"""Fields of one's own: written, read, joined and rebuilt as tokjax's are, and what the checks of them see."""
+"""Tests of custom fields: the field checks, and writing, reading, merging and rebuilding datasets."""
 
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -19,111 +19,114 @@ TOKENIZER = tokjax.byte_level(["<en>", "<de>"])
 @tokjax.datasets.register_field
 @dataclass(frozen=True)
 class TaggedField(tokjax.datasets.TokenField):
-    """Ids behind the token of a language, the last ones of a long document."""
+    """Language token followed by the last ids of a document."""
 
     TYPE_ID: ClassVar[int] = 1000
 
     language: str = "<en>"
-    most: int = 8
+    max_ids: int = 8
 
     def encode_rows(self, texts, *, threads=None):
         tag = tokjax.token_to_id(self.tokenizer, self.language)
         encoded = tokjax.encode_batch_result(
             self.tokenizer, texts, add_special_tokens=False, disallowed_special=(), threads=threads
         )
-        return tokjax.ragged_from_rows([[tag, *row.ids[-self.most :]] for row in encoded])
+        return tokjax.ragged_from_rows([[tag, *row.ids[-self.max_ids :]] for row in encoded])
 
 
-FIELD = TaggedField(TOKENIZER, "<de>", most=5)
+FIELD = TaggedField(TOKENIZER, "<de>", max_ids=5)
 
 
 @pytest.mark.parametrize("check", FIELD_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("name", [*FIELDS, "own"])
-def test_fields_keep_the_contract(name, check):
-    check({**FIELDS, "own": FIELD}[name])
+@pytest.mark.parametrize("name", [*FIELDS, "custom"])
+def test_fields_pass_the_checks(name, check):
+    check({**FIELDS, "custom": FIELD}[name])
 
 
-def expected(text):
+def encode_expected(text):
     return [tokjax.token_to_id(TOKENIZER, "<de>"), *(byte + 2 for byte in text.encode()[-5:])]
 
 
-def test_it_is_written_and_read(corpus, tmp_path):
-    tokjax.write_dataset(corpus * 2, FIELD, tmp_path / "own", shard_size=20)
-    dataset = tokjax.open_dataset(tmp_path / "own")
+def test_datasets_are_written_and_read(corpus, tmp_path):
+    tokjax.write_dataset(corpus * 2, FIELD, tmp_path / "custom", shard_size=20)
+    dataset = tokjax.open_dataset(tmp_path / "custom")
     assert isinstance(dataset, tokjax.datasets.TokenDataset)
     assert dataset.field == FIELD
-    assert [dataset[i].tolist() for i in range(len(dataset))] == [expected(text) for text in corpus * 2]
+    assert [dataset[i].tolist() for i in range(len(dataset))] == [
+        encode_expected(text) for text in corpus * 2
+    ]
     loader = tokjax.SequenceLoader(dataset, batch_size=3, length=4, pad_id=0)
     assert loader.batch_at(0).ids.shape == (3, 4)
-    tokjax.datasets.merge_datasets([tmp_path / "own"] * 2, tmp_path / "both")
-    assert len(tokjax.open_dataset(tmp_path / "both")) == 4 * len(corpus)
+    tokjax.datasets.merge_datasets([tmp_path / "custom"] * 2, tmp_path / "merged")
+    assert len(tokjax.open_dataset(tmp_path / "merged")) == 4 * len(corpus)
 
 
-def test_it_is_rebuilt_from_its_files(tmp_path):
+def test_datasets_are_rebuilt_from_their_files(tmp_path):
     (tmp_path / "a.txt").write_text("one\n\ntwenty-two")
     tokjax.write_dataset(
-        tokjax.corpus.text_files(tmp_path / "a.txt"), FIELD, tmp_path / "own", separator="\n\n"
+        tokjax.corpus.text_files(tmp_path / "a.txt"), FIELD, tmp_path / "custom", separator="\n\n"
     )
     (tmp_path / "a.txt").write_text("three")
-    tokjax.datasets.rebuild_dataset(tmp_path / "own", trust_source=True)
-    assert [row.tolist() for row in tokjax.open_dataset(tmp_path / "own")] == [expected("three")]
+    tokjax.datasets.rebuild_dataset(tmp_path / "custom", trust_source=True)
+    assert [row.tolist() for row in tokjax.open_dataset(tmp_path / "custom")] == [encode_expected("three")]
 
 
-def test_processes_write_the_same(corpus, tmp_path):
-    tokjax.write_dataset(corpus, FIELD, tmp_path / "here")
+def test_worker_processes_write_the_same_dataset(corpus, tmp_path):
+    tokjax.write_dataset(corpus, FIELD, tmp_path / "local")
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-        tokjax.write_dataset(corpus, FIELD, tmp_path / "there", executor=pool)
-    fingerprints = {tokjax.open_dataset(tmp_path / name).fingerprint for name in ("here", "there")}
+        tokjax.write_dataset(corpus, FIELD, tmp_path / "pool", executor=pool)
+    fingerprints = {tokjax.open_dataset(tmp_path / name).fingerprint for name in ("local", "pool")}
     assert len(fingerprints) == 1
 
 
-def test_a_field_that_nobody_registered(corpus, tmp_path, monkeypatch):
-    tokjax.write_dataset(corpus, FIELD, tmp_path / "own")
+def test_unregistered_fields(corpus, tmp_path, monkeypatch):
+    tokjax.write_dataset(corpus, FIELD, tmp_path / "custom")
     monkeypatch.delitem(CUSTOM_FIELDS, 1000)
-    dataset = tokjax.open_dataset(tmp_path / "own")
-    assert dataset[0].tolist() == expected(corpus[0])
+    dataset = tokjax.open_dataset(tmp_path / "custom")
+    assert dataset[0].tolist() == encode_expected(corpus[0])
     dataset.verify()
-    message = r"no field has the type id 1000; this tokjax has .*; import the module that registers it first"
+    message = r"no field has TYPE_ID 1000; this tokjax has .*; import the module that registers it first"
     with pytest.raises(tokjax.errors.DatasetMismatchError, match=message):
         dataset.field  # noqa: B018
     with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match=r"TaggedField is not known by its TYPE_ID, 1000: derive"
+        tokjax.errors.InvalidArgumentError,
+        match=r"TaggedField is not registered under its TYPE_ID, 1000: derive",
     ):
-        tokjax.write_dataset(corpus, FIELD, tmp_path / "again")
-    assert not (tmp_path / "again").exists()
+        tokjax.write_dataset(corpus, FIELD, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
 
 
-def test_another_version_of_the_class(corpus, tmp_path, monkeypatch):
-    tokjax.write_dataset(corpus, FIELD, tmp_path / "own")
+def test_other_versions_of_the_class(corpus, tmp_path, monkeypatch):
+    tokjax.write_dataset(corpus, FIELD, tmp_path / "custom")
 
     @dataclass(frozen=True)
-    class Later(TaggedField):
+    class WithNewOption(TaggedField):
         added: int = 7
 
     @dataclass(frozen=True)
-    class Needs(tokjax.datasets.TokenField):
+    class WithRequiredOption(tokjax.datasets.TokenField):
         kind: str
         encode_rows = TaggedField.encode_rows
         language: str = ""
-        most: int = 0
+        max_ids: int = 0
 
     @dataclass(frozen=True)
-    class Lacks(tokjax.datasets.TokenField):
+    class WithoutOption(tokjax.datasets.TokenField):
         encode_rows = TaggedField.encode_rows
-        most: int = 0
+        max_ids: int = 0
 
-    monkeypatch.setitem(CUSTOM_FIELDS, 1000, Later)
-    assert tokjax.open_dataset(tmp_path / "own").field == Later(TOKENIZER, "<de>", 5, added=7)
-    for made, message in (
-        (Needs, "Needs needs the option 'kind'"),
-        (Lacks, "Lacks has no option 'language'"),
+    monkeypatch.setitem(CUSTOM_FIELDS, 1000, WithNewOption)
+    assert tokjax.open_dataset(tmp_path / "custom").field == WithNewOption(TOKENIZER, "<de>", 5, added=7)
+    for field_type, message in (
+        (WithRequiredOption, "WithRequiredOption needs the option 'kind'"),
+        (WithoutOption, "WithoutOption has no option 'language'"),
     ):
-        monkeypatch.setitem(CUSTOM_FIELDS, 1000, made)
+        monkeypatch.setitem(CUSTOM_FIELDS, 1000, field_type)
         with pytest.raises(tokjax.errors.DatasetMismatchError, match=f"{message}; the dataset records"):
-            tokjax.open_dataset(tmp_path / "own").field  # noqa: B018
+            tokjax.open_dataset(tmp_path / "custom").field  # noqa: B018
 
 
-def test_a_subclass_does_not_write_under_the_number_above_it(tmp_path):
+def test_subclasses_need_a_separate_type_id(tmp_path):
     @dataclass(frozen=True)
     class Other(TaggedField):
         pass
@@ -134,10 +137,11 @@ def test_a_subclass_does_not_write_under_the_number_above_it(tmp_path):
 
     for field in (Other(TOKENIZER), Packed(tokjax.byte_level(["</s>"], eos_token="</s>"))):
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=f"{type(field).__name__} is not known by its TYPE_ID"
+            tokjax.errors.InvalidArgumentError,
+            match=f"{type(field).__name__} is not registered under its TYPE_ID",
         ):
-            tokjax.write_dataset(["a"], field, tmp_path / "own")
-    assert not (tmp_path / "own").exists()
+            tokjax.write_dataset(["a"], field, tmp_path / "custom")
+    assert not (tmp_path / "custom").exists()
 
 
 @pytest.mark.parametrize(
@@ -146,20 +150,20 @@ def test_a_subclass_does_not_write_under_the_number_above_it(tmp_path):
         (np.int64(3), "can't be written as JSON"),
         (float("nan"), "can't be written as JSON"),
         ({1, 2}, "can't be written as JSON"),
-        ((1, 2), r"comes back from JSON as \[1, 2\]; convert it in __post_init__"),
-        ({1: 2}, "comes back from JSON as {'1': 2}"),
+        ((1, 2), r"becomes \[1, 2\] in JSON; convert it in __post_init__"),
+        ({1: 2}, "becomes {'1': 2} in JSON"),
     ],
 )
-def test_options_that_json_does_not_hold(tmp_path, value, message):
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match=f"TaggedField's option most=.*{message}"):
-        tokjax.write_dataset(["a"], TaggedField(TOKENIZER, "<de>", value), tmp_path / "own")
-    assert not (tmp_path / "own").exists()
+def test_options_must_be_json_values(tmp_path, value, message):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=f"TaggedField's option max_ids=.*{message}"):
+        tokjax.write_dataset(["a"], TaggedField(TOKENIZER, "<de>", value), tmp_path / "custom")
+    assert not (tmp_path / "custom").exists()
 
 
 def test_invalid_fields_are_not_registered():
     with pytest.raises(
         tokjax.errors.InvalidArgumentError,
-        match=r"is a subclass of tokjax.datasets.TokenField, not <class 'int'>",
+        match=r"must be a subclass of tokjax.datasets.TokenField, not <class 'int'>",
     ):
         tokjax.datasets.register_field(int)
 
@@ -167,7 +171,8 @@ def test_invalid_fields_are_not_registered():
         TYPE_ID = 1002
 
     with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match=r"Plain must be a dataclass: put @dataclass\(frozen=True\)"
+        tokjax.errors.InvalidArgumentError,
+        match=r"Plain must be a frozen dataclass; decorate it with @dataclass\(frozen=True\)",
     ):
         tokjax.datasets.register_field(Plain)
     with pytest.raises(
@@ -178,7 +183,7 @@ def test_invalid_fields_are_not_registered():
         )
     with pytest.raises(
         tokjax.errors.InvalidArgumentError,
-        match="TaggedField has the TYPE_ID 1000 already; give Plain another",
+        match="TaggedField already has TYPE_ID 1000; choose another one for Plain",
     ):
         tokjax.datasets.register_field(
             dataclass(frozen=True)(type("Plain", (TaggedField,), {"TYPE_ID": 1000}))
@@ -189,16 +194,18 @@ def test_invalid_fields_are_not_registered():
         tokjax.datasets.TokenField(TOKENIZER)
 
 
-def make_faulty(number, **members):
-    made = dataclass(frozen=True)(type(f"Faulty{number}", (TaggedField,), {"TYPE_ID": number, **members}))
-    made.__module__ = __name__
-    globals()[made.__name__] = made  # so that it pickles
-    return tokjax.datasets.register_field(made)(TOKENIZER)
+def make_faulty_field(number, **members):
+    field_type = dataclass(frozen=True)(
+        type(f"Faulty{number}", (TaggedField,), {"TYPE_ID": number, **members})
+    )
+    field_type.__module__ = __name__
+    globals()[field_type.__name__] = field_type  # Makes it picklable.
+    return tokjax.datasets.register_field(field_type)(TOKENIZER)
 
 
-def make_rows_function(rows):
+def make_encode_rows(make_rows):
     def encode_rows(_, texts, *, threads=None):
-        return tokjax.ragged_from_rows(rows(texts))
+        return tokjax.ragged_from_rows(make_rows(texts))
 
     return encode_rows
 
@@ -206,50 +213,52 @@ def make_rows_function(rows):
 @pytest.mark.parametrize(
     ("number", "members", "message"),
     [
-        (1010, {"options": property(lambda _: {"language": "<en>", "most": 3})}, "its options make"),
-        (1011, {"__reduce__": lambda _: (TaggedField, (TOKENIZER, "<de>"))}, "when it is pickled"),
+        (1010, {"options": property(lambda _: {"language": "<en>", "max_ids": 3})}, "the options construct"),
+        (1011, {"__reduce__": lambda _: (TaggedField, (TOKENIZER, "<de>"))}, "pickle round trip"),
         (
             1012,
-            {"encode_rows": make_rows_function(lambda texts: [[len(texts)] for _ in texts])},
-            "among others as",
+            {"encode_rows": make_encode_rows(lambda texts: [[len(texts)] for _ in texts])},
+            "but as .* in a batch",
         ),
         (
             1013,
-            {"encode_rows": make_rows_function(lambda texts: [[0]] * (len(texts) > 0))},
-            "gave 1 rows for",
+            {"encode_rows": make_encode_rows(lambda texts: [[0]] * (len(texts) > 0))},
+            "returned 1 rows for",
         ),
         (
             1014,
-            {"encode_rows": make_rows_function(lambda texts: [[999]] * len(texts))},
+            {"encode_rows": make_encode_rows(lambda texts: [[999]] * len(texts))},
             "ids from 999 to 999",
         ),
         (
             1016,
             {"encode_rows": lambda *_, **__: None},
-            "must give a Ragged, as ragged_from_rows makes one, not None",
+            r"must return a Ragged, such as ragged_from_rows\(rows\), not None",
         ),
         (
             1017,
             {"encode_rows": lambda *_, **__: tokjax.Ragged(np.array([1.5]), np.array([0, 1]))},
-            "gave no rows of",
+            "returned an invalid Ragged",
         ),
         (
             1018,
             {"encode_rows": lambda *_, **__: tokjax.Ragged(np.array([1]), np.array([0, 9]))},
-            "gave no rows of",
+            "returned an invalid Ragged",
         ),
     ],
 )
 def test_checks_detect_faulty_fields(number, members, message):
-    field = make_faulty(number, **members)
+    field = make_faulty_field(number, **members)
     with pytest.raises((AssertionError, tokjax.errors.InvalidArgumentError), match=message):
         check_field(field)
 
 
-def test_ids_beyond_the_vocabulary_write_nothing(tmp_path):
-    field = make_faulty(1015, encode_rows=make_rows_function(lambda texts: [np.array([300])] * len(texts)))
+def test_invalid_ids_write_no_dataset(tmp_path):
+    field = make_faulty_field(
+        1015, encode_rows=make_encode_rows(lambda texts: [np.array([300])] * len(texts))
+    )
     with pytest.raises(
         tokjax.errors.InvalidArgumentError, match="ids from 300 to 300, but its vocabulary size is 258"
     ):
-        tokjax.write_dataset(["a"], field, tmp_path / "own")
-    assert not (tmp_path / "own").exists()
+        tokjax.write_dataset(["a"], field, tmp_path / "custom")
+    assert not (tmp_path / "custom").exists()

@@ -1,4 +1,4 @@
-"""One suite over every type of tokenizer."""
+"""Tests of the tokenizer checks, which run them for all tokenizer types."""
 
 import dataclasses
 from functools import lru_cache
@@ -44,50 +44,49 @@ def make_full_tokenizer():
 
 
 CHARACTERS = ["[UNK]", "[PAD]", *sorted(set("".join(CORPUS)))]
-KINDS = {
+TOKENIZERS = {
     "byte-level BPE": byte_bpe,
     "byte-level BPE, NFC": lambda: byte_bpe(pattern="qwen2"),
     "byte-level BPE, merges": make_full_tokenizer,
     "WordPiece": lambda: train_wordpiece(CORPUS, vocab_size=300, progress=False).tokenizer,
-    "words": lambda: train_word_level(CORPUS, vocab_size=60, progress=False).tokenizer,
+    "word level": lambda: train_word_level(CORPUS, vocab_size=60, progress=False).tokenizer,
     "unigram": lambda: sentencepiece("unigram"),
-    "unigram with bytes": lambda: (
+    "unigram, byte fallback": lambda: (
         train_sentencepiece(CORPUS * 2, vocab_size=380, byte_fallback=True, progress=False).tokenizer
     ),
     "SentencePiece BPE": lambda: sentencepiece("bpe"),
     "bytes": lambda: tokjax.byte_level(SPECIAL, eos_token="</s>", pad_token="<pad>", unk_token="<unk>"),
     "characters": lambda: tokjax.char_level(CHARACTERS, pad_token="[PAD]"),
-    "a function": lambda: tokjax.from_callable(str.split, ["[UNK]", "low", "word", "aaaa"]),
-    "a library's unigram": lambda: make_pair("unigram")[1],
-    "a library's BPE": lambda: make_pair("digits")[1],
+    "callable": lambda: tokjax.from_callable(str.split, ["[UNK]", "low", "word", "aaaa"]),
+    "Hugging Face unigram": lambda: make_pair("unigram")[1],
+    "Hugging Face BPE": lambda: make_pair("digits")[1],
     "metaspace BPE": lambda: make_pair("Llama 2")[1],
-    "metaspace BPE, first": lambda: make_pair("Mistral")[1],
+    "metaspace BPE, prepend first": lambda: make_pair("Mistral")[1],
     "metaspace BPE, split": lambda: make_pair("split")[1],
 }
-TEXT_PARTS = {"bytes", "byte-level BPE", "byte-level BPE, merges"}
 
 
 @lru_cache
-def make_tokenizer(kind):
-    return KINDS[kind]()
+def make_tokenizer(name):
+    return TOKENIZERS[name]()
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_keeps_the_contract(kind, check):
-    check(make_tokenizer(kind))
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_tokenizers_pass_the_checks(name, check):
+    check(make_tokenizer(name))
 
 
-@pytest.mark.parametrize("kind", ["bytes", "characters", "a function"])
+@pytest.mark.parametrize("name", ["bytes", "characters", "callable"])
 @given(text=hard_texts | byte_strings)
-def test_spans_are_the_tokens(kind, text):
-    tokenizer = make_tokenizer(kind)
+def test_spans_contain_the_bytes_of_tokens(name, text):
+    tokenizer = make_tokenizer(name)
     result = tokjax.encode_result(tokenizer, text, add_special_tokens=False, disallowed_special=())
     table = tokenizer.vocabulary
     for id_, span, token in zip(result.ids.tolist(), result.offsets, result.tokens, strict=True):
         if id_ != table.get_role_id("unk"):
             assert tokjax.offsets.span_bytes(text, span) == table.bytes_by_id[id_], token
-    if kind != "a function":
+    if name != "callable":
         spans = b"".join(tokjax.offsets.span_bytes(text, span) for span in result.offsets)
         assert spans == to_utf8(text)
     assert (np.diff(result.word_ids) >= 0).all()
@@ -102,73 +101,76 @@ def test_bytes_are_lossless(text):
 
 
 @given(text=st.text())
-def test_characters_one_by_one(text):
+def test_each_character_is_one_token(text):
     tokenizer = make_tokenizer("characters")
     plain = text.encode("utf-8", "replace").decode() if not text.isascii() else text
     expected = [CHARACTERS.index(c) if c in CHARACTERS[2:] else 0 for c in plain]
     assert tokjax.encode(tokenizer, plain).tolist() == expected
 
 
-@pytest.mark.parametrize("kind", ["bytes", "characters"])
-def test_they_are_written_and_read(kind, tmp_path):
-    tokenizer = make_tokenizer(kind)
+@pytest.mark.parametrize("name", ["bytes", "characters"])
+def test_save_and_load_round_trip(name, tmp_path):
+    tokenizer = make_tokenizer(name)
     assert tokjax.load_tokenizer(tokjax.save_tokenizer(tokenizer, tmp_path)) == tokenizer
 
 
-def test_words_of_bytes_and_characters():
+def test_word_ids_of_bytes_and_characters():
     for tokenizer in (tokjax.byte_level(), tokjax.char_level(["[UNK]", *"ab \n"])):
         assert tokjax.encode_result(tokenizer, "ab  a\nb").word_ids.tolist() == [0, 0, 1, 1, 1, 2, 2]
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("construct", "message"),
     [
         (lambda: tokjax.byte_level(["<s>", "<s>"]), "special token '<s>' stands twice"),
         (lambda: tokjax.byte_level(eos_token="</s>"), "eos_token is '</s>', which is not among"),
-        (lambda: tokjax.char_level(["[UNK]", "ab"]), "'ab' is no single character; if it is a special token"),
-        (lambda: tokjax.char_level(["a"]), r"'\[UNK\]' is to be a special token"),
+        (
+            lambda: tokjax.char_level(["[UNK]", "ab"]),
+            "'ab' is not a single character; if it is a special token",
+        ),
+        (lambda: tokjax.char_level(["a"]), r"the special token '\[UNK\]' is not among"),
         (lambda: tokjax.from_callable("split", ["[UNK]"]), "split must be a function of a text, not 'split'"),
     ],
 )
-def test_invalid_tokenizers_are_rejected(make, message):
+def test_invalid_tokenizers_are_rejected(construct, message):
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
-        make()
+        construct()
 
 
-class TestFunctions:
-    def test_splitters_with_offsets(self):
+class TestCallableTokenizers:
+    def test_callables_that_return_offsets(self):
         words = tokjax.from_callable(lambda text: [(i, i + 1) for i in range(len(text))], ["[UNK]", "é"])
         result = tokjax.encode_result(words, "aé")
         assert result.ids.tolist() == [0, 1]
         assert result.offsets.tolist() == [[1, 2], [2, 4]]
 
-    def test_splitters_that_change_text(self):
+    def test_callables_that_change_text_are_rejected(self):
         words = tokjax.from_callable(lambda text: text.lower().split(), ["[UNK]"])
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"gave the word 'b', which does not stand in the"
+            tokjax.errors.InvalidArgumentError, match=r"returned the word 'b', which is not in the"
         ):
             tokjax.encode(words, "a B")
 
     @pytest.mark.parametrize("word", [(0, 0), (1, 9), 5, (0, "a")])
-    def test_splitters_without_offsets(self, word):
+    def test_invalid_words_are_rejected(self, word):
         words = tokjax.from_callable(lambda _: [word], ["[UNK]"], name="wrong")
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match="wrong gave the word .* give the words as"
+            tokjax.errors.InvalidArgumentError, match="wrong returned the word .* return words as"
         ):
             tokjax.encode(words, "a b")
 
-    def test_without_a_name(self):
+    def test_fingerprint_needs_a_name(self):
         words = tokjax.from_callable(lambda text: text.split(), ["[UNK]"])
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"no name of its own.* from_callable\(.*name="
+            tokjax.errors.InvalidArgumentError, match=r"no qualified name .* from_callable\(.*name="
         ):
             tokjax.fingerprint(words)
 
-    def test_whose_names_differ(self):
+    def test_fingerprint_depends_on_the_name(self):
         one, other = (tokjax.from_callable(str.split, ["[UNK]"], name=name) for name in ("a", "b"))
         assert tokjax.fingerprint(one) != tokjax.fingerprint(other)
 
-    def test_decode_to_words(self):
+    def test_words_are_joined_by_spaces(self):
         words = tokjax.from_callable(str.split, ["[UNK]", "to", "be"])
         assert tokjax.decode(words, [1, 2, 0]) == "to be [UNK]"
         assert tokjax.decode(words, [1, 2, 0], skip_special_tokens=True) == "to be"
@@ -176,7 +178,7 @@ class TestFunctions:
 
 @dataclasses.dataclass(frozen=True)
 class FaultyTokenizer:
-    """Says of every tokenizer's results something else."""
+    """Byte tokenizer with one bug, named by `change`."""
 
     change: str
 
@@ -214,20 +216,20 @@ def _(tokenizer: FaultyTokenizer, texts, **options) -> tokjax.TokenizationBatch:
     ("change", "message"),
     [
         ("offsets", "offsets of ''|an inserted token of"),
-        ("empty spans", "no token's span holds"),
-        ("reversed spans", "go backwards|an inserted token|has no span"),
-        ("batch", "another row in a batch|columns that are asked for"),
-        ("ids", "comes back as"),
+        ("empty spans", "no span contains"),
+        ("reversed spans", "not in ascending order|an inserted token|has no span"),
+        ("batch", "differs between a batch and a single text|requested columns"),
+        ("ids", "is decoded as"),
         ("mask", "has mask 0"),
         ("full mask", "has mask 1"),
         ("types", "type ids of"),
         ("words", "word id"),
     ],
 )
-def test_what_the_checks_find(change, message):
+def test_checks_detect_faulty_tokenizers(change, message):
     with pytest.raises(AssertionError, match=message):
         check_tokenizer(FaultyTokenizer(change))
 
 
-def test_the_checks_let_a_good_one_pass():
-    check_tokenizer(FaultyTokenizer("nothing"))
+def test_checks_pass_without_a_bug():
+    check_tokenizer(FaultyTokenizer("none"))

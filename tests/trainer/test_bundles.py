@@ -103,12 +103,12 @@ def test_nothing_is_overwritten_unless_asked(trained, bundle, tmp_path, corpus):
     assert replaced.trained == other
     (tmp_path / "bundle" / "mine.txt").write_text("precious")
     with pytest.raises(
-        tokjax.errors.BundleExistsError, match=r"holds 'mine\.txt', which no training bundle has"
+        tokjax.errors.BundleExistsError, match=r"holds 'mine\.txt', which does not belong to a training"
     ):
         save_training_bundle(other, tmp_path / "bundle", overwrite=True)
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "letter.txt").write_text("precious")
-    with pytest.raises(tokjax.errors.BundleExistsError, match="exists and is no training bundle"):
+    with pytest.raises(tokjax.errors.BundleExistsError, match="exists and is not a training bundle"):
         save_training_bundle(other, tmp_path / "letters", overwrite=True)
     assert (tmp_path / "letters" / "letter.txt").read_text() == "precious"
 

@@ -1,1 +1,1 @@
-"""Helpers without knowledge of tokenizers: files, locks, threads, arrays, checks, optional imports."""
+"""Helpers that do not depend on tokenizers: files, locks, threads, arrays, checks, optional imports."""

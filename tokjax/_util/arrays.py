@@ -1,7 +1,8 @@
-"""What NumPy and JAX spell differently: scans, look-ups and scatters, the same in both.
+"""Array operations that NumPy and JAX spell differently: scans, lookups and scatters.
 
-On a mesh whose axes are explicit, JAX asks where each result lies. Rows stay where they are: what is done
-here to rows is done to each by itself.
+Each function takes NumPy or JAX arrays, and returns an array of the same library with the same values. The
+functions that take rows compute each row separately. On a mesh with explicit axes, a result
+therefore keeps the sharding of its rows, and JAX does not ask for one.
 """
 
 from __future__ import annotations
@@ -21,39 +22,49 @@ if TYPE_CHECKING:
 
 
 Array: TypeAlias = "np.ndarray[Any, Any] | jax.Array"
-"""An array of either kind. Functions give back the kind that they were given."""
+"""A NumPy or a JAX array. Functions return an array of the library that their arguments belong to."""
 
 
 def is_jax(value: object) -> bool:
-    """Whether `value` is a JAX array or tracer."""
+    """Returns whether `value` is a JAX array or tracer."""
     if value is None or isinstance(value, (np.ndarray, int)):
-        return False  # (asking JAX takes longer)
+        return False  # fast path: `isinstance` with JAX's metaclass takes longer
     jax_module = sys.modules.get("jax")
     return jax_module is not None and isinstance(value, jax_module.Array)
 
 
 def is_traced(value: object) -> bool:
-    """Whether `value` has no concrete contents because it is being traced (`jit`, `vmap`, `grad`)."""
+    """Returns whether `value` is a tracer (of `jit`, `vmap` or `grad`), which has no concrete values."""
     jax_module = sys.modules.get("jax")
     return jax_module is not None and isinstance(value, jax_module.core.Tracer)
 
 
 def get_namespace(*values: object) -> Any:
-    """`jax.numpy` if any value is a JAX array, else NumPy."""
+    """Returns `jax.numpy` if any value is a JAX array, otherwise NumPy."""
     if any(is_jax(value) for value in values):
-        import jax.numpy as jnp  # noqa: PLC0415 (only reached when JAX is loaded already)
+        import jax.numpy as jnp  # noqa: PLC0415 (JAX is loaded already)
 
         return jnp
     return np
 
 
 def to_host(array: Any) -> np.ndarray[Any, Any]:
-    """Returns a NumPy array; of a JAX array by an explicit transfer, which `jax.transfer_guard` allows."""
+    """Returns a NumPy array. A JAX array is transferred explicitly, which `jax.transfer_guard` allows."""
     return np.asarray(sys.modules["jax"].device_get(array) if is_jax(array) else array)
 
 
 def as_integers(name: str, values: Any, dtype: type[np.integer[Any]]) -> np.ndarray[Any, Any]:
-    """`values` as a NumPy array of `dtype`; an error that names `name` where they don't fit it."""
+    """Returns `values` as a NumPy array of an integer dtype.
+
+    Args:
+        name: name of the argument, for error messages.
+        values: integers or booleans, an array or nested lists of any shape.
+        dtype: integer dtype of the result.
+
+    Raises:
+        InvalidArgumentError: the values are not integers, do not fit the dtype, or have rows of unequal
+            length.
+    """
     try:
         array = np.asarray(values)
     except ValueError:
@@ -62,7 +73,7 @@ def as_integers(name: str, values: Any, dtype: type[np.integer[Any]]) -> np.ndar
         ) from None
     if array.dtype == dtype:
         return array
-    if array.size == 0 and array.dtype.kind == "f":  # NumPy's dtype of an empty list
+    if array.size == 0 and array.dtype.kind == "f":  # NumPy reads an empty list as float64
         array = array.astype(dtype)
     if array.dtype.kind not in "iub":
         raise InvalidArgumentError(f"{name} must be integers, not {array.dtype}")
@@ -77,9 +88,17 @@ def as_integers(name: str, values: Any, dtype: type[np.integer[Any]]) -> np.ndar
 
 
 def as_int32(name: str, values: Any) -> Any:
-    """`values` as an `int32` array of their own kind.
+    """Returns `values` as an `int32` array of NumPy, or of JAX if they are a JAX array.
 
-    Host arrays are checked to fit; of JAX arrays only the dtype is known, and must be an integer's.
+    Values on the host are checked to fit `int32`. Of a JAX array only the dtype is checked, since its values
+    may be traced.
+
+    Args:
+        name: name of the argument, for error messages.
+        values: integers or booleans of any shape.
+
+    Raises:
+        InvalidArgumentError: the values are not integers, or do not fit `int32`.
     """
     if not is_jax(values):
         return as_integers(name, values, np.int32)
@@ -89,7 +108,13 @@ def as_int32(name: str, values: Any) -> Any:
 
 
 def as_mask(xp: Any, name: str, values: Any) -> Any:
-    """True where `values` (booleans or numbers, an array or a list) are not 0."""
+    """Returns a boolean array that is true where `values` are not 0.
+
+    Args:
+        xp: NumPy or `jax.numpy`.
+        name: name of the argument, for error messages.
+        values: booleans or numbers, an array or nested lists of any shape.
+    """
     try:
         return xp.asarray(values).astype(bool)
     except ValueError:
@@ -106,12 +131,12 @@ def apply_cond(
     otherwise: Callable[[Operand], Result],
     operand: Operand,
 ) -> Result:
-    """What one of two functions gives; of traced arrays, the one is chosen when the program runs.
+    """Applies one of two functions. For a traced condition the choice is made when the program runs.
 
     Args:
         condition: boolean, shape `()`.
-        then: takes the operand if it is true.
-        otherwise: takes it if not; gives the same shapes and dtypes.
+        then: function of the operand, applied if the condition is true.
+        otherwise: function of the operand, applied otherwise; must return the same shapes and dtypes.
         operand: a pytree of arrays.
     """
     if is_traced(condition):
@@ -122,7 +147,7 @@ def apply_cond(
 
 
 def compute_suffix_minimum(values: Array) -> Array:
-    """The minimum of each value and all that follow it along the last axis.
+    """Computes the minimum of each value and all values after it along the last axis.
 
     Args:
         values: integers, shape `(..., length)`.
@@ -138,7 +163,7 @@ def compute_suffix_minimum(values: Array) -> Array:
 
 
 def compute_prefix_maximum(values: Array) -> Array:
-    """The maximum of each value and all that come before it along the last axis.
+    """Computes the maximum of each value and all values before it along the last axis.
 
     Args:
         values: integers, shape `(..., length)`.
@@ -154,24 +179,32 @@ def compute_prefix_maximum(values: Array) -> Array:
 
 
 def scatter(values: Array, positions: Any, new: Any, where: Any) -> Array:
-    """`values` with others at some places; a NumPy array is written to.
+    """Returns `values` with new values at some positions. A NumPy array is modified.
 
     Args:
         values: shape `(n,)`.
-        positions: where others go, `int32` below `n`, all different where they count, shape `(m,)`.
-        new: what goes there, shape `(m,)`.
-        where: which of the places count, `bool`, shape `(m,)`.
+        positions: positions of the new values, `int32` below `n`, shape `(m,)`; distinct where `where` is
+            true.
+        new: new values, shape `(m,)`.
+        where: which of the positions are written, `bool`, shape `(m,)`.
     """
     if isinstance(values, np.ndarray):
         values[positions[where]] = new[where]
         return values
     xp = get_namespace(values)
+    # Shapes are static under jit, so nothing can be left out: ignored positions point past the end and are
+    # dropped.
     outside = values.shape[0]
     return values.at[xp.where(where, positions, outside)].set(new, mode="drop")
 
 
 def vmap_rows(function: Callable[..., Result], num_axes: int) -> Callable[..., Result]:
-    """A function of JAX arrays of one row, for arrays with more axes before those of a row."""
+    """Makes a function of one row work on arrays with leading axes.
+
+    Args:
+        function: function of JAX arrays of one row.
+        num_axes: number of leading axes to map over.
+    """
     import jax  # noqa: PLC0415 (loaded already)
 
     for _ in range(num_axes):
@@ -180,14 +213,15 @@ def vmap_rows(function: Callable[..., Result], num_axes: int) -> Callable[..., R
 
 
 def scatter_rows(width: int, fill: Any, positions: Any, new: Any, where: Any) -> Any:
-    """Rows that hold one value, and others at some places.
+    """Returns rows of a fill value with new values at some positions.
 
     Args:
-        width: places of each row of the result.
-        fill: what stands where nothing is put.
-        positions: where in its row each new value goes, `int32`, all different where they count, `(..., m)`.
-        new: what goes there, `(..., m)`.
-        where: which of them count, `bool`, `(..., m)`.
+        width: length of each row of the result.
+        fill: integer at all other positions.
+        positions: position of each new value in its row, `int32`, shape `(..., m)`; distinct within a row
+            where `where` is true.
+        new: new values, shape `(..., m)`.
+        where: which of the positions are written, `bool`, shape `(..., m)`.
 
     Returns:
         `int32`, shape `(..., width)`.
@@ -200,6 +234,7 @@ def scatter_rows(width: int, fill: Any, positions: Any, new: Any, where: Any) ->
             return scatter(xp.full(width, filler), *row)
 
         return vmap_rows(scatter_row, positions.ndim - 1)(positions, new, where)
+    # NumPy has no vmap: scatter into one flat array, in which row i begins at i * width.
     leading = positions.shape[:-1]
     first = width * np.arange(math.prod(leading)).reshape(*leading, 1)
     result = np.full((math.prod(leading) * width,), filler)
@@ -208,12 +243,24 @@ def scatter_rows(width: int, fill: Any, positions: Any, new: Any, where: Any) ->
 
 
 def prepend_axes(ndim: int, array: Any) -> Any:
-    """`array` with axes of 1 before its own, `ndim` in all: users of JAX can forbid that it adds them."""
+    """Returns `array` with `ndim` axes, by prepending axes of length 1.
+
+    JAX raises for implicit rank promotion if a user sets `jax_numpy_rank_promotion="raise"`.
+    """
     return array.reshape((1,) * (ndim - array.ndim) + array.shape)
 
 
-def positions(xp: Any, length: int, ndim: int) -> Any:
-    """0, 1, 2 and so on along the last of `ndim` axes: `int32`, `(1, ..., length)`."""
+def make_positions(xp: Any, length: int, ndim: int) -> Any:
+    """Returns the positions 0, 1, ..., `length - 1` along the last of `ndim` axes.
+
+    Args:
+        xp: NumPy or `jax.numpy`.
+        length: number of positions.
+        ndim: number of axes of the result.
+
+    Returns:
+        `int32`, shape `(1, ..., 1, length)`.
+    """
     return prepend_axes(ndim, xp.arange(length, dtype=np.int32))
 
 
@@ -227,38 +274,42 @@ def as_size(xp: Any, length: Any) -> Any:
     return np.int32(length) if isinstance(length, int) else xp.asarray(length, dtype=np.int32)
 
 
-def bit_length(length: Any) -> int:
-    """Returns how many bits a length has; 31 of a symbolic dimension, which is enough for any `int32`."""
+def count_bits(length: Any) -> int:
+    """Returns the number of bits of a length, or 31 for a symbolic dimension: enough for any `int32`."""
     return length.bit_length() if isinstance(length, int) else 31
 
 
 def count_below(rows: Any, bounds: Any) -> Any:
-    """How many values of each row are less than each bound.
+    """Counts the values of each row that are less than each bound.
+
+    This is a binary search of all rows at once: the count is built from its highest bit to its lowest. A bit
+    is set if the row has that many values and the last of them is less than the bound. Unlike `searchsorted`,
+    it needs no loop over rows.
 
     Args:
-        rows: integers, rising along each row, `(..., n)`.
-        bounds: the same for all rows, `(m,)`.
+        rows: integers in ascending order along each row, shape `(..., n)`.
+        bounds: integers, the same for all rows, shape `(m,)`.
 
     Returns:
         `int32`, shape `(..., m)`.
     """
     xp = get_namespace(rows, bounds)
     length, bounds = rows.shape[-1], prepend_axes(rows.ndim, bounds)
-    found = xp.zeros((*rows.shape[:-1], bounds.shape[-1]), np.int32)
+    count = xp.zeros((*rows.shape[:-1], bounds.shape[-1]), np.int32)
     size = as_size(xp, length)
-    for step in (2**power for power in reversed(range(bit_length(length)))):
-        further = found + np.int32(step)
-        last = xp.take_along_axis(rows, xp.minimum(further, size) - np.int32(1), axis=-1)
-        found = xp.where((further <= size) & (last < bounds), further, found)
-    return found
+    for step in (2**power for power in reversed(range(count_bits(length)))):
+        larger_count = count + np.int32(step)
+        last = xp.take_along_axis(rows, xp.minimum(larger_count, size) - np.int32(1), axis=-1)
+        count = xp.where((larger_count <= size) & (last < bounds), larger_count, count)
+    return count
 
 
 def gather(table: Any, index: Any) -> Any:
-    """`table[index]`; where `index` lies on a mesh with explicit axes, the result lies there too.
+    """Returns `table[index]`, with the sharding of `index` if that is on a mesh with explicit axes.
 
     Args:
         table: shape `(n, ...)`.
-        index: integers from 0 below `n`, of any shape.
+        index: integers from 0 to `n - 1`, of any shape.
     """
     xp = get_namespace(table, index)
     if xp is np:
@@ -268,9 +319,10 @@ def gather(table: Any, index: Any) -> Any:
 
 
 def _get_out_sharding(table: Any, index: Any) -> dict[str, Any]:
-    """Where a look-up is to lie, if one of the arrays lies on a mesh with explicit axes: as the index does.
+    """Returns the `out_sharding` argument of a lookup, which JAX requires on a mesh with explicit axes.
 
-    Of a table that is spread itself, each device gets all that is looked up.
+    The result has the sharding of the index. If only the table is on such a mesh, the result is replicated on
+    all devices.
     """
     import jax  # noqa: PLC0415 (loaded already)
 
@@ -279,29 +331,29 @@ def _get_out_sharding(table: Any, index: Any) -> dict[str, Any]:
     if explicit in index_sharding.mesh.axis_types:
         return {"out_sharding": index_sharding}
     if explicit in table_sharding.mesh.axis_types:
-        everywhere = jax.sharding.PartitionSpec()  # type: ignore[no-untyped-call]
-        return {"out_sharding": jax.sharding.NamedSharding(table_sharding.mesh, everywhere)}
+        replicated = jax.sharding.PartitionSpec()  # type: ignore[no-untyped-call]
+        return {"out_sharding": jax.sharding.NamedSharding(table_sharding.mesh, replicated)}
     return {}
 
 
 def take_or_fill(name: str, flat: Array, index: Array, present: Array, fill: int) -> Array:
-    """`flat[index]` where `present`, else `fill`; an empty `flat` gives `fill` throughout.
+    """Returns `flat[index]` where `present` is true, and `fill` elsewhere. `flat` may be empty.
 
     Args:
-        name: what `flat` is, for errors.
-        flat: `(n, ...)`.
-        index: integers of any shape; its values matter only where `present`.
-        present: booleans, of the shape of `index`.
-        fill: the value of the absent places.
+        name: name of `flat`, for error messages.
+        flat: integers, shape `(n, ...)`.
+        index: integers of any shape; ignored where `present` is false.
+        present: booleans, the shape of `index`.
+        fill: integer for the positions where `present` is false.
 
     Returns:
-        `int32`, of the shape of `index`, then the trailing axes of `flat`.
+        `int32`, the shape of `index` followed by the trailing axes of `flat`.
     """
     xp = get_namespace(flat, index, fill)
     filler = xp.asarray(fill, dtype=np.int32)
     trailing = flat.shape[1:]
     if flat.shape[0] == 0:
         return xp.broadcast_to(filler, index.shape + trailing) + xp.zeros((), np.int32)  # type: ignore[no-any-return]
-    found = as_int32(name, gather(flat, xp.where(present, index, 0)))
-    shaped = present.reshape(present.shape + (1,) * len(trailing))
-    return xp.where(shaped, found, filler)  # type: ignore[no-any-return]
+    values = as_int32(name, gather(flat, xp.where(present, index, 0)))
+    mask = present.reshape(present.shape + (1,) * len(trailing))
+    return xp.where(mask, values, filler)  # type: ignore[no-any-return]

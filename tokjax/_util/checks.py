@@ -1,4 +1,4 @@
-"""Checks of single arguments, with errors that name them."""
+"""Checks of arguments, with errors that name the argument and its value."""
 
 from __future__ import annotations
 
@@ -17,15 +17,24 @@ MANY_TEXTS_ADVICE = (
     "; a list of texts is passed to encode_batch_result, or to encode_to_array for ids alone, and the words "
     "of a text with is_pretokenized=True"
 )
-"""What to do where one text is expected and a list is given: the end of an error."""
+"""End of the error for a list where one text is expected."""
 READ_FILE_ADVICE = "pass its text, path.read_text(); encode_files encodes the texts of files"
-"""What to do where a text is expected and a path is given: the end of an error."""
+"""End of the error for a path where a text is expected."""
 LIST_PATHS_ADVICE = "several paths are passed as a list: list(paths)"
-"""The same where paths are fine as a list, but come from another iterable."""
+"""End of the error for paths in an iterable that is not a list."""
 
 
 def check_int(name: str, value: SupportsIndex, *, minimum: int | None = None) -> int:
-    """`value` as an `int`; an error that names it if it is no integer or below `minimum`."""
+    """Returns `value` as an `int`.
+
+    Args:
+        name: name of the argument, for error messages.
+        value: the argument.
+        minimum: smallest valid value, or `None` for no bound.
+
+    Raises:
+        InvalidArgumentError: the value is not an integer (a `bool` is not one), or below the minimum.
+    """
     try:
         number = operator.index(value)
     except TypeError:
@@ -38,7 +47,17 @@ def check_int(name: str, value: SupportsIndex, *, minimum: int | None = None) ->
 
 
 def check_float(name: str, value: object, *, minimum: float, maximum: float = math.inf) -> float:
-    """`value` as a `float`; an error that names it if it is no finite number, or out of bounds."""
+    """Returns `value` as a `float`.
+
+    Args:
+        name: name of the argument, for error messages.
+        value: the argument.
+        minimum: smallest valid value.
+        maximum: largest valid value.
+
+    Raises:
+        InvalidArgumentError: the value is not a finite number, or out of bounds.
+    """
     number = float(value) if isinstance(value, Real) else math.nan
     if math.isfinite(number) and minimum <= number <= maximum:
         return number
@@ -47,11 +66,11 @@ def check_float(name: str, value: object, *, minimum: float, maximum: float = ma
 
 
 def reject_one_text(texts: object, advice: str = "") -> None:
-    """Raises if a single text is passed where a sequence of texts is expected.
+    """Raises for a single text where a sequence of texts is expected.
 
     Args:
         texts: the argument.
-        advice: the end of the error.
+        advice: end of the error message.
 
     Raises:
         InvalidArgumentError: `texts` is `str` or `bytes`.
@@ -61,7 +80,17 @@ def reject_one_text(texts: object, advice: str = "") -> None:
 
 
 def check_id(name: str, value: object) -> None:
-    """Refuse what is no `int32`: `None` most of all, which a tokenizer without that token gives."""
+    """Raises unless `value` is an integer that fits `int32`. A tracer passes without a check.
+
+    The usual mistake is `None`, which `pad_id(tokenizer)` returns if the tokenizer has no padding token.
+
+    Args:
+        name: name of the argument, for error messages.
+        value: the argument, a token id.
+
+    Raises:
+        InvalidArgumentError: the value is `None`, not an integer, or does not fit `int32`.
+    """
     if is_traced(value):
         return
     if value is None:
@@ -74,50 +103,59 @@ def check_id(name: str, value: object) -> None:
 
 
 def check_text(
-    text: object, what: str, advice: str = "", paths_advice: str = READ_FILE_ADVICE
+    text: object, name: str, advice: str = "", paths_advice: str = READ_FILE_ADVICE
 ) -> str | bytes:
-    """`text` itself, or an error that names `what` if it is neither `str` nor `bytes`.
+    """Returns `text` if it is `str` or `bytes`, and raises otherwise.
 
     Args:
-        text: what is checked.
-        what: what to call it in the error.
-        advice: the end of the error where a list is given.
-        paths_advice: the end of the error where a path is given.
+        text: the argument.
+        name: name of the argument, for error messages.
+        advice: end of the error message for a list.
+        paths_advice: end of the error message for a path.
+
+    Raises:
+        InvalidArgumentError: the argument is neither `str` nor `bytes`. The message suggests a fix for lists,
+            paths, mappings, missing values and Arrow scalars.
     """
     if isinstance(text, (str, bytes)):
         return text
-    reject_path(text, what, paths_advice)
+    reject_path(text, name, paths_advice)
     hint = advice if isinstance(text, (list, tuple)) else ""
     if isinstance(text, Mapping):
         texts = f"[record[{_guess_text_name(text)!r}] for record in records]"
         hint = f" with the keys {_list_names(text)}; pass the texts alone, such as {texts}"
     elif text is None or (isinstance(text, float) and math.isnan(text)):
-        hint = ", a missing value; leave it out, or put '' in its place"
+        hint = ", a missing value; leave it out, or pass '' instead"
     elif hasattr(text, "as_py"):
         hint = "; pass the array's values: array.to_pylist()"
-    raise InvalidArgumentError(f"{what} must be str or bytes, not {type(text).__name__}{hint}")
+    raise InvalidArgumentError(f"{name} must be str or bytes, not {type(text).__name__}{hint}")
 
 
 def reject_path(text: object, name: str, advice: str = READ_FILE_ADVICE) -> None:
     """Raises for a path where a text is expected.
 
+    Args:
+        text: the argument.
+        name: name of the argument, for error messages.
+        advice: end of the error message.
+
     Raises:
-        InvalidArgumentError: it is an `os.PathLike`.
+        InvalidArgumentError: the argument is an `os.PathLike`.
     """
     if isinstance(text, os.PathLike):
         raise InvalidArgumentError(f"{name} is a path; {advice}")
 
 
 def reject_tables(texts: object, name: str, *, takes_records: bool = False) -> None:
-    """Raises for dicts and tables: iterating over them gives names of keys or columns, or rows.
+    """Raises for dicts and tables where texts are expected: iterating over them yields keys, columns or rows.
 
     Args:
-        texts: what was passed as texts.
-        name: the name of the argument.
-        takes_records: whether a `datasets.Dataset` is fine, which gives records.
+        texts: the argument.
+        name: name of the argument, for error messages.
+        takes_records: accept a `datasets.Dataset`, for callers that take records.
 
     Raises:
-        InvalidArgumentError: it is a mapping, or a table of pandas, polars, pyarrow or `datasets`.
+        InvalidArgumentError: the argument is a mapping, or a table of pandas, polars, pyarrow or `datasets`.
     """
     kind = type(texts).__name__
     if isinstance(texts, Mapping):
@@ -135,8 +173,8 @@ def reject_tables(texts: object, name: str, *, takes_records: bool = False) -> N
     if hasattr(texts, "to_pylist"):
         column += ".to_pylist()"
     raise InvalidArgumentError(
-        f"{name} is a {kind} with the columns {_list_names(columns)}; pass the column that holds the texts, such "
-        f"as {column}"
+        f"{name} is a {kind} with the columns {_list_names(columns)}; pass the column that holds the texts, "
+        f"such as {column}"
     )
 
 
@@ -145,19 +183,19 @@ def _list_names(names: Iterable[object]) -> list[object]:
 
 
 def _guess_text_name(names: Iterable[object]) -> object:
-    """The name that probably has the texts."""
+    """Returns the name of the key or column that probably holds the texts."""
     names = _list_names(names)
     return next((name for name in ("text", "train", *names) if name in names), "text")
 
 
 def check_texts(texts: Any) -> None:
-    """An error if `texts` is no sequence of `str` and `bytes`."""
+    """Raises `InvalidArgumentError` unless `texts` is a sequence of `str` and `bytes`."""
     reject_tables(texts, "texts")
     reject_one_text(texts, ", or use encode or encode_result for it")
     reject_path(texts, "texts")
     if isinstance(texts, Set) or not (hasattr(texts, "__len__") and hasattr(texts, "__getitem__")):
         raise InvalidArgumentError(
-            f"texts must be a sequence, in which every text has its place, not a {type(texts).__name__}; "
+            f"texts must be a sequence, in which every text has an index, not a {type(texts).__name__}; "
             "pass list(texts)"
         )
     if not {str, bytes}.issuperset(map(type, texts)):

@@ -1,15 +1,19 @@
-"""Atomic directory writes: a directory is written under another name, then renamed to its own.
+"""Atomic directory writes: temporary name, fsync, rename.
 
-Replacing a directory takes these steps. A process that is killed between two of them leaves a state that the
-next writer recognizes, and finishes or undoes before it begins:
+A rename cannot replace a directory that is not empty. So an existing directory is replaced in five steps. A
+process that is killed between two of them leaves a state that the next writer recognizes. The next writer
+first finishes or undoes the replacement:
 
-| step | left by a kill after it | next writer |
+| step | state after a kill | action of the next writer |
 |---|---|---|
-| write `NAME.incomplete` | `NAME`, `NAME.incomplete` | continues or deletes `NAME.incomplete` |
-| mark `NAME` as moved away | the same, and the mark in `NAME` | the same, and deletes the mark |
+| write `NAME.incomplete` | `NAME`, `NAME.incomplete` | resumes or deletes `NAME.incomplete` |
+| create marker file `.replaced.partial` | as above, and the marker | as above, and deletes the marker |
 | rename `NAME` to `NAME.replaced` | `NAME.replaced`, `NAME.incomplete` | renames `NAME.replaced` back |
 | rename `NAME.incomplete` to `NAME` | `NAME`, `NAME.replaced` | deletes `NAME.replaced` |
-| mark `NAME.replaced` as deleted, and delete it | `NAME`, part of `NAME.replaced` | deletes the rest |
+| create marker file `.deleted.partial`, delete the rest | `NAME`, part of `NAME.replaced` | as above |
+
+The marker files prove that a writer moved the directory. A directory `NAME.replaced` without one is never
+deleted: a user may have made it.
 """
 
 from __future__ import annotations
@@ -31,22 +35,23 @@ if TYPE_CHECKING:
 
 
 _MOVED_AWAY = ".replaced.partial"
-"""Marks a directory that a writer moves away to replace it."""
+"""Marker file in a directory that a writer moves away to replace it."""
 _DELETED = ".deleted.partial"
-"""Marks a directory that a writer is deleting, so that no part of it is put back."""
+"""Marker file in a directory that a writer is deleting. Such a directory is never renamed back."""
 
 
 class DirectoryKind(NamedTuple):
-    """What a directory of ours holds.
+    """Kind of directory that a writer makes, such as a dataset or a training bundle.
 
     Attributes:
-        noun: what it is called.
-        check: raises a `TokjaxError` where a directory is none of them.
-        own_files: matches the name of every file that one can hold, those among them that are being written
-            (`.NAME.partial`).
-        exists_error: what is raised where a directory is in the way.
-        is_resumable: whether the next writer can go on from what one that was stopped left.
-        is_recognised: whether one that `check` refuses is one all the same, but damaged.
+        noun: name of the kind, for error messages.
+        check: function that raises a `TokjaxError` for a path that is not a valid directory of this kind.
+        own_files: pattern of the names of all files that such a directory can hold, including temporary files
+            (`.NAME.partial`). Directories with other files are never deleted.
+        exists_error: error class for a target that exists or is locked.
+        is_resumable: function that returns whether the next writer can resume an incomplete directory.
+        is_recognised: function that returns whether a path that `check` rejects is a damaged directory of
+            this kind. Such a directory may be replaced.
     """
 
     noun: str
@@ -59,11 +64,20 @@ class DirectoryKind(NamedTuple):
 
 @contextmanager
 def open_atomic_directory(target: Path, kind: DirectoryKind, *, overwrite: bool) -> Iterator[Path]:
-    """A directory to write in, renamed to `target` when the work is done.
+    """Yields a directory to write into, and renames it to `target` if the block succeeds.
 
-    Until then it is `TARGET.incomplete`. It is empty, but for what a writer that was stopped left there, if
-    that is worth keeping. A directory that is replaced is `TARGET.replaced` for the moment between two
-    renames; should the writer be killed just there, the next one puts it back first.
+    Until then its name is `TARGET.incomplete`. It is empty, unless an interrupted writer left files from
+    which the next one can resume. Other writers of the same target are locked out. See the table at the head
+    of the module for the states that a killed process leaves.
+
+    Args:
+        target: path of the finished directory.
+        kind: kind of the directory.
+        overwrite: replace an existing directory of the same kind.
+
+    Raises:
+        TokjaxError: `kind.exists_error`, if the target exists and may not be replaced, or if another process
+            is writing it.
     """
     if target.exists() and not overwrite:
         raise _make_exists_error(target, kind)
@@ -85,7 +99,7 @@ def open_atomic_directory(target: Path, kind: DirectoryKind, *, overwrite: bool)
 def finish_replacement(target: Path, kind: DirectoryKind) -> None:
     """Finishes or undoes the replacement of a directory whose writer was killed.
 
-    For functions that read `target` before they write it. `open_atomic_directory` does the same.
+    For functions that read `target` before they write it. `open_atomic_directory` does this on entry.
     """
     if os.path.lexists(get_replaced_path(target)):
         with _lock_directory(target, kind):
@@ -93,15 +107,15 @@ def finish_replacement(target: Path, kind: DirectoryKind) -> None:
 
 
 def resolve(path: str | os.PathLike[str]) -> Path:
-    """Returns an absolute path without symbolic links; links that form a loop stay."""
+    """Returns an absolute path without symbolic links. Links that form a loop are kept."""
     return Path(os.path.realpath(path))
 
 
 @contextmanager
 def _lock_directory(target: Path, kind: DirectoryKind) -> Iterator[None]:
-    """Keeps other writers of a directory out."""
+    """Locks out other writers of a directory."""
     if not os.access(target.parent, os.W_OK):
-        raise PermissionError(errno.EACCES, "nothing can be written to this directory", str(target.parent))
+        raise PermissionError(errno.EACCES, "this directory is not writable", str(target.parent))
     lock_path = target.with_name(target.name + ".lock")
     with lock_file(lock_path) as is_locked:
         if not is_locked:
@@ -110,18 +124,27 @@ def _lock_directory(target: Path, kind: DirectoryKind) -> Iterator[None]:
 
 
 def clear_incomplete_directory(directory: Path, kind: DirectoryKind, *, overwrite: bool) -> None:
-    """Delete what a writer that was stopped left in an `open_atomic_directory`, for one that begins anew."""
+    """Deletes all files of an interrupted writer, for a writer that starts again instead of resuming.
+
+    Args:
+        directory: the directory that `open_atomic_directory` yields.
+        kind: kind of the directory.
+        overwrite: delete the files even if a writer could resume from them.
+
+    Raises:
+        TokjaxError: `kind.exists_error`, if a writer could resume from the files and `overwrite` is false.
+    """
     if kind.is_resumable(directory) and not overwrite:
         raise kind.exists_error(
-            f"{directory} holds what a writer that was stopped had finished",
-            hint=make_overwrite_hint("delete it"),
+            f"{directory} holds finished files of an interrupted writer",
+            hint=make_overwrite_hint("delete them"),
         )
     for entry in directory.iterdir():
         delete(entry)
 
 
 def delete(entry: Path) -> None:
-    """Deletes a file, or a directory with all in it."""
+    """Deletes a file, a symbolic link, or a directory with its contents."""
     if entry.is_dir() and not entry.is_symlink():
         shutil.rmtree(entry)
     else:
@@ -129,12 +152,12 @@ def delete(entry: Path) -> None:
 
 
 def get_incomplete_path(path: Path) -> Path:
-    """Where a directory is while it is being written."""
+    """Returns the path of a directory while it is being written."""
     return path.with_name(path.name + ".incomplete")
 
 
 def get_replaced_path(path: Path) -> Path:
-    """Where a directory is between being replaced and being deleted."""
+    """Returns the path of a replaced directory until it is deleted."""
     return path.with_name(path.name + ".replaced")
 
 
@@ -143,7 +166,7 @@ def _make_exists_error(target: Path, kind: DirectoryKind) -> TokjaxError:
 
 
 def _reject_existing(target: Path, kind: DirectoryKind, overwrite: bool) -> None:
-    if target.is_symlink():  # (paths are resolved before)
+    if target.is_symlink():  # callers resolve paths, so only links in a loop remain
         raise kind.exists_error(f"{target} is a symbolic link in a loop; delete it")
     if not target.exists():
         return
@@ -156,13 +179,13 @@ def _reject_existing(target: Path, kind: DirectoryKind, overwrite: bool) -> None
     except TokjaxError as error:
         if not kind.is_recognised(target):
             raise kind.exists_error(
-                f"{target} exists and is no {kind.noun}, so it is not replaced: {error.message}"
+                f"{target} exists and is not a {kind.noun}, so it is not replaced: {error.message}"
             ) from None
     _reject_foreign_files(target, kind)
 
 
 def _reject_foreign_files(directory: Path, kind: DirectoryKind) -> None:
-    """Refuse to delete what holds anything that no writer of ours put there."""
+    """Raises for a directory with files that no writer of this kind makes: it must not be deleted."""
     foreign = (
         [entry.name for entry in directory.iterdir() if not kind.own_files.fullmatch(entry.name)]
         if directory.is_dir()
@@ -170,7 +193,8 @@ def _reject_foreign_files(directory: Path, kind: DirectoryKind) -> None:
     )
     if foreign:
         raise kind.exists_error(
-            f"{directory} holds {foreign[0]!r}, which no {kind.noun} has, so it is not deleted; move it away"
+            f"{directory} holds {foreign[0]!r}, which does not belong to a {kind.noun}, so it is "
+            "not deleted; move it away"
         )
 
 
@@ -188,7 +212,7 @@ def _remove_own_files(directory: Path, kind: DirectoryKind) -> None:
 
 
 def _finish_replacement(target: Path, kind: DirectoryKind) -> None:
-    """Finishes or undoes a replacement that a killed writer began; see the table above."""
+    """Finishes or undoes the replacement of a killed writer; see the table at the head of the module."""
     moved = get_replaced_path(target)
     if moved.is_dir() and not moved.is_symlink() and not any(moved.iterdir()):
         moved.rmdir()
@@ -199,7 +223,7 @@ def _finish_replacement(target: Path, kind: DirectoryKind) -> None:
         sync_directory(target.parent)
     elif os.path.lexists(moved):
         raise kind.exists_error(
-            f"{moved} is in the way: no writer put it there, so it is neither deleted nor put back as "
+            f"{moved} is in the way: no writer made it, so it is neither deleted nor renamed to "
             f"{target.name}; move it away"
         )
     if target.is_dir():
@@ -207,7 +231,7 @@ def _finish_replacement(target: Path, kind: DirectoryKind) -> None:
 
 
 def _remove_moved(moved: Path, kind: DirectoryKind) -> None:
-    """Deletes a directory that was replaced, its mark last."""
+    """Deletes a replaced directory. The marker file goes last, so that the next writer can finish."""
     if not moved.exists():
         return
     _reject_foreign_files(moved, kind)

@@ -1,4 +1,4 @@
-"""Tokens for people to look at: in a terminal, and coloured in a notebook."""
+"""Display of tokens and batches in a terminal or, with colours, in a notebook."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SPECIAL_SHADE = "#d0d0d0"
 _MAX_TOKENS = 500
 _MAX_CHARACTERS = 40
 _LINE_WIDTH = 88
-_VISIBLE_WHITE_SPACE = {"\n": "\u21b5", "\t": "\u21e5", "\r": "\u240d", " ": "\u2423"}
+_VISIBLE_WHITESPACE = {"\n": "\u21b5", "\t": "\u21e5", "\r": "\u240d", " ": "\u2423"}
 
 
 def render_tokens_html(
@@ -25,7 +25,16 @@ def render_tokens_html(
     offsets: NDArray[Any] | None,
     special_tokens_mask: NDArray[Any] | None,
 ) -> str:
-    """One line of boxes, a box a token, with id and span on hover; all text is escaped."""
+    """Returns HTML of one coloured box for each token, with id and span on hover.
+
+    All text is escaped. At most the first 500 tokens are shown.
+
+    Args:
+        tokens: readable forms of the tokens.
+        ids: token ids, shape `(n,)`.
+        offsets: 1-based byte spans, shape `(n, 2)`, or `None`.
+        special_tokens_mask: 1 on special tokens, shape `(n,)`, or `None`.
+    """
     boxes = []
     for i, token in enumerate(tokens[:_MAX_TOKENS]):
         special = special_tokens_mask is not None and bool(special_tokens_mask[i])
@@ -39,13 +48,13 @@ def render_tokens_html(
 
 
 def render_token_box(text: str, shade: str | None, title: str, *, faint: bool = False) -> str:
-    """A token in HTML; all text is escaped.
+    """Returns the HTML of one token. All text is escaped.
 
     Args:
-        text: what is shown.
-        shade: the colour behind it; `None` for that of the page.
-        title: what is shown on hover.
-        faint: whether it stands back.
+        text: text in the box.
+        shade: background colour; `None` for that of the page.
+        title: text that is shown on hover.
+        faint: draw the box with reduced opacity.
     """
     colours = "" if shade is None else f"background:{shade};color:#000;"
     opacity = "opacity:0.6;" if faint else ""
@@ -56,19 +65,21 @@ def render_token_box(text: str, shade: str | None, title: str, *, faint: bool = 
 
 
 def make_visible(token: str) -> str:
-    r"""A token with white space and control characters shown: no terminal or page is steered by a text.
+    r"""Replaces whitespace by symbols and control characters by escapes. An empty token becomes `∅`.
+
+    A text can therefore not send control sequences to a terminal.
 
     >>> make_visible("a\n"), make_visible("\x1b[2J")
     ('a↵', '\\x1b[2J')
     """
     return (
-        "".join(_VISIBLE_WHITE_SPACE.get(c, c if c.isprintable() else _escape_character(c)) for c in token)
+        "".join(_VISIBLE_WHITESPACE.get(c, c if c.isprintable() else _escape_character(c)) for c in token)
         or "\u2205"
     )
 
 
 def describe_leaf(leaf: Any) -> str:
-    """Returns the dtype and shape of an array, the length of a tuple, or the start of another `repr`.
+    """Describes a value: dtype and shape of an array, length of a tuple, or the start of another `repr`.
 
     >>> import numpy as np
     >>> describe_leaf(np.zeros((2, 3), np.int32)), describe_leaf("right")
@@ -84,7 +95,7 @@ def describe_leaf(leaf: Any) -> str:
 
 
 def describe_batch(batch: Any) -> str:
-    """Returns the `repr` of a batch: the dtype and shape of each array in a few lines, and no values.
+    """Returns the `repr` of a batch: the dtype and shape of each array, without its values.
 
     Args:
         batch: a `NamedTuple` or a dataclass; fields that are `None` are left out.
@@ -99,7 +110,7 @@ def describe_batch(batch: Any) -> str:
 
 
 def get_function_name(function: object) -> str:
-    """What a function is called; a partial one as what it is made of, another callable by its type."""
+    """Returns the name of a function, of the function in a partial, or of the type of another callable."""
     inner = getattr(function, "func", function)
     return str(getattr(inner, "__name__", type(inner).__name__))
 

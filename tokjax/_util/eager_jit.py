@@ -1,4 +1,4 @@
-"""Runs functions of arrays as one compiled program where they are given JAX arrays."""
+"""Compilation of eager calls with JAX arrays, each as one program."""
 
 from __future__ import annotations
 
@@ -18,20 +18,25 @@ Result = TypeVar("Result")
 
 
 class _ArrayLeaf:
-    """The type that stands for the leaves which are JAX arrays, among those which are not."""
+    """Sentinel for leaves that are JAX arrays, in the static description of a call."""
 
 
 def jit_eager(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Makes an eager call with JAX arrays run as one program, as if the function had been jitted.
+    """Decorates a function so that an eager call with JAX arrays runs as one jitted program.
 
-    Operation by operation, eager JAX would compile each of them for each new shape, and move each constant to
-    the device, which `jax.transfer_guard("disallow")` forbids. The arrays of the call are traced; whatever
-    else it is given is static. A call with NumPy arrays, or with tracers, runs the function as it is, and so
-    does one that mixes NumPy and JAX arrays (their values are checked on the host).
+    Without it, eager JAX would compile each operation for each new shape, and copy each constant to the
+    device, which `jax.transfer_guard("disallow")` forbids.
+
+    | arguments | how the function runs |
+    |---|---|
+    | JAX arrays and hashable options | under `jax.jit`; arrays are traced, other arguments are static |
+    | tracers | unchanged, as part of the program that is being traced |
+    | NumPy arrays, or NumPy and JAX arrays together | unchanged; values are checked on the host |
+    | an option that is not hashable | unchanged |
 
     Args:
-        function: a function of pytrees of arrays and of hashable options, whose checks look at no values of
-            JAX arrays.
+        function: a function of pytrees of arrays and of options. Its checks must not read the values of JAX
+            arrays.
     """
 
     @functools.wraps(function)
@@ -43,7 +48,7 @@ def jit_eager(function: Callable[Parameters, Result]) -> Callable[Parameters, Re
         leaves, structure = jax.tree.flatten((args, kwargs))
         if any(is_traced(leaf) or isinstance(leaf, np.ndarray) for leaf in leaves):
             return function(*args, **kwargs)
-        # With its type: 1, 1.0 and True are equal, and options are checked by their types.
+        # The key includes the type: 1, 1.0 and True are equal, but options are checked by their types.
         static = tuple((_ArrayLeaf, None) if is_jax(leaf) else (type(leaf), leaf) for leaf in leaves)
         try:
             hash(static)
@@ -57,7 +62,7 @@ def jit_eager(function: Callable[Parameters, Result]) -> Callable[Parameters, Re
 
 
 def _has_jax_array(values: tuple[Any, ...]) -> bool:
-    """Whether a value is a JAX array, or a tuple (a batch) that has one."""
+    """Returns whether a value is a JAX array, or a tuple (such as a batch) that contains one."""
     if "jax" not in sys.modules:
         return False
     return any(is_jax(value) or (isinstance(value, tuple) and _has_jax_array(value)) for value in values)

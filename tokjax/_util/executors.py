@@ -1,4 +1,14 @@
-"""Work that workers of an executor do, in order, with something that all of it shares."""
+"""Ordered map over the workers of an executor, with a shared argument that each worker caches.
+
+The shared argument (a tokenizer, say) can be large, so it is not sent with every item. The first items carry
+it, and later items carry only its SHA-256 digest:
+
+    item 0   digest, shared bytes   worker 1 unpickles the shared argument and caches it
+    item 1   digest, shared bytes   worker 2 likewise
+    item 2   digest                 worker 1 has it in its cache
+    item 3   digest                 worker 3 is new: it answers `_CacheMiss`
+    item 3   digest, shared bytes   sent again, and the next items carry the shared bytes again
+"""
 
 from __future__ import annotations
 
@@ -24,7 +34,7 @@ Result = TypeVar("Result")
 
 
 def pickle_bytes(value: Any) -> bytes:
-    """A value as bytes; where loky or Dask have loaded cloudpickle, functions of a notebook too."""
+    """Pickles a value, with cloudpickle if loky or Dask have loaded it: it also pickles local functions."""
     pickler: Any = sys.modules.get("cloudpickle", pickle)
     dumped: bytes = pickler.dumps(value)
     return dumped
@@ -37,32 +47,32 @@ def map_in_workers(
     concurrency: int,
     executor: Executor,
 ) -> Iterator[Result]:
-    """The results of a function of each item, and of something that all of them share.
+    """Yields the results of `function(shared, item)` in the order of the items.
 
-    Workers keep what is shared. It travels with the first few items; those behind them name it by its digest,
-    and an item whose worker does not have it is sent once more, along with it. So is an item for which the
-    executor itself raises, because a worker died. Order and errors are as in `map_in_threads`.
+    Each worker caches the shared argument (see the head of the module). An item is sent a second time, with
+    the shared argument, if its worker does not have the argument in its cache, or if the executor itself
+    raises, for instance because a worker died. Order and errors are as in `map_in_threads`.
 
     Args:
-        function: what to do with what is shared, and with each item; it must pickle, if the workers are
-            processes.
-        shared: it, pickled.
-        items: they are taken in the calling thread.
-        concurrency: how many are worked on at a time.
-        executor: where.
+        function: function of the shared argument and an item. It must pickle if the workers are processes.
+        shared: the shared argument, pickled.
+        items: the items; iterated over in the calling thread.
+        concurrency: number of items that are processed at the same time.
+        executor: executor that runs the function.
     """
     workers = _WorkerPool(function, shared, 2 * concurrency + 1, executor)
     yield from iter_results(map(workers.submit, items), 2 * concurrency)
 
 
 class _CacheMiss:
-    """The answer of a worker that does not have what the items share."""
+    """Answer of a worker that does not have the shared argument in its cache."""
 
 
 class _RemoteError:
-    """The answer of a worker where the function raised: what an executor raises is then its own.
+    """Answer of a worker in which the function raised an error.
 
-    On the way to another process it becomes `_PickledError`, whatever the executor pickles with.
+    Errors are returned, not raised, so that an error that the executor raises is one of the executor itself.
+    In transit to another process the answer becomes a `_PickledError`, with any pickler.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -73,12 +83,12 @@ class _RemoteError:
 
 
 class _PickledError(NamedTuple):
-    """What comes of an error through pickling.
+    """A pickled error, with the parts that pickling can lose.
 
     Attributes:
-        pickle_bytes: the error, or nothing if it does not unpickle.
-        notes: its notes, which pickling may lose.
-        traceback: as text, since pickling loses it.
+        pickle_bytes: the pickled error; empty if it cannot be pickled and unpickled.
+        notes: notes of the error (`__notes__`).
+        traceback: formatted traceback, including causes.
     """
 
     pickle_bytes: bytes
@@ -86,38 +96,47 @@ class _PickledError(NamedTuple):
     traceback: str
 
 
-class _WorkerTraceback(Exception):  # noqa: N818 (the cause of an error, and shown above it)
-    """The traceback of an error in another process."""
+class _WorkerTraceback(Exception):  # noqa: N818 (never raised: shown as the cause of an error)
+    """Traceback of an error in another process."""
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'
 
 
 class _WorkerPool(Generic[Item, Result]):
-    """The workers of an executor, which are sent what the items share with as few of them as will do."""
+    """Workers of an executor. Sends the shared argument with as few items as necessary."""
 
     def __init__(
-        self, function: Callable[[Any, Item], Result], shared: bytes, num_carriers: int, executor: Executor
+        self,
+        function: Callable[[Any, Item], Result],
+        shared: bytes,
+        max_items_with_shared: int,
+        executor: Executor,
     ) -> None:
         submit: Callable[..., Future[Any]] = executor.submit
         self._send = partial(submit, _run_item, function, sha256(shared).digest())
         self._shared = shared
-        self._num_carriers = self._num_to_carry = num_carriers
+        self._max_items_with_shared = self._items_with_shared_left = max_items_with_shared
 
     def submit(self, item: Item) -> _PendingItem:
-        """Send an item; the first few carry what is shared, as many as are on their way at a time."""
-        carried = self._shared if self._num_to_carry > 0 else None
-        self._num_to_carry -= 1
-        return _PendingItem(self._send(carried, item), partial(self._resend, item))
+        """Sends an item. The first `max_items_with_shared` items carry the shared argument."""
+        shared = self._shared if self._items_with_shared_left > 0 else None
+        self._items_with_shared_left -= 1
+        return _PendingItem(self._send(shared, item), partial(self._resend, item))
 
     def _resend(self, item: Item) -> Future[Any]:
-        # Where one worker is new, others are likely to be, and the next items may be theirs.
-        self._num_to_carry = self._num_carriers
+        # If one worker is new, others probably are too (a cluster was scaled up), and may get the next items.
+        self._items_with_shared_left = self._max_items_with_shared
         return self._send(self._shared, item)
 
 
 class _PendingItem(NamedTuple):
-    """An item on its way."""
+    """An item that was sent to a worker.
+
+    Attributes:
+        future: future of the worker's answer.
+        resend: function that sends the item again, with the shared argument.
+    """
 
     future: Future[Any]
     resend: Callable[[], Future[Any]]
@@ -128,8 +147,8 @@ class _PendingItem(NamedTuple):
         except BrokenExecutor:
             raise
         except Exception as error:
-            # A worker of a cluster died, say, and its answer is lost; what fails again is raised.
-            _log.warning("an item is sent to a worker again; what the executor said: %r", error)
+            # The answer may be lost because a worker of a cluster died. A second failure is raised.
+            _log.warning("an item is sent to a worker again; the executor raised: %r", error)
             answer = _CacheMiss
         return _unwrap(self.resend().result() if answer is _CacheMiss else answer)
 
@@ -139,12 +158,12 @@ class _PendingItem(NamedTuple):
 
 @lru_cache(maxsize=4)
 def _worker_cache(digest: bytes) -> list[Any]:  # noqa: ARG001
-    """Where a worker keeps what has the digest; empty until it came."""
+    """Returns a worker's cache entry for a digest: a list with the shared argument, or an empty list."""
     return []
 
 
 def _run_item(function: Callable[[Any, Any], Any], digest: bytes, shared: bytes | None, item: Any) -> Any:
-    """In a worker: what becomes of an item."""
+    """Processes one item in a worker, and returns the result, a `_CacheMiss` or a `_RemoteError`."""
     cache = _worker_cache(digest)
     if not cache:
         if shared is None:
@@ -172,7 +191,7 @@ def _pickle_if_possible(error: Exception) -> bytes:
 
 
 def _unwrap(answer: Any) -> Any:
-    """The result that an answer is, or the error that it tells of, raised."""
+    """Returns the result of an answer, or raises its error."""
     if isinstance(answer, _RemoteError):
         raise answer.error
     if isinstance(answer, _PickledError):
@@ -181,15 +200,13 @@ def _unwrap(answer: Any) -> Any:
 
 
 def _restore_error(pickled_error: _PickledError) -> Exception:
-    """The error that a worker told of; another with its text if it does not unpickle here."""
+    """Returns the error of a worker, or a `RuntimeError` with its traceback if it does not unpickle here."""
     try:
         error: Exception = pickle.loads(pickled_error.pickle_bytes)
     except Exception:
-        error = RuntimeError(
-            f"a worker raised an error that does not unpickle; what it said:\n\n{pickled_error.traceback}"
-        )
+        error = RuntimeError(f"a worker raised an error that does not unpickle:\n\n{pickled_error.traceback}")
     else:
-        if error.__traceback__ is None:  # (Dask keeps it, and the cause)
+        if error.__traceback__ is None:  # Dask restores the traceback and the cause
             error.__cause__ = _WorkerTraceback(pickled_error.traceback)
     if pickled_error.notes:
         error.__notes__ = pickled_error.notes

@@ -1,4 +1,4 @@
-"""Atomic file writes (temporary name, fsync, rename), and reads of regular files only."""
+"""Atomic file writes (temporary name, fsync, rename), reads of regular files, and checksums."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _READ_SIZE = 1 << 20
 
 
 class NotRegularFileError(OSError):
-    """A path that names no regular file: a directory, a pipe, a device, or a loop of symbolic links."""
+    """A path is not that of a regular file, but of a directory, a pipe, a device or a loop of links."""
 
 
 class FileIdentity(NamedTuple):
-    """The values that change when a file is altered, or another one takes its name.
+    """Values that change when a file is altered or replaced by another file.
 
     Attributes:
         device: number of the file system.
@@ -50,13 +50,13 @@ class FileIdentity(NamedTuple):
 
 
 def get_identity(file: BinaryIO | Path) -> FileIdentity:
-    """Returns the identity of an open file, or of the file that a path names."""
+    """Returns the identity of an open file or of the file at a path."""
     status = file.stat() if isinstance(file, os.PathLike) else os.fstat(file.fileno())
     return FileIdentity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Opens a file for reading. Never waits for the other end of a pipe.
+    """Opens a regular file for reading. Does not block on a pipe without a writer.
 
     Raises:
         NotRegularFileError: the path names something other than a regular file.
@@ -69,7 +69,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     try:
         file = open(path, "rb", opener=opener)  # noqa: SIM115 (the caller closes it)
     except OSError as error:
-        if error.errno not in (errno.EISDIR, errno.ELOOP, errno.ENXIO):  # (ENXIO: a socket)
+        if error.errno not in (errno.EISDIR, errno.ELOOP, errno.ENXIO):  # ENXIO: a socket
             raise
     else:
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -79,14 +79,14 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def read_regular(path: str | os.PathLike[str]) -> bytes:
-    """Returns the contents of a regular file; raises as `open_regular`."""
+    """Returns the contents of a regular file. Raises the errors of `open_regular`."""
     with open_regular(path) as file:
         return file.read()
 
 
 @contextmanager
 def add_path_to_errors(path: Path) -> Iterator[None]:
-    """Adds a path to operating system errors that name none, such as that of a full disk."""
+    """Adds a path to operating system errors that do not name one, such as that of a full disk."""
     try:
         yield
     except OSError as error:
@@ -96,19 +96,29 @@ def add_path_to_errors(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Calls `write` on a temporary file beside `path`, syncs it, then renames it to `path`."""
+    """Writes a file atomically: writes a temporary file beside `path`, syncs it, and renames it to `path`.
+
+    Args:
+        path: path of the file.
+        write: function that writes the contents to an open file.
+    """
     write_files_atomically([(path, write)])
 
 
 def write_files_atomically(files: Sequence[tuple[Path, Callable[[BinaryIO], object]]]) -> None:
     """Writes files of one directory that are only valid together, such as data and their index.
 
-    All of them are written to temporary files first. Then the last one is deleted, the others are renamed to
-    their names, and the last one is renamed at the end. So a process that is killed leaves the old files, the
-    new ones, or a set without the last one, which must be a file that no reader can do without.
+    The last file marks the set as complete; readers must require it. For the files `a`, `b` and `last`:
+
+        write .a.*.partial, .b.*.partial, .last.*.partial   a kill leaves the old set
+        delete last                                         a kill leaves a set without `last`
+        rename the new a, then the new b                    a kill leaves a set without `last`
+        rename the new last                                 the new set is complete
+
+    A reader therefore never sees a mixture of old and new files.
 
     Args:
-        files: each path, and the function that writes the contents to an open file.
+        files: path of each file, and the function that writes its contents to an open file.
     """
     directory = files[0][0].parent
     if not directory.is_dir():
@@ -138,7 +148,7 @@ def write_files_atomically(files: Sequence[tuple[Path, Callable[[BinaryIO], obje
 
 
 def _delete_abandoned(path: Path) -> None:
-    """Deletes the temporary files of `path` whose writers were killed: nobody holds their locks."""
+    """Deletes temporary files of `path` whose writers were killed: no process holds their locks."""
     for temporary in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
         with suppress(OSError), lock_file(temporary):
             pass
@@ -146,10 +156,11 @@ def _delete_abandoned(path: Path) -> None:
 
 @contextmanager
 def convert_npy_errors() -> Iterator[None]:
-    """Raises `ValueError` for whatever NumPy raises while it parses the header of a damaged `.npy` file.
+    """Converts all errors that NumPy raises for the header of a damaged `.npy` file to `ValueError`.
 
-    NumPy parses it with `ast.literal_eval` and `tokenize`, which fail in many ways. The header is read alone,
-    or its array mapped: a `MemoryError` comes from the parser, not from the size of the array.
+    NumPy parses the header with `ast.literal_eval` and `tokenize`, which raise many kinds of errors. A
+    `MemoryError` is converted too: inside the block only the header is read, or the array is memory-mapped,
+    so the error comes from the parser and not from the size of the array.
     """
     try:
         yield
@@ -160,26 +171,26 @@ def convert_npy_errors() -> Iterator[None]:
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of an `.npz` file.
+    """Reads all arrays of an `.npz` file, by name.
 
     Raises:
         OSError: the file can't be read.
-        ValueError: it is no such file, or damaged.
+        ValueError: the file is not an `.npz` file, or damaged.
     """
     data = read_regular(path)
-    if not zipfile.is_zipfile(io.BytesIO(data)):  # (NumPy would ask for pickles to be allowed)
-        raise ValueError("no .npz file, or cut short")
+    if not zipfile.is_zipfile(io.BytesIO(data)):  # NumPy's error would advise to allow pickles
+        raise ValueError("not an .npz file, or truncated")
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             return dict(arrays)
     except MemoryError:
         raise
-    except Exception as error:  # (NumPy and the unpacking raise errors of a dozen kinds)
+    except Exception as error:  # NumPy and zipfile raise errors of a dozen kinds
         raise ValueError(str(error) or type(error).__name__) from error
 
 
 def sync_directory(directory: Path) -> None:
-    """Make renames inside `directory` durable, where the platform can (Windows can't open one)."""
+    """Makes renames inside a directory durable. Does nothing on Windows, which can't open a directory."""
     if os.name == "nt":
         return
     descriptor = os.open(directory, os.O_RDONLY)
@@ -190,17 +201,17 @@ def sync_directory(directory: Path) -> None:
 
 
 def compute_json_checksum(values: object) -> str:
-    """`"sha256:"` and the digest of JSON values, with sorted keys, no white space and ASCII escapes."""
+    """Returns `"sha256:"` and the hexadecimal SHA-256 of JSON values in canonical form."""
     return compute_json_pieces_checksum([format_canonical_json(values)])
 
 
 def format_canonical_json(values: object) -> str:
-    """Returns JSON values with sorted keys, no white space and ASCII escapes."""
+    """Returns JSON values in canonical form: sorted keys, no whitespace, ASCII escapes."""
     return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
 
 def compute_json_pieces_checksum(pieces: Iterable[str]) -> str:
-    """Returns what `compute_json_checksum` does, of canonical JSON that is made piece by piece."""
+    """Returns the checksum of `compute_json_checksum` for pieces of canonical JSON."""
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(piece.encode("ascii"))
@@ -208,13 +219,13 @@ def compute_json_pieces_checksum(pieces: Iterable[str]) -> str:
 
 
 def compute_file_sha256(path: Path) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal."""
+    """Returns the hexadecimal SHA-256 of a file's bytes."""
     with open_regular(path) as file:
         return compute_sha256(file)
 
 
 def compute_sha256(file: BinaryIO) -> str:
-    """The SHA-256 of the rest of an open file, in hexadecimal."""
+    """Returns the hexadecimal SHA-256 of an open file, from its current position to its end."""
     digest = hashlib.sha256()
     while block := file.read(_READ_SIZE):
         digest.update(block)

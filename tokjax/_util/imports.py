@@ -1,4 +1,4 @@
-"""The libraries that only an extra installs: imported here, and nowhere else."""
+"""Imports of optional libraries, and modules that pickle by name."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tokjax.errors import MissingExtraError
 
 
 def import_optional(module: str, *, extra: str, purpose: str) -> Any:
-    """A module of an optional library.
+    """Imports a module of an optional library. Other modules must not import such libraries directly.
 
     Args:
-        module: its full name.
-        extra: the extra of tokjax that installs it.
-        purpose: what needs it, as the subject of a sentence.
+        module: full name of the module.
+        extra: extra of tokjax that installs the library.
+        purpose: feature that needs the library, as the subject of the error message: `"reading Parquet"`.
 
     Raises:
         MissingExtraError: the library is not installed.
@@ -26,7 +26,7 @@ def import_optional(module: str, *, extra: str, purpose: str) -> Any:
     except ModuleNotFoundError as error:
         library = module.split(".", 1)[0]
         if error.name != library:
-            raise
+            raise  # the library is installed, but an import inside it fails
         raise MissingExtraError(
             f"{purpose} needs {library}, which is not installed; pip install 'tokjax[{extra}]'"
         ) from error
@@ -36,8 +36,8 @@ class _PickledByName(ModuleType):
     """Module that pickles as its name.
 
     dill pickles a module outside of `site-packages`, as in an editable install, with all its global
-    variables. `datasets.map` hashes such pickles, and would never find its cache: the variables change with
-    each lazy import.
+    variables. `datasets.map` uses the hash of such a pickle as the key of its cache. The variables change
+    with each lazy import, so the cache would never be hit.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -45,5 +45,5 @@ class _PickledByName(ModuleType):
 
 
 def pickle_by_name(name: str) -> None:
-    """Makes an imported module pickle as its name; a module calls it with its own `__name__`."""
+    """Makes an imported module pickle as its name. A module calls it with its `__name__`."""
     sys.modules[name].__class__ = _PickledByName

@@ -1,4 +1,4 @@
-"""Limits on the size of untrusted files, and the context manager that raises them."""
+"""Limits on the time and memory that untrusted tokenizer files can cost."""
 
 from __future__ import annotations
 
@@ -30,27 +30,30 @@ def limits(**values: int) -> Iterator[None]:
     Each limit bounds the time or memory that a file from an untrusted source can cost. A file that exceeds
     one raises an error that names the limit.
 
-    | limit | default | what it bounds |
+    | limit | default | bounded quantity |
     |---|---|---|
-    | `file_bytes` | 536,870,912 | the size of a tokenizer file |
-    | `vocab_size` | 1,048,576 | the number of tokens in a file of another library |
-    | `text_growth` | 1,024 | the characters that one character of a text, or an empty text, can become |
-    | `piece_comparisons` | 20,000 | the characters compared at one position of a text to find pieces |
-    | `special_token_comparisons` | 1,024 | the characters compared at one position to find special tokens |
+    | `file_bytes` | 536,870,912 | size of a tokenizer file in bytes |
+    | `vocab_size` | 1,048,576 | number of tokens in a file of another library |
+    | `text_growth` | 1,024 | number of characters that one character, or an empty text, can become |
+    | `piece_comparisons` | 20,000 | characters compared at one position of a text to find pieces |
+    | `special_token_comparisons` | 1,024 | characters compared at one position to find special tokens |
 
-    `text_growth` is computed from the normalizer, pre-tokenizer and decoder of a `tokenizer.json` and from
-    the normalizer of a `.model`; it bounds the number of such steps and the tokens of a template, too.
-    `piece_comparisons` is about Unigram and SentencePiece models, where it is the largest sum of lengths of
-    pieces that are prefixes of one another, and about WordPiece models that run on the `tokenizers` library,
-    where it is half the square of `max_input_chars_per_word`. `special_token_comparisons` is about special
-    and added tokens: it is the length of the longest, and more where more than 40 are prefixes of one
-    another.
+    `text_growth` is computed from the normalizer, pre-tokenizer and decoder of a `tokenizer.json`, and from
+    the normalizer of a `.model`. It also bounds the number of such steps and the number of tokens of a
+    template.
+
+    `piece_comparisons` applies to Unigram and SentencePiece models, where it is the largest sum of lengths of
+    pieces that are prefixes of one another. It also applies to WordPiece models that run on the `tokenizers`
+    library, where it is half the square of `max_input_chars_per_word`.
+
+    `special_token_comparisons` applies to special and added tokens. It is the length of the longest one, and
+    more if more than 40 of them are prefixes of one another.
 
     Args:
-        **values: new limits by name, integers of at least 1. The others stay as they are.
+        **values: new limits by name, integers of at least 1. Limits that are not passed keep their value.
 
     Raises:
-        InvalidArgumentError: there is no limit of that name, or a value is not a positive integer.
+        InvalidArgumentError: a name is not that of a limit, or a value is not a positive integer.
 
     >>> with limits(vocab_size=3_000_000):
     ...     pass  # load_tokenizer("tokenizer.model")
@@ -68,7 +71,7 @@ def limits(**values: int) -> Iterator[None]:
 
 @contextmanager
 def no_limits() -> Iterator[None]:
-    """Lifts all limits, for values that were checked before: those that are unpickled."""
+    """Lifts all limits in a `with` block, to unpickle tokenizers that were checked when they were loaded."""
     token = _current.set(dict.fromkeys(_DEFAULTS, math.inf))
     try:
         yield
@@ -80,8 +83,8 @@ def exceeds_limit(name: str, value: float) -> str | None:
     """Returns the end of an error message if `value` exceeds a limit, otherwise `None`.
 
     Args:
-        name: the limit.
-        value: what the file needs; may be infinite.
+        name: name of the limit.
+        value: value that the file requires; may be infinite.
     """
     limit = _current.get()[name]
     if value <= limit:

@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-# The first call of `np.unique` imports this. A child forked while another thread does so would wait for ever.
+# The first call of `np.unique` imports this module. A child process that is forked while another thread holds
+# the import lock would deadlock.
 import numpy.ma  # noqa: F401
 
 if TYPE_CHECKING:
@@ -20,16 +21,17 @@ if TYPE_CHECKING:
 
 
 class ThreadLock:
-    """Holder of a lock that a forked child process can acquire: `with lock.current:`.
+    """Holder of a lock that can be acquired in a forked child process: `with lock.current:`.
 
-    A child has only the thread that forked it. A lock that another thread held at that moment would stay
-    locked in the child for ever, so the child gets a new one. The state that it guards must therefore be
-    usable after any statement of the code that changes it.
+    A child process has only the thread that forked it. A lock that another thread held at that moment would
+    stay locked in the child forever, so the child gets a new lock. The child may therefore see the guarded
+    state after any statement of the code that changes it; that code must keep the state valid after each
+    statement.
 
-    It pickles and copies as one with a new lock.
+    Pickles and copies have a new lock.
 
     Attributes:
-        current: the lock of this process.
+        current: lock of the current process.
     """
 
     def __init__(self) -> None:
@@ -37,7 +39,7 @@ class ThreadLock:
         _locks.add(self)
 
     def __reduce__(self) -> tuple[type[ThreadLock], tuple[()]]:
-        """Pickles as one with a new lock."""
+        """Pickles without the lock; a copy gets a new one."""
         return ThreadLock, ()
 
 
@@ -47,49 +49,54 @@ _locks: weakref.WeakSet[ThreadLock] = weakref.WeakSet()
 def _renew_locks() -> None:
     for lock in list(_locks):
         lock.current = threading.Lock()
-    if sys.version_info < (3, 12):  # (where a cached property has a lock, shared by all objects of its class)
+    if sys.version_info < (3, 12):  # there, a cached property has a lock that all objects of its class share
         modules = [module for name, module in list(sys.modules.items()) if name.startswith("tokjax.")]
         classes = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
         for attribute in (attribute for kind in classes for attribute in vars(kind).values()):
             if isinstance(attribute, cached_property):
-                setattr(attribute, "lock", threading.RLock())  # noqa: B010 (no attribute in the types)
+                setattr(attribute, "lock", threading.RLock())  # noqa: B010 (the type stubs lack the attribute)
 
 
-if hasattr(os, "register_at_fork"):  # (Windows has no fork)
+if hasattr(os, "register_at_fork"):  # Windows cannot fork
     os.register_at_fork(after_in_child=_renew_locks)
 
 
 @contextmanager
 def lock_file(path: Path) -> Iterator[bool]:
-    """Locks a file between processes and threads, and deletes it at the end.
+    """Locks a file between processes and threads without waiting, and deletes the file at the end.
 
-    The lock ends with the process, however that ends. A file that a killed process leaves locks nothing.
+    The operating system releases the lock when the process ends, even if it is killed. A lock file that a
+    killed process leaves is therefore not locked.
+
+    Args:
+        path: path of the lock file; created if it does not exist.
 
     Yields:
-        Whether the lock was acquired: `False` where another holds it.
+        Whether the lock was acquired: `False` if another process or thread holds it.
 
     Raises:
-        OSError: the file can't be made, or its file system has no locks.
+        OSError: the file can't be created, or its file system does not support locks.
     """
     descriptor = _acquire(path)
     try:
         yield descriptor is not None
     finally:
         if descriptor is not None:
-            with suppress(OSError):  # (Windows deletes no open file; then it stays, unlocked)
+            with suppress(OSError):  # Windows can't delete an open file: it stays, without a lock
                 path.unlink()
             os.close(descriptor)
 
 
 @contextmanager
 def keep_locked(path: Path) -> Iterator[None]:
-    """Locks a file of a unique name until the block ends, and leaves it where it is.
+    """Locks a file with a unique name until the block ends, and does not delete it.
 
-    It does nothing on a file system without locks, nor on Windows, where nobody could write to the file.
+    Does nothing on a file system without locks, and on Windows, where a locked file can't be written.
     """
     descriptor = None
     with suppress(OSError):
-        while descriptor is None and sys.platform != "win32":  # another process may lock it for an instant
+        # Retry: a process that looks for abandoned files may hold the lock for an instant.
+        while descriptor is None and sys.platform != "win32":
             descriptor = _acquire(path)
     try:
         yield
@@ -99,7 +106,7 @@ def keep_locked(path: Path) -> Iterator[None]:
 
 
 def _acquire(path: Path) -> int | None:
-    """Returns the locked file's descriptor, or `None` where another holds the lock."""
+    """Returns the descriptor of the locked file, or `None` if another process or thread holds the lock."""
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     while True:
         descriptor = os.open(path, flags, 0o666)
@@ -107,8 +114,8 @@ def _acquire(path: Path) -> int | None:
             if not _try_to_lock(descriptor, path):
                 os.close(descriptor)
                 return None
-            # The holder before may have deleted the file after it was opened here. A lock on a deleted file
-            # keeps nobody out, since others lock the file that has the name now.
+            # The previous holder may have deleted the file after it was opened here. A lock on a deleted file
+            # excludes nobody, since others lock the file that has the name now. So try again.
             if os.path.samestat(os.fstat(descriptor), path.stat()):
                 return descriptor
         except FileNotFoundError:

@@ -1,4 +1,31 @@
-"""A shuffle that is never written down: where the `i`-th item goes is computed from a key."""
+"""Format-preserving permutation: computes position `i` of a shuffle from a key, without storing the shuffle.
+
+A loader that shuffles 10 billion chunks needs only the indices of the next batch, after a resume too. An
+array of all indices would take 80 GB, so `permute` evaluates a keyed bijection of `range(size)` at single
+indices.
+
+Large ranges use an unbalanced Feistel network with cycle walking, an algorithm of format-preserving
+encryption. The index is written as a row and a column of a rectangle with at least `size` cells. For a
+range of 10 and the key 100, the rectangle has 4 rows and 3 columns:
+
+    index 7 = row 2 * 3 + column 1                      0  1  2
+                                                        3  4  5
+    each of 4 rounds                                    6 [7] 8
+      row    <- (row + hash(column, key)) mod 4         9  .  .     cells 10 and 11 are outside of range(10)
+      column <- (column + hash(row, key)) mod 3
+
+    index 7 -> cell 11 -> cell 4, the result            permute again until the cell is inside
+
+Each half of a round shifts one coordinate by an amount that depends only on the other one. So it can be
+undone, and any number of rounds is a bijection of the cells. Cycle walking makes it a bijection of
+`range(size)`: the walk from an index follows its cycle of cells, which returns to the index itself, so it
+reaches a cell inside, and no two indices reach the same cell. The rectangle is nearly a square, with fewer
+than `sqrt(size)` extra cells, so walks are short.
+
+Small ranges are sorted by random keys instead: four rounds over a few cells do not produce all permutations
+equally often. Both ways compute with integers alone, so the result is the same on every machine. See
+docs/determinism.md.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +41,26 @@ if TYPE_CHECKING:
 
 _ROUNDS = 4
 _MAX_SORTED_SIZE = 1 << 12
+"""Size of the largest range that is permuted by sorting."""
 _MASK64 = (1 << 64) - 1
 
 
 def permute(indices: ArrayLike, size: int, *key: int | NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each index goes in the permutation of `range(size)` that a key names.
+    """Returns the image of each index under a pseudorandom permutation of `range(size)`.
 
-    The same on every machine, and constant in memory: a large range goes through a Feistel network over a
-    rectangle that is hardly larger, walked until the result is below `size`; a small one is sorted by random
-    keys.
+    The result is the same on every machine. The memory depends on the number of indices, not on `size`.
 
     Args:
         indices: integers from 0 to `size - 1`, of any shape.
-        size: how many items are permuted.
-        *key: integers that name the permutation, for instance a seed and an epoch; or `int64` of as many
-            entries as there are indices, if each is of a permutation of its own.
+        size: number of items that are permuted.
+        *key: integers that select the permutation, for instance a seed and an epoch. An `int64` array, shape
+            `(indices.size,)`, selects a separate permutation for each index.
 
     Returns:
-        `int64`, of the shape of `indices`; all different if the indices are, and their key is one.
+        `int64`, the shape of `indices`. Distinct indices have distinct images under the same key.
+
+    Raises:
+        InvalidArgumentError: an index is not in `range(size)`.
 
     >>> sorted(permute(np.arange(10), 10, 7).tolist())
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
@@ -43,14 +72,21 @@ def permute(indices: ArrayLike, size: int, *key: int | NDArray[np.int64]) -> NDA
     if flat.size and not 0 <= flat.min() <= flat.max() < size:
         raise InvalidArgumentError(f"indices must be from 0 to {size - 1}")
     round_keys = _derive_round_keys(key)
-    permuted = _permute_by_sorting if size <= _MAX_SORTED_SIZE else _permute_by_cycle_walking
-    return permuted(flat, size, round_keys).reshape(index_array.shape)
+    permute_flat = _permute_by_sorting if size <= _MAX_SORTED_SIZE else _permute_by_cycle_walking
+    return permute_flat(flat, size, round_keys).reshape(index_array.shape)
 
 
 def _permute_by_sorting(
     indices: NDArray[np.int64], size: int, round_keys: list[NDArray[np.uint64]]
 ) -> NDArray[np.int64]:
-    """The same for a small range: a row of random keys for each permutation, sorted."""
+    """Permutes a small range: sorts one row of random keys for each distinct permutation.
+
+    Args:
+        indices: integers from 0 to `size - 1`, shape `(n,)`.
+        size: number of items that are permuted.
+        round_keys: see `_derive_round_keys`.
+    """
+    # All round keys derive from one state, and the first one by a bijection: if it is equal, all of them are.
     _, firsts, rows = np.unique(round_keys[0], return_index=True, return_inverse=True)
     keys = np.arange(size, dtype=np.uint64)[None]
     for round_key in round_keys[:2]:
@@ -61,10 +97,17 @@ def _permute_by_sorting(
 def _permute_by_cycle_walking(
     indices: NDArray[np.int64], size: int, round_keys: list[NDArray[np.uint64]]
 ) -> NDArray[np.int64]:
-    """The same for a large range."""
+    """Permutes a large range: see the example at the head of the module.
+
+    Args:
+        indices: integers from 0 to `size - 1`, shape `(n,)`.
+        size: number of items that are permuted.
+        round_keys: see `_derive_round_keys`.
+    """
     height = math.isqrt(size - 1) + 1
     sides = np.uint64(height), np.uint64(-(-size // height))
     result = _apply_feistel(indices.astype(np.uint64), *sides, round_keys)
+    # Cycle walking: about a 1 / sqrt(size) part of the cells is outside, so a second step is rare.
     while (outside := result >= size).any():
         outside_keys = [key if len(key) == 1 else key[outside] for key in round_keys]
         result[outside] = _apply_feistel(result[outside], *sides, outside_keys)
@@ -74,7 +117,14 @@ def _permute_by_cycle_walking(
 def _apply_feistel(
     values: NDArray[np.uint64], height: np.uint64, width: np.uint64, round_keys: list[NDArray[np.uint64]]
 ) -> NDArray[np.uint64]:
-    """A permutation of a rectangle of numbers: rows and columns are shifted in turn by what the other is."""
+    """Permutes the cells of a rectangle: rows and columns are shifted in turn by a hash of the other.
+
+    Args:
+        values: numbers of cells, from 0 to `height * width - 1`, shape `(n,)`.
+        height: number of rows.
+        width: number of columns.
+        round_keys: two keys for each round, of shape `(1,)` or `(n,)`.
+    """
     row, column = np.divmod(values, width)
     for row_key, column_key in zip(round_keys[::2], round_keys[1::2], strict=True):
         row = (row + _mix(column ^ row_key) % height) % height
@@ -83,18 +133,25 @@ def _apply_feistel(
 
 
 def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finalizer of splitmix64."""
+    """Hashes 64-bit integers with the finalizer of splitmix64, a bijection."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
 
 
 def _derive_round_keys(key: tuple[int | NDArray[np.int64], ...]) -> list[NDArray[np.uint64]]:
-    """64-bit numbers for each round, one or as many as a part of the key has; each depends on all of it."""
+    """Derives two 64-bit keys for each round. Each depends on all parts of the key.
+
+    Args:
+        key: integers, or `int64` arrays of shape `(n,)`.
+
+    Returns:
+        Arrays of shape `(n,)` if a part of the key is an array, otherwise `(1,)`.
+    """
     state = np.zeros(1, np.uint64)
     for part in key:
         bits = np.uint64(part & _MASK64) if isinstance(part, int) else part.astype(np.uint64)
-        state = _mix(state ^ bits) + np.uint64(0x9E3779B97F4A7C15)
+        state = _mix(state ^ bits) + np.uint64(0x9E3779B97F4A7C15)  # the increment of splitmix64
     keys = []
     for _ in range(2 * _ROUNDS):
         state = state + np.uint64(0x9E3779B97F4A7C15)

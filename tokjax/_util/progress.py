@@ -1,4 +1,4 @@
-"""Progress bars on standard error, by rich; silent where the caller wants silence."""
+"""Progress bars and spinners on standard error, drawn by rich."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ if TYPE_CHECKING:
 
 
 class AdvanceProgress(Protocol):
-    """Reports that work was done."""
+    """Function that advances a progress bar."""
 
     def __call__(self, amount: int, note: str = "") -> None:
-        """Add `amount` to what is done, and show `note` beside the bar."""
+        """Adds `amount` to the completed work, and shows `note` beside the bar."""
 
 
 @contextmanager
 def show_progress_bar(
     description: str, total: int | None, *, unit: str, enabled: bool
 ) -> Iterator[AdvanceProgress]:
-    """A bar for one phase of work; yields the function that advances it.
+    """Shows a progress bar for one phase of work, and yields the function that advances it.
 
     Args:
-        description: what the phase does, in a word or two.
-        total: how much there is to do, or `None` where that is not known.
-        unit: `"bytes"` shows sizes, anything else plain counts with that name.
-        enabled: `False` gives a function that does nothing.
+        description: name of the phase, one or two words.
+        total: total amount of work, or `None` if it is unknown.
+        unit: name of the unit. `"bytes"` shows sizes such as `1.5/2.0 MB`; other names follow a plain count.
+        enabled: if `False`, no bar is shown, and the function does nothing.
     """
     if not enabled:
         yield lambda amount, note="": None  # noqa: ARG005
         return
-    from rich import progress as rich_progress  # noqa: PLC0415 (slow to import, often not wanted)
+    from rich import progress as rich_progress  # noqa: PLC0415 (slow to import, and rarely needed)
     from rich.console import Console  # noqa: PLC0415
 
     amount_column: rich_progress.ProgressColumn = (
@@ -58,16 +58,16 @@ def show_progress_bar(
 
 @contextmanager
 def show_spinner(description: str, *, enabled: bool) -> Iterator[None]:
-    """A sign that work goes on whose extent is not known, and for how long it has.
+    """Shows a spinner and the elapsed time, for work of unknown extent.
 
     Args:
-        description: what the work is, in a word or two.
-        enabled: `False` shows nothing.
+        description: name of the work, one or two words.
+        enabled: if `False`, nothing is shown.
     """
     if not enabled:
         yield
         return
-    from rich import progress as rich_progress  # noqa: PLC0415 (slow to import, often not wanted)
+    from rich import progress as rich_progress  # noqa: PLC0415 (slow to import, and rarely needed)
     from rich.console import Console  # noqa: PLC0415
 
     with rich_progress.Progress(

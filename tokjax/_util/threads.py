@@ -1,4 +1,4 @@
-"""Work shared between threads, its results in order."""
+"""Ordered parallel map over threads or an executor, with bounded lookahead."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Result_co = TypeVar("Result_co", covariant=True)
 
 
 def resolve_num_threads(threads: int | None) -> int:
-    """How many threads to use: as many as said, or else as there are cores that this process may use."""
+    """Returns the number of threads to use. `None` means one for each core that this process may use."""
     if threads is not None:
         return check_int("threads", threads, minimum=1)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -35,11 +35,11 @@ _ADAPTERS = {
     "ray": "for Ray pass a subclass of Executor whose submit(self, function, /, *args) returns "
     "ray.remote(function).remote(*args).future()",
 }
-"""For objects of some packages, what to pass instead."""
+"""Advice by package, for objects that are not executors but can be converted to one."""
 
 
 def check_executor(executor: object) -> None:
-    """Rejects what is neither an executor nor `None` for threads of this process."""
+    """Raises `InvalidArgumentError` unless the argument is an `Executor`, or `None` for threads."""
     if executor is not None and not isinstance(executor, Executor):
         module = getattr(executor, "__module__", getattr(executor, "__name__", ""))
         advice = _ADAPTERS.get(str(module).partition(".")[0], "for threads pass workers=N")
@@ -54,17 +54,20 @@ def map_in_threads(
     threads: int,
     executor: Executor | None = None,
 ) -> Iterator[Result]:
-    """The results in the order of the items, which are taken a few ahead of what is asked for.
+    """Yields `function(item)` for each item, in the order of the items.
 
-    An error comes out behind the results of all items before it, whether an item or their source raised it.
+    At most `2 * threads` items are submitted ahead of the result that the caller asks for. An error, of the
+    function or of the iterable, is raised after the results of all items before it.
 
     Args:
-        function: what to do with each item.
-        items: they are taken in the calling thread.
-        threads: how many are worked on at a time; with one, all is done in the calling thread.
-        executor: where to do it instead; `None` for threads of this process.
+        function: function of one item.
+        items: the items; iterated over in the calling thread.
+        threads: number of items that are processed at the same time. With 1 and no executor, the function
+            runs in the calling thread.
+        executor: executor that runs the function; `None` for threads of this process.
     """
     with _defer_errors(items) as guarded_items:
+        # For a single item, starting a thread costs more than it saves.
         first = [] if threads == 1 else list(itertools.islice(guarded_items, 2))
         all_items = itertools.chain(first, guarded_items)
         if executor is None and len(first) < 2:
@@ -76,7 +79,7 @@ def map_in_threads(
 
 
 class Task(Protocol[Result_co]):
-    """What is of a future here."""
+    """The methods of a future that `iter_results` needs."""
 
     def result(self) -> Result_co: ...
 
@@ -84,33 +87,42 @@ class Task(Protocol[Result_co]):
 
 
 def iter_results(tasks: Iterable[Task[Result]], num_ahead: int) -> Iterator[Result]:
-    """The results of tasks, so many of which are begun ahead of what is asked for."""
-    waiting: deque[Task[Result]] = deque()
-    with _defer_errors(tasks) as begun:
+    """Yields the results of tasks in order, and starts at most `num_ahead` tasks ahead of the consumer.
+
+    Args:
+        tasks: an iterable that starts a task when it is advanced.
+        num_ahead: number of tasks that are started ahead.
+    """
+    pending: deque[Task[Result]] = deque()
+    with _defer_errors(tasks) as started:
         try:
-            for task in begun:
-                waiting.append(task)
-                if len(waiting) > num_ahead:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+            for task in started:
+                pending.append(task)
+                if len(pending) > num_ahead:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
         finally:
-            for task in waiting:
+            for task in pending:
                 task.cancel()
 
 
 @contextmanager
 def _defer_errors(items: Iterable[Item]) -> Iterator[Iterator[Item]]:
-    """The items of a source that seems to end at an error in it, which is raised at the end instead."""
-    failed: list[Exception] = []
+    """Defers errors of an iterable to the end of the block, after the results of all items before the error.
+
+    Yields:
+        An iterator over the items that ends at an error instead of raising it.
+    """
+    errors: list[Exception] = []
 
     def iter_until_error() -> Iterator[Item]:
         try:
-            for item in items:  # noqa: UP028 (yield from would close a generator that is not ours)
+            for item in items:  # noqa: UP028 (`yield from` would close the caller's generator)
                 yield item
         except Exception as error:
-            failed.append(error)
+            errors.append(error)
 
     yield iter_until_error()
-    if failed:
-        raise failed.pop()
+    if errors:
+        raise errors.pop()

@@ -1,4 +1,4 @@
-"""Files at URLs, by fsspec."""
+"""Files at URLs, read with fsspec."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://.+")
 
 
 def is_url(path: object) -> bool:
-    """Whether a path is a URL, such as `"s3://bucket/corpus"`.
+    """Returns whether a path is a URL, such as `"s3://bucket/corpus"`.
 
     >>> is_url("memory://corpus"), is_url("corpus"), is_url(Path("a"))
     (True, False, False)
@@ -25,20 +25,20 @@ def is_url(path: object) -> bool:
 
 
 def reject_urls(*paths: object) -> None:
-    """Raise `InvalidArgumentError` for URLs where only paths of this machine are taken."""
+    """Raises `InvalidArgumentError` for a URL where only local paths are accepted."""
     for path in paths:
         if is_url(path):
             raise InvalidArgumentError(
-                f"{path!r} is a URL; write_dataset and open_dataset take them, and this only takes paths"
+                f"{path!r} is a URL; write_dataset and open_dataset accept URLs; this only takes paths"
             )
 
 
 def get_file_system(url: str) -> tuple[Any, str]:
-    """The file system of a URL, and the path in it.
+    """Returns the fsspec file system of a URL, and the path in that file system.
 
     Raises:
-        InvalidArgumentError: fsspec knows no such URLs.
-        MissingExtraError: fsspec, or what it needs for this URL, is not installed.
+        InvalidArgumentError: fsspec does not support the protocol of the URL.
+        MissingExtraError: fsspec, or the package that it needs for this protocol, is not installed.
     """
     fsspec = import_optional("fsspec", extra="remote", purpose=f"reading {url}")
     try:
@@ -49,22 +49,22 @@ def get_file_system(url: str) -> tuple[Any, str]:
         raise MissingExtraError(f"{url} needs a package that is not installed: {error}{hint}") from error
     except ValueError as error:
         protocols = ", ".join(sorted(fsspec.available_protocols()))
-        raise InvalidArgumentError(f"{url} can't be read: {error}; fsspec knows {protocols}") from error
+        raise InvalidArgumentError(f"{url} can't be read: {error}; fsspec supports {protocols}") from error
     return system, path
 
 
 def make_temporary_directory(owner: object) -> Path:
-    """A directory that goes with an object."""
+    """Makes a temporary directory that is deleted when an object is garbage collected."""
     directory = tempfile.mkdtemp(prefix="tokjax-")
     weakref.finalize(owner, shutil.rmtree, directory, ignore_errors=True)
     return Path(directory)
 
 
 class FetchedFiles:
-    """The files that a URL, or a pattern of one, names, fetched to a directory that goes with this.
+    """Local copies of the files at a URL or at a URL pattern with `*`. Deleted with this object.
 
     Attributes:
-        urls: where each comes from, by its place here, in the order of their names.
+        urls: URL of each file by its local path, in the order of the file names.
     """
 
     def __init__(self, url: str) -> None:
@@ -79,20 +79,20 @@ class FetchedFiles:
             self.urls[target] = str(system.unstrip_protocol(name))
 
 
-_fetched: weakref.WeakValueDictionary[str, FetchedFiles] = weakref.WeakValueDictionary()
+_fetched_files: weakref.WeakValueDictionary[str, FetchedFiles] = weakref.WeakValueDictionary()
 
 
-def fetched(url: str) -> FetchedFiles:
-    """The files of a URL: those that are here, as long as anything refers to them."""
-    files = _fetched.get(url)
+def fetch_files(url: str) -> FetchedFiles:
+    """Returns local copies of the files at a URL. They are fetched again only if no object refers to them."""
+    files = _fetched_files.get(url)
     if files is None:
-        files = _fetched[url] = FetchedFiles(url)
+        files = _fetched_files[url] = FetchedFiles(url)
     return files
 
 
 def get_path_or_url(path: Path) -> str:
-    """What messages call a file: its path, or the URL from which it was fetched."""
-    for files in list(_fetched.values()):
+    """Returns the name of a file for messages: its path, or the URL from which it was fetched."""
+    for files in list(_fetched_files.values()):
         if path in files.urls:
             return files.urls[path]
     return str(path)

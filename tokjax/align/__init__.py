@@ -1,4 +1,4 @@
-"""Labels that stay on their words: spans of text to labels of tokens, and back."""
+"""Alignment of labelled text spans and words with the labels of tokens, in both directions."""
 
 from tokjax.align.array_alignment import align_span_arrays
 from tokjax.align.character_spans import spans_from_characters, spans_to_characters

@@ -1,4 +1,23 @@
-"""Spans of text to labels of tokens, for arrays of static shapes."""
+"""Labels of tokens from labelled spans, for arrays of static shapes under `jax.jit`.
+
+`align_spans` works on lists of spans, whose number is known only on the host. Here all shapes are static, and
+invalid or padded entries are handled by value. An example with one row, the label `LOC` (tags
+`O B-LOC I-LOC`) and a padded span:
+
+    offsets   (0, 0)   (1, 4)   (5, 9)   (9, 10)   (0, 0)      first and last: no bytes
+    spans     (1, 9, 0)   (0, 0, -1)
+
+    1. keep              F    T    T    T    F       tokens that can carry a label
+       rank              0    1    2    3    3       running sum of keep
+    2. order             1    2    3    0    0       indices of these tokens, padded with 0
+       dense tokens      (1, 4)   (5, 9)   (9, 10)
+    3. ranges            span 0 touches dense tokens 0:2, found by the search of `flat_tokens`
+    4. dense labels      1    2    0    0    0       B-LOC I-LOC O
+    5. labels         -100    1    2    0 -100       dense_labels[rank - 1] where keep
+
+Step 2 makes these tokens contiguous, because the search needs sorted offsets, which `(0, 0)` would interrupt.
+See docs/alignment.md for the rules, and `spans_to_labels` for the same on the host.
+"""
 
 from __future__ import annotations
 
@@ -38,23 +57,30 @@ def align_span_arrays(
     word_ids: Array | None = None,
     ignore_index: int = -100,
 ) -> SpanLabels:
-    """`align_spans` for arrays of static shapes: runs under `jax.jit` and `jax.vmap`.
+    """Computes tags of tokens from labelled spans in arrays of static shapes.
 
-    Values are not checked. Spans may overlap: a token is tagged for the first of those that have it, by their
-    starts and then by the order given. Tokens must be in the order of their text, as those of tokenizers are.
+    Runs under `jax.jit` and `jax.vmap`. Use `align_spans` on the host: it takes lists of spans and checks
+    them. Here values are not checked. Spans may overlap: a token gets the tag of the first span that has it,
+    where spans are ordered by their starts, and spans with equal starts by their order in `spans`. The tokens
+    of a row must be in the order of their text, as tokenizers return them.
 
     Args:
-        offsets: 1-based byte spans of tokens, `(..., length, 2)`; `(0, 0)` on padding.
-        spans: start, stop and class, `(..., spans, 3)`; classes are places in the labels, -1 on padding. See
-            `pad_spans`.
+        offsets: 1-based byte spans of tokens, integers, `(..., length, 2)`; `(0, 0)` on padding.
+        spans: start, stop and class of each span, integers, `(..., spans, 3)`. A class is an index into the
+            labels of the tag set, and -1 on padding. See `pad_spans`.
         tagset: the tags; static under `jax.jit`.
-        on_partial: `"include"` or `"exclude"`, as in `align_spans`.
-        word_ids: which word each token is of, `(..., length)`; if given, only the first token of each is
-            labelled.
-        ignore_index: the label of tokens without bytes, and of other subwords.
+        on_partial: `"include"` to tag tokens that are partly inside a span, or `"exclude"`, as in
+            `align_spans`.
+        word_ids: index of the word of each token, integers, `(..., length)`; with it, only the first token of
+            each word is labelled.
+        ignore_index: label of tokens without bytes, and of all but the first token of a word.
 
     Returns:
-        `int32`, of the kind that was given: labels `(..., length)` and counts `(..., spans)`.
+        Labels, `int32`, `(..., length)`, and token counts, `int32`, `(..., spans)`: NumPy arrays for NumPy
+        inputs and JAX arrays for JAX inputs.
+
+    Raises:
+        InvalidArgumentError: shapes do not match, or an option is invalid.
 
     >>> from tokjax.align.tagset import TagSet
     >>> offsets, spans = np.array([[1, 4], [4, 9], [0, 0]]), np.array([[5, 9, 0]])
@@ -65,8 +91,8 @@ def align_span_arrays(
     check_tagset(tagset, ignore_index)
     if on_partial not in ("include", "exclude"):
         raise InvalidArgumentError(
-            f"on_partial must be 'include' or 'exclude' for arrays, not {on_partial!r}; to refuse values "
-            "call align_spans(offsets, spans, labels=LABELS, on_partial='error') on the host"
+            f"on_partial must be 'include' or 'exclude' for arrays, not {on_partial!r}; to reject partial "
+            "overlap, call align_spans(offsets, spans, labels=LABELS, on_partial='error') on the host"
         )
     tokens, span_array = as_int32("offsets", offsets), as_int32("spans", spans)
     words = None if word_ids is None else as_int32("word_ids", word_ids)
@@ -85,33 +111,35 @@ def align_span_arrays(
     keep = starts < stops
     if words is not None:
         keep &= is_word_start(xp, keep.reshape(rows, length), words.reshape(rows, length)).reshape(-1)
+    # The tokens of all rows are flat here. Kept tokens become contiguous, so that they can be searched.
     rank = xp.cumsum(keep, dtype=np.int32)
     order = _find_indices(xp, keep)
     sorted_spans = _sort_spans(xp, span_array.reshape(rows, width, 3), len(tagset.labels))
     counts = keep.reshape(rows, length).sum(axis=1, dtype=np.int32)
     high = xp.cumsum(counts, dtype=np.int32)
-    among = TokenRows(starts[order], stops[order], high - counts, high, length)
-    in_row = xp.broadcast_to(xp.arange(rows, dtype=np.int32)[:, None], (rows, width)).reshape(-1)
-    searched = SpanQueries(sorted_spans.starts.reshape(-1), sorted_spans.stops.reshape(-1), in_row)
+    dense_tokens = TokenRows(starts[order], stops[order], high - counts, high, length)
+    span_rows = xp.broadcast_to(xp.arange(rows, dtype=np.int32)[:, None], (rows, width)).reshape(-1)
+    queries = SpanQueries(sorted_spans.starts.reshape(-1), sorted_spans.stops.reshape(-1), span_rows)
     find = find_touched_tokens if on_partial == "include" else find_contained_tokens
-    found = assign_to_first_span(xp, find(xp, among, searched))
+    ranges = assign_to_first_span(xp, find(xp, dense_tokens, queries))
     dense_labels = write_tags(
-        xp, xp.zeros(rows * length, np.int32), found, sorted_spans.classes.reshape(-1), tagset
+        xp, xp.zeros(rows * length, np.int32), ranges, sorted_spans.classes.reshape(-1), tagset
     )
     labels = xp.where(keep, dense_labels[xp.maximum(rank - 1, 0)], xp.asarray(ignore_index, dtype=np.int32))
-    token_counts = (found.after - found.first).reshape(rows, width).astype(np.int32)
+    token_counts = (ranges.after - ranges.first).reshape(rows, width).astype(np.int32)
+    # The argsort of a permutation is its inverse: counts go back to the order of the input.
     token_counts = xp.take_along_axis(token_counts, xp.argsort(sorted_spans.order, axis=1), axis=1)
     return SpanLabels(labels.reshape(*leading, length), token_counts.reshape(*leading, width))
 
 
 class _SortedSpans(NamedTuple):
-    """The spans of each row in the order of the text, those that are none last: `(rows, spans)` each.
+    """The spans of each row in the order of the text, with padding and invalid spans last.
 
     Attributes:
-        starts: the first byte; 0 if it is no span.
-        stops: one past the last byte; 0 if it is no span.
-        classes: the label.
-        order: which of the given spans it is.
+        starts: first byte of each span, `int32`, `(rows, spans)`; 0 for padding and invalid spans.
+        stops: one past the last byte of each span, `int32`, `(rows, spans)`; 0 for padding and invalid spans.
+        classes: index of the label of each span, `int32`, `(rows, spans)`.
+        order: index of each span in its row of the input, integers, `(rows, spans)`.
     """
 
     starts: Array
@@ -121,25 +149,28 @@ class _SortedSpans(NamedTuple):
 
 
 def _sort_spans(xp: Any, spans: Array, num_labels: int) -> _SortedSpans:
+    """Sorts the spans of each row by their starts; equal starts keep their order."""
     starts, stops, classes = spans[..., 0], spans[..., 1], spans[..., 2]
     is_valid = (starts >= 1) & (starts < stops) & (classes >= 0) & (classes < num_labels)
-    stably = {"kind": "stable"} if xp is np else {}  # (JAX sorts so in any case)
-    order = xp.argsort(xp.where(is_valid, starts, _LAST_START), axis=1, **stably)
-    absent = np.int32(0)
-    starts = xp.where(is_valid, starts, absent)
-    stops = xp.where(is_valid, stops, absent)
+    options = {"kind": "stable"} if xp is np else {}  # (the sort of JAX is always stable)
+    order = xp.argsort(xp.where(is_valid, starts, _LAST_START), axis=1, **options)
+    # A span (0, 0) touches and contains no token, so that padding needs no mask in the search.
+    sentinel = np.int32(0)
+    starts = xp.where(is_valid, starts, sentinel)
+    stops = xp.where(is_valid, stops, sentinel)
     columns = (xp.take_along_axis(values, order, axis=1) for values in (starts, stops, classes))
     return _SortedSpans(*columns, order)  # type: ignore[call-arg]
 
 
 def _find_indices(xp: Any, keep: Array) -> Array:
-    """Where `keep` is true; in JAX, where shapes are static, other places follow."""
+    """Returns the indices where `keep` is true, in JAX padded with 0 to the length of `keep`."""
     if xp is np:
         return np.flatnonzero(keep)
     return xp.flatnonzero(keep, size=keep.shape[0], fill_value=0)  # type: ignore[no-any-return]
 
 
 def _check_shapes(tokens: Array, spans: Array, words: Array | None) -> None:
+    """Raises `InvalidArgumentError` if the shapes of the arrays do not match."""
     if tokens.ndim < 2 or tokens.shape[-1] != 2:
         raise InvalidArgumentError(f"offsets must have shape (..., length, 2), not {tokens.shape}")
     if spans.ndim < 2 or spans.shape[-1] != 3 or spans.shape[:-2] != tokens.shape[:-2]:

@@ -1,4 +1,4 @@
-"""Labelled spans of characters as spans of bytes, and back, for many texts at once."""
+"""Conversion of labelled spans between characters and bytes, for many texts at once."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 def spans_from_characters(
     texts: Sequence[Text], spans: Sequence[Sequence[LabelledSpan]]
 ) -> list[list[LabelledSpan]]:
-    """Spans of 0-based characters (`text[start:stop]`) as spans of 1-based bytes.
+    """Converts spans of 0-based characters (`text[start:stop]`) to spans of 1-based bytes.
 
     Args:
-        texts: what the spans are places in.
-        spans: for each text its spans `(start, stop, label)`.
+        texts: the texts that the spans refer to.
+        spans: a list of spans `(start, stop, label)` for each text.
 
     Raises:
-        OffsetsContractError: a span is not in its text.
-        InvalidArgumentError: a span is no such triple, or there are not as many rows of spans as texts.
+        OffsetsContractError: a span is outside its text.
+        InvalidArgumentError: a span is not such a triple, or the number of lists is not the number of texts.
 
     >>> spans_from_characters(["Zoë 🙃"], [[(0, 3, "PER"), (4, 5, "MISC")]])
     [[(1, 5, 'PER'), (6, 10, 'MISC')]]
@@ -45,17 +45,17 @@ def spans_from_characters(
 def spans_to_characters(
     texts: Sequence[Text], spans: Sequence[Sequence[LabelledSpan]]
 ) -> list[list[LabelledSpan]]:
-    """Spans of 1-based bytes as spans of 0-based characters, for `text[start:stop]`.
+    """Converts spans of 1-based bytes to spans of 0-based characters, for `text[start:stop]`.
 
     A span that starts or stops inside a character is rounded outward.
 
     Args:
-        texts: what the spans are places in.
-        spans: for each text its spans `(start, stop, label)`.
+        texts: the texts that the spans refer to.
+        spans: a list of spans `(start, stop, label)` for each text.
 
     Raises:
-        OffsetsContractError: a span is not in its text.
-        InvalidArgumentError: a span is no such triple, or there are not as many rows of spans as texts.
+        OffsetsContractError: a span is outside its text.
+        InvalidArgumentError: a span is not such a triple, or the number of lists is not the number of texts.
 
     >>> spans_to_characters(["Zoë 🙃"], [[(1, 5, "PER"), (6, 10, "MISC")]])
     [[(0, 3, 'PER'), (4, 5, 'MISC')]]
@@ -64,16 +64,24 @@ def spans_to_characters(
 
 
 class _CharacterIndex(NamedTuple):
-    """Where the characters of texts begin. In one of ASCII each character is a byte; the others are joined.
+    """Positions of the characters of many texts.
+
+    In an ASCII text each character is one byte. The other texts are concatenated with a NUL after each:
+
+        text           "Zoë 🙃"
+        bytes          5A 6F C3 AB 20 F0 9F 99 83 00
+        leads          0  1  2     4  5           9         character i starts at byte leads[i] of the text
 
     Attributes:
-        leads: the bytes of the joined texts that begin a character, or end a text.
-        first_lead: the first of them that is of each text, shape `(texts,)`; 0 if it is of ASCII.
-        num_characters: shape `(texts,)`.
-        num_bytes: shape `(texts,)`.
-        is_ascii: shape `(texts,)`.
-        is_plain: whether each of its characters has one lead, shape `(texts,)`: not so where a `str` holds
-            both halves of a surrogate pair, or `bytes` are no UTF-8.
+        leads: index in the concatenation of each byte that starts a character or ends a text, `int64`.
+        first_lead: index in `leads` of the first character of each text, `int64`, shape `(texts,)`; 0 for
+            ASCII texts.
+        num_characters: number of characters of each text, `int64`, shape `(texts,)`.
+        num_bytes: number of bytes of each text, `int64`, shape `(texts,)`.
+        is_ascii: whether each text is ASCII, `bool`, shape `(texts,)`.
+        is_plain: whether each character of a text has exactly one lead, `bool`, shape `(texts,)`. False where
+            a `str` contains both halves of a surrogate pair, or `bytes` are not UTF-8; these texts are
+            converted separately.
     """
 
     leads: NDArray[np.int64]
@@ -84,11 +92,12 @@ class _CharacterIndex(NamedTuple):
     is_plain: NDArray[np.bool_]
 
 
-def _index_characters(texts: Sequence[Text], are_used: NDArray[np.bool_]) -> _CharacterIndex:
+def _index_characters(texts: Sequence[Text], has_spans: NDArray[np.bool_]) -> _CharacterIndex:
+    """Finds the characters of the texts that have spans."""
     is_ascii = np.fromiter((text.isascii() for text in texts), bool, len(texts))
     num_characters = np.fromiter(map(len, texts), np.int64, len(texts))
     num_bytes, first_lead, is_plain = num_characters.copy(), np.zeros_like(num_characters), is_ascii.copy()
-    wide = np.flatnonzero(are_used & ~is_ascii)
+    wide = np.flatnonzero(has_spans & ~is_ascii)
     inputs = [texts[row] for row in wide.tolist()]
     encoded = [to_utf8(text) for text in inputs]
     joined = np.frombuffer(b"\0".join([*encoded, b""]), np.uint8)
@@ -104,35 +113,37 @@ def _index_characters(texts: Sequence[Text], are_used: NDArray[np.bool_]) -> _Ch
 def _convert_to_bytes(
     texts: _CharacterIndex, bounds: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Spans of bytes, and which of the given ones could be converted."""
-    are_absent = (bounds == -1).all(axis=1)
-    done = are_absent | _are_in_text(bounds, 0, texts.num_characters[rows])
-    done &= texts.is_plain[rows]
+    """Returns spans of bytes, and whether each span was converted."""
+    is_sentinel = (bounds == -1).all(axis=1)
+    is_converted = is_sentinel | _is_in_text(bounds, 0, texts.num_characters[rows])
+    is_converted &= texts.is_plain[rows]
     converted = bounds + 1
-    wide = np.flatnonzero(done & ~are_absent & ~texts.is_ascii[rows])
+    wide = np.flatnonzero(is_converted & ~is_sentinel & ~texts.is_ascii[rows])
     first = texts.first_lead[rows[wide], None]
     converted[wide] = texts.leads[first + bounds[wide]] - texts.leads[first] + 1
-    return converted, done
+    return converted, is_converted
 
 
 def _convert_to_characters(
     texts: _CharacterIndex, bounds: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Spans of characters, and which of the given ones could be converted."""
-    are_absent = (bounds == 0).all(axis=1)
-    done = are_absent | _are_in_text(bounds, 1, texts.num_bytes[rows] + 1)
-    done &= texts.is_plain[rows]
+    """Returns spans of characters, and whether each span was converted."""
+    is_sentinel = (bounds == 0).all(axis=1)
+    is_converted = is_sentinel | _is_in_text(bounds, 1, texts.num_bytes[rows] + 1)
+    is_converted &= texts.is_plain[rows]
     converted = bounds - 1
-    wide = np.flatnonzero(done & ~are_absent & ~texts.is_ascii[rows])
+    wide = np.flatnonzero(is_converted & ~is_sentinel & ~texts.is_ascii[rows])
     first = texts.first_lead[rows[wide]]
     starts, stops = (bounds[wide] - 1 + texts.leads[first, None]).T
     before = np.searchsorted(texts.leads, starts, "right") - 1
+    # Round outward. An empty span inside a character becomes the empty span at its start.
     after = np.where(starts == stops, before, np.searchsorted(texts.leads, stops))
     converted[wide] = np.stack([before - first, after - first], axis=1)
-    return converted, done
+    return converted, is_converted
 
 
-def _are_in_text(bounds: NDArray[np.int64], minimum: int, maximum: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _is_in_text(bounds: NDArray[np.int64], minimum: int, maximum: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Returns whether each span satisfies `minimum <= start <= stop <= maximum`."""
     starts, stops = bounds[:, 0], bounds[:, 1]
     return (starts >= minimum) & (starts <= stops) & (stops <= maximum)
 
@@ -143,17 +154,25 @@ def _convert_spans(
     convert: Callable[..., tuple[NDArray[np.int64], NDArray[np.bool_]]],
     convert_one_text: Callable[[Text, Any], NDArray[np.int64]],
 ) -> list[list[LabelledSpan]]:
+    """Converts all spans with array operations, and the spans of unusual texts one text at a time.
+
+    Args:
+        texts: the texts.
+        spans: a list of spans `(start, stop, label)` for each text.
+        convert: array conversion of the spans of all texts; it also returns whether each span was converted.
+        convert_one_text: conversion of the other spans of one text, which also raises for invalid spans.
+    """
     reject_one_text(texts)
     if len(spans) != len(texts):
         raise InvalidArgumentError(
-            f"spans has {len(spans)} rows, and there are {len(texts)} texts; pass one for each"
+            f"spans has {len(spans)} rows, and there are {len(texts)} texts; pass one row for each text"
         )
     flat = build_flat_spans(spans)
     counts = np.diff(flat.row_splits)
     rows = np.repeat(np.arange(len(texts)), counts)
     inputs = np.stack([flat.starts, flat.stops], axis=1)
-    bounds, done = convert(_index_characters(texts, counts > 0), inputs, rows)
-    for row in np.unique(rows[~done]).tolist():
+    bounds, is_converted = convert(_index_characters(texts, counts > 0), inputs, rows)
+    for row in np.unique(rows[~is_converted]).tolist():
         part = slice(*flat.row_splits[row : row + 2])
         try:
             bounds[part] = convert_one_text(texts[row], inputs[part])

@@ -1,4 +1,33 @@
-"""Whatever stands for the tokens of texts, as flat arrays on the host."""
+"""Flat arrays of token offsets, and the search for the tokens of a byte span.
+
+The tokens of a row are in the order of their text, so that the tokens of a span are contiguous, and two
+searches in sorted arrays find them. Tokens that *touch* a span share a byte with it; tokens that it
+*contains* lie inside it:
+
+    byte          1   2   3   4   5   6   7   8
+    token         |0          |1      |2      |3  |
+    starts        1           4       6       8
+    stops         4           6       8       9
+    span                          |-----------|              start 5, stop 8
+
+    touched       first = number of stops  <= 5 = 1,  after = number of starts <  8 = 3:  tokens 1 and 2
+    contained     first = number of starts <  5 = 2,  after = number of stops  <= 8 = 3:  token 2
+
+The rows of a batch are searched together. There are two ways, with the same result:
+
+1. Bisection: one vectorized step at a time for all spans, each in its own row. This is the way under
+   `jax.jit`, and on the host where there are few spans.
+2. One `np.searchsorted` over all rows. A multiple of `gap_key + 1` is added to the values of each row, so
+   that they increase across rows too. Positions between rows (special tokens, padding) get `gap_key`, which
+   is greater than any target of the row before them:
+
+       row        0   0   -   1   1         gap_key = 9 + 2 = 11
+       stops      4   9   0   3   7
+       base       0   0       12  12
+       key        4   9   11  15  19        stop 3 in row 1 is searched for as 3 + 12 = 15
+
+See docs/alignment.md for which tokens of a span are labelled.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +37,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from tokjax._util.arrays import as_integers, bit_length, compute_prefix_maximum, is_jax, is_traced, scatter
+from tokjax._util.arrays import as_integers, compute_prefix_maximum, count_bits, is_jax, is_traced, scatter
 from tokjax.align.tagset import FIRST, LAST
 from tokjax.core.array_inputs import as_ragged
 from tokjax.core.ragged import Ragged, concatenate_ranges
@@ -23,21 +52,21 @@ if TYPE_CHECKING:
 
 
 BLOCK = 1 << 15
-"""Tokens that are looked at together: what is made of them on the way stays in the cache."""
+"""Number of tokens that are processed together, so that intermediate arrays stay in the processor's cache."""
 
 
 class FlatTokens(NamedTuple):
-    """The tokens of texts, end to end.
+    """The concatenated tokens of one or more rows. A row is a text, or a window of a text.
 
     Attributes:
-        offsets: 1-based byte spans, shape `(n, 2)`.
-        row_splits: where the tokens of each text begin, `int64`, shape `(texts + 1,)`.
-        shape: the shape of the offsets as they were given.
-        is_one_text: whether one text was given, and no batch.
-        word_ids: which word each token is of, shape `(n,)`, or `None`.
-        sequence_ids: which text of a pair each token is of, shape `(n,)`, or `None`.
-        text_ids: which text each row is a window of, `int64`, shape `(rows,)`; `None` where each row is a
-            text of its own.
+        offsets: 1-based byte spans, integers, shape `(n, 2)`.
+        row_splits: index of the first token of each row, and `n`, `int64`, shape `(rows + 1,)`.
+        shape: shape of the offsets in the input, `(n, 2)` or `(batch, length, 2)`.
+        is_one_text: whether the input was a single text rather than a batch.
+        word_ids: index of the word of each token, shape `(n,)`, or `None`.
+        sequence_ids: index, 0 or 1, of each token's text in its pair, shape `(n,)`, or `None`.
+        text_ids: index of the text of each window, `int64`, shape `(rows,)`; `None` where each row is a whole
+            text.
     """
 
     offsets: NDArray[np.integer[Any]]
@@ -50,34 +79,35 @@ class FlatTokens(NamedTuple):
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are: texts, or windows of them."""
+        """Number of rows: texts or windows."""
         return len(self.row_splits) - 1
 
     @property
     def num_texts(self) -> int:
-        """How many texts there are."""
+        """Number of texts."""
         return self.num_rows if self.text_ids is None else int(self.text_ids.max(initial=-1)) + 1
 
     def get_text(self, row: int) -> int:
-        """The text that a row is of."""
+        """Returns the index of the text of a row."""
         return row if self.text_ids is None else int(self.text_ids[row])
 
     def get_row(self, token: int) -> int:
-        """The text that a token is of."""
+        """Returns the index of the row that holds a token."""
         return int(np.searchsorted(self.row_splits, token, "right")) - 1
 
     def get_index_in_row(self, token: int) -> int:
-        """The number of a token within its text."""
+        """Returns the index of a token within its row."""
         return token - int(self.row_splits[self.get_row(token)])
 
 
 class TokenSelection(NamedTuple):
-    """The tokens that can carry a label, and where to look for them.
+    """The tokens that can carry a label, as arrays that can be searched for spans.
 
     Attributes:
-        is_selected: which tokens can carry one, `bool`, shape `(n,)`.
-        rows: tokens in the order of their text, all that can carry a label and maybe others.
-        indices: which tokens those of `rows` are, `int64`, shape `(m,)`; `None` if they were not moved.
+        is_selected: whether each token can carry a label, `bool`, shape `(n,)`.
+        rows: tokens in the order of their text: all selected tokens, and possibly others.
+        indices: index in the flat tokens of each token of `rows`, `int64`, shape `(m,)`; `None` if `rows`
+            holds all tokens at their original indices.
     """
 
     is_selected: NDArray[np.bool_]
@@ -86,24 +116,27 @@ class TokenSelection(NamedTuple):
 
 
 def make_flat_tokens(offsets: Any, word_ids: Any = None) -> FlatTokens:
-    """The tokens of one text, or of a batch.
+    """Converts the tokens of one text, or of a batch, to flat arrays.
 
     Args:
-        offsets: a `TokenizationResult`, a `TokenizationBatch`, a `Ragged`, a list of results, `Windows` (each
-            a row), `MergedWindows`, or an array of shape `(n, 2)` (one text) or `(batch, length, 2)`.
-        word_ids: which word each token is of, where `offsets` is an array: `(n,)` or `(batch, length)`.
+        offsets: a `TokenizationResult`, a `TokenizationBatch`, a `Ragged`, a list of results, `Windows` (one
+            row per window), `MergedWindows`, or an array of shape `(n, 2)` (one text) or
+            `(batch, length, 2)`.
+        word_ids: index of the word of each token, where `offsets` is an array: `(n,)` or `(batch, length)`.
 
     Raises:
-        InvalidArgumentError: there are no offsets, or none whose values are known.
+        InvalidArgumentError: `offsets` has another type or shape, has no offsets, or is traced by `jax.jit`.
     """
     if is_traced(offsets):
         raise InvalidArgumentError(
-            "the offsets are not known under jax.jit; there use align_span_arrays(offsets, spans, tagset)"
+            "offsets has no known values under jax.jit; call align_span_arrays(offsets, spans, tagset) there"
         )
     if is_jax(offsets) or isinstance(offsets, np.ndarray):
         return _read_array(as_integers("offsets", offsets, np.int64), word_ids)
     if word_ids is not None:
-        raise InvalidArgumentError("word_ids goes with an array of offsets; results have word_ids themselves")
+        raise InvalidArgumentError(
+            "pass word_ids only with an array of offsets; results have word_ids already"
+        )
     if isinstance(offsets, Windows):
         return _read_windows(offsets)
     if isinstance(offsets, MergedWindows):
@@ -125,7 +158,7 @@ def make_flat_tokens(offsets: Any, word_ids: Any = None) -> FlatTokens:
 
 
 def _as_results(offsets: Any) -> Any:
-    """Results, or a batch of them."""
+    """Returns `offsets` in a form that `as_ragged` accepts."""
     if isinstance(offsets, (TokenizationBatch, Ragged)):
         return offsets
     if isinstance(offsets, TokenizationResult):
@@ -133,8 +166,8 @@ def _as_results(offsets: Any) -> Any:
     results = [*offsets] if isinstance(offsets, Iterable) else [offsets]
     if not all(isinstance(result, TokenizationResult) for result in results):
         raise InvalidArgumentError(
-            "offsets must be results that have them, or an array of byte spans, and this "
-            f"{type(offsets).__name__} is neither; of a list of spans make np.array(spans)"
+            "offsets must be tokenization results or an array of byte spans, not a "
+            f"{type(offsets).__name__}; convert a list of spans with np.array(spans)"
         )
     return results
 
@@ -144,7 +177,7 @@ def _read_windows(windows: Any) -> FlatTokens:
     text_ids = as_integers("text_ids", windows.text_ids, np.int64)
     if text_ids.shape != (tokens.num_rows,) or text_ids.min(initial=0) < 0:
         raise InvalidArgumentError(
-            f"text_ids must say which text, from 0, each of {tokens.num_rows} windows is of; it is {text_ids}"
+            f"text_ids must hold the 0-based text index of each of {tokens.num_rows} windows, not {text_ids}"
         )
     return tokens._replace(text_ids=text_ids)
 
@@ -167,16 +200,17 @@ def _read_array(offsets: NDArray[np.int64], word_ids: Any) -> FlatTokens:
 def select_tokens(
     tokens: FlatTokens, *, first_subword_only: bool = False, sequence_id: int = 0, exclude: Any = None
 ) -> TokenSelection:
-    """The tokens that have bytes of the text.
+    """Selects the tokens that have bytes of the text.
 
     Args:
         tokens: all tokens.
-        first_subword_only: of each word only the first of them.
-        sequence_id: which text of a pair.
-        exclude: tokens that are left out too, `bool`, shape `(n,)`.
+        first_subword_only: whether to select only the first of these tokens in each word.
+        sequence_id: index of the text in its pair, 0 or 1; 0 without pairs.
+        exclude: whether to leave out each token, `bool`, shape `(n,)`; `None` to leave out no further tokens.
 
     Raises:
-        InvalidArgumentError: tokens are not in the order of their text, or have no `word_ids`.
+        InvalidArgumentError: tokens are not in the order of their text, or `first_subword_only` is set and
+            they have no `word_ids`.
     """
     starts, stops = tokens.offsets[:, 0], tokens.offsets[:, 1]
     has_bytes, overlaps_next = _compare_offsets(starts, stops)
@@ -188,6 +222,8 @@ def select_tokens(
         is_selected = is_selected & ~exclude
     if first_subword_only:
         is_selected = _find_first_subwords(tokens, is_selected)
+    # Usually all tokens except a special token at either end of a row have bytes. Then the arrays are
+    # searched as they are. Otherwise the selected tokens are gathered.
     rows = _build_inner_rows(starts, stops, has_bytes, tokens.row_splits)
     if rows is not None and not len(_find_unordered(rows, overlaps_next)):
         return TokenSelection(is_selected, rows, None)
@@ -199,7 +235,7 @@ def select_tokens(
         token = int(indices[unordered[0]])
         raise InvalidArgumentError(
             f"text {tokens.get_row(token)}: token {tokens.get_index_in_row(token)} has the span "
-            f"{tuple(tokens.offsets[token].tolist())}, and one after it begins or ends earlier; tokens must "
+            f"{tuple(tokens.offsets[token].tolist())}, and the next one starts or stops earlier; tokens must "
             "be in the order of their text"
         )
     return TokenSelection(is_selected, rows, indices)
@@ -208,7 +244,7 @@ def select_tokens(
 def _build_inner_rows(
     starts: Any, stops: Any, is_selected: Any, splits: NDArray[np.int64]
 ) -> TokenRows | None:
-    """All tokens where they are, if none but the first and the last of rows are to be left out."""
+    """Returns rows over the given arrays, or `None` if tokens inside a row are unselected too."""
     low, high = splits[:-1].copy(), splits[1:].copy()
     if len(is_selected):
         last = len(is_selected) - 1
@@ -220,10 +256,10 @@ def _build_inner_rows(
 
 
 def _find_first_subwords(tokens: FlatTokens, is_selected: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which of the tokens that are counted are the first of their word."""
+    """Returns whether each token is the first selected token of its word, `bool`, shape `(n,)`."""
     if tokens.word_ids is None:
         raise InvalidArgumentError(
-            "first_subword_only needs to know the words; pass results that have word_ids, or word_ids=ARRAY"
+            "first_subword_only=True needs word ids; pass results that have word_ids, or word_ids=ARRAY"
         )
     indices = np.flatnonzero(is_selected)
     words = tokens.word_ids[indices]
@@ -231,9 +267,9 @@ def _find_first_subwords(tokens: FlatTokens, is_selected: NDArray[np.bool_]) -> 
     is_first[1:] = words[1:] != words[:-1]
     splits = np.searchsorted(indices, tokens.row_splits)
     is_first[splits[:-1][splits[:-1] < len(indices)]] = True
-    firsts = np.zeros(len(is_selected), bool)
-    firsts[indices[is_first]] = True
-    return firsts
+    is_first_subword = np.zeros(len(is_selected), bool)
+    is_first_subword[indices[is_first]] = True
+    return is_first_subword
 
 
 def _build_rows(starts: Any, stops: Any, low: NDArray[np.int64], high: NDArray[np.int64]) -> TokenRows:
@@ -241,9 +277,10 @@ def _build_rows(starts: Any, stops: Any, low: NDArray[np.int64], high: NDArray[n
 
 
 def _compare_offsets(starts: Any, stops: Any) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Whether each token has bytes, and whether it stops after the next one starts.
+    """Returns whether each token has bytes, and whether it stops after the next one starts.
 
-    Block by block: the offsets of many texts don't fit into the cache, where they are to be read again.
+    The offsets of many texts do not fit into the processor's cache. Working in blocks reads them from memory
+    once for both comparisons.
     """
     has_bytes, overlaps_next = np.empty(len(starts), bool), np.empty(max(len(starts) - 1, 0), bool)
     for start in range(0, len(starts), BLOCK):
@@ -255,34 +292,40 @@ def _compare_offsets(starts: Any, stops: Any) -> tuple[NDArray[np.bool_], NDArra
 
 
 def _find_unordered(rows: TokenRows, overlaps_next: Any) -> NDArray[np.int64]:
-    """The tokens of rows of which the next begins or ends earlier: they can't be searched for spans."""
-    filled = rows.high > rows.low
-    ends = rows.high[filled] - 1
+    """Returns the tokens whose successor in the row starts or stops earlier: such rows cannot be searched.
+
+    Args:
+        rows: the tokens.
+        overlaps_next: whether each token stops after the next one starts, shape `(n - 1,)`; overwritten at
+            the ends of rows. Only these tokens can be out of order.
+    """
+    is_nonempty = rows.high > rows.low
+    ends = rows.high[is_nonempty] - 1
     overlaps_next[ends[ends < len(overlaps_next)]] = False
     pairs = np.flatnonzero(overlaps_next)
     row = np.searchsorted(rows.high, pairs, "right")
-    in_a_row = (row < len(rows.high)) & (rows.low.take(row, mode="clip") <= pairs)
-    falls = (rows.starts[pairs] > rows.starts[pairs + 1]) | (rows.stops[pairs] > rows.stops[pairs + 1])
-    return pairs[in_a_row & falls]  # type: ignore[no-any-return]
+    is_in_row = (row < len(rows.high)) & (rows.low.take(row, mode="clip") <= pairs)
+    decreases = (rows.starts[pairs] > rows.starts[pairs + 1]) | (rows.stops[pairs] > rows.stops[pairs + 1])
+    return pairs[is_in_row & decreases]  # type: ignore[no-any-return]
 
 
 Side: TypeAlias = Literal["left", "right"]
 
 _BISECTION_COST = 2
-"""A step for one span, in tokens that could be passed over meanwhile."""
+"""Cost of one bisection step for one span, relative to the cost per token of a search in all rows."""
 _USUAL_MAX_TOKENS = 7
-"""How many tokens most spans have at most."""
+"""Number of tokens that few spans exceed."""
 
 
 class TokenRows(NamedTuple):
-    """Tokens in rows, those of row `i` from `low[i]` to before `high[i]`; what is between rows is no matter.
+    """Tokens in rows: row `i` is `low[i]:high[i]`. Tokens between rows are ignored.
 
     Attributes:
-        starts: the first byte of each token, shape `(n,)`.
-        stops: one past the last byte, shape `(n,)`.
-        low: shape `(rows,)`.
-        high: shape `(rows,)`.
-        longest: how many tokens a row has at most.
+        starts: first byte of each token, shape `(n,)`.
+        stops: one past the last byte of each token, shape `(n,)`.
+        low: index of the first token of each row, shape `(rows,)`.
+        high: one past the index of the last token of each row, shape `(rows,)`.
+        longest: maximum number of tokens of a row.
     """
 
     starts: Array
@@ -293,7 +336,13 @@ class TokenRows(NamedTuple):
 
 
 class SpanQueries(NamedTuple):
-    """The spans that are looked for, `(0, 0)` for one that is not to be found: shape `(spans,)` each."""
+    """The spans to find tokens for; `(0, 0)` has no tokens.
+
+    Attributes:
+        starts: first byte of each span, shape `(spans,)`.
+        stops: one past the last byte of each span, shape `(spans,)`.
+        rows: index of the row of tokens of each span, shape `(spans,)`.
+    """
 
     starts: Array
     stops: Array
@@ -301,87 +350,109 @@ class SpanQueries(NamedTuple):
 
 
 class TokenRanges(NamedTuple):
-    """The tokens of each span: from `first` to before `after`, none where they are equal."""
+    """The range of tokens `first:after` of each span; empty where `first == after`.
+
+    Attributes:
+        first: index of the first token of each span, shape `(spans,)`.
+        after: one past the index of the last token of each span, shape `(spans,)`.
+    """
 
     first: Any
     after: Any
 
 
 def find_touched_tokens(xp: Any, tokens: TokenRows, spans: SpanQueries) -> TokenRanges:
-    """The tokens that share a byte with each span."""
+    """Returns the tokens that share a byte with each span."""
     find = _make_search(xp, tokens, spans.rows)
     first = find(tokens.stops, spans.starts, side="right")
     return TokenRanges(first, find(tokens.starts, spans.stops, side="left", minimum=first))
 
 
 def find_contained_tokens(xp: Any, tokens: TokenRows, spans: SpanQueries) -> TokenRanges:
-    """The tokens that lie inside of each span."""
+    """Returns the tokens that lie inside each span."""
     find = _make_search(xp, tokens, spans.rows)
     first = find(tokens.starts, spans.starts, side="left")
     return TokenRanges(first, find(tokens.stops, spans.stops, side="right", minimum=first))
 
 
-def assign_to_first_span(xp: Any, found: TokenRanges) -> TokenRanges:
-    """Each token to the first of the spans that have it."""
-    if not found.first.shape[0]:
-        return found
-    reached = compute_prefix_maximum(found.after)
-    first = xp.maximum(found.first[1:], reached[:-1])
-    first = xp.concatenate([found.first[:1], first])
-    return TokenRanges(first, xp.maximum(first, found.after))
+def assign_to_first_span(xp: Any, ranges: TokenRanges) -> TokenRanges:
+    """Assigns each token to the first of the spans that have it.
+
+    Each range then starts where the ranges before it have ended:
+
+        first:after           0:4   2:3   3:6
+        maximum of after      4     4     6
+        result                0:4   4:4   4:6
+    """
+    if not ranges.first.shape[0]:
+        return ranges
+    assigned = compute_prefix_maximum(ranges.after)
+    first = xp.maximum(ranges.first[1:], assigned[:-1])
+    first = xp.concatenate([ranges.first[:1], first])
+    return TokenRanges(first, xp.maximum(first, ranges.after))
 
 
-def write_tags(xp: Any, labels: Array, found: TokenRanges, classes: Array, tagset: TagSet) -> Array:
-    """The labels, with the tags of each span's tokens put in.
+def write_tags(xp: Any, labels: Array, ranges: TokenRanges, classes: Array, tagset: TagSet) -> Array:
+    """Returns the labels with the tags of each span's tokens.
 
     Args:
         xp: NumPy or `jax.numpy`.
-        labels: all of them 0 where a span has a token, `int32`, shape `(n,)`; a NumPy array is written to.
-        found: the tokens of each span, none of them twice.
-        classes: the label of each span, `int32`, shape `(spans,)`.
+        labels: labels to update, `int32`, shape `(n,)`, 0 at the tokens of spans. A NumPy array is updated in
+            place.
+        ranges: the tokens of each span; no token is in two ranges.
+        classes: index of the label of each span, `int32`, shape `(spans,)`.
         tagset: the tags.
     """
-    counts = found.after - found.first
+    counts = ranges.after - ranges.first
     tag = 1 + classes * np.int32(tagset.num_roles)
     roles = tagset.role_at_position
-    labels = _fill_tags(xp, labels, found, tag + roles[0])
-    labels = scatter(labels, found.first, tag + roles[FIRST], counts > 1)
-    labels = scatter(labels, found.after - 1, tag + roles[LAST], counts > 1)
-    return scatter(labels, found.first, tag + roles[FIRST | LAST], counts == 1)
+    # All tokens of a span get its inside tag first. Those at its ends are then overwritten.
+    labels = _fill_tags(xp, labels, ranges, tag + roles[0])
+    labels = scatter(labels, ranges.first, tag + roles[FIRST], counts > 1)
+    labels = scatter(labels, ranges.after - 1, tag + roles[LAST], counts > 1)
+    return scatter(labels, ranges.first, tag + roles[FIRST | LAST], counts == 1)
 
 
 def is_word_start(xp: Any, is_selected: Array, words: Array) -> Array:
-    """Whether each token is of another word than the last one before it that counts.
+    """Returns whether each token is in another word than the last selected token before it.
 
     Args:
         xp: NumPy or `jax.numpy`.
-        is_selected: which tokens count, `(rows, length)`.
-        words: the word of each token, `(rows, length)`.
+        is_selected: whether each token is selected, `bool`, `(rows, length)`.
+        words: index of the word of each token, `int32`, `(rows, length)`.
+
+    Returns:
+        `bool`, `(rows, length)`; also true where no selected token comes before.
     """
     position = xp.arange(1, words.shape[1] + 1, dtype=np.int32)[None]
-    seen = compute_prefix_maximum(xp.where(is_selected, position, np.int32(0)))
-    before = xp.pad(seen, ((0, 0), (1, 0)))[:, :-1]
+    # 1-based position of the last selected token up to each token, and before each token; 0 if there is none.
+    last_selected = compute_prefix_maximum(xp.where(is_selected, position, np.int32(0)))
+    before = xp.pad(last_selected, ((0, 0), (1, 0)))[:, :-1]
     last_word = xp.take_along_axis(words, xp.maximum(before - 1, 0), axis=1)
     return (before == 0) | (last_word != words)  # type: ignore[no-any-return]
 
 
 class _SearchFunction(Protocol):
-    """What finds the first token of each row whose value is at least a target, or above it."""
+    """A search for the first token of each row whose value is at least, or greater than, a target."""
 
     def __call__(self, values: Array, targets: Array, *, side: Side, minimum: Array | None = None) -> Array:
-        """The tokens, `high` of the row if it has none, but none before `minimum`.
+        """Returns the index of that token for each target, or `high` of the row without such a token.
 
-        Sides are those of `np.searchsorted`.
+        Args:
+            values: starts or stops of all tokens, shape `(n,)`.
+            targets: value to search for in the row of each span, shape `(spans,)`.
+            side: `"left"` for values `>= target`, `"right"` for values `> target`, as in `np.searchsorted`.
+            minimum: lower bound of each result, shape `(spans,)`; `None` for the start of the row.
         """
 
 
 def _make_search(xp: Any, tokens: TokenRows, rows: Any) -> _SearchFunction:
-    """A search in each of `rows`.
+    """Returns a search function for one target in each of `rows`.
 
-    Many spans are looked for in all rows at once, as one sorted array: that takes a pass over all tokens, and
-    numbers that `int32` may not hold. Few spans, and those in JAX, bisect their rows side by side.
+    Many spans on the host are searched for in all rows at once, as one sorted array. That takes a pass over
+    all tokens, and keys that may exceed `int32`. Few spans, and spans in JAX, bisect their rows in parallel.
     """
-    steps = bit_length(tokens.longest)
+    steps = count_bits(tokens.longest)
     if xp is np and _BISECTION_COST * steps * len(rows) > len(tokens.starts):
         return _make_sorted_search(tokens, rows)
     low, high = tokens.low[rows], tokens.high[rows]
@@ -391,44 +462,63 @@ def _make_search(xp: Any, tokens: TokenRows, rows: Any) -> _SearchFunction:
             return _bisect(xp, low, high, steps, values, targets, side)
         if xp is not np:
             return _bisect(xp, minimum, high, steps, values, targets, side)
+        # The end of a span is close to its first token: search there first, and in the rest of the row only
+        # for the few spans that are longer.
         near = np.minimum(minimum + _USUAL_MAX_TOKENS, high)
-        found = _bisect(np, minimum, near, _USUAL_MAX_TOKENS.bit_length(), values, targets, side)
-        more = np.flatnonzero((found == near) & (near < high))
-        found[more] = _bisect(np, near[more], high[more], steps, values, targets[more], side)
-        return found
+        indices = _bisect(np, minimum, near, _USUAL_MAX_TOKENS.bit_length(), values, targets, side)
+        unfinished = np.flatnonzero((indices == near) & (near < high))
+        indices[unfinished] = _bisect(
+            np, near[unfinished], high[unfinished], steps, values, targets[unfinished], side
+        )
+        return indices
 
     return find
 
 
 def _make_sorted_search(tokens: TokenRows, rows: NDArray[np.int64]) -> _SearchFunction:
-    size, beyond = len(tokens.starts), int(tokens.stops.max(initial=0)) + 2
-    bases = np.arange(len(tokens.low)) * (beyond + 1)
+    """Returns a search function that searches all rows as one sorted array (see the head of this module)."""
+    size, gap_key = len(tokens.starts), int(tokens.stops.max(initial=0)) + 2
+    bases = np.arange(len(tokens.low)) * (gap_key + 1)
     token_base = np.repeat(bases, np.diff(np.append(tokens.low[1:], size), prepend=0))
     gap_starts = np.append(0, tokens.high)
     gap_lengths = np.append(tokens.low, size) - gap_starts
-    between = concatenate_ranges(gap_starts, gap_lengths)
-    key_between = np.repeat(np.append(-1, bases + beyond), gap_lengths)
+    gap_indices = concatenate_ranges(gap_starts, gap_lengths)
+    gap_keys = np.repeat(
+        np.append(-1, bases + gap_key), gap_lengths
+    )  # (-1: less than all, before the first row)
     span_base = bases[rows]
 
     def find(values: Array, targets: Array, *, side: Side, minimum: Array | None = None) -> Array:
         keys = values + token_base
-        keys[between] = key_between
-        found = np.searchsorted(keys, np.minimum(targets, np.int64(beyond - 1)) + span_base, side)
+        keys[gap_indices] = gap_keys
+        # A target beyond all tokens must not reach the keys of the next row.
+        indices = np.searchsorted(keys, np.minimum(targets, np.int64(gap_key - 1)) + span_base, side)
         if minimum is not None:
-            return np.maximum(found, minimum)
-        return found
+            return np.maximum(indices, minimum)
+        return indices
 
     return find
 
 
 def _bisect(xp: Any, low: Array, high: Array, steps: int, values: Array, targets: Array, side: Side) -> Array:
+    """Returns the first index of each range `low:high` whose value is not before the target, or `high`.
+
+    Args:
+        xp: NumPy or `jax.numpy`.
+        low: start of each range, shape `(spans,)`.
+        high: stop of each range, shape `(spans,)`.
+        steps: number of bits of the longest range.
+        values: values that do not decrease within a range, shape `(n,)`.
+        targets: one target for each range, shape `(spans,)`.
+        side: `"left"` if values less than the target are before it, `"right"` if equal values are too.
+    """
     if not values.shape[0]:
         return low
     last = high - 1
     is_before = operator.lt if side == "left" else operator.le
 
     def advance(step: Any, before: Array) -> Array:
-        """The last of the tokens that are known to come before; one that is not in the row, at first."""
+        """Moves `before`, the last index whose value is known to be before the target, by a power of 2."""
         probe = xp.minimum(before + (1 << (steps - 1 - step)), last)
         return xp.where(is_before(values[probe], targets), probe, before)  # type: ignore[no-any-return]
 
@@ -442,11 +532,13 @@ def _bisect(xp: Any, low: Array, high: Array, steps: int, values: Array, targets
     return jax.lax.fori_loop(0, steps, advance, before) + 1  # type: ignore[no-any-return]
 
 
-def _fill_tags(xp: Any, labels: Array, found: TokenRanges, tags: Array) -> Array:
-    """`labels`, all tokens of each span given its tag."""
+def _fill_tags(xp: Any, labels: Array, ranges: TokenRanges, tags: Array) -> Array:
+    """Returns `labels` with one tag, `tags[i]`, for all tokens of span `i`."""
     if xp is np:
-        counts = found.after - found.first
-        labels[concatenate_ranges(found.first, counts)] = np.repeat(tags, counts)
+        counts = ranges.after - ranges.first
+        labels[concatenate_ranges(ranges.first, counts)] = np.repeat(tags, counts)
         return labels
-    change = xp.zeros(labels.shape[0] + 1, np.int32).at[found.first].add(tags).at[found.after].add(-tags)
+    # The number of tokens is dynamic. Their tags are therefore the running sum of `tag` at the first token of
+    # each span and `-tag` after the last.
+    change = xp.zeros(labels.shape[0] + 1, np.int32).at[ranges.first].add(tags).at[ranges.after].add(-tags)
     return labels + xp.cumsum(change, dtype=np.int32)[:-1]  # type: ignore[no-any-return]

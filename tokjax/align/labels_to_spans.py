@@ -1,4 +1,4 @@
-"""Labels of tokens to spans of text."""
+"""Labelled spans of text from labels of tokens."""
 
 from __future__ import annotations
 
@@ -74,38 +74,38 @@ def spans_from_labels(
     sequence_id: int = 0,
     index_base: Literal[0, 1] = 1,
 ) -> list[Any]:
-    """The spans that tags of tokens stand for: the inverse of `align_spans`. Runs on the host.
+    """Decodes tags of tokens to labelled spans: the inverse of `align_spans`. Runs on the host.
 
-    Tokens without bytes, and those tagged `ignore_index`, are passed over as if they were not there. A span
-    reaches from the start of its first token to the stop of its last one.
+    Tokens without bytes, and tokens tagged `ignore_index`, are skipped as if they did not exist. A span
+    extends from the start of its first token to the stop of its last token.
 
-    Tags that don't follow the scheme, as models give them, are read as seqeval does: by default leniently,
-    so that a span begins wherever one must (`I-PER` after `O`, or after `B-ORG`) and ends where it can't go
-    on; if `strict`, only whole spans count (`B I*`, `B I* L` or `U`, `B I* E` or `S`, `I* E`), other tags are
-    passed over.
+    Tags that are invalid in their scheme, such as predictions of a model, are decoded as seqeval does. By
+    default decoding is lenient: a span starts wherever one must (`I-PER` after `O`, or after `B-ORG`) and
+    stops where it cannot continue. With `strict`, only complete spans count (`B I*`, `B I* L` or `U`,
+    `B I* E` or `S`, `I* E`), and other tags are skipped.
 
     Args:
-        offsets: as in `align_spans`. Of `Windows`, spans are read from each by itself; `merge_windows` makes
-            one answer of those of a text.
-        tag_ids: ids of `tagset.tags`, or `ignore_index`: `(n,)` for the tokens of all texts, or
+        offsets: the tokens, as in `align_spans`. Each window of `Windows` is decoded separately; use
+            `merge_windows` first to get one result per text.
+        tag_ids: ids of `tagset.tags`, or `ignore_index`, integers: `(n,)` for the tokens of all texts, or
             `(batch, length)` where the offsets are `(batch, length, 2)`.
         tagset: the tags.
-        strict: count whole spans only.
-        first_subword_only: read only the tag of the first token of each word; spans reach to the end of the
-            last word. Tags made with `first_subword_only` want this.
-        ignore_index: the tag of tokens that are passed over.
-        texts: what the offsets are places in; a list of one for one text. White space at the edges of tokens
-            is left out then.
-        word_ids: which word each token is of, where `offsets` is an array.
-        sequence_id: which text of a pair to read.
-        index_base: the index of a text's first byte in the result, 1 or 0.
+        strict: whether to decode complete spans only.
+        first_subword_only: whether to read only the tag of the first token of each word; spans then extend to
+            the end of the last word. Set it for tags made with `first_subword_only`.
+        ignore_index: tag of tokens to skip.
+        texts: the texts that the offsets refer to; a list of one text for a single result. With texts,
+            whitespace at the edges of tokens is not part of a span.
+        word_ids: index of the word of each token, where `offsets` is an array: `(n,)` or `(batch, length)`.
+        sequence_id: index of the text to decode in its pair, 0 or 1; 0 without pairs.
+        index_base: index of a text's first byte in the result, 1 or 0.
 
     Returns:
         `(start, stop, label)` in half-open bytes, in the order of the text: a list for one text, a list of
-        lists for a batch. `spans_to_characters` makes 0-based characters of them.
+        lists for a batch. `spans_to_characters` converts them to 0-based characters.
 
     Raises:
-        InvalidArgumentError: an id is no tag, or tags have another shape than tokens.
+        InvalidArgumentError: an id is not the id of a tag, or `tag_ids` does not have one entry per token.
 
     >>> indices = np.array([[0, 0], [1, 4], [5, 9], [9, 10]])
     >>> from tokjax.align.tagset import TagSet
@@ -115,48 +115,57 @@ def spans_from_labels(
     check_tagset(tagset, ignore_index)
     check_index_base(index_base)
     if is_traced(tag_ids):
-        raise InvalidArgumentError("spans_from_labels gives lists, which jax.jit can't; call it outside")
+        raise InvalidArgumentError(
+            "spans_from_labels returns lists, and jax.jit cannot; call it outside of jax.jit"
+        )
     tokens = make_flat_tokens(offsets, word_ids)
     tags = tagset.check_tag_ids(tag_ids, ignore_index)
     if tags.shape not in (tokens.shape[:-1], (len(tokens.offsets),)):
         raise InvalidArgumentError(
-            f"tag_ids has shape {tags.shape}, and the tokens have {tokens.shape[:-1]}; pass a tag for each, "
-            "those of inserted tokens too, and none for padding that the tokens are without: "
+            f"tag_ids has shape {tags.shape}, and the tokens have {tokens.shape[:-1]}; pass one tag "
+            "per token, including inserted special tokens, and if the offsets have no padding, leave it out: "
             "array[attention_mask == 1]"
         )
     tags = tags.reshape(-1)
-    space = None if texts is None else mark_whitespace(tokens, join_texts(texts))
-    skipped = tags == ignore_index
-    if space is not None:
-        skipped |= space.tokens
+    whitespace = None if texts is None else mark_whitespace(tokens, join_texts(texts))
+    is_skipped = tags == ignore_index
+    if whitespace is not None:
+        is_skipped |= whitespace.tokens
     selection = select_tokens(
-        tokens, first_subword_only=first_subword_only, sequence_id=sequence_id, exclude=skipped
+        tokens, first_subword_only=first_subword_only, sequence_id=sequence_id, exclude=is_skipped
     )
-    read = np.flatnonzero(selection.is_selected)
-    splits = np.searchsorted(read, tokens.row_splits)
-    firsts, lasts = _find_span_tokens(tags[read], splits, tagset, strict=strict)
-    begins, ends = read[firsts], read[lasts]
+    selected = np.flatnonzero(selection.is_selected)
+    splits = np.searchsorted(selected, tokens.row_splits)
+    firsts, lasts = _find_span_tokens(tags[selected], splits, tagset, strict=strict)
+    begins, ends = selected[firsts], selected[lasts]
     if first_subword_only:
-        ends = _find_word_ends(tokens, ends, sequence_id, space)
+        ends = _find_word_ends(tokens, ends, sequence_id, whitespace)
     starts, stops = (
-        _compute_token_spans(tokens, begins, space)[:, 0],
-        _compute_token_spans(tokens, ends, space)[:, 1],
+        _compute_token_spans(tokens, begins, whitespace)[:, 0],
+        _compute_token_spans(tokens, ends, whitespace)[:, 1],
     )
     if index_base == 0:
         starts, stops = starts - 1, stops - 1
     labels = map(tagset.labels.__getitem__, tagset.tag_classes[tags[begins]].tolist())
-    found = [*zip(starts.tolist(), stops.tolist(), labels, strict=True)]
+    spans = [*zip(starts.tolist(), stops.tolist(), labels, strict=True)]
     span_splits = np.searchsorted(firsts, splits).tolist()
-    rows = [found[start:stop] for start, stop in pairwise(span_splits)]
+    rows = [spans[start:stop] for start, stop in pairwise(span_splits)]
     return rows[0] if tokens.is_one_text else rows
 
 
 def _find_span_tokens(
     tags: NDArray[np.int32], splits: NDArray[np.int64], tagset: TagSet, *, strict: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The first and the last token of each span, from the tags of tokens in rows."""
+    """Returns the first and the last token of each span.
+
+    Args:
+        tags: tags of the tokens of all rows, `int32`, shape `(n,)`.
+        splits: index of the first token of each row, and `n`, `int64`, shape `(rows + 1,)`.
+        tagset: the tags.
+        strict: whether to return only spans whose first and last tags are valid at their positions.
+    """
     classes = tagset.tag_classes[tags]
-    continues = np.zeros(len(tags) + 1, bool)  # from the token before to this one
+    continues = np.zeros(len(tags) + 1, bool)  # whether a span contains both token i - 1 and token i
     continues[1:-1] = (
         tagset.can_precede[tags[:-1]] & tagset.can_follow[tags[1:]] & (classes[:-1] == classes[1:])
     )
@@ -170,26 +179,28 @@ def _find_span_tokens(
 
 
 def _compute_token_spans(
-    tokens: FlatTokens, indices: NDArray[np.int64], space: TextWhitespace | None
+    tokens: FlatTokens, indices: NDArray[np.int64], whitespace: TextWhitespace | None
 ) -> NDArray[Any]:
-    """The spans of some tokens, without white space if that is known, shape `(indices, 2)`."""
-    if space is None:
+    """Returns the spans of the tokens at `indices`, trimmed if texts are known, shape `(indices, 2)`."""
+    if whitespace is None:
         return tokens.offsets[indices]
-    return trim_token_spans(tokens, space, indices, np.searchsorted(tokens.row_splits, indices, "right") - 1)
+    return trim_token_spans(
+        tokens, whitespace, indices, np.searchsorted(tokens.row_splits, indices, "right") - 1
+    )
 
 
 def _find_word_ends(
-    tokens: FlatTokens, indices: NDArray[np.int64], sequence_id: int, space: TextWhitespace | None
+    tokens: FlatTokens, indices: NDArray[np.int64], sequence_id: int, whitespace: TextWhitespace | None
 ) -> NDArray[np.int64]:
-    """The last token of the word of each of some tokens."""
-    exclude = None if space is None else space.tokens
-    selected, firsts = (
+    """Returns the last token of the word of each token at `indices`."""
+    exclude = None if whitespace is None else whitespace.tokens
+    selected, word_starts = (
         np.flatnonzero(
             select_tokens(
-                tokens, first_subword_only=only, sequence_id=sequence_id, exclude=exclude
+                tokens, first_subword_only=first_only, sequence_id=sequence_id, exclude=exclude
             ).is_selected
         )
-        for only in (False, True)
+        for first_only in (False, True)
     )
-    after = np.append(firsts, len(tokens.offsets))[np.searchsorted(firsts, indices, "right")]
+    after = np.append(word_starts, len(tokens.offsets))[np.searchsorted(word_starts, indices, "right")]
     return selected[np.searchsorted(selected, after) - 1]

@@ -1,4 +1,21 @@
-"""Tokens without the white space at their edges."""
+r"""Offsets without the whitespace at the edges of tokens.
+
+All texts are concatenated, with a NUL byte after each, and the whitespace of the whole is marked once. A
+1-based byte position of a text becomes a 0-based index into the concatenation by adding the text's `shift`:
+
+    texts            "a b", " c"
+    data             a   ␣   b   \0  ␣   c   \0
+    index            0   1   2   3   4   5   6
+    is_whitespace    F   T   F   F   T   F   F
+    shift            -1 for text 0, 3 for text 1
+
+    token " b" of text 0:  [2, 4) -> [1, 3) -> start skips one space -> [2, 3) -> [3, 4)
+    token " " of text 1:   [1, 2) -> all whitespace -> the empty span at its end, [2, 2)
+
+The search for the last byte that is not whitespace runs over the reversed array, with the same function. A
+NUL is not whitespace, and is a complete character, so that neither a search nor a character extends into the
+next text. See docs/alignment.md, section "Whitespace and partial overlap".
+"""
 
 from __future__ import annotations
 
@@ -27,31 +44,31 @@ if TYPE_CHECKING:
     from tokjax.core.utf8 import Text
 
 _IS_ASCII_WHITESPACE = bytes(chr(code).isspace() and code < 0x80 for code in range(256))
-_WIDE_SPACES = [chr(code).encode() for code in range(0x80, 0x3001) if chr(code).isspace()]
+_WIDE_WHITESPACE = [chr(code).encode() for code in range(0x80, 0x3001) if chr(code).isspace()]
 _WIDE_TAIL_BYTES = {
     lead: np.array([int.from_bytes(encoded[1:], "big") for encoded in group], np.uint16)
-    for lead, group in groupby(_WIDE_SPACES, itemgetter(0))
+    for lead, group in groupby(_WIDE_WHITESPACE, itemgetter(0))
 }
-"""White space beyond ASCII: its first byte, and what the others may be."""
+"""Whitespace characters beyond ASCII: first byte to the possible remaining bytes, as big-endian integers."""
 
 
 def trim_offsets(offsets: Any, texts: Sequence[Text]) -> NDArray[np.int64]:
-    """The spans of tokens without the white space at their edges.
+    """Returns the offsets of tokens without the whitespace at their edges.
 
-    Tokens of byte-level BPE begin with the blank before their word, so that none of them lies inside the
-    span of that word. White space is what `str.isspace` says.
+    Tokens of byte-level BPE start with the space before their word, and therefore do not lie inside the span
+    of that word. Whitespace is defined by `str.isspace`.
 
     Args:
         offsets: a `TokenizationResult`, a `TokenizationBatch`, a `Ragged`, a list of results, or an array of
             shape `(n, 2)` (one text) or `(batch, length, 2)`.
-        texts: what the offsets are places in; a list of one for one text.
+        texts: the texts that the offsets refer to; a list of one text for a single result.
 
     Returns:
-        `int64`, shape `(n, 2)` with all tokens of all texts, or `(batch, length, 2)`. A token of nothing but
-        white space becomes the empty span at its end; `(0, 0)` stays.
+        `int64`, shape `(n, 2)` with the tokens of all texts, or `(batch, length, 2)`. A token of whitespace
+        only becomes the empty span at its end; `(0, 0)` stays.
 
     Raises:
-        OffsetsContractError: a token is no place in its text.
+        OffsetsContractError: a token is outside its text.
 
     >>> trim_offsets(np.array([[1, 4], [4, 9]]), ["New York"]).tolist()
     [[1, 4], [5, 9]]
@@ -64,13 +81,14 @@ def trim_offsets(offsets: Any, texts: Sequence[Text]) -> NDArray[np.int64]:
 
 
 class JoinedTexts(NamedTuple):
-    """Texts as the bytes of one, with a NUL after each (so that no character goes on in the next text).
+    """Concatenated texts with a NUL byte after each, so that no character continues in the next text.
 
     Attributes:
-        data: their UTF-8.
-        is_whitespace: which bytes are of white space, `bool`, shape `(bytes,)`.
-        num_bytes: how many bytes each text has, `int64`, shape `(texts,)`.
-        shift: what makes a byte of a text, from 1, one of all, from 0, `int64`, shape `(texts,)`.
+        data: UTF-8 bytes of all texts.
+        is_whitespace: whether each byte belongs to a whitespace character, `bool`, shape `(bytes,)`.
+        num_bytes: number of bytes of each text, `int64`, shape `(texts,)`.
+        shift: difference between a 0-based index into `data` and a 1-based byte position of each text,
+            `int64`, shape `(texts,)`.
     """
 
     data: bytes
@@ -80,10 +98,10 @@ class JoinedTexts(NamedTuple):
 
 
 def join_texts(texts: Sequence[Text]) -> JoinedTexts:
-    """Joins texts, and finds their white space.
+    """Concatenates texts and marks their whitespace.
 
     Raises:
-        InvalidArgumentError: it is one text instead of a sequence of texts.
+        InvalidArgumentError: `texts` is a single text instead of a sequence of texts.
     """
     reject_one_text(texts)
     encoded = [to_utf8(text) for text in texts]
@@ -93,47 +111,49 @@ def join_texts(texts: Sequence[Text]) -> JoinedTexts:
 
 
 def fit_spans(spans: SpanColumns, texts: JoinedTexts, index_base: int) -> SpanColumns:
-    """Checks spans against their texts, and trims white space at their ends, of which it warns.
+    """Checks spans against their texts, and trims whitespace at their edges with a warning.
 
     Args:
         spans: spans with `1 <= start < stop`.
         texts: the texts.
-        index_base: the index of a text's first byte in the spans as they were given, for errors.
+        index_base: index of a text's first byte in the spans of the caller, 0 or 1, for messages.
 
     Raises:
-        OffsetsContractError: a span ends after its text, or begins or ends inside a character.
+        OffsetsContractError: a span stops after the end of its text, or starts or stops inside a character.
     """
     rows = np.repeat(np.arange(len(texts.num_bytes)), np.diff(spans.row_splits))
-    _reject_spans_beyond(spans, texts.num_bytes[rows], index_base)
+    _reject_long_spans(spans, texts.num_bytes[rows], index_base)
     starts, stops = (np.asarray(ends) + texts.shift[rows] for ends in (spans.starts, spans.stops))
     _reject_split_characters(spans, texts, starts, stops, index_base)
     whitespace = texts.is_whitespace
     padded = np.flatnonzero(whitespace[starts] | whitespace[stops - 1])
     if not len(padded):
         return spans
-    shown, other = format_span(spans, int(padded[0]), index_base), 1 - index_base
+    position, other = format_span(spans, int(padded[0]), index_base), 1 - index_base
     warnings.warn(
-        f"text {rows[padded[0]]}: the span {shown} begins or ends with white space, which gets no label "
-        f"({len(padded)} such spans). If spans are counted from {other}, pass index_base={other}",
+        f"text {rows[padded[0]]}: the span {position} starts or stops with whitespace, which gets no label "
+        f"({len(padded)} such spans). If the first byte of a text has index {other}, pass index_base={other}",
         stacklevel=3,
     )
-    filled = make_row_splits(~whitespace)  # (number of bytes before each that are not white space)
-    some = padded[filled[stops[padded]] > filled[starts[padded]]]  # (a span of nothing else stays as it is)
-    first, after = starts[some], stops[some]
-    starts[some] = _skip_whitespace(whitespace, first, after)
-    stops[some] = len(whitespace) - _skip_whitespace(
+    # A span of whitespace only stays as it is: it has equal counts at both ends.
+    count_before = make_row_splits(~whitespace)
+    trimmed = padded[count_before[stops[padded]] > count_before[starts[padded]]]
+    first, after = starts[trimmed], stops[trimmed]
+    starts[trimmed] = _skip_whitespace(whitespace, first, after)
+    stops[trimmed] = len(whitespace) - _skip_whitespace(
         whitespace[::-1], len(whitespace) - after, len(whitespace) - first
     )
     return spans._replace(starts=starts - texts.shift[rows], stops=stops - texts.shift[rows])
 
 
-def _reject_spans_beyond(spans: SpanColumns, num_bytes: NDArray[np.int64], index_base: int) -> None:
-    beyond = np.flatnonzero(np.asarray(spans.stops) > num_bytes + 1)
-    if len(beyond):
-        span = int(beyond[0])
+def _reject_long_spans(spans: SpanColumns, num_bytes: NDArray[np.int64], index_base: int) -> None:
+    """Raises `OffsetsContractError` for a span that stops after the end of its text."""
+    too_long = np.flatnonzero(np.asarray(spans.stops) > num_bytes + 1)
+    if len(too_long):
+        span = int(too_long[0])
         raise OffsetsContractError(
-            f"text {find_span_row(spans, span)}: the span {format_span(spans, span, index_base)} ends after the "
-            f"text, whose last byte is {num_bytes[span] - 1 + index_base}"
+            f"text {find_span_row(spans, span)}: the span {format_span(spans, span, index_base)} stops after "
+            f"the end of the text, whose last byte is {num_bytes[span] - 1 + index_base}"
         )
 
 
@@ -144,36 +164,39 @@ def _reject_split_characters(
     stops: NDArray[np.int64],
     index_base: int,
 ) -> None:
-    """Raise `OffsetsContractError` for a span that begins or ends between the bytes of one character.
+    """Raises `OffsetsContractError` for a span that starts or stops between the bytes of one character.
 
     Args:
         spans: the spans.
         texts: the texts.
-        starts: where each span begins in the joined texts, from 0, shape `(spans,)`.
-        stops: where it ends.
-        index_base: the index of a text's first byte in the spans as they were given, for the error.
+        starts: start of each span, as a 0-based index into the concatenated texts, shape `(spans,)`.
+        stops: stop of each span, as a 0-based index into the concatenated texts, shape `(spans,)`.
+        index_base: index of a text's first byte in the spans of the caller, 0 or 1, for messages.
     """
     data = np.frombuffer(texts.data, np.uint8)
     inside = ((data[starts] & 0xC0) == 0x80) | ((data[stops] & 0xC0) == 0x80)
-    for span in np.flatnonzero(inside).tolist():  # (in bytes that are no UTF-8, each is a character)
+    # A continuation byte may still be a boundary: in invalid UTF-8 each byte is a character.
+    for span in np.flatnonzero(inside).tolist():
         ends = (int(starts[span]) + 1, int(stops[span]) + 1)
         if not all(is_valid_string_boundary(texts.data, end) for end in ends):
-            shown, other = format_span(spans, span, index_base), 1 - index_base
+            position, other = format_span(spans, span, index_base), 1 - index_base
             raise OffsetsContractError(
-                f"text {find_span_row(spans, span)}: the span {shown} begins or ends inside a character: spans "
-                f"are UTF-8 bytes counted from {index_base}; for 0-based characters pass "
-                f"spans_from_characters(texts, spans), for bytes counted from {other} index_base={other}"
+                f"text {find_span_row(spans, span)}: the span {position} starts or stops inside a "
+                f"character: spans are UTF-8 bytes, and the first byte has index {index_base}; for "
+                f"0-based characters pass spans_from_characters(texts, spans), for {other}-based bytes pass "
+                f"index_base={other}"
             )
 
 
 class TextWhitespace(NamedTuple):
-    """The white space of texts that are laid end to end, and the tokens in it.
+    """Whitespace of concatenated texts, and the tokens that consist of it.
 
     Attributes:
-        is_whitespace: which bytes are of white space, `bool`, shape `(bytes,)`.
-        num_bytes: how many bytes the text of each row has, `int64`, shape `(rows,)`.
-        shift: what makes a byte of that text, from 1, one of all, from 0, `int64`, shape `(rows,)`.
-        tokens: which tokens are nothing else, `bool`, shape `(n,)`.
+        is_whitespace: whether each byte belongs to a whitespace character, `bool`, shape `(bytes,)`.
+        num_bytes: number of bytes of the text of each row, `int64`, shape `(rows,)`.
+        shift: difference between a 0-based index into the concatenation and a 1-based byte position of the
+            text of each row, `int64`, shape `(rows,)`.
+        tokens: whether each token is non-empty and consists of whitespace only, `bool`, shape `(n,)`.
     """
 
     is_whitespace: NDArray[np.bool_]
@@ -183,73 +206,100 @@ class TextWhitespace(NamedTuple):
 
 
 def mark_whitespace(tokens: FlatTokens, texts: JoinedTexts) -> TextWhitespace:
-    """What of the texts, and which of the tokens, is white space.
+    """Marks the tokens that consist of whitespace only.
 
     Raises:
-        OffsetsContractError: a token is no place in its text.
+        OffsetsContractError: a token is outside its text.
     """
     check_rows("texts", len(texts.num_bytes), tokens)
     num_bytes, shift = texts.num_bytes, texts.shift
     if tokens.text_ids is not None:
         num_bytes, shift = num_bytes[tokens.text_ids], shift[tokens.text_ids]
-    space = TextWhitespace(texts.is_whitespace, num_bytes, shift, np.zeros(len(tokens.offsets), bool))
+    whitespace = TextWhitespace(texts.is_whitespace, num_bytes, shift, np.zeros(len(tokens.offsets), bool))
+    # Rows are processed in groups of about `BLOCK` tokens, so that intermediate arrays stay in the cache.
     row_starts = np.searchsorted(tokens.row_splits, np.arange(0, len(tokens.offsets), BLOCK), "right") - 1
     for rows in map(slice, row_starts, [*row_starts[1:], tokens.num_rows]):
-        _mark_whitespace_tokens(tokens, space, rows)
-    return space
+        _mark_whitespace_tokens(tokens, whitespace, rows)
+    return whitespace
 
 
 def trim_token_spans(
-    tokens: FlatTokens, space: TextWhitespace, indices: NDArray[np.int64] | slice, rows: NDArray[np.int64]
+    tokens: FlatTokens,
+    whitespace: TextWhitespace,
+    indices: NDArray[np.int64] | slice,
+    rows: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """The spans of some of the tokens, trimmed, `int64`, shape `(indices, 2)`; the row of each is given."""
-    shift, last = space.shift[rows], len(space.is_whitespace)
+    """Returns the trimmed spans of some tokens.
+
+    Args:
+        tokens: all tokens.
+        whitespace: whitespace of their texts.
+        indices: indices of the tokens to trim, shape `(m,)`, or a slice.
+        rows: row of each of these tokens, `int64`, shape `(m,)`.
+
+    Returns:
+        1-based byte spans, `int64`, shape `(m, 2)`.
+    """
+    shift, size = whitespace.shift[rows], len(whitespace.is_whitespace)
     starts, stops = tokens.offsets[indices].T + shift
-    starts = np.where(space.tokens[indices], stops, starts)
-    starts = _skip_whitespace(space.is_whitespace, starts, stops)
-    stops = last - _skip_whitespace(space.is_whitespace[::-1], last - stops, last - starts)
+    starts = np.where(whitespace.tokens[indices], stops, starts)
+    starts = _skip_whitespace(whitespace.is_whitespace, starts, stops)
+    # Byte i has index size - 1 - i in the reversed array, so that [start, stop) is [size - stop, size -
+    # start).
+    stops = size - _skip_whitespace(whitespace.is_whitespace[::-1], size - stops, size - starts)
     return np.stack([starts - shift, stops - shift], axis=1)
 
 
-def _mark_whitespace_tokens(tokens: FlatTokens, space: TextWhitespace, rows: slice) -> None:
-    """Mark those tokens of some rows that are nothing but white space."""
+def _mark_whitespace_tokens(tokens: FlatTokens, whitespace: TextWhitespace, rows: slice) -> None:
+    """Marks the tokens of some rows that consist of whitespace only."""
     splits = tokens.row_splits[rows.start : rows.stop + 1]
     part, lengths = slice(splits[0], splits[-1]), np.diff(splits)
     starts, stops = tokens.offsets[part].T
-    outside = (stops > np.repeat(space.num_bytes[rows] + 1, lengths)) | ((starts < 1) & (starts < stops))
+    outside = (stops > np.repeat(whitespace.num_bytes[rows] + 1, lengths)) | ((starts < 1) & (starts < stops))
     if outside.any():
-        _reject_outside_token(tokens, space, int(splits[0] + outside.argmax()))
-    shift = np.repeat(space.shift[rows], lengths)
+        _reject_outside_token(tokens, whitespace, int(splits[0] + outside.argmax()))
+    shift = np.repeat(whitespace.shift[rows], lengths)
     starts, stops = starts + shift, stops + shift
-    is_whitespace = space.is_whitespace.take(starts, mode="clip") & space.is_whitespace.take(
+    is_whitespace = whitespace.is_whitespace.take(starts, mode="clip") & whitespace.is_whitespace.take(
         stops - 1, mode="clip"
     )
     is_whitespace &= starts < stops
+    # The first and the last byte decide for tokens of up to two bytes. Only longer tokens of which both are
+    # whitespace are read as a whole.
     longer = np.flatnonzero(is_whitespace & (stops - starts > 2))
     edges = np.stack([starts[longer], stops[longer]], axis=1).reshape(-1)
-    is_whitespace[longer] = np.logical_and.reduceat(space.is_whitespace, edges)[::2]
-    space.tokens[part] = is_whitespace
+    is_whitespace[longer] = np.logical_and.reduceat(whitespace.is_whitespace, edges)[::2]
+    whitespace.tokens[part] = is_whitespace
 
 
-def _reject_outside_token(tokens: FlatTokens, space: TextWhitespace, token: int) -> None:
+def _reject_outside_token(tokens: FlatTokens, whitespace: TextWhitespace, token: int) -> None:
+    """Raises `OffsetsContractError` for a token that is outside its text."""
     row = tokens.get_row(token)
     span = tuple(tokens.offsets[token].tolist())
     raise OffsetsContractError(
         f"text {tokens.get_text(row)}: a token has the span {span}, and the text has "
-        f"{space.num_bytes[row]} bytes, counted from 1; is it the text that was encoded? (see "
-        "tokenization_view)"
+        f"{whitespace.num_bytes[row]} bytes, of which the first has index 1; pass the text that was encoded "
+        "(see tokenization_view)"
     )
 
 
 def _skip_whitespace(
     is_whitespace: NDArray[np.bool_], starts: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """The first byte of each span that is not blank. Each has one, but for empty spans, which stay."""
+    """Returns the index of the first byte of each span that is not whitespace.
+
+    Args:
+        is_whitespace: whether each byte belongs to a whitespace character, `bool`, shape `(bytes,)`.
+        starts: start of each span, 0-based, shape `(spans,)`.
+        stops: stop of each span, shape `(spans,)`. A span is empty, and then its start is returned, or has a
+            byte that is not whitespace.
+    """
     after = starts.copy()
     lead = np.flatnonzero(starts < stops)
     lead = lead[is_whitespace[starts[lead]]]
     after[lead] += 1
-    lead = lead[is_whitespace[after[lead]]]  # of most tokens one blank is all
+    # Most tokens start with at most one space. The few others are searched with `bytes.find` in a loop.
+    lead = lead[is_whitespace[after[lead]]]
     if len(lead):
         find = is_whitespace.tobytes().find
         after[lead] = [find(0, start) for start in after[lead].tolist()]
@@ -257,7 +307,7 @@ def _skip_whitespace(
 
 
 def _find_whitespace(text: bytes) -> NDArray[np.bool_]:
-    """Which bytes of UTF-8 are of white space."""
+    """Returns whether each byte of UTF-8 belongs to a whitespace character, `bool`, shape `(bytes,)`."""
     data = np.frombuffer(text, np.uint8)
     whitespace = np.frombuffer(bytearray(text.translate(_IS_ASCII_WHITESPACE)), np.bool_)
     if text.isascii():
@@ -265,12 +315,12 @@ def _find_whitespace(text: bytes) -> NDArray[np.bool_]:
     leads = np.flatnonzero(data >= min(_WIDE_TAIL_BYTES))
     for lead, tails in _WIDE_TAIL_BYTES.items():
         width = 2 if lead < 0xE0 else 3
-        found = leads[data[leads] == lead]
-        found = found[found <= len(data) - width]
-        rest = np.zeros(len(found), np.uint16)
+        candidates = leads[data[leads] == lead]
+        candidates = candidates[candidates <= len(data) - width]
+        tail = np.zeros(len(candidates), np.uint16)
         for i in range(1, width):
-            rest = rest << np.uint16(8) | data[found + i]
-        found = found[np.isin(rest, tails)]
+            tail = tail << np.uint16(8) | data[candidates + i]
+        candidates = candidates[np.isin(tail, tails)]
         for i in range(width):
-            whitespace[found + i] = True
+            whitespace[candidates + i] = True
     return whitespace

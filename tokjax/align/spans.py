@@ -1,4 +1,4 @@
-"""Labelled spans of texts: as lists that people write, and as arrays."""
+"""Labelled spans of texts: conversion from lists to arrays, and checks."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ if TYPE_CHECKING:
     from tokjax.align.flat_tokens import FlatTokens
 
 LabelledSpan: TypeAlias = tuple[int, int, str]
-"""A start, a stop, and what it is: 1-based bytes and half-open, unless said otherwise."""
+"""A start, a stop and a label: 1-based bytes and half-open, unless documented otherwise."""
 
 
 class SpanColumns(NamedTuple):
-    """The labelled spans of many texts as flat columns; those of text `i` are `row_splits[i]` and on.
+    """Labelled spans of many texts as flat columns: those of text `i` are `row_splits[i]:row_splits[i + 1]`.
 
     Attributes:
-        starts: the first byte of each, from 1, `int64`, shape `(spans,)`.
-        stops: one past the last byte, `int64`, shape `(spans,)`.
-        classes: the label, as a place in the labels, `int32`, shape `(spans,)`.
-        row_splits: where the spans of each text begin, `int64`, shape `(texts + 1,)`.
+        starts: 1-based first byte of each span, `int64`, shape `(spans,)`.
+        stops: one past the last byte of each span, `int64`, shape `(spans,)`.
+        classes: index of the label of each span, `int32`, shape `(spans,)`.
+        row_splits: index of the first span of each text, and the number of spans, `int64`, shape
+            `(texts + 1,)`.
     """
 
     starts: Array
@@ -41,14 +42,16 @@ class SpanColumns(NamedTuple):
 
 
 def span_columns(spans: Iterable[Sequence[LabelledSpan]], labels: Sequence[str]) -> SpanColumns:
-    """Lists of spans as columns, once, for functions that are called often.
+    """Converts lists of spans to columns.
+
+    Call it once for spans that are aligned several times, or to pad them with `pad_spans`.
 
     Args:
-        spans: for each text its spans `(start, stop, label)`, 1-based bytes, in any order.
-        labels: what spans may be labelled with.
+        spans: a list of spans `(start, stop, label)` for each text, in 1-based bytes and in any order.
+        labels: the labels that spans may have.
 
     Raises:
-        InvalidArgumentError: a span is no such triple, or its label is none of `labels`.
+        InvalidArgumentError: a span is not such a triple, or its label is not in `labels`.
 
     >>> span_columns([[(1, 6, "PER")], []], ["PER"]).row_splits
     array([0, 1, 1])
@@ -64,11 +67,11 @@ def span_columns(spans: Iterable[Sequence[LabelledSpan]], labels: Sequence[str])
 
 
 def pad_spans(spans: SpanColumns, *, length: int | None = None) -> NDArray[np.int32]:
-    """The spans of each text in a row of its own, for `align_span_arrays`. Runs on the host.
+    """Pads the spans of each text to a common length, for `align_span_arrays`. Runs on the host.
 
     Args:
-        spans: columns, of `span_columns`.
-        length: spans a row; by default as many as the text with most of them has.
+        spans: the result of `span_columns`.
+        length: number of spans per row; by default the maximum number of spans of a text.
 
     Returns:
         `int32`, shape `(texts, length, 3)`: start, stop and class; padding is `(0, 0, -1)`.
@@ -97,9 +100,9 @@ def pad_spans(spans: SpanColumns, *, length: int | None = None) -> NDArray[np.in
 
 
 def check_columns(spans: SpanColumns) -> SpanColumns:
-    """Columns on the host, of shapes that go together."""
+    """Returns the columns as NumPy arrays, or raises `InvalidArgumentError`."""
     if not isinstance(spans, SpanColumns):
-        raise InvalidArgumentError(f"spans must be what span_columns(spans, labels) gives, not {spans!r:.80}")
+        raise InvalidArgumentError(f"spans must come from span_columns(spans, labels), not {spans!r:.80}")
     starts, stops, splits = (
         as_integers(name, getattr(spans, name), np.int64) for name in ("starts", "stops", "row_splits")
     )
@@ -108,20 +111,21 @@ def check_columns(spans: SpanColumns) -> SpanColumns:
     if not has_splits or {column.shape for column in columns[:3]} != {(splits[-1],)}:
         shapes = ", ".join(f"{name} {column.shape}" for name, column in columns._asdict().items())
         raise InvalidArgumentError(
-            f"the columns of spans don't go together: {shapes}, row_splits from {splits[:1]} to "
-            f"{splits[-1:]}; make them with span_columns(spans, labels)"
+            f"the columns of spans do not match: {shapes}, row_splits from {splits[:1]} to {splits[-1:]}; "
+            "make them with span_columns(spans, labels)"
         )
     return columns
 
 
 class FlatSpans(NamedTuple):
-    """The spans of many texts end to end; those of text `i` are `row_splits[i]` and on.
+    """Concatenated spans of many texts: those of text `i` are `row_splits[i]:row_splits[i + 1]`.
 
     Attributes:
-        starts: `int64`, shape `(spans,)`.
-        stops: `int64`, shape `(spans,)`.
-        labels: whatever was given.
-        row_splits: `int64`, shape `(texts + 1,)`.
+        starts: start of each span, not checked, `int64`, shape `(spans,)`.
+        stops: stop of each span, not checked, `int64`, shape `(spans,)`.
+        labels: label of each span, not checked.
+        row_splits: index of the first span of each text, and the number of spans, `int64`, shape
+            `(texts + 1,)`.
     """
 
     starts: NDArray[np.int64]
@@ -131,30 +135,35 @@ class FlatSpans(NamedTuple):
 
 
 def build_flat_spans(rows: Sequence[Any]) -> FlatSpans:
-    """Lists of triples as columns; an `InvalidArgumentError` names the first that is none."""
+    """Converts lists of triples to columns.
+
+    Raises:
+        InvalidArgumentError: a span is not a triple of two integers and a label; the message quotes the
+            first.
+    """
     try:
         splits = make_row_splits(map(len, rows))
         flat = list(chain.from_iterable(rows))
         if sum(map(len, flat)) != 3 * len(flat):
             raise ValueError
-        starts, stops = (as_integers("places", [*map(itemgetter(i), flat)], np.int64) for i in (0, 1))
+        starts, stops = (as_integers("positions", [*map(itemgetter(i), flat)], np.int64) for i in (0, 1))
         return FlatSpans(starts, stops, [*map(itemgetter(2), flat)], splits)
     except (TypeError, ValueError, KeyError, IndexError, OverflowError):
         raise InvalidArgumentError(_describe_wrong_span(rows)) from None
 
 
 def check_index_base(index_base: object) -> None:
-    """Raises `InvalidArgumentError` for what is neither 0 nor 1."""
+    """Raises `InvalidArgumentError` if `index_base` is neither 0 nor 1."""
     if isinstance(index_base, bool) or index_base not in (0, 1):
         raise InvalidArgumentError(f"index_base must be 0 or 1, not {index_base!r}")
 
 
 def check_span_bounds(spans: SpanColumns, index_base: int) -> None:
-    """Raises the error for the first span that does not keep `1 <= start < stop`.
+    """Raises for the first span that violates `1 <= start < stop`.
 
     Raises:
         InvalidArgumentError: a span is empty.
-        OffsetsContractError: a span is no place in a text.
+        OffsetsContractError: a span starts before the text, or stops before it starts.
     """
     starts, stops = np.asarray(spans.starts), np.asarray(spans.stops)
     wrong = np.flatnonzero((starts < 1) | (starts >= stops))
@@ -163,16 +172,16 @@ def check_span_bounds(spans: SpanColumns, index_base: int) -> None:
     span = int(wrong[0])
     where = f"text {find_span_row(spans, span)}: the span {format_span(spans, span, index_base)}"
     if starts[span] >= 1 and starts[span] == stops[span]:
-        raise InvalidArgumentError(f"{where} is empty, and no token lies in it; leave it out")
-    hint = "pass index_base=0 if yours are counted from 0; " if index_base and starts[span] == 0 else ""
+        raise InvalidArgumentError(f"{where} is empty, and contains no token; leave it out")
+    hint = "pass index_base=0 for 0-based bytes; " if index_base and starts[span] == 0 else ""
     raise OffsetsContractError(
-        f"{where} must keep {index_base} <= start < stop: bytes are counted from {index_base}; {hint}for "
+        f"{where} violates {index_base} <= start < stop, for {index_base}-based bytes; {hint}for "
         "0-based characters pass spans_from_characters(texts, spans)"
     )
 
 
 def compute_text_order(spans: SpanColumns, index_base: int) -> NDArray[np.int64]:
-    """The order that sorts spans by text, and by their place in it.
+    """Returns the permutation that sorts spans by text, and by start within a text.
 
     Raises:
         InvalidArgumentError: two spans of one text overlap.
@@ -184,33 +193,35 @@ def compute_text_order(spans: SpanColumns, index_base: int) -> NDArray[np.int64]
         order = np.lexsort((starts, rows))
     overlap = (starts[order[1:]] < stops[order[:-1]]) & (rows[order[1:]] == rows[order[:-1]])
     if overlap.any():
-        at = int(np.flatnonzero(overlap)[0])
-        first, second = (format_span(spans, span, index_base) for span in order[at : at + 2].tolist())
+        position = int(np.flatnonzero(overlap)[0])
+        first, second = (
+            format_span(spans, span, index_base) for span in order[position : position + 2].tolist()
+        )
         raise InvalidArgumentError(
-            f"text {rows[order[at]]}: the spans {first} and {second} overlap, and a token has one label; "
-            "pass them in separate calls of align_spans"
+            f"text {rows[order[position]]}: the spans {first} and {second} overlap, but a token has one "
+            "label; align them in separate calls of align_spans"
         )
     return order
 
 
 def describe_span(spans: SpanColumns, span: int, labels: Sequence[str], index_base: int) -> str:
-    """A span of the columns as one reads it: its text, its place, its label."""
+    """Returns a readable description of a span: its text, its start and stop, and its label."""
     position, label = format_span(spans, span, index_base), labels[int(spans.classes[span])]
     return f"text {find_span_row(spans, span)}: span {position} {label!r}"
 
 
 def find_span_row(spans: SpanColumns, span: int) -> int:
-    """The text that a span of the columns is of."""
+    """Returns the index of the text of a span."""
     return int(np.searchsorted(spans.row_splits, span, "right")) - 1
 
 
 def format_span(spans: SpanColumns, span: int, index_base: int) -> str:
-    """Returns a span as it was given, where the index of the first byte was `index_base`."""
+    """Returns `"(start, stop)"` of a span in the index base of the caller."""
     return f"({spans.starts[span] - 1 + index_base}, {spans.stops[span] - 1 + index_base})"
 
 
 def _describe_wrong_span(rows: Sequence[Any]) -> str:
-    """What is wrong with spans that can't be made columns."""
+    """Returns the error message for spans that cannot be converted to columns."""
     for row, value in enumerate(rows):
         if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
             return f"the spans of text {row} must be a list of (start, stop, label), not {value!r:.80}"
@@ -219,13 +230,16 @@ def _describe_wrong_span(rows: Sequence[Any]) -> str:
                 return f"text {row}: a span is (start, stop, label), not {span!r:.80}"
             for position in span[:2]:
                 if isinstance(position, bool) or not hasattr(position, "__index__") or abs(position) >= 2**62:
-                    return f"text {row}: the span {span!r:.80} has a place that is no integer of a text"
+                    return (
+                        f"text {row}: the span {span!r:.80} has a start or stop that is not a valid integer"
+                    )
     return "spans must be, for each text, a list of (start, stop, label)"
 
 
 def _describe_unknown_label(rows: Sequence[Any], class_ids: dict[str, int]) -> str:
+    """Returns the error message for the first span whose label is not in `class_ids`."""
     return next(
-        f"text {row}: the span {span!r:.80} has a label that is none of {[*class_ids]}"
+        f"text {row}: the span {span!r:.80} has a label that is not in {[*class_ids]}"
         for row, value in enumerate(rows)
         for span in value
         if not isinstance(span[2], str) or span[2] not in class_ids
@@ -233,14 +247,14 @@ def _describe_unknown_label(rows: Sequence[Any], class_ids: dict[str, int]) -> s
 
 
 def check_rows(name: str, value: int, tokens: FlatTokens) -> None:
-    """Refuse what is not there once for each text."""
+    """Raises `InvalidArgumentError` if the number of rows of an argument is not the number of texts."""
     if value == tokens.num_texts:
         return
     if tokens.text_ids is not None:
         raise InvalidArgumentError(
-            f"{name} has {value} rows, and the windows are of {tokens.num_texts} texts; pass one row for "
-            "each text, or windows.batch and one for each window"
+            f"{name} has {value} rows, and the windows belong to {tokens.num_texts} texts; pass one row "
+            "for each text, or windows.batch and one row for each window"
         )
     raise InvalidArgumentError(
-        f"{name} has {value} rows, and there are {tokens.num_texts} texts; pass one for each"
+        f"{name} has {value} rows, and there are {tokens.num_texts} texts; pass one row for each text"
     )

@@ -1,4 +1,24 @@
-"""Spans of text to labels of tokens."""
+"""Labels of tokens from labelled spans of text.
+
+Spans and tokens are flat arrays over all texts, and each step handles all texts at once. An example with the
+label `LOC` (tags `O B-LOC I-LOC`) and the default options:
+
+    text             in New York         bytes 1..11
+    tokens           [CLS]   in      New     York    [SEP]
+    offsets          (0, 0)  (1, 3)  (4, 7)  (8, 12) (0, 0)
+    spans            (4, 12, "LOC")
+
+    1. select        tokens with bytes: 1, 2, 3          the others get ignore_index
+    2. search        span 0 touches tokens 2:4           see `flat_tokens`
+    3. pairs         (span 0, token 2), (span 0, token 3)
+    4. filter        drop pairs that on_partial excludes, and all but the first pair of a token
+    5. tags          first token: B-LOC, last token: I-LOC       see `TagSet.role_at_position`
+    6. labels        -100  0  1  2  -100
+
+With `texts`, whitespace at the edges of tokens is trimmed in step 3, so that the token " York" of byte-level
+BPE lies inside the span of "York". Only tokens in a span are trimmed: most tokens are in none. See
+docs/alignment.md for the rules, and `array_alignment` for the same under `jax.jit`.
+"""
 
 from __future__ import annotations
 
@@ -40,19 +60,20 @@ OnPartial: TypeAlias = Literal["include", "exclude", "error"]
 
 
 class SpanLabels(NamedTuple):
-    """Labels of tokens, and what became of the spans.
+    """Labels of tokens, and the number of tokens of each span.
 
     Attributes:
-        labels: the tag of each token, `int32`, shape `(n,)` or `(batch, length)`.
-        token_counts: how many tokens are tagged for each span, in the order given, `int32`, shape `(spans,)`
-            or `(batch, spans)`; 0 for one that is cut away, or whose tokens belong to others.
+        labels: id of the tag of each token, `int32`, shape `(n,)` or `(batch, length)`.
+        token_counts: number of tokens that are tagged for each span, in the order of the input, `int32`,
+            shape `(spans,)` or `(batch, spans)`; 0 for a span whose tokens are truncated or belong to other
+            spans.
     """
 
     labels: Array
     token_counts: Array
 
     def __repr__(self) -> str:
-        """The dtype and shape of each array."""
+        """Returns the dtype and shape of each array."""
         return describe_batch(self)
 
 
@@ -70,44 +91,51 @@ def align_spans(
     sequence_id: int = 0,
     index_base: Literal[0, 1] = 1,
 ) -> SpanLabels:
-    """Tag the tokens that lie in labelled spans. Runs on the host; see `align_span_arrays` for `jax.jit`.
+    """Tags the tokens that lie in labelled spans.
 
-    A token is labelled if its span has a byte: inserted tokens, padding and tokens that are trimmed to
-    nothing get `ignore_index`, whatever the special-tokens mask says. A span of which a part is cut away is
-    tagged as if what is left were all of it. So the tags of a text are always valid in their scheme.
+    Runs on the host; use `align_span_arrays` under `jax.jit`.
+
+    A token is labelled if its byte span is not empty. Inserted special tokens, padding and tokens that are
+    trimmed to nothing get `ignore_index`; the special-tokens mask is not used. If a part of a span is
+    truncated, the remaining tokens are tagged as a complete span. The tags of a text are therefore always
+    valid in their scheme.
 
     Args:
         offsets: a `TokenizationResult`, a `TokenizationBatch`, a `Ragged`, a list of results, `Windows`,
             `MergedWindows`, or an array of 1-based byte spans, `(n, 2)` for one text or `(batch, length, 2)`.
             The tokens of a window are tagged for the spans of its text.
-        spans: `(start, stop, label)` in 1-based half-open bytes, in any order: a list of them for one text, a
-            list of lists for a batch; or `span_columns` of them, which is quicker if it is there already.
-            `spans_from_characters` converts 0-based characters. Of windows, there is a list for each text.
-        labels: what spans may be labelled with; `TagSet(labels, scheme)` tells what the result means.
+        spans: `(start, stop, label)` in 1-based half-open bytes, in any order: a list of spans for one text,
+            a list of lists for a batch, with one list per text for windows; or the result of `span_columns`,
+            which is faster if the same spans are aligned several times. `spans_from_characters` converts
+            0-based characters.
+        labels: the labels that spans may have; `TagSet(labels, scheme)` maps the ids in the result to tags.
         scheme: `"BIO"`, `"BILOU"`, `"IOBES"`, `"IO"` or `"IOE2"`.
-        on_partial: what becomes of a token that is partly inside of a span: `"include"` tags it (for the
-            earlier one, if it is partly in two), `"exclude"` leaves it `O`, `"error"` refuses it.
-        first_subword_only: label only the first token of each word, by `word_ids`.
-        ignore_index: the label of tokens without bytes, and of other subwords.
-        texts: what the offsets are places in; a list of one for one text. White space at the edges of tokens
-            does not count then (see `trim_offsets`), and spans are checked: one that begins or ends with
-            white space is trimmed, with a warning, since it often comes from another index base. Without
-            texts, a token that begins with the blank before its word lies only partly inside of that word.
-        word_ids: which word each token is of, where `offsets` is an array.
-        sequence_id: which text of a pair the spans are places in; tokens of the other get `ignore_index`.
-        index_base: the index of a text's first byte in `spans`, 1 or 0.
+        on_partial: treatment of a token that is partly inside a span: `"include"` tags it (for the earlier
+            span, if it is partly in two), `"exclude"` labels it `O`, `"error"` raises.
+        first_subword_only: whether to label only the first token of each word, according to `word_ids`.
+        ignore_index: label of tokens without bytes, and with `first_subword_only` of all but the first token
+            of a word.
+        texts: the texts that the offsets refer to; a list of one text for a single result. With texts,
+            whitespace at the edges of tokens is ignored (see `trim_offsets`), and spans are checked. A span
+            that starts or stops with whitespace is trimmed with a warning, since it often has another index
+            base. Without texts, a token that starts with the space before its word is only partly inside the
+            span of that word.
+        word_ids: index of the word of each token, where `offsets` is an array: `(n,)` or `(batch, length)`.
+        sequence_id: index of the text in its pair, 0 or 1, that the spans refer to; tokens of the other text
+            get `ignore_index`.
+        index_base: index of a text's first byte in `spans`, 1 or 0.
 
     Returns:
-        Labels of shape `(n,)`, those of all texts end to end (`make_ragged(labels, batch.row_splits)` can be
-        collated), or `(batch, length)`; and how many tokens each span has, in all windows of its text, shape
-        `(spans,)`. The counts are not rows of a batch: a training step takes the labels alone, or what
-        `align_span_arrays` returns.
+        Labels, shape `(n,)` with the tokens of all texts concatenated
+        (`make_ragged(labels, batch.row_splits)` can be collated) or `(batch, length)`, and the number of
+        tokens of each span in all windows of its text, shape `(spans,)`. The counts have no batch axis: pass
+        a training step only the labels, or the result of `align_span_arrays`.
 
     Raises:
-        InvalidArgumentError: a span is empty or has an unknown label; two overlap; a
-            token is partly inside of one and `on_partial="error"`; or options don't go together.
-        OffsetsContractError: a span is no place in its text, or begins or ends inside a character. (Only
-            `texts` tell where a text and its characters end.)
+        InvalidArgumentError: a span is empty or has an unknown label; two spans overlap; a token is partly
+            inside a span and `on_partial="error"`; or options are invalid.
+        OffsetsContractError: a span is outside its text, or starts or stops inside a character. (The end of a
+            text and its characters are checked only with `texts`.)
 
     >>> align_spans(np.array([[0, 0], [1, 4], [5, 9], [9, 10]]), [(1, 9, "LOC")], labels=["LOC"]).labels
     array([-100,    1,    2,    0], dtype=int32)
@@ -120,26 +148,28 @@ def align_spans(
     tokens = make_flat_tokens(offsets, word_ids)
     columns = _build_columns(spans, tokens, tagset, index_base)
     check_span_bounds(columns, index_base)
-    space = None
+    whitespace = None
     if texts is not None:
         joined = join_texts(texts)
-        space = mark_whitespace(tokens, joined)
+        whitespace = mark_whitespace(tokens, joined)
         columns = fit_spans(columns, joined, index_base)
     order, rows = _assign_rows(tokens, columns, index_base)
     selection = select_tokens(
         tokens,
         first_subword_only=first_subword_only,
         sequence_id=sequence_id,
-        exclude=None if space is None else space.tokens,
+        exclude=None if whitespace is None else whitespace.tokens,
     )
     queries = SpanQueries(columns.starts[order], columns.stops[order], rows)
-    pairs = _find_pairs(tokens, selection, queries, space)
+    pairs = _find_pairs(tokens, selection, queries, whitespace)
     if on_partial != "include":
-        partial = (pairs.starts < queries.starts[pairs.spans]) | (pairs.stops > queries.stops[pairs.spans])
-        if on_partial == "error" and partial.any():
-            _reject_partial_tokens(tokens, pairs, int(partial.argmax()), columns, order, tagset, index_base)
-        pairs = pairs.select(~partial)
-    pairs = pairs.select(_is_new(pairs.tokens))
+        is_partial = (pairs.starts < queries.starts[pairs.spans]) | (pairs.stops > queries.stops[pairs.spans])
+        if on_partial == "error" and is_partial.any():
+            _reject_partial_tokens(
+                tokens, pairs, int(is_partial.argmax()), columns, order, tagset, index_base
+            )
+        pairs = pairs.select(~is_partial)
+    pairs = pairs.select(_is_first_pair(pairs.tokens))
     flat = ~selection.is_selected * np.int32(ignore_index)
     flat[pairs.tokens] = _compute_tags(pairs.spans, columns.classes[order], tagset)
     counts = np.bincount(order[pairs.spans], minlength=len(columns.starts)).astype(np.int32)
@@ -149,7 +179,13 @@ def align_spans(
 def _assign_rows(
     tokens: FlatTokens, columns: SpanColumns, index_base: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The spans of each row of tokens, in the order of the text: which span, and which row."""
+    """Returns the spans of each row of tokens, in the order of the text.
+
+    A span is repeated for each window of its text.
+
+    Returns:
+        Index of the span and index of the row, `int64`, shape `(pairs of span and row,)` each.
+    """
     order = compute_text_order(columns, index_base)
     splits = np.asarray(columns.row_splits)
     counts = np.diff(splits)
@@ -160,14 +196,14 @@ def _assign_rows(
 
 
 def _build_columns(spans: Any, tokens: FlatTokens, tagset: TagSet, index_base: int) -> SpanColumns:
-    """The spans as columns of 1-based bytes, one row a text."""
+    """Returns the spans as columns of 1-based bytes, with one row per text."""
     if isinstance(spans, SpanColumns):
         columns = check_columns(spans)
         classes = columns.classes
         if ((classes < 0) | (classes >= len(tagset.labels))).any():
             raise InvalidArgumentError(
                 f"spans has classes from {classes.min()} to {classes.max()}, and there are "
-                f"{len(tagset.labels)} labels; make it with span_columns(spans, labels)"
+                f"{len(tagset.labels)} labels; use span_columns(spans, labels)"
             )
     else:
         columns = span_columns([spans] if tokens.is_one_text else spans, tagset.labels)
@@ -178,13 +214,13 @@ def _build_columns(spans: Any, tokens: FlatTokens, tagset: TagSet, index_base: i
 
 
 class _SpanTokenPairs(NamedTuple):
-    """Tokens that have bytes of a span, span by span; each array has an entry for each such pair.
+    """Pairs of a span and a token that share a byte.
 
     Attributes:
-        spans: which span, in the order of the text, never falling.
-        tokens: which token, rising within a span.
-        starts: the first byte of the token.
-        stops: one past the last byte of the token.
+        spans: index of the span in the order of the text, non-decreasing, shape `(pairs,)`.
+        tokens: index of the token, increasing within a span, shape `(pairs,)`.
+        starts: first byte of the token, trimmed if texts are known, shape `(pairs,)`.
+        stops: one past the last byte of the token, trimmed if texts are known, shape `(pairs,)`.
     """
 
     spans: NDArray[np.int64]
@@ -193,35 +229,41 @@ class _SpanTokenPairs(NamedTuple):
     stops: NDArray[np.int64]
 
     def select(self, keep: NDArray[np.bool_]) -> _SpanTokenPairs:
-        """Some of them."""
+        """Returns the pairs where `keep` is true."""
         return self if keep.all() else _SpanTokenPairs(*(column[keep] for column in self))
 
 
 def _find_pairs(
-    tokens: FlatTokens, selection: TokenSelection, spans: SpanQueries, space: TextWhitespace | None
+    tokens: FlatTokens, selection: TokenSelection, spans: SpanQueries, whitespace: TextWhitespace | None
 ) -> _SpanTokenPairs:
-    found = find_touched_tokens(np, selection.rows, spans)
-    counts = found.after - found.first
-    numbers = np.repeat(np.arange(len(counts)), counts)
-    indices = concatenate_ranges(found.first, counts)
+    """Returns the pairs of a span and a selected token, trimmed if texts are known, that share a byte."""
+    ranges = find_touched_tokens(np, selection.rows, spans)
+    counts = ranges.after - ranges.first
+    span_indices = np.repeat(np.arange(len(counts)), counts)
+    token_indices = concatenate_ranges(ranges.first, counts)
     if selection.indices is not None:
-        indices = selection.indices[indices]
-    keep = selection.is_selected[indices]
-    if space is None:
-        starts, stops = tokens.offsets.take(indices, axis=0).T
+        token_indices = selection.indices[token_indices]
+    keep = selection.is_selected[token_indices]
+    if whitespace is None:
+        starts, stops = tokens.offsets.take(token_indices, axis=0).T
     else:
-        starts, stops = trim_token_spans(tokens, space, indices, spans.rows[numbers]).T
-        keep &= (starts < spans.stops[numbers]) & (stops > spans.starts[numbers])
-    return _SpanTokenPairs(numbers, indices, starts, stops).select(keep)
+        # A token may touch a span only with its whitespace.
+        starts, stops = trim_token_spans(tokens, whitespace, token_indices, spans.rows[span_indices]).T
+        keep &= (starts < spans.stops[span_indices]) & (stops > spans.starts[span_indices])
+    return _SpanTokenPairs(span_indices, token_indices, starts, stops).select(keep)
 
 
-def _is_new(tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether each token was not there before. As spans are in order, it was if a later one was."""
+def _is_first_pair(tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Returns whether each pair is the first one of its token.
+
+    Spans are ordered and do not overlap, so that a token occurred before if and only if a token of at least
+    its index did: 2 3 3 4 gives T T F T.
+    """
     return tokens > np.append(-1, np.maximum.accumulate(tokens))[:-1]
 
 
 def _compute_tags(spans: NDArray[np.int64], classes: Any, tagset: TagSet) -> NDArray[np.int32]:
-    """The tags of tokens that are in spans, those of each span together."""
+    """Returns the tag of the token of each pair, from its position in its span."""
     is_first = np.diff(spans, prepend=-1) > 0
     position = FIRST * is_first + LAST * np.append(is_first, True)[1:]
     return 1 + classes[spans] * np.int32(tagset.num_roles) + tagset.role_at_position[position]  # type: ignore[no-any-return]
@@ -230,15 +272,16 @@ def _compute_tags(spans: NDArray[np.int64], classes: Any, tagset: TagSet) -> NDA
 def _reject_partial_tokens(
     tokens: FlatTokens,
     pairs: _SpanTokenPairs,
-    at: int,
+    pair: int,
     columns: SpanColumns,
     order: NDArray[np.int64],
     tagset: TagSet,
     index_base: int,
 ) -> None:
-    span = describe_span(columns, int(order[pairs.spans[at]]), tagset.labels, index_base)
+    """Raises `InvalidArgumentError` for a pair whose token is partly outside its span."""
+    span = describe_span(columns, int(order[pairs.spans[pair]]), tagset.labels, index_base)
     raise InvalidArgumentError(
-        f"{span} has only a part of token {tokens.get_index_in_row(int(pairs.tokens[at]))}, whose span is "
-        f"({pairs.starts[at]}, {pairs.stops[at]}); pass on_partial='include' or 'exclude', or texts=TEXTS "
-        "where that is white space"
+        f"{span} contains only a part of token {tokens.get_index_in_row(int(pairs.tokens[pair]))}, whose "
+        f"span is ({pairs.starts[pair]}, {pairs.stops[pair]}); pass on_partial='include' or 'exclude', or "
+        "texts=TEXTS if the rest is whitespace"
     )

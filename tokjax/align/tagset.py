@@ -1,4 +1,4 @@
-"""Tag vocabularies: what a token is called that lies in a labelled span."""
+"""Tag sets: the tags of a labelling scheme such as BIO, their ids, and the transitions between them."""
 
 from __future__ import annotations
 
@@ -22,44 +22,47 @@ if TYPE_CHECKING:
 Scheme: TypeAlias = Literal["BIO", "BILOU", "IOBES", "IO", "IOE2"]
 
 FIRST, LAST = 1, 2
-"""The bits of a token's place in a span: 0 is inside, 3 is alone."""
+"""Bits of the position of a token in its span: 0 is inside, `FIRST | LAST` is the only token.
+
+The strings of `_ROLE_AT_POSITION` hold the role at the positions 0, 1, 2 and 3.
+"""
 _ROLE_AT_POSITION = {"BIO": "IBIB", "BILOU": "IBLU", "IOBES": "IBES", "IO": "IIII", "IOE2": "IIEE"}
 _ROLES = {"BIO": "BI", "BILOU": "BILU", "IOBES": "BIES", "IO": "I", "IOE2": "IE"}
 _CONTINUABLE_ROLES, _CONTINUING_ROLES = "BI", "ILE"
 
 
 def check_labels(labels: Any) -> tuple[str, ...]:
-    """What spans may be labelled with, in an order that is the same in every run."""
+    """Returns the labels as a tuple; raises `InvalidArgumentError` if they are invalid or unordered."""
     if isinstance(labels, str) or not isinstance(labels, Iterable):
         raise InvalidArgumentError(f"labels must be a sequence of labels, not {labels!r}; pass [{labels!r}]")
     if isinstance(labels, (set, frozenset)):
         raise InvalidArgumentError(
-            "labels is a set, whose order is another in every run, and with it the ids of tags; pass "
+            "labels is a set, whose order, and therefore the ids of tags, may change in every run; pass "
             "sorted(labels)"
         )
     values = tuple(labels)
     for label in values:
         if not isinstance(label, str) or not label:
-            raise InvalidArgumentError(f"labels must be strings with something in them, not {label!r}")
-    twice = [label for label, count in Counter(values).items() if count > 1]
-    if twice:
-        raise InvalidArgumentError(f"labels holds {twice[0]!r} more than once")
+            raise InvalidArgumentError(f"labels must be non-empty strings, not {label!r}")
+    duplicates = [label for label, count in Counter(values).items() if count > 1]
+    if duplicates:
+        raise InvalidArgumentError(f"labels contains {duplicates[0]!r} more than once")
     return values
 
 
 def check_tagset(tagset: object, ignore_index: int) -> None:
-    """Refuse what is no tag set, and an `ignore_index` that is one of its tags."""
+    """Raises `InvalidArgumentError` if `tagset` is not a `TagSet`, or `ignore_index` is the id of a tag."""
     tagset = check_is_tagset(tagset)
     check_id("ignore_index", ignore_index)
     if not is_traced(ignore_index) and 0 <= ignore_index < len(tagset):
         raise InvalidArgumentError(
             f"ignore_index is {ignore_index}, which is the tag {tagset.tags[ignore_index]!r}; pass a number "
-            "that is none, like -100"
+            "that is not the id of a tag, such as -100"
         )
 
 
 def check_is_tagset(tagset: object) -> TagSet:
-    """`tagset`, if it is one."""
+    """Returns `tagset`; raises `InvalidArgumentError` if it is not a `TagSet`."""
     if not isinstance(tagset, TagSet):
         raise InvalidArgumentError(f"tagset must be a TagSet, not {tagset!r:.80}; pass TagSet(labels)")
     return tagset
@@ -67,12 +70,12 @@ def check_is_tagset(tagset: object) -> TagSet:
 
 @dataclass(frozen=True)
 class TagSet:
-    """The tags of a scheme for some labels, and their ids.
+    """The tags of a labelling scheme for a sequence of labels, and their ids.
 
-    `O` has id 0. The tags of each label are next to each other, labels in the order given, and for each label
-    the roles in the order `B`, `I`, `L`, `U` (`B`, `I`, `E`, `S` in IOBES), as far as the scheme has them.
+    `O` has id 0. The tags of each label are contiguous. Labels keep their order, and the tags of a label are
+    in the order `B`, `I`, `L`, `U` (`B`, `I`, `E`, `S` in IOBES); a scheme may lack some of them.
 
-    | scheme | a span of one token | of two | of three |
+    | scheme | span of one token | two tokens | three tokens |
     |---|---|---|---|
     | `"BIO"` (IOB2) | `B` | `B I` | `B I I` |
     | `"BILOU"` | `U` | `B L` | `B I L` |
@@ -81,11 +84,12 @@ class TagSet:
     | `"IOE2"` | `E` | `I E` | `I I E` |
 
     Attributes:
-        labels: what spans are labelled with, none of them twice; kept as a tuple.
+        labels: labels of spans, without duplicates; stored as a tuple.
         scheme: `"BIO"`, `"BILOU"`, `"IOBES"`, `"IO"` or `"IOE2"`.
 
     Raises:
-        InvalidArgumentError: labels that are no strings or there twice, or an unknown scheme.
+        InvalidArgumentError: labels are not non-empty strings or contain duplicates, or the scheme is
+            unknown.
 
     >>> TagSet(("PER", "ORG")).tags
     ('O', 'B-PER', 'I-PER', 'B-ORG', 'I-ORG')
@@ -95,23 +99,23 @@ class TagSet:
     scheme: Scheme = "BIO"
 
     def __post_init__(self) -> None:
-        """Check the labels, and keep them as a tuple."""
+        """Checks the labels and stores them as a tuple."""
         object.__setattr__(self, "labels", check_labels(self.labels))
         if self.scheme not in _ROLES:
             values = ", ".join(map(repr, _ROLES))
             raise InvalidArgumentError(f"scheme must be {values}, not {self.scheme!r}")
 
     def __len__(self) -> int:
-        """How many tags there are."""
+        """Returns the number of tags, including `O`."""
         return 1 + self.num_roles * len(self.labels)
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
-        """All tags; the place of each is its id."""
+        """All tags; the index of each tag is its id."""
         return ("O", *(f"{role}-{label}" for label in self.labels for role in _ROLES[self.scheme]))
 
     def get_id(self, tag: str) -> int:
-        """The id of a tag.
+        """Returns the id of a tag.
 
         >>> TagSet(("PER", "ORG")).get_id("B-ORG")
         3
@@ -119,14 +123,16 @@ class TagSet:
         try:
             return self._ids[tag]
         except KeyError:
-            raise InvalidArgumentError(f"there is no tag {tag!r}; the tags are {self._tag_summary}") from None
+            raise InvalidArgumentError(f"unknown tag {tag!r}; the tags are {self._tag_summary}") from None
 
     def get_ids(self, tags: Iterable[str]) -> NDArray[np.int32]:
-        """The ids of tags, `int32`, shape `(n,)`."""
+        """Returns the ids of tags, `int32`, shape `(n,)`."""
         return np.fromiter(map(self.get_id, tags), np.int32)
 
     def get_tags(self, ids: Any, *, ignore_index: int = -100) -> list[Any]:
-        """The tags of ids: a list of them, or of `(batch, length)` a list of lists; `ignore_index` is `"_"`.
+        """Returns the tags of ids as a list, or a list of lists for an array `(batch, length)`.
+
+        The tag of `ignore_index` is `"_"`.
 
         >>> TagSet(("PER", "ORG")).get_tags([0, 3, -100])
         ['O', 'B-ORG', '_']
@@ -134,70 +140,74 @@ class TagSet:
         [['O', 'B-ORG'], ['B-PER', 'I-PER']]
         """
         values = self.check_tag_ids(ids, ignore_index)
-        shown = np.array([*self.tags, "_"], object)
-        return shown[np.where(values == ignore_index, len(self), values)].tolist()  # type: ignore[no-any-return]
+        names = np.array([*self.tags, "_"], object)
+        return names[np.where(values == ignore_index, len(self), values)].tolist()  # type: ignore[no-any-return]
 
     def check_tag_ids(self, ids: Any, ignore_index: int) -> NDArray[np.int32]:
-        """Ids on the host, of any shape, all of which are tags or `ignore_index`."""
+        """Returns ids as an `int32` NumPy array of the same shape.
+
+        Raises:
+            InvalidArgumentError: an id is neither the id of a tag nor `ignore_index`.
+        """
         check_tagset(self, ignore_index)
         values = as_integers("tag ids", ids, np.int32)
         wrong = ((values < 0) | (values >= len(self))) & (values != ignore_index)
         if wrong.any():
             raise InvalidArgumentError(
-                f"{values[wrong].flat[0]} is no tag: there are {len(self)}, from 0, and ignore_index is "
-                f"{ignore_index}; the tags are {self._tag_summary}"
+                f"{values[wrong].flat[0]} is not the id of a tag: ids are 0 to {len(self) - 1}, and "
+                f"ignore_index is {ignore_index}; the tags are {self._tag_summary}"
             )
         return values
 
     @property
     def num_roles(self) -> int:
-        """How many tags each label has."""
+        """Number of tags of each label."""
         return len(_ROLES[self.scheme])
 
     @cached_property
     def role_at_position(self) -> NDArray[np.int32]:
-        """Which of a label's tags a token has at each place of a span, `int32`, shape `(4,)`."""
+        """Index of the role, among the tags of a label, at each position in a span, `int32`, shape `(4,)`."""
         return np.array(
             [_ROLES[self.scheme].index(role) for role in _ROLE_AT_POSITION[self.scheme]], np.int32
         )
 
     @cached_property
     def tag_classes(self) -> NDArray[np.int32]:
-        """Which label each tag is of, -1 for `O`, `int32`, shape `(tags,)`."""
+        """Index of the label of each tag, -1 for `O`, `int32`, shape `(tags,)`."""
         classes = np.arange(len(self.labels), dtype=np.int32)
         return np.append(np.int32(-1), np.repeat(classes, self.num_roles))
 
     @cached_property
     def can_start(self) -> NDArray[np.bool_]:
-        """Whether a valid span can begin with each tag, shape `(tags,)`."""
+        """Whether a valid span can start with each tag, `bool`, shape `(tags,)`."""
         role_pattern = _ROLE_AT_POSITION[self.scheme]
         return self._find_tags_with_roles(role_pattern[FIRST] + role_pattern[FIRST | LAST])
 
     @cached_property
     def can_end(self) -> NDArray[np.bool_]:
-        """Whether a valid span can end with each tag, shape `(tags,)`."""
+        """Whether a valid span can end with each tag, `bool`, shape `(tags,)`."""
         role_pattern = _ROLE_AT_POSITION[self.scheme]
         return self._find_tags_with_roles(role_pattern[LAST] + role_pattern[FIRST | LAST])
 
     @cached_property
     def can_precede(self) -> NDArray[np.bool_]:
-        """Whether a span can go on after each tag, shape `(tags,)`."""
+        """Whether a span can continue after each tag, `bool`, shape `(tags,)`."""
         return self._find_tags_with_roles(_CONTINUABLE_ROLES)
 
     @cached_property
     def can_follow(self) -> NDArray[np.bool_]:
-        """Whether a span can have begun before each tag, shape `(tags,)`."""
+        """Whether each tag can continue a span that started before it, `bool`, shape `(tags,)`."""
         return self._find_tags_with_roles(_CONTINUING_ROLES)
 
     @cached_property
     def marked_position(self) -> NDArray[np.int32]:
-        """The places of a span, as bits, that each tag can have, `int32`, shape `(tags,)`."""
+        """The bits `FIRST` and `LAST` of the valid positions of each tag, `int32`, shape `(tags,)`."""
         position = np.where(self.can_start, FIRST, 0) + np.where(self.can_end, LAST, 0)
         return position.astype(np.int32)
 
     @cached_property
     def subword_tags(self) -> NDArray[np.int32]:
-        """The tag of a word's token at each place of the word, by the word's tag, `int32`, `(tags, 4)`.
+        """Tag of a token by the tag of its word and its position in the word, `int32`, shape `(tags, 4)`.
 
         A word tagged `B` is `B I I` in three tokens, one tagged `U` is `B I L`, one tagged `S` is `B I E`.
         """
@@ -207,6 +217,7 @@ class TagSet:
         return np.asarray(tags, np.int32)
 
     def _find_tags_with_roles(self, roles: str) -> NDArray[np.bool_]:
+        """Returns whether each tag has one of the roles, `bool`, shape `(tags,)`."""
         return np.array([tag != "O" and tag[0] in roles for tag in self.tags])
 
     @cached_property
@@ -215,5 +226,6 @@ class TagSet:
 
     @property
     def _tag_summary(self) -> str:
-        shown = ", ".join(self.tags[:12])
-        return shown if len(self) <= 12 else f"{shown}, ..."
+        """The first tags, for error messages."""
+        names = ", ".join(self.tags[:12])
+        return names if len(self) <= 12 else f"{names}, ..."

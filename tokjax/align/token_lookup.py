@@ -1,6 +1,6 @@
-"""Which token a byte, a character or a word became, and the other way round.
+"""Lookup of the token of a byte, character or word, and of the span or word of a token.
 
-Tokens are counted from 0, as arrays are; bytes from 1, as offsets are; characters from 0, as in strings.
+Tokens, words and characters are 0-based, as array and string indices are. Bytes are 1-based, as offsets are.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ if TYPE_CHECKING:
 
 
 def byte_to_token(result: TokenizationResult, byte: int, *, sequence_id: int = 0) -> int | None:
-    """The first token whose span holds a byte of the text; `None` where none does.
+    """Returns the first token whose span contains a byte of the text, or `None`.
 
     Args:
-        result: one text, or a pair of them, with offsets.
-        byte: from 1 on, in the text that the offsets refer to.
-        sequence_id: which text of a pair.
+        result: encoding of one text or of a pair of texts, with offsets.
+        byte: 1-based position of the byte in the text that the offsets refer to.
+        sequence_id: index of the text in its pair, 0 or 1; 0 without pairs.
 
     Raises:
         InvalidArgumentError: the result has no offsets, or `byte` is not positive.
     """
     offsets = _get_column(result, "offsets")
     position = check_int("byte", byte, minimum=1)
-    holds = (offsets[:, 0] <= position) & (position < offsets[:, 1])
-    return _find_first(holds & (_get_column(result, "sequence_ids") == sequence_id))
+    contains_byte = (offsets[:, 0] <= position) & (position < offsets[:, 1])
+    return _find_first(contains_byte & (_get_column(result, "sequence_ids") == sequence_id))
 
 
 def char_to_token(
     result: TokenizationResult, text: Text, character: int, *, sequence_id: int = 0
 ) -> int | None:
-    """The first token whose span holds the first byte of a character; `None` where none does.
+    """Returns the first token whose span contains the first byte of a character, or `None`.
 
-    Each call reads the text up to its end: for many characters, call `char_to_byte_spans` once and
-    `byte_to_token` for each, or `align_spans` for labels.
+    Each call reads the whole text. For many characters, call `char_to_byte_spans` once and `byte_to_token`
+    for each character, or `align_spans` for labels.
 
     Args:
-        result: one text, or a pair of them, with offsets.
+        result: encoding of one text or of a pair of texts, with offsets.
         text: the text that the offsets refer to.
-        character: from 0 on, so that it is `text[character]`.
-        sequence_id: which text of a pair.
+        character: 0-based index of the character `text[character]`.
+        sequence_id: index of the text in its pair, 0 or 1; 0 without pairs.
 
     Raises:
         InvalidArgumentError: the result has no offsets.
-        OffsetsContractError: the text has no such character.
+        OffsetsContractError: the index is beyond the end of the text.
     """
     position = check_int("character", character, minimum=0)
     [[byte, _]] = char_to_byte_spans(text, [(position, position + 1)])
@@ -61,50 +61,51 @@ def char_to_token(
 
 
 def token_to_span(result: TokenizationResult, token: int) -> tuple[int, int]:
-    """The 1-based byte span of a token: `(0, 0)` for one that was inserted.
+    """Returns the 1-based byte span of a token, or `(0, 0)` for an inserted special token.
 
     Args:
-        result: one text, or a pair of them, with offsets.
-        token: from 0 on.
+        result: encoding of one text or of a pair of texts, with offsets.
+        token: 0-based index of the token.
 
     Raises:
-        InvalidArgumentError: the result has no offsets, or no such token.
+        InvalidArgumentError: the result has no offsets, or `token` is out of range.
     """
     start, stop = _get_column(result, "offsets")[_check_token_index(result, token)].tolist()
     return start, stop
 
 
 def token_to_word(result: TokenizationResult, token: int) -> int | None:
-    """The word that a token is of; `None` for one that was inserted.
+    """Returns the index of the word of a token, or `None` for an inserted special token.
 
     Args:
-        result: one text, or a pair of them, with `word_ids`.
-        token: from 0 on.
+        result: encoding of one text or of a pair of texts, with `word_ids`.
+        token: 0-based index of the token.
 
     Raises:
-        InvalidArgumentError: the result has no `word_ids`, or no such token.
+        InvalidArgumentError: the result has no `word_ids`, or `token` is out of range.
     """
     word = int(_get_column(result, "word_ids")[_check_token_index(result, token)])
     return None if word < 0 else word
 
 
 def word_to_tokens(result: TokenizationResult, word: int, *, sequence_id: int = 0) -> slice | None:
-    """The tokens of a word, as a slice of the result's columns; `None` where it has none.
+    """Returns the tokens of a word as a slice of the result's columns, or `None` if it has no token.
 
     Args:
-        result: one text, or a pair of them, with `word_ids`.
-        word: from 0 on.
-        sequence_id: which text of a pair.
+        result: encoding of one text or of a pair of texts, with `word_ids`.
+        word: 0-based index of the word.
+        sequence_id: index of the text in its pair, 0 or 1; 0 without pairs.
 
     Raises:
         InvalidArgumentError: the result has no `word_ids`.
     """
-    of_word = _get_column(result, "word_ids") == check_int("word", word, minimum=0)
-    positions = np.flatnonzero(of_word & (_get_column(result, "sequence_ids") == sequence_id))
+    is_in_word = _get_column(result, "word_ids") == check_int("word", word, minimum=0)
+    positions = np.flatnonzero(is_in_word & (_get_column(result, "sequence_ids") == sequence_id))
     return slice(int(positions[0]), int(positions[-1]) + 1) if len(positions) else None
 
 
 def _get_column(result: TokenizationResult, name: str) -> NDArray[np.integer]:
+    """Returns a column of the result; raises `InvalidArgumentError` if it is absent."""
     if not isinstance(result, TokenizationResult):
         raise InvalidArgumentError(f"result must be a TokenizationResult, not a {type(result).__name__}")
     column: NDArray[np.integer] | None = getattr(result, name)
@@ -114,12 +115,14 @@ def _get_column(result: TokenizationResult, name: str) -> NDArray[np.integer]:
 
 
 def _check_token_index(result: TokenizationResult, token: int) -> int:
+    """Returns the index of a token; raises `InvalidArgumentError` if it is out of range."""
     position = check_int("token", token, minimum=0)
     if position >= len(result):
         raise InvalidArgumentError(f"token is {position}, and the result has {len(result)} tokens")
     return position
 
 
-def _find_first(holds: NDArray[np.bool_]) -> int | None:
-    positions = np.flatnonzero(holds)
+def _find_first(mask: NDArray[np.bool_]) -> int | None:
+    """Returns the index of the first true entry, or `None`."""
+    positions = np.flatnonzero(mask)
     return int(positions[0]) if len(positions) else None

@@ -1,4 +1,4 @@
-"""Labels of words to labels of tokens, and back; and which token is of which word."""
+"""Conversion between labels of words and labels of tokens, and word ids from spans."""
 
 from __future__ import annotations
 
@@ -30,24 +30,26 @@ def labels_from_words(
     tagset: TagSet | None = None,
     ignore_index: int = -100,
 ) -> Array:
-    """Labels of words as labels of their tokens; runs under `jax.jit`.
+    """Converts labels of words to labels of their tokens; runs under `jax.jit`.
 
     Args:
-        word_ids: which word each token is of, `(..., length)`; -1 on inserted tokens and padding. The words
-            of one text each: of pairs, set those of the other text to -1.
-        word_labels: `(..., words)`; anything on padding.
-        label_all_tokens: label all tokens of a word, and not only the first.
-        tagset: if labels are tags, what their words become in several tokens: `B` is `B I I` then, and `U` is
-            `B I L`. Without it, all tokens of a word get its label. A label that is no tag is an error on the
-            host; in JAX, which can't look at values, its tokens get `ignore_index`.
-        ignore_index: the label of tokens that are of no word, and of words that have none (those whose label
-            is `ignore_index`).
+        word_ids: index of the word of each token, integers, `(..., length)`; -1 on inserted special tokens
+            and padding. All words of a row are words of one text: for pairs, set the word ids of the other
+                text to -1.
+        word_labels: labels of words, integers, `(..., words)`; any values on padding.
+        label_all_tokens: whether to label all tokens of a word rather than only the first.
+        tagset: the tag set, if labels are tags and a word of several tokens is to get several tags: `B`
+            becomes `B I I`, and `U` becomes `B I L`. Without it, all tokens of a word get its label. A label
+            that is not the id of a tag raises on the host; in JAX, where values cannot be checked, its tokens
+            get `ignore_index`.
+        ignore_index: label of tokens without a word, and of tokens whose word has the label `ignore_index`.
 
     Returns:
-        `int32`, `(..., length)`, of the kind that was given.
+        `int32`, `(..., length)`: a NumPy array for NumPy inputs and a JAX array for JAX inputs.
 
     Raises:
-        InvalidArgumentError: the shapes don't go together, or a label of a word is no tag of `tagset`.
+        InvalidArgumentError: the shapes do not match, or a label of a word is not the id of a tag of
+            `tagset`.
 
     >>> words, tags = np.array([[-1, 0, 0, 1, -1]]), np.array([[1, 2]])
     >>> labels_from_words(words, tags)
@@ -71,20 +73,22 @@ def labels_from_words(
         return xp.broadcast_to(ignored_label, shape) + xp.zeros((), np.int32)  # type: ignore[no-any-return]
     words, labels = _flatten_leading_axes(words, 1), _flatten_leading_axes(labels, 1)
     has_word = (words >= 0) & (words < count)
-    found = xp.take_along_axis(labels, xp.where(has_word, words, 0), axis=1)
-    keep, is_first = has_word & (found != ignored_label), is_word_start(xp, words >= 0, words)
+    token_labels = xp.take_along_axis(labels, xp.where(has_word, words, 0), axis=1)
+    keep, is_first = has_word & (token_labels != ignored_label), is_word_start(xp, words >= 0, words)
     if not label_all_tokens:
         keep &= is_first
     elif tagset is not None:
         if xp is np:
-            tagset.check_tag_ids(found[keep], ignore_index)
-        keep &= (found >= 0) & (found < len(tagset))
+            tagset.check_tag_ids(token_labels[keep], ignore_index)
+        keep &= (token_labels >= 0) & (token_labels < len(tagset))
         position = FIRST * is_first.astype(np.int32) + LAST * _is_word_end(xp, words >= 0, words).astype(
             np.int32
         )
         table = tagset.subword_tags
-        found = gather(table.reshape(-1), xp.where(keep, found, 0) * np.int32(table.shape[1]) + position)
-    return xp.where(keep, found, ignored_label).reshape(shape)  # type: ignore[no-any-return]
+        token_labels = gather(
+            table.reshape(-1), xp.where(keep, token_labels, 0) * np.int32(table.shape[1]) + position
+        )
+    return xp.where(keep, token_labels, ignored_label).reshape(shape)  # type: ignore[no-any-return]
 
 
 @jit_eager
@@ -97,21 +101,27 @@ def words_from_labels(
     tagset: TagSet | None = None,
     ignore_index: int = -100,
 ) -> Array:
-    """Labels of tokens as labels of their words; runs under `jax.jit`, where `num_words` is static.
+    """Converts labels of tokens to labels of their words; runs under `jax.jit`, where `num_words` is static.
+
+    With `method="majority"`, the tokens of a word vote on its label, or `O`. The label with the most votes
+    wins; of equal ones, the label that occurs first. The tag of the word then follows from the tags of its
+    first and last token: each contributes its position in a span if it has the winning label. In BILOU,
+    `B-PER I-PER` gives `B-PER`, and `B-PER L-PER` gives `U-PER`.
 
     Args:
-        word_ids: as in `labels_from_words`, `(..., length)`.
-        labels: of the same shape; tokens whose label is `ignore_index` have no say.
-        num_words: words a row of the result.
-        method: `"first"` takes the label of a word's first token. `"majority"` takes what most tokens say,
-            and of equals what was said first: tokens vote on what the word is part of, or `O`, and the tag is
-            the one that fits what the first and the last of them say of the word's place in it. It takes
-            memory for each row, word and label.
-        tagset: the tags; `"majority"` needs it.
-        ignore_index: the label of words that have no token with a label.
+        word_ids: index of the word of each token, as in `labels_from_words`, integers, `(..., length)`.
+        labels: labels of tokens, integers, `(..., length)`; tokens with the label `ignore_index` are skipped.
+        num_words: number of words per row of the result.
+        method: `"first"` for the label of a word's first token that is not skipped, or `"majority"`, which
+            takes memory for each row, word and label.
+        tagset: the tags; required for `"majority"`.
+        ignore_index: label of words that have no labelled token.
 
     Returns:
-        `int32`, `(..., num_words)`, of the kind that was given.
+        `int32`, `(..., num_words)`: a NumPy array for NumPy inputs and a JAX array for JAX inputs.
+
+    Raises:
+        InvalidArgumentError: the shapes do not match, or an option is invalid.
 
     >>> words_from_labels(np.array([[-1, 0, 0, 1]]), np.array([[-100, 1, 2, 0]]), num_words=3)
     array([[   1,    0, -100]], dtype=int32)
@@ -122,11 +132,11 @@ def words_from_labels(
     if method not in ("first", "majority"):
         raise InvalidArgumentError(f"method must be 'first' or 'majority', not {method!r}")
     if method == "majority" and tagset is None:
-        raise InvalidArgumentError("method='majority' needs to know the tags; pass tagset=TagSet(LABELS)")
+        raise InvalidArgumentError("method='majority' needs the tags; pass tagset=TagSet(LABELS)")
     words, token_labels = as_int32("word_ids", word_ids), as_int32("labels", labels)
     if words.shape != token_labels.shape:
         raise InvalidArgumentError(
-            f"labels has shape {token_labels.shape}, and word_ids {words.shape}; they must be equal"
+            f"labels has shape {token_labels.shape}, and word_ids has shape {words.shape}; they must be equal"
         )
     if xp is not np and words.ndim > 1:
         convert_row = partial(
@@ -139,11 +149,13 @@ def words_from_labels(
     has_vote = (words >= 0) & (words < num_words) & (token_labels != ignored_label)
     if tagset is not None:
         has_vote &= (token_labels >= 0) & (token_labels < len(tagset))
+    # Slot of the word of each token in the flat result.
     slots = xp.where(
         has_vote, words + np.int32(num_words) * xp.arange(len(words), dtype=np.int32)[:, None], 0
     )
 
     def scatter_to_words(values: Array, where: Array) -> Array:
+        """Writes the values of some tokens, at most one per word, to the slots of their words."""
         empty = xp.zeros(len(words) * num_words, np.int32) + ignored_label
         return scatter(empty, *(array.reshape(-1) for array in (slots, values, where)))
 
@@ -151,29 +163,32 @@ def words_from_labels(
     if method == "majority" and tagset is not None:
         classes = xp.where(has_vote, gather(tagset.tag_classes, xp.where(has_vote, token_labels, 0)), -1)
         wins = _has_majority(xp, slots, classes, has_vote, result.shape[0], len(tagset.labels) + 1)
-        chosen = scatter_to_words(classes, wins & is_word_start(xp, wins, words))
+        winners = scatter_to_words(classes, wins & is_word_start(xp, wins, words))
         last = scatter_to_words(token_labels, has_vote & _is_word_end(xp, has_vote, words))
         result = xp.where(
-            result == ignored_label, ignored_label, _compute_word_tags(xp, tagset, chosen, result, last)
+            result == ignored_label, ignored_label, _compute_word_tags(xp, tagset, winners, result, last)
         )
     return result.reshape(*leading, num_words)
 
 
 @jit_eager
 def word_ids_from_spans(offsets: Array, word_spans: Array) -> Array:
-    """Which word each token is of, by their spans; runs under `jax.jit`.
+    """Computes the word of each token from the byte spans of tokens and words; runs under `jax.jit`.
 
-    A token is of the first word that it lies in; if of none, of the one with which it shares most bytes, and
-    of equals of the first.
+    A token belongs to the first word that contains it. If none does, it belongs to the word that shares the
+    most bytes with it, or the first of equal ones.
 
     Args:
-        offsets: spans of tokens, `(..., length, 2)`.
-        word_spans: spans of words, `(..., words, 2)`; `(0, 0)` on padding. It takes memory for each row,
-            token and word.
+        offsets: byte spans of tokens, integers, `(..., length, 2)`.
+        word_spans: byte spans of words, integers, `(..., words, 2)`; `(0, 0)` on padding. The function takes
+            memory for each row, token and word.
 
     Returns:
-        `int32`, `(..., length)`, of the kind that was given: places in `word_spans`, and -1 where a token
-        shares no byte with any.
+        Indices into `word_spans`, and -1 for tokens that share no byte with a word, `int32`, `(..., length)`:
+        a NumPy array for NumPy inputs and a JAX array for JAX inputs.
+
+    Raises:
+        InvalidArgumentError: the shapes do not match.
 
     >>> word_ids_from_spans(np.array([[0, 0], [1, 3], [3, 7]]), np.array([[1, 4], [4, 8]]))
     array([-1,  0,  1], dtype=int32)
@@ -198,7 +213,16 @@ def word_ids_from_spans(offsets: Array, word_spans: Array) -> Array:
 def _has_majority(
     xp: Any, slots: Array, classes: Array, has_vote: Array, size: int, num_classes: int
 ) -> Array:
-    """Whether a token has a say, and no class has more tokens of its word than its own."""
+    """Returns whether each token votes for a class that no other class of its word exceeds.
+
+    Args:
+        xp: NumPy or `jax.numpy`.
+        slots: slot of the word of each token, `int32`, `(rows, length)`.
+        classes: class of the tag of each token, -1 for `O`, `int32`, `(rows, length)`.
+        has_vote: whether each token votes, `bool`, `(rows, length)`.
+        size: number of slots.
+        num_classes: number of classes, including `O`.
+    """
     ballots = (slots * np.int32(num_classes) + classes + 1).reshape(-1)
     counts = xp.zeros(size * num_classes, np.int32)
     if xp is np:
@@ -212,7 +236,15 @@ def _has_majority(
 
 
 def _compute_word_tags(xp: Any, tagset: TagSet, classes: Array, first: Array, last: Array) -> Array:
-    """The tags of words of some classes, from the tags of their first and last tokens."""
+    """Computes the tags of words from their classes and the tags of their first and last tokens.
+
+    Args:
+        xp: NumPy or `jax.numpy`.
+        tagset: the tags.
+        classes: class of each word, negative for `O`, `int32`, shape `(words,)`.
+        first: tag of the first voting token of each word, `int32`, shape `(words,)`.
+        last: tag of the last voting token of each word, `int32`, shape `(words,)`.
+    """
     position = xp.zeros_like(classes)
     for tag, bit in ((first, FIRST), (last, LAST)):
         tag_ids = xp.maximum(tag, 0)
@@ -226,11 +258,12 @@ def _compute_word_tags(xp: Any, tagset: TagSet, classes: Array, first: Array, la
 
 
 def _is_word_end(xp: Any, is_selected: Array, words: Array) -> Array:
-    """Whether each token is of another word than the next one after it that counts, `(rows, length)`."""
+    """Returns whether each token is in another word than the next selected token, `(rows, length)`."""
     return is_word_start(xp, is_selected[:, ::-1], words[:, ::-1])[:, ::-1]
 
 
 def _check_ignore_index(tagset: TagSet | None, ignore_index: int) -> None:
+    """Raises `InvalidArgumentError` if `ignore_index` is not an integer, or is the id of a tag."""
     if tagset is None:
         check_id("ignore_index", ignore_index)
     else:
@@ -238,15 +271,15 @@ def _check_ignore_index(tagset: TagSet | None, ignore_index: int) -> None:
 
 
 def _flatten_leading_axes(values: Array, trailing: int) -> Array:
-    """`values` with all their leading axes made one."""
+    """Returns `values` with all axes except the last `trailing` ones merged into one."""
     split = values.ndim - trailing
     return values.reshape(math.prod(values.shape[:split]), *values.shape[split:])
 
 
 def _check_leading_axes(name: str, values: Array, tokens: Array, trailing: int) -> None:
-    """Refuse arrays whose rows are not those of the tokens."""
+    """Raises `InvalidArgumentError` if the leading axes of an array differ from those of the tokens."""
     if values.ndim != tokens.ndim or values.shape[:-trailing] != tokens.shape[:-trailing]:
         raise InvalidArgumentError(
-            f"{name} has shape {values.shape}, and the tokens {tokens.shape}; their "
+            f"{name} has shape {values.shape}, and the tokens have shape {tokens.shape}; their "
             "leading axes must be equal"
         )

@@ -1,1 +1,4 @@
-"""From ragged rows of tokens to arrays for a training step. Knows arrays and records, never a tokenizer."""
+"""Padding, labels and length buckets: ragged rows of tokens to arrays for a training step.
+
+The functions take arrays and records, and never a tokenizer.
+"""

@@ -1,4 +1,4 @@
-"""Padding: ragged rows into one rectangle."""
+"""Padding of ragged rows of tokens to rectangular batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tokjax._util.arrays import (
     as_size,
     get_namespace,
     is_traced,
-    positions,
+    make_positions,
     take_or_fill,
     to_host,
 )
@@ -39,18 +39,18 @@ _FILL_VALUES = {"offsets": 0, "token_type_ids": 0, "word_ids": -1, "sequence_ids
 
 
 class PaddedBatch(NamedTuple):
-    """A rectangle of tokens, ready for a device: a pytree of `int32` arrays.
+    """A rectangular batch of tokens: a pytree of `int32` arrays.
 
     Attributes:
-        ids: `(batch, length)`, the pad id on padding.
+        ids: token ids, `(batch, length)`, the pad id on padding.
         attention_mask: `(batch, length)`, 1 on tokens and 0 on padding.
         special_tokens_mask: `(batch, length)`, 1 on special tokens and (by default) on padding.
         token_type_ids: `(batch, length)`, 0 on padding.
-        offsets: `(batch, length, 2)`, `(0, 0)` on padding; `None` where the rows had none.
-        word_ids: `(batch, length)`, -1 on padding; `None` where the rows had none.
-        sequence_ids: `(batch, length)`, -1 on padding; `None` where the rows had none.
+        offsets: 1-based byte spans, `(batch, length, 2)`, `(0, 0)` on padding; `None` if the input has none.
+        word_ids: `(batch, length)`, -1 on padding; `None` if the input has none.
+        sequence_ids: `(batch, length)`, -1 on padding; `None` if the input has none.
 
-    A column that was not wanted is `None`; ids and attention mask are always there.
+    Columns that were not requested are `None`; ids and attention mask are always present.
     """
 
     ids: Array
@@ -62,7 +62,7 @@ class PaddedBatch(NamedTuple):
     sequence_ids: Array | None = None
 
     def __repr__(self) -> str:
-        """The dtype and shape of each array."""
+        """Returns the dtype and shape of each array."""
         return describe_batch(self)
 
 
@@ -78,26 +78,27 @@ def collate_padded_batch(
     mark_pad_as_special: bool = True,
     columns: Collection[str] | None = None,
 ) -> PaddedBatch:
-    """Pad results to one length.
+    """Pads results to a common length.
 
-    The length is that of the longest row, unless told otherwise. Inside `jax.jit`, where lengths are not
-    known, use `pad_ragged` with a length of your own.
+    The length is that of the longest row, unless `length`, `multiple_of` or `buckets` is set. Inside
+    `jax.jit`, where the lengths of rows are unknown, use `pad_ragged` with a static length.
 
     Args:
-        results: a `TokenizationBatch`, a `Ragged`, a list of `TokenizationResult`s, `Windows` (a row for each
-            window), or `MergedWindows` of integers, which take the place of ids; none at all gives arrays of
-            shape `(0, length)`.
-        pad_id: the id on padding. It has no default: 0 is some token's id.
-        length: pad to exactly this many tokens.
-        multiple_of: pad to the next multiple of this.
-        buckets: lengths to choose from, such as a `LengthBuckets`: pad to the smallest that holds the longest
-            row, so that a jitted step compiles at most once for each. Not together with `length`.
-        pad_side: where padding goes.
-        truncation: cut rows that are too long, at their `"right"` or `"left"` end; `None` refuses them.
+        results: a `TokenizationBatch`, a `Ragged`, a list of `TokenizationResult`s, `Windows` (one row per
+            window), or `MergedWindows` whose values are integers, which are then padded as ids. An empty list
+            gives arrays of shape `(0, length)`.
+        pad_id: the id on padding. It has no default, since 0 is usually the id of a token.
+        length: exact number of tokens per row.
+        multiple_of: the length is rounded up to a multiple of this.
+        buckets: lengths to choose from, such as a `LengthBuckets`: rows are padded to the smallest one that
+            fits the longest row, so that a jitted step is compiled at most once per bucket. Excludes
+            `length`.
+        pad_side: side to pad, `"right"` or `"left"`.
+        truncation: end to truncate longer rows at, `"right"` or `"left"`; `None` to raise for longer rows.
         mark_pad_as_special: whether `special_tokens_mask` is 1 on padding.
-        columns: the columns that are wanted, of `"ids"`, `"attention_mask"` (these two are always given),
+        columns: names of the columns to return: `"ids"` and `"attention_mask"` (which are always returned),
             `"special_tokens_mask"`, `"token_type_ids"`, `"offsets"`, `"word_ids"`, `"sequence_ids"`; by
-            default all that there are.
+            default all that the input has.
 
     Raises:
         InvalidArgumentError: a row is too long and `truncation` is not set, or options exclude each other.
@@ -110,13 +111,13 @@ def collate_padded_batch(
     ragged = as_ragged(results)
     if is_traced(ragged.row_splits):
         raise InvalidArgumentError(
-            "collate_padded_batch looks at the lengths of rows, which are not known under jax.jit; there "
-            "use pad_ragged(ragged, length=LENGTH, pad_id=PAD_ID)"
+            "collate_padded_batch needs the lengths of rows, which are unknown under jax.jit; call "
+            "pad_ragged(ragged, length=LENGTH, pad_id=PAD_ID) there"
         )
     longest = int(np.diff(to_host(ragged.row_splits)).max(initial=0))
     target = _compute_target_length(longest, length, multiple_of, buckets, truncation)
     if truncation is None and longest <= target:
-        truncation = "right"  # (nothing is cut, and need not be looked for)
+        truncation = "right"  # (no row is too long, and `pad_ragged` need not check again)
     return pad_ragged(
         ragged,
         length=target,
@@ -138,22 +139,26 @@ def pad_ragged(
     mark_pad_as_special: bool = True,
     columns: Collection[str] | None = None,
 ) -> PaddedBatch:
-    """Pad rows to a length that is known beforehand; runs under `jax.jit`, where `length` is static.
+    """Pads rows to a fixed length; runs under `jax.jit`, where `length` is static.
 
     Args:
-        results: the rows: a `Ragged` of NumPy or JAX arrays, or what else `collate_padded_batch` takes.
-        length: tokens a row of the result, at least 0.
+        results: rows of tokens: a `Ragged` of NumPy or JAX arrays, or any other input of
+            `collate_padded_batch`.
+        length: number of tokens per row of the result, at least 0.
         pad_id: the id on padding.
-        pad_side: where padding goes.
-        truncation: at which end rows longer than `length` are cut; `None` refuses them, which only works
-            outside `jax.jit`.
+        pad_side: side to pad, `"right"` or `"left"`.
+        truncation: end to truncate rows longer than `length` at, `"right"` or `"left"`; `None` to raise for
+            longer rows, which works only outside of `jax.jit`.
         mark_pad_as_special: whether `special_tokens_mask` is 1 on padding.
-        columns: the columns that are wanted, as in `collate_padded_batch`.
+        columns: names of the columns to return, as in `collate_padded_batch`.
 
     Returns:
-        `int32` arrays of shape `(rows, length)`, of the kind that was given.
+        `int32` arrays of shape `(rows, length)`: NumPy arrays for NumPy inputs and JAX arrays for JAX inputs.
+
+    Raises:
+        InvalidArgumentError: a row is too long and `truncation` is `None`, or an option is invalid.
     """
-    wanted = _check_options(length, pad_id, pad_side, truncation, columns)
+    requested = _check_options(length, pad_id, pad_side, truncation, columns)
     ragged = as_ragged(results)
     if truncation is None:
         _reject_long_rows(ragged.row_splits, length)
@@ -164,7 +169,7 @@ def pad_ragged(
         pad_side=pad_side,
         truncate_left=truncation == "left",
         mark_pad_as_special=mark_pad_as_special,
-        wanted=wanted,
+        requested=requested,
     )
 
 
@@ -177,8 +182,9 @@ def _pad_rows(
     pad_side: Side,
     truncate_left: bool,
     mark_pad_as_special: bool,
-    wanted: frozenset[str],
+    requested: frozenset[str],
 ) -> PaddedBatch:
+    """Pads rows after the options are checked; eager JAX runs it as one compiled program."""
     xp = get_namespace(*ragged, pad_id)
     integers = partial(as_integers, dtype=np.int64) if xp is np else as_int32
     splits = integers("row_splits", ragged.row_splits)
@@ -186,52 +192,77 @@ def _pad_rows(
     row_lengths = xp.minimum(lengths, np.int32(length))
     if truncate_left:
         starts = starts + lengths - row_lengths
-    fills = {"ids": pad_id, **_FILL_VALUES, "special_tokens_mask": int(mark_pad_as_special)}
+    fill_values = {"ids": pad_id, **_FILL_VALUES, "special_tokens_mask": int(mark_pad_as_special)}
     flat: dict[str, Array] = {
         name: getattr(ragged, name)
         for name in COLUMNS
-        if name in wanted and getattr(ragged, name) is not None
+        if name in requested and getattr(ragged, name) is not None
     }
-    position = _scatter if xp is np else _gather
-    present, found = position({"ids": ragged.ids} | flat, fills, starts, row_lengths, length, pad_side)
-    if "special_tokens_mask" in wanted - found.keys():
-        found["special_tokens_mask"] = (1 - present) * np.int32(mark_pad_as_special)
-    if "token_type_ids" in wanted - found.keys():
-        found["token_type_ids"] = xp.zeros_like(present)
-    return PaddedBatch(attention_mask=present, **found)
+    pad = _pad_by_scatter if xp is np else _pad_by_gather
+    present, columns = pad({"ids": ragged.ids} | flat, fill_values, starts, row_lengths, length, pad_side)
+    if "special_tokens_mask" in requested - columns.keys():
+        columns["special_tokens_mask"] = (1 - present) * np.int32(mark_pad_as_special)
+    if "token_type_ids" in requested - columns.keys():
+        columns["token_type_ids"] = xp.zeros_like(present)
+    return PaddedBatch(attention_mask=present, **columns)
 
 
-def _gather(
-    flat: dict[str, Array], fills: dict[str, int], starts: Any, row_lengths: Any, length: int, pad_side: Side
+def _pad_by_gather(
+    flat: dict[str, Array],
+    fill_values: dict[str, int],
+    starts: Any,
+    row_lengths: Any,
+    length: int,
+    pad_side: Side,
 ) -> tuple[Array, dict[str, Array]]:
-    """Where tokens are, and the padded columns: each place takes what stands there. For `jax.jit`."""
+    """Pads columns by gathering a token for each position of the result. Shapes are static, for `jax.jit`.
+
+    Args:
+        flat: flat columns, shape `(n, ...)` each.
+        fill_values: value on padding of each column.
+        starts: index of the first token of each row to copy, integers, shape `(rows,)`.
+        row_lengths: number of tokens of each row to copy, integers, shape `(rows,)`.
+        length: number of positions per row of the result.
+        pad_side: side to pad.
+
+    Returns:
+        The attention mask and the padded columns, `int32`, shape `(rows, length, ...)`.
+    """
     xp = get_namespace(starts, *flat.values())
     within = xp.arange(length, dtype=np.int32)[None, :]
     if pad_side == "left":
         within = within - (np.int32(length) - row_lengths)[:, None]
     present = (within >= 0) & (within < row_lengths[:, None])
     index = starts[:, None] + within
-    columns = {name: take_or_fill(name, flat[name], index, present, fills[name]) for name in flat}
+    columns = {name: take_or_fill(name, flat[name], index, present, fill_values[name]) for name in flat}
     return present.astype(np.int32), columns
 
 
-def _scatter(
-    flat: dict[str, Array], fills: dict[str, int], starts: Any, row_lengths: Any, length: int, pad_side: Side
+def _pad_by_scatter(
+    flat: dict[str, Array],
+    fill_values: dict[str, int],
+    starts: Any,
+    row_lengths: Any,
+    length: int,
+    pad_side: Side,
 ) -> tuple[Array, dict[str, Array]]:
-    """The same on the host, where it is quicker to put tokens, which are in order, to their places."""
-    position = np.arange(length, dtype=np.min_scalar_type(-length - 1))  # (narrow numbers compare quicker)
+    """Pads columns like `_pad_by_gather`, by scattering the tokens to their positions.
+
+    On the host this is faster: tokens are read in order, and only tokens are copied.
+    """
+    position = np.arange(length, dtype=np.min_scalar_type(-length - 1))  # (narrow integers compare faster)
     rows = row_lengths.astype(position.dtype)[:, None]
     present = position < rows if pad_side == "right" else position >= length - rows
     source = _select_source(starts, row_lengths)
     widths = {name: math.prod(column.shape[1:]) for name, column in flat.items()}
-    # (One array for all columns: the allocator keeps a large one for the next batch.)
+    # All columns share one array: the allocator reuses one large block for the next batch.
     block = np.empty((1 + sum(widths.values()), *present.shape), np.int32)
     block[0] = present
     columns: dict[str, Array] = {}
     first = 1
     for name, column in flat.items():
         padded = block[first : first + widths[name]].reshape(*present.shape, *column.shape[1:])
-        padded.fill(fills[name])
+        padded.fill(fill_values[name])
         padded[present] = as_int32(name, column[source])
         columns[name] = padded
         first += widths[name]
@@ -239,7 +270,7 @@ def _scatter(
 
 
 def _select_source(starts: Any, row_lengths: Any) -> Any:
-    """Which flat tokens are kept, in order: a slice of them where rows are whole."""
+    """Returns the indices of the tokens to copy: a slice, which avoids a copy, where no row is truncated."""
     if not len(starts):
         return slice(0)
     first, last = int(starts[0]), int(starts[-1] + row_lengths[-1])
@@ -250,15 +281,18 @@ def _select_source(starts: Any, row_lengths: Any) -> Any:
 
 @jit_eager
 def pad_sequence(tokens: Array, max_length: int, pad_value: int) -> Array:
-    """Pad or cut one sequence at its right end.
+    """Pads or truncates one sequence at its right end.
 
     Args:
-        tokens: integers, shape `(n,)`.
-        max_length: the length of the result; static under `jax.jit`.
-        pad_value: what fills it up.
+        tokens: token ids, integers, shape `(n,)`.
+        max_length: length of the result; static under `jax.jit`.
+        pad_value: value on padding.
 
     Returns:
-        `int32`, shape `(max_length,)`, of the kind that was given.
+        `int32`, shape `(max_length,)`: a NumPy array for a NumPy input and a JAX array for a JAX input.
+
+    Raises:
+        InvalidArgumentError: `tokens` has another shape, or an argument is not a valid integer.
 
     >>> pad_sequence(np.array([1, 2]), 4, 0)
     array([1, 2, 0, 0], dtype=int32)
@@ -273,16 +307,20 @@ def pad_sequence(tokens: Array, max_length: int, pad_value: int) -> Array:
 
 @jit_eager
 def batch_pad_sequences(tokens: Array, token_lengths: Array, max_length: int, pad_value: int) -> Array:
-    """Pad or cut many sequences at their right ends.
+    """Pads or truncates many sequences at their right ends.
 
     Args:
-        tokens: integers, shape `(batch, width)`; of row `i` the first `token_lengths[i]` count.
-        token_lengths: integers, shape `(batch,)`; those above `width` stand for it.
-        max_length: the length of the result; static under `jax.jit`.
-        pad_value: what fills it up.
+        tokens: token ids, integers, shape `(batch, width)`; row `i` has `token_lengths[i]` tokens.
+        token_lengths: number of tokens of each row, integers, shape `(batch,)`; values above `width` mean
+            `width`.
+        max_length: length of the result; static under `jax.jit`.
+        pad_value: value on padding.
 
     Returns:
-        `int32`, shape `(batch, max_length)`, of the kind that was given.
+        `int32`, shape `(batch, max_length)`: a NumPy array for NumPy inputs and a JAX array for JAX inputs.
+
+    Raises:
+        InvalidArgumentError: the shapes do not match, or an argument is not a valid integer.
     """
     check_int("max_length", max_length, minimum=0)
     check_id("pad_value", pad_value)
@@ -294,10 +332,10 @@ def batch_pad_sequences(tokens: Array, token_lengths: Array, max_length: int, pa
         )
     xp = get_namespace(rows, lengths)
     width = rows.shape[1]
-    present = positions(xp, max_length, 2) < xp.minimum(lengths, as_size(xp, width))[:, None]
+    present = make_positions(xp, max_length, 2) < xp.minimum(lengths, as_size(xp, width))[:, None]
     missing = max(max_length - width, 0) if isinstance(width, int) else max_length
-    shown = xp.pad(rows, ((0, 0), (0, missing)))[:, :max_length]
-    return xp.where(present, shown, xp.asarray(pad_value, dtype=np.int32))  # type: ignore[no-any-return]
+    resized = xp.pad(rows, ((0, 0), (0, missing)))[:, :max_length]
+    return xp.where(present, resized, xp.asarray(pad_value, dtype=np.int32))  # type: ignore[no-any-return]
 
 
 def _compute_target_length(
@@ -307,10 +345,11 @@ def _compute_target_length(
     buckets: Sequence[int] | None,
     truncation: Side | None,
 ) -> int:
+    """Returns the length to pad to; raises `InvalidArgumentError` if options exclude each other."""
     if length is not None and (buckets is not None or multiple_of is not None):
-        raise InvalidArgumentError("length fixes the length; give it without buckets and multiple_of")
+        raise InvalidArgumentError("length is exact; pass it without buckets and multiple_of")
     if buckets is not None and multiple_of is not None:
-        raise InvalidArgumentError("give buckets or multiple_of, not both")
+        raise InvalidArgumentError("pass buckets or multiple_of, not both")
     if length is not None:
         return check_int("length", length, minimum=0)
     if multiple_of is not None:
@@ -320,18 +359,20 @@ def _compute_target_length(
 
 
 def _select_boundary(longest: int, buckets: LengthBuckets, truncation: Side | None) -> int:
+    """Returns the smallest bucket that fits the longest row, or the greatest if rows may be truncated."""
     if longest > buckets[-1] and truncation is None:
         raise InvalidArgumentError(
-            f"the longest row has {longest} tokens, and no bucket of {list(buckets)} holds it; add one, or "
-            "pass truncation='right'"
+            f"the longest row has {longest} tokens and does not fit any bucket of {list(buckets)}; add a "
+            "bucket, or pass truncation='right'"
         )
     return int(buckets.get_padded_lengths(min(longest, buckets[-1])))
 
 
 def _reject_long_rows(row_splits: Array, length: int) -> None:
+    """Raises `InvalidArgumentError` for a row longer than `length`."""
     if is_traced(row_splits):
         raise InvalidArgumentError(
-            "truncation=None looks at the lengths of rows, which are not known under jax.jit; pass "
+            "truncation=None needs the lengths of rows, which are unknown under jax.jit; pass "
             "truncation='right' or 'left'"
         )
     lengths = np.diff(to_host(row_splits))
@@ -340,21 +381,21 @@ def _reject_long_rows(row_splits: Array, length: int) -> None:
         row = int(long_rows[0])
         raise InvalidArgumentError(
             f"row {row} has {int(lengths[row])} tokens, more than the length {length}; pass "
-            "truncation='right' or 'left' to cut it, or a greater length"
+            "truncation='right' or 'left', or a greater length"
         )
 
 
 def _check_options(
     length: int, pad_id: int, pad_side: str, truncation: str | None, columns: Collection[str] | None
 ) -> frozenset[str]:
-    """The wanted columns, if all options make sense."""
+    """Returns the names of the requested columns; raises `InvalidArgumentError` for an invalid option."""
     check_int("length", length, minimum=0)
     check_id("pad_id", pad_id)
     if pad_side not in ("left", "right"):
         raise InvalidArgumentError(f"pad_side must be 'left' or 'right', not {pad_side!r}")
     if truncation not in ("left", "right", None):
         raise InvalidArgumentError(f"truncation must be 'left', 'right' or None, not {truncation!r}")
-    wanted = set(PADDED_COLUMNS if columns is None else columns)
-    if isinstance(columns, str) or wanted - set(PADDED_COLUMNS):
-        raise InvalidArgumentError(f"columns must be some of {', '.join(PADDED_COLUMNS)}, not {columns!r}")
-    return frozenset(wanted)
+    requested = set(PADDED_COLUMNS if columns is None else columns)
+    if isinstance(columns, str) or requested - set(PADDED_COLUMNS):
+        raise InvalidArgumentError(f"columns must be names from {', '.join(PADDED_COLUMNS)}, not {columns!r}")
+    return frozenset(requested)

@@ -1,4 +1,4 @@
-"""Targets for next-token prediction."""
+"""Labels for next-token prediction, and conversion between 0-based and 1-based ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tokjax._util.arrays import (
     as_size,
     compute_suffix_minimum,
     get_namespace,
-    positions,
+    make_positions,
 )
 from tokjax._util.checks import check_id
 from tokjax._util.display import describe_batch
@@ -23,12 +23,12 @@ from tokjax.errors import InvalidArgumentError
 
 
 class CausalLMBatch(NamedTuple):
-    """What a causal language model trains on: a pytree of `int32` arrays of shape `(batch, length)`.
+    """A training batch of a causal language model: a pytree of `int32` arrays of shape `(batch, length)`.
 
     Attributes:
-        ids: the inputs.
+        ids: input ids.
         attention_mask: 1 on tokens, 0 on padding.
-        labels: the id that follows each position, `ignore_index` where none does.
+        labels: the id that follows each position, or `ignore_index` where no id follows.
     """
 
     ids: Array
@@ -36,7 +36,7 @@ class CausalLMBatch(NamedTuple):
     labels: Array
 
     def __repr__(self) -> str:
-        """The dtype and shape of each array."""
+        """Returns the dtype and shape of each array."""
         return describe_batch(self)
 
 
@@ -49,23 +49,26 @@ def causal_lm_labels(
     segment_ids: Array | None = None,
     loss_mask: Array | None = None,
 ) -> Array:
-    """For each valid position the next valid id, so that `labels[i]` is what the model says at `i`.
+    """Returns the next valid id for each valid position: `labels[i]` is the target of the prediction at `i`.
 
-    Labels are already shifted. Validity is told by the mask and never by an id, so a pad id that equals
-    the EOS id is safe. Holes in the mask are skipped: the position before a hole is given the first
-    valid id after it.
+    The labels are already shifted. Validity is defined by the mask and never by an id, so that a pad id that
+    equals the EOS id is safe. Gaps in the mask are skipped: the label of the position before a gap is the
+    first valid id after it.
 
     Args:
-        ids: integers, shape `(..., length)`.
-        attention_mask: not 0 on valid positions, of the shape of `ids`.
-        ignore_index: the label of padding, and of a position that no valid one follows.
-        segment_ids: which document each position is of, of the shape of `ids`; no label crosses from one
-            to another.
-        loss_mask: not 0 on the tokens that count as targets, of the shape of `ids`; where a label's
-            target has 0, the label is `ignore_index`.
+        ids: token ids, integers, shape `(..., length)`.
+        attention_mask: nonzero on valid positions, shape `(..., length)`.
+        ignore_index: label of padding, and of positions without a following valid id.
+        segment_ids: index of the document of each position, integers, shape `(..., length)`; no label crosses
+            from one document to another.
+        loss_mask: nonzero on the tokens that are targets, shape `(..., length)`; a label whose target has 0
+            is `ignore_index`.
 
     Returns:
-        `int32`, of the shape of `ids` and of the kind that was given.
+        `int32`, shape `(..., length)`: a NumPy array for NumPy inputs and a JAX array for JAX inputs.
+
+    Raises:
+        InvalidArgumentError: shapes do not match, or `ignore_index` is not an integer.
 
     >>> causal_lm_labels(np.array([[3, 6, 7, 4, 1]]), np.array([[1, 1, 1, 1, 0]]))
     array([[   6,    7,    4, -100, -100]], dtype=int32)
@@ -86,14 +89,14 @@ def causal_lm_labels(
 
 
 class _LabelInputs(NamedTuple):
-    """What labels are made of: arrays of shape `(..., length)`.
+    """Inputs of the two label functions: arrays of shape `(..., length)`.
 
     Attributes:
-        tokens: the ids.
-        valid: true on tokens.
-        segments: which document, or `None`.
-        counted: true on the targets that count, or `None`.
-        ignored: the label of what has none, shape `()`.
+        tokens: token ids, `int32`.
+        valid: true on tokens, `bool`.
+        segments: index of the document of each position, `int32`, or `None`.
+        counted: true on tokens that are targets, `bool`, or `None`.
+        ignored: label of positions without a target, `int32`, shape `()`.
     """
 
     tokens: Any
@@ -104,20 +107,20 @@ class _LabelInputs(NamedTuple):
 
 
 def _is_contiguous(valid: Any) -> Any:
-    """Whether the tokens of each row stand side by side, shape `()`: the next place is the next valid one."""
-    begins = valid[..., 1:] > valid[..., :-1]
-    return (begins.sum(axis=-1, dtype=np.int32) + valid[..., 0].astype(np.int32) <= np.int32(1)).all()
+    """Returns whether the tokens of each row are contiguous, `bool`, shape `()`."""
+    starts = valid[..., 1:] > valid[..., :-1]
+    return (starts.sum(axis=-1, dtype=np.int32) + valid[..., 0].astype(np.int32) <= np.int32(1)).all()
 
 
 def _shift_contiguous(rows: _LabelInputs) -> Any:
-    """Labels of rows without holes: everything shifted by one."""
+    """Returns labels of rows whose tokens are contiguous: the ids shifted by one."""
     xp = get_namespace(*rows)
     keep = rows.valid[..., :-1] & rows.valid[..., 1:]
     if rows.segments is not None:
         keep = keep & (rows.segments[..., :-1] == rows.segments[..., 1:])
     if rows.counted is not None:
         keep = keep & rows.counted[..., 1:]
-    if xp is np:  # (two passes less)
+    if xp is np:  # (in place: two passes fewer)
         host_labels = np.full(rows.tokens.shape, rows.ignored)
         np.copyto(host_labels[..., :-1], rows.tokens[..., 1:], where=keep)
         return host_labels
@@ -127,12 +130,17 @@ def _shift_contiguous(rows: _LabelInputs) -> Any:
 
 
 def _shift_with_gaps(rows: _LabelInputs) -> Any:
-    """Labels of any rows: each valid place looks up where the next one is."""
+    """Returns labels of any rows: each valid position looks up the next valid position.
+
+    valid       T  F  F  T  T
+    own         0  5  5  3  4       position if valid, else the length 5
+    following   3  3  3  4  5       suffix minimum of own, shifted by one
+    """
     xp = get_namespace(*rows)
     length = rows.tokens.shape[-1]
     size = as_size(xp, length)
-    own = xp.where(rows.valid, positions(xp, length, rows.tokens.ndim), size)
-    # Shifted by one: the first valid position *after* each, `length` where there is none.
+    own = xp.where(rows.valid, make_positions(xp, length, rows.tokens.ndim), size)
+    # Shifted by one: the first valid position *after* each position, or `length` without one.
     following = compute_suffix_minimum(
         xp.concatenate([own[..., 1:], xp.full_like(own[..., :1], size)], axis=-1)
     )
@@ -146,9 +154,17 @@ def _shift_with_gaps(rows: _LabelInputs) -> Any:
 
 
 def to_one_based(ids: Array, *, ignore_index: int = -100) -> Array:
-    """0-based ids or labels as 1-based ones, for Julia; `ignore_index` stays as it is.
+    """Converts 0-based ids or labels to 1-based ones, for Julia; `ignore_index` is unchanged.
 
-    Any shape, which the result has too. (Julia's matrices are `(length, batch)`: transpose them.)
+    Args:
+        ids: ids or labels, integers, any shape. (Julia's matrices are `(length, batch)`: transpose them.)
+        ignore_index: value that is unchanged.
+
+    Returns:
+        `int32`, of the same shape: a NumPy array for a NumPy input and a JAX array for a JAX input.
+
+    Raises:
+        InvalidArgumentError: an id does not fit `int32` after the conversion.
 
     >>> to_one_based(np.array([0, 5, -100]))
     array([   1,    6, -100], dtype=int32)
@@ -157,9 +173,17 @@ def to_one_based(ids: Array, *, ignore_index: int = -100) -> Array:
 
 
 def to_zero_based(ids: Array, *, ignore_index: int = -100) -> Array:
-    """1-based ids or labels, from Julia, as 0-based ones; `ignore_index` stays as it is.
+    """Converts 1-based ids or labels, from Julia, to 0-based ones; `ignore_index` is unchanged.
 
-    Any shape, which the result has too.
+    Args:
+        ids: ids or labels, integers, any shape.
+        ignore_index: value that is unchanged.
+
+    Returns:
+        `int32`, of the same shape: a NumPy array for a NumPy input and a JAX array for a JAX input.
+
+    Raises:
+        InvalidArgumentError: an id does not fit `int32` after the conversion.
 
     >>> to_zero_based(np.array([1, 6, -100]))
     array([   0,    5, -100], dtype=int32)
@@ -169,10 +193,11 @@ def to_zero_based(ids: Array, *, ignore_index: int = -100) -> Array:
 
 @jit_eager
 def _shift_values(ids: Array, by: int, ignore_index: int) -> Array:
+    """Adds `by`, 1 or -1, to all values except `ignore_index`."""
     xp = get_namespace(ids, ignore_index)
     check_id("ignore_index", ignore_index)
     values = as_int32("ids", ids)
-    beyond = np.iinfo(np.int32).max if by > 0 else np.iinfo(np.int32).min
-    if xp is np and (values[values != ignore_index] == beyond).any():
-        raise InvalidArgumentError(f"ids holds {beyond}, and {beyond + by} does not fit int32")
+    extreme = np.iinfo(np.int32).max if by > 0 else np.iinfo(np.int32).min
+    if xp is np and (values[values != ignore_index] == extreme).any():
+        raise InvalidArgumentError(f"ids contains {extreme}, and {extreme + by} does not fit int32")
     return xp.where(values == xp.asarray(ignore_index, dtype=np.int32), values, values + np.int32(by))  # type: ignore[no-any-return]

@@ -1,4 +1,23 @@
-"""Ladders of lengths: few shapes, and little padding."""
+"""Length buckets: a few lengths to pad rows to, chosen for few compiled shapes and little padding.
+
+`LengthBuckets.fit` chooses the boundaries with the least padding by dynamic programming. An example with the
+lengths 3 3 4 9 10 30 and two buckets:
+
+    i                       0    1    2    3    4    5
+    boundaries[i]           3    4    9   10   30             distinct lengths, rounded up to `multiple_of`
+    up_to[i]                0    2    3    4    5    6        number of rows shorter than boundaries[i]
+
+    one bucket     cost     0    6   12   36   50  180        cost[i] = boundaries[i - 1] * up_to[i]
+
+    two buckets    cost[5] = min over i of cost[i] + 30 * (6 - up_to[i])
+                           i = 2: 12 + 90 = 102    i = 3: 36 + 60 = 96    i = 4: 50 + 30 = 80
+
+`cost[i]` is the number of positions of the first i lengths, tokens and padding. The minimum is at i = 4: the
+first 4 lengths share the bucket 10, and the rest the bucket 30. Each further bucket is one more round. For
+all lengths together, a round takes about `n log n` steps rather than `n ** 2`, since the best `i` never
+decreases from one boundary to the next: see `_find_first_minima`. See docs/batching.md for how to use
+buckets.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +41,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class LengthBuckets(Sequence[int]):
-    """A ladder of lengths: a row is padded to the lowest rung that holds it.
+    """Length buckets: a row is padded to the smallest boundary that is at least its length.
 
-    A step that is jitted compiles once for each rung, however long rows are. A ladder is a sequence of
-    integers, and goes wherever lengths to choose from are wanted: `collate_padded_batch(buckets=...)`,
-    `BucketedLoader(bucket_boundaries=...)`, `BucketedTokenField(bucket_boundaries=...)`, `limit_traces`.
+    A jitted step is compiled once per bucket, whatever the lengths of rows are. Length buckets are a sequence
+    of integers, and are accepted by all functions that take bucket boundaries:
+    `collate_padded_batch(buckets=...)`, `BucketedLoader(bucket_boundaries=...)`,
+    `BucketedTokenField(bucket_boundaries=...)`, `limit_traces`.
 
     Attributes:
-        boundaries: the lengths, rising. (They are sorted, and each is kept once.)
+        boundaries: lengths of the buckets, at least 1, in increasing order. (The constructor sorts and
+            deduplicates them.)
+
+    Raises:
+        InvalidArgumentError: `boundaries` is empty, or a boundary is not a positive integer.
 
     >>> buckets = LengthBuckets([64, 128, 256])
     >>> buckets.get_padded_lengths([3, 64, 65])
@@ -39,14 +63,16 @@ class LengthBuckets(Sequence[int]):
     boundaries: Sequence[int]
 
     def __post_init__(self) -> None:
-        """Check the rungs, and sort them."""
+        """Checks, sorts and deduplicates the boundaries."""
         if not isinstance(self.boundaries, Iterable):
             raise InvalidArgumentError(
-                f"a ladder is made of its lengths, not of {self.boundaries!r}; give LengthBuckets([64, 128])"
+                f"boundaries must be lengths, not {self.boundaries!r}; pass LengthBuckets([64, 128])"
             )
         values = {check_int("a bucket", boundary, minimum=1) for boundary in self.boundaries}
         if not values:
-            raise InvalidArgumentError("a ladder with no bucket holds nothing; give LengthBuckets([64, 128])")
+            raise InvalidArgumentError(
+                "boundaries must contain at least one bucket; pass LengthBuckets([64, 128])"
+            )
         object.__setattr__(self, "boundaries", tuple(sorted(values)))
 
     @classmethod
@@ -59,17 +85,21 @@ class LengthBuckets(Sequence[int]):
         num_buckets: int | None = None,
         multiple_of: int = 1,
     ) -> LengthBuckets:
-        """Rungs that grow by a factor, so that padding is bounded whatever the lengths are.
+        """Returns buckets that grow by a constant factor, so that padding is bounded for any lengths.
 
-        Above the lowest rung, less than `1 - 1 / factor` of a row is padding, but for what `multiple_of`
-        adds.
+        Of a row longer than the smallest boundary, less than `1 - 1 / factor` is padding, not counting the
+        padding that `multiple_of` adds.
 
         Args:
-            shortest: the lowest rung.
-            longest: what the highest rung holds.
-            factor: how many times the rung below each rung is, above 1; 2 by default. The last may be less.
-            num_buckets: how many there are, instead of a factor; fewer where rounding makes two of them one.
-            multiple_of: round all rungs up to multiples of this.
+            shortest: the smallest boundary.
+            longest: length that the largest boundary must hold.
+            factor: ratio of each boundary to the previous one, above 1; 2 by default. The last ratio may be
+                smaller.
+            num_buckets: number of buckets, instead of `factor`; fewer where rounding makes boundaries equal.
+            multiple_of: boundaries are rounded up to multiples of this.
+
+        Raises:
+            InvalidArgumentError: both `factor` and `num_buckets` are set, or an argument is out of range.
 
         >>> LengthBuckets.geometric(64, 1000)
         LengthBuckets([64, 128, 256, 512, 1000])
@@ -82,28 +112,31 @@ class LengthBuckets(Sequence[int]):
         )
         high = check_int("longest", longest, minimum=low)
         if factor is not None and num_buckets is not None:
-            raise InvalidArgumentError(f"give factor={factor} or num_buckets={num_buckets}, not both")
+            raise InvalidArgumentError(f"pass factor={factor} or num_buckets={num_buckets}, not both")
         if num_buckets is None:
             return cls(_compute_geometric(low, high, 2.0 if factor is None else factor, step))
         count = check_int("num_buckets", num_buckets, minimum=1)
         spaced = low * (high / low) ** (np.arange(1, count) / max(count - 1, 1))
-        # Rounded first: 8 * 2 ** (1 / 3) ** 3 is a little above 16, and would go up a whole step.
+        # Floating-point errors are rounded away first: 8 * 2 ** (1 / 3) ** 3 is slightly more than 16, and
+        # would be rounded up to the next multiple.
         inner = np.ceil(np.round(spaced[:-1], 6)).astype(np.int64).tolist()
         return cls([-(-boundary // step) * step for boundary in [low, *inner, high][-count:]])
 
     @classmethod
     def fit(cls, lengths: Sequence[int] | Array, num_buckets: int, *, multiple_of: int = 1) -> LengthBuckets:
-        """The ladder that pads these lengths least: no other of so many rungs pads less.
+        """Returns the buckets with the least padding for the given lengths.
 
-        It takes well under a second for a million lengths of ten thousand sorts.
+        The result is optimal among all choices of at most `num_buckets` boundaries. It takes well under a
+        second for a million rows with ten thousand distinct lengths.
 
         Args:
-            lengths: tokens of each row, integers from 0, of any shape; a sample of a dataset will do.
-            num_buckets: how many rungs at most; fewer where there are not so many lengths.
-            multiple_of: rungs are multiples of this.
+            lengths: number of tokens of each row, integers from 0, any shape; a sample of a dataset is
+                enough.
+            num_buckets: maximum number of buckets; the result has fewer if there are fewer distinct lengths.
+            multiple_of: boundaries are rounded up to multiples of this.
 
         Raises:
-            InvalidArgumentError: there are no lengths, or they are no `int32`s from 0.
+            InvalidArgumentError: `lengths` is empty, or a length is negative or does not fit `int32`.
 
         >>> lengths = [3, 3, 4, 9, 10, 30]
         >>> LengthBuckets.fit(lengths, 3)
@@ -119,21 +152,21 @@ class LengthBuckets(Sequence[int]):
         return cls(counted.boundaries[_minimize_padding(counted, max_buckets)].tolist())
 
     def get_padded_lengths(self, lengths: Sequence[int] | Array | int) -> NDArray[np.int64]:
-        """To which length rows are padded. Runs on the host.
+        """Returns the boundary that each row is padded to. Runs on the host.
 
         Args:
-            lengths: tokens of each row, integers from 0, of any shape.
+            lengths: number of tokens of each row, integers from 0, any shape.
 
         Returns:
-            `int64`, of that shape.
+            `int64`, of the same shape.
 
         Raises:
-            InvalidArgumentError: a row is longer than the highest rung.
+            InvalidArgumentError: a row is longer than the largest boundary.
         """
         counts = _check_lengths(lengths)
         if counts.max(initial=0) > self[-1]:
             raise InvalidArgumentError(
-                f"a length is {counts.max()}, and no bucket of {list(self)} holds it; cut rows to "
+                f"length {counts.max()} does not fit any bucket of {list(self)}; truncate rows to "
                 f"{self[-1]}, or add a bucket"
             )
         all_boundaries = np.array(self.boundaries, np.int64)
@@ -141,10 +174,10 @@ class LengthBuckets(Sequence[int]):
         return padded
 
     def padding(self, lengths: Sequence[int] | Array) -> float:
-        """The share of places that hold padding, where each row is padded to its own rung; 0 without rows.
+        """Returns the fraction of padding, if each row is padded to its bucket; 0 without rows.
 
         Args:
-            lengths: tokens of each row, integers, shape `(rows,)`.
+            lengths: number of tokens of each row, integers, shape `(rows,)`.
 
         >>> LengthBuckets([4, 8]).padding([4, 3, 5])
         0.25
@@ -158,24 +191,25 @@ class LengthBuckets(Sequence[int]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[int]: ...
     def __getitem__(self, index: int | slice) -> int | Sequence[int]:
-        """A rung, or some of them."""
+        """Returns one boundary, or a slice of the boundaries."""
         return self.boundaries[index]
 
     def __len__(self) -> int:
-        """How many rungs there are: how often a step compiles at most."""
+        """Returns the number of buckets, which is the maximum number of compilations of a step."""
         return len(self.boundaries)
 
     def __repr__(self) -> str:
-        """The call that makes it."""
+        """Returns the call that creates these buckets."""
         return f"LengthBuckets({list(self.boundaries)})"
 
 
 class _LengthCounts(NamedTuple):
-    """Lengths, rounded up.
+    """Number of rows by length, where lengths are rounded up to a multiple.
 
     Attributes:
-        boundaries: the distinct ones, rising, `int64`, shape `(n,)`.
-        up_to: how many rows are shorter than each, and how many there are in all, `int64`, shape `(n + 1,)`.
+        boundaries: distinct rounded lengths, increasing, `int64`, shape `(n,)`.
+        up_to: number of rows shorter than each boundary, and the number of all rows, `int64`, shape
+            `(n + 1,)`.
     """
 
     boundaries: NDArray[np.int64]
@@ -183,76 +217,90 @@ class _LengthCounts(NamedTuple):
 
 
 def _count_lengths(lengths: Sequence[int] | Array, step: int) -> _LengthCounts:
+    """Counts the rows of each length after rounding up to a multiple of `step`."""
     counts = _check_lengths(lengths)
     if not counts.size:
-        raise InvalidArgumentError("there are no lengths to fit rungs to; give those of some rows")
+        raise InvalidArgumentError("lengths is empty; pass the length of at least one row")
     rounded, rows = np.unique(np.maximum(-(-counts // step), 1) * step, return_counts=True)
     return _LengthCounts(rounded, make_row_splits(rows))
 
 
 def _check_lengths(lengths: Sequence[int] | Array | int) -> NDArray[np.int64]:
+    """Returns lengths as `int64`; raises `InvalidArgumentError` if one is not an `int32` from 0."""
     if is_traced(lengths):
         raise InvalidArgumentError(
-            "a ladder looks at lengths, which are not known under jax.jit; choose the rung on the host"
+            "the values of lengths are unknown under jax.jit; choose the bucket on the host"
         )
     counts: NDArray[np.int64] = as_integers("lengths", lengths, np.int32).astype(np.int64)
     if counts.min(initial=0) < 0:
-        raise InvalidArgumentError(f"lengths must be at least 0, and one is {counts.min()}")
+        raise InvalidArgumentError(f"lengths must be at least 0, not {counts.min()}")
     return counts
 
 
 def _compute_geometric(low: int, high: int, factor: float, step: int) -> list[int]:
-    """Each rung a factor above the one below, rounded up, and the last one `high`."""
-    # As the decimal that it is written as: 10 * 1.1 would be a little above 11, and so 12.
+    """Returns boundaries that grow by `factor` from `low` to `high`, rounded up to multiples of `step`."""
+    # The factor is used as an exact decimal: in floating point, 10 * 1.1 is slightly more than 11, and would
+    # be rounded up to 12.
     ratio = Fraction(str(check_float("factor", factor, minimum=1.0)))
     if ratio == 1:
-        raise InvalidArgumentError("factor must be above 1, or rungs would not rise")
+        raise InvalidArgumentError("factor must be greater than 1, so that boundaries increase")
     top, boundary = -(-high // step) * step, -(-low // step) * step
-    buckets = []
+    lengths = []
     while boundary < top:
-        buckets.append(boundary)
+        lengths.append(boundary)
         boundary = -(-boundary * ratio // step) * step
-    return [*buckets, top]
+    return [*lengths, top]
 
 
 def _minimize_padding(counted: _LengthCounts, max_buckets: int) -> list[int]:
-    """Which of the distinct lengths are the rungs: by dynamic programming, one rung a round.
+    """Returns the indices of the boundaries with the least padding, in decreasing order.
 
-    What a ladder costs is the places that rows take. `cost[i]` is the least that those of the first `i`
-    lengths take with so many rungs; one rung more, at length `j`, takes `boundaries[j]` for each row from `i` on.
+    The cost of buckets is the number of positions that all rows take. After each round, which adds one
+    bucket, `cost[i]` is the minimum cost of the first `i` distinct lengths. The last bucket, `boundaries[j]`,
+    costs `boundaries[j]` for each row of the lengths `i` to `j`. See the example at the head of this module.
     """
     boundaries, up_to = counted
     cost = np.concatenate([[0], boundaries * up_to[1:]])
     choices = []
     for _ in range(max_buckets - 1):
-        before = _find_first_minima(cost, up_to, boundaries)
-        choices.append(before)
-        cost = np.concatenate([[0], cost[before] + boundaries * (up_to[1:] - up_to[before])])
-    chosen = [len(boundaries) - 1]
-    for before in reversed(choices):
-        chosen.append(int(before[chosen[-1]]) - 1)
-    return chosen
+        splits = _find_first_minima(cost, up_to, boundaries)
+        choices.append(splits)
+        cost = np.concatenate([[0], cost[splits] + boundaries * (up_to[1:] - up_to[splits])])
+    # Walk back from the last boundary: a bucket of the lengths i to j leaves the first i lengths to the
+    # bucket before.
+    selected = [len(boundaries) - 1]
+    for splits in reversed(choices):
+        selected.append(int(splits[selected[-1]]) - 1)
+    return selected
 
 
 def _find_first_minima(
     cost: NDArray[np.int64], up_to: NDArray[np.int64], boundaries: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """For each `j` the first `i` where `cost[i] - boundaries[j] * up_to[i]` is least.
+    """Returns for each `j` the first `i` that minimizes `cost[i] - boundaries[j] * up_to[i]`.
 
-    It is at most `j`, and never falls as `j` rises (the values are a Monge array). So a `j` halfway between
-    two that are known need look only between theirs: each level looks about once at each `i`.
+    The result is at most `j`, and does not decrease as `j` increases (the values are a Monge array): the
+    greater the last boundary, the fewer rows should be padded to it. Divide and conquer therefore searches
+    only between the results of the two nearest `j` of earlier levels, and each level reads each `i` about
+    once. For 8 boundaries:
+
+        level 2    j =             4               searches i = 0 .. 4
+        level 1    j =     2               6       searches i = 0 .. result[4], and result[4] .. 6
+        level 0    j =   1     3       5       7
+
+    All `j` of a level are searched with one set of array operations.
     """
     size = len(boundaries)
-    found = np.zeros(size + 1, np.int64)
-    found[size] = size  # (a bound, not a place)
+    minima = np.zeros(size + 1, np.int64)
+    minima[size] = size  # (an upper bound for the search, not a result)
     for level in reversed(range((size - 1).bit_length())):
         gap = 1 << level
-        wanted = np.arange(gap, size, 2 * gap)
-        low, high = found[wanted - gap], np.minimum(found[np.minimum(wanted + gap, size)], wanted)
+        targets = np.arange(gap, size, 2 * gap)
+        low, high = minima[targets - gap], np.minimum(minima[np.minimum(targets + gap, size)], targets)
         width = high - low + 1
-        positions = concatenate_ranges(low, width)
-        values = cost[positions] - np.repeat(boundaries[wanted], width) * up_to[positions]
+        candidates = concatenate_ranges(low, width)
+        values = cost[candidates] - np.repeat(boundaries[targets], width) * up_to[candidates]
         starts = make_row_splits(width)[:-1]
         minimum = np.flatnonzero(values == np.repeat(np.minimum.reduceat(values, starts), width))
-        found[wanted] = positions[minimum[np.searchsorted(minimum, starts)]]
-    return found[:size]
+        minima[targets] = candidates[minimum[np.searchsorted(minimum, starts)]]
+    return minima[:size]

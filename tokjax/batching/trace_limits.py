@@ -1,4 +1,4 @@
-"""A limit on how often a jitted step is traced: each trace compiles it anew."""
+"""Limit on the number of traces of a jitted function: each trace is a recompilation."""
 
 from __future__ import annotations
 
@@ -20,31 +20,32 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 _MAX_SHOWN_ARGUMENTS = 6
-"""How many arguments of a trace an error shows."""
+"""Maximum number of arguments per trace in an error message."""
 
 
 def limit_traces(
     function: Callable[Parameters, Result], max_traces: int | LengthBuckets, *, name: str | None = None
 ) -> TraceGuard[Parameters, Result]:
-    """A step that refuses to be traced too often: `jax.jit(limit_traces(step, buckets))`.
+    """Wraps a function so that tracing it too often raises: `jax.jit(limit_traces(step, buckets))`.
 
-    A batch of a new shape compiles a step anew, silently, for seconds or minutes. The guard goes *inside*
-    `jax.jit` (and inside `jax.grad` or `jax.vmap` there), which calls it only to trace it: while the step
-    runs, it costs nothing. It counts each trace, also where shapes are the same but a static argument is
-    not. Calls with no traced argument, as under `jax.disable_jit`, do not count. (Nor does it see that JAX
-    compiles a trace again for arguments that lie on other devices.)
+    A batch of a new shape recompiles a jitted step silently, for seconds or minutes. The guard goes *inside*
+    `jax.jit` (and inside `jax.grad` or `jax.vmap` there), which calls it only to trace the function, so that
+    it costs nothing while the compiled step runs. It counts every trace, including traces of equal shapes
+    with another static argument. Calls without traced arguments, such as calls under `jax.disable_jit`, are
+    not counted. Recompilations of a trace for arguments on other devices are not detected.
 
     Args:
-        function: the step, before `jax.jit`.
-        max_traces: how often it may be traced; of a ladder, once for each rung.
-        name: what errors call it; by default its own name.
+        function: the function, before `jax.jit`.
+        max_traces: maximum number of traces; for a `LengthBuckets`, the number of buckets.
+        name: name of the function in errors; by default its `__name__`.
 
     Returns:
-        A function of the same arguments. Its `traces` are those that there were.
+        A function with the same arguments. Its `traces` attribute lists the traces so far.
 
     Raises:
-        InvalidArgumentError: the function is jitted already.
-        TooManyTracesError: when it is traced once more; the error shows which shapes differ.
+        InvalidArgumentError: the function is not callable or is jitted already.
+        TooManyTracesError: raised by the returned function when it is traced more than `max_traces` times;
+            the message shows which shapes differ.
 
     >>> import jax
     >>> import numpy as np
@@ -56,11 +57,11 @@ def limit_traces(
     ({'ids': 'int32[2,4]'}, {'ids': 'int32[2,8]'})
     """
     if not callable(function):
-        raise InvalidArgumentError(f"limit_traces takes a function, not {function!r}")
+        raise InvalidArgumentError(f"function must be callable, not {function!r}")
     if _is_jitted(function):
         raise InvalidArgumentError(
-            f"{name or get_function_name(function)} is jitted already, and is not called again to be traced; put the "
-            "limit inside: jax.jit(limit_traces(step, MAX_TRACES))"
+            f"{name or get_function_name(function)} is jitted already, so its traces cannot be counted; "
+            "put the limit inside: jax.jit(limit_traces(step, MAX_TRACES))"
         )
     limit = (
         len(max_traces)
@@ -71,7 +72,7 @@ def limit_traces(
 
 
 class TraceGuard(Generic[Parameters, Result]):
-    """What `limit_traces` gives: the function, and which traces there were."""
+    """Callable that counts the traces of a function; the result of `limit_traces`."""
 
     def __init__(self, function: Callable[Parameters, Result], max_traces: int, name: str) -> None:
         functools.update_wrapper(self, function)
@@ -81,16 +82,18 @@ class TraceGuard(Generic[Parameters, Result]):
 
     @property
     def traces(self) -> tuple[Mapping[str, str], ...]:
-        """For each trace the arguments, by name and place: `{"batch.ids": "int32[8,64]", ...}`."""
+        """Arguments of each trace, by name and path: `{"batch.ids": "int32[8,64]", ...}`."""
         return tuple(self._traces)
 
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        """Call the function; where that is a trace, count it."""
+        """Calls the function, and counts the call if it is a trace."""
         leaves = _flatten_arguments(self._signature.bind(*args, **kwargs).arguments)
         if not any(map(is_traced, leaves.values())):
             return self._function(*args, **kwargs)
         trace = {path: describe_leaf(leaf) for path, leaf in leaves.items()}
-        self._traces.append(trace)  # before it is known to be one: other threads may be tracing too
+        # Appended before the trace has succeeded, since other threads may be tracing at the same time. A
+        # failed trace is removed again.
+        self._traces.append(trace)
         try:
             if len(self._traces) > self._max_traces:
                 raise TooManyTracesError(_format_error(self._name, self._traces))
@@ -101,15 +104,17 @@ class TraceGuard(Generic[Parameters, Result]):
 
 
 def _get_signature(function: Callable[..., object], name: str) -> inspect.Signature:
+    """Returns the signature of a function; raises `InvalidArgumentError` if it has none."""
     try:
         return inspect.signature(function)
     except ValueError:
         raise InvalidArgumentError(
-            f"{name} does not tell its arguments; call it in a function of your own, and limit that"
+            f"{name} has no signature; wrap it in a Python function, and limit that function"
         ) from None
 
 
 def _is_jitted(function: object) -> bool:
+    """Returns whether a function, or the function of a `functools.partial`, is the result of `jax.jit`."""
     jax_module = sys.modules.get("jax")
     while isinstance(function, functools.partial):
         function = function.func
@@ -117,7 +122,7 @@ def _is_jitted(function: object) -> bool:
 
 
 def _flatten_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
-    """All that is in the arguments, by name and place there."""
+    """Returns the leaves of all arguments by their paths, such as `batch.ids`; none without JAX."""
     if "jax" not in sys.modules:
         return {}
     from jax.tree_util import keystr, tree_flatten_with_path  # noqa: PLC0415 (loaded already)
@@ -130,27 +135,29 @@ def _flatten_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
 
 
 def _format_error(name: str, traces: Sequence[Mapping[str, str]]) -> str:
+    """Returns the error message: the arguments that differ between traces, and advice."""
     paths = dict.fromkeys(path for trace in traces for path in trace)
     differing = [path for path in paths if len({trace.get(path) for trace in traces}) > 1]
     head = (
         f"{name} was traced {len(traces)} times, and limit_traces allows {len(traces) - 1}: each trace "
-        "compiles it anew."
+        "recompiles it."
     )
     if not differing:
         return (
-            f"{head} All had arguments of the same shapes and dtypes: make the jitted step once, outside of "
-            "the loop, keep static arguments and JAX's settings as they are, and put arguments on the same "
-            "devices in each step"
+            f"{head} All traces have the same shapes and dtypes: create the jitted step once, outside of the "
+            "loop, do not change static arguments or JAX's settings, and put arguments on the same devices "
+            "in each step"
         )
     lines = [f"  {number}: {_format_trace(trace, differing)}" for number, trace in enumerate(traces, 1)]
     advice = (
-        "Pad batches to few lengths, as collate_padded_batch(..., buckets=LengthBuckets(...)) does, and "
-        "leave out a last one of fewer rows; or allow more traces"
+        "Pad batches to a few lengths with collate_padded_batch(..., buckets=LengthBuckets(...)), and drop a "
+        "smaller last batch; or allow more traces"
     )
-    return "\n".join([f"{head} What differs:", *lines, advice])
+    return "\n".join([f"{head} These arguments differ:", *lines, advice])
 
 
 def _format_trace(trace: Mapping[str, str], paths: Sequence[str]) -> str:
+    """Returns one line of the error message: the shapes of the arguments that differ."""
     shown = ", ".join(f"{path} {trace.get(path, 'absent')}" for path in paths[:_MAX_SHOWN_ARGUMENTS])
-    more = len(paths) - _MAX_SHOWN_ARGUMENTS
-    return f"{shown}, and {more} more" if more > 0 else shown
+    num_hidden = len(paths) - _MAX_SHOWN_ARGUMENTS
+    return f"{shown}, and {num_hidden} more" if num_hidden > 0 else shown

@@ -1,1 +1,1 @@
-"""Array engine for byte-pair encoding: pre-token cache, hash tables, merge tables, batched merging."""
+"""Array engine for byte-pair encoding: pre-token cache, hash tables, merge bounds, batched merging."""

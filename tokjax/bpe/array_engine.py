@@ -1,9 +1,10 @@
-"""The seam between a BPE tokenizer and the way it turns ordinary text into ids.
+"""Array engine of the BPE models: turns segments of ordinary text into token ids.
 
-Everything above it (special tokens, offsets, masks, batches) asks only for `encode_segments`.
+Special tokens, offsets, masks and batches are handled in the layers above, which call only `encode_segments`.
 
-All words of a chunk are looked up at once: a word of up to 128 bytes is itself the key of a table of arrays.
-What is not in the table is merged, once, and remembered.
+The pre-tokens of a chunk of text are looked up all at once, in hash tables whose keys are the bytes of the
+pre-tokens. Pre-tokens that are not in the tables are merged once, and inserted. See docs/performance.md,
+section "Pre-token cache".
 """
 
 from __future__ import annotations
@@ -33,32 +34,33 @@ if TYPE_CHECKING:
     from tokjax.bpe.pretoken_cache import CacheLookup
 
 FEW_CHARACTERS = 3000
-"""Up to so many characters (and one more a text), a loop over words is quicker than dozens of array calls."""
+"""Up to this many characters (plus one per text), a Python loop over pre-tokens is used. For so short a text
+it is faster than dozens of array calls."""
 _INSERT_BATCH_SIZE, _MAX_PENDING_CHUNKS = 1 << 15, 16
-"""After so many new words, or chunks that wait for some, they are learned."""
+"""Misses are merged and inserted after this many misses, or this many chunks that wait for them."""
 MAX_DICT_CACHE_CHARACTERS, MAX_DICT_CACHE_PRETOKEN = 1 << 20, 512
-"""How many characters of words it remembers, apart from the arrays' words, and how many of one word."""
+"""Limits of a `PretokenDictCache`: characters of all pre-tokens together, and characters of one pre-token."""
 
 
 class _PendingChunk(NamedTuple):
-    """A chunk with words that have to be learned.
+    """A chunk with cache misses, whose ids are not known yet.
 
     Attributes:
-        pieces: what is in it.
-        stops: how many words there are up to the end of each piece.
-        found: the words.
+        pieces: the pieces of text in the chunk.
+        stops: number of pre-tokens up to the end of each piece, `int64`, shape `(pieces,)`.
+        lookup: the pre-tokens of the chunk, looked up in the cache.
     """
 
     pieces: Pieces
     stops: NDArray[np.int64]
-    found: CacheLookup
+    lookup: CacheLookup
 
 
 class PretokenDictCache(dict[str, tuple[int, ...]]):
-    """The ids of words: of any word, since one that is not known is merged when it is asked for.
+    """Dictionary of pre-tokens and their ids. A missing pre-token is merged when it is looked up.
 
     Args:
-        merge: gives the ids of a word.
+        merge: function that returns the ids of a pre-token.
     """
 
     def __init__(self, merge: Callable[[str], Iterable[int]]) -> None:
@@ -67,7 +69,7 @@ class PretokenDictCache(dict[str, tuple[int, ...]]):
         self._characters = 0
 
     def __missing__(self, pretoken: str) -> tuple[int, ...]:
-        """Merge a word that is new, and remember it if it is short."""
+        """Merges a new pre-token, and inserts it if it is short. A full cache is cleared first."""
         ids = tuple(self._merge(pretoken))
         if len(pretoken) <= MAX_DICT_CACHE_PRETOKEN:
             self._characters += len(pretoken)
@@ -79,17 +81,17 @@ class PretokenDictCache(dict[str, tuple[int, ...]]):
 
 
 class ArrayEngine:
-    """Looks up all words of a chunk at once, and merges those that it has not seen.
+    """Encodes text with arrays: looks up all pre-tokens of a chunk at once, and merges the misses.
 
     Args:
-        rules: what merges.
-        pre_tokenizer: what finds the words.
+        rules: the merge rules of the vocabulary.
+        pre_tokenizer: splits text into pre-tokens.
     """
 
     def __init__(self, rules: MergeRules, pre_tokenizer: PreTokenizer) -> None:
         self._rules = rules
         self._pre_tokenizer = pre_tokenizer
-        self._characters = 0  # of calls that wait for no tables
+        self._characters = 0  # total of the calls that used the loop because the tables were not built yet
         self._dict_cache = PretokenDictCache(
             lambda pretoken: merge_pretoken(from_characters(pretoken), rules)
         )
@@ -97,27 +99,28 @@ class ArrayEngine:
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, begins_word: bool = True
     ) -> EncodedSegments:
-        """Encode pieces of ordinary text, each on its own.
+        """Encodes segments of ordinary text, each separately.
 
         Args:
-            segments: what to encode.
-            threads: how many share the work.
-            begins_word: whether to tell which ids begin a word.
+            segments: the segments to encode.
+            threads: number of threads that share the work.
+            begins_word: whether to report which ids begin a pre-token.
         """
         total = segments.num_characters
         if not segments.texts or total <= FEW_CHARACTERS or self._is_loop_faster(total):
             return self._encode_with_loop(segments, begins_word=begins_word)
         size = CHUNK_CHARACTERS
-        if threads > 1:  # Larger ones, since threads wait for one another between calls of NumPy.
+        if threads > 1:  # Use larger chunks with threads: they contend for the GIL between NumPy calls.
             size = min(2 * size, max(total // (2 * threads), size // 8, 1))
-        gathered = group_segments(segments, size, self._pre_tokenizer.find_split)
-        chunks = map_in_threads(self._look_up, gathered, threads)
+        grouped = group_segments(segments, size, self._pre_tokenizer.find_split)
+        chunks = map_in_threads(self._look_up, grouped, threads)
         return join_chunks(self._iter_encoded_chunks(chunks), total, begins_word=begins_word)
 
     def _is_loop_faster(self, characters: int) -> bool:
-        """Returns whether the loop is faster than building the arrays' tables, which can take seconds.
+        """Returns whether the loop is faster than building the tables of the arrays.
 
-        That is so for about as many characters as there are symbols, of all calls together.
+        Building the tables can take seconds for a large vocabulary. The loop is faster as long as all calls
+        together have encoded no more characters than the vocabulary has symbols, roughly.
         """
         if "_cache" in vars(self):
             return False
@@ -125,54 +128,57 @@ class ArrayEngine:
         return self._characters <= len(self._rules.symbols)
 
     def encode_short(self, text: str) -> NDArray[np.int32]:
-        """Encode one short text without surrogates, without a column more than its ids."""
+        """Returns the ids of one short text without surrogates, and computes nothing else."""
         cache = self._dict_cache
         return np.array(
             [id_ for pretoken in self._pre_tokenizer.split(text) for id_ in cache[pretoken]], np.int32
         )
 
     def _encode_with_loop(self, segments: Segments, *, begins_word: bool) -> EncodedSegments:
-        """The same by a loop over words, each of them merged when it is first seen."""
-        of_words: list[tuple[int, ...]] = []
-        pretokens = [0]
+        """Encodes segments like `encode_segments`, with a loop over pre-tokens and the dictionary cache."""
+        pretoken_ids: list[tuple[int, ...]] = []
+        segment_splits = [0]
         for segment in segments.texts:
             plain = segment if segments.hold_bytes or segment.isascii() else to_characters(segment)
-            of_words += [self._dict_cache[pretoken] for pretoken in self._pre_tokenizer.split(plain)]
-            pretokens.append(len(of_words))
-        starts = make_row_splits(map(len, of_words))
-        ids = np.fromiter(chain.from_iterable(of_words), np.int32, int(starts[-1]))
+            pretoken_ids += [self._dict_cache[pretoken] for pretoken in self._pre_tokenizer.split(plain)]
+            segment_splits.append(len(pretoken_ids))
+        starts = make_row_splits(map(len, pretoken_ids))
+        ids = np.fromiter(chain.from_iterable(pretoken_ids), np.int32, int(starts[-1]))
         begins = None
         if begins_word:
             begins = np.zeros(len(ids), bool)
             begins[starts[:-1]] = True
-        return EncodedSegments(ids, starts[pretokens], begins)
+        return EncodedSegments(ids, starts[segment_splits], begins)
 
     def _look_up(self, pieces: Pieces) -> EncodedChunk | _PendingChunk:
         pretokens, stops = split_pieces(pieces, self._pre_tokenizer)
-        found = self._cache.find(pretokens)
-        if len(found.misses):
-            return _PendingChunk(pieces, stops, found)
-        return EncodedChunk(pieces, stops, self._cache.get_ids(found))
+        lookup = self._cache.find(pretokens)
+        if len(lookup.misses):
+            return _PendingChunk(pieces, stops, lookup)
+        return EncodedChunk(pieces, stops, self._cache.get_ids(lookup))
 
     def _iter_encoded_chunks(self, chunks: Iterable[EncodedChunk | _PendingChunk]) -> Iterator[EncodedChunk]:
-        """The chunks, in order. The new words of several are learned together, which is quicker."""
+        """Yields the encoded chunks, in order.
+
+        The misses of several chunks are merged together, because a large batch costs less per pre-token.
+        """
         pending: list[EncodedChunk | _PendingChunk] = []
         misses = 0
         for chunk in chunks:
             pending.append(chunk)
-            misses += len(chunk.found.misses) if isinstance(chunk, _PendingChunk) else 0
+            misses += len(chunk.lookup.misses) if isinstance(chunk, _PendingChunk) else 0
             if not misses or misses >= _INSERT_BATCH_SIZE or len(pending) >= _MAX_PENDING_CHUNKS:
                 yield from self._insert_misses(pending)
                 pending, misses = [], 0
         yield from self._insert_misses(pending)
 
     def _insert_misses(self, pending: list[EncodedChunk | _PendingChunk]) -> Iterator[EncodedChunk]:
-        inserted = iter(
-            self._cache.insert([chunk.found for chunk in pending if isinstance(chunk, _PendingChunk)])
+        lookups = iter(
+            self._cache.insert([chunk.lookup for chunk in pending if isinstance(chunk, _PendingChunk)])
         )
         for chunk in pending:
             if isinstance(chunk, _PendingChunk):
-                yield EncodedChunk(chunk.pieces, chunk.stops, self._cache.get_ids(next(inserted)))
+                yield EncodedChunk(chunk.pieces, chunk.stops, self._cache.get_ids(next(lookups)))
             else:
                 yield chunk
 

@@ -1,11 +1,37 @@
-"""Byte-pair merging of many words together, or of one that is huge: many merges of every word a round.
+"""Batched BPE merging: merges many pairs of many pre-tokens per round, or of one very long pre-token.
 
-The rule is one merge at a time, always of the pair of lowest rank, the leftmost of equals. As long as a pair
-of rank `r` stands there, all merges made have ranks up to `r`. So if everything that could ever take one of
-its two symbols away needs a higher rank, the pair is sure to be merged. It can be merged at once, with all
-others like it, unless that brings forth a pair of lower rank too early. Runs of equal ranks are merged from
-the left, every other pair. The tables of `merge_bounds` tell what could take a symbol; one that nothing can
-take any more, from neither side, is done.
+The rule of BPE is sequential: always merge the pair of lowest rank, and of equal ranks the leftmost. While a
+pair of rank `r` is there, every merge has a rank of at most `r`. So a pair will certainly be merged if every
+merge that could take one of its two symbols has a higher rank. Such a pair is safe. A round merges all safe
+pairs together. The ranks of competing merges come from `merge_bounds`.
+
+An example, with the tokens es (rank 256), er (257), ow (258), est (259), low (260), we (261)::
+
+    pair of "lowest"                  l·o    o·w    w·e    e·s    s·t
+    rank                               -     258    261    256     -
+    left half can be taken at rank     -      -     258    261    256
+    right half can be taken at rank   258    261    256     -      -
+    safe                               no    yes    no     yes    no
+
+    start      l·o·w·e·s·t
+    round 1    l·ow·es·t        o·w and e·s are merged together
+    round 2    low·est          l·ow and es·t likewise
+
+One pair at a time takes four steps for this pre-token. Here all pre-tokens of a batch take two rounds.
+
+A safe pair must also be in time: its merge must not form a pair of lower rank with a neighbour too early.
+With the tokens abc (rank 256), cd (257) and ab (258), no merge takes the a or the b of a·b. But if a·b were
+merged at once, ab·c would take the c before c·d, which has to be merged first::
+
+    right      a·b·c·d    a·b·cd     ab·cd
+    wrong      a·b·c·d    ab·c·d     abc·d
+
+Three cases have separate code: runs of pairs of equal rank (`aaaa`), of which every other pair is merged
+from the left; chains of equal pairs (`}*}*}*`), of which each waits for the one before it; and the few pairs
+that remain at the end, which are merged one at a time. A symbol that nothing can take, from either side, is
+finished. It leaves the arrays, so rounds become shorter.
+
+See docs/performance.md, sections "Merge bounds" and "Batched merging".
 """
 
 from __future__ import annotations
@@ -29,25 +55,26 @@ if TYPE_CHECKING:
     Positions = NDArray[np.int64]
 
 _REACH, _FAR_REACH = 3, 64
-"""How many symbols to each side are looked at for what could take a symbol: more where few words are left."""
+"""Number of symbols in each direction that are searched for competing merges. The far reach is used when few
+pairs are safe, which is when few pre-tokens remain."""
 _SYMBOLS_PER_BATCH = 1 << 16
 _FEW_SYMBOLS = 48
-"""Once so few are left, they are merged one pair at a time."""
+"""With at most this many symbols left, rounds end and pairs are merged one at a time."""
 _FEW_PRETOKENS = 16
-"""So few words in which no pair is sure are merged one pair at a time, too."""
+"""If at most this many pairs are safe, the far reach is tried."""
 _MIN_MERGE_SHARE = 64
-"""A round that merges less than one in so many symbols is not worth it, by itself: what it merges may be all
-that others wait for."""
+"""A round is poor if it removes at most 1 symbol in this many. A single poor round may still be worthwhile,
+since many other pairs may wait for the pairs that it merges."""
 _MAX_POOR_ROUNDS = 4
-"""So many of them in a row are tried."""
+"""After this many poor rounds in a row, another poor round ends batched merging."""
 
 
 class MergedPretokens(NamedTuple):
-    """The ids of words, laid end to end.
+    """The ids of several pre-tokens, concatenated.
 
     Attributes:
-        ids: `int32`, shape `(n,)`.
-        counts: how many each word has, `int64`, shape `(pretokens,)`.
+        ids: token ids, `int32`, shape `(num_tokens,)`.
+        counts: number of ids of each pre-token, `int64`, shape `(pretokens,)`.
     """
 
     ids: Ints
@@ -58,28 +85,29 @@ NO_PRETOKENS = MergedPretokens(np.zeros(0, np.int32), np.zeros(0, np.int64))
 
 
 class _Symbols(NamedTuple):
-    """Symbols that are not done, laid end to end, with one more before the first and one behind the last.
+    """The unfinished symbols of all pre-tokens, concatenated, with one sentinel before and one after them.
 
     Attributes:
-        ids: `int32`.
-        positions: where the first byte of each stands among the bytes of all words, `int64`.
-        bounds: that of each with the next, packed, `END_BOUNDS` where nothing merges any more.
+        ids: the symbols, `int32`, shape `(symbols + 2,)`.
+        positions: index of the first byte of each symbol in the bytes of all pre-tokens, `int64`.
+        bounds: packed merge bounds of each symbol and the next. `END_BOUNDS` after the last symbol of a
+            pre-token, and where the next symbol is finished.
     """
 
     ids: Ints
     positions: Positions
     bounds: Packed
 
-    def take(self, at: Positions) -> _Symbols:
-        """Some of the symbols."""
-        return _Symbols(self.ids.take(at), self.positions.take(at), self.bounds.take(at))
+    def take(self, indices: Positions) -> _Symbols:
+        """Returns the symbols at the indices."""
+        return _Symbols(self.ids.take(indices), self.positions.take(indices), self.bounds.take(indices))
 
 
 class BatchMerger:
-    """Merges words of one vocabulary that are not known as a whole.
+    """Merges pre-tokens of a vocabulary that are not in the cache.
 
     Args:
-        rules: what merges.
+        rules: the merge rules of the vocabulary.
     """
 
     def __init__(self, rules: MergeRules) -> None:
@@ -87,7 +115,7 @@ class BatchMerger:
         self._tables = build_merge_bound_tables(rules)
 
     def merge(self, pretokens: Pretokens) -> MergedPretokens:
-        """Merge words."""
+        """Returns the ids of pre-tokens, as merging one pair at a time would make them."""
         stops = np.cumsum(pretokens.lengths)
         parts, first = [], 0
         while first < len(stops):
@@ -102,30 +130,32 @@ class BatchMerger:
     def _merge_batch(self, pretokens: Pretokens) -> MergedPretokens:
         stops = np.cumsum(pretokens.lengths)
         text = pretokens.data.take(concatenate_ranges(pretokens.starts, pretokens.lengths))
-        done = np.full(
-            len(text), -1, np.int32
-        )  # by byte: the id of the symbol that starts there, if it is done
+        # For each byte of the text: the finished symbol that starts at the byte, or -1.
+        finished_ids = np.full(len(text), -1, np.int32)
         symbols = self._build_symbols(text, stops)
-        poor = 0
+        num_poor = 0
         while len(symbols.ids) > _FEW_SYMBOLS:
-            after = self._merge_round(
-                symbols, done, 0 if poor < _MAX_POOR_ROUNDS else len(symbols.ids) // _MIN_MERGE_SHARE
+            next_symbols = self._merge_round(
+                symbols,
+                finished_ids,
+                0 if num_poor < _MAX_POOR_ROUNDS else len(symbols.ids) // _MIN_MERGE_SHARE,
             )
-            if after is None:
+            if next_symbols is None:
                 break
-            is_poor = len(symbols.ids) - len(after.ids) <= len(symbols.ids) // _MIN_MERGE_SHARE
-            poor = poor + 1 if is_poor else 0
-            symbols = after
-        self._merge_rest(symbols, text, done)
-        starts = np.flatnonzero(done >= 0)
-        ids = self._rules.as_ids(done.take(starts))
-        apart = np.flatnonzero(ids < 0)
-        if len(apart):
-            lengths = np.diff(starts, append=len(text)).take(apart)
-            inside = concatenate_ranges(starts.take(apart), lengths)
-            done[inside] = self._tables.byte_symbols.take(text.take(inside))
-            starts = np.flatnonzero(done >= 0)
-            ids = self._rules.as_ids(done.take(starts))
+            is_poor = len(symbols.ids) - len(next_symbols.ids) <= len(symbols.ids) // _MIN_MERGE_SHARE
+            num_poor = num_poor + 1 if is_poor else 0
+            symbols = next_symbols
+        self._merge_rest(symbols, text, finished_ids)
+        starts = np.flatnonzero(finished_ids >= 0)
+        ids = self._rules.as_ids(finished_ids.take(starts))
+        without_id = np.flatnonzero(ids < 0)
+        if len(without_id):
+            # Merging can end at a symbol that is not a token of the vocabulary: replace it by its bytes.
+            lengths = np.diff(starts, append=len(text)).take(without_id)
+            byte_positions = concatenate_ranges(starts.take(without_id), lengths)
+            finished_ids[byte_positions] = self._tables.byte_symbols.take(text.take(byte_positions))
+            starts = np.flatnonzero(finished_ids >= 0)
+            ids = self._rules.as_ids(finished_ids.take(starts))
         counts = np.diff(np.searchsorted(starts, stops), prepend=0)
         return MergedPretokens(ids, counts)
 
@@ -140,65 +170,84 @@ class BatchMerger:
         bounds[stops] = END_BOUNDS
         return _Symbols(ids, np.arange(-1, len(ids) - 1), bounds)
 
-    def _merge_round(self, symbols: _Symbols, done: Ints, minimum: int) -> _Symbols | None:
-        """One round: the symbols that are left after it, or `None` if no more than `minimum` pairs are sure."""
+    def _merge_round(self, symbols: _Symbols, finished_ids: Ints, minimum: int) -> _Symbols | None:
+        """Merges all safe pairs, and removes finished symbols.
+
+        Args:
+            symbols: the unfinished symbols. They are changed in place.
+            finished_ids: output: finished symbols are written at their first byte.
+            minimum: number of safe pairs that is too small for a round.
+
+        Returns:
+            The symbols that remain, or `None` if no more than `minimum` pairs are safe.
+        """
         bounds = unpack_bounds(symbols.bounds)
         left, right = _propagate_bounds(bounds, _REACH)
-        sure = self._find_safe_pairs(symbols.ids, bounds.rank, left, right, _REACH)
-        few = len(sure) // _MIN_MERGE_SHARE
-        if np.count_nonzero(sure) <= few:
-            sure = _find_lowest_pairs(bounds.rank)
-        if np.count_nonzero(sure) <= max(few, _FEW_PRETOKENS):
+        safe = self._find_safe_pairs(symbols.ids, bounds.rank, left, right, _REACH)
+        few = len(safe) // _MIN_MERGE_SHARE
+        if np.count_nonzero(safe) <= few:
+            # The pair of lowest rank comes first by definition. One per pre-token is better than almost none.
+            safe = _find_lowest_pairs(bounds.rank)
+        if np.count_nonzero(safe) <= max(few, _FEW_PRETOKENS):
             far = _propagate_bounds(bounds, _FAR_REACH)
-            sure_from_afar = self._find_safe_pairs(symbols.ids, bounds.rank, *far, _FAR_REACH)
-            if np.count_nonzero(sure_from_afar) >= np.count_nonzero(sure):
-                sure = sure_from_afar
-            if np.count_nonzero(sure) <= minimum:
+            safe_far = self._find_safe_pairs(symbols.ids, bounds.rank, *far, _FAR_REACH)
+            if np.count_nonzero(safe_far) >= np.count_nonzero(safe):
+                safe = safe_far
+            if np.count_nonzero(safe) <= minimum:
                 return None
-        finished = np.zeros(len(left), bool)
-        np.logical_and(left[:-2] >= NEVER_RANK, right[1:-1] >= NEVER_RANK, out=finished[1:-1])
-        done_now = np.flatnonzero(finished)
-        done[symbols.positions.take(done_now)] = symbols.ids.take(done_now)
-        symbols.bounds[done_now - 1] = END_BOUNDS  # the joint of the last symbol before them that is kept
-        at = np.flatnonzero(sure) + 1
-        symbols.ids[at] = self._rules.get_made_symbols(bounds.rank.take(at))
+        is_finished = np.zeros(len(left), bool)
+        np.logical_and(left[:-2] >= NEVER_RANK, right[1:-1] >= NEVER_RANK, out=is_finished[1:-1])
+        finished = np.flatnonzero(is_finished)
+        finished_ids[symbols.positions.take(finished)] = symbols.ids.take(finished)
+        # The symbol before a finished one now ends a part of a pre-token that merges separately.
+        symbols.bounds[finished - 1] = END_BOUNDS
+        at = (
+            np.flatnonzero(safe) + 1
+        )  # the left symbols; `safe` starts at the first symbol after the sentinel
+        symbols.ids[at] = self._rules.get_merged_symbols(bounds.rank.take(at))
         symbols.bounds[at] = symbols.bounds.take(at + 1)
-        remaining = ~finished
-        remaining[at + 1] = False
-        now = np.cumsum(remaining).take(at) - 1
-        remaining = np.flatnonzero(remaining)
-        after = symbols.take(remaining)
-        changed = np.concatenate([now, now - 1])
-        changed = changed.take(np.flatnonzero(after.bounds.take(changed) != END_BOUNDS))
-        after.bounds[changed] = self._tables.get_bounds(after.ids.take(changed), after.ids.take(changed + 1))
-        return after
+        remains = ~is_finished
+        remains[at + 1] = False
+        merged = np.cumsum(remains).take(at) - 1  # the indices of the merged symbols among those that remain
+        remaining = symbols.take(np.flatnonzero(remains))
+        # Only the bounds on the two sides of a merged symbol change.
+        changed = np.concatenate([merged, merged - 1])
+        changed = changed.take(np.flatnonzero(remaining.bounds.take(changed) != END_BOUNDS))
+        remaining.bounds[changed] = self._tables.get_bounds(
+            remaining.ids.take(changed), remaining.ids.take(changed + 1)
+        )
+        return remaining
 
     def _find_safe_pairs(
         self, ids: Ints, ranks: Ints, left: Ints, right: Ints, reach: int
     ) -> NDArray[np.bool_]:
-        """Pairs that can be merged before all others; no two of them overlap.
+        """Returns a mask of the pairs that can be merged before all others. No two of them overlap.
 
-        What takes the right half with the same rank comes later, since it stands further right. What takes
-        the left half with the same rank would come first: ties there have to be looked into.
+        A competing merge of the same rank that takes the right half comes later, since it is further right.
+        One that takes the left half would come first. These ties are examined separately.
 
         Args:
-            ids: those of the symbols.
-            ranks: those of the joints.
-            left: as `_propagate_bounds` gives them, like `right`.
-            right: as `left`.
-            reach: as for `_propagate_bounds`.
+            ids: the symbols, with sentinels.
+            ranks: the rank of each symbol and the next.
+            left: lowest ranks from the left, as `_propagate_bounds` returns them.
+            right: lowest ranks from the right, as `_propagate_bounds` returns them.
+            reach: the reach of `_propagate_bounds`.
+
+        Returns:
+            A mask of shape `(symbols,)`, without the sentinels.
         """
-        rank, left_of, right_of = ranks[1:-1], left[:-2], right[2:]
-        possible = (rank <= left_of) & (rank <= right_of) & (rank < NEVER_RANK)
-        sure: NDArray[np.bool_] = possible & (rank < left_of)
-        if np.count_nonzero(possible) > 2 * np.count_nonzero(sure):
-            sure[self._find_chain_pairs(ids, ranks, np.minimum(left, right), possible, sure, reach)] = True
-        at = np.flatnonzero(sure)
-        sure[at] = self._is_in_time(ids, ranks, at + 1)
+        rank, left_bound, right_bound = ranks[1:-1], left[:-2], right[2:]
+        possible = (rank <= left_bound) & (rank <= right_bound) & (rank < NEVER_RANK)
+        safe: NDArray[np.bool_] = possible & (rank < left_bound)
+        # Chains take time to search. It pays only if many pairs wait for one of the same rank.
+        if np.count_nonzero(possible) > 2 * np.count_nonzero(safe):
+            safe[self._find_chain_pairs(ids, ranks, np.minimum(left, right), possible, safe, reach)] = True
+        at = np.flatnonzero(safe)
+        safe[at] = self._is_in_time(ids, ranks, at + 1)
         ties = np.flatnonzero((rank[:-1] == rank[1:]) & (rank[1:] < NEVER_RANK))
         if len(ties):
-            sure[self._find_run_pairs(ids, ranks, ties, left_of, right_of)] = True
-        return sure
+            safe[self._find_run_pairs(ids, ranks, ties, left_bound, right_bound)] = True
+        return safe
 
     def _find_chain_pairs(
         self,
@@ -206,101 +255,151 @@ class BatchMerger:
         ranks: Ints,
         competing_ranks: Ints,
         possible: NDArray[np.bool_],
-        sure: NDArray[np.bool_],
+        safe: NDArray[np.bool_],
         reach: int,
     ) -> Positions:
-        """Pairs like `}*` in `}*}*}*`: only the merge of one just like it, further left, comes before each.
+        """Returns the pairs of chains: pairs that wait only for an equal pair further left.
 
-        That one is itself sure, or of the chain. Between the two nothing changes before it is merged, and
-        what it becomes does not take the symbol behind it before all pairs of the chain are merged.
+        With the tokens x* (rank 256), x*} (257) and }* (258), the bounds of `}*}*}*` are::
+
+            pair       }·*    *·}    }·*    *·}    }·*
+            rank       258     -     258     -     258
+            left        -     258    258    258    258     a merged * might take the } with rank 257
+
+        Only the first }·* is safe by its bounds. But the merge of rank 258 makes }*, which does not take the
+        next }. So all three can be merged together. The conditions for a pair and the one before it in the
+        chain: nothing between them changes before their rank is reached, and the token that they become does
+        not take the symbol after the first of them with this rank or a lower one.
 
         Args:
-            ids: those of the symbols.
-            ranks: those of the joints.
-            competing_ranks: the lowest ranks with which symbols at each joint can be taken.
-            possible: pairs whose halves nothing takes with a lower rank.
-            sure: those of them whose halves nothing takes first.
-            reach: how far apart two of a chain may be.
+            ids: the symbols, with sentinels.
+            ranks: the rank of each symbol and the next.
+            competing_ranks: the lowest ranks of merges that can take a symbol of each pair.
+            possible: mask of the pairs whose halves nothing takes with a lower rank.
+            safe: mask of the possible pairs whose left halves nothing takes with the same rank.
+            reach: the reach of `_propagate_bounds`, which limits the distance within a chain.
         """
         rank = ranks[1:-1]
         at = np.flatnonzero(possible)
-        at = at.take(np.argsort(rank.take(at), kind="stable"))
+        at = at.take(np.argsort(rank.take(at), kind="stable"))  # so pairs of a chain follow one another
         before, here = at[:-1], at[1:]
         pretokens = np.cumsum(rank == END_RANK)
-        linked = (rank[before] == rank[here]) & (pretokens[before] == pretokens[here])
-        linked &= (here - before >= 2) & (here - before <= reach + 2)
-        links = np.flatnonzero(linked)
+        is_linked = (rank[before] == rank[here]) & (pretokens[before] == pretokens[here])
+        is_linked &= (here - before >= 2) & (here - before <= reach + 2)
+        links = np.flatnonzero(is_linked)
         before, here = before[links], here[links]
         between = np.stack([before + 1, here], axis=1).reshape(-1)
-        quiet = (
+        is_unchanged = (
             np.minimum.reduceat(competing_ranks[1:-1], between)[::2] >= rank[here] if len(links) else links
         )
-        following = self._tables.get_bounds(self._rules.get_made_symbols(rank[here]), ids[before + 3])
-        linked[links] = quiet & (unpack_bounds(following).from_left > rank[here])
+        following = self._tables.get_bounds(self._rules.get_merged_symbols(rank[here]), ids[before + 3])
+        is_linked[links] = is_unchanged & (unpack_bounds(following).from_left > rank[here])
+        # A pair is merged if a sequence of links leads back from it to a safe pair: the last safe pair at or
+        # before it is later than the last pair that is neither safe nor linked.
         index = np.arange(len(at))
-        is_sure = sure[at]
-        broken = ~is_sure
-        broken[1:] &= ~linked
-        last_sure = np.maximum.accumulate(np.where(is_sure, index, -1))
-        last_broken = np.maximum.accumulate(np.where(broken, index, -1))
-        return at[last_sure > last_broken]
+        is_safe = safe[at]
+        is_broken = ~is_safe
+        is_broken[1:] &= ~is_linked
+        last_safe = np.maximum.accumulate(np.where(is_safe, index, -1))
+        last_broken = np.maximum.accumulate(np.where(is_broken, index, -1))
+        return at[last_safe > last_broken]
 
-    def _find_run_pairs(self, ids: Ints, ranks: Ints, ties: Positions, left: Ints, right: Ints) -> Positions:
-        """Every other pair of runs of equal ranks; `ties` are those whose next pair has the same rank."""
-        begins = np.flatnonzero(np.diff(ties, prepend=-2) > 1)
-        first = ties[begins]
-        pairs = np.diff(np.append(begins, len(ties))) + 1
+    def _find_run_pairs(
+        self, ids: Ints, ranks: Ints, ties: Positions, left_bound: Ints, right_bound: Ints
+    ) -> Positions:
+        """Returns every other pair of each run of pairs of equal rank, from the left.
+
+        Five times a, with the token aa, has a run of four pairs, of which the first and third are merged::
+
+            a·a·a·a·a    aa·aa·a
+
+        Args:
+            ids: the symbols, with sentinels.
+            ranks: the rank of each symbol and the next.
+            ties: the pairs whose next pair has the same rank, ascending.
+            left_bound: the lowest rank with which the left half of each pair can be taken.
+            right_bound: the lowest rank with which the right half of each pair can be taken.
+        """
+        run_starts = np.flatnonzero(np.diff(ties, prepend=-2) > 1)
+        first = ties[run_starts]
+        num_pairs = np.diff(np.append(run_starts, len(ties))) + 1
         rank = ranks[first + 1]
-        sure = (rank < left[first]) & (rank <= right[first + pairs - 1])
-        first, merges = first[sure], (pairs[sure] + 1) // 2
-        positions: Positions = np.repeat(first, merges) + 2 * concatenate_ranges(0, merges)
-        late = np.cumsum(~self._is_in_time(ids, ranks, positions + 1))
-        late_before = np.append(0, late)[np.cumsum(merges) - merges]
-        in_time: Positions = positions[late == np.repeat(late_before, merges)]  # up to the first that is not
+        is_safe = (rank < left_bound[first]) & (rank <= right_bound[first + num_pairs - 1])
+        first, num_merges = first[is_safe], (num_pairs[is_safe] + 1) // 2
+        positions: Positions = np.repeat(first, num_merges) + 2 * concatenate_ranges(0, num_merges)
+        # A run ends at its first pair that is not in time: the pairs after it wait as well.
+        num_late = np.cumsum(~self._is_in_time(ids, ranks, positions + 1))
+        late_before_run = np.append(0, num_late)[np.cumsum(num_merges) - num_merges]
+        in_time: Positions = positions[num_late == np.repeat(late_before_run, num_merges)]
         return in_time
 
     def _is_in_time(self, ids: Ints, ranks: Ints, at: Positions) -> NDArray[np.bool_]:
-        """Which merges bring forth no pair of lower rank than their own, whatever their neighbours become."""
+        """Returns which merges form no pair of lower or equal rank, whatever their neighbours become.
+
+        `as_left` and `as_right` answer this for most merges without a look-up of the neighbours.
+
+        Args:
+            ids: the symbols, with sentinels.
+            ranks: the rank of each symbol and the next.
+            at: the indices of the left symbols of the merges, sentinels counted.
+        """
         tables = self._tables
         rank = ranks.take(at)
-        new = self._rules.get_made_symbols(rank)
+        merged = self._rules.get_merged_symbols(rank)
         in_time = np.ones(len(at), bool)
-        early = np.flatnonzero((tables.as_right.take(new) <= rank) & (ranks.take(at - 1) != END_RANK))
+        early = np.flatnonzero((tables.as_right.take(merged) <= rank) & (ranks.take(at - 1) != END_RANK))
         if len(early):
-            bounds = tables.get_bounds(ids.take(at.take(early) - 1), new.take(early))
+            bounds = tables.get_bounds(ids.take(at.take(early) - 1), merged.take(early))
             in_time[early] = unpack_bounds(bounds).from_left > rank.take(early)
         early = np.flatnonzero(
-            in_time & (tables.as_left.take(new) <= rank) & (ranks.take(at + 1) != END_RANK)
+            in_time & (tables.as_left.take(merged) <= rank) & (ranks.take(at + 1) != END_RANK)
         )
         if len(early):
-            bounds = tables.get_bounds(new.take(early), ids.take(at.take(early) + 2))
+            bounds = tables.get_bounds(merged.take(early), ids.take(at.take(early) + 2))
             in_time[early] = unpack_bounds(bounds).from_right > rank.take(early)
         return in_time
 
-    def _merge_rest(self, symbols: _Symbols, text: NDArray[np.uint8], done: Ints) -> None:
-        """Finish what is left: most of it is done, and the rest is merged one pair at a time."""
-        positions, every_rank = symbols.positions[1:-1], unpack_bounds(symbols.bounds).rank
-        ranks = every_rank[1:-1]
-        done[positions] = symbols.ids[1:-1]
+    def _merge_rest(self, symbols: _Symbols, text: NDArray[np.uint8], finished_ids: Ints) -> None:
+        """Finishes the remaining symbols: merges pairs one at a time in the parts that can still merge.
+
+        Args:
+            symbols: the unfinished symbols.
+            text: the bytes of all pre-tokens.
+            finished_ids: output: the symbols are written at their first byte.
+        """
+        positions, all_ranks = symbols.positions[1:-1], unpack_bounds(symbols.bounds).rank
+        ranks = all_ranks[1:-1]
+        finished_ids[positions] = symbols.ids[1:-1]
         if ranks.min(initial=END_RANK) >= NEVER_RANK:
             return
-        parts = np.cumsum(every_rank[:-2] == END_RANK)  # words, or parts of words that nothing joins
-        alive = np.unique(parts[ranks < NEVER_RANK])
-        first, last = np.searchsorted(parts, alive), np.searchsorted(parts, alive, "right") - 1
-        starts = np.append(np.flatnonzero(done >= 0), len(text))
+        parts = np.cumsum(all_ranks[:-2] == END_RANK)  # number of the pre-token, or of the part of one
+        mergeable = np.unique(parts[ranks < NEVER_RANK])
+        first, last = np.searchsorted(parts, mergeable), np.searchsorted(parts, mergeable, "right") - 1
+        starts = np.append(np.flatnonzero(finished_ids >= 0), len(text))
         stops = starts[np.searchsorted(starts, positions[last], "right")]
         for start, stop in zip(positions[first].tolist(), stops.tolist(), strict=True):
-            done[start:stop] = -1
+            # Merge the part from its bytes again. This gives the same tokens, and needs no other algorithm.
+            finished_ids[start:stop] = -1
             tokens = merge_bytes(text[start:stop].tobytes(), self._rules)
             lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
-            done[start + np.cumsum(lengths) - lengths] = list(map(self._rules.symbols.__getitem__, tokens))
+            symbol_ids = list(map(self._rules.symbols.__getitem__, tokens))
+            finished_ids[start + np.cumsum(lengths) - lengths] = symbol_ids
 
 
 def _propagate_bounds(bounds: MergeBounds, reach: int) -> tuple[Ints, Ints]:
-    """The lowest ranks with which the symbols of each joint can be taken from the left and from the right.
+    """Returns the lowest ranks with which merges can take a symbol of each pair, from the left and the right.
 
-    What stands further left can only take the right symbol by way of the left one: it takes that, or the pair
-    is merged.
+    A symbol further left can only take the right half of a pair by way of its left half: either the pair is
+    merged (with its rank), or its left half is taken first (with the bound of the pair before it). Each
+    iteration adds one more symbol in each direction.
+
+    Args:
+        bounds: the merge bounds of each symbol and the next, shape `(symbols + 2,)`.
+        reach: the number of symbols in each direction.
+
+    Returns:
+        The lowest ranks with which symbols further left can take the right half of each pair, and with which
+        symbols further right can take the left half, of the same shape.
     """
     left, right = bounds.from_left.copy(), bounds.from_right.copy()
     for _ in range(reach):
@@ -310,13 +409,13 @@ def _propagate_bounds(bounds: MergeBounds, reach: int) -> tuple[Ints, Ints]:
 
 
 def _find_lowest_pairs(ranks: Ints) -> NDArray[np.bool_]:
-    """In each word, or part of one that nothing joins to others, the first pair of lowest rank."""
+    """Returns a mask of the first pair of lowest rank in each pre-token, or in each separate part of one."""
     starts = np.flatnonzero(ranks[:-1] == END_RANK)[:-1]  # in `ranks[1:-1]`
     ranks = ranks[1:-1]
     sizes = np.diff(starts, append=len(ranks))
     lowest = np.repeat(np.minimum.reduceat(ranks, starts), sizes)
-    found = np.flatnonzero((ranks == lowest) & (ranks < NEVER_RANK))
-    which = np.searchsorted(starts, found, "right")
-    sure = np.zeros(len(ranks), bool)
-    sure[found[np.diff(which, prepend=0) > 0]] = True
-    return sure
+    candidates = np.flatnonzero((ranks == lowest) & (ranks < NEVER_RANK))
+    parts = np.searchsorted(starts, candidates, "right")
+    is_lowest = np.zeros(len(ranks), bool)
+    is_lowest[candidates[np.diff(parts, prepend=0) > 0]] = True
+    return is_lowest

@@ -1,4 +1,11 @@
-"""Ordinary text as chunks of characters, bytes and word starts: what the engine looks up at once."""
+"""Chunks of text: segments are joined or split to chunks of similar size, and chunks split into pre-tokens.
+
+The engine processes one chunk at a time. The texts of a chunk are joined by newlines, which belong to no
+pre-token, and a long text is split only where a pre-token starts in any case. So the ids do not depend on the
+chunks.
+
+See docs/performance.md, section "Chunks".
+"""
 
 from __future__ import annotations
 
@@ -22,20 +29,22 @@ if TYPE_CHECKING:
     from tokjax.pretokenize.word_boundaries import Splitter
 
 CHUNK_CHARACTERS = 1 << 19
-"""Characters a chunk: its arrays stay in the processor's cache, and calls of NumPy do not count."""
+"""Number of characters per chunk: few enough that its arrays stay in the processor's cache, and enough that
+the fixed cost of NumPy calls does not matter."""
 _FIRST_BYTE_THRESHOLD = -0x40
+"""As signed numbers, the continuation bytes of UTF-8 (0x80 to 0xBF) are below this. First bytes are not."""
 _SAFE_SPLIT_CANDIDATE = re.compile(r"[^\W_](?=[ \n])")
 _BEFORE_SPLIT = (UPPER, LOWER, LETTER, NUMBER)
 
 
 class Segments(NamedTuple):
-    """Pieces of ordinary text, each of them encoded on its own.
+    """Segments of ordinary text, which are encoded separately.
 
     Attributes:
-        texts: their characters.
-        hold_bytes: whether they are characters as `to_characters` gives them, with surrogates that stand for
-            bytes that are no UTF-8. If not, what surrogates there are stand for themselves.
-        begins_text: which of them begin a text, `bool`, shape `(segments,)`; `None` if all do.
+        texts: the characters of each segment.
+        hold_bytes: whether the characters are as `to_characters` returns them, where surrogates represent
+            bytes that are not valid UTF-8. Otherwise surrogates are lone surrogates of the text.
+        begins_text: mask of the segments that begin a text, `bool`, shape `(segments,)`; `None` if all do.
     """
 
     texts: Sequence[str]
@@ -44,17 +53,17 @@ class Segments(NamedTuple):
 
     @property
     def num_characters(self) -> int:
-        """How many characters there are, and one more for each segment."""
+        """Number of characters, plus one per segment."""
         return sum(map(len, self.texts)) + len(self.texts)
 
 
 class Pieces(NamedTuple):
-    """Segments, or parts of them, that are encoded together.
+    """The texts of a chunk: segments, or parts of long segments.
 
     Attributes:
-        texts: their characters.
-        ends_segment: whether each is the last part of its segment.
-        hold_bytes: as in `Segments`.
+        texts: the characters of each piece.
+        ends_segment: whether each piece is the last part of its segment.
+        hold_bytes: whether surrogates represent bytes that are not valid UTF-8, as in `Segments`.
     """
 
     texts: list[str]
@@ -63,43 +72,46 @@ class Pieces(NamedTuple):
 
     @property
     def num_characters(self) -> int:
-        """How many characters there are, and one more for each piece."""
+        """Number of characters, plus one per piece."""
         return sum(map(len, self.texts)) + len(self.texts)
 
     def get_codes(self) -> NDArray[np.uint32]:
-        """The code points of all pieces, with that of a newline behind each."""
+        """Returns the code points of all pieces, with a newline after each, `uint32`."""
         return np.frombuffer(("\n".join(self.texts) + "\n").encode("utf-32-le", "surrogatepass"), "<u4")
 
     def get_character_ends(self) -> NDArray[np.int64]:
-        """Where those newlines stand."""
+        """Returns the indices of these newlines in the code points, `int64`, shape `(pieces,)`."""
         return np.cumsum(np.fromiter(map(len, self.texts), np.int64, len(self.texts)) + 1) - 1
 
 
 class PreTokenizer(Protocol):
-    """Says where the words start that are encoded on their own."""
+    """Splits text into pre-tokens."""
 
     def split(self, text: str) -> list[str]:
-        """The words of a text; joined, they are the text."""
+        """Returns the pre-tokens of a text. Concatenated, they are the text."""
 
     def find_starts(self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where words start in the UTF-8 of pieces, each with a newline behind it.
+        """Returns the byte positions at which pre-tokens start in the pieces of a chunk, ascending, `int64`.
 
         Args:
-            text: the UTF-8.
+            text: the pieces in UTF-8, with a newline after each.
             pieces: the pieces.
-            ends: where the newlines stand, which start no word.
+            ends: positions of these newlines, `int64`, shape `(pieces,)`. No pre-token starts there.
         """
 
     def find_split(self, text: str, target: int) -> int:
-        """A place at or after `target` where a word starts, however the text goes on; or the text's end."""
+        """Returns an index at or after `target` where a pre-token starts, whatever text follows.
+
+        Returns the length of the text if there is no such index.
+        """
 
 
 class Chunk(NamedTuple):
-    """The words of some pieces.
+    """The pre-tokens of a chunk.
 
     Attributes:
-        pretokens: in UTF-8, those of all pieces.
-        stops: how many words there are up to the end of each piece, `int64`, shape `(pieces,)`.
+        pretokens: the pre-tokens of all pieces, in UTF-8.
+        stops: number of pre-tokens up to the end of each piece, `int64`, shape `(pieces,)`.
     """
 
     pretokens: Pretokens
@@ -107,12 +119,13 @@ class Chunk(NamedTuple):
 
 
 class WhitespacePretokens(NamedTuple):
-    """Words with white space between them, and the pieces that they stand in.
+    """The pre-tokens of a chunk without the whitespace between them.
 
     Attributes:
-        pretokens: in UTF-8, those of all pieces.
-        stops: as in `Chunk`.
-        ends: where the text of each piece ends; the next starts one byte later; `int64`, shape `(pieces,)`.
+        pretokens: the pre-tokens of all pieces, in UTF-8.
+        stops: number of pre-tokens up to the end of each piece, `int64`, shape `(pieces,)`.
+        ends: byte position at which each piece ends, `int64`, shape `(pieces,)`. The next piece starts one
+            byte later.
     """
 
     pretokens: Pretokens
@@ -121,7 +134,7 @@ class WhitespacePretokens(NamedTuple):
 
 
 def as_segments(texts: Sequence[Text]) -> Segments:
-    """Whole texts as segments."""
+    """Returns texts as segments, one for each text."""
     try:
         return Segments([text if isinstance(text, str) else text.decode("utf-8") for text in texts], False)
     except UnicodeDecodeError:
@@ -129,20 +142,22 @@ def as_segments(texts: Sequence[Text]) -> Segments:
 
 
 def group_segments(segments: Segments, size: int, find_split: Callable[[str, int], int]) -> Iterator[Pieces]:
-    """Segments put together, or cut up, to chunks of about one size.
+    """Joins short segments and splits long ones to chunks of similar size.
 
     Args:
-        segments: what to gather.
-        size: how many characters to aim at.
-        find_split: says where a long one may be cut between words, as a `PreTokenizer` does.
+        segments: the segments.
+        size: approximate number of characters per chunk.
+        find_split: function that returns where a long text may be split, like `PreTokenizer.find_split`.
+
+    Yields:
+        The pieces of each chunk.
     """
     texts = segments.texts
     stops = make_row_splits(np.fromiter(map(len, texts), np.int64, len(texts)) + 1)
     pieces, capacity, first = Pieces([], [], segments.hold_bytes), size, 0
     while first < len(texts):
-        last = (
-            int(np.searchsorted(stops, stops[first] + capacity, "right")) - 1
-        )  # those before it fit as a whole
+        # The segments before `last` fit completely.
+        last = int(np.searchsorted(stops, stops[first] + capacity, "right")) - 1
         pieces.texts.extend(texts[first:last])
         pieces.ends_segment.extend([True] * (last - first))
         capacity -= int(stops[last] - stops[first])
@@ -164,41 +179,42 @@ def group_segments(segments: Segments, size: int, find_split: Callable[[str, int
 
 
 def find_split_before_space(text: str, target: int) -> int:
-    """The first place at or after `target` between a letter or number and a blank or newline.
+    """Returns the first index at or after `target` between a letter or number and a space or newline.
 
-    There a word starts by every published pattern, and white space between words.
+    A pre-token starts there for every named pattern, and whitespace begins there between words. Returns the
+    length of the text if there is no such index.
     """
     if target < len(text):
-        for found in _SAFE_SPLIT_CANDIDATE.finditer(text, max(target - 1, 0)):
-            if load_code_point_classes()[ord(found.group())] in _BEFORE_SPLIT:
-                return found.end()
+        for match in _SAFE_SPLIT_CANDIDATE.finditer(text, max(target - 1, 0)):
+            if load_code_point_classes()[ord(match.group())] in _BEFORE_SPLIT:
+                return match.end()
     return len(text)
 
 
 def split_pieces(pieces: Pieces, pre_tokenizer: PreTokenizer) -> Chunk:
-    """Find the words of all pieces, joined by characters that are left out again."""
+    """Splits all pieces of a chunk into pre-tokens.
+
+    The pieces are joined by newlines, and split together. The newlines are in no pre-token.
+    """
     pieces, encoded = _encode_pieces(pieces)
     lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
     ends = np.cumsum(lengths + 1) - 1
-    text = b"\n".join(
-        [*encoded, bytes(MAX_PRETOKEN_BYTES)]
-    )  # (with zeros behind it, as `Pretokens` has them)
+    text = b"\n".join([*encoded, bytes(MAX_PRETOKEN_BYTES)])  # followed by zeros, as `Pretokens` requires
     starts = pre_tokenizer.find_starts(text[:-MAX_PRETOKEN_BYTES], pieces, ends)
     stops = np.searchsorted(starts, ends)
     lengths = np.diff(starts, append=ends[-1] + 1)
-    filled = np.flatnonzero(np.diff(stops, prepend=0))
-    last = stops[filled] - 1
-    lengths[last] = ends[filled] - starts[last]
+    # The last pre-token of a piece ends before the newline. Empty pieces have none.
+    nonempty = np.flatnonzero(np.diff(stops, prepend=0))
+    last = stops[nonempty] - 1
+    lengths[last] = ends[nonempty] - starts[last]
     return Chunk(Pretokens(np.frombuffer(text, np.uint8), starts, lengths), stops)
 
 
 def split_at_whitespace(pieces: Pieces, splitter: Splitter) -> WhitespacePretokens:
-    """Find the words of all pieces, without the white space between them."""
+    """Splits all pieces of a chunk into pre-tokens, without the whitespace between them."""
     pieces, encoded = _encode_pieces(pieces)
     ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)) + 1) - 1
-    text = b"\n".join(
-        [*encoded, bytes(MAX_PRETOKEN_BYTES)]
-    )  # (with zeros behind it, as `Pretokens` has them)
+    text = b"\n".join([*encoded, bytes(MAX_PRETOKEN_BYTES)])  # followed by zeros, as `Pretokens` requires
     if pieces.hold_bytes:
         starts, stops = find_character_word_bounds(
             splitter, pieces.get_codes(), find_character_starts(text[:-MAX_PRETOKEN_BYTES])
@@ -210,17 +226,26 @@ def split_at_whitespace(pieces: Pieces, splitter: Splitter) -> WhitespacePretoke
 
 
 def find_byte_starts(flags: NDArray[np.bool_], text: bytes) -> NDArray[np.int64]:
-    """Where characters that are flagged start in UTF-8."""
+    """Returns the byte positions at which the flagged characters start in UTF-8.
+
+    Args:
+        flags: mask of the characters, `bool`, shape `(characters,)`.
+        text: the same characters in UTF-8, or bytes of which the invalid ones are a character each.
+    """
     positions = np.flatnonzero(np.frombuffer(text, np.int8) >= _FIRST_BYTE_THRESHOLD)
     if len(positions) != len(flags):
-        positions = find_character_starts(text)  # there are bytes that are no UTF-8
+        positions = find_character_starts(text)  # the text has bytes that are not valid UTF-8
     return positions.take(np.flatnonzero(flags))
 
 
 def _split_text(
     text: str, capacity: int, size: int, find_split: Callable[[str, int], int]
 ) -> Iterator[tuple[str, bool]]:
-    """Parts of a text, and whether each is the last: one of about `capacity` characters, others of `size`."""
+    """Splits a text into a first part of about `capacity` characters and other parts of about `size`.
+
+    Yields:
+        Each part, and whether it is the last.
+    """
     start, stop = 0, find_split(text, capacity)
     while stop < len(text):
         yield text[start:stop], False
@@ -229,7 +254,7 @@ def _split_text(
 
 
 def _encode_pieces(pieces: Pieces) -> tuple[Pieces, list[bytes]]:
-    """The pieces, without surrogates that stand for themselves, and their bytes."""
+    """Returns the pieces, with lone surrogates replaced, and their bytes."""
     try:
         return pieces, list(map(str.encode, pieces.texts))
     except UnicodeEncodeError:

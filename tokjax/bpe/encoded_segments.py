@@ -1,4 +1,4 @@
-"""Token ids of segments of text, with what is needed to compute their offsets."""
+"""Records for the token ids of text segments, and the information that their offsets are computed from."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 
 class Corrections(NamedTuple):
-    """PretokenIds that are of other bytes of a text than their tokens tell.
+    """Overrides for tokens whose bytes differ in length from the text that they span.
 
     Attributes:
-        positions: where they stand among the ids of all segments, rising, `int64`, shape `(corrected,)`.
-        lengths: how many bytes of a text each is, `int64`.
+        positions: indices of these tokens in the ids of all segments, ascending, `int64`, shape
+            `(corrected,)`.
+        lengths: number of bytes of text that each of them spans, `int64`, shape `(corrected,)`.
     """
 
     positions: NDArray[np.int64]
@@ -33,15 +34,18 @@ _NO_CORRECTIONS = Corrections(*np.zeros((2, 0), np.int64))
 
 
 class EncodedSegments(NamedTuple):
-    """PretokenIds of several pieces of ordinary text, laid end to end.
+    """Token ids of several segments of ordinary text, concatenated.
 
     Attributes:
-        ids: `int32`, shape `(n,)`.
-        splits: where the ids of each segment start, `int64`, shape `(segments + 1,)`.
-        begins_word: which ids begin a word, `bool`, shape `(n,)`; `None` if that was not asked for.
-        spans: 0-based byte spans of the ids, each in its segment, `int64`, shape `(n, 2)`; `None` where the
-            bytes of the tokens, end to end, are the segment.
-        corrections: of which of them that is not quite so.
+        ids: token ids, `int32`, shape `(num_tokens,)`.
+        splits: index of the first id of each segment, then the number of ids, `int64`, shape
+            `(segments + 1,)`.
+        begins_word: mask of the ids that begin a pre-token, `bool`, shape `(num_tokens,)`; `None` if it was
+            not requested.
+        spans: 0-based byte spans of the ids in their segments, `int64`, shape `(num_tokens, 2)`; `None` if
+            the bytes of the tokens, concatenated, are the segment.
+        corrections: overrides for tokens whose bytes differ from the text that they span, where `spans` is
+            `None`.
     """
 
     ids: NDArray[np.int32]
@@ -52,15 +56,15 @@ class EncodedSegments(NamedTuple):
 
 
 class EncodedChunk(NamedTuple):
-    """The ids of a chunk of segments.
+    """The token ids of a chunk of text.
 
     Attributes:
-        pieces: what is in the chunk.
-        stops: how many pre-tokens there are up to the end of each piece, `int64`, shape `(pieces,)`.
-        ids: those of the pre-tokens.
-        spans: 0-based byte spans of the ids, each in its piece, `int64`, shape `(n, 2)`; `None` where the
+        pieces: the pieces of text in the chunk.
+        stops: number of pre-tokens up to the end of each piece, `int64`, shape `(pieces,)`.
+        ids: the ids of the pre-tokens.
+        spans: 0-based byte spans of the ids in their pieces, `int64`, shape `(num_tokens, 2)`; `None` if the
             bytes of the tokens, concatenated, are the piece.
-        last_nbytes: how many bytes the last piece has, for spans of the chunks that continue its segment.
+        last_nbytes: number of bytes of the last piece, for the spans of chunks that continue its segment.
     """
 
     pieces: Pieces
@@ -71,17 +75,17 @@ class EncodedChunk(NamedTuple):
 
     @property
     def splits(self) -> NDArray[np.int64]:
-        """How many ids there are up to the end of each piece, `int64`, shape `(pieces,)`."""
+        """Number of ids up to the end of each piece, `int64`, shape `(pieces,)`."""
         return np.append(0, self.ids.ends).take(self.stops)
 
 
 def join_chunks(chunks: Iterable[EncodedChunk], total: int, *, begins_word: bool) -> EncodedSegments:
-    """Concatenates the ids of chunks, whose pieces make up whole segments.
+    """Concatenates the ids of chunks, whose pieces together are complete segments.
 
     Args:
-        chunks: in order. Their spans, if any, are changed in place.
-        total: how many characters all pieces have, and one more for each piece, about.
-        begins_word: whether to report which ids begin a word.
+        chunks: the chunks, in order. Their spans, if any, are changed in place.
+        total: approximate number of characters of all pieces, plus one per piece.
+        begins_word: whether to report which ids begin a pre-token.
     """
     ids, begins, spans = GrowableArray(np.int32), GrowableArray(np.bool_), GrowableArray(np.int64)
     all_splits, characters = [np.zeros(1, np.int64)], 0
@@ -98,7 +102,7 @@ def join_chunks(chunks: Iterable[EncodedChunk], total: int, *, begins_word: bool
             has_spans = True
             chunk.spans[: splits[0]] += nbytes_before
             spans.append(chunk.spans.reshape(-1), done)
-            if len(splits) > 1:  # (the last piece begins a segment)
+            if len(splits) > 1:  # the last piece begins a segment
                 nbytes_before = 0
             nbytes_before = 0 if chunk.pieces.ends_segment[-1] else nbytes_before + chunk.last_nbytes
     return EncodedSegments(

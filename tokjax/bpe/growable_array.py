@@ -1,4 +1,4 @@
-"""An array that is made part by part."""
+"""Append-only growable array."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ _MARGIN = 1.1
 
 
 class GrowableArray(Generic[Scalar]):
-    """Parts laid end to end as they come: the parts need not be kept until the last of them is there.
+    """One-dimensional array that grows by appended parts.
 
-    Memory that was never used before is slow to get, and this asks for about half as much as a list of parts.
+    Concatenating a list of parts needs memory for the parts and for the result. This needs about half of
+    that, which saves time as well, since memory is slow when it is used for the first time.
+
+    Args:
+        dtype: the scalar type of the array.
     """
 
     def __init__(self, dtype: type[Scalar]) -> None:
@@ -24,15 +28,16 @@ class GrowableArray(Generic[Scalar]):
         self._size = 0
 
     def __len__(self) -> int:
-        """How much there is so far."""
+        """Returns the number of elements."""
         return self._size
 
     def append(self, part: NDArray[Scalar], done: float) -> None:
-        """Add a part.
+        """Appends a part.
 
         Args:
-            part: shape `(n,)`.
-            done: how much of the whole is there with it, about: above 0, up to 1.
+            part: the elements to append, shape `(n,)`.
+            done: approximate share of all elements that the array then holds, above 0 and at most 1. The
+                capacity of the array is chosen by it.
         """
         size = self._size + len(part)
         if size > len(self._array):
@@ -44,6 +49,6 @@ class GrowableArray(Generic[Scalar]):
         self._size = size
 
     def finish(self) -> NDArray[Scalar]:
-        """All parts. Nothing can be added afterwards."""
-        self._array.resize(self._size, refcheck=False)  # shorter: memory that was never used goes back
+        """Returns the array. Nothing can be appended afterwards."""
+        self._array.resize(self._size, refcheck=False)  # frees the unused capacity without a copy
         return self._array

@@ -1,4 +1,29 @@
-"""What merging asks of a vocabulary: for any two symbols side by side, which merges they can be part of."""
+"""Merge bounds: for two adjacent symbols, the lowest ranks of the merges that they can become part of.
+
+Batched merging uses them to decide which pairs can be merged before all others. Three ranks are stored for
+each pair of symbols:
+
+    rank         the pair itself
+    from_left    the lowest rank of all pairs (a token that ends with the left symbol, the right symbol):
+                 the left neighbour can only take the right symbol with this rank or a higher one
+    from_right   the lowest rank of all pairs (the left symbol, a token that begins with the right symbol):
+                 the right neighbour can only take the left symbol with this rank or a higher one
+
+An example, where merges make the tokens es (rank 256), er (257), ow (258), est (259), low (260), we (261)::
+
+    pair   rank   from_left    from_right
+    l·o     -        -         260 (l·ow)      l and o do not merge, but l and ow do
+    o·w    258      258        258
+    w·e    261      261        261
+    e·s    256      256        256
+    s·t     -       259 (es·t)  -              s and t do not merge, but es and t do
+
+The bounds are computed once per vocabulary. A pair (left, right) of rank `r` lowers `from_left` of (s, right)
+to `r`, for each token `s` that is a suffix of `left`; prefixes of `right` and `from_right` likewise. So
+es·t with rank 259 gives s·t its bound. Pairs that are not in the table can never be part of a merge.
+
+See docs/performance.md, section "Merge bounds".
+"""
 
 from __future__ import annotations
 
@@ -32,21 +57,25 @@ if TYPE_CHECKING:
     Packed = NDArray[np.int64]
 
 END_RANK = np.int32((1 << ID_BITS) - 1)
-"""Stands for the rank where no merge is possible because a word ends; all ids are lower."""
+"""Sentinel rank at the end of a pre-token, where no merge is possible. All ids are lower."""
 NEVER_RANK = np.int32(END_RANK - 1)
-"""Stands for the rank of two symbols that make no token."""
+"""Sentinel rank of two symbols that do not merge."""
 
 
 class MergeBounds(NamedTuple):
-    """Places where two symbols meet; `int32` each, all of one shape.
+    """The merge bounds of pairs of adjacent symbols; three `int32` arrays of the same shape.
 
-    They are kept packed, the three in one `int64`, so that a joint is looked up and moved as one number.
+    The three ranks of a pair are stored packed in one `int64`, so that they are looked up and moved as one
+    number::
+
+        bit   63 ... 42     41 ... 21    20 ... 0
+              from_right    from_left    rank
 
     Attributes:
-        rank: of the pair of the two.
-        from_left: the lowest rank with which the right one can be taken by what stands left of it: of all
-            pairs of a token that ends like the left one, and the right one.
-        from_right: the same of the left one, taken by what stands right of it.
+        rank: the rank of the pair, `NEVER_RANK` if it does not merge.
+        from_left: the lowest rank with which symbols further left can take the right symbol: the minimum over
+            all tokens that end with the left symbol.
+        from_right: the lowest rank with which symbols further right can take the left symbol.
     """
 
     rank: Ints
@@ -55,25 +84,27 @@ class MergeBounds(NamedTuple):
 
     @property
     def packed(self) -> Packed:
-        """All three in one number each."""
+        """The three ranks of each pair, packed in one `int64`."""
         rank, from_left, from_right = (column.astype(np.int64) for column in self)
         return from_right << (2 * ID_BITS) | from_left << ID_BITS | rank
 
 
 END_BOUNDS = np.int64(MergeBounds(*np.full((3, 1), END_RANK)).packed[0])
-"""A joint, packed, at which a word ends."""
+"""Packed bounds at the end of a pre-token."""
 _NO_MERGE_BOUNDS = np.int64(MergeBounds(*np.full((3, 1), NEVER_RANK)).packed[0])
 
 
 class MergeBoundTables(NamedTuple):
-    """All joints of a vocabulary.
+    """The merge bounds of a vocabulary.
 
     Attributes:
         byte_symbols: the symbol of each byte, `int32`, shape `(256,)`.
-        byte_pair_bounds: the joints of two bytes, packed, shape `(65536,)`, the first byte low.
-        pair_bounds: those of two ids where anything can ever merge, packed.
-        as_left: the lowest rank of all pairs whose left half is an id, `int32`, shape `(ids,)`.
-        as_right: the same of right halves.
+        byte_pair_bounds: the packed bounds of two bytes, shape `(65536,)`. The index is
+            `second << 8 | first`: the two bytes as they are read from memory.
+        pair_bounds: hash table from two symbols to their packed bounds. It has all pairs that can ever be
+            part of a merge.
+        as_left: the lowest rank of the pairs whose left half is the symbol, `int32`, shape `(symbols,)`.
+        as_right: the lowest rank of the pairs whose right half is the symbol, `int32`, shape `(symbols,)`.
     """
 
     byte_symbols: Ints
@@ -83,12 +114,12 @@ class MergeBoundTables(NamedTuple):
     as_right: Ints
 
     def get_bounds(self, left: Ints, right: Ints) -> Packed:
-        """The joints of ids side by side, packed."""
+        """Returns the packed bounds of adjacent symbols."""
         return _find_bounds(self.pair_bounds, left, right)
 
 
 class _Pairs(NamedTuple):
-    """Two ids side by side, and a rank."""
+    """Pairs of symbols with a rank each; `int32` arrays, shape `(pairs,)`."""
 
     left: Ints
     right: Ints
@@ -96,7 +127,10 @@ class _Pairs(NamedTuple):
 
 
 class _TokenSplits(NamedTuple):
-    """Tokens cut in two in every way: the ids of the token and of its parts, `ABSENT` where they are none."""
+    """All ways to split each token in two: the symbols of the token, of its head and of its tail.
+
+    `head` and `tail` are `ABSENT` where that part is not a token.
+    """
 
     token: Ints
     head: Ints
@@ -104,60 +138,63 @@ class _TokenSplits(NamedTuple):
 
 
 def build_merge_bound_tables(rules: MergeRules) -> MergeBoundTables:
-    """The joints of a vocabulary.
+    """Computes the merge bounds of a vocabulary.
 
     Args:
-        rules: what merges.
+        rules: the merge rules of the vocabulary.
     """
     symbols = rules.symbols
-    parts = _split_all_tokens(symbols)
-    pairs = _build_pairs(rules, parts)
+    splits = _split_all_tokens(symbols)
+    pairs = _build_pairs(rules, splits)
     size = max(symbols.values()) + 1
+    # The minimum over several pairs: in lists of merges, and where a token can be split in several ways.
     as_left, as_right = np.full(size, END_RANK), np.full(size, END_RANK)
     np.minimum.at(as_left, pairs.left, pairs.rank)
     np.minimum.at(as_right, pairs.right, pairs.rank)
     keys, bounds = _build_all_bounds(
-        pairs, _find_longest_suffixes(parts, size), _find_longest_prefixes(parts, size)
+        pairs, _find_longest_suffixes(splits, size), _find_longest_prefixes(splits, size)
     )
     pair_bounds = HashTable(1, len(keys))
     pair_bounds.add(keys, bounds)
     byte_symbols = np.array([symbols[bytes([i])] for i in range(256)], np.int32)
+    # Every pre-token starts as bytes, so the bounds of two bytes are in an array that needs no hashing.
     second, first = np.divmod(np.arange(1 << 16), 256)
     byte_pair_bounds = _find_bounds(pair_bounds, byte_symbols[first], byte_symbols[second])
     return MergeBoundTables(byte_symbols, byte_pair_bounds, pair_bounds, as_left, as_right)
 
 
-def _build_pairs(rules: MergeRules, parts: _TokenSplits) -> _Pairs:
-    """The pairs that merge."""
+def _build_pairs(rules: MergeRules, splits: _TokenSplits) -> _Pairs:
+    """Returns the pairs that merge, with their ranks."""
     if rules.pairs is None:
-        both = (parts.head != ABSENT) & (parts.tail != ABSENT)
-        return _Pairs(parts.head[both], parts.tail[both], parts.token[both])
+        both = (splits.head != ABSENT) & (splits.tail != ABSENT)
+        return _Pairs(splits.head[both], splits.tail[both], splits.token[both])
     symbols = rules.symbols
     count = len(rules.pairs)
     sides = (map(symbols.get, map(itemgetter(side), rules.pairs), repeat(ABSENT)) for side in (0, 1))
     left, right, rank = (np.fromiter(column, np.int32, count) for column in (*sides, rules.pairs.values()))
-    meet = (left != ABSENT) & (right != ABSENT)
-    return _Pairs(left[meet], right[meet], rank[meet])
+    # A half that no merge makes is not a symbol. Such a pair never occurs.
+    occurs = (left != ABSENT) & (right != ABSENT)
+    return _Pairs(left[occurs], right[occurs], rank[occurs])
 
 
 def unpack_bounds(bounds: Packed) -> MergeBounds:
-    """The three numbers of each joint."""
-    of_left = bounds >> ID_BITS
+    """Returns the three ranks of packed bounds."""
+    upper = bounds >> ID_BITS
     return MergeBounds(
         (bounds & END_RANK).astype(np.int32),
-        (of_left & END_RANK).astype(np.int32),
-        (of_left >> ID_BITS).astype(np.int32),
+        (upper & END_RANK).astype(np.int32),
+        (upper >> ID_BITS).astype(np.int32),
     )
 
 
 def _find_bounds(pair_bounds: HashTable, left: Ints, right: Ints) -> Packed:
-    found = pair_bounds.find(_build_pair_keys(left, right))
-    found[found == ABSENT] = _NO_MERGE_BOUNDS
-    return found
+    bounds = pair_bounds.find(_build_pair_keys(left, right))
+    bounds[bounds == ABSENT] = _NO_MERGE_BOUNDS
+    return bounds
 
 
 def _build_pair_keys(left: Ints, right: Ints) -> Keys:
-    """Two ids in one number that is never 0, as the key of a table."""
+    """Returns the hash-table keys of pairs: both symbols in one number. 1 is added, since no key may be 0."""
     key = left.astype(np.uint64)
     key <<= np.uint64(32)
     key |= right.view(np.uint32)
@@ -165,77 +202,96 @@ def _build_pair_keys(left: Ints, right: Ints) -> Keys:
     return key[:, None]
 
 
-def _build_all_bounds(pairs: _Pairs, ends: Ints, beginnings: Ints) -> tuple[Keys, Packed]:
-    """Every joint at which anything can merge, packed, by the key of its two ids."""
-    from_left = _add_shorter_tokens(pairs, ends, "left")
-    from_right = _add_shorter_tokens(pairs, beginnings, "right")
-    keys, where = np.unique(
+def _build_all_bounds(pairs: _Pairs, suffixes: Ints, prefixes: Ints) -> tuple[Keys, Packed]:
+    """Returns the keys of all pairs of symbols that can be part of a merge, and their packed bounds.
+
+    Args:
+        pairs: the pairs that merge.
+        suffixes: the longest proper suffix of each symbol that is a token, or else `ABSENT`.
+        prefixes: the longest proper prefix of each symbol that is a token, or else `ABSENT`.
+    """
+    from_left = _add_shorter_tokens(pairs, suffixes, "left")
+    from_right = _add_shorter_tokens(pairs, prefixes, "right")
+    keys, rows = np.unique(
         np.concatenate([_build_pair_keys(p.left, p.right)[:, 0] for p in (pairs, from_left, from_right)]),
         return_inverse=True,
     )
+    # A pair of symbols can be reached from several pairs that merge. The lowest rank is the bound.
     columns, done = [], 0
     for part in (pairs, from_left, from_right):
         column = np.full(len(keys), NEVER_RANK)
-        np.minimum.at(column, where[done : done + len(part.rank)], part.rank)
+        np.minimum.at(column, rows[done : done + len(part.rank)], part.rank)
         columns.append(column)
         done += len(part.rank)
     return keys[:, None], MergeBounds(*columns).packed
 
 
 def _add_shorter_tokens(pairs: _Pairs, shorter: Ints, side: Literal["left", "right"]) -> _Pairs:
-    """The pairs, and all others with a shorter token in place of the one on one side, with the same rank."""
+    """Returns the pairs, and copies of them whose token on one side is shortened in every possible way.
+
+    A copy has the rank of the original pair. `shorter` leads from each token to the next shorter one, so each
+    round follows it once: from lowest·x to west·x to est·x to t·x, for instance.
+    """
     rounds = [pairs]
     while len(pairs.rank):
         ids = shorter[getattr(pairs, side)]
-        on = np.flatnonzero(ids != ABSENT)
-        pairs = _Pairs(*(column.take(on) for column in pairs))._replace(**{side: ids.take(on)})
+        rows = np.flatnonzero(ids != ABSENT)
+        pairs = _Pairs(*(column.take(rows) for column in pairs))._replace(**{side: ids.take(rows)})
         rounds.append(pairs)
     return _Pairs(*(np.concatenate(columns) for columns in zip(*rounds, strict=True)))
 
 
-def _find_longest_suffixes(parts: _TokenSplits, size: int) -> Ints:
-    """For each id, the longest other token that its own ends with."""
-    pair_bounds = np.flatnonzero(parts.tail != ABSENT)[::-1]  # the longest tail of each comes last, and stays
+def _find_longest_suffixes(splits: _TokenSplits, size: int) -> Ints:
+    """Returns, for each symbol, the longest token that is a proper suffix of it, or `ABSENT`."""
+    # Splits are in the order of head lengths. In reverse, the longest tail is assigned last, and remains.
+    rows = np.flatnonzero(splits.tail != ABSENT)[::-1]
     longest = np.full(size, ABSENT, np.int32)
-    longest[parts.token[pair_bounds]] = parts.tail[pair_bounds]
+    longest[splits.token[rows]] = splits.tail[rows]
     return longest
 
 
-def _find_longest_prefixes(parts: _TokenSplits, size: int) -> Ints:
-    """For each id, the longest other token that its own begins with."""
-    pair_bounds = np.flatnonzero(parts.head != ABSENT)
+def _find_longest_prefixes(splits: _TokenSplits, size: int) -> Ints:
+    """Returns, for each symbol, the longest token that is a proper prefix of it, or `ABSENT`."""
+    rows = np.flatnonzero(splits.head != ABSENT)
     longest = np.full(size, ABSENT, np.int32)
-    longest[parts.token[pair_bounds]] = parts.head[pair_bounds]
+    longest[splits.token[rows]] = splits.head[rows]
     return longest
 
 
 def _split_all_tokens(symbols: Mapping[bytes, int]) -> _TokenSplits:
-    """All cuts of all tokens, each token's from the first byte to the last."""
+    """Splits each token in every way, in the order of increasing length of the head."""
     in_tables = [token for token in symbols if len(token) <= MAX_PRETOKEN_BYTES and 0 not in token]
     pretokens = make_pretokens(in_tables)
     ids = np.fromiter(map(symbols.__getitem__, in_tables), np.int64, len(in_tables))
     tables = HashTables(pretokens, ids)
     num_splits = pretokens.lengths - 1
-    which = np.repeat(np.arange(len(num_splits)), num_splits)
-    at = concatenate_ranges(1, num_splits)
-    starts, lengths = pretokens.starts[which], pretokens.lengths[which]
-    found = _TokenSplits(
-        ids[which].astype(np.int32),
-        tables.find(Pretokens(pretokens.data, starts, at)).astype(np.int32),
-        tables.find(Pretokens(pretokens.data, starts + at, lengths - at)).astype(np.int32),
+    rows = np.repeat(np.arange(len(num_splits)), num_splits)
+    head_lengths = concatenate_ranges(1, num_splits)
+    starts, lengths = pretokens.starts[rows], pretokens.lengths[rows]
+    by_arrays = _TokenSplits(
+        ids[rows].astype(np.int32),
+        tables.find(Pretokens(pretokens.data, starts, head_lengths)).astype(np.int32),
+        tables.find(Pretokens(pretokens.data, starts + head_lengths, lengths - head_lengths)).astype(
+            np.int32
+        ),
     )
+    # The hash tables hold neither very long tokens nor zero bytes. These tokens are split in Python.
     others = [token for token in symbols if len(token) > MAX_PRETOKEN_BYTES or 0 in token]
     sizes = sorted({len(token) for token in symbols})
-    rows = [
+    triples = [
         (symbols[token], symbols.get(token[:split], ABSENT), symbols.get(token[split:], ABSENT))
         for token in others
         for split in _find_splits(len(token), sizes)
     ]
-    one_by_one = np.array(rows, np.int32).reshape(-1, 3).T
-    return _TokenSplits(*(np.concatenate(columns) for columns in zip(found, one_by_one, strict=True)))
+    by_loop = np.array(triples, np.int32).reshape(-1, 3).T
+    return _TokenSplits(*(np.concatenate(columns) for columns in zip(by_arrays, by_loop, strict=True)))
 
 
 def _find_splits(length: int, sizes: list[int]) -> list[int]:
-    """Where a token can be cut so that one part has a size that some token has, rising."""
+    """Returns the positions, ascending, at which a token can be split so that a part has a token's length.
+
+    Other positions need not be tried: neither part can be a token. This matters for very long tokens.
+    """
+    # The head has the length of a token, or the tail has.
     heads = sizes[: bisect_left(sizes, length)]
     return sorted({*heads, *(length - size for size in heads)})

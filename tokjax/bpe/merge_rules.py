@@ -1,4 +1,9 @@
-"""Which pairs of tokens merge, and in which order: as a table of ranks says, or a list of merges."""
+"""Merge rules: which pairs of symbols merge, and in which order, from a table of ranks or a list of merges.
+
+tiktoken's vocabularies are tables of ranks: two tokens merge if their concatenation is a token, and its id is
+the rank. Hugging Face's are lists of merges: the position in the list is the rank, and several merges can
+make the same token.
+"""
 
 from __future__ import annotations
 
@@ -21,65 +26,69 @@ if TYPE_CHECKING:
 
 Token = TypeVar("Token", str, bytes)
 MAX_MERGES = MAX_ID - 256 - (1 << 16)
-"""A rank fits where an id does; some are left for merges of our own making."""
+"""Maximum number of merges: ranks are stored in as many bits as ids, and a few of them are reserved."""
 LONG_TOKEN = 128
+"""Tokens of more bytes are long. Splitting them in all ways takes time that has to be limited."""
 _MAX_SPLIT_BYTES = 1 << 33
 
 
 class RulesTooLargeError(InvalidArgumentError):
-    """Merges that make sense, and are more, or of longer tokens, than the tables for them can hold."""
+    """Raised for valid merges that are too many, or whose tokens are too long, for the merge tables."""
 
 
 @dataclass(frozen=True)
 class MergeRules:
-    """What merging goes by: always the pair of lowest rank merges, of equals the leftmost.
+    """The merge rules of a vocabulary: the pair of lowest rank merges first, and of equal ranks the leftmost.
 
     Attributes:
-        symbols: numbers of every token that merging can make, every single byte among them.
-        pairs: the pairs that merge, with their ranks, and perhaps some that never meet since no merge makes a
-            part of theirs; `None` if any two do that make a token, whose number is
-            the rank.
-        made: the symbol that a pair of each rank makes, `int32`; `None` where it is the rank.
-        ids: the id of each symbol, `int32`, or -1 for one that is no token, and falls apart into its bytes;
-            `None` where the symbol is the id.
-        atomic_ids: id of each word that is known without merging.
+        symbols: bytes to the number of the symbol, for all single bytes and everything that merges can make.
+        pairs: pairs that merge, to their ranks. It may have pairs that never occur, because no merge makes
+            one of their halves. `None` if any two symbols merge whose concatenation is a symbol, which is
+            then the rank.
+        merged_symbols: the symbol that the pair of each rank becomes, `int32`, shape `(ranks,)`; `None` if it
+            equals the rank.
+        ids: the token id of each symbol, `int32`, shape `(symbols,)`; -1 for a symbol that is not a token,
+            and is replaced by its bytes where merging ends at it. `None` if the symbols are the ids.
+        atomic_ids: bytes to id, for the pre-tokens that are encoded as one token without merging.
     """
 
     symbols: Mapping[bytes, int]
     pairs: Mapping[tuple[bytes, bytes], int] | None
-    made: NDArray[np.int32] | None
+    merged_symbols: NDArray[np.int32] | None
     ids: NDArray[np.int32] | None
     atomic_ids: Mapping[bytes, int]
 
     @property
     def get_rank(self) -> Callable[[bytes, bytes], int | None]:
-        """Gives the rank of a pair, `None` if it does not merge."""
+        """Function that returns the rank of a pair, or `None` if the pair does not merge."""
         symbols, pairs = self.symbols, self.pairs
         if pairs is None:
             return lambda left, right: symbols.get(left + right)
         return lambda left, right: pairs.get((left, right))
 
-    def get_made_symbols(self, ranks: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The symbols that pairs of some ranks make."""
-        return ranks if self.made is None else self.made.take(ranks)
+    def get_merged_symbols(self, ranks: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Returns the symbols that pairs of the ranks become."""
+        return ranks if self.merged_symbols is None else self.merged_symbols.take(ranks)
 
     def as_ids(self, symbols: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The ids of symbols."""
+        """Returns the ids of symbols, -1 for those that are not tokens."""
         return symbols if self.ids is None else self.ids.take(symbols)
 
-    def get_ids(self, made: bytes) -> list[int]:
-        """The id of a token that merging made, or those of its bytes if it is none."""
+    def get_ids(self, symbol: bytes) -> list[int]:
+        """Returns the id of a symbol by its bytes, or the ids of the bytes if it is not a token."""
         if self.ids is None:
-            return [self.symbols[made]]
-        id_ = int(self.ids[self.symbols[made]])
-        return [id_] if id_ >= 0 else self.ids[list(made)].tolist()
+            return [self.symbols[symbol]]
+        id_ = int(self.ids[self.symbols[symbol]])
+        return [id_] if id_ >= 0 else self.ids[list(symbol)].tolist()
 
 
 def make_rules_from_ranks(ranks: Mapping[bytes, int]) -> MergeRules:
-    """The rule of tiktoken: an id is a rank, any two tokens merge that make one, and tokens stay whole.
+    """Returns the merge rules of tiktoken, whose ids are ranks.
+
+    Two tokens merge if their concatenation is a token. A pre-token that is a token is not merged.
 
     Args:
-        ranks: bytes to id, every single byte among them.
+        ranks: bytes to id, for all tokens, which include all single bytes.
     """
     _check_lengths(ranks)
     return MergeRules(ranks, None, None, None, ranks)
@@ -88,50 +97,60 @@ def make_rules_from_ranks(ranks: Mapping[bytes, int]) -> MergeRules:
 def parse_merge_pairs(
     merges: Sequence[tuple[Token, Token]], kind: type[Token]
 ) -> tuple[tuple[Token, Token], ...]:
-    """Merges as pairs of tokens of one kind.
+    """Returns merges as a tuple of pairs, after a check of their types.
+
+    Args:
+        merges: pairs of tokens.
+        kind: the type of a token, `str` or `bytes`.
 
     Raises:
-        InvalidArgumentError: one of them is none.
+        InvalidArgumentError: `merges` is not a sequence of pairs of `kind`.
     """
     if isinstance(merges, (str, bytes)) or not isinstance(merges, Iterable):
-        raise InvalidArgumentError(f"merges is a list of pairs of tokens, not {merges!r}")
+        raise InvalidArgumentError(f"merges must be a list of pairs of tokens, not {merges!r}")
     pairs = tuple(merges)
-    of_tuples = set(map(type, pairs)) <= {tuple} and set(map(len, pairs)) <= {2}
-    if of_tuples and set(map(type, chain.from_iterable(pairs))) <= {kind}:
+    # Checks that run in C first: some lists have half a million merges.
+    are_pairs = set(map(type, pairs)) <= {tuple} and set(map(len, pairs)) <= {2}
+    if are_pairs and set(map(type, chain.from_iterable(pairs))) <= {kind}:
         return pairs
     for i, pair in enumerate(pairs):
         if not isinstance(pair, (tuple, list)) or [type(part) for part in pair] != [kind, kind]:
-            raise InvalidArgumentError(f"merge {i} is {pair!r}; a pair of {kind.__name__} is expected")
+            raise InvalidArgumentError(f"merge {i} must be a pair of {kind.__name__}, not {pair!r}")
     return tuple((left, right) for left, right in pairs)
 
 
 def _check_lengths(symbols: Mapping[bytes, int]) -> None:
-    """Refuse long tokens of which it would take minutes to tell how they can be cut."""
+    """Raises `RulesTooLargeError` if it would take minutes to split the long tokens in all ways."""
     lengths = list(map(len, symbols))
     long = [length for length in lengths if length > LONG_TOKEN]
-    cuts = len(set(lengths)) * sum(long) if long else 0
-    if cuts > _MAX_SPLIT_BYTES:
+    split_bytes = len(set(lengths)) * sum(long) if long else 0
+    if split_bytes > _MAX_SPLIT_BYTES:
         raise RulesTooLargeError(
-            f"there are {len(long):,} tokens of more than {LONG_TOKEN} bytes, {sum(long):,} in all: too many"
+            f"the vocabulary has too many long tokens: {len(long):,} tokens of more than {LONG_TOKEN} bytes, "
+            f"{sum(long):,} bytes in all"
         )
 
 
 def make_rules_from_merges(ids: Mapping[bytes, int], merges: Merges, *, ignore_merges: bool) -> MergeRules:
-    """The rule of Hugging Face's tokenizers: pairs of a list merge, those that stand first before others.
+    """Returns the merge rules of Hugging Face's tokenizers, which are a list of pairs in order of rank.
 
     Args:
-        ids: bytes to id, every single byte among them; -1 for what is no token, and falls apart into its
-            bytes if merging ends there.
-        merges: the pairs, in order. Several of them may make one token.
-        ignore_merges: whether a word that is a token is that token even if merging would not arrive there.
+        ids: bytes to id, for all tokens, which include all single bytes; -1 for bytes that are not a token,
+            and are replaced by single bytes if merging ends at them.
+        merges: the pairs, in order. Several pairs may make the same token.
+        ignore_merges: whether a pre-token that is a token is always encoded as that token, even if merging
+            would not make it.
 
     Raises:
-        InvalidArgumentError: a merge has a part, or makes a token, that there is not, or stands twice.
-        RulesTooLargeError: there are too many of them, or of tokens that are very long.
+        InvalidArgumentError: a part of a merge, or the token that it makes, is not in `ids`, or a merge is a
+            duplicate.
+        RulesTooLargeError: there are too many merges, or too many very long tokens.
     """
     if len(merges) > MAX_MERGES:
-        raise RulesTooLargeError(f"there are {len(merges):,} merges; {MAX_MERGES:,} are possible")
-    # Everything here is done to all merges at once: some vocabularies have half a million.
+        raise RulesTooLargeError(
+            f"the vocabulary has {len(merges):,} merges; at most {MAX_MERGES:,} are supported"
+        )
+    # All operations below run in C over all merges: some vocabularies have half a million.
     symbols = {bytes([i]): i for i in range(256)}
     tokens = list(map(b"".join, merges))
     ranks = range(256, 256 + len(merges))
@@ -139,30 +158,33 @@ def make_rules_from_merges(ids: Mapping[bytes, int], merges: Merges, *, ignore_m
     parts = set(chain.from_iterable(merges))
     if len(pairs) < len(merges) or not all(map(ids.__contains__, chain(parts, tokens))):
         _reject_merges(ids, merges)
-    made = np.arange(ranks.stop, dtype=np.int32)
-    made[256:] = np.fromiter(map(symbols.setdefault, tokens, ranks), np.int32, len(merges))
-    of_symbols = np.zeros(len(made), np.int32)
+    merged_symbols = np.arange(ranks.stop, dtype=np.int32)
+    # `setdefault` returns the symbol of the first merge that makes a token, for all merges that make it.
+    merged_symbols[256:] = np.fromiter(map(symbols.setdefault, tokens, ranks), np.int32, len(merges))
+    symbol_ids = np.zeros(len(merged_symbols), np.int32)
     numbers = np.fromiter(symbols.values(), np.int32, len(symbols))
-    of_symbols[numbers] = np.fromiter(map(ids.__getitem__, symbols), np.int32, len(symbols))
+    symbol_ids[numbers] = np.fromiter(map(ids.__getitem__, symbols), np.int32, len(symbols))
     _check_lengths(symbols)
-    bytes_alone = {token: ids[token] for token in map(bytes, ([i] for i in range(256)))}
+    byte_ids = {token: ids[token] for token in map(bytes, ([i] for i in range(256)))}
     return MergeRules(
         symbols,
         pairs,
-        made if len(symbols) < len(made) else None,
-        of_symbols,
-        ids if ignore_merges else bytes_alone,
+        merged_symbols if len(symbols) < len(merged_symbols) else None,
+        symbol_ids,
+        ids if ignore_merges else byte_ids,
     )
 
 
 def _reject_merges(ids: Mapping[bytes, int], merges: Merges) -> NoReturn:
-    """Raises `InvalidArgumentError` for the first merge that is wrong, of which there is one."""
+    """Raises `InvalidArgumentError` for the first invalid merge. There has to be one."""
     seen: set[tuple[bytes, bytes]] = set()
     for i, (left, right) in enumerate(merges):
         for part in (left, right, left + right):
             if part not in ids:
-                raise InvalidArgumentError(f"merge {i}, {left!r} and {right!r}: there is no token {part!r}")
+                raise InvalidArgumentError(
+                    f"merge {i} of {left!r} and {right!r}: there is no token {part!r} in the vocabulary"
+                )
         if (left, right) in seen:
             break
         seen.add((left, right))
-    raise InvalidArgumentError(f"merge {i}, {left!r} and {right!r}, stands twice")
+    raise InvalidArgumentError(f"duplicate merge {i} of {left!r} and {right!r}")

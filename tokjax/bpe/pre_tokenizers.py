@@ -1,4 +1,4 @@
-"""Where the words of a split pattern start in many texts at once."""
+"""Pre-tokenizers of the array engine: they find the pre-tokens of all texts of a chunk at once."""
 
 from __future__ import annotations
 
@@ -20,29 +20,33 @@ if TYPE_CHECKING:
     from tokjax.pretokenize.patterns import PatternSplitter
 
 
-_MOSTLY_ASCII = 1.2  # up to so many bytes a character, bytes are quicker than code points
+_MOSTLY_ASCII = 1.2
+"""Up to this many bytes per character, splitting bytes is faster than splitting code points."""
 
 
 class PatternPreTokenizer:
-    """Finds the words of a pattern: by arrays if it is a published one, else by its expression.
+    """Pre-tokenizer of a split pattern. Named patterns use arrays, custom ones their regular expression.
 
     Args:
-        splitter: the pattern.
+        splitter: the split pattern.
     """
 
     def __init__(self, splitter: PatternSplitter) -> None:
         self._splitter = splitter
 
     def split(self, text: str) -> list[str]:
-        """The words of a text; joined, they are the text."""
+        """Returns the pre-tokens of a text. Concatenated, they are the text."""
         return self._splitter.split(text)
 
     def find_split(self, text: str, target: int) -> int:
-        """A place at or after `target` where a word starts, or the end: of any expression one can't tell."""
+        """Returns an index at or after `target` where a pre-token starts, whatever text follows.
+
+        For a custom expression, only the end of the text is such an index.
+        """
         return find_split_before_space(text, target) if self._splitter.is_named else len(text)
 
     def find_starts(self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where words start in the UTF-8 of pieces, each with a newline behind it."""
+        """Returns the byte positions at which pre-tokens start in the pieces, as `PreTokenizer` specifies."""
         name = self._splitter.name
         if name is None:
             return find_byte_starts(self._flag_starts_by_regex(pieces.texts), text)
@@ -55,7 +59,7 @@ class PatternPreTokenizer:
         return find_byte_starts(_flag_starts_by_class(pieces, name), text)
 
     def _flag_starts_by_regex(self, texts: list[str]) -> NDArray[np.bool_]:
-        """Which characters start a word; none of those behind the texts does."""
+        """Returns a mask of the characters that start a pre-token. The newlines after the texts do not."""
         flags = np.zeros(sum(map(len, texts)) + len(texts), bool)
         start = 0
         for text in texts:
@@ -66,7 +70,7 @@ class PatternPreTokenizer:
 
 
 def _flag_starts_by_class(pieces: Pieces, name: str) -> NDArray[np.bool_]:
-    """Which characters start a word of a published pattern; none of those behind the texts does."""
+    """Returns the mask of `_flag_starts_by_regex` for a named pattern, from boundary tables."""
     codes = pieces.get_codes()
     classes = load_code_point_classes().take(codes, mode="clip")
     ends = pieces.get_character_ends()
@@ -77,11 +81,13 @@ def _flag_starts_by_class(pieces: Pieces, name: str) -> NDArray[np.bool_]:
 
 
 def flag_word_beginnings(is_space: NDArray[np.bool_], splits: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which symbols begin a word: the first of each text, and blanks behind what is none.
+    """Returns a mask of the symbols that begin a word.
+
+    These are the first symbol of each text, and spaces that do not follow a space.
 
     Args:
-        is_space: of the symbols of all texts, end to end, shape `(n,)`.
-        splits: where each text starts, `int64`, shape `(texts + 1,)`.
+        is_space: whether each symbol of all texts, concatenated, is a space, `bool`, shape `(n,)`.
+        splits: index of the first symbol of each text, then `n`, `int64`, shape `(texts + 1,)`.
     """
     begins = np.zeros(len(is_space), bool)
     begins[1:] = is_space[1:] & ~is_space[:-1]
@@ -93,22 +99,29 @@ _BITS = 20
 _FACTORS = np.uint32(0x9E3779B1), np.uint32(0x85EBCA77)
 _LOOK_AHEAD = 1 << 12
 _SEPARATOR, _SURROGATES = b"\xff", 0xD800 >> 11
-_SECOND_SURROGATES = 0xDC00 >> 10  # these may belong to the characters before them
+_SECOND_SURROGATES = 0xDC00 >> 10  # may form one character with the code point before it
 
 
 class AdjacencyPreTokenizer:
-    """Finds words that merge for themselves: no token that merging makes reaches from one into the next.
+    """Pre-tokenizer for models without a split pattern: splits where no token can span two characters.
 
-    The pairs of characters that stand side by side in tokens are kept by a hash. Two pairs of one hash only
-    make words longer than they need be.
+    A text may be split between two characters that are adjacent in no token, since no merge can cross that
+    position. With the tokens `lo`, `low` and `er`::
+
+        text                      l o w e r l o w
+        adjacent in a token        y y n y n y y
+        pre-tokens                low er low
+
+    The pairs of adjacent characters are stored as bits at their hashes. A hash collision makes a pre-token
+    longer than necessary, and changes no id.
 
     Args:
-        tokens: the bytes of those that merging can make, parts of characters among them.
-        split_before_spaces: whether a word starts at each blank in any case.
+        tokens: the bytes of all tokens that merges can make, which may be parts of characters.
+        split_before_spaces: whether a pre-token starts at every space.
     """
 
     def __init__(self, tokens: Iterable[bytes], *, split_before_spaces: bool) -> None:
-        # Bytes that make no character, the separator among them, become lone surrogates, which join nothing.
+        # Bytes that are not valid UTF-8, such as the separator, become lone surrogates. These join nothing.
         codes = _to_code_points(_SEPARATOR.join(tokens).decode("utf-8", "surrogateescape"))
         is_text = codes >> 11 != _SURROGATES
         inside = is_text[:-1] & is_text[1:]
@@ -117,12 +130,12 @@ class AdjacencyPreTokenizer:
         self._split_before_spaces = split_before_spaces
 
     def split(self, text: str) -> list[str]:
-        """The words of a text; joined, they are the text."""
+        """Returns the pre-tokens of a text. Concatenated, they are the text."""
         starts = np.flatnonzero(self._flag_starts(_to_code_points(text))).tolist()
         return [text[start:stop] for start, stop in pairwise([*starts, len(text)])]
 
     def find_split(self, text: str, target: int) -> int:
-        """The first place at or after `target` where a word starts, or the end."""
+        """Returns the first index at or after `target` where a pre-token starts, or the text's length."""
         while 0 < target < len(text):
             codes = _to_code_points(text[target - 1 : target + _LOOK_AHEAD])
             flags = (self._flag_starts(codes) & (codes >> 10 != _SECOND_SURROGATES))[1:]
@@ -132,17 +145,17 @@ class AdjacencyPreTokenizer:
         return len(text)
 
     def find_starts(self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where words start in the UTF-8 of pieces, each with a newline behind it."""
-        of_characters = pieces.get_character_ends()
-        is_ascii = of_characters[-1] == ends[-1]
+        """Returns the byte positions at which pre-tokens start in the pieces, as `PreTokenizer` specifies."""
+        character_ends = pieces.get_character_ends()
+        is_ascii = character_ends[-1] == ends[-1]  # then bytes are code points
         codes = np.frombuffer(text, np.uint8) if is_ascii else pieces.get_codes()
         flags = self._flag_starts(codes)
-        flags[of_characters[:-1] + 1] = True
-        flags[of_characters] = False
+        flags[character_ends[:-1] + 1] = True
+        flags[character_ends] = False
         return np.flatnonzero(flags) if is_ascii else find_byte_starts(flags, text)
 
     def _flag_starts(self, codes: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which characters of a text start a word."""
+        """Returns a mask of the characters of a text that start a pre-token."""
         starts = np.ones(len(codes), bool)
         np.logical_not(self._mergeable_pairs.take(_hash_pairs(codes[:-1], codes[1:])), out=starts[1:])
         if self._split_before_spaces:

@@ -1,4 +1,29 @@
-"""All words that an engine remembers, and what it does with those that it meets for the first time."""
+"""Pre-token cache: maps pre-tokens to their ids, and merges those that it does not hold.
+
+The ids of all cached pre-tokens are stored in one array, the pool. The hash tables hold a value for each
+pre-token: the number of its ids, and the offset of the first of them in the pool. The cache starts with the
+vocabulary, where each pre-token is one id.
+
+An example with a vocabulary of low (id 260) and est (259), where merges also make er (257). The pre-tokens of
+a chunk are looked up all at once. The misses are merged together, each different one once, and appended to
+the pool::
+
+    pre-tokens       low     lowest    low     lower     lowest
+    look-up          hit     miss      hit     miss      miss
+    pool before      260 | 259
+    pool after       260 | 259 | 260 259 | 260 257
+    offset           0     1     2         4
+    count, offset    (1,0)   (2,2)     (1,0)   (2,4)     (2,2)
+    ids              260     260 259   260     260 257   260 259
+
+The ids of the chunk are then one gather from the pool. Misses can be inserted in any order, so their offsets
+are not defined, only their ids.
+
+Pre-tokens that no table can hold (very long ones, or with zero bytes) are merged each time, once per chunk.
+The cache is bounded: once it is full, it is reset to the vocabulary, which changes no id.
+
+See docs/performance.md, section "Pre-token cache".
+"""
 
 from __future__ import annotations
 
@@ -19,22 +44,22 @@ if TYPE_CHECKING:
     from tokjax.bpe.hash_tables import Pretokens
 
 MAX_CACHE_BYTES = 1 << 26
-"""How much memory words may take before all but the vocabulary is forgotten; it is up to four times as much
-while a table grows."""
+"""Memory of the pre-tokens besides the vocabulary, in bytes, at which the cache is reset. The tables take up
+to four times as much while one of them grows."""
 MAX_CACHE_TOKENS = 1 << 23
-"""How many ids of words are remembered at most, about."""
-# A word's value: where in the pool its first id is, and how many it has.
+"""Number of ids in the pool at which the cache is reset."""
+# The value of a pre-token: the number of its ids in the upper 32 bits, their offset in the pool in the lower.
 _COUNT_SHIFT = 32
 _OFFSET_MASK = np.int64((1 << _COUNT_SHIFT) - 1)
 _NO_INDICES = np.zeros(0, np.int64)
 
 
 class PretokenIds(NamedTuple):
-    """The ids of words, laid end to end.
+    """The ids of several pre-tokens, concatenated.
 
     Attributes:
-        ids: `int32`, shape `(n,)`.
-        ends: how many ids there are up to the end of each word, `int64`, shape `(pretokens,)`.
+        ids: token ids, `int32`, shape `(num_tokens,)`.
+        ends: number of ids up to the end of each pre-token, `int64`, shape `(pretokens,)`.
     """
 
     ids: NDArray[np.int32]
@@ -42,7 +67,7 @@ class PretokenIds(NamedTuple):
 
     @property
     def begins_word(self) -> NDArray[np.bool_]:
-        """Which of them begin a word, shape `(n,)`."""
+        """Mask of the ids that begin a pre-token, `bool`, shape `(num_tokens,)`."""
         begins = np.zeros(len(self.ids), bool)
         begins[:1] = True
         begins[self.ends[:-1]] = True
@@ -50,14 +75,15 @@ class PretokenIds(NamedTuple):
 
 
 class CacheLookup(NamedTuple):
-    """Words that were looked up.
+    """The result of looking up pre-tokens.
 
     Attributes:
-        cache: where.
-        pretokens: the words.
-        values: what stands for their ids, `int64`, shape `(pretokens,)`.
-        misses: the words that have to be learned, `int64`, shape `(misses,)`.
-        uncacheable: the words that no table can hold, `int64`, shape `(uncacheable,)`.
+        cache: the entries that the values refer to. A reset of the cache replaces them.
+        pretokens: the pre-tokens.
+        values: number and offset of the ids of each pre-token, packed, `int64`, shape `(pretokens,)`.
+            `ABSENT` for misses and uncacheable pre-tokens.
+        misses: indices of the pre-tokens that have to be merged and inserted, `int64`, shape `(misses,)`.
+        uncacheable: indices of the pre-tokens that no table can hold, `int64`, shape `(uncacheable,)`.
     """
 
     cache: _CacheEntries
@@ -68,20 +94,20 @@ class CacheLookup(NamedTuple):
 
 
 class PretokenMerger(Protocol):
-    """Says which ids new words have."""
+    """Computes the ids of pre-tokens that are not in the cache."""
 
     def merge(self, pretokens: Pretokens) -> MergedPretokens:
-        """The ids of words, at least one of each."""
+        """Returns the ids of pre-tokens, at least one for each."""
 
 
 class PretokenCache:
-    """The words of a vocabulary, and others that were merged once.
+    """Cache of pre-tokens and their ids.
 
     Threads can share it: reading takes no lock.
 
     Args:
-        atomic_ids: bytes to id, of words that are one token.
-        merger: what knows the ids of all others.
+        atomic_ids: bytes to id, for the pre-tokens that are one token without merging.
+        merger: computes the ids of all other pre-tokens.
     """
 
     def __init__(self, atomic_ids: Mapping[bytes, int], merger: PretokenMerger) -> None:
@@ -91,78 +117,87 @@ class PretokenCache:
         self._merger = merger
 
     def find(self, pretokens: Pretokens) -> CacheLookup:
-        """Look words up."""
+        """Looks up pre-tokens, and inserts nothing."""
         return self._cache.find(pretokens)
 
-    def insert(self, parts: list[CacheLookup]) -> list[CacheLookup]:
-        """Merge the words that are absent, each once, and remember them.
+    def insert(self, lookups: list[CacheLookup]) -> list[CacheLookup]:
+        """Merges the misses of look-ups, each different pre-token once, and inserts them.
 
-        The more are merged together, the less each of them costs.
+        Pass several look-ups together: a large batch costs less per pre-token.
 
         Returns:
-            The same parts, with nothing absent.
+            The same look-ups, without misses.
         """
-        if not parts:
+        if not lookups:
             return []
-        cache = self._get_entries()
-        parts = [found if found.cache is cache else cache.find(found.pretokens) for found in parts]
-        misses = concatenate_pretokens([found.pretokens.take(found.misses) for found in parts])
+        entries = self._get_entries()
+        # Values of entries that were reset since the look-up mean nothing for the current ones: look up
+        # again.
+        lookups = [
+            lookup if lookup.cache is entries else entries.find(lookup.pretokens) for lookup in lookups
+        ]
+        misses = concatenate_pretokens([lookup.pretokens.take(lookup.misses) for lookup in lookups])
         if len(misses.starts):
-            values = self._find_or_insert(cache, misses)
-            stops = np.cumsum([len(found.misses) for found in parts])
-            for found, of_part in zip(parts, np.split(values, stops[:-1]), strict=True):
-                found.values[found.misses] = of_part
-        return [found._replace(misses=_NO_INDICES) for found in parts]
+            values = self._find_or_insert(entries, misses)
+            stops = np.cumsum([len(lookup.misses) for lookup in lookups])
+            for lookup, new_values in zip(lookups, np.split(values, stops[:-1]), strict=True):
+                lookup.values[lookup.misses] = new_values
+        return [lookup._replace(misses=_NO_INDICES) for lookup in lookups]
 
-    def get_ids(self, found: CacheLookup) -> PretokenIds:
-        """The ids of words of which none is absent."""
+    def get_ids(self, lookup: CacheLookup) -> PretokenIds:
+        """Returns the ids of the pre-tokens of a look-up without misses."""
         merged = (
-            self._merge_uncacheable(found.pretokens.take(found.uncacheable))
-            if len(found.uncacheable)
+            self._merge_uncacheable(lookup.pretokens.take(lookup.uncacheable))
+            if len(lookup.uncacheable)
             else NO_PRETOKENS
         )
-        return found.cache.pool.expand(found.values, found.uncacheable, merged)
+        return lookup.cache.pool.expand(lookup.values, lookup.uncacheable, merged)
 
-    def _find_or_insert(self, cache: _CacheEntries, pretokens: Pretokens) -> NDArray[np.int64]:
-        """The values of words, of which those that are not known are learned."""
-        example, which = cache.tables.unique(pretokens)
+    def _find_or_insert(self, entries: _CacheEntries, pretokens: Pretokens) -> NDArray[np.int64]:
+        """Returns the values of pre-tokens. Merges and inserts those that are not there yet."""
+        example, inverse = entries.tables.unique(pretokens)
         unique = pretokens.take(example)
-        values = cache.tables.find(unique)  # another thread may have learned some in the meantime
+        values = entries.tables.find(unique)  # another thread may have inserted some in the meantime
         misses = np.flatnonzero(values == ABSENT)
         new = unique.take(misses)
         merged = self._merger.merge(new)
+        # First the pool, then the tables: a thread that finds a value also finds its ids.
         with self._lock.current:
-            of_new = cache.pool.add(merged)
-        cache.tables.add(new, of_new)
-        values[misses] = of_new
-        return values.take(which)
+            new_values = entries.pool.add(merged)
+        entries.tables.add(new, new_values)
+        values[misses] = new_values
+        return values.take(inverse)
 
     def _merge_uncacheable(self, pretokens: Pretokens) -> MergedPretokens:
-        """The ids of words that no table can hold: they are merged each time."""
+        """Returns the ids of pre-tokens that no table can hold. Duplicates are merged once."""
         texts = list(pretokens.iter_bytes())
         unique = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-        which = np.fromiter(map(unique.__getitem__, texts), np.int64, len(texts))
-        id_of = np.array([self._atomic_ids.get(text, ABSENT) for text in unique], np.int32)
-        is_token = id_of != ABSENT
-        others = [text for text, cache in zip(unique, is_token.tolist(), strict=True) if not cache]
+        inverse = np.fromiter(map(unique.__getitem__, texts), np.int64, len(texts))
+        atomic_ids = np.array([self._atomic_ids.get(text, ABSENT) for text in unique], np.int32)
+        is_atomic = atomic_ids != ABSENT
+        others = [text for text, atomic in zip(unique, is_atomic.tolist(), strict=True) if not atomic]
         merged = self._merger.merge(make_pretokens(others))
         counts = np.ones(len(unique), np.int64)
-        counts[~is_token] = merged.counts
-        ids = np.repeat(id_of, counts)
-        ids[np.repeat(~is_token, counts)] = merged.ids
-        lengths = counts[which]
-        return MergedPretokens(ids[concatenate_ranges((np.cumsum(counts) - counts)[which], lengths)], lengths)
+        counts[~is_atomic] = merged.counts
+        ids = np.repeat(atomic_ids, counts)
+        ids[np.repeat(~is_atomic, counts)] = merged.ids
+        lengths = counts[inverse]
+        indices = concatenate_ranges((np.cumsum(counts) - counts)[inverse], lengths)
+        return MergedPretokens(ids[indices], lengths)
 
     def _get_entries(self) -> _CacheEntries:
-        """What is known; nothing but the vocabulary, after a time when too much was."""
-        cache = self._cache
-        if cache.is_full:
-            cache = self._cache = _CacheEntries(self._atomic_ids)
-        return cache
+        """Returns the current entries. They are reset to the vocabulary once they are full."""
+        entries = self._cache
+        if entries.is_full:
+            entries = self._cache = _CacheEntries(self._atomic_ids)
+        return entries
 
 
 class _CacheEntries:
-    """What is remembered at a time, from the vocabulary on."""
+    """The entries of the cache between two resets: hash tables and pool. They start with the vocabulary.
+
+    A reset replaces this object and does not change it. So look-ups of other threads stay valid.
+    """
 
     def __init__(self, atomic_ids: Mapping[bytes, int]) -> None:
         ids = np.fromiter(atomic_ids.values(), np.int32, len(atomic_ids))
@@ -170,32 +205,34 @@ class _CacheEntries:
         self.tables = HashTables(
             make_pretokens(list(atomic_ids)), self.pool.add(MergedPretokens(ids, np.ones(len(ids), np.int64)))
         )
-        self._vocabulary = self.tables.nbytes
+        self._vocabulary_nbytes = self.tables.nbytes
 
     def find(self, pretokens: Pretokens) -> CacheLookup:
-        """Look words up."""
+        """Looks up pre-tokens."""
         values = self.tables.find(pretokens)
-        missing = np.flatnonzero(values == ABSENT)
-        held = can_hold(pretokens.take(missing)) if len(missing) else np.ones(0, bool)
-        return CacheLookup(self, pretokens, values, missing[held], missing[~held])
+        absent = np.flatnonzero(values == ABSENT)
+        is_cacheable = can_hold(pretokens.take(absent)) if len(absent) else np.ones(0, bool)
+        return CacheLookup(self, pretokens, values, absent[is_cacheable], absent[~is_cacheable])
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to forget."""
-        return self.tables.nbytes > self._vocabulary + MAX_CACHE_BYTES or self.pool.used > MAX_CACHE_TOKENS
+        """Whether the cache has to be reset."""
+        is_large = self.tables.nbytes > self._vocabulary_nbytes + MAX_CACHE_BYTES
+        return is_large or self.pool.used > MAX_CACHE_TOKENS
 
 
 class _IdPool:
-    """The ids of all words, each word's side by side."""
+    """The ids of all cached pre-tokens, those of each pre-token contiguous."""
 
     def __init__(self) -> None:
         self.ids = np.zeros(1 << 12, np.int32)
         self.used = 0
 
     def add(self, merged: MergedPretokens) -> NDArray[np.int64]:
-        """Remember the ids of words; the values that stand for them."""
+        """Appends the ids of pre-tokens. Returns the values of the pre-tokens."""
         start, stop = self.used, self.used + len(merged.ids)
         if stop > len(self.ids):
+            # A new array: threads that read the old one are not disturbed.
             self.ids = np.concatenate([self.ids, np.zeros(stop, np.int32)])
         self.ids[start:stop] = merged.ids
         self.used = stop
@@ -204,17 +241,20 @@ class _IdPool:
     def expand(
         self, values: NDArray[np.int64], uncacheable: NDArray[np.int64], merged: MergedPretokens
     ) -> PretokenIds:
-        """The ids that values stand for.
+        """Returns the ids of pre-tokens from their values.
 
         Args:
-            values: those of all words of a chunk.
-            uncacheable: the words that are in no table, whatever their values.
-            merged: their ids.
+            values: the values of all pre-tokens of a chunk. Those of uncacheable ones are overwritten.
+            uncacheable: indices of the pre-tokens that are in no table, ascending.
+            merged: the ids of the uncacheable pre-tokens.
         """
+        # Uncacheable pre-tokens get the right number of ids, read from the start of the pool. These are
+        # replaced.
         values[uncacheable] = merged.counts << _COUNT_SHIFT
         counts = values >> _COUNT_SHIFT
         ends = np.cumsum(counts)
         starts = ends - counts
+        # The index of each id in the pool: the offset of its pre-token plus its index within the pre-token.
         positions = values & _OFFSET_MASK
         positions -= starts
         positions = np.repeat(positions, counts)
@@ -225,5 +265,5 @@ class _IdPool:
 
 
 def _pack_values(merged: MergedPretokens, start: int) -> NDArray[np.int64]:
-    """What stands for words whose ids lie end to end in a pool, from `start` on."""
+    """Returns the values of pre-tokens whose ids are stored in the pool from `start` on."""
     return merged.counts << _COUNT_SHIFT | start + np.cumsum(merged.counts) - merged.counts

@@ -1,4 +1,8 @@
-"""Byte-pair merging of one word: always the pair of lowest rank, the leftmost of equals."""
+"""Sequential BPE merging of one pre-token: always the pair of lowest rank, and of equal ranks the leftmost.
+
+Short texts and the last few pairs of batched merging are merged here. It also serves as the reference that
+batched merging is tested against.
+"""
 
 from __future__ import annotations
 
@@ -11,29 +15,30 @@ if TYPE_CHECKING:
     from tokjax.bpe.merge_rules import MergeRules
 
 _LONG_PRETOKEN = 64
-"""From this many bytes on, a heap is quicker than looking at all pairs each time."""
+"""From this many bytes on, a heap is faster than scanning all pairs for each merge."""
 
 
 def merge_pretoken(pretoken: bytes, rules: MergeRules) -> list[int]:
-    """The ids of one word.
+    """Returns the ids of one pre-token.
 
     Args:
-        pretoken: at least one byte.
-        rules: what merges.
+        pretoken: the bytes of the pre-token, at least one.
+        rules: the merge rules of the vocabulary.
     """
-    atomic_ids = rules.atomic_ids.get(pretoken)
-    if atomic_ids is not None:
-        return [atomic_ids]
-    return [id_ for made in merge_bytes(pretoken, rules) for id_ in rules.get_ids(made)]
+    atomic_id = rules.atomic_ids.get(pretoken)
+    if atomic_id is not None:
+        return [atomic_id]
+    return [id_ for token in merge_bytes(pretoken, rules) for id_ in rules.get_ids(token)]
 
 
 def merge_bytes(text: bytes, rules: MergeRules) -> list[bytes]:
-    """The tokens that merging arrives at, for a word or a part of one that merges for itself."""
+    """Merges a pre-token, or a part of one that merges separately. Returns the bytes of its tokens."""
     merge = _merge_by_scanning if len(text) < _LONG_PRETOKEN else _merge_by_heap
     return merge(text, rules.get_rank)
 
 
 def _merge_by_scanning(text: bytes, get_rank: Callable[[bytes, bytes], int | None]) -> list[bytes]:
+    """Merges by scanning the ranks of all pairs for each merge: O(n²), and fast for short pre-tokens."""
     parts = [text[i : i + 1] for i in range(len(text))]
     pair_ranks = list(map(get_rank, parts, parts[1:]))
     while True:
@@ -50,9 +55,9 @@ def _merge_by_scanning(text: bytes, get_rank: Callable[[bytes, bytes], int | Non
 
 
 def _merge_by_heap(text: bytes, get_rank: Callable[[bytes, bytes], int | None]) -> list[bytes]:
-    """The same in O(n log n): parts are a linked list, candidates a heap with stale entries."""
+    """Merges in O(n log n): the parts are a linked list, the candidates a heap with stale entries."""
     size = len(text)
-    stop = list(range(1, size + 1))  # where the part that starts here ends; 0 once it was swallowed
+    stop = list(range(1, size + 1))  # the end of the part that starts at each index; 0 after it was merged
     previous = list(range(-1, size - 1))
 
     def find_candidate(start: int) -> tuple[int, int, int] | None:
@@ -68,7 +73,7 @@ def _merge_by_heap(text: bytes, get_rank: Callable[[bytes, bytes], int | None]) 
         _, start, end = heapq.heappop(heap)
         middle = stop[start]
         if middle == 0 or middle in (size, end) or stop[middle] != end:
-            continue  # one of the two parts has changed since
+            continue  # stale: one of the two parts has changed
         stop[start], stop[middle] = end, 0
         if end < size:
             previous[end] = start

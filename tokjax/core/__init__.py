@@ -1,1 +1,1 @@
-"""Errors, offsets, ragged arrays, records, vocabularies and the tokenizer protocol."""
+"""Ragged arrays, records, vocabularies, templates and the tokenizer protocol."""

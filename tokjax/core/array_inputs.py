@@ -1,4 +1,4 @@
-"""What batching functions are given: results as one `Ragged`, rows of tokens, and masks beside them."""
+"""Conversion and checks of the arguments of batching functions: results, rows of ids, and aligned masks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,19 @@ from tokjax.errors import InvalidArgumentError
 
 
 def as_ragged(results: Any) -> Ragged:
-    """The flat columns of a batch, a `Ragged`, or an iterable of `TokenizationResult`s.
+    """Converts tokenization results to one `Ragged`.
 
-    A column that some results have and others lack is an error; one that none has is `None`. Of `Windows` the
-    rows are the windows; of `MergedWindows` they are the texts, and the values take the place of ids.
+    | argument | rows |
+    |---|---|
+    | `TokenizationBatch` or `Ragged` | its rows |
+    | `TokenizationResult`, or an iterable of them | one row for each result |
+    | `Windows` | one row for each window |
+    | `MergedWindows` | one row for each text, with the merged values as ids |
+
+    A column that no result has is `None`.
+
+    Raises:
+        InvalidArgumentError: the argument is of another type, or only some of the results have a column.
     """
     if isinstance(results, Windows):
         return as_ragged(results.batch)
@@ -41,7 +50,7 @@ def as_ragged(results: Any) -> Ragged:
 
 
 def _make_type_error(value: object, name: str) -> InvalidArgumentError:
-    """Returns the error for an argument of a batching function that is of none of the expected types."""
+    """Returns the error for an argument of an unexpected type, with advice for frequent cases."""
     if hasattr(value, "assistant_mask"):
         advice = "pass its tokens, chat.result"
     elif isinstance(value, TokenizationBatch):
@@ -60,40 +69,48 @@ def _values_to_ragged(merged: Any) -> Ragged:
     values = as_int32("the values of merged windows", merged.values)
     if values.ndim != 1:
         raise InvalidArgumentError(
-            f"the values of merged windows have shape {values.shape}; rows are made of one integer for each "
-            "token, shape (n,)"
+            f"the values of merged windows have shape {values.shape}; rows need one integer for each token, "
+            "shape (n,)"
         )
     return Ragged(values, merged.row_splits, merged.offsets)
 
 
 def as_tokens(ids: Array, name: str = "ids") -> Any:
-    """`ids` as `int32`, with an axis for the places of a row."""
+    """Returns `ids` as `int32`, and checks that they have a length axis.
+
+    Args:
+        ids: integers, shape `(..., length)`.
+        name: name of the argument, for error messages.
+
+    Raises:
+        InvalidArgumentError: the ids are not integers, do not fit `int32`, or are a scalar.
+    """
     return check_length_axis(name, as_int32(name, ids))
 
 
 def check_length_axis(name: str, array: Any) -> Any:
-    """`array`, if it has an axis for the places of a row."""
+    """Returns `array`, or raises `InvalidArgumentError` if it is a scalar, without a length axis."""
     if array.ndim == 0:
         raise InvalidArgumentError(f"{name} must have shape (..., length), not ()")
     return array
 
 
 def check_same_shape(name: str, array: Any, tokens: Any) -> Any:
-    """`array`, if it is as large as the tokens."""
+    """Returns `array`, or raises `InvalidArgumentError` if its shape is not that of the tokens."""
     if array.shape != tokens.shape:
         raise InvalidArgumentError(
-            f"{name} has shape {array.shape}, and ids {tokens.shape}; they must be equal"
+            f"{name} has shape {array.shape}, and ids {tokens.shape}; the shapes must be equal"
         )
     return array
 
 
 def as_aligned_mask(xp: Any, name: str, values: Any, tokens: Any) -> Any:
-    """True where `values` are not 0, if they are as many as the tokens."""
+    """Returns a mask, true where `values` are not 0, and checks that its shape is that of the tokens."""
     return check_same_shape(name, as_mask(xp, name, values), tokens)
 
 
 def as_aligned_integers(name: str, values: Any, tokens: Any) -> Any:
-    """`values` as `int32`, if they are as many as the tokens."""
+    """Returns `values` as `int32`, and checks that their shape is that of the tokens."""
     return check_same_shape(name, as_int32(name, values), tokens)
 
 
@@ -106,6 +123,6 @@ def _concatenate_column(
         return None
     if missing:
         raise InvalidArgumentError(
-            f"result {missing[0]} has no {name}, but others do; encode all of them alike"
+            f"result {missing[0]} has no {name}, but others do; encode all texts with the same options"
         )
     return np.concatenate(parts)

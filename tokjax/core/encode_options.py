@@ -1,6 +1,7 @@
-"""Options that encoders have in common: their names, types and defaults.
+"""Options that all encoding functions share: names, types and defaults.
 
-`encode_batch_result` has all of them in its signature and explains each. Other functions pass them on:
+`encode_batch_result` has all of them in its signature and documents each. Other functions accept a
+`TypedDict` of them and pass them on:
 
     @accept_options(EncodeOptions)
     def encode_to_array(tokenizer, texts, **options: Unpack[EncodeOptions]) -> Ragged: ...
@@ -23,12 +24,12 @@ Result = TypeVar("Result")
 
 
 class SpecialOptions(TypedDict, total=False):
-    """Options for special tokens in texts, which every encoder has.
+    """Options for special tokens in texts, of all encoding functions.
 
     Attributes:
         allowed_special: special tokens that are recognized in the text: names, or `"all"`.
-        disallowed_special: special tokens that raise an error in the text: names, or `"all"` for every one
-            that is not allowed. One that is neither is encoded as ordinary text.
+        disallowed_special: special tokens that raise an error if the text contains them: names, or `"all"`
+            for all that are not allowed. A special token that is neither is encoded as ordinary text.
     """
 
     allowed_special: Special
@@ -40,32 +41,33 @@ class TextOptions(SpecialOptions, total=False):
 
     Attributes:
         add_special_tokens: insert the special tokens of the tokenizer's template, such as BOS and EOS.
-        threads: number of threads that share the work; `None` for as many as the process has cores.
+        threads: number of threads; `None` for one for each core that the process may use.
     """
 
     add_special_tokens: bool
     threads: int | None
 
 
-class CutOptions(TextOptions, total=False):
+class TruncationOptions(TextOptions, total=False):
     """Options of functions that also truncate texts.
 
     Attributes:
-        max_length: maximum number of tokens of a row, inserted ones included; `None` for no limit.
-        truncation_side: the end at which a text is cut.
+        max_length: maximum number of tokens of a row, including inserted special tokens; `None` for no limit.
+        truncation_side: side of a text that is truncated.
     """
 
     max_length: int | None
     truncation_side: Literal["left", "right"]
 
 
-class EncodeOptions(CutOptions, total=False):
-    """All options that decide which ids texts become.
+class EncodeOptions(TruncationOptions, total=False):
+    """All options on which the ids of a text depend.
 
     Attributes:
-        truncation: the text of a pair that is cut, as in `encode_batch_result`.
+        truncation: which text of a pair is truncated, as in `encode_batch_result`.
         is_pretokenized: each text is a sequence of words.
-        assume_normalized: the texts are `tokenization_view`s already; offsets refer to them as given.
+        assume_normalized: the texts are normalized already (see `tokenization_view`); offsets refer to the
+            texts as passed.
     """
 
     truncation: Truncation
@@ -89,40 +91,42 @@ DEFAULTS: EncodeOptions = {
 def accept_options(
     options: type, **defaults: Any
 ) -> Callable[[Callable[Params, Result]], Callable[Params, Result]]:
-    """Decorates a function whose `**options` are those of a `TypedDict`.
+    """Decorates a function whose `**options` are the keys of a `TypedDict`.
 
-    An option that the function does not have raises `TypeError`, and `inspect.signature` and `help` show the
-    options with their defaults in place of `**options`.
+    An unknown option raises `TypeError`. `inspect.signature` and `help` show the options with their defaults
+    instead of `**options`.
 
     Args:
         options: the `TypedDict`.
-        **defaults: defaults that differ from `DEFAULTS`. They are only shown.
+        **defaults: defaults of the function that differ from `DEFAULTS`, for the signature only.
     """
-    shown = {**DEFAULTS, **defaults}
+    documented_defaults = {**DEFAULTS, **defaults}
     names = [name for name in DEFAULTS if name in options.__annotations__]
 
     def decorate(function: Callable[Params, Result]) -> Callable[Params, Result]:
         signature = inspect.signature(function)
-        own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-        accepted = {each.name for each in own} | set(names)
+        parameters = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        accepted = {each.name for each in parameters} | set(names)
 
         @wraps(function)
-        def checked(*args: Params.args, **kwargs: Params.kwargs) -> Result:
+        def check_and_call(*args: Params.args, **kwargs: Params.kwargs) -> Result:
             if not accepted.issuperset(kwargs):
                 unknown = next(name for name in kwargs if name not in accepted)
                 raise TypeError(f"{function.__name__}() got an unexpected keyword argument {unknown!r}")
             return function(*args, **kwargs)
 
-        added = [
+        option_parameters = [
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=shown[name],
+                default=documented_defaults[name],
                 annotation=options.__annotations__[name].__forward_arg__,
             )
             for name in names
         ]
-        checked.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
-        return checked
+        check_and_call.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[*parameters, *option_parameters]
+        )
+        return check_and_call
 
     return decorate

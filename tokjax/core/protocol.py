@@ -1,7 +1,7 @@
-"""The generic functions over tokenizers, and what a tokenizer's type must provide.
+"""The tokenizer protocol: generic functions that dispatch on the type of the tokenizer.
 
-They dispatch on the type of their first argument, so a type of your own joins by registering two of
-them, and gets the rest:
+A custom tokenizer type registers two of these functions. All others then work by their default
+implementations:
 
     @tokjax.get_vocabulary.register
     def _(tokenizer: MyTokenizer) -> Vocabulary: ...
@@ -9,9 +9,10 @@ them, and gets the rest:
     @tokjax.encode_texts.register
     def _(tokenizer: MyTokenizer, texts, **options) -> TokenizationBatch: ...
 
-Register the others where your type can do better, or where it differs: `normalize` if it changes the
-text before it splits it, `decode_bytes` if decoding is more than joining tokens. Pairs, truncation, windows
-and words that are split already are made of these (`tokjax.encoding.encode`).
+Register other functions if the type differs from the default, or has a faster way: `normalize` if the
+tokenizer changes a text before it splits it, and `decode_bytes` if decoding is more than concatenating the
+bytes of tokens. Pairs, truncation, windows and pretokenized input are built on these functions
+(`tokjax.encoding.encode`). See docs/extending.md.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ _ADAPTERS = {
 }
 
 Special: TypeAlias = Literal["all"] | Collection[str]
-"""Names of special tokens, or `"all"` of them."""
+"""Names of special tokens, or `"all"` for all of them."""
 
 
 @singledispatch
 def get_vocabulary(tokenizer: Any) -> Vocabulary:
-    """The table of ids and bytes of a tokenizer, with its special tokens."""
+    """Returns the vocabulary of a tokenizer: ids, bytes and special tokens."""
     _raise_unsupported("get_vocabulary", tokenizer)
 
 
@@ -70,9 +71,18 @@ def encode_texts(
     disallowed_special: Special = "all",
     threads: int | None = None,
 ) -> TokenizationBatch:
-    """Encode many texts, each on its own: what a type of tokenizer registers, and all else is made of.
+    """Encodes texts separately. Tokenizer types register this function; all other encoders are built on it.
 
-    The arguments are those of `encode_batch_result`.
+    Args:
+        tokenizer: any registered tokenizer.
+        texts: sequence of `str` or `bytes`.
+        add_special_tokens: as in `encode_batch_result`, like all other options.
+        return_offsets: as in `encode_batch_result`.
+        return_masks: as in `encode_batch_result`.
+        assume_normalized: as in `encode_batch_result`.
+        allowed_special: as in `encode_batch_result`.
+        disallowed_special: as in `encode_batch_result`.
+        threads: as in `encode_batch_result`.
     """
     _raise_unsupported("encode_texts", tokenizer)
 
@@ -86,18 +96,18 @@ def encode(
     allowed_special: Special = (),
     disallowed_special: Special = "all",
 ) -> NDArray[np.int32]:
-    """Encode one text to ids.
+    """Encodes one text to ids. `encode_result` adds offsets and masks; `encode_to_array` takes many texts.
 
     Args:
         tokenizer: any registered tokenizer.
         text: `str` or `bytes`.
-        add_special_tokens: insert the special tokens of the tokenizer's template, such as BOS and EOS;
-            `False` gives the ids of the text alone.
+        add_special_tokens: insert the special tokens of the tokenizer's template, such as BOS and EOS. With
+            `False`, the result has only the ids of the text.
         allowed_special: as in `encode_batch_result`.
         disallowed_special: as in `encode_batch_result`.
 
     Returns:
-        `int32`, shape `(n,)`.
+        Token ids, `int32`, shape `(n,)`.
     """
     batch = encode_texts(
         tokenizer,
@@ -113,15 +123,15 @@ def encode(
 
 @singledispatch
 def decode_bytes(tokenizer: Any, ids: ArrayLike, *, skip_special_tokens: bool = False) -> bytes:
-    """The exact bytes that ids stand for.
+    """Decodes ids to bytes, exactly. Use `decode` for text.
 
     Args:
         tokenizer: any registered tokenizer.
-        ids: integers, shape `(n,)`.
-        skip_special_tokens: leave special tokens out.
+        ids: token ids, integers, shape `(n,)`.
+        skip_special_tokens: omit special tokens.
 
     Raises:
-        UnknownTokenError: an id has no token.
+        UnknownTokenError: an id is not in the vocabulary.
     """
     text, _ = _decode_tokens(tokenizer, as_flat_ids(ids), skip_special_tokens)
     return text.tobytes()
@@ -134,14 +144,17 @@ def decode(
     skip_special_tokens: bool = False,
     errors: str = "replace",
 ) -> str:
-    """The text that ids stand for.
+    """Decodes ids to text.
 
     Args:
         tokenizer: any registered tokenizer.
-        ids: integers, shape `(n,)`.
-        skip_special_tokens: leave special tokens out.
-        errors: what to do with bytes that are no UTF-8 (ids may end inside a character), as in
+        ids: token ids, integers, shape `(n,)`.
+        skip_special_tokens: omit special tokens.
+        errors: error handling for bytes that are not valid UTF-8 (ids can end inside a character), as in
             `bytes.decode`.
+
+    Raises:
+        UnknownTokenError: an id is not in the vocabulary.
     """
     return decode_bytes(tokenizer, ids, skip_special_tokens=skip_special_tokens).decode("utf-8", errors)
 
@@ -154,20 +167,20 @@ def decode_batch(
     skip_special_tokens: bool = False,
     errors: str = "replace",
 ) -> list[str]:
-    """The texts that rows of ids stand for.
+    """Decodes rows of ids to texts.
 
     Args:
         tokenizer: any registered tokenizer.
         rows: a batch, a `Ragged`, or rows of ids, each of shape `(n,)`.
-        skip_special_tokens: leave special tokens out.
+        skip_special_tokens: omit special tokens.
         errors: as in `decode`.
 
     Raises:
-        UnknownTokenError: an id has no token.
+        UnknownTokenError: an id is not in the vocabulary.
     """
     ids, splits = as_flat_rows(rows)
     text, stops = _decode_tokens(tokenizer, ids, skip_special_tokens)
-    bounds = np.append(0, stops)[splits].tolist()
+    bounds = np.append(0, stops)[splits].tolist()  # row splits of ids, as positions in the bytes
     data = text.tobytes()
     return [data[start:stop].decode("utf-8", errors) for start, stop in itertools.pairwise(bounds)]
 
@@ -175,7 +188,7 @@ def decode_batch(
 def decode_row_by_row(
     tokenizer: Any, rows: Any, *, skip_special_tokens: bool = False, errors: str = "replace"
 ) -> list[str]:
-    """What `decode_batch` is for types whose `decode_bytes` is more than joining tokens."""
+    """Implements `decode_batch` by `decode_bytes`, for types whose decoding is more than joining tokens."""
     ids, splits = as_flat_rows(rows)
     split_rows = np.split(ids, splits[1:-1])[: len(splits) - 1]
     texts = (decode_bytes(tokenizer, row, skip_special_tokens=skip_special_tokens) for row in split_rows)
@@ -183,7 +196,7 @@ def decode_row_by_row(
 
 
 def as_flat_ids(ids: ArrayLike) -> NDArray[np.int32]:
-    """What `decode_bytes` takes, as an array."""
+    """Returns the ids of one text as `int32`, shape `(n,)`. Raises for other shapes and for records."""
     if hasattr(ids, "row_splits"):
         raise InvalidArgumentError(f"decode takes ids, not a {type(ids).__name__}; use decode_batch for it")
     if hasattr(ids, "ids"):
@@ -197,7 +210,7 @@ def as_flat_ids(ids: ArrayLike) -> NDArray[np.int32]:
 
 
 def as_flat_rows(rows: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """What `decode_batch` takes, as all ids and row splits."""
+    """Returns the flat ids and the row splits of the rows that `decode_batch` takes."""
     ragged = getattr(rows, "ragged", rows)
     if not isinstance(ragged, Ragged):
         if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
@@ -211,52 +224,54 @@ def as_flat_rows(rows: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
 def _decode_tokens(
     tokenizer: Any, ids: NDArray[np.int32], skip_special_tokens: bool
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """The bytes of all ids, end to end, and where those of each id stop."""
-    table = get_vocabulary(tokenizer)
-    table.check_ids(ids)
-    lengths = table.byte_lengths.take(ids)
+    """Returns the concatenated bytes of ids, and the position at which the bytes of each id stop."""
+    vocabulary = get_vocabulary(tokenizer)
+    vocabulary.check_ids(ids)
+    lengths = vocabulary.byte_lengths.take(ids)
     if skip_special_tokens:
-        lengths[table.is_special.take(ids)] = 0
+        lengths[vocabulary.is_special.take(ids)] = 0
     stops = np.cumsum(lengths)
     text = np.empty(int(stops[-1]) if len(stops) else 0, np.uint8)
+    # In blocks: the indices of the bytes take 8 times the memory of the text.
     for first in range(0, len(ids), _IDS_PER_BLOCK):
-        some = slice(first, first + _IDS_PER_BLOCK)
-        source = concatenate_ranges(table.byte_starts.take(ids[some]), lengths[some])
+        block = slice(first, first + _IDS_PER_BLOCK)
+        source = concatenate_ranges(vocabulary.byte_starts.take(ids[block]), lengths[block])
         start = int(stops[first] - lengths[first])
-        table.all_bytes.take(source, out=text[start : start + len(source)], mode="clip")
+        vocabulary.all_bytes.take(source, out=text[start : start + len(source)], mode="clip")
     return text, stops
 
 
 @singledispatch
 def normalize(tokenizer: Any, text: Text) -> Text:
-    """What the tokenizer does to a text before it splits it: nothing, unless its type says otherwise."""
-    get_vocabulary(tokenizer)  # an error for what is no tokenizer
+    """Normalizes a text as the tokenizer does before it splits it. By default, the text is not changed."""
+    get_vocabulary(tokenizer)  # raises for objects that are not tokenizers
     return text
 
 
 @singledispatch
 def map_offsets_to_input(tokenizer: Any, text: Text, offsets: ArrayLike) -> NDArray[np.int64]:
-    """Offsets into `tokenization_view(tokenizer, text)` as offsets into `text` itself.
+    """Maps offsets into the normalized text to offsets into the text itself.
 
-    Where normalisation joined or replaced characters, a span is rounded outward to all that were changed
-    together. The sentinel stays the sentinel.
+    The normalized text is `tokenization_view(tokenizer, text)`. If normalization joined or replaced
+    characters, a span is rounded outward to all characters that were changed together. The sentinel `(0, 0)`
+    is kept.
 
     Args:
         tokenizer: any registered tokenizer.
-        text: the text as it was before normalisation.
-        offsets: 1-based byte spans in the view, shape `(n, 2)`.
+        text: text before normalization.
+        offsets: 1-based byte spans in the normalized text, shape `(n, 2)`.
 
     Returns:
-        1-based byte spans in the text, `int64`, shape `(n, 2)`.
+        1-based byte spans in `text`, `int64`, shape `(n, 2)`.
     """
     get_vocabulary(tokenizer)
     return np.array(offsets, np.int64).reshape(-1, 2)
 
 
 def tokenization_view(tokenizer: Any, text: Text) -> Text:
-    """The text that the tokenizer sees, and that its offsets refer to.
+    """Returns the text after normalization, to which the offsets of the tokenizer refer.
 
-    `encode_result(tokenizer, tokenization_view(tokenizer, text), assume_normalized=True)` gives offsets
+    `encode_result(tokenizer, tokenization_view(tokenizer, text), assume_normalized=True)` returns offsets
     into the view.
     """
     return normalize(tokenizer, text)
@@ -264,87 +279,96 @@ def tokenization_view(tokenizer: Any, text: Text) -> Text:
 
 @singledispatch
 def fingerprint(tokenizer: Any) -> str:
-    """A short name for exactly this tokenizer, the same on any machine.
+    """Returns a checksum of the tokenizer, the same on every machine.
 
-    Tokenizers that behave differently have different ones. Two that behave alike may have two, if they were
-    made differently: from ranks and from a list of merges, say.
+    Tokenizers that encode differently have different fingerprints. Two tokenizers that encode alike can have
+    different fingerprints if they were made differently, for instance from ranks and from a list of merges.
 
-    Datasets record it, and refuse to open with another tokenizer. By default it covers the type and the
-    vocabulary; a type whose splitting has options of its own must register it.
+    Datasets record the fingerprint, and raise if they are opened with another tokenizer. By default it covers
+    the type and the vocabulary. A type that has other options must register this function.
     """
-    table = get_vocabulary(tokenizer)
-    described = [
+    vocabulary = get_vocabulary(tokenizer)
+    description = [
         type(tokenizer).__qualname__,
-        [(id_, token.hex()) for id_, token in table.bytes_by_id.items()],
-        dict(table.special),
-        {str(role): name for role, name in table.roles.items()},
+        [(id_, token.hex()) for id_, token in vocabulary.bytes_by_id.items()],
+        dict(vocabulary.special),
+        {str(role): name for role, name in vocabulary.roles.items()},
     ]
-    if table.explicit_template is not None:
-        described.append(template_to_json(table.explicit_template))
-    if table.added_tokens:
-        described.append({name: list(added_token) for name, added_token in table.added_tokens.items()})
-    if table.duplicate_token_ids:
-        described.append(dict(table.duplicate_token_ids))
-    return compute_json_checksum(described)
+    # Optional parts are appended only if present: otherwise, fingerprints in existing datasets would change.
+    if vocabulary.explicit_template is not None:
+        description.append(template_to_json(vocabulary.explicit_template))
+    if vocabulary.added_tokens:
+        description.append({name: list(added_token) for name, added_token in vocabulary.added_tokens.items()})
+    if vocabulary.duplicate_token_ids:
+        description.append(dict(vocabulary.duplicate_token_ids))
+    return compute_json_checksum(description)
 
 
 def token_to_id(tokenizer: Any, token: str | bytes) -> int:
-    """The id of a token: a special token's name, an ordinary token's text, or its exact bytes.
+    """Returns the id of a token.
+
+    Args:
+        tokenizer: any registered tokenizer.
+        token: name of a special token, or text or exact bytes of an ordinary token.
 
     Raises:
-        UnknownTokenError: the vocabulary has no such token.
+        UnknownTokenError: the token is not in the vocabulary.
     """
     return get_vocabulary(tokenizer).get_id(token)
 
 
 def id_to_token(tokenizer: Any, id_: int) -> str:
-    r"""The readable form of an id, with bytes that are no UTF-8 as `\xNN`.
+    r"""Returns the readable form of an id, with invalid UTF-8 bytes as `\xNN`.
 
-    For reading only: two ids can look alike. `id_to_bytes` and `token_to_id` of bytes are exact.
+    Two ids can have the same readable form. Use `id_to_bytes`, and `token_to_id` with bytes, for exact
+    conversion.
+
+    Raises:
+        UnknownTokenError: the id is not in the vocabulary.
     """
-    table = get_vocabulary(tokenizer)
-    return format_token(table.get_bytes(id_))
+    return format_token(get_vocabulary(tokenizer).get_bytes(id_))
 
 
 def id_to_bytes(tokenizer: Any, id_: int) -> bytes:
-    """The exact bytes of an id."""
+    """Returns the exact bytes of an id. Raises `UnknownTokenError` if it is not in the vocabulary."""
     return get_vocabulary(tokenizer).get_bytes(id_)
 
 
 def vocab_size(tokenizer: Any) -> int:
-    """The largest id plus one: the number of rows that an embedding table needs."""
+    """Returns the largest id plus one: the number of rows of an embedding table."""
     return get_vocabulary(tokenizer).size
 
 
 def special_tokens(tokenizer: Any) -> Mapping[str, int]:
-    """The special tokens, name to id, in the order of their ids."""
+    """Returns a mapping of special tokens to ids, in the order of the ids."""
     return get_vocabulary(tokenizer).special
 
 
 def bos_id(tokenizer: Any) -> int | None:
-    """The id of the token that begins a text, or `None` where none is declared."""
+    """Returns the id of the beginning-of-sequence token, or `None` if the tokenizer declares none."""
     return get_vocabulary(tokenizer).get_role_id("bos")
 
 
 def eos_id(tokenizer: Any) -> int | None:
-    """The id of the token that ends a text, or `None` where none is declared."""
+    """Returns the id of the end-of-sequence token, or `None` if the tokenizer declares none."""
     return get_vocabulary(tokenizer).get_role_id("eos")
 
 
 def pad_id(tokenizer: Any) -> int | None:
-    """The id of the token that pads a batch, or `None` where none is declared."""
+    """Returns the id of the padding token, or `None` if the tokenizer declares none."""
     return get_vocabulary(tokenizer).get_role_id("pad")
 
 
 def unk_id(tokenizer: Any) -> int | None:
-    """The id of the token for what the vocabulary can't express, or `None` where none is declared."""
+    """Returns the id of the unknown token, or `None` if the tokenizer declares none."""
     return get_vocabulary(tokenizer).get_role_id("unk")
 
 
 def find_library(tokenizer: object) -> str | None:
-    """Returns the name of the library that an object belongs to, among those that have an adapter.
+    """Returns the library that defines an object's class or a base class, if tokjax has an adapter for it.
 
-    Subclasses that are defined elsewhere belong to the library of their base class.
+    Returns:
+        A key of `_ADAPTERS`, or `None`.
     """
     modules = (class_.__module__.partition(".")[0] for class_ in type(tokenizer).__mro__)
     return next((module for module in modules if module in _ADAPTERS), None)

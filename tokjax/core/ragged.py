@@ -1,4 +1,11 @@
-"""`Ragged`: rows of different lengths as flat columns, the one array type that everything here speaks."""
+"""Ragged arrays: rows of different lengths as flat columns and row splits.
+
+`Ragged` is the common array type of tokjax. Encoders return it and batching functions take it:
+
+    rows          [5, 6]  []  [7]
+    ids           [5, 6, 7]
+    row_splits    [0, 2, 2, 3]        row i is ids[row_splits[i] : row_splits[i + 1]]
+"""
 
 from __future__ import annotations
 
@@ -23,23 +30,24 @@ _COLUMN_SHAPES = {
     "sequence_ids": (),
 }
 COLUMNS = tuple(_COLUMN_SHAPES)
-"""The names of the columns of a `Ragged`, in their order."""
+"""Names of the columns of a `Ragged`, in order."""
 
 
 class Ragged(NamedTuple):
-    """Rows of tokens laid end to end; row `i` is `ids[row_splits[i]:row_splits[i + 1]]`.
+    """Concatenated rows of tokens. Row `i` is `ids[row_splits[i]:row_splits[i + 1]]`.
 
-    A `NamedTuple` of arrays, so it is a JAX pytree as it stands and goes through `jit`, `vmap` and
-    `jax.tree.map`. It checks nothing; `make_ragged` and `ragged_from_rows` do.
+    A `NamedTuple` of arrays is a JAX pytree without registration, so a `Ragged` can be passed through `jit`,
+    `vmap` and `jax.tree.map`. The constructor does not check its arguments; `make_ragged` and
+    `ragged_from_rows` do.
 
     Attributes:
-        ids: `int32`, shape `(n,)`.
-        row_splits: integers, shape `(rows + 1,)`, from 0 to `n`, never falling.
+        ids: token ids, `int32`, shape `(n,)`.
+        row_splits: bounds of the rows in the columns: ascending integers from 0 to `n`, shape `(rows + 1,)`.
         offsets: 1-based byte spans, shape `(n, 2)`, or `None`.
         special_tokens_mask: 1 on special tokens, shape `(n,)`, or `None`.
-        token_type_ids: which segment of the input a token is of, shape `(n,)`, or `None`.
-        word_ids: which word of its text a token is of, -1 for inserted tokens, shape `(n,)`, or `None`.
-        sequence_ids: which text of a pair a token is of, -1 for inserted tokens, `(n,)`, or `None`.
+        token_type_ids: index of the token's segment of the input, shape `(n,)`, or `None`.
+        word_ids: index of the token's word in its text, -1 for inserted tokens, shape `(n,)`, or `None`.
+        sequence_ids: index of the token's text in a pair, -1 for inserted tokens, shape `(n,)`, or `None`.
     """
 
     ids: Array
@@ -52,28 +60,29 @@ class Ragged(NamedTuple):
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         return int(self.row_splits.shape[0]) - 1
 
     @property
     def lengths(self) -> Array:
-        """The number of tokens of each row, shape `(rows,)`."""
+        """Number of tokens of each row, shape `(rows,)`."""
         return self.row_splits[1:] - self.row_splits[:-1]
 
 
 def make_ragged(ids: Any, row_splits: Any, **columns: Any) -> Ragged:
-    """A checked `Ragged` of NumPy arrays, from anything that NumPy can read.
+    """Makes a `Ragged` of NumPy arrays, and checks it.
 
     Args:
-        ids: integers, shape `(n,)`.
-        row_splits: integers, shape `(rows + 1,)`, from 0 to `n`, never falling.
-        **columns: any of the other columns of `Ragged`, `(n,)` or `(n, 2)` for `offsets`.
+        ids: token ids, an array or a list of integers, shape `(n,)`.
+        row_splits: bounds of the rows: ascending integers from 0 to `n`, shape `(rows + 1,)`.
+        **columns: other columns of `Ragged` by name, shape `(n,)`, or `(n, 2)` for `offsets`.
 
     Returns:
-        `int32` ids and masks, `int64` row splits and offsets.
+        A `Ragged` with `int64` row splits and offsets; all other columns are `int32`.
 
     Raises:
-        InvalidArgumentError: a column that `Ragged` does not have, or shapes that do not fit together.
+        InvalidArgumentError: a name is not that of a column, a value does not fit its dtype, or the shapes
+            are not consistent.
 
     >>> make_ragged([5, 6, 7], [0, 1, 3]).lengths
     array([1, 2])
@@ -82,7 +91,7 @@ def make_ragged(ids: Any, row_splits: Any, **columns: Any) -> Ragged:
     splits = as_integers("row_splits", row_splits, np.int64)
     if splits.ndim != 1 or len(splits) == 0 or splits[0] != 0 or (np.diff(splits) < 0).any():
         raise InvalidArgumentError(
-            f"row_splits must start at 0 and never fall, shape (rows + 1,); got {_format_array(splits)}"
+            f"row_splits must start at 0 and never decrease, shape (rows + 1,); got {_format_array(splits)}"
         )
     if splits[-1] != len(flat):
         raise InvalidArgumentError(
@@ -103,10 +112,13 @@ def make_ragged(ids: Any, row_splits: Any, **columns: Any) -> Ragged:
 
 
 def ragged_from_rows(rows: Iterable[Sequence[int] | Array]) -> Ragged:
-    """Rows of ids, joined.
+    """Makes a `Ragged` from rows of ids.
 
     Args:
-        rows: one sequence of ids a row, shape `(tokens,)`; none at all is a `Ragged` of no rows.
+        rows: ids of each row, shape `(num_tokens,)`. Without rows, the result is a `Ragged` with 0 rows.
+
+    Raises:
+        InvalidArgumentError: a row is not a flat sequence of integers that fit `int32`.
 
     >>> ragged_from_rows([[5], [], [6, 7]]).row_splits
     array([0, 1, 1, 3])
@@ -119,7 +131,14 @@ def ragged_from_rows(rows: Iterable[Sequence[int] | Array]) -> Ragged:
 
 
 def make_row_splits(lengths: Iterable[int] | Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Row splits from row lengths: `int64`, one entry more than rows, starting at 0."""
+    """Computes row splits from row lengths.
+
+    Args:
+        lengths: number of tokens of each row, shape `(rows,)`.
+
+    Returns:
+        `int64`, shape `(rows + 1,)`, starting with 0.
+    """
     counts = lengths if isinstance(lengths, np.ndarray) else np.fromiter(lengths, np.int64)
     splits = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=splits[1:])
@@ -129,15 +148,22 @@ def make_row_splits(lengths: Iterable[int] | Array) -> np.ndarray[Any, np.dtype[
 def concatenate_ranges(
     starts: np.ndarray[Any, np.dtype[np.int64]] | int, lengths: np.ndarray[Any, np.dtype[np.int64]]
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Ranges of some lengths, laid end to end.
+    """Concatenates ranges of integers, without a loop.
+
+    This is the basic step of gathers from flat columns: the indices of all tokens of selected rows.
 
     Args:
-        starts: the first number of each range, shape `(concatenate_ranges,)`, or one for all of them.
-        lengths: how many numbers each range has, shape `(concatenate_ranges,)`.
+        starts: first number of each range, shape `(num_ranges,)`, or one number for all ranges.
+        lengths: number of integers in each range, shape `(num_ranges,)`.
+
+    Returns:
+        `int64`, shape `(lengths.sum(),)`.
 
     >>> concatenate_ranges(np.array([5, 0, 9]), np.array([2, 0, 3])).tolist()
     [5, 6, 9, 10, 11]
     """
+    # Index i of the result is in the range that begins at output position p and has the value i + (start -
+    # p).
     indices: np.ndarray[Any, np.dtype[np.int64]] = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
     indices += np.arange(len(indices))
     return indices

@@ -1,6 +1,13 @@
-"""The records that a person reads: one text's tokens, and a batch of them.
+"""Records of tokenization results: the tokens of one text, and a batch of texts.
 
 Both are immutable: attributes can't be set, and arrays are read-only.
+
+A `TokenizationBatch` holds flat columns (`Ragged`). Its items are views of the columns, made when they are
+accessed:
+
+    batch.ids          [ 5  6 | 7  8  9 | 4 ]      batch.row_splits   [0, 2, 5, 6]
+    batch[1].ids              [ 7  8  9 ]          a read-only view, not a copy
+    batch[1].tokens           computed from the ids by the vocabulary
 """
 
 from __future__ import annotations
@@ -21,22 +28,22 @@ from tokjax.offsets import offsets_coordinate_system, offsets_index_base, offset
 _INT64_COLUMNS = ("offsets", "row_splits")
 
 TokenStringLookup = Callable[[NDArray[np.int32]], tuple[str, ...]]
-"""Gives the readable forms of ids."""
+"""Function that returns the readable forms of ids, shape `(n,)`."""
 OffsetsReference = Literal["input_text", "tokenizer_normalized_text"]
 
 
 @dataclass(frozen=True)
 class ResultMetadata:
-    """Where a result comes from, and what its offsets mean.
+    """Metadata of a result: the tokenizer model, and the meaning of the offsets.
 
     Attributes:
-        model: the kind of tokenizer, for instance `"byte_level_bpe"`.
-        normalizer: what the tokenizer does to a text before it splits it, or `None`.
-        offsets_reference: `"input_text"` if offsets are places in the text as given;
-            `"tokenizer_normalized_text"` if in `tokenization_view(tokenizer, text)`.
-        offsets_coordinate_system: what a span counts, `"utf8_bytes"`.
-        offsets_index_base: the number of the first byte, 1.
-        offsets_span_style: `"half_open"`.
+        model: kind of the tokenizer, for instance `"byte_level_bpe"`.
+        normalizer: description of the tokenizer's normalizer, or `None`.
+        offsets_reference: text that the offsets refer to: `"input_text"` for the text as passed,
+            `"tokenizer_normalized_text"` for `tokenization_view(tokenizer, text)`.
+        offsets_coordinate_system: unit of the offsets, `"utf8_bytes"`.
+        offsets_index_base: position of the first byte, 1.
+        offsets_span_style: `"half_open"`: the stop of a span is not part of it.
     """
 
     model: str
@@ -49,18 +56,22 @@ class ResultMetadata:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TokenizationResult:
-    r"""The tokens of one text. Arrays given to it are copied.
+    r"""Tokens of one text. The constructor copies its arrays.
 
     Attributes:
-        ids: `int32`, shape `(n,)`, 0-based.
-        tokens: `n` readable strings (bytes that are no UTF-8 as `\xNN`); `id_to_bytes` is exact.
-        offsets: 1-based half-open spans of UTF-8 bytes, `int64` of shape `(n, 2)`, or `None`.
-        attention_mask: all 1 (padding comes with collation), `int32` of shape `(n,)`, or `None`.
-        token_type_ids: `int32`, shape `(n,)`, or `None`.
-        special_tokens_mask: 1 on special tokens, inserted or found, `int32` of shape `(n,)`, or `None`.
-        word_ids: which word of the text, -1 for inserted tokens, `int32` of shape `(n,)`, or `None`.
-        sequence_ids: which text of a pair, -1 for inserted tokens, `int32` of shape `(n,)`, or `None`.
-        metadata: what the offsets refer to, and which model made them.
+        ids: 0-based token ids, `int32`, shape `(n,)`.
+        tokens: readable forms of the tokens, `n` strings, with invalid UTF-8 bytes as `\xNN`. Use
+            `id_to_bytes` for exact bytes.
+        offsets: 1-based half-open spans of UTF-8 bytes, `int64`, shape `(n, 2)`, or `None`.
+        attention_mask: 1 on all tokens (collation adds padding), `int32`, shape `(n,)`, or `None`.
+        token_type_ids: index of the token's segment of the input, `int32`, shape `(n,)`, or `None`.
+        special_tokens_mask: 1 on special tokens, inserted ones and those in the text, `int32`, shape `(n,)`,
+            or `None`.
+        word_ids: index of the token's word in the text, -1 for inserted tokens, `int32`, shape `(n,)`, or
+            `None`.
+        sequence_ids: index of the token's text in a pair, -1 for inserted tokens, `int32`, shape `(n,)`, or
+            `None`.
+        metadata: model of the tokenizer, and meaning of the offsets.
     """
 
     ids: NDArray[np.int32]
@@ -74,7 +85,7 @@ class TokenizationResult:
     metadata: ResultMetadata = ResultMetadata("unknown")
 
     def __post_init__(self) -> None:
-        """Check that all columns are of one length, and freeze them."""
+        """Checks that all columns have the same length, copies them, and makes the copies read-only."""
         object.__setattr__(self, "tokens", tuple(self.tokens))
         for name in (*COLUMNS, "attention_mask"):
             column = getattr(self, name)
@@ -91,15 +102,15 @@ class TokenizationResult:
             object.__setattr__(self, name, frozen)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as the call that makes it, so that arrays are read-only again."""
+        """Pickles as a call of the constructor, so that the arrays of a copy are read-only too."""
         return TokenizationResult, tuple(getattr(self, column.name) for column in fields(self))
 
     def __len__(self) -> int:
-        """The number of tokens."""
+        """Returns the number of tokens."""
         return len(self.tokens)
 
     def __eq__(self, other: object) -> bool:
-        """Equal if every field is, arrays by their values."""
+        """Compares all fields, arrays by value."""
         if not isinstance(other, TokenizationResult):
             return NotImplemented
         return all(
@@ -107,11 +118,11 @@ class TokenizationResult:
         )
 
     def __hash__(self) -> int:
-        """Equal results have equal hashes."""
+        """Computes a hash that is equal for equal results."""
         return hash((self.ids.tobytes(), self.tokens, self.metadata))
 
     def __repr__(self) -> str:
-        """The first tokens with their ids, and the names of the columns that are there."""
+        """Shows the first tokens with their ids, and the names of the columns."""
         shown = ", ".join(
             f"{token!r}: {id_}" for token, id_ in zip(self.tokens[:8], self.ids[:8], strict=True)
         )
@@ -129,15 +140,15 @@ class TokenizationResult:
 
 
 class TokenizationBatch(Sequence[TokenizationResult]):
-    """Flat columns for many texts, and a sequence of `TokenizationResult`s that are views of them.
+    """Flat columns of many texts, and a sequence of `TokenizationResult`s that are views of the columns.
 
     The columns of `Ragged` are attributes (`batch.ids`, `batch.row_splits`, `batch.offsets`, ...), and
-    `batch.ragged` is the `Ragged` itself. An item is made when it is asked for.
+    `batch.ragged` is the `Ragged` itself. An item is made when it is accessed.
 
     Attributes:
-        ragged: the columns, as read-only NumPy arrays.
-        metadata: what the offsets refer to, and which model made them.
-        has_attention_mask: whether the items carry an attention mask (in a batch it is all ones).
+        ragged: flat columns, as read-only NumPy arrays.
+        metadata: model of the tokenizer, and meaning of the offsets.
+        has_attention_mask: whether items have an attention mask. The batch does not store it: it is all ones.
     """
 
     __slots__ = ("_get_token_strings", "has_attention_mask", "metadata", "ragged")
@@ -155,7 +166,14 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         *,
         has_attention_mask: bool = True,
     ) -> None:
-        """Copy checked columns (see `make_ragged`); `get_token_strings` gives the readable forms of ids."""
+        """Copies the columns.
+
+        Args:
+            ragged: valid columns (see `make_ragged`).
+            metadata: model of the tokenizer, and meaning of the offsets.
+            get_token_strings: function that returns the readable forms of ids.
+            has_attention_mask: whether items have an attention mask.
+        """
         frozen: dict[str, Any] = {
             name: None if column is None else _freeze_copy(name, column)
             for name, column in ragged._asdict().items()
@@ -169,22 +187,22 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         get_token_strings: TokenStringLookup,
         has_attention_mask: bool,
     ) -> None:
-        set_once = object.__setattr__
-        set_once(self, "ragged", ragged)
-        set_once(self, "metadata", metadata)
-        set_once(self, "has_attention_mask", has_attention_mask)
-        set_once(self, "_get_token_strings", get_token_strings)
+        set_attribute = object.__setattr__  # this class's own `__setattr__` raises
+        set_attribute(self, "ragged", ragged)
+        set_attribute(self, "metadata", metadata)
+        set_attribute(self, "has_attention_mask", has_attention_mask)
+        set_attribute(self, "_get_token_strings", get_token_strings)
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Refuse: the record is immutable."""
+        """Raises `AttributeError`: the record is immutable."""
         raise AttributeError(f"TokenizationBatch is immutable; {name} can't be set")
 
     def __delattr__(self, name: str) -> None:
-        """Refuse: the record is immutable."""
+        """Raises `AttributeError`: the record is immutable."""
         raise AttributeError(f"TokenizationBatch is immutable; {name} can't be deleted")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the columns, and the readable forms of the ids that they hold."""
+        """Pickles the columns, and the readable forms of their ids instead of the vocabulary."""
         return _restore_batch, (
             self.ragged,
             self.metadata,
@@ -194,12 +212,12 @@ class TokenizationBatch(Sequence[TokenizationResult]):
 
     @property
     def ids(self) -> NDArray[np.int32]:
-        """All ids, `int32`, shape `(n,)`."""
+        """Token ids of all texts, `int32`, shape `(n,)`."""
         return self.ragged.ids  # type: ignore[return-value]
 
     @property
     def row_splits(self) -> NDArray[np.int64]:
-        """Where each text's tokens start, `int64`, shape `(texts + 1,)`."""
+        """Bounds of each text's tokens, `int64`, shape `(num_texts + 1,)`."""
         return self.ragged.row_splits  # type: ignore[return-value]
 
     @property
@@ -214,26 +232,26 @@ class TokenizationBatch(Sequence[TokenizationResult]):
 
     @property
     def token_type_ids(self) -> NDArray[np.int32] | None:
-        """Segment of the input, `int32`, shape `(n,)`, or `None`."""
+        """Index of each token's segment of the input, `int32`, shape `(n,)`, or `None`."""
         return self.ragged.token_type_ids  # type: ignore[return-value]
 
     @property
     def word_ids(self) -> NDArray[np.int32] | None:
-        """Word of the text, `int32`, shape `(n,)`, or `None`."""
+        """Index of each token's word, -1 for inserted tokens, `int32`, shape `(n,)`, or `None`."""
         return self.ragged.word_ids  # type: ignore[return-value]
 
     @property
     def sequence_ids(self) -> NDArray[np.int32] | None:
-        """Text of a pair, `int32`, shape `(n,)`, or `None`."""
+        """Index of each token's text in a pair, -1 for inserted tokens, `int32`, shape `(n,)`, or `None`."""
         return self.ragged.sequence_ids  # type: ignore[return-value]
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """The number of tokens of each text, `int64`, shape `(texts,)`."""
+        """Number of tokens of each text, `int64`, shape `(num_texts,)`."""
         return np.diff(self.row_splits)
 
     def __len__(self) -> int:
-        """The number of texts."""
+        """Returns the number of texts."""
         return self.ragged.num_rows
 
     @overload
@@ -241,7 +259,7 @@ class TokenizationBatch(Sequence[TokenizationResult]):
     @overload
     def __getitem__(self, index: slice) -> list[TokenizationResult]: ...
     def __getitem__(self, index: int | slice) -> TokenizationResult | list[TokenizationResult]:
-        """The result of one text, or a list of results for a slice."""
+        """Returns the result of one text, or a list of results for a slice."""
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
@@ -254,7 +272,7 @@ class TokenizationBatch(Sequence[TokenizationResult]):
             if name != "row_splits"
         }
         columns["attention_mask"] = _make_ones(part.stop - part.start) if self.has_attention_mask else None
-        result = object.__new__(TokenizationResult)  # its arrays are views, checked and frozen already
+        result = object.__new__(TokenizationResult)  # skips the constructor: columns are valid and read-only
         for name, column in columns.items():
             object.__setattr__(result, name, column)
         object.__setattr__(result, "tokens", self._get_token_strings(result.ids))
@@ -262,7 +280,7 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         return result
 
     def __eq__(self, other: object) -> bool:
-        """Equal if all columns, tokens and the metadata are."""
+        """Compares columns, tokens and metadata by value."""
         if not isinstance(other, TokenizationBatch):
             return NotImplemented
         return (
@@ -274,11 +292,11 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         )
 
     def __hash__(self) -> int:
-        """Equal batches have equal hashes."""
+        """Computes a hash that is equal for equal batches."""
         return hash((self.ids.tobytes(), self.row_splits.tobytes(), self.metadata))
 
     def __repr__(self) -> str:
-        """How many texts and tokens, and the names of the columns that are there."""
+        """Shows the number of texts and tokens, and the names of the columns."""
         columns = [name for name in COLUMNS if getattr(self.ragged, name) is not None]
         return (
             f"TokenizationBatch({len(self)} texts, {len(self.ids)} tokens, "
@@ -292,27 +310,27 @@ class TokenizationBatch(Sequence[TokenizationResult]):
 
 
 Results = TokenizationBatch | Ragged | Iterable[TokenizationResult]
-"""What every batching function takes for results."""
+"""Type of the results that all batching functions take."""
 
 
 @dataclass(frozen=True)
 class TokenStringTable:
-    """The readable forms of some ids: what a batch needs of a vocabulary.
+    """Readable forms of the ids of a batch. A pickled batch has this table instead of its vocabulary.
 
     Attributes:
-        strings_by_id: id to readable form.
+        strings_by_id: mapping of ids to readable forms.
     """
 
     strings_by_id: dict[int, str]
 
     @classmethod
     def from_ids(cls, ids: NDArray[np.int32], get_token_strings: TokenStringLookup) -> TokenStringTable:
-        """The forms of all different ids."""
-        different = np.unique(ids)
-        return cls(dict(zip(different.tolist(), get_token_strings(different), strict=True)))
+        """Makes the table of all distinct ids."""
+        distinct = np.unique(ids)
+        return cls(dict(zip(distinct.tolist(), get_token_strings(distinct), strict=True)))
 
     def __call__(self, ids: NDArray[np.int32]) -> tuple[str, ...]:
-        """The readable forms of ids."""
+        """Returns the readable forms of ids, shape `(n,)`."""
         return tuple(map(self.strings_by_id.__getitem__, ids.tolist()))
 
 
@@ -323,7 +341,15 @@ def make_batch_without_copy(
     *,
     has_attention_mask: bool,
 ) -> TokenizationBatch:
-    """A batch of columns that no one else holds, and that have the right dtypes: they are not copied."""
+    """Makes a batch without copying its columns.
+
+    Args:
+        ragged: valid columns with the dtypes of `make_ragged`. They become read-only, so the caller must not
+            have writable views of them.
+        metadata: model of the tokenizer, and meaning of the offsets.
+        get_token_strings: function that returns the readable forms of ids.
+        has_attention_mask: whether items have an attention mask.
+    """
     batch = TokenizationBatch.__new__(TokenizationBatch)
     frozen: dict[str, Any] = {
         name: None if column is None else _freeze(column) for name, column in ragged._asdict().items()
@@ -343,13 +369,13 @@ def _make_ones(length: int) -> NDArray[np.int32]:
 
 
 def _freeze_copy(name: str, values: Any) -> NDArray[Any]:
-    """A read-only copy, of the column's dtype."""
+    """Returns a read-only copy with the dtype of the column."""
     array = as_integers(name, values, np.int64 if name in _INT64_COLUMNS else np.int32)
     return _freeze(array.copy())
 
 
 def _freeze(array: NDArray[Any]) -> NDArray[Any]:
-    """A view that can't be made writable again, since its base is read-only."""
+    """Makes an array read-only, and returns a view, which NumPy can't make writable again."""
     array.setflags(write=False)
     return array.view()
 
@@ -361,11 +387,11 @@ def _are_equal(left: Any, right: Any) -> bool:
 
 
 class Windows(NamedTuple):
-    """Texts in windows.
+    """Texts that are split into overlapping windows.
 
     Attributes:
-        batch: a result a window. Offsets are places in the whole text.
-        text_ids: which text each window is of, `int64`, shape `(windows,)`.
+        batch: one result for each window. Offsets refer to the full text.
+        text_ids: index of each window's text, `int64`, shape `(num_windows,)`.
     """
 
     batch: TokenizationBatch
@@ -373,10 +399,10 @@ class Windows(NamedTuple):
 
 
 class MergedWindows(NamedTuple):
-    """Values per token of whole texts, merged from windows by `tokjax.align.merge_windows`.
+    """Values of the tokens of full texts, merged from windows by `tokjax.align.merge_windows`.
 
     Attributes:
-        values: one value per token, shape `(n, ...)`.
+        values: one value for each token, shape `(n, ...)`.
         offsets: 1-based byte spans, `int64`, shape `(n, 2)`.
         row_splits: bounds of each text's tokens, `int64`, shape `(num_texts + 1,)`.
     """

@@ -1,4 +1,26 @@
-"""What is put around a text, or around a pair of them: the special tokens before, between and behind."""
+"""Templates: special tokens around a text or a pair of texts, and the assembly of rows from them.
+
+Encoders first encode all texts without special tokens, as one `Ragged`. Then `apply_template` copies the
+tokens of each text, and the special tokens around them, to their positions in the result. The template
+`[CLS] $A [SEP] $B:1 [SEP]:1` and one pair of texts with the tokens `10 11` and `12`:
+
+    pieces            [CLS]   $A      [SEP]   $B:1   [SEP]:1
+    lengths           1       2       1       1      1           of each piece in each row
+    starts            0       1       3       4      5           positions in the result
+    ids               2       10 11   3       12     3
+    token_type_ids    0       0  0    0       1      1
+    sequence_ids      -1      0  0    -1      1      -1
+    word_ids          -1      copied  -1      copied -1
+    offsets           (0, 0)  copied  (0, 0)  copied (0, 0)
+
+Truncation and windows do not copy tokens. They choose a slice of each text's tokens (`TokenSlices`), and the
+template is applied to the slices:
+
+    tokens of a text         a b c d e f g
+    windows of 4, stride 2   a b c d
+                                 c d e f
+                                     e f g
+"""
 
 from __future__ import annotations
 
@@ -22,16 +44,16 @@ if TYPE_CHECKING:
 
 _TYPED_PIECE = re.compile(r"(?s)(.+):(\d+)")
 _TEXT_INDICES = {"$A": 0, "$B": 1}
-_TEXT_MARKS = ("$A", "$B")
+_TEXT_NAMES = ("$A", "$B")
 
 
 class TemplatePiece(NamedTuple):
-    """One place of a template: a text, or a token that is inserted.
+    """A piece of a template: a text, or a special token that is inserted.
 
     Attributes:
-        text: 0 for the first text of a pair, 1 for the second; `None` for an inserted token.
-        token: the name of the special token to insert; `None` for a text.
-        type_id: the token type id of what stands here.
+        text: 0 for the first text of a pair, 1 for the second; `None` for a special token.
+        token: name of the special token; `None` for a text.
+        type_id: token type id of all tokens of the piece.
     """
 
     text: int | None
@@ -39,19 +61,19 @@ class TemplatePiece(NamedTuple):
     type_id: int
 
     def __str__(self) -> str:
-        """The place as `make_template` reads it."""
-        what = self.token if self.text is None else _TEXT_MARKS[self.text]
-        return f"{what}:{self.type_id}"
+        """Formats the piece in the notation of `make_template`."""
+        name = self.token if self.text is None else _TEXT_NAMES[self.text]
+        return f"{name}:{self.type_id}"
 
 
 @dataclass(frozen=True)
 class Template:
-    """What is put around texts. Make one with `make_template`.
+    """Template of special tokens around texts. Make one with `make_template`.
 
     Attributes:
-        single: the places of a text alone, in order; one of them is the text.
-        pair: those of a pair of texts; empty if pairs can't be encoded, since the template of the file leaves
-            a text out or repeats it.
+        single: pieces for a single text, in order; exactly one of them is the text.
+        pair: pieces for a pair of texts. Empty if pairs can't be encoded, because the template of a loaded
+            file omits or repeats one of the texts.
     """
 
     single: tuple[TemplatePiece, ...]
@@ -59,16 +81,20 @@ class Template:
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """The names of the special tokens that are inserted, in order, repeated where the template does."""
+        """Names of the inserted special tokens, in order, with repetitions."""
         return tuple(piece.token for piece in (*self.single, *self.pair) if piece.token is not None)
 
     @property
     def around_text(self) -> tuple[tuple[TemplatePiece, ...], tuple[TemplatePiece, ...]]:
-        """The places of `single` before its text, and those after it."""
+        """Pieces of `single` before its text, and pieces after it."""
         return _around_text(self.single)
 
     def check_tokens(self, special: Mapping[str, int]) -> None:
-        """Raise `InvalidArgumentError` if a token is not among the special ones."""
+        """Raises `InvalidArgumentError` if a token of the template is not a special token.
+
+        Args:
+            special: mapping of special tokens to ids.
+        """
         for token in self.tokens:
             if token not in special:
                 raise InvalidArgumentError(
@@ -78,46 +104,46 @@ class Template:
 
 
 def make_template(single: str | Sequence[str], pair: str | Sequence[str] | None = None) -> Template:
-    """A checked `Template`, in the notation of Hugging Face's `TemplateProcessing`.
+    """Makes a template from the notation of Hugging Face's `TemplateProcessing`.
 
     Args:
-        single: what a text alone becomes: the names of special tokens with `$A` for the text, parted by
-            blanks, or as a list. Each may have a token type id, as in `"[SEP]:1"`; otherwise it is 0.
-        pair: what a pair becomes, with `$A` and `$B`. `None` for the single template with `$B:1` behind it,
-            and behind that once more what is behind `$A`.
+        single: pieces for a single text: names of special tokens, and `$A` for the text, as a list or as a
+            string in which they are separated by whitespace. A piece can have a token type id, as in
+            `"[SEP]:1"`; the default is 0.
+        pair: pieces for a pair of texts, with `$A` and `$B`. The default, `None`, is the single template,
+            followed by `$B:1` and by a copy of all pieces after `$A`, with type id 1.
 
     Raises:
-        InvalidArgumentError: a text is missing, or stands twice.
+        InvalidArgumentError: a text is missing or repeated, or a piece is not valid.
 
     >>> str(make_template("[CLS] $A [SEP]").pair[-1])
     '[SEP]:1'
     """
-    alone = _parse_pieces("single", single, 1)
+    single_pieces = _parse_pieces("single", single, 1)
     if pair is not None:
-        return Template(alone, _parse_pieces("pair", pair, 2))
-    _, after = _around_text(alone)
-    return Template(
-        alone, (*alone, TemplatePiece(1, None, 1), *(piece._replace(type_id=1) for piece in after))
-    )
+        return Template(single_pieces, _parse_pieces("pair", pair, 2))
+    _, after = _around_text(single_pieces)
+    second_text = (TemplatePiece(1, None, 1), *(piece._replace(type_id=1) for piece in after))
+    return Template(single_pieces, (*single_pieces, *second_text))
 
 
 def template_to_json(template: Template | None) -> Any:
-    """A template as plain JSON values."""
+    """Converts a template to JSON values."""
     if template is None:
         return None
     return {name: list(map(str, getattr(template, name))) for name in ("single", "pair")}
 
 
-def template_from_json(described: Any) -> Template | None:
-    """The template that `template_to_json` described."""
-    if described is None:
+def template_from_json(values: Any) -> Template | None:
+    """Converts the result of `template_to_json` back to a template."""
+    if values is None:
         return None
-    template = make_template(described["single"], described["pair"] or None)
-    return template if described["pair"] else Template(template.single, ())
+    template = make_template(values["single"], values["pair"] or None)
+    return template if values["pair"] else Template(template.single, ())
 
 
-def texts_in(pieces: Sequence[TemplatePiece]) -> list[int]:
-    """Returns which texts a template has, sorted: `[0, 1]` where a pair has each of its texts once."""
+def list_text_indices(pieces: Sequence[TemplatePiece]) -> list[int]:
+    """Returns the sorted indices of the texts in a template: `[0, 1]` if a pair has each text once."""
     return sorted(piece.text for piece in pieces if piece.text is not None)
 
 
@@ -128,18 +154,18 @@ def _around_text(
     return single[:text], single[text + 1 :]
 
 
-def _parse_pieces(name: str, spec: str | Sequence[str], texts: int) -> tuple[TemplatePiece, ...]:
+def _parse_pieces(name: str, spec: str | Sequence[str], num_texts: int) -> tuple[TemplatePiece, ...]:
     parts = spec.split() if isinstance(spec, str) else list(spec)
     pieces = tuple(map(_parse_piece, parts))
-    if texts_in(pieces) != list(range(texts)):
-        expected = " and ".join(f"{mark} once" for mark in _TEXT_MARKS[:texts])
+    if list_text_indices(pieces) != list(range(num_texts)):
+        expected = " and ".join(f"{text_name} once" for text_name in _TEXT_NAMES[:num_texts])
         raise InvalidArgumentError(f"the {name} template must hold {expected}; got {spec!r}")
     return pieces
 
 
 def _parse_piece(part: str) -> TemplatePiece:
     if not isinstance(part, str) or not part:
-        raise InvalidArgumentError(f"a template is made of names and $A or $B, and one part is {part!r}")
+        raise InvalidArgumentError(f"a template is made of names and $A or $B, but one piece is {part!r}")
     typed = _TYPED_PIECE.fullmatch(part)
     name, type_id = (typed[1], int(typed[2])) if typed else (part, 0)
     text = _TEXT_INDICES.get(name)
@@ -147,7 +173,7 @@ def _parse_piece(part: str) -> TemplatePiece:
 
 
 EMPTY_TEMPLATE = make_template("$A", "$A $B:1")
-"""The template of texts as they are."""
+"""Template without special tokens."""
 
 
 Truncation = Literal["longest_first", "only_first", "only_second"]
@@ -156,12 +182,12 @@ _INSERTED_VALUES = {"offsets": 0, "special_tokens_mask": 1, "word_ids": -1}
 
 
 class TokenSlices(NamedTuple):
-    """For each row of a result, the tokens of a text that it has.
+    """A slice of the tokens of one text for each row of a result.
 
     Attributes:
-        rows: the rows of the texts, `int64`, shape `(n,)`.
-        starts: the first token of each that is taken, `int64`, shape `(n,)`.
-        lengths: how many are taken, `int64`, shape `(n,)`.
+        rows: row of each text in the `Ragged` of all texts, `int64`, shape `(n,)`.
+        starts: first token of each slice, counted from the start of its text, `int64`, shape `(n,)`.
+        lengths: number of tokens of each slice, `int64`, shape `(n,)`.
     """
 
     rows: Ints
@@ -170,12 +196,12 @@ class TokenSlices(NamedTuple):
 
 
 class ResolvedPiece(NamedTuple):
-    """One place of a template, for all rows: a text, or an id.
+    """A piece of a template, with the id of its special token.
 
     Attributes:
-        text: 0 for the first text, 1 for the second; `None` for an id.
-        id_: the id, where there is no text.
-        type_id: the token type id of what stands here.
+        text: 0 for the first text, 1 for the second; `None` for a special token.
+        id_: id of the special token; 0 for a text.
+        type_id: token type id of all tokens of the piece.
     """
 
     text: int | None
@@ -186,12 +212,12 @@ class ResolvedPiece(NamedTuple):
 def resolve_pieces(
     pieces: Sequence[TemplatePiece], special: Mapping[str, int], *, add_special_tokens: bool = True
 ) -> list[ResolvedPiece]:
-    """Returns the places of a template with the ids of its tokens.
+    """Looks up the ids of the special tokens of a template.
 
     Args:
-        pieces: those of a text, or of a pair.
-        special: special token to id.
-        add_special_tokens: `False` leaves only the texts.
+        pieces: `single` or `pair` of a `Template`.
+        special: mapping of special tokens to ids.
+        add_special_tokens: if `False`, the result has only the texts.
     """
     return [
         ResolvedPiece(piece.text, 0 if piece.token is None else special[piece.token], piece.type_id)
@@ -201,7 +227,15 @@ def resolve_pieces(
 
 
 def compute_text_capacity(max_length: int, pieces: Sequence[ResolvedPiece]) -> int:
-    """How many tokens of a length a template leaves to texts; an error if it is longer by itself."""
+    """Computes how many tokens of the texts fit in a row beside the special tokens of the template.
+
+    Args:
+        max_length: maximum number of tokens of a row.
+        pieces: the template.
+
+    Raises:
+        InvalidArgumentError: the special tokens alone are longer than `max_length`.
+    """
     inserted = sum(piece.text is None for piece in pieces)
     if max_length < inserted:
         raise InvalidArgumentError(
@@ -211,40 +245,45 @@ def compute_text_capacity(max_length: int, pieces: Sequence[ResolvedPiece]) -> i
 
 
 def apply_template(texts: Ragged, parts: Sequence[TokenSlices], pieces: Sequence[ResolvedPiece]) -> Ragged:
-    """Rows of tokens put into a template.
+    """Assembles rows of texts and special tokens. See the example at the head of the module.
+
+    The loop is over the few pieces of the template. Each step handles the piece in all rows at once.
 
     Args:
-        texts: the tokens of all texts.
-        parts: those of the first texts, and of the second ones.
+        texts: tokens of all texts, without special tokens.
+        parts: slices of the first texts, and for pairs of the second texts. Each has one slice for each row.
         pieces: the template.
 
     Returns:
-        The columns that `texts` has, with `(0, 0)` for the offsets of inserted tokens.
+        Rows with the same columns as `texts`. Inserted tokens have the offsets `(0, 0)`.
     """
-    rows = len(parts[0].rows)
-    lengths = np.ones((rows, len(pieces)), np.int64)
+    num_rows = len(parts[0].rows)
+    # Lengths of all pieces in all rows, in the order of the result: their running sum is where each piece
+    # stops.
+    lengths = np.ones((num_rows, len(pieces)), np.int64)
     for column, piece in enumerate(pieces):
         if piece.text is not None:
             lengths[:, column] = parts[piece.text].lengths
     stops = np.cumsum(lengths.reshape(-1)).reshape(lengths.shape)
     starts = stops - lengths
-    total = int(stops[-1, -1]) if rows else 0
-    source = np.zeros(total, np.int64)
+    total = int(stops[-1, -1]) if num_rows else 0
+    source = np.zeros(total, np.int64)  # index in `texts` of each token of the result, 0 for inserted tokens
     inserted, ids = np.zeros(total, bool), np.zeros(total, np.int32)
     piece_columns = {
         "token_type_ids": np.zeros(total, np.int32),
         "sequence_ids": np.full(total, -1, np.int32),
     }
     for column, piece in enumerate(pieces):
-        to = concatenate_ranges(starts[:, column], lengths[:, column])
-        piece_columns["token_type_ids"][to] = piece.type_id
+        target = concatenate_ranges(starts[:, column], lengths[:, column])
+        piece_columns["token_type_ids"][target] = piece.type_id
         if piece.text is None:
-            inserted[to], ids[to] = True, piece.id_
+            inserted[target], ids[target] = True, piece.id_
         else:
-            piece_columns["sequence_ids"][to] = piece.text
+            piece_columns["sequence_ids"][target] = piece.text
             part = parts[piece.text]
             row_starts = np.asarray(texts.row_splits)[part.rows]
-            source[to] = concatenate_ranges(row_starts + part.starts, part.lengths)
+            source[target] = concatenate_ranges(row_starts + part.starts, part.lengths)
+    # Gather all tokens at once, then overwrite the inserted ones, for which `source` is 0.
     columns: dict[str, Any] = {}
     for name, values in texts._asdict().items():
         if name in piece_columns and values is not None:
@@ -259,18 +298,28 @@ def apply_template(texts: Ragged, parts: Sequence[TokenSlices], pieces: Sequence
 
 
 def compute_truncated_lengths(lengths: Sequence[Ints], capacity: int, truncation: Truncation) -> list[Ints]:
-    """How many tokens each text keeps so that both together are at most `capacity`.
+    """Computes how many tokens of each text are kept, so that a row has at most `capacity` tokens of texts.
 
-    As with Hugging Face's `tokenizers`: `"longest_first"` leaves the shorter text as it is as long as it has
-    less than half, and otherwise gives both the same; where that is odd, one more to the longer of the two.
+    The lengths equal those of Hugging Face's `tokenizers`. `"longest_first"` truncates only the longer text
+    if the shorter one has at most half of the capacity. Otherwise both get half, and the longer one gets the
+    extra token of an odd capacity. With a capacity of 7:
+
+        first, second     kept
+        2, 9              2, 5
+        5, 9              3, 4
+        9, 5              4, 3
 
     Args:
-        lengths: of the first texts, and of the second ones if they are pairs, `int64`, shape `(n,)`.
-        capacity: how many tokens fit.
-        truncation: which of the two are cut.
+        lengths: numbers of tokens of the first texts, and for pairs of the second texts, `int64`, shape
+            `(n,)`.
+        capacity: maximum number of tokens of texts in a row.
+        truncation: which text of a pair is truncated.
+
+    Returns:
+        Numbers of kept tokens, arrays like `lengths`.
 
     Raises:
-        InvalidArgumentError: the text that is not to be cut leaves no room for the other.
+        InvalidArgumentError: the text that must not be truncated is longer than the capacity.
     """
     if len(lengths) == 1:
         return [np.minimum(lengths[0], capacity)]
@@ -279,34 +328,44 @@ def compute_truncated_lengths(lengths: Sequence[Ints], capacity: int, truncation
         return _truncate_longest_first(first, second, capacity)
     truncated, untruncated = (first, second) if truncation == "only_first" else (second, first)
     check_capacity(untruncated, capacity, truncation)
-    left = np.minimum(truncated, capacity - untruncated)
-    return [left, untruncated] if truncation == "only_first" else [untruncated, left]
+    remaining = np.minimum(truncated, capacity - untruncated)
+    return [remaining, untruncated] if truncation == "only_first" else [untruncated, remaining]
 
 
 def check_capacity(untruncated: Ints, capacity: int, truncation: Truncation) -> None:
-    """Raise `InvalidArgumentError` if texts that are not to be cut are longer than what fits."""
+    """Raises `InvalidArgumentError` if a text that must not be truncated is longer than the capacity."""
     if (untruncated > capacity).any():
         row = int(np.flatnonzero(untruncated > capacity)[0])
         raise InvalidArgumentError(
-            f"pair {row}: the text that truncation={truncation!r} leaves whole has {untruncated[row]} tokens, and "
-            f"max_length has room for {capacity}; raise max_length, or let the other text be cut"
+            f"pair {row}: the text that truncation={truncation!r} does not truncate has {untruncated[row]} "
+            f"tokens, and max_length leaves {capacity}; increase max_length, or truncate the other text"
         )
 
 
 def compute_truncated_starts(lengths: Ints, truncated_lengths: Ints, side: Literal["left", "right"]) -> Ints:
-    """The first token that each text keeps, if it is cut on one side."""
+    """Computes the first kept token of each text.
+
+    Args:
+        lengths: number of tokens of each text, `int64`, shape `(n,)`.
+        truncated_lengths: number of kept tokens, `int64`, shape `(n,)`.
+        side: side of the text from which tokens are removed.
+    """
     return lengths - truncated_lengths if side == "left" else np.zeros(len(lengths), np.int64)
 
 
 def compute_windows(lengths: Ints, capacities: Ints, stride: int) -> TokenSlices:
-    """Windows over texts, each beginning before the one before it ends.
+    """Computes overlapping windows over texts. An empty text has one empty window.
 
     Args:
-        lengths: how many tokens each text has, `int64`, shape `(n,)`.
-        capacities: how many a window of it has at most, `int64`, shape `(n,)`.
-        stride: how many tokens two windows side by side have in common.
+        lengths: number of tokens of each text, `int64`, shape `(n,)`.
+        capacities: maximum number of tokens of a window over each text, `int64`, shape `(n,)`.
+        stride: number of tokens that two consecutive windows have in common.
+
+    Returns:
+        The slice of each window, in the order of the texts.
     """
     steps = capacities - stride
+    # One window, and more for the tokens that do not fit it, rounded up: -(-a // b).
     counts = 1 + np.maximum(-(-(lengths - capacities) // steps), 0)
     rows = np.repeat(np.arange(len(lengths)), counts)
     starts = concatenate_ranges(0, counts) * steps[rows]
@@ -314,6 +373,8 @@ def compute_windows(lengths: Ints, capacities: Ints, stride: int) -> TokenSlices
 
 
 def _truncate_longest_first(first: Ints, second: Ints, capacity: int) -> list[Ints]:
+    # The longer text is first truncated to the remaining capacity, but not below the length of the shorter
+    # one.
     shorter, longer = np.minimum(first, second), np.maximum(first, second)
     longer = np.minimum(longer, np.maximum(capacity - shorter, shorter))
     too_long = shorter + longer > capacity

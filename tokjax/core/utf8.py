@@ -1,12 +1,24 @@
-"""Text as UTF-8 bytes, and where each character of it stands.
+r"""Texts as UTF-8 bytes, and the byte positions of their characters.
 
-Three kinds of text have no UTF-8 encoding of their own, and each has one defined meaning here:
+A text is a `str` or `bytes`. Offsets count the bytes of `to_utf8(text)`; patterns match the characters of
+`to_characters(text)`:
 
-* A lone surrogate in a `str` is read as U+FFFD, the replacement character, and a high surrogate followed
-  by a low one as the character that the pair stands for. (This is what tiktoken does.)
-* A byte that is not valid UTF-8 in a `bytes` text is a character of its own, of no class: no letter, no
-  number, no white space. It is never replaced or dropped.
-* NUL is a character like any other.
+    text                  "aé\ud83d\ude42"                b"a\xff"
+    to_utf8               61 | C3 A9 | F0 9F 99 82         61 | FF
+    to_characters         "aé🙂"                            "a\udcff"
+    characters start at   0, 1, 3 and 7 (two halves        0, 1
+                          of a surrogate pair)
+    number of bytes       7                                2
+
+Inputs that are not valid Unicode text have a defined meaning:
+
+* A lone surrogate in a `str` becomes U+FFFD, the replacement character. A high surrogate before a low one is
+  the character that the pair encodes. (tiktoken does the same.)
+* An invalid byte in a `bytes` text is one character, neither a letter nor a number nor whitespace. It is
+  never replaced or dropped. In `to_characters` it is one of U+DC80 to U+DCFF ("surrogateescape").
+* NUL is an ordinary character.
+
+See docs/offsets.md, "Unusual input".
 """
 
 from __future__ import annotations
@@ -21,17 +33,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Text: TypeAlias = str | bytes
-"""What every function of tokjax takes for text."""
+"""Type of the texts that all functions of tokjax take."""
 
 
 def to_utf8(text: Text) -> bytes:
-    r"""The bytes that offsets count.
+    r"""Returns the UTF-8 bytes of a text. Offsets count these bytes.
 
     Args:
-        text: any `str` or `bytes`; see the module's notes on surrogates and invalid bytes.
+        text: any `str` or `bytes`, including surrogates (a lone one becomes U+FFFD) and invalid bytes.
 
     Returns:
-        The UTF-8 encoding of a `str`; a `bytes` text as it is.
+        The UTF-8 encoding of a `str`, or a `bytes` text without changes.
+
+    Raises:
+        InvalidArgumentError: the text is neither `str` nor `bytes`.
 
     >>> to_utf8("é"), to_utf8("\ud800"), to_utf8(b"\xff")
     (b'\xc3\xa9', b'\xef\xbf\xbd', b'\xff')
@@ -47,7 +62,7 @@ def to_utf8(text: Text) -> bytes:
 
 
 def count_bytes(text: Text) -> int:
-    """How many bytes `to_utf8` gives; quick where that is how many characters there are.
+    """Counts the bytes of `to_utf8(text)`, without encoding `bytes` or ASCII text.
 
     >>> count_bytes("é"), count_bytes("e"), count_bytes(b"")
     (2, 1, 0)
@@ -59,9 +74,9 @@ def count_bytes(text: Text) -> int:
 
 
 def to_characters(text: Text) -> str:
-    r"""A `str` for pattern matching, whose every invalid byte is one character (U+DC80 to U+DCFF).
+    r"""Returns a text as a `str` for pattern matching. Each invalid byte is one character (U+DC80 to U+DCFF).
 
-    `from_characters` is its inverse: the two together give `to_utf8(text)`.
+    `from_characters(to_characters(text))` equals `to_utf8(text)`.
 
     >>> to_characters(b"a\xff")
     'a\udcff'
@@ -75,21 +90,21 @@ def to_characters(text: Text) -> str:
 
 
 def from_characters(characters: str) -> bytes:
-    """The bytes of what `to_characters` gave, or of any slice of it."""
+    """Returns the bytes of a result of `to_characters`, or of any slice of one."""
     return characters.encode("utf-8", "surrogateescape")
 
 
 def find_character_starts(text: Text) -> NDArray[np.int64]:
-    r"""The 0-based byte position at which each character starts, and last the number of bytes.
+    r"""Returns the 0-based byte position of each character, followed by the number of bytes.
 
-    The characters are those of the `str` as given (the two halves of a surrogate pair are two of them:
-    the first has all four bytes), or those of `to_characters` for `bytes`.
+    The characters of a `str` are Python's. The two halves of a surrogate pair are two characters: the first
+    has all four bytes, and the second has none. The characters of `bytes` are those of `to_characters`.
 
     Args:
-        text: `n` characters.
+        text: a text of `n` characters.
 
     Returns:
-        `int64`, shape `(n + 1,)`, never falling.
+        Byte positions in ascending order, `int64`, shape `(n + 1,)`.
 
     >>> find_character_starts("aé€").tolist()
     [0, 1, 3, 6]
@@ -101,10 +116,10 @@ def find_character_starts(text: Text) -> NDArray[np.int64]:
     if isinstance(text, bytes):
         codes = _to_code_points(to_characters(text))
         widths = _compute_widths(codes)
-        widths[(codes >= 0xDC80) & (codes <= 0xDCFF)] = 1
+        widths[(codes >= 0xDC80) & (codes <= 0xDCFF)] = 1  # an invalid byte
     else:
         codes = _to_code_points(text)
-        widths = _compute_widths(codes)
+        widths = _compute_widths(codes)  # 3 for a lone surrogate, as for U+FFFD, by which it is replaced
         pair = np.flatnonzero(_is_high_surrogate(codes[:-1]) & _is_low_surrogate(codes[1:]))
         widths[pair], widths[pair + 1] = 4, 0
     starts = np.zeros(len(codes) + 1, np.int64)
@@ -113,15 +128,18 @@ def find_character_starts(text: Text) -> NDArray[np.int64]:
 
 
 def decode_characters_at(text: bytes, leads: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Characters of several bytes, anywhere in valid UTF-8.
+    """Decodes characters of two to four bytes at given positions, without a loop.
 
     Args:
         text: valid UTF-8.
-        leads: the first byte of each character, all of them above 0x7F.
+        leads: 0-based positions of the first bytes of the characters, shape `(n,)`; the bytes are above 0x7F.
 
     Returns:
-        How many bytes each has, and its code point.
+        The number of bytes of each character, `int64`, and its code point, both of shape `(n,)`.
     """
+    # A view with a stride of one byte: element i is the bytes i to i + 3 as one little-endian integer. The
+    # three extra bytes keep the last elements in bounds. All three widths are decoded, and the right one is
+    # chosen.
     four = np.ndarray((len(text),), "<u4", text + bytes(3), 0, (1,))[leads]
     first, second, third, fourth = ((four >> np.uint32(8 * i)) & np.uint32(0xFF) for i in range(4))
     widths = 2 + (first >= 0xE0).astype(np.int64) + (first >= 0xF0)
@@ -132,7 +150,7 @@ def decode_characters_at(text: bytes, leads: NDArray[np.int64]) -> tuple[NDArray
 
 
 def is_encodable(text: str) -> bool:
-    """Whether a text is free of surrogates."""
+    """Returns whether a text has a UTF-8 encoding, that is, no surrogates."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -145,6 +163,7 @@ def _make_type_error(text: object) -> InvalidArgumentError:
 
 
 def _replace_surrogates(text: str) -> str:
+    # UTF-16 has surrogates as code units: decoding it joins pairs, and replaces lone ones by U+FFFD.
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 

@@ -1,4 +1,4 @@
-"""The table between ids and the bytes of tokens, with the special tokens."""
+"""Vocabularies: mappings between ids and the bytes of tokens, with special tokens and their roles."""
 
 from __future__ import annotations
 
@@ -20,34 +20,35 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ID_BITS = 21
-"""Three ids fit 64 bits, and tables by id stay small."""
+"""Number of bits of an id. Three ids fit a 64-bit key, and tables that are indexed by id stay small."""
 MAX_ID = (1 << ID_BITS) - 3
-"""The largest id; the two numbers above it are left for marks."""
+"""Largest valid id. The two numbers above it are reserved for sentinels."""
 
 Role = Literal["bos", "eos", "pad", "unk"]
 ROLES: tuple[Role, ...] = ("bos", "eos", "pad", "unk")
-_MAX_SHOWN = 8
+_MAX_SHOWN_TOKENS = 8
 _TEMPLATE_ROLES: tuple[Role, Role] = ("bos", "eos")
 
 
 class _TokenIndex(NamedTuple):
-    """All tokens, and where the token of each id is among them: what is needed to look a few ids up.
+    """Index from ids to tokens. It is cheaper to build than a dictionary of all tokens by id.
 
     Attributes:
-        tokens: their bytes.
-        where: `int64`, shape `(size,)`; -1 where an id has no token.
+        tokens: bytes of all tokens, in any order.
+        position: position in `tokens` of each id's token, -1 for ids without a token, `int64`, shape
+            `(size,)`.
     """
 
     tokens: list[bytes]
-    where: NDArray[np.int64]
+    position: NDArray[np.int64]
 
 
 class AddedToken(NamedTuple):
-    """Which white space beside a token that is found in a text becomes part of it.
+    """Options of an added token: the adjacent whitespace in a text that becomes part of it.
 
     Attributes:
-        lstrip: that before it.
-        rstrip: that behind it.
+        lstrip: include whitespace before the token.
+        rstrip: include whitespace after the token.
     """
 
     lstrip: bool = False
@@ -56,19 +57,19 @@ class AddedToken(NamedTuple):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Ids and the exact bytes that they stand for. Make one with `make_vocabulary`.
+    """Ids and the exact bytes of their tokens. Make one with `make_vocabulary`.
 
-    Ids need not be consecutive. An ordinary token and a special token may have the same bytes, under two
-    ids.
+    Ids need not be consecutive. An ordinary token and a special token can have the same bytes, with two ids.
 
     Attributes:
-        ordinary: bytes to id, of every token that is not special.
-        special: name to id, of every special token, in the order of their ids.
-        roles: which special token begins, ends, pads a sequence or stands for the unknown.
-        explicit_template: what is put around texts, if that is not the BOS before and the EOS behind each.
-        added_tokens: the ordinary tokens that are found in a text wherever they stand, before it is split, and the
-            special ones that take white space with them.
-        duplicate_token_ids: the ids of those added tokens whose bytes are an ordinary token's, too.
+        ordinary: mapping of bytes to ids, of all tokens that are not special.
+        special: mapping of names to ids, of all special tokens, in the order of their ids.
+        roles: mapping of roles (`"bos"`, `"eos"`, `"pad"`, `"unk"`) to names of special tokens.
+        explicit_template: special tokens around texts; `None` for BOS before and EOS after each text.
+        added_tokens: ordinary tokens that are matched anywhere in a text before it is split, and special
+            tokens that include adjacent whitespace.
+        duplicate_token_ids: mapping of names to ids, of added tokens that have the same bytes as an ordinary
+            token.
     """
 
     ordinary: Mapping[bytes, int] = field(repr=False)
@@ -79,7 +80,7 @@ class Vocabulary:
     duplicate_token_ids: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as the call that makes it, without the tables that are derived from it."""
+        """Pickles as a call of `make_vocabulary`, without the derived tables."""
         options = (
             dict(self.roles),
             self.explicit_template,
@@ -89,25 +90,25 @@ class Vocabulary:
         return make_vocabulary, (dict(self.ordinary), dict(self.special), *options)
 
     def __hash__(self) -> int:
-        """Equal vocabularies have equal hashes."""
+        """Computes a hash that is equal for equal vocabularies."""
         return hash((len(self.ordinary), tuple(self.special.items()), self.size))
 
     @property
     def special_repr(self) -> str:
-        """The special tokens as a `repr` shows them: the first few."""
-        shown = ", ".join(f"{name!r}: {id_}" for name, id_ in list(self.special.items())[:_MAX_SHOWN])
-        more = len(self.special) - _MAX_SHOWN
+        """The first special tokens, as the `repr` of a tokenizer shows them."""
+        shown = ", ".join(f"{name!r}: {id_}" for name, id_ in list(self.special.items())[:_MAX_SHOWN_TOKENS])
+        more = len(self.special) - _MAX_SHOWN_TOKENS
         return f"{{{shown}, and {more} more}}" if more > 0 else f"{{{shown}}}"
 
     @cached_property
     def size(self) -> int:
-        """The largest id plus one."""
+        """Largest id plus one."""
         tables = (self.ordinary, self.special, self.duplicate_token_ids)
         return 1 + max(max(table.values(), default=-1) for table in tables)
 
     @cached_property
     def template(self) -> Template:
-        """What is put around texts."""
+        """Template of special tokens around texts."""
         if self.explicit_template is not None:
             return self.explicit_template
         before, after = ([f"{self.roles[role]}:0"] if role in self.roles else [] for role in _TEMPLATE_ROLES)
@@ -115,32 +116,32 @@ class Vocabulary:
 
     @cached_property
     def special_names(self) -> frozenset[str]:
-        """The names of all special tokens."""
+        """Names of all special tokens."""
         return frozenset(self.special)
 
     @cached_property
     def template_token_ids(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The ids that the template inserts before a single text, and those that it inserts after it."""
+        """Ids that the template inserts before a single text, and ids that it inserts after it."""
         before, after = (
-            tuple(self.special[index.token] for index in places if index.token)
-            for places in self.template.around_text
+            tuple(self.special[piece.token] for piece in pieces if piece.token)
+            for pieces in self.template.around_text
         )
         return before, after
 
     @cached_property
     def added_names(self) -> frozenset[str]:
-        """The ordinary tokens that are found in a text wherever they stand."""
+        """Names of the ordinary tokens that are matched anywhere in a text before it is split."""
         return frozenset(self.added_tokens) - self.special_names
 
     @cached_property
     def mergeable(self) -> dict[bytes, int]:
-        """The ordinary tokens, but for those that are found in a text before it is split."""
-        found = {name.encode("utf-8") for name in self.added_names if name not in self.duplicate_token_ids}
-        return {token: id_ for token, id_ in self.ordinary.items() if token not in found}
+        """Mapping of bytes to ids, of the ordinary tokens without `added_names` (duplicates are kept)."""
+        added = {name.encode("utf-8") for name in self.added_names if name not in self.duplicate_token_ids}
+        return {token: id_ for token, id_ in self.ordinary.items() if token not in added}
 
     @cached_property
     def split_token_names(self) -> frozenset[str]:
-        """The tokens at which a text is parted before it is split, if they are to be recognised."""
+        """Names of all tokens that can be matched in a text before it is split."""
         return self.added_names | self.special_names
 
     @cached_property
@@ -148,35 +149,35 @@ class Vocabulary:
         names = *self.special, *self.duplicate_token_ids
         tokens = [*self.ordinary, *(name.encode("utf-8") for name in names)]
         ids = chain(self.ordinary.values(), self.special.values(), self.duplicate_token_ids.values())
-        where = np.full(self.size, -1, np.int64)
-        where[np.fromiter(ids, np.int64, len(tokens))] = np.arange(len(tokens))
-        return _TokenIndex(tokens, where)
+        position = np.full(self.size, -1, np.int64)
+        position[np.fromiter(ids, np.int64, len(tokens))] = np.arange(len(tokens))
+        return _TokenIndex(tokens, position)
 
     @cached_property
     def bytes_by_id(self) -> Mapping[int, bytes]:
-        """The exact bytes of every id, in the order of ids."""
-        tokens, where = self._index
-        ids = np.flatnonzero(where >= 0)
-        in_order = map(tokens.__getitem__, where[ids].tolist())
-        return MappingProxyType(dict(zip(ids.tolist(), in_order, strict=True)))
+        """Mapping of ids to exact bytes, in the order of the ids."""
+        tokens, position = self._index
+        ids = np.flatnonzero(position >= 0)
+        tokens_by_id = map(tokens.__getitem__, position[ids].tolist())
+        return MappingProxyType(dict(zip(ids.tolist(), tokens_by_id, strict=True)))
 
     @cached_property
     def byte_lengths(self) -> NDArray[np.int64]:
-        """How many bytes each id stands for, `int64` of shape `(size,)`; -1 where there is no token."""
-        tokens, where = self._index
+        """Number of bytes of each id, -1 for ids without a token, `int64`, shape `(size,)`."""
+        tokens, position = self._index
         lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
-        lengths = np.append(lengths, -1).take(where, mode="wrap")  # (a place of -1 is that of the last)
+        lengths = np.append(lengths, -1).take(position, mode="wrap")  # position -1 is the appended -1
         lengths.setflags(write=False)
         return lengths
 
     @cached_property
     def all_bytes(self) -> NDArray[np.uint8]:
-        """The bytes of all tokens, end to end, in the order of ids: `uint8`, one dimension."""
+        """Concatenated bytes of all tokens in the order of their ids, `uint8`, shape `(num_bytes,)`."""
         return np.frombuffer(b"".join(self.bytes_by_id.values()), np.uint8)
 
     @cached_property
     def byte_starts(self) -> NDArray[np.int64]:
-        """Where the bytes of each id start in `all_bytes`, `int64` of shape `(size,)`."""
+        """Position in `all_bytes` at which the bytes of each id start, `int64`, shape `(size,)`."""
         lengths = np.maximum(self.byte_lengths, 0)
         starts = np.cumsum(lengths) - lengths
         starts.setflags(write=False)
@@ -184,7 +185,7 @@ class Vocabulary:
 
     @cached_property
     def is_special(self) -> NDArray[np.bool_]:
-        """Which ids are special tokens, `bool` of shape `(size,)`."""
+        """Mask of the ids that are special tokens, `bool`, shape `(size,)`."""
         special = np.zeros(self.size, bool)
         special[list(self.special.values())] = True
         special.setflags(write=False)
@@ -192,7 +193,7 @@ class Vocabulary:
 
     @cached_property
     def strings(self) -> NDArray[np.object_]:
-        """The readable form of every id, shape `(size,)`; `None` where there is no token."""
+        """Readable form of each id, `None` for ids without a token, `object`, shape `(size,)`."""
         strings = np.full(self.size, None, object)
         strings[list(self.bytes_by_id)] = [format_token(token) for token in self.bytes_by_id.values()]
         strings.setflags(write=False)
@@ -200,13 +201,13 @@ class Vocabulary:
 
     @cached_property
     def _string_cache(self) -> NDArray[np.object_]:
-        """The readable forms of the ids that `get_token_strings` was asked for so far; `None` for all others."""
+        """Readable forms of the ids that were passed to `get_token_strings` so far, `None` for all others."""
         return np.full(self.size, None, object)
 
     def get_token_strings(self, ids: NDArray[np.int32]) -> tuple[str, ...]:
-        """Returns the readable forms of ids, shape `(n,)`, that the vocabulary holds.
+        """Returns the readable forms of ids, shape `(n,)`. All ids must be in the vocabulary.
 
-        Each form is computed when it is first needed: a short text does not pay for the whole vocabulary.
+        Each form is computed when it is first needed, so a short text does not format the entire vocabulary.
         """
         strings: list[str | None] = self._string_cache.take(ids).tolist()
         if None in strings:
@@ -216,7 +217,7 @@ class Vocabulary:
         return tuple(strings)  # type: ignore[arg-type]
 
     def get_id(self, token: str | bytes) -> int:
-        """The id of a special token's name, or of an ordinary token's text or bytes."""
+        """Returns the id of a special token's name, or of an ordinary token's text or bytes."""
         if isinstance(token, str):
             if token in self.special:
                 return self.special[token]
@@ -227,21 +228,21 @@ class Vocabulary:
             token_bytes = token
         if token_bytes not in self.ordinary:
             raise UnknownTokenError(
-                f"the vocabulary has no token {token!r}; special tokens are asked for by name (str), tokens "
-                "that are no UTF-8 by their bytes"
+                f"the vocabulary has no token {token!r}; pass the name (str) of a special token, or the "
+                "bytes of a token that is not valid UTF-8"
             )
         return self.ordinary[token_bytes]
 
     def get_bytes(self, id_: int) -> bytes:
-        """The exact bytes of an id."""
-        tokens, where = self._index
-        index = where[id_] if 0 <= id_ < self.size else -1
+        """Returns the exact bytes of an id, or raises `UnknownTokenError`."""
+        tokens, position = self._index
+        index = position[id_] if 0 <= id_ < self.size else -1
         if index < 0:
             raise UnknownTokenError(f"the vocabulary has no id {id_}; {self._describe_ids()}")
         return tokens[index]
 
     def check_ids(self, ids: NDArray[Any]) -> None:
-        """Raise `UnknownTokenError`, naming the first, if any of the ids, shape `(n,)`, has no token."""
+        """Raises `UnknownTokenError` for the first of the ids, shape `(n,)`, that has no token."""
         valid = (ids >= 0) & (ids < self.size)
         valid &= self.byte_lengths.take(np.where(valid, ids, 0)) >= 0
         if not valid.all():
@@ -251,12 +252,20 @@ class Vocabulary:
             )
 
     def get_role_id(self, role: Role) -> int | None:
-        """The id of the token with this role, or `None` where none was declared."""
+        """Returns the id of the special token with a role, or `None` if there is none."""
         name = self.roles.get(role)
         return None if name is None else self.special[name]
 
     def require_role(self, role: Role, purpose: str) -> int:
-        """The id of the token with this role; an error that names `purpose` where there is none."""
+        """Returns the id of the special token with a role.
+
+        Args:
+            role: the role.
+            purpose: operation that needs the token, as the subject of the error message.
+
+        Raises:
+            MissingSpecialTokenError: the vocabulary has no token with this role.
+        """
         id_ = self.get_role_id(role)
         if id_ is None:
             names = f"one of its special tokens {list(self.special)}"
@@ -268,8 +277,8 @@ class Vocabulary:
         return id_
 
     def _describe_ids(self) -> str:
-        holes = self.size - len(self.bytes_by_id)
-        return f"ids go from 0 to {self.size - 1}" + (f", with {holes} holes" if holes else "")
+        num_holes = self.size - len(self.bytes_by_id)
+        return f"ids go from 0 to {self.size - 1}" + (f", with {num_holes} holes" if num_holes else "")
 
 
 def make_vocabulary(
@@ -280,22 +289,21 @@ def make_vocabulary(
     added_tokens: Mapping[str, AddedToken] | None = None,
     duplicate_token_ids: Mapping[str, int] | None = None,
 ) -> Vocabulary:
-    """A checked `Vocabulary`.
+    """Makes a `Vocabulary`, and checks it.
 
     Args:
-        ordinary: bytes to id, of every token that is not special; no empty token.
-        special: name to id, of every special token.
-        roles: `"bos"`, `"eos"`, `"pad"` or `"unk"` to the name of a special token.
-        template: what is put around texts (see `make_template`); `None` for the BOS before and the EOS behind
-            each.
-        added_tokens: tokens, special or not, that are found in a text wherever they stand, and which white space
-            they take with them.
-        duplicate_token_ids: name to id, of added tokens whose bytes are those of an ordinary token, too.
+        ordinary: mapping of bytes to ids, of all tokens that are not special. Tokens must not be empty.
+        special: mapping of names to ids, of all special tokens.
+        roles: mapping of roles (`"bos"`, `"eos"`, `"pad"`, `"unk"`) to names of special tokens.
+        template: special tokens around texts (see `make_template`); `None` for BOS before and EOS after each
+            text.
+        added_tokens: tokens, special or not, that are matched anywhere in a text, with the adjacent
+            whitespace that they include.
+        duplicate_token_ids: mapping of names to ids, of added tokens with the bytes of an ordinary token.
 
     Raises:
-        InvalidArgumentError: an id is negative, above 2,097,149 or used twice; a token is empty; a role
-            or the template names a token that is not among the special ones; or there is no token of an added
-            one's name.
+        InvalidArgumentError: an id is negative, above 2,097,149 or duplicate; a token is empty; a role or the
+            template names a token that is not special; or an added token has no id.
 
     >>> make_vocabulary({b"a": 0, b"b": 1}, {"<eos>": 2}, {"eos": "<eos>"}).get_role_id("eos")
     2
@@ -330,35 +338,37 @@ def make_vocabulary(
 
 
 def vocabulary_to_json(vocabulary: Vocabulary) -> dict[str, Any]:
-    """The special tokens, their roles and the template as plain JSON values."""
-    declared: dict[str, Any] = {
+    """Converts special tokens, roles, template and added tokens to JSON values."""
+    values: dict[str, Any] = {
         "special_tokens": dict(vocabulary.special),
         **{f"{role}_token": vocabulary.roles.get(role) for role in ROLES},
     }
     if vocabulary.explicit_template is not None:
-        declared["template"] = template_to_json(vocabulary.explicit_template)
+        values["template"] = template_to_json(vocabulary.explicit_template)
     if vocabulary.added_tokens:
-        declared["added"] = {name: list(added_token) for name, added_token in vocabulary.added_tokens.items()}
+        values["added_tokens"] = {
+            name: list(added_token) for name, added_token in vocabulary.added_tokens.items()
+        }
     if vocabulary.duplicate_token_ids:
-        declared["twins"] = dict(vocabulary.duplicate_token_ids)
-    return declared
+        values["duplicate_token_ids"] = dict(vocabulary.duplicate_token_ids)
+    return values
 
 
-def vocabulary_from_json(ordinary: Mapping[bytes, int], described: Mapping[str, Any]) -> Vocabulary:
-    """The vocabulary of some tokens, with what `vocabulary_to_json` described."""
-    roles: dict[Role, str | None] = {role: described[f"{role}_token"] for role in ROLES}
-    template = template_from_json(described.get("template"))
+def vocabulary_from_json(ordinary: Mapping[bytes, int], values: Mapping[str, Any]) -> Vocabulary:
+    """Makes a vocabulary from ordinary tokens and the result of `vocabulary_to_json`."""
+    roles: dict[Role, str | None] = {role: values[f"{role}_token"] for role in ROLES}
+    template = template_from_json(values.get("template"))
     added_tokens = {
-        name: AddedToken(*added_token) for name, added_token in described.get("added", {}).items()
+        name: AddedToken(*added_token) for name, added_token in values.get("added_tokens", {}).items()
     }
-    duplicate_token_ids = described.get("twins", {})
+    duplicate_token_ids = values.get("duplicate_token_ids", {})
     return make_vocabulary(
-        ordinary, described["special_tokens"], roles, template, added_tokens, duplicate_token_ids
+        ordinary, values["special_tokens"], roles, template, added_tokens, duplicate_token_ids
     )
 
 
 def format_token(token: bytes) -> str:
-    r"""A token for people to read: its text, with every byte that is no UTF-8 as `\xNN`.
+    r"""Formats a token for display: its text, with invalid UTF-8 bytes as `\xNN`.
 
     >>> format_token("é".encode()), format_token(b"\xc3")
     ('é', '\\xc3')
@@ -375,22 +385,27 @@ def _check_mapping(name: str, mapping: object, key_type: type) -> None:
 
 
 def _check_tokens(ordinary: Mapping[bytes, int], others: Sequence[tuple[str, int]]) -> None:
-    """Raises `InvalidArgumentError` for a token or an id that can't be, and for an id of two tokens.
+    """Raises `InvalidArgumentError` for an invalid token or id, and for an id of two tokens.
 
-    A vocabulary of plain integers is checked as a whole, and token by token only if something is wrong.
+    A loop over 200,000 tokens is slow. So the ordinary tokens are first checked together by operations on
+    sets, and separately only if that fails, to find the token for the error message.
+
+    Args:
+        ordinary: mapping of bytes to ids.
+        others: names and ids of special tokens and of duplicate added tokens.
     """
     ids = list(ordinary.values())
     distinct_ids = set(ids) if set(map(type, ids)) <= {int} else set()
     in_range = len(distinct_ids) == len(ids) and min(ids, default=0) >= 0 and max(ids, default=0) <= MAX_ID
-    alone: Iterable[tuple[str | bytes, int]] = others
+    unchecked: Iterable[tuple[str | bytes, int]] = others
     if not in_range or b"" in ordinary or not distinct_ids.isdisjoint(id_ for _, id_ in others):
-        alone = (*ordinary.items(), *others)
-    owner: dict[int, str | bytes] = {}
-    for token, id_ in alone:
+        unchecked = (*ordinary.items(), *others)
+    token_by_id: dict[int, str | bytes] = {}
+    for token, id_ in unchecked:
         _check_token(token, id_)
-        if id_ in owner:
-            raise InvalidArgumentError(f"id {id_} is given to both {owner[id_]!r} and {token!r}")
-        owner[id_] = token
+        if id_ in token_by_id:
+            raise InvalidArgumentError(f"id {id_} is given to both {token_by_id[id_]!r} and {token!r}")
+        token_by_id[id_] = token
 
 
 def _check_token(token: str | bytes, id_: int) -> None:

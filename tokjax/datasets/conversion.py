@@ -1,4 +1,11 @@
-"""Token arrays of other programs as datasets, and datasets as theirs."""
+"""Conversion of token files between tokjax datasets and nanoGPT, Megatron, NumPy and PyTorch.
+
+Ids are copied as they are. Files that only hold a stream of ids are split into documents after each EOS id:
+
+    ids        [5, 6, 0, 7, 0, 8]         (0 is the EOS id)
+    splits     [0, 3, 5, 6]
+    documents  [5, 6, 0], [7, 0], [8]
+"""
 
 from __future__ import annotations
 
@@ -52,23 +59,24 @@ if TYPE_CHECKING:
 
 TokenFormat: TypeAlias = Literal["nanogpt", "megatron", "npy", "torch"]
 _SUFFIXES: dict[str, TokenFormat] = {".bin": "nanogpt", ".idx": "megatron", ".npy": "npy", ".pt": "torch"}
-_AT_ONCE = 1 << 22
+_BATCH_TOKENS = 1 << 22
 _LLM_C_HEADERS = {struct.pack("<ii", 20240520, 1): "<u2", struct.pack("<ii", 20240801, 7): "<u4"}
 _LLM_C_HEADER_SIZE = 1024
 _MEGATRON_MAGIC = b"MMIDIDX\x00\x00"
 _MEGATRON_VERSION = 1
 _MEGATRON_HEADER = struct.Struct("<9sQBQQ")
 _MEGATRON_MAX_LENGTH = (1 << 31) - 1
-"""Most ids of a document: an index has lengths of 32 bits."""
+"""Maximum number of ids in a document: an index stores lengths as `int32`."""
 _MEGATRON_DTYPES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 
 
 class _TokenStream(NamedTuple):
-    """Ids of another program.
+    """Token ids that another program wrote.
 
     Attributes:
-        ids: all of them, end to end, perhaps mapped.
-        splits: where each document starts, if that is known.
+        ids: token ids of all documents, concatenated, shape `(num_tokens,)`; possibly a memory map.
+        splits: start offset of each document in `ids`, and the end of the last, `int64`, shape
+            `(documents + 1,)`; `None` if the file does not record documents.
     """
 
     ids: NDArray[Any]
@@ -80,34 +88,37 @@ def convert_dataset(
     tokenizer: Any,
     out: str | os.PathLike[str],
     *,
-    format: TokenFormat | None = None,  # noqa: A002 (the word that everyone expects)
+    format: TokenFormat | None = None,  # noqa: A002 (the usual name of this parameter)
     chunk_tokens: int = 4096,
     shard_size: int = DEFAULT_SHARD_SIZE,
     overwrite: bool = False,
 ) -> WrittenDataset:
-    """Make a packed dataset of token ids that another program wrote. They stay as they are.
+    """Converts a token file of another program into a packed dataset. The ids are stored unchanged.
 
     | format | file | documents |
     |---|---|---|
     | `"nanogpt"` | `.bin`, `uint16` without a header | end with the tokenizer's EOS token |
-    | `"megatron"` | `.idx`, beside its `.bin` | as its index says |
-    | `"npy"` | `.npy`, of one or two dimensions, of integers | rows; of one dimension, as for nanoGPT |
+    | `"megatron"` | `.idx`, next to its `.bin` | as recorded in the index |
+    | `"npy"` | `.npy` of integers, one or two dimensions | rows; in one dimension, as for nanoGPT |
     | `"torch"` | `.pt`, one tensor (needs `torch`) | as for `.npy` |
 
     Args:
-        path: the file.
-        tokenizer: what made the ids: it tells their number, and where documents end.
-        out: where the dataset shall be.
-        format: what the file is; `None` if its name tells.
-        chunk_tokens: as in `PackedTokenField`.
-        shard_size: as in `write_dataset`.
-        overwrite: as in `write_dataset`.
+        path: path of the token file.
+        tokenizer: tokenizer that produced the ids. It determines the vocabulary size and the EOS token.
+        out: path of the dataset directory to write.
+        format: format of the file; `None` to detect it from the file name.
+        chunk_tokens: number of ids that a loader returns per chunk, as in `PackedTokenField`.
+        shard_size: number of ids at which a shard is closed, as in `write_dataset`.
+        overwrite: whether to replace an existing dataset, as in `write_dataset`.
+
+    Returns:
+        The counts of the dataset, and its path.
 
     Raises:
-        DatasetExistsError: `out` exists, or holds what a writer that was stopped had finished, and
-            `overwrite` is not set.
-        DatasetMismatchError: an id is not in the tokenizer's vocabulary; nothing was written.
-        SourceError: the file is damaged, or is none of that format.
+        DatasetExistsError: `out` exists, or holds finished shards of an interrupted writer, and `overwrite`
+            is not set.
+        DatasetMismatchError: an id is not in the tokenizer's vocabulary. Nothing was written.
+        SourceError: the file is damaged or has another format.
     """
     reject_urls(path, out)
     stream = _READERS[_detect_format(Path(path), format)](Path(path))
@@ -134,33 +145,35 @@ def export_dataset(
     *,
     overwrite: bool = False,
 ) -> tuple[Path, ...]:
-    """Write a dataset's ids for another program; see `convert_dataset` for the formats.
+    """Writes the ids of a dataset in the format of another program. `convert_dataset` lists the formats.
 
     Args:
-        dataset: an open dataset of ids.
-        path: the file; of `"megatron"` the `.idx`, beside which a `.bin` is written.
-        format: what to write; `None` if the name tells. (No `"torch"`: `torch.from_numpy` takes an `.npy`.)
-        overwrite: replace files that are there already.
+        dataset: open dataset of token ids.
+        path: path of the file to write; for `"megatron"` that of the `.idx`, next to which a `.bin` is
+            written.
+        format: format to write; `None` to detect it from the file name. `"torch"` is not supported:
+            `torch.from_numpy` accepts an `.npy`.
+        overwrite: whether to replace existing files.
 
     Returns:
-        The files.
+        The paths of the files that were written.
 
     Raises:
         DatasetExistsError: a file exists and `overwrite` is not set.
-        InvalidArgumentError: the format can't hold these ids, or is not written.
+        InvalidArgumentError: the format can't represent these ids, or can't be written.
     """
     reject_urls(path)
     if not isinstance(dataset, TokenDataset):
-        raise InvalidArgumentError(f"a dataset of ids is expected, not a {type(dataset).__name__}")
+        raise InvalidArgumentError(f"dataset must be a TokenDataset, not a {type(dataset).__name__}")
     target = Path(path)
     kind = _detect_format(target, format)
     if kind == "torch":
         raise InvalidArgumentError(
-            "a .pt is not written; write an .npy, which torch.from_numpy(np.load(...)) takes"
+            "writing a .pt is not supported; write an .npy, which torch.from_numpy(np.load(...)) accepts"
         )
     if kind == "nanogpt" and np.dtype(dataset.manifest.plan.data_dtype).itemsize > 2:
         raise InvalidArgumentError(
-            f"nanoGPT's files are uint16, and the vocabulary has {dataset.vocab_size:,} ids; write "
+            f"nanoGPT's files are uint16, and the vocabulary has {dataset.vocab_size:,} ids; pass "
             "format='megatron' or 'npy'"
         )
     data, index = target.with_suffix(".bin"), target.with_suffix(".idx")
@@ -192,11 +205,11 @@ def export_dataset(
 def _detect_format(path: Path, named: str | None) -> TokenFormat:
     kind = named or _SUFFIXES.get(path.suffix)
     if kind not in get_args(TokenFormat):
-        about = (
-            f"what {path.name!r} is can't be told by its name" if named is None else f"format is {named!r}"
+        cause = (
+            f"can't detect a format from the name {path.name!r}" if named is None else f"format is {named!r}"
         )
         formats = f"one of {get_args(TokenFormat)}"
-        raise InvalidArgumentError(about, hint=Hint(f"pass format, {formats}", f"pass --format, {formats}"))
+        raise InvalidArgumentError(cause, hint=Hint(f"pass format, {formats}", f"pass --format, {formats}"))
     return kind  # type: ignore[return-value]
 
 
@@ -204,14 +217,17 @@ def _read_nanogpt(path: Path) -> _TokenStream:
     size = path.stat().st_size
     with path.open("rb") as file:
         dtype = _LLM_C_HEADERS.get(file.read(8))
-    if dtype is not None:  # (as ids it would be numbers that stand in no text)
+    if dtype is not None:  # reject it: read as uint16 ids, the header would be noise
         raise SourceError(
-            f"{path}: begins with a header of llm.c, whose documents begin with the EOS token; convert what "
-            f"np.save('ids.npy', np.roll(np.fromfile({path.name!r}, {dtype!r}, offset={_LLM_C_HEADER_SIZE}), "
-            "-1)) writes"
+            f"{path}: begins with a header of llm.c, whose documents begin with the EOS token; convert the "
+            f"output of np.save('ids.npy', np.roll(np.fromfile({path.name!r}, {dtype!r}, "
+            f"offset={_LLM_C_HEADER_SIZE}), -1))"
         )
     if size % 2:
-        raise SourceError(f"{path}: has {size} bytes, which are no uint16 ids: cut short, or another format?")
+        raise SourceError(
+            f"{path}: has {size} bytes, an odd number, so it does not hold uint16 ids; it is truncated, or "
+            "has another format"
+        )
     ids = np.memmap(path, "<u2", "r") if size else np.zeros(0, "<u2")
     return _TokenStream(ids, None)
 
@@ -221,9 +237,9 @@ def _read_npy(path: Path) -> _TokenStream:
         with convert_npy_errors():
             ids = np.load(path, mmap_mode="r", allow_pickle=False)
     except ValueError as error:
-        raise SourceError(f"{path}: cut short, or no .npy file: {error}") from error
+        raise SourceError(f"{path}: truncated, or not an .npy file: {error}") from error
     if not isinstance(ids, np.ndarray):
-        raise SourceError(f"{path}: holds several arrays; save the one of ids as an .npy")
+        raise SourceError(f"{path}: holds several arrays; save the array of ids as an .npy")
     return _make_stream(ids, path)
 
 
@@ -233,13 +249,13 @@ def _read_torch(path: Path) -> _TokenStream:
         tensor = torch.load(path, weights_only=True, map_location="cpu")
         return _make_stream(tensor.numpy(), path)
     except (AttributeError, TypeError, RuntimeError, EOFError) as error:
-        raise SourceError(f"{path}: is no file of one tensor: {error}") from error
+        raise SourceError(f"{path}: does not hold one tensor: {error}") from error
 
 
 def _make_stream(ids: NDArray[Any], path: Path) -> _TokenStream:
     if ids.dtype.kind not in "iu" or ids.ndim not in (1, 2):
         raise SourceError(
-            f"{path}: holds {ids.dtype} of {ids.ndim} dimensions; integers of one or two are expected"
+            f"{path}: holds {ids.dtype} of {ids.ndim} dimensions; expected integers of one or two dimensions"
         )
     if ids.ndim == 1:
         return _TokenStream(ids, None)
@@ -254,29 +270,29 @@ def _read_megatron(path: Path) -> _TokenStream:
         if not data.exists():
             raise
         raise SourceError(
-            f"{data}: has no {path.stem}.idx beside it; a program that wrote it may have been stopped"
+            f"{data}: {path.stem}.idx is missing; the program that wrote it may have been stopped"
         ) from None
     except NotRegularFileError:
         raise SourceError(f"{path}: is not a regular file") from None
     if len(index) < _MEGATRON_HEADER.size or not index.startswith(_MEGATRON_MAGIC):
-        raise SourceError(f"{path}: is no index of Megatron: it does not begin with {_MEGATRON_MAGIC!r}")
+        raise SourceError(f"{path}: is not a Megatron index: it does not begin with {_MEGATRON_MAGIC!r}")
     _, version, code, sequences, documents = _MEGATRON_HEADER.unpack_from(index)
-    wanted = _MEGATRON_HEADER.size + 12 * sequences + 8 * documents
-    if version != _MEGATRON_VERSION or code not in _MEGATRON_DTYPES or len(index) < wanted:
+    expected_nbytes = _MEGATRON_HEADER.size + 12 * sequences + 8 * documents
+    if version != _MEGATRON_VERSION or code not in _MEGATRON_DTYPES or len(index) < expected_nbytes:
         raise SourceError(
-            f"{path}: version {version}, dtype {code}, {sequences} sequences in {len(index)} bytes: cut "
-            "short, or of another kind"
+            f"{path}: version {version}, dtype {code}, {sequences} sequences in {len(index)} bytes: "
+            "truncated, or another kind of index"
         )
     sizes = np.frombuffer(index, "<i4", sequences, _MEGATRON_HEADER.size)
     ends = np.frombuffer(index, "<i8", documents, _MEGATRON_HEADER.size + 12 * sequences)
     dtype = np.dtype(_MEGATRON_DTYPES[code])
     splits = make_row_splits(sizes.astype(np.int64))
     byte_offsets = np.frombuffer(index, "<i8", sequences, _MEGATRON_HEADER.size + 4 * sequences)
-    add_up = (sizes >= 0).all() and np.array_equal(byte_offsets, splits[:-1] * dtype.itemsize)
+    is_consistent = (sizes >= 0).all() and np.array_equal(byte_offsets, splits[:-1] * dtype.itemsize)
     if documents:
-        add_up &= ends[0] == 0 and ends[-1] == sequences and (np.diff(ends) >= 0).all()
-    if not add_up:
-        raise SourceError(f"{path}: its sizes, places and documents do not add up: damaged")
+        is_consistent &= ends[0] == 0 and ends[-1] == sequences and (np.diff(ends) >= 0).all()
+    if not is_consistent:
+        raise SourceError(f"{path}: its sizes, offsets and documents are inconsistent: damaged")
     if data.stat().st_size != splits[-1] * dtype.itemsize:
         raise SourceError(
             f"{data}: has {data.stat().st_size} bytes, {path.name} says {splits[-1]} ids of {dtype}"
@@ -289,25 +305,25 @@ _READERS = {"nanogpt": _read_nanogpt, "megatron": _read_megatron, "npy": _read_n
 
 
 def _check_ids(ids: NDArray[Any], vocab_size: int, path: Path) -> None:
-    """Refuse ids that the vocabulary has not, before anything is written."""
-    for start in range(0, len(ids), _AT_ONCE):
-        part = ids[start : start + _AT_ONCE]
+    """Raises `DatasetMismatchError` for an id outside the vocabulary, before anything is written."""
+    for start in range(0, len(ids), _BATCH_TOKENS):
+        part = ids[start : start + _BATCH_TOKENS]
         if not 0 <= part.min() <= part.max() < vocab_size:
-            wrong = int(np.flatnonzero((part < 0) | (part >= vocab_size))[0])
+            position = int(np.flatnonzero((part < 0) | (part >= vocab_size))[0])
             raise DatasetMismatchError(
-                f"{path} holds the id {part[wrong]} (at {start + wrong}), and the tokenizer's vocabulary has "
-                f"{vocab_size}; pass the tokenizer that made it"
+                f"{path} holds the id {part[position]} (at index {start + position}), and the tokenizer's "
+                f"vocabulary size is {vocab_size}; pass the tokenizer that produced the ids"
             )
 
 
 def _iter_documents(
     stream: _TokenStream, eos: int | None, dtype: np.dtype[Any]
 ) -> Iterator[tuple[Documents, EncodedDocuments]]:
-    """Documents, some millions of ids at a time."""
+    """Iterates over batches of documents, about `_BATCH_TOKENS` ids each."""
     splits = _find_splits(stream.ids, eos) if stream.splits is None else stream.splits
     first = 0
     while first < len(splits) - 1:
-        last = max(int(np.searchsorted(splits, splits[first] + _AT_ONCE, "right")) - 1, first + 1)
+        last = max(int(np.searchsorted(splits, splits[first] + _BATCH_TOKENS, "right")) - 1, first + 1)
         ids = np.array(stream.ids[splits[first] : splits[last]])
         local = splits[first : last + 1] - splits[first]
         data = ids.astype(dtype)
@@ -318,18 +334,18 @@ def _iter_documents(
 
 
 def _find_splits(ids: NDArray[Any], eos: int | None) -> NDArray[np.int64]:
-    """Where documents start: behind each EOS."""
+    """Returns the start offset of each document, and the end of the last: documents end after each EOS id."""
     parts = [np.zeros(1, np.int64)]
     if eos is not None:
-        starts = range(0, len(ids), _AT_ONCE)
-        parts += [np.flatnonzero(ids[start : start + _AT_ONCE] == eos) + start + 1 for start in starts]
+        starts = range(0, len(ids), _BATCH_TOKENS)
+        parts += [np.flatnonzero(ids[start : start + _BATCH_TOKENS] == eos) + start + 1 for start in starts]
     splits = np.concatenate(parts)
     return splits if splits[-1] == len(ids) else np.append(splits, len(ids))
 
 
 def _write_ids(file: BinaryIO, dataset: TokenDataset, dtype: np.dtype[Any]) -> None:
-    for start in range(0, dataset.num_tokens, _AT_ONCE):
-        stop = min(start + _AT_ONCE, dataset.num_tokens)
+    for start in range(0, dataset.num_tokens, _BATCH_TOKENS):
+        stop = min(start + _BATCH_TOKENS, dataset.num_tokens)
         file.write(dataset.read(start, stop).astype(dtype).tobytes())
 
 
@@ -339,8 +355,8 @@ def _check_megatron_lengths(dataset: TokenDataset) -> None:
         row = int(dataset.document_lengths.argmax())
         raise InvalidArgumentError(
             f"document {row} has {longest:,} ids, and Megatron's index holds lengths up to "
-            f"{_MEGATRON_MAX_LENGTH:,}; write format='npy', or divide the document and write the "
-            "dataset again"
+            f"{_MEGATRON_MAX_LENGTH:,}; pass format='npy', or split the document and write the dataset "
+            "again"
         )
 
 

@@ -1,4 +1,4 @@
-"""What all datasets have in common: documents in shards, whose files are mapped when first needed."""
+"""Base class of datasets on disk: documents in shards whose files are opened lazily."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ _MAX_CACHED_SPLITS = 1024
 
 
 class Dataset:
-    """Documents on disk. Open one with `open_dataset`.
+    """Base class of datasets. Open one with `open_dataset`.
 
-    Threads can share it, and so can processes that are forked. It pickles as the call that opens it, together
-    with the identities of the files whose checksums were right, so that another process on the same machine
-    does not compare them again.
+    A dataset is thread-safe, and forked processes can share it. It pickles as the arguments that open it and
+    the identities of the files whose checksums were verified. A process on the same machine that unpickles it
+    does not verify these files again.
 
-    A file is compared with its checksum when it is first opened, and again if another one has its name by
-    then. Its data is mapped: a program that changes a file in place afterwards changes what is read, and one
-    that cuts it short ends the process with SIGBUS. `open_dataset(..., memory_map=False)` reads each file
-    into memory instead.
+    A file is compared with its checksum when it is first opened, and again if another file has replaced it
+    since. The data is memory-mapped: if a program changes a file in place after that, reads return the
+    changed data; if it truncates the file, the process ends with SIGBUS.
+    `open_dataset(..., memory_map=False)` reads each file into memory instead.
 
     Attributes:
-        path: its directory; of one at a URL, where its files are kept here.
-        location: its directory, or its URL: what messages call it.
-        manifest: what it holds.
-        tokenizer_override: what it was opened with, if anything.
+        path: directory of the dataset; for a URL, the local directory of the downloaded files.
+        location: directory or URL of the dataset, as error messages show it.
+        manifest: contents of `manifest.json`.
+        tokenizer_override: tokenizer that was passed to `open_dataset`, or `None`.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Dataset:
             self._files.check_sizes()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles as the arguments that it was opened with, and what is known of its files."""
+        """Pickles the dataset as the arguments that open it and the identities of its verified files."""
         files = self._files
         options = {
             "verify_on_touch": files.verify_on_touch,
@@ -106,11 +106,11 @@ class Dataset:
         return _reopen, (type(self), self.path, self.manifest, self.tokenizer_override, options)
 
     def __len__(self) -> int:
-        """How many documents there are."""
+        """Returns the number of documents."""
         return self.num_documents
 
     def __repr__(self) -> str:
-        """Where it is, and how much it holds."""
+        """Returns a summary: location, number of items and documents, dtype, number of shards."""
         noun = "bytes" if self.manifest.plan.tokenizer_fingerprint is None else "tokens"
         return (
             f"{type(self).__name__}({self.location!r}, {self.manifest.num_items:,} {noun} in "
@@ -120,54 +120,56 @@ class Dataset:
 
     @property
     def num_documents(self) -> int:
-        """How many documents there are."""
+        """Number of documents."""
         return int(self._document_starts[-1])
 
     @cached_property
     def fingerprint(self) -> str:
-        """A short name for exactly these contents."""
+        """Digest that identifies the contents of the dataset."""
         return self.manifest.fingerprint
 
     @cached_property
     def field(self) -> Field:
-        """What is stored of each document."""
+        """Field that the dataset was written with. It determines the stored form of documents."""
         plan = self.manifest.plan
         is_text = plan.tokenizer_fingerprint is None
         try:
             return make_field(plan.type_id, plan.options, None if is_text else self.tokenizer)
-        except DatasetMismatchError:  # (it is a ValueError, too)
+        except DatasetMismatchError:  # (a ValueError, which the next clause would catch)
             raise
         except (TypeError, ValueError) as error:
             raise DatasetCorruptError(
-                f"{self.location}: its options make no {plan.field}: {error}"
+                f"{self.location}: its options are not valid for {plan.field}: {error}"
             ) from error
 
     @cached_property
     def tokenizer(self) -> Any:
-        """The tokenizer: the one given to `open_dataset`, else the one saved here."""
+        """Tokenizer that was passed to `open_dataset`, else the one saved in the dataset."""
         if self.tokenizer_override is not None:
             return self.tokenizer_override
-        name, wanted = self.manifest.tokenizer_file, self.manifest.plan.tokenizer_fingerprint
+        name, expected = self.manifest.tokenizer_file, self.manifest.plan.tokenizer_fingerprint
         if name is None:
-            why = "holds texts, and no tokenizer" if wanted is None else "could not save its tokenizer"
-            raise DatasetIncompleteError(f"{self.location} {why}; open it with open_dataset(path, tokenizer)")
+            cause = "holds texts and no tokenizer" if expected is None else "could not save its tokenizer"
+            raise DatasetIncompleteError(
+                f"{self.location} {cause}; open it with open_dataset(path, tokenizer)"
+            )
         contents = self._files.read(name, self.manifest.files[name])
         tokenizer = parse_tokjax(contents, f"{self.location}/{name}")
-        found = protocol.fingerprint(tokenizer)
-        if found != wanted:
+        actual = protocol.fingerprint(tokenizer)
+        if actual != expected:
             raise DatasetCorruptError(
-                f"{self.location}: the saved tokenizer has fingerprint {found}, the manifest says {wanted}"
+                f"{self.location}: the saved tokenizer has fingerprint {actual}, the manifest says {expected}"
             )
         return tokenizer
 
     @cached_property
     def document_lengths(self) -> NDArray[np.int64]:
-        """How many ids, or bytes of text, each document has: `int64`, `(num_documents,)`."""
+        """Number of items (ids, or bytes of text) per document, `int64`, shape `(num_documents,)`."""
         return self._load_column(self._length_column)
 
     @cached_property
     def document_splits(self) -> NDArray[np.int64]:
-        """Where each document starts in the stream, and its end: `int64`, `(num_documents + 1,)`."""
+        """Start offset of each document in the stream, and its end: `int64`, `(num_documents + 1,)`."""
         splits = np.zeros(self.num_documents + 1, np.int64)
         self._fill(splits[1:], self._length_column)
         np.cumsum(splits, out=splits)
@@ -177,7 +179,7 @@ class Dataset:
 
     @cached_property
     def documents(self) -> NDArray[Any]:
-        """The index: a structured array, shape `(documents,)`, of `doc_id`, places and lengths."""
+        """Index of the documents: structured array, `(documents,)`, of `doc_id`, offsets and lengths."""
         columns = self._build_index_columns()
         index = np.empty(self.num_documents, [(name, "<u8") for name in columns])
         for name, values in columns.items():
@@ -187,16 +189,16 @@ class Dataset:
 
     @property
     def cache_stats(self) -> CacheStats | None:
-        """What the cache of `open_dataset(..., cache_bytes=...)` did; `None` if there is none."""
+        """Counters of the cache of `open_dataset(..., cache_bytes=...)`; `None` without a cache."""
         return None if self._cache is None else self._cache.stats()
 
     def verify(self) -> None:
         """Compares every file with its checksum in the manifest.
 
-        Call it before a dataset is pickled for worker processes: they then compare no file again.
+        Call it before a dataset is pickled for worker processes, so that they do not verify the files again.
 
         Raises:
-            DatasetCorruptError: a file was altered, or another dataset is in the place of this one.
+            DatasetCorruptError: a file was altered, or another dataset has replaced this one.
         """
         self._files.verify()
 
@@ -212,7 +214,7 @@ class Dataset:
         raise NotImplementedError
 
     def _load_doc_ids(self) -> NDArray[np.uint64]:
-        """The ids of all documents."""
+        """Returns the ids of all documents, `uint64`, shape `(num_documents,)`."""
         ids = np.arange(self.num_documents, dtype=np.uint64)
         for i, shard in enumerate(self.manifest.shards):
             if _format_file_name(shard, "doc_id") in shard.files:
@@ -220,7 +222,7 @@ class Dataset:
         return ids
 
     def _load_column(self, column: str) -> NDArray[np.int64]:
-        """Numbers of all documents."""
+        """Returns a column of all documents, `int64`, shape `(num_documents,)`, read-only."""
         values = np.empty(self.num_documents, np.int64)
         self._fill(values, column)
         values.setflags(write=False)
@@ -231,17 +233,17 @@ class Dataset:
             values[self._document_starts[i] : self._document_starts[i + 1]] = self._load(shard, column)
 
     def _read_document(self, row: SupportsIndex) -> NDArray[Any]:
-        """What is stored of one document; counted from the end if it is negative."""
+        """Returns the stored items of one document, shape `(length,)`. A negative row counts from the end."""
         requested = check_int("row", row)
         index = requested + len(self) if requested < 0 else requested
         if not 0 <= index < len(self):
             raise DatasetIndexError(f"there is no document {requested}: the dataset has {len(self)}")
         shard = int(np.searchsorted(self._document_starts, index, "right")) - 1
-        at = index - int(self._document_starts[shard])
+        offset = index - int(self._document_starts[shard])
 
         def read() -> NDArray[Any]:
             splits = self._get_splits(shard)
-            return self._open(shard).data[splits[at] : splits[at + 1]]
+            return self._open(shard).data[splits[offset] : splits[offset + 1]]
 
         if self._cache is None:
             return read()
@@ -249,43 +251,44 @@ class Dataset:
         return np.frombuffer(contents, self.manifest.plan.data_dtype)
 
     def _open(self, index: int) -> OpenShard:
-        """The data of a shard; those that were opened last stay open."""
-        found = self._open_shards.get(index)
-        if found is None:
+        """Returns the data of a shard, and opens it if needed. The shards opened last stay open."""
+        shard = self._open_shards.get(index)
+        if shard is None:
             with self._lock.current:
                 data = self._load(self.manifest.shards[index], self._data_column)
-                found = OpenShard(data, data.view(np.uint8).data)
-                self._open_shards.keep(index, found)
-        return found
+                shard = OpenShard(data, data.view(np.uint8).data)
+                self._open_shards.insert(index, shard)
+        return shard
 
     def _get_splits(self, index: int) -> NDArray[np.int64]:
-        """Where each document starts in a shard: `int64`, shape `(documents + 1,)`."""
-        found = self._shard_splits.get(index)
-        if found is None:
+        """Returns the start offset of each document of a shard, and the end: `int64`, `(documents + 1,)`."""
+        splits = self._shard_splits.get(index)
+        if splits is None:
             with self._lock.current:
-                shard = self.manifest.shards[index]
-                found = make_row_splits(self._load(shard, self._length_column).astype(np.int64))
-                self._check_total(f"{self.location}/{shard.name}", found, shard.num_items)
-                self._shard_splits[index] = found
+                described = self.manifest.shards[index]
+                splits = make_row_splits(self._load(described, self._length_column).astype(np.int64))
+                self._check_total(f"{self.location}/{described.name}", splits, described.num_items)
+                self._shard_splits[index] = splits
                 while len(self._shard_splits) > _MAX_CACHED_SPLITS:
                     self._shard_splits.popitem(last=False)
-        return found
+        return splits
 
     def _load(self, shard: Shard, column: str) -> NDArray[Any]:
-        """A file of a shard."""
+        """Returns the array of one file of a shard, with its shape and dtype checked."""
         name = _format_file_name(shard, column)
         if name not in shard.files:
-            raise DatasetCorruptError(f"{self.location}: the manifest names no {name}")
+            raise DatasetCorruptError(f"{self.location}: the manifest does not list {name}")
         is_data = column == self._data_column
         location, record = f"{self.location}/{name}", shard.files[name]
         contents = self._files.map(name, record) if is_data else self._files.read(name, record)
         values = self._files.parse_array(name, contents)
         entries = shard.num_items if is_data else shard.num_documents
-        wanted = self.manifest.plan.data_dtype if is_data else "unsigned integers"
-        fits = values.dtype == wanted if is_data else values.dtype.kind == "u"
+        expected = self.manifest.plan.data_dtype if is_data else "unsigned integers"
+        fits = values.dtype == expected if is_data else values.dtype.kind == "u"
         if values.shape != (entries,) or not fits:
             raise DatasetCorruptError(
-                f"{location} holds {values.shape} of {values.dtype}, the manifest says ({entries},) of {wanted}"
+                f"{location} has shape {values.shape} and dtype {values.dtype}, the manifest says "
+                f"({entries},) and {expected}"
             )
         return values
 
@@ -293,8 +296,8 @@ class Dataset:
     def _check_total(location: str, splits: NDArray[np.int64], num_items: int) -> None:
         if splits[-1] != num_items:
             raise DatasetCorruptError(
-                f"{location}: its documents have {splits[-1]} items, its data {num_items}; write the dataset "
-                "again"
+                f"{location}: its documents have {splits[-1]} items in total, its data has {num_items}; "
+                "write the dataset again"
             )
 
 

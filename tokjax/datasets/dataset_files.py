@@ -1,4 +1,4 @@
-"""Files of an open dataset, checked after they are opened against the manifest that the reader has."""
+"""Files of an open dataset, verified against its manifest after they are opened."""
 
 from __future__ import annotations
 
@@ -35,21 +35,27 @@ _WRITE_AGAIN = "write the dataset again"
 
 
 class DatasetFiles:
-    """Opens, checks and reads the files of one dataset.
+    """Opens, verifies and reads the files of one dataset.
 
-    Each file is opened once, and everything is checked on the open file: first that the directory still holds
-    the manifest that the reader has, then the file's size, then its checksum. So a file of another dataset
-    that takes its name at any moment is never read.
+    A file is checked only after it is open. First, the directory must still hold the manifest that the reader
+    has; then the size is compared, then the checksum. The order matters, because another process can replace
+    the whole dataset at any moment:
+
+        reader: open shard-00001 ───▶ check manifest.json ───▶ compare size and SHA-256 ───▶ read
+        writer:        ▲ replaces the dataset before, here, or later
+
+    If the manifest is unchanged after the file was opened, the open file belongs to this dataset. A
+    replacement that happens later does not affect a file that is already open.
 
     Attributes:
-        path: the directory.
-        location: the directory or its URL, as messages name it.
-        manifest: the manifest that files are checked against.
-        verify_on_touch: whether checksums are compared.
-        memory_map: whether data is mapped; otherwise it is read into memory.
-        remote: where files are fetched from, or `None`.
-        manifest_identity: the identity of the manifest's file; `None` until it was seen.
-        verified: the identity of each file, by name, whose checksum was right.
+        path: directory of the files.
+        location: directory or URL, as error messages show it.
+        manifest: manifest that the files are checked against.
+        verify_on_touch: whether checksums are compared when a file is first opened.
+        memory_map: whether shard data is memory-mapped; if not, it is read into memory.
+        remote: remote directory that the files are downloaded from, or `None`.
+        manifest_identity: identity of the manifest's file; `None` until it was read.
+        verified: identity of each file whose checksum was correct, by file name.
     """
 
     def __init__(
@@ -73,11 +79,11 @@ class DatasetFiles:
         self.verified = verified
 
     def check_sizes(self) -> None:
-        """Raises `DatasetCorruptError` where a file is missing or of another size; opens none."""
+        """Raises `DatasetCorruptError` if a file is missing or has another size. Opens no files."""
         directory = str(self.path)
         for name, record in self.manifest.iter_files():
             try:
-                nbytes = os.stat(f"{directory}{os.sep}{name}").st_size  # noqa: PTH116 (many: a Path takes longer)
+                nbytes = os.stat(f"{directory}{os.sep}{name}").st_size  # noqa: PTH116 (faster than Path.stat)
             except (FileNotFoundError, NotADirectoryError):
                 raise self._get_missing_error(name) from None
             except OSError as error:
@@ -87,34 +93,34 @@ class DatasetFiles:
                 raise self._get_size_error(name, record, nbytes)
 
     def check_not_replaced(self) -> None:
-        """Raises `DatasetCorruptError` where the directory holds another dataset, or none, by now."""
+        """Raises `DatasetCorruptError` if the directory holds another dataset by now, or none."""
         if self.remote is not None:
             return
         try:
-            seen = get_identity(self.path / MANIFEST_FILE)
+            identity = get_identity(self.path / MANIFEST_FILE)
         except (FileNotFoundError, NotADirectoryError):
             raise DatasetCorruptError(
                 f"{self.location} was moved or deleted after it was opened; open it where it is now"
             ) from None
         except OSError as error:
             raise self._get_unreadable_error(MANIFEST_FILE, error) from error
-        if seen != self.manifest_identity:
-            manifest, seen = read_manifest_and_identity(self.path)
+        if identity != self.manifest_identity:
+            manifest, identity = read_manifest_and_identity(self.path)
             if manifest.fingerprint != self.manifest.fingerprint:
                 raise DatasetCorruptError(
                     f"{self.location} was replaced by another dataset after it was opened; open it again"
                 )
-            self.manifest_identity = seen
+            self.manifest_identity = identity
 
     def verify(self) -> None:
-        """Compares every file with its checksum, also those that were compared before."""
+        """Compares every file with its checksum, including files that were verified before."""
         self.check_not_replaced()
         for name, record in self.manifest.iter_files():
             with self._open(name, record) as file:
                 self._compare(name, record, get_identity(file), compute_sha256(file))
 
     def read(self, name: str, record: FileRecord) -> bytes:
-        """Returns the contents of a file, compared with its checksum."""
+        """Returns the contents of a file, after comparing them with its checksum."""
         with self._open(name, record) as file:
             identity, data = get_identity(file), file.read()
         if len(data) != record.nbytes:
@@ -124,7 +130,7 @@ class DatasetFiles:
         return data
 
     def map(self, name: str, record: FileRecord) -> bytes | mmap.mmap:
-        """Returns a file as mapped memory, or its contents where `memory_map` is not set."""
+        """Returns a file as mapped memory, or its contents if `memory_map` is not set."""
         if not self.memory_map or not record.nbytes:
             return self.read(name, record)
         with self._open(name, record) as file:
@@ -133,7 +139,7 @@ class DatasetFiles:
                 self._compare(name, record, identity, compute_sha256(file))
             try:
                 return mmap.mmap(file.fileno(), record.nbytes, access=mmap.ACCESS_READ)
-            except ValueError:  # (it was cut short after its size was compared)
+            except ValueError:  # (truncated by another process after the size was compared)
                 raise self._get_size_error(name, record, get_identity(file).nbytes) from None
 
     def parse_array(self, name: str, contents: bytes | mmap.mmap) -> NDArray[Any]:
@@ -143,11 +149,11 @@ class DatasetFiles:
                 return _parse_npy(contents)
         except ValueError as error:
             raise DatasetCorruptError(
-                f"{self.location}/{name} is truncated or no .npy file ({error}); {_WRITE_AGAIN}"
+                f"{self.location}/{name} is truncated, or not an .npy file ({error}); {_WRITE_AGAIN}"
             ) from error
 
     def _open(self, name: str, record: FileRecord) -> BinaryIO:
-        """Opens a file, then checks that it belongs to the dataset, and its size."""
+        """Opens a file, then checks that it belongs to the dataset and has the right size."""
         if self.remote is not None:
             self.remote.fetch(name, record)
         try:
@@ -157,7 +163,7 @@ class DatasetFiles:
         except NotRegularFileError as error:
             raise self._get_unreadable_error(name, error) from error
         try:
-            # If the directory still holds this dataset now, it did so when the file was opened.
+            # If the directory still holds this dataset now, it also did when the file was opened.
             self.check_not_replaced()
             nbytes = get_identity(file).nbytes
             if nbytes != record.nbytes:
@@ -171,7 +177,7 @@ class DatasetFiles:
         return self.verify_on_touch and self.verified.get(name) != identity
 
     def _compare(self, name: str, record: FileRecord, identity: FileIdentity, sha256: str) -> None:
-        """Compares a checksum; notes that it was right for the file as it was before it was read."""
+        """Compares a checksum, and records the file's identity from before it was read as verified."""
         if sha256 != record.sha256:
             raise DatasetCorruptError(
                 f"{self.location}/{name} was altered: its SHA-256 is {sha256}, the manifest says "
@@ -201,5 +207,5 @@ def _parse_npy(contents: bytes | mmap.mmap) -> NDArray[Any]:
     shape, _, dtype = np.lib.format.read_array_header_1_0(header)
     start, count = header.tell(), shape[0] if len(shape) == 1 else -1
     if count < 0 or dtype.hasobject or count * dtype.itemsize != len(contents) - start:
-        raise ValueError(f"{len(contents) - start} bytes, for an array of shape {shape} and type {dtype}")
+        raise ValueError(f"{len(contents) - start} bytes of data for shape {shape} and dtype {dtype}")
     return np.frombuffer(contents, dtype, count, start)

@@ -1,4 +1,4 @@
-"""The datasets of each field."""
+"""Dataset classes, one per kind of field, and a random-access view of fixed-size chunks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RawTextDataset(Dataset):
-    """Texts as they are, to be tokenized when they are loaded. `dataset[i]` is the `i`-th of them."""
+    """Dataset of texts that are tokenized when they are loaded. `dataset[i]` is text `i`."""
 
     @property
     def _length_column(self) -> str:
@@ -44,34 +44,37 @@ class RawTextDataset(Dataset):
         }
 
     def __getitem__(self, row: SupportsIndex) -> str:
-        """The same as `decode_text`."""
+        """Returns a document as text, as `decode_text` does."""
         return self.decode_text(row)
 
     def text_bytes(self, row: SupportsIndex) -> bytes:
-        """The bytes of a document, as they were given."""
+        """Returns the bytes of a document, unchanged from the source."""
         return self._read_document(row).tobytes()
 
     def decode_text(self, row: SupportsIndex) -> str:
-        """A document; bytes that are no UTF-8 as U+FFFD."""
+        """Returns a document as text. Invalid UTF-8 is replaced by U+FFFD."""
         return self.text_bytes(row).decode("utf-8", "replace")
 
     def decode_tokenized(
         self, row: SupportsIndex, max_length: int | None = 512, *, tokenizer: Any = None, **options: Any
     ) -> TokenizationResult:
-        """A document, tokenized.
+        """Tokenizes a document.
 
         Args:
-            row: which document.
-            max_length: how many tokens it is cut to; `None` for all.
-            tokenizer: what tokenizes it; `None` for the one given to `open_dataset`.
+            row: index of the document; a negative one counts from the end.
+            max_length: maximum number of tokens, to which the result is truncated; `None` for no limit.
+            tokenizer: tokenizer to use; `None` for the one that was passed to `open_dataset`.
             **options: other options of `encode_result`.
+
+        Returns:
+            The tokenization of the document.
         """
         chosen = self.tokenizer if tokenizer is None else tokenizer
         return encode_result(chosen, self.text_bytes(row), max_length=max_length, **options)
 
 
 class TokenDataset(Dataset):
-    """Token ids of documents. `dataset[i]` has those of the `i`-th, `int32`."""
+    """Dataset of token ids. `dataset[i]` has the ids of document `i`, `int32`, shape `(num_tokens,)`."""
 
     @property
     def _length_column(self) -> str:
@@ -85,52 +88,55 @@ class TokenDataset(Dataset):
         }
 
     def __getitem__(self, row: SupportsIndex) -> NDArray[np.int32]:
-        """The same as `document`."""
+        """Returns the ids of one document, as `document` does."""
         return self.document(row)
 
     @property
     def num_tokens(self) -> int:
-        """How many ids there are, those around documents among them."""
+        """Total number of ids, including the special tokens around documents."""
         return int(self._item_starts[-1])
 
     @property
     def vocab_size(self) -> int:
-        """The size of the vocabulary that the ids are of."""
+        """Vocabulary size of the tokenizer that produced the ids."""
         size = self.manifest.plan.vocab_size
-        assert size is not None  # it is so only for texts
+        assert size is not None  # it is None only for raw text
         return size
 
     def document(self, row: SupportsIndex) -> NDArray[np.int32]:
-        """The ids of one document, with those around it, `int32`, shape `(num_tokens,)`."""
+        """Returns the ids of one document, with its special tokens, `int32`, shape `(num_tokens,)`."""
         return self._read_document(row).astype(np.int32)
 
     def rows(self, rows: ArrayLike) -> Ragged:
-        """The ids of several documents.
+        """Returns the ids of several documents.
 
         Args:
-            rows: which, integers, shape `(n,)`.
+            rows: indices of the documents, integers, shape `(n,)`.
+
+        Returns:
+            Ragged array with `n` rows of ids, `int32`.
         """
-        wanted = as_integers("rows", rows, np.int64)
-        parts = [self.document(row) for row in wanted.tolist()]
+        indices = as_integers("rows", rows, np.int64)
+        parts = [self.document(row) for row in indices.tolist()]
         ids = np.concatenate([np.zeros(0, np.int32), *parts])
         return Ragged(ids, make_row_splits(map(len, parts)))
 
     def read(self, start: int, stop: int) -> NDArray[np.int32]:
-        """The ids `[start, stop)` of all documents end to end, `int32`, shape `(stop - start,)`."""
+        """Returns ids `[start, stop)` of the concatenated documents, `int32`, shape `(stop - start,)`."""
         return self.gather(np.array([start]), stop - start).reshape(-1)
 
     def gather(self, starts: ArrayLike, length: int) -> NDArray[np.int32]:
-        """Windows of the ids of all documents end to end.
+        """Returns windows of the concatenated documents. A window may extend over several shards.
 
         Args:
-            starts: where each window starts, integers, shape `(n,)`.
-            length: ids a window.
+            starts: start offset of each window, integers, shape `(n,)`.
+            length: number of ids per window.
 
         Returns:
-            `int32`, shape `(n, length)`.
+            Ids, `int32`, shape `(n, length)`.
 
         Raises:
-            InvalidArgumentError: a window does not lie in them.
+            InvalidArgumentError: a window extends beyond the ids of the dataset.
         """
         firsts = as_integers("starts", starts, np.int64)
         ids = np.empty((len(firsts), check_int("length", length, minimum=0)), np.int32)
@@ -138,18 +144,22 @@ class TokenDataset(Dataset):
         return ids
 
     def gather_into(self, firsts: NDArray[np.int64], ids: NDArray[np.int32]) -> None:
-        """The same, written to an array that is there already.
+        """Writes windows of the concatenated documents into an existing array, as `gather` returns them.
 
         Args:
-            firsts: where each window starts, `int64`, shape `(n,)`.
-            ids: takes them: `int32`, shape `(n, length)`, contiguous.
+            firsts: start offset of each window, `int64`, shape `(n,)`.
+            ids: output array, `int32`, shape `(n, length)`, contiguous.
+
+        Raises:
+            InvalidArgumentError: a window extends beyond the ids of the dataset.
         """
         length = ids.shape[1]
-        outside = (firsts < 0) | (firsts > self.num_tokens - length)
-        if np.count_nonzero(outside):
-            position = int(firsts[outside][0])
+        is_outside = (firsts < 0) | (firsts > self.num_tokens - length)
+        if np.count_nonzero(is_outside):
+            position = int(firsts[is_outside][0])
             raise InvalidArgumentError(
-                f"the window [{position}, {position + length}) does not lie in the stream's {self.num_tokens} ids"
+                f"window [{position}, {position + length}) is out of range: the dataset has "
+                f"{self.num_tokens} ids"
             )
         if not ids.size:
             return
@@ -159,7 +169,11 @@ class TokenDataset(Dataset):
         np.copyto(ids.reshape(-1), np.frombuffer(stored, self.manifest.plan.data_dtype), casting="same_kind")
 
     def _join_windows(self, shards: list[int], positions: list[int], nbytes: int) -> bytes:
-        """So many bytes from each of some places on, end to end (joined at once: quicker)."""
+        """Returns `nbytes` bytes from each position, concatenated.
+
+        One join of slices is faster than copying each window. A slice at the end of a shard is too short; it
+        is replaced and the join repeated.
+        """
         if self._cache is not None:
             return b"".join(
                 self._cache.get(
@@ -184,7 +198,10 @@ class TokenDataset(Dataset):
         return b"".join(windows)
 
     def _copy_windows(self, shards: list[int], positions: list[int], nbytes: int) -> bytes:
-        """The same from more shards than may be held: one shard after the other."""
+        """Returns the same as `_join_windows`, but holds one shard at a time.
+
+        For windows in more shards than may be held.
+        """
         windows = [b""] * len(shards)
         for i in sorted(range(len(shards)), key=shards.__getitem__):
             windows[i] = self._read_across_shards(shards[i], positions[i], nbytes)
@@ -195,25 +212,25 @@ class TokenDataset(Dataset):
         return np.dtype(self.manifest.plan.data_dtype).itemsize
 
     def chunks(self, chunk_tokens: int, *, extra_token: bool = False) -> ChunkSource:
-        """Chunks of the ids of all documents end to end, each by its number."""
+        """Returns the concatenated ids as chunks of equal length, with random access by index."""
         return ChunkSource(self, chunk_tokens, extra_token=extra_token)
 
     def _read_across_shards(self, shard: int, position: int, nbytes: int) -> bytes:
-        """Bytes from a place of a shard on, and if need be of the next ones."""
-        found = bytes(self._open(shard).raw[position : position + nbytes])
-        while len(found) < nbytes:
+        """Returns `nbytes` bytes from a position in a shard, continuing in the next shards if needed."""
+        data = bytes(self._open(shard).raw[position : position + nbytes])
+        while len(data) < nbytes:
             shard += 1
-            found += self._open(shard).raw[: nbytes - len(found)]
-        return found
+            data += self._open(shard).raw[: nbytes - len(data)]
+        return data
 
 
 class ChunkSource:
-    """Chunks of a dataset, each by its number: a random-access source for other loaders, such as Grain's.
+    """Random-access source of fixed-size chunks, for other loaders such as Grain's.
 
     Attributes:
-        dataset: where they come from.
-        chunk_tokens: ids a chunk, the extra one not counted.
-        extra_token: whether chunks have one more.
+        dataset: dataset that the chunks come from.
+        chunk_tokens: number of ids per chunk, without the extra one.
+        extra_token: whether each chunk has one more id, the first of the next chunk.
     """
 
     def __init__(self, dataset: TokenDataset, chunk_tokens: int, *, extra_token: bool) -> None:
@@ -222,11 +239,11 @@ class ChunkSource:
         self.extra_token = bool(extra_token)
 
     def __len__(self) -> int:
-        """How many chunks there are; a tail that fills none is left out."""
+        """Returns the number of chunks. A last, shorter chunk is left out."""
         return max(self.dataset.num_tokens - self.extra_token, 0) // self.chunk_tokens
 
     def __getitem__(self, index: SupportsIndex) -> NDArray[np.int32]:
-        """The ids of a chunk, `int32`, shape `(chunk_tokens,)`, or one more."""
+        """Returns the ids of a chunk, `int32`, shape `(chunk_tokens + extra_token,)`."""
         position = check_int("index", index)
         if not 0 <= position < len(self):
             raise DatasetIndexError(f"there is no chunk {position}: there are {len(self)}")
@@ -235,52 +252,56 @@ class ChunkSource:
 
 
 class PackedDataset(TokenDataset):
-    """A stream of token ids, cut into documents."""
+    """Dataset of one stream of token ids, split into documents."""
 
     @property
     def chunk_tokens(self) -> int:
-        """How many ids a loader gives at once, unless it is told another number."""
+        """Number of ids that a loader returns per chunk by default."""
         return int(self.manifest.plan.options["chunk_tokens"])
 
 
 class BucketedDataset(TokenDataset):
-    """Token ids of documents, those of about one length side by side in each shard."""
+    """Dataset of token ids where each shard groups documents of similar length."""
 
     @property
     def bucket_boundaries(self) -> Sequence[int]:
-        """The most ids that a document of each bucket has."""
+        """Maximum number of ids per document of each bucket, in increasing order."""
         field = self.field
         assert isinstance(field, BucketedTokenField)
         return field.bucket_boundaries
 
     def get_bucket_id(self, length: int) -> int:
-        """Which bucket a document of so many ids is in."""
+        """Returns the index of the bucket for documents of `length` ids."""
         field = self.field
         assert isinstance(field, BucketedTokenField)
         return field.get_bucket_id(length)
 
     def bucket_sizes(self) -> NDArray[np.int64]:
-        """How many documents each bucket has, `int64`, shape `(buckets,)`."""
+        """Returns the number of documents in each bucket, `int64`, shape `(buckets,)`."""
         sizes: NDArray[np.int64] = self._bucket_table.sum(axis=0)
         return sizes
 
     def bucket_rows(self, bucket: int, positions: ArrayLike) -> NDArray[np.int64]:
-        """Which documents stand at some places of a bucket.
+        """Returns the indices of the documents at the given positions of a bucket.
 
         Args:
-            bucket: which bucket.
-            positions: from 0 to the size of the bucket, integers, shape `(n,)`.
+            bucket: index of the bucket.
+            positions: positions in the bucket, integers from 0 to its size, shape `(n,)`.
+
+        Returns:
+            Indices of the documents in the dataset, `int64`, shape `(n,)`.
         """
         table = self._bucket_table
-        up_to = make_row_splits(table[:, bucket])
-        wanted = as_integers("places", positions, np.int64)
-        shard = np.searchsorted(up_to, wanted, "right") - 1
+        splits = make_row_splits(table[:, bucket])
+        in_bucket = as_integers("positions", positions, np.int64)
+        shard = np.searchsorted(splits, in_bucket, "right") - 1
+        # A shard stores its buckets one after another, so this bucket starts after the smaller ones.
         first = self._document_starts[:-1] + table[:, :bucket].sum(axis=1)
-        rows: NDArray[np.int64] = first.take(shard) + wanted - up_to.take(shard)
+        rows: NDArray[np.int64] = first.take(shard) + in_bucket - splits.take(shard)
         return rows
 
     @cached_property
     def _bucket_table(self) -> NDArray[np.int64]:
-        """How many documents of each bucket each shard has."""
+        """Number of documents per shard and bucket, `int64`, shape `(shards, buckets)`."""
         counts = [shard.bucket_documents or () for shard in self.manifest.shards]
         return np.array(counts, np.int64).reshape(len(counts), len(self.bucket_boundaries))

@@ -1,4 +1,11 @@
-"""From documents to what a field stores of them: a function of both alone, which any worker can run."""
+"""Encoding of documents into the arrays that a field stores.
+
+Encoding is a pure function of the field and the documents, so that any worker can run it on any batch and the
+bytes on disk are the same. A batch of two documents in a `PackedTokenField` with EOS id 0:
+
+    documents  doc_ids [7, 8]   texts ["Hi", "é"]
+    encoded    data [73, 106, 0, 196, 170, 0]   splits [0, 3, 6]   num_dropped [0, 0]
+"""
 
 from __future__ import annotations
 
@@ -28,11 +35,11 @@ Result = TypeVar("Result")
 
 
 class Documents(NamedTuple):
-    """Some documents.
+    """Batch of documents.
 
     Attributes:
-        doc_ids: the id of each.
-        texts: their texts.
+        doc_ids: id of each document, from 0 to 2**64 - 1.
+        texts: text of each document.
     """
 
     doc_ids: list[int]
@@ -40,14 +47,15 @@ class Documents(NamedTuple):
 
 
 class EncodedDocuments(NamedTuple):
-    """What is stored of some documents.
+    """Stored form of a batch of documents.
 
     Attributes:
-        data: ids, or bytes of text, end to end, in the dtype of the disk.
-        splits: where each document starts in it, `int64`, shape `(documents + 1,)`.
-        columns: more numbers of each document, by their names, `int64`, shape `(documents,)`.
-        num_dropped: how many ids, or bytes of text, of each were cut off because it was too long, `int64`,
-            shape `(documents,)`.
+        data: ids, or bytes of text, of all documents, concatenated, in the dtype of the file, shape
+            `(items,)`.
+        splits: start offset of each document in `data`, and its end, `int64`, shape `(documents + 1,)`.
+        columns: additional numbers per document, by column name, `int64`, shape `(documents,)`.
+        num_dropped: number of ids, or bytes of text, that were truncated from each document because it was
+            too long, `int64`, shape `(documents,)`.
     """
 
     data: NDArray[Any]
@@ -57,16 +65,19 @@ class EncodedDocuments(NamedTuple):
 
 
 def encode_documents(field: Field, documents: Documents, *, threads: int | None = None) -> EncodedDocuments:
-    """Encode documents as a field stores them.
+    """Encodes documents as a field stores them.
 
     Args:
-        field: what to store.
-        documents: what to encode.
-        threads: how many share the work, as in `encode_batch_result`.
+        field: field that determines the stored form.
+        documents: documents to encode.
+        threads: number of threads that share the work, as in `encode_batch_result`.
+
+    Returns:
+        The stored form of the documents.
 
     Raises:
         DisallowedSpecialTokenError: a document holds a special token that the field disallows.
-        InvalidArgumentError: the tokenizer gave an id that its vocabulary does not hold.
+        InvalidArgumentError: the tokenizer returned an id outside its vocabulary.
     """
     if isinstance(field, RawTextField):
         return _encode_text(field, documents)
@@ -74,7 +85,7 @@ def encode_documents(field: Field, documents: Documents, *, threads: int | None 
     num_dropped = np.zeros(len(documents.texts), np.int64)
     if isinstance(field, PackedTokenField):
         rows = _add_bos_and_eos(field, rows._replace(ids=np.asarray(rows.ids).astype(field.data_dtype)))
-    elif not isinstance(field, TokenField):  # (a field of one's own puts around documents what it wants)
+    elif not isinstance(field, TokenField):  # (a custom field adds its own special tokens)
         rows, num_dropped = apply_tokenizer_template(
             field.tokenizer, rows, add_special_tokens=field.add_special_tokens, max_length=field.max_tokens
         )
@@ -85,12 +96,15 @@ def encode_documents(field: Field, documents: Documents, *, threads: int | None 
 def encode_named(
     encode: Callable[[Sequence[Text]], Result], texts: Sequence[Text], get_name: Callable[[int], str]
 ) -> Result:
-    """Encode texts, with errors that name the one that holds what is disallowed.
+    """Encodes texts, and names the text with a disallowed special token in the error.
 
     Args:
-        encode: encodes some.
-        texts: all of them.
-        get_name: what errors call a text, by its place.
+        encode: function that encodes several texts.
+        texts: texts to encode.
+        get_name: function that returns the name of a text in errors, by its index.
+
+    Returns:
+        The result of `encode(texts)`.
 
     Raises:
         DisallowedSpecialTokenError: a text holds a special token that is disallowed.
@@ -109,7 +123,7 @@ def encode_named(
 
 
 def get_surrounding_ids(field: Any) -> tuple[list[int], list[int]]:
-    """The ids that a field of ids puts before each document, and those behind it, as far as is known."""
+    """Returns the ids that a token field adds before and after each document; empty for custom fields."""
     if isinstance(field, TokenField):
         return [], []
     if not isinstance(field, PackedTokenField):
@@ -135,7 +149,7 @@ def _encode_text(field: RawTextField, documents: Documents) -> EncodedDocuments:
 
 
 def _encode_rows(field: Any, documents: Documents, threads: int | None) -> Ragged:
-    """The ids of documents, of tokjax's own fields without anything around them."""
+    """Encodes documents into rows of ids; without special tokens, except for custom fields."""
     encode = partial(
         _encode_custom if isinstance(field, TokenField) else _encode_plain, field, threads=threads
     )
@@ -143,8 +157,8 @@ def _encode_rows(field: Any, documents: Documents, threads: int | None) -> Ragge
     size = protocol.vocab_size(field.tokenizer)
     if len(rows.ids) and not 0 <= rows.ids.min() <= rows.ids.max() < size:
         raise InvalidArgumentError(
-            f"the tokenizer gave ids from {rows.ids.min()} to {rows.ids.max()}, but its vocabulary size is "
-            f"{size}; nothing of this batch was written"
+            f"the tokenizer returned ids from {rows.ids.min()} to {rows.ids.max()}, but its vocabulary size "
+            f"is {size}; this batch was not written"
         )
     return rows
 
@@ -164,29 +178,29 @@ def _encode_plain(field: Any, texts: Sequence[Text], *, threads: int | None) -> 
 
 
 def _encode_custom(field: TokenField, texts: Sequence[Text], *, threads: int | None) -> Ragged:
-    """What a field of one's own makes of texts, checked: a manifest must not tell of what is not there."""
+    """Returns the rows of a custom field, checked so that the manifest matches the stored data."""
     result: object = field.encode_rows(texts, threads=threads)
     name = f"{type(field).__name__}.encode_rows"
     if not isinstance(result, Ragged):
         raise InvalidArgumentError(
-            f"{name} must give a Ragged, as ragged_from_rows makes one, not {result!r:.80}"
+            f"{name} must return a Ragged, such as ragged_from_rows(rows), not {result!r:.80}"
         )
     try:
         rows = make_ragged(result.ids, result.row_splits)
     except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"{name} gave no rows of ids: {error}") from error
+        raise InvalidArgumentError(f"{name} returned an invalid Ragged: {error}") from error
     if len(rows.lengths) != len(texts):
-        raise InvalidArgumentError(f"{name} gave {len(rows.lengths)} rows for {len(texts)} documents")
+        raise InvalidArgumentError(f"{name} returned {len(rows.lengths)} rows for {len(texts)} documents")
     return rows
 
 
 def _add_bos_and_eos(field: PackedTokenField, rows: Ragged) -> Ragged:
-    """Rows with the BOS and EOS that the field has around documents."""
+    """Returns rows with the BOS and EOS ids that the field adds around each document."""
     before, after = get_surrounding_ids(field)
     ids, splits = np.asarray(rows.ids), np.asarray(rows.row_splits)
-    more = np.arange(len(splits))
+    shifts = np.arange(len(splits))
     if before:
-        ids, splits = np.insert(ids, splits[:-1], before), splits + more
+        ids, splits = np.insert(ids, splits[:-1], before), splits + shifts
     if after:
-        ids, splits = np.insert(ids, splits[1:], after), splits + more
+        ids, splits = np.insert(ids, splits[1:], after), splits + shifts
     return rows._replace(ids=ids, row_splits=splits)

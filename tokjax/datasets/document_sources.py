@@ -1,4 +1,7 @@
-"""Documents of any source, one after the other, and how to tell that they are the same ones again."""
+"""Document sources: iteration over files and iterables, and digests that identify the documents.
+
+The digest lets an interrupted writer check that a source starts with the same documents when it resumes.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DocumentSource: TypeAlias = Source | Iterable[tuple[int, Text]] | Iterable[Mapping[str, Any]]
-"""Files, as for `read_documents`; or an iterable of texts, of pairs of an id and a text, or of records (as a
-`datasets.Dataset` is)."""
+"""Files, as for `read_documents`; or an iterable of texts, of `(doc_id, text)` pairs, or of records (such as
+a `datasets.Dataset`)."""
 Document: TypeAlias = tuple[int, Text]
 
 DEFAULT_COLUMN = "text"
@@ -30,31 +33,35 @@ _ROWS_PER_READ = 1000
 
 
 def resolve_files(source: DocumentSource, text_column: str) -> DocumentSource:
-    """A source, its files as `TextFiles`, so that what is at URLs is fetched once.
+    """Returns a source with its files as a `TextFiles`, so that files at URLs are downloaded once.
 
     Args:
-        source: what to read.
-        text_column: where the text of a record is.
+        source: source of documents.
+        text_column: key or column of a record that holds its text.
+
+    Returns:
+        A `TextFiles`, or the source itself if it is an iterable.
 
     Raises:
-        InvalidArgumentError: it is no source, or names files that are not there.
+        InvalidArgumentError: `source` is not a source of documents, or names files that do not exist.
     """
     files = find_source_files(source, takes_records=True)  # type: ignore[arg-type]
     if files is None or text_column in (DEFAULT_COLUMN, files.field):
         return source if files is None else files
     if isinstance(source, TextFiles):
         raise InvalidArgumentError(
-            f"text_column is {text_column!r}, and the source has field={files.field!r}; pass the one or the "
-            "other"
+            f"text_column is {text_column!r}, and the source has field={files.field!r}; pass only "
+            "one of the two"
         )
     return replace(files, field=text_column)
 
 
 class FileDocuments:
-    """The documents of files, one after the other, their ids the running count.
+    """Iterator over the documents of files. Their ids are 0, 1, 2, and so on.
 
     Attributes:
-        read_nbytes: how far they came in the files, some megabytes at a time, for a progress bar.
+        read_nbytes: number of bytes of the files that were read so far, for a progress bar. It grows by some
+            megabytes at a time.
     """
 
     def __init__(self, files: TextFiles, separator: str | None) -> None:
@@ -62,11 +69,11 @@ class FileDocuments:
         self._documents = enumerate(self._read(files, separator))
 
     def __iter__(self) -> Iterator[Document]:
-        """Itself: they can be read once."""
+        """Returns itself: the documents can be read once."""
         return self
 
     def __next__(self) -> Document:
-        """The next document."""
+        """Returns the next document."""
         return next(self._documents)
 
     def _read(self, files: TextFiles, separator: str | None) -> Iterator[Text]:
@@ -76,15 +83,18 @@ class FileDocuments:
 
 
 def iter_documents(source: DocumentSource, separator: str | None, text_column: str) -> Iterator[Document]:
-    """The documents of a source with their ids, by default the running count.
+    """Iterates over the documents of a source, as pairs of id and text. Ids are 0, 1, 2, ... by default.
 
     Args:
-        source: what `resolve_files` gave.
-        separator: what stands between documents in a text; `None` if each text is one.
-        text_column: where the text of a record is.
+        source: source of documents, from `resolve_files`.
+        separator: string between documents in a text; `None` if each text is one document.
+        text_column: key or column of a record that holds its text.
+
+    Returns:
+        Iterator over the documents; a `FileDocuments` for files.
 
     Raises:
-        InvalidArgumentError: what it gives is no document.
+        InvalidArgumentError: an item is not a document.
         SourceError: a file is damaged.
     """
     if isinstance(source, TextFiles):
@@ -96,13 +106,13 @@ def _iter_iterable(source: Any, separator: str | None, text_column: str) -> Iter
     kind: str | None = None
     index = 0
     for item in _iter_items(source, text_column):
-        found = _get_kind(item)
-        if kind not in (None, found):
+        item_kind = _get_kind(item)
+        if kind not in (None, item_kind):
             raise InvalidArgumentError(
                 f"documents mixes texts, (doc_id, text) pairs and records; document {index} is the first of "
-                "another kind"
+                "a different kind"
             )
-        kind = found
+        kind = item_kind
         if kind == "pair":
             yield _check_pair(index, item, separator)
             index += 1
@@ -117,7 +127,7 @@ def _iter_iterable(source: Any, separator: str | None, text_column: str) -> Iter
 
 
 def describe_source(source: DocumentSource, separator: str | None) -> dict[str, Any] | None:
-    """What a manifest says of a source: the files and how they are read; `None` if it is no files."""
+    """Returns the manifest's entry for a source: its files and how they are read; `None` for an iterable."""
     if not isinstance(source, TextFiles):
         return None
     return {
@@ -129,53 +139,53 @@ def describe_source(source: DocumentSource, separator: str | None) -> dict[str, 
 
 
 def batch_documents(documents: Iterator[Document], batch_size: int) -> Iterator[Documents]:
-    """Documents in batches of about so many characters, or bytes."""
+    """Groups documents into batches of at least `batch_size` characters, or bytes."""
     doc_ids: list[int] = []
     texts: list[Text] = []
-    gathered = 0
+    batch_length = 0
     for doc_id, text in documents:
         doc_ids.append(doc_id)
         texts.append(text)
-        gathered += len(text)
-        if gathered >= batch_size or len(texts) >= _BATCH_DOCUMENTS:
+        batch_length += len(text)
+        if batch_length >= batch_size or len(texts) >= _BATCH_DOCUMENTS:
             yield Documents(doc_ids, texts)
-            doc_ids, texts, gathered = [], [], 0
+            doc_ids, texts, batch_length = [], [], 0
     if texts:
         yield Documents(doc_ids, texts)
 
 
 class SourceHash:
-    """The running digest of what was fed: ids and lengths of documents, and their bytes."""
+    """Running digest of documents before they are encoded: their ids, lengths and bytes."""
 
     def __init__(self) -> None:
         self._heads, self._data = hashlib.sha256(), hashlib.sha256()
 
     def add(self, doc_ids: Sequence[int], texts: Sequence[Text]) -> int:
-        """Add documents; how many bytes of UTF-8 they have."""
+        """Adds documents to the digest. Returns their number of bytes in UTF-8."""
         data, lengths = _join_texts(texts)
         self._heads.update(np.array([doc_ids, lengths], "<u8").T.tobytes())
-        self._data.update(data)  # (at once: each call waits for the interpreter's lock)
+        self._data.update(data)  # (one call: each call acquires the GIL again)
         return len(data)
 
     def pop(self) -> str:
-        """The digest of what was added since the last time, in hexadecimal."""
-        found = hashlib.sha256(self._heads.digest() + self._data.digest()).hexdigest()
+        """Returns the digest of the documents added since the last call, in hexadecimal, and resets it."""
+        digest = hashlib.sha256(self._heads.digest() + self._data.digest()).hexdigest()
         self._heads, self._data = hashlib.sha256(), hashlib.sha256()
-        return found
+        return digest
 
 
 def _join_texts(texts: Sequence[Text]) -> tuple[bytes, list[int]]:
-    """Texts end to end in UTF-8, and how many bytes each has."""
+    """Returns texts concatenated in UTF-8, and the number of bytes of each."""
     if all(type(text) is str for text in texts):
         joined = "".join(texts)  # type: ignore[arg-type]
-        if joined.isascii():  # (several times as fast as one by one)
+        if joined.isascii():  # (several times faster than encoding each text)
             return joined.encode("ascii"), list(map(len, texts))
     contents = list(map(to_utf8, texts))
     return b"".join(contents), list(map(len, contents))
 
 
 def _iter_items(source: Any, text_column: str) -> Iterator[Any]:
-    """What an iterable gives; of a `datasets.Dataset` only the column that is wanted, many rows at a time."""
+    """Iterates over an iterable; of a `datasets.Dataset`, reads only the text column, many rows at a time."""
     columns = getattr(source, "column_names", None)
     if not (isinstance(columns, list) and hasattr(source, "iter") and hasattr(source, "select_columns")):
         yield from source
@@ -190,13 +200,13 @@ def _iter_items(source: Any, text_column: str) -> Iterator[Any]:
 
 
 def _get_kind(item: object) -> str:
-    if isinstance(item, (str, bytes)):  # (first: most are, and asking for a Mapping takes longer)
+    if isinstance(item, (str, bytes)):  # (first, because most items are, and isinstance(_, Mapping) is slow)
         return "text"
     return "pair" if isinstance(item, tuple) else "record" if isinstance(item, Mapping) else "text"
 
 
 def _get_record_text(index: int, record: Mapping[str, Any], column: str) -> Any:
-    """The text of a record; `None` for one that has none."""
+    """Returns the text of a record, which may be `None`."""
     if column not in record:
         raise InvalidArgumentError(
             f"record {index} has no {column!r}, it has {list(record)[:20]}; pass text_column=NAME"

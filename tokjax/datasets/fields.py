@@ -1,4 +1,8 @@
-"""What a dataset stores for each document."""
+"""Fields: which arrays a dataset stores for each document.
+
+A field has a `TYPE_ID` and `options`. A manifest records both, and `make_field` builds the field again from
+them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StoredIds:
-    """What fields of token ids have in common."""
+    """Base class of fields that store token ids.
+
+    Attributes:
+        DATA: name of the file of each shard that holds the ids.
+        tokenizer: tokenizer that produces the ids.
+    """
 
     DATA: ClassVar[str] = "tokens"
 
@@ -35,71 +44,72 @@ class StoredIds:
 
     @property
     def data_dtype(self) -> np.dtype[Any]:
-        """The dtype of the ids on disk: the smallest that holds every id of the vocabulary."""
+        """Dtype of the ids on disk: the smallest that holds every id of the vocabulary."""
         return token_dtype(protocol.vocab_size(self.tokenizer))
 
 
 @dataclass(frozen=True)
 class TokenField(StoredIds, ABC):
-    """The base of a field of one's own: ids of each document, made in a way that tokjax does not know.
+    """Base class of custom fields, which compute the ids of a document with their own code.
 
-    A subclass is a frozen dataclass with a number, options, and `encode_rows`; `register_field` makes it
-    known. Its datasets open as a `TokenDataset`. `tokjax.testing.check_field` checks one.
+    A subclass is a frozen dataclass with a `TYPE_ID`, options and `encode_rows`. Register it with
+    `register_field`. Its datasets open as a `TokenDataset`. `tokjax.testing.check_field` tests a subclass.
 
     Attributes:
-        TYPE_ID: the number of the class, which datasets record: from 1000 on.
-        tokenizer: whose vocabulary the ids are of.
+        TYPE_ID: number of the class in manifests, at least 1000.
+        tokenizer: tokenizer whose vocabulary contains the ids.
     """
 
     TYPE_ID: ClassVar[int]
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the manifest records: the fields of the dataclass but for the tokenizer, as JSON has them."""
+        """Options for the manifest: the fields of the dataclass except the tokenizer, as JSON values."""
         names = (field.name for field in dataclasses.fields(self))
         return {name: getattr(self, name) for name in names if name != "tokenizer"}
 
     @abstractmethod
     def encode_rows(self, texts: Sequence[Text], *, threads: int | None = None) -> Ragged:
-        """The ids that are stored of some documents, a row each; of each row a function of its text alone.
+        """Encodes documents into rows of ids. Each row must depend on the text of its document only.
 
         Args:
-            texts: the documents.
-            threads: how many share the work, as in `encode_batch_result`.
+            texts: texts of the documents.
+            threads: number of threads that share the work, as in `encode_batch_result`.
 
         Returns:
-            A row of ids a document; other columns are not stored.
+            One row of ids per document; columns other than the ids are not stored.
         """
 
 
 CustomField = TypeVar("CustomField", bound=type[TokenField])
 FIRST_CUSTOM_TYPE_ID = 1000
 CUSTOM_FIELDS: dict[int, type[TokenField]] = {}
-"""Those that were registered, by their numbers."""
+"""Registered custom fields by `TYPE_ID`."""
 
 
 def register_field(field: CustomField) -> CustomField:
-    """Make a field of one's own known, so that datasets of it can be opened: a decorator of its class.
+    """Registers a custom field, so that its datasets can be written and opened. Use it as a class decorator.
 
-    Whatever opens such a dataset has to import the module of the class first.
+    A program that opens such a dataset must import the module of the class first.
 
     Args:
-        field: a subclass of `TokenField`.
+        field: subclass of `TokenField`.
 
     Returns:
         The class.
 
     Raises:
-        InvalidArgumentError: it is no frozen dataclass of that kind, or its number is not its own.
+        InvalidArgumentError: `field` is not a frozen dataclass derived from `TokenField`, or another class
+            has its `TYPE_ID`.
     """
     if not (isinstance(field, type) and issubclass(field, TokenField)):
         raise InvalidArgumentError(
-            f"a field of your own is a subclass of tokjax.datasets.TokenField, not {field!r:.100}"
+            f"a custom field must be a subclass of tokjax.datasets.TokenField, not {field!r:.100}"
         )
     parameters = vars(field).get("__dataclass_params__")
     if parameters is None or not parameters.frozen:
         raise InvalidArgumentError(
-            f"{field.__name__} must be a dataclass: put @dataclass(frozen=True) over it"
+            f"{field.__name__} must be a frozen dataclass; decorate it with @dataclass(frozen=True)"
         )
     number = check_int(
         f"{field.__name__}.TYPE_ID", getattr(field, "TYPE_ID", 0), minimum=FIRST_CUSTOM_TYPE_ID
@@ -107,48 +117,64 @@ def register_field(field: CustomField) -> CustomField:
     registered = CUSTOM_FIELDS.setdefault(number, field)
     if (registered.__module__, registered.__qualname__) != (field.__module__, field.__qualname__):
         raise InvalidArgumentError(
-            f"{registered.__name__} has the TYPE_ID {number} already; give {field.__name__} another"
+            f"{registered.__name__} already has TYPE_ID {number}; choose another one for {field.__name__}"
         )
-    CUSTOM_FIELDS[number] = field  # (the same once more, of a cell that was run again)
+    CUSTOM_FIELDS[number] = field  # (the same class may be defined again, for instance in a notebook cell)
     return field
 
 
 def check_custom_field(field: TokenField) -> None:
-    """Refuse a field whose options don't make it again.
+    """Raises an error for a custom field that its options do not reproduce.
+
+    Args:
+        field: instance of a custom field.
 
     Raises:
-        InvalidArgumentError: an option is not as JSON gives it back, or they make another field.
+        InvalidArgumentError: an option changes in a round trip through JSON, or the options build another
+            field.
     """
     kind = type(field)
     for name, value in field.options.items():
-        shown = f"{kind.__name__}'s option {name}={value!r:.80}"
+        described = f"{kind.__name__}'s option {name}={value!r:.80}"
         try:
-            found = json.loads(json.dumps(value, allow_nan=False))
+            decoded = json.loads(json.dumps(value, allow_nan=False))
         except (TypeError, ValueError) as error:
-            raise InvalidArgumentError(f"{shown} can't be written as JSON: {error}") from None
-        if found != value:
+            raise InvalidArgumentError(f"{described} can't be written as JSON: {error}") from None
+        if decoded != value:
             raise InvalidArgumentError(
-                f"{shown} comes back from JSON as {found!r:.80}; convert it in __post_init__, or in options"
+                f"{described} becomes {decoded!r:.80} in JSON; convert it in __post_init__, or in options"
             )
-    again = kind(field.tokenizer, **json.loads(json.dumps(field.options)))
-    if again != field:
-        raise InvalidArgumentError(f"its options make {again!r:.200}, which is not equal to {field!r:.200}")
+    rebuilt = kind(field.tokenizer, **json.loads(json.dumps(field.options)))
+    if rebuilt != field:
+        raise InvalidArgumentError(
+            f"its options build {rebuilt!r:.200}, which is not equal to {field!r:.200}"
+        )
 
 
 def check_custom_options(field: type[TokenField], options: Mapping[str, Any]) -> None:
-    """Refuse those of another version of the class; an option that came later has its default."""
+    """Raises an error for options of another version of a custom field.
+
+    A newer version of the class may add options with a default.
+
+    Args:
+        field: class of the custom field.
+        options: options that a manifest records.
+
+    Raises:
+        DatasetMismatchError: an option is unknown to the class, or missing without a default.
+    """
     available = {one.name: one for one in dataclasses.fields(field)}
     unknown = sorted(options.keys() - available.keys())
-    missing = (dataclasses.MISSING, dataclasses.MISSING)
-    needed = [name for name, one in available.items() if (one.default, one.default_factory) == missing]
-    lacking = sorted({*needed} - options.keys() - {"tokenizer"})
-    if unknown or lacking:
-        which = f"has no option {unknown[0]!r}" if unknown else f"needs the option {lacking[0]!r}"
+    no_default = (dataclasses.MISSING, dataclasses.MISSING)
+    required = [name for name, one in available.items() if (one.default, one.default_factory) == no_default]
+    missing = sorted({*required} - options.keys() - {"tokenizer"})
+    if unknown or missing:
+        which = f"has no option {unknown[0]!r}" if unknown else f"needs the option {missing[0]!r}"
         raise DatasetMismatchError(f"{field.__name__} {which}; the dataset records {dict(options)}")
 
 
 def token_dtype(vocab_size: int) -> np.dtype[Any]:
-    """The smallest of `uint8`, `uint16` and `uint32` that holds every id of a vocabulary.
+    """Returns the smallest of `uint8`, `uint16` and `uint32` that holds every id of a vocabulary.
 
     >>> token_dtype(65_536), token_dtype(65_537)
     (dtype('uint16'), dtype('uint32'))
@@ -157,19 +183,19 @@ def token_dtype(vocab_size: int) -> np.dtype[Any]:
 
 
 def get_unsigned_dtype(largest: int) -> np.dtype[Any]:
-    """The smallest unsigned little-endian dtype that holds `largest`."""
+    """Returns the smallest unsigned little-endian dtype that holds `largest`."""
     for dtype in ("u1", "<u2", "<u4", "<u8"):
         if largest <= np.iinfo(dtype).max:
             return np.dtype(dtype)
-    raise InvalidArgumentError(f"{largest} does not fit 64 bits")
+    raise InvalidArgumentError(f"{largest} does not fit in 64 bits")
 
 
 @dataclass(frozen=True)
 class RawTextField:
-    """Texts as they are, in UTF-8; they are tokenized when they are loaded, by any tokenizer.
+    """Texts in UTF-8, stored unchanged. They are tokenized when they are loaded, by any tokenizer.
 
     Attributes:
-        max_chars: longer texts are cut to so many characters; `None` for any number.
+        max_chars: maximum number of characters, to which longer texts are truncated; `None` for no limit.
     """
 
     TYPE_ID: ClassVar[int] = 40
@@ -179,32 +205,32 @@ class RawTextField:
     max_chars: int | None = 100_000
 
     def __post_init__(self) -> None:
-        """Check the options."""
+        """Checks the options."""
         if self.max_chars is not None:
             object.__setattr__(self, "max_chars", check_int("max_chars", self.max_chars, minimum=1))
 
     @property
     def data_dtype(self) -> np.dtype[Any]:
-        """The dtype of what is stored: bytes."""
+        """Dtype of the stored bytes, `uint8`."""
         return np.dtype(np.uint8)
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the manifest records of the field."""
+        """Options of the field for the manifest."""
         return {"max_chars": self.max_chars}
 
 
 @dataclass(frozen=True)
 class TokenizedTextField(StoredIds):
-    """The token ids of each document, with what the tokenizer puts around a text.
+    """Token ids of each document, including the special tokens that the tokenizer adds.
 
     Attributes:
-        tokenizer: makes the ids.
-        max_tokens: longer documents are cut at their end, so that they have so many ids with those around
-            them; `None` for any number.
-        add_special_tokens: put the tokenizer's template around each document.
-        allowed_special: special tokens that are recognised in documents: names, or `"all"`.
-        disallowed_special: special tokens that are refused in documents, as in `encode_batch_result`.
+        tokenizer: tokenizer that produces the ids.
+        max_tokens: maximum number of ids per document, including special tokens. Longer documents are
+            truncated at their end; `None` for no limit.
+        add_special_tokens: whether to apply the tokenizer's template to each document.
+        allowed_special: special tokens that are recognized in documents: names, or `"all"`.
+        disallowed_special: special tokens that raise an error in documents, as in `encode_batch_result`.
     """
 
     TYPE_ID: ClassVar[int] = 41
@@ -215,7 +241,7 @@ class TokenizedTextField(StoredIds):
     disallowed_special: Special = "all"
 
     def __post_init__(self) -> None:
-        """Check the options."""
+        """Checks the options."""
         if self.max_tokens is not None:
             object.__setattr__(self, "max_tokens", check_int("max_tokens", self.max_tokens, minimum=1))
         object.__setattr__(self, "add_special_tokens", bool(self.add_special_tokens))
@@ -223,7 +249,7 @@ class TokenizedTextField(StoredIds):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the manifest records of the field."""
+        """Options of the field for the manifest."""
         return {
             "max_tokens": self.max_tokens,
             "add_special_tokens": self.add_special_tokens,
@@ -233,16 +259,16 @@ class TokenizedTextField(StoredIds):
 
 @dataclass(frozen=True)
 class SentencePieceTextField(TokenizedTextField):
-    """The same by a SentencePiece model.
+    """Token ids of each document from a SentencePiece model, otherwise as in `TokenizedTextField`.
 
     Attributes:
-        tokenizer: the path of a `.model` file, its contents, or a `SentencePieceTokenizer`.
+        tokenizer: path of a `.model` file, its contents, or a `SentencePieceTokenizer`.
     """
 
     TYPE_ID: ClassVar[int] = 44
 
     def __post_init__(self) -> None:
-        """Read the model, and check the options."""
+        """Loads the model, and checks the options."""
         if not isinstance(self.tokenizer, SentencePieceTokenizer):
             object.__setattr__(self, "tokenizer", sentencepiece(self.tokenizer))
         super().__post_init__()
@@ -250,17 +276,17 @@ class SentencePieceTextField(TokenizedTextField):
 
 @dataclass(frozen=True)
 class PackedTokenField(StoredIds):
-    """Token ids of all documents, joined into one stream without padding.
+    """Token ids of all documents, concatenated into one stream without padding.
 
-    Where the tokenizer declares a BOS token, each document starts with it; with `add_eos_between_docs`
-    each document, the last one too, ends with the EOS token.
+    If the tokenizer declares a BOS token, each document starts with it. With `add_eos_between_docs`, each
+    document ends with the EOS token, including the last.
 
     Attributes:
-        tokenizer: makes the ids.
-        chunk_tokens: how many ids a loader gives at once, unless it is told another number.
-        add_eos_between_docs: end every document with the tokenizer's EOS token.
-        allowed_special: special tokens that are recognised in documents: names, or `"all"`.
-        disallowed_special: special tokens that are refused in documents, as in `encode_batch_result`.
+        tokenizer: tokenizer that produces the ids.
+        chunk_tokens: number of ids that a loader returns per chunk by default.
+        add_eos_between_docs: whether to end each document with the tokenizer's EOS token.
+        allowed_special: special tokens that are recognized in documents: names, or `"all"`.
+        disallowed_special: special tokens that raise an error in documents, as in `encode_batch_result`.
     """
 
     TYPE_ID: ClassVar[int] = 42
@@ -271,7 +297,7 @@ class PackedTokenField(StoredIds):
     disallowed_special: Special = "all"
 
     def __post_init__(self) -> None:
-        """Check the options, and that the tokenizer has the EOS token that they need."""
+        """Checks the options, and that the tokenizer has an EOS token if one is needed."""
         object.__setattr__(self, "chunk_tokens", check_int("chunk_tokens", self.chunk_tokens, minimum=1))
         object.__setattr__(self, "add_eos_between_docs", bool(self.add_eos_between_docs))
         _set_special(self)
@@ -282,7 +308,7 @@ class PackedTokenField(StoredIds):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the manifest records of the field."""
+        """Options of the field for the manifest."""
         return {
             "chunk_tokens": self.chunk_tokens,
             "add_eos_between_docs": self.add_eos_between_docs,
@@ -292,16 +318,17 @@ class PackedTokenField(StoredIds):
 
 @dataclass(frozen=True)
 class BucketedTokenField(StoredIds):
-    """The token ids of each document, those of about one length side by side.
+    """Token ids of each document, with documents of similar length stored together.
 
     Attributes:
-        tokenizer: makes the ids.
-        bucket_boundaries: the most ids that a document of each bucket has, such as a `LengthBuckets`. They
-            are sorted, and `max_tokens` is the last of them.
-        max_tokens: longer documents are cut at their end.
-        add_special_tokens: put the tokenizer's template around each document.
-        allowed_special: special tokens that are recognised in documents: names, or `"all"`.
-        disallowed_special: special tokens that are refused in documents, as in `encode_batch_result`.
+        tokenizer: tokenizer that produces the ids.
+        bucket_boundaries: maximum number of ids per document of each bucket, for instance a `LengthBuckets`.
+            They are sorted, and `max_tokens` is appended as the last boundary.
+        max_tokens: maximum number of ids per document, including special tokens. Longer documents are
+            truncated at their end.
+        add_special_tokens: whether to apply the tokenizer's template to each document.
+        allowed_special: special tokens that are recognized in documents: names, or `"all"`.
+        disallowed_special: special tokens that raise an error in documents, as in `encode_batch_result`.
     """
 
     TYPE_ID: ClassVar[int] = 43
@@ -313,22 +340,24 @@ class BucketedTokenField(StoredIds):
     disallowed_special: Special = "all"
 
     def __post_init__(self) -> None:
-        """Check the options, and sort the boundaries."""
+        """Checks the options, and sorts the boundaries."""
         maximum = check_int("max_tokens", self.max_tokens, minimum=1)
         value = check_boundaries(self.bucket_boundaries)
-        above = [boundary for boundary in value if boundary > maximum]
-        if above:
-            raise InvalidArgumentError(f"bucket_boundaries has {min(above)}, above max_tokens={maximum}")
+        too_large = [boundary for boundary in value if boundary > maximum]
+        if too_large:
+            raise InvalidArgumentError(f"bucket_boundaries has {min(too_large)}, above max_tokens={maximum}")
         object.__setattr__(self, "max_tokens", maximum)
         object.__setattr__(self, "bucket_boundaries", tuple(sorted(value | {maximum})))
         object.__setattr__(self, "add_special_tokens", bool(self.add_special_tokens))
         _set_special(self)
 
     def get_bucket_id(self, length: int) -> int:
-        """Which bucket a document of so many ids is in: the first whose boundary is not below it.
+        """Returns the index of the bucket for documents of `length` ids.
+
+        That is the first bucket whose boundary is at least `length`.
 
         Raises:
-            InvalidArgumentError: it is longer than `max_tokens`.
+            InvalidArgumentError: `length` is negative, or greater than `max_tokens`.
         """
         if not 0 <= length <= self.max_tokens:
             raise InvalidArgumentError(f"length must be from 0 to max_tokens={self.max_tokens}, not {length}")
@@ -336,7 +365,7 @@ class BucketedTokenField(StoredIds):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the manifest records of the field."""
+        """Options of the field for the manifest."""
         return {
             "bucket_boundaries": list(self.bucket_boundaries),
             "max_tokens": self.max_tokens,
@@ -363,51 +392,63 @@ FIELDS: dict[int, type[Field]] = {
         BucketedTokenField,
     )
 }
-"""All fields of tokjax by their numbers."""
+"""Built-in fields by `TYPE_ID`."""
 
 
 def check_registered(field: Field) -> None:
-    """Refuse a field that could not be opened again, or would be another one then.
+    """Raises an error for a field that could not be opened again, or would be opened as a different one.
+
+    Args:
+        field: field to check.
 
     Raises:
-        InvalidArgumentError: its class is not known by its number, or its options don't make it again.
+        InvalidArgumentError: the class is not registered under its `TYPE_ID`, or its options do not reproduce
+            it.
     """
     kind = type(field)
     number = getattr(kind, "TYPE_ID", 0)
     if FIELDS.get(number) is not kind and CUSTOM_FIELDS.get(number) is not kind:
         raise InvalidArgumentError(
-            f"{kind.__name__} is not known by its TYPE_ID, {number}: derive it from tokjax.datasets.TokenField, give "
-            "it a number of its own, and put @tokjax.datasets.register_field over it"
+            f"{kind.__name__} is not registered under its TYPE_ID, {number}: derive it from "
+            "tokjax.datasets.TokenField, choose a unique TYPE_ID, and decorate it with "
+            "@tokjax.datasets.register_field"
         )
     if isinstance(field, TokenField):
         check_custom_field(field)
 
 
 def make_field(type_id: int, options: Mapping[str, Any], tokenizer: Any) -> Field:
-    """The field of a dataset, from what its manifest records.
+    """Builds the field of a dataset from its entries in the manifest.
 
     Args:
-        type_id: the number of its class.
-        options: its options.
-        tokenizer: what made its ids; `None` for texts.
+        type_id: `TYPE_ID` of the class.
+        options: options of the field.
+        tokenizer: tokenizer that produced the ids; `None` for raw text.
+
+    Returns:
+        The field.
 
     Raises:
-        DatasetMismatchError: there is no field of this number.
+        DatasetMismatchError: no field has this `TYPE_ID`, or the options are of another version of its class.
     """
     if type_id in CUSTOM_FIELDS:
-        own = CUSTOM_FIELDS[type_id]
-        check_custom_options(own, options)
-        return own(tokenizer, **options)
+        custom_field = CUSTOM_FIELDS[type_id]
+        check_custom_options(custom_field, options)
+        return custom_field(tokenizer, **options)
     if type_id not in FIELDS:
         available = ", ".join(f"{field.__name__} ({number})" for number, field in sorted(FIELDS.items()))
         hint = "; import the module that registers it first" if type_id >= FIRST_CUSTOM_TYPE_ID else ""
-        raise DatasetMismatchError(f"no field has the type id {type_id}; this tokjax has {available}{hint}")
+        raise DatasetMismatchError(f"no field has TYPE_ID {type_id}; this tokjax has {available}{hint}")
     made: Any = FIELDS[type_id]
     return made(**options) if made is RawTextField else made(tokenizer, **options)
 
 
 def check_boundaries(boundaries: object) -> set[int]:
-    """Boundaries of buckets; an error if they are none."""
+    """Returns bucket boundaries as a set of positive integers.
+
+    Raises:
+        InvalidArgumentError: `boundaries` is not an iterable of positive integers.
+    """
     if isinstance(boundaries, (str, bytes)) or not isinstance(boundaries, Iterable):
         raise InvalidArgumentError(
             f"bucket_boundaries must be integers, for instance [64, 128], not {boundaries!r}"
@@ -416,12 +457,12 @@ def check_boundaries(boundaries: object) -> set[int]:
 
 
 def sort_special_names(names: Special) -> str | tuple[str, ...]:
-    """Names of special tokens in one form."""
+    """Returns names of special tokens in a canonical form: `"all"`, or a sorted tuple."""
     return names if isinstance(names, str) else tuple(sorted(names))
 
 
 def _set_special(field: Any) -> None:
-    """Names of special tokens in one form, so that fields of one meaning are equal."""
+    """Sorts the names of special tokens, so that fields with the same meaning are equal."""
     for option in ("allowed_special", "disallowed_special"):
         object.__setattr__(field, option, sort_special_names(getattr(field, option)))
 

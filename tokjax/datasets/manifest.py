@@ -1,4 +1,27 @@
-"""The manifest: what a dataset directory holds, written last."""
+"""Manifest of a dataset: the plan, the shards, and the size and checksum of every file.
+
+`manifest.json` is written last, so a directory that has one is complete. For a dataset of two shards:
+
+    {
+      "format": "tokjax-dataset",
+      "schema_version": 3,
+      "plan": {"field": "PackedTokenField", "type_id": 42, "options": {"chunk_tokens": 4, ...},
+               "data_dtype": "uint16", "shard_size": 6, "vocab_size": 257,
+               "tokenizer_fingerprint": "sha256:90c0..."},
+      "tokenizer_file": "tokenizer.tokjax.json",
+      "source": null,                                            (or the files of the documents)
+      "shards": [
+        {"name": "shard-00000", "num_items": 7, "num_documents": 2, "num_bytes": 5, ...,
+         "files": {"shard-00000.tokens.npy": [142, "4604..."],   (size in bytes, SHA-256)
+                   "shard-00000.num_tokens.npy": [130, "d1db..."]}},
+        {"name": "shard-00001", "num_items": 1, "num_documents": 1, "num_bytes": 0, ...}],
+      "files": {"tokenizer.tokjax.json": [281, "a6b4..."]},
+      "num_items": 8, "num_documents": 3, "num_bytes": 5, ...    (totals over the shards)
+      "checksum": "sha256:5ae2..."                               (of the JSON without this key)
+    }
+
+See docs/dataset-format.md, sections "manifest.json" and "Checksums".
+"""
 
 from __future__ import annotations
 
@@ -20,17 +43,17 @@ FORMAT = "tokjax-dataset"
 SCHEMA_VERSION = 3
 WRITE_AGAIN = Hint("write the dataset again", "write the dataset again")
 RUN_AGAIN = Hint("run write_dataset again", "run tokjax pack again")
-_UPDATE = Hint(*["a newer tokjax wrote it: update this one"] * 2)
+_UPDATE = Hint(*["a newer version of tokjax wrote it; update tokjax"] * 2)
 TOTALS = ("num_items", "num_documents", "num_bytes", "num_cut", "num_dropped")
-"""What is counted in each shard, and in all of them."""
+"""Names of the counts that are stored per shard, and in total."""
 
 
 class FileRecord(NamedTuple):
-    """A file of a dataset.
+    """Size and checksum of a file of a dataset.
 
     Attributes:
-        nbytes: its size.
-        sha256: its digest, in hexadecimal.
+        nbytes: size in bytes.
+        sha256: SHA-256 of the contents, 64 hexadecimal digits.
     """
 
     nbytes: int
@@ -39,19 +62,19 @@ class FileRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One part of a dataset, of whole documents.
+    """Description of one shard, which contains complete documents.
 
     Attributes:
-        name: what its files' names start with.
-        num_items: how many ids, or bytes of text, it holds.
-        num_documents: how many documents.
-        num_bytes: bytes of UTF-8 that were encoded.
-        num_cut: documents that were too long for the field, and cut.
-        num_dropped: ids, or bytes of text, that were cut off from them.
-        is_numbered: whether the ids of its documents are the running count, as they came.
-        bucket_documents: how many documents of each bucket, where there are buckets.
-        source_sha256: the digest of what was fed, as `SourceHash` makes it.
-        files: its files by their names.
+        name: common prefix of its file names, for instance `"shard-00000"`.
+        num_items: number of ids, or of bytes of text.
+        num_documents: number of documents.
+        num_bytes: number of UTF-8 bytes of the documents before encoding.
+        num_cut: number of documents that were truncated because they were too long for the field.
+        num_dropped: number of ids, or of bytes of text, that truncation removed.
+        is_numbered: whether the ids of its documents, in source order, continue the count 0, 1, 2, ...
+        bucket_documents: number of documents per bucket; `None` if the field has no buckets.
+        source_sha256: digest of the documents before encoding, as computed by `SourceHash`.
+        files: size and checksum of each file, by file name.
     """
 
     name: str
@@ -67,25 +90,26 @@ class Shard:
 
 
 class CompactShards(Sequence[Shard]):
-    """Shards that are stored in another way than as objects."""
+    """Sequence of shards with a compact storage, which builds `Shard` objects on access."""
 
     @abstractmethod
     def get_counts(self, name: str) -> Sequence[int]:
-        """Returns one of the counts named in `TOTALS` of each shard."""
+        """Returns one of the counts named in `TOTALS`, for each shard."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What decides how documents are stored: the same documents by the same plan are the same bytes.
+    """Settings that determine the bytes on disk: equal plans and equal documents give equal files.
 
     Attributes:
-        field: the class name of what is stored.
-        type_id: the number of that class.
-        options: the field's options.
-        data_dtype: the dtype of what is stored, for instance `"uint16"`.
-        shard_size: a shard is closed by the document that fills it to so many ids, or bytes of text.
-        vocab_size: the tokenizer's; `None` for texts.
-        tokenizer_fingerprint: what `fingerprint(tokenizer)` gave; `None` for texts.
+        field: class name of the field.
+        type_id: `TYPE_ID` of the field.
+        options: options of the field, as JSON values.
+        data_dtype: dtype of the stored items, for instance `"uint16"`.
+        shard_size: number of ids, or of bytes of text, at which a shard is closed. The document that reaches
+            it is the last of its shard.
+        vocab_size: vocabulary size of the tokenizer; `None` for raw text.
+        tokenizer_fingerprint: `fingerprint(tokenizer)`; `None` for raw text.
     """
 
     field: str
@@ -99,14 +123,16 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Everything about a dataset but its arrays.
+    """Contents of a dataset's `manifest.json`: all metadata, without the arrays.
 
     Attributes:
-        plan: how it is stored.
-        tokenizer_file: where the tokenizer itself is saved, or `None` if its type can't be.
-        source: where the documents came from, if from files: what `rebuild_dataset` needs.
-        shards: in the order of the stream.
-        files: the other files by their names.
+        plan: settings that the dataset was written with.
+        tokenizer_file: name of the file with the saved tokenizer; `None` for raw text, or if its type can't
+            be saved.
+        source: files that the documents were read from, as `rebuild_dataset` needs them, or the file that
+            was converted; `None` for an iterable, and for merged datasets.
+        shards: shards in stream order.
+        files: size and checksum of the files that belong to no shard, by file name.
     """
 
     plan: Plan
@@ -116,63 +142,63 @@ class Manifest:
     files: dict[str, FileRecord]
 
     def get_counts(self, name: str) -> Sequence[int]:
-        """Returns one of the counts named in `TOTALS` of each shard."""
+        """Returns one of the counts named in `TOTALS`, for each shard."""
         if isinstance(self.shards, CompactShards):
             return self.shards.get_counts(name)
         return [getattr(shard, name) for shard in self.shards]
 
     @property
     def num_items(self) -> int:
-        """Ids, or bytes of text, in all shards."""
+        """Number of ids, or of bytes of text, in all shards."""
         return sum(self.get_counts("num_items"))
 
     @property
     def num_documents(self) -> int:
-        """Documents in all shards."""
+        """Number of documents in all shards."""
         return sum(self.get_counts("num_documents"))
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of UTF-8 that were encoded."""
+        """Number of UTF-8 bytes of all documents before encoding."""
         return sum(self.get_counts("num_bytes"))
 
     @property
     def num_cut(self) -> int:
-        """Documents that were too long for the field, and cut."""
+        """Number of documents that were truncated because they were too long for the field."""
         return sum(self.get_counts("num_cut"))
 
     @property
     def num_dropped(self) -> int:
-        """Ids, or bytes of text, that were cut off from documents that were too long."""
+        """Number of ids, or of bytes of text, that truncation removed."""
         return sum(self.get_counts("num_dropped"))
 
     @property
     def bytes_per_token(self) -> float | None:
-        """Bytes of text for each id, those that were cut off among them; `None` if that is not known."""
+        """Mean number of bytes of text per id, including truncated ids; `None` if unknown."""
         num_tokens = self.num_items + self.num_dropped
-        is_known = self.plan.tokenizer_fingerprint is not None and self.num_bytes and num_tokens
-        return self.num_bytes / num_tokens if is_known else None
+        is_defined = self.plan.tokenizer_fingerprint is not None and self.num_bytes and num_tokens
+        return self.num_bytes / num_tokens if is_defined else None
 
     @property
     def fingerprint(self) -> str:
-        """A short name for exactly these contents."""
+        """Digest of the plan and the shards. Datasets with the same contents have the same digest."""
         plan = format_canonical_json(asdict(self.plan))
         return compute_json_pieces_checksum(["[", plan, ",", *_iter_canonical_shards(self.shards), "]"])
 
     @property
     def all_files(self) -> dict[str, FileRecord]:
-        """Every file but the manifest, by its name."""
+        """Size and checksum of every file except the manifest, by file name."""
         return dict(self.iter_files())
 
     def iter_files(self) -> Iterator[tuple[str, FileRecord]]:
-        """Iterates over the names and records of every file but the manifest."""
+        """Iterates over the name, size and checksum of every file except the manifest."""
         yield from self.files.items()
         for shard in self.shards:
             yield from shard.files.items()
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write the manifest, whole or not at all."""
+    """Writes the manifest of a dataset atomically."""
     totals = {name: getattr(manifest, name) for name in TOTALS}
     contents = {
         "plan": asdict(manifest.plan),
@@ -187,7 +213,7 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
 
 def seal_contents(format_: str, contents: dict[str, Any]) -> dict[str, Any]:
-    """Contents with what says what they are, and their checksum: `unseal_contents` takes that off again."""
+    """Adds format, version and checksum to a JSON object. `unseal_contents` checks and removes them."""
     contents = {"format": format_, "schema_version": SCHEMA_VERSION, **contents}
     return contents | {"checksum": _compute_checksum(contents)}
 
@@ -199,35 +225,38 @@ def unseal_contents(
     hint: Hint,
     parse: Callable[[bytes], dict[str, Any]] = json.loads,
 ) -> dict[str, Any]:
-    """The fields of JSON of ours, but for those that say what it is.
+    """Parses a JSON object from `seal_contents`, and checks its format, version and checksum.
 
     Args:
-        data: the JSON.
-        path: what errors call it.
-        format_: what it should be.
-        hint: what to do if it is damaged.
-        parse: the function that parses it.
+        data: JSON text.
+        path: path of the file, for error messages.
+        format_: expected format name.
+        hint: hint of the error if the file is damaged.
+        parse: function that parses JSON.
+
+    Returns:
+        The object without format, version and checksum.
 
     Raises:
-        DatasetMismatchError: it is of another format or version.
-        DatasetCorruptError: it is damaged or altered.
+        DatasetMismatchError: the format or the version is a different one.
+        DatasetCorruptError: the file is damaged or was altered.
     """
     try:
         contents: dict[str, Any] = parse(data)
         if not isinstance(contents, dict):
-            raise TypeError(f"a JSON object is expected, not a {type(contents).__name__}")
+            raise TypeError(f"expected a JSON object, not a {type(contents).__name__}")
         named_format = contents.pop("format")
         version = contents.pop("schema_version") if named_format == format_ else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DatasetCorruptError(f"{path} is damaged: {error!r}", hint=hint) from error
     if named_format != format_:
-        raise DatasetMismatchError(f"{path} is of the format {named_format!r}, not {format_!r}")
+        raise DatasetMismatchError(f"{path} has the format {named_format!r}, not {format_!r}")
     if version != SCHEMA_VERSION or not isinstance(version, int):
         newer = isinstance(version, int) and version > SCHEMA_VERSION
         hint = _UPDATE if newer else hint
         raise DatasetMismatchError(
-            f"{path} is {named_format!r} version {version!r}; this tokjax reads {format_!r} version "
-            f"{SCHEMA_VERSION}",
+            f"{path} is {named_format!r} version {version!r}; this version of tokjax reads {format_!r} "
+            f"version {SCHEMA_VERSION}",
             hint=hint,
         )
     stored = contents.pop("checksum", None)
@@ -237,13 +266,17 @@ def unseal_contents(
         raise DatasetCorruptError(f"{path} is damaged: {error!r}", hint=hint) from error
     if stored != actual:
         raise DatasetCorruptError(
-            f"{path} was altered: it says checksum {stored!r}, its contents have {actual!r}", hint=hint
+            f"{path} was altered: it records checksum {stored!r}, its contents have {actual!r}", hint=hint
         )
     return contents
 
 
 def _compute_checksum(contents: dict[str, Any]) -> str:
-    """Returns the checksum of a JSON object; the shards of its key `"shards"` are encoded one by one."""
+    """Returns the checksum of a JSON object.
+
+    The entries of `"shards"` are serialized one at a time, so that a manifest with many shards needs little
+    memory.
+    """
 
     def iter_pieces() -> Iterator[str]:
         for key in sorted(contents):
@@ -258,7 +291,10 @@ def _compute_checksum(contents: dict[str, Any]) -> str:
 
 
 def _iter_canonical_shards(shards: Sequence[Any]) -> Iterator[str]:
-    """Iterates over the canonical JSON of a list of shards, or of what was read in place of them."""
+    """Iterates over the canonical JSON of a list of shards, in pieces.
+
+    In a damaged manifest, `shards` may be any JSON value; it is serialized as it is.
+    """
     if not isinstance(shards, Sequence) or isinstance(shards, str):
         yield format_canonical_json(shards)
         return
@@ -276,7 +312,7 @@ def describe_shard(shard: Shard) -> dict[str, Any]:
 
 
 def parse_shard(described: dict[str, Any]) -> Shard:
-    """A shard, as JSON tells of it."""
+    """Returns a shard from its JSON values. Inverse of `describe_shard`."""
     buckets = described["bucket_documents"]
     return Shard(
         **{
@@ -288,5 +324,5 @@ def parse_shard(described: dict[str, Any]) -> Shard:
 
 
 def parse_file_records(described: dict[str, list[Any]]) -> dict[str, FileRecord]:
-    """Files by their names, as JSON tells of them."""
+    """Returns the records of files by file name, from their JSON values."""
     return {name: FileRecord(nbytes, sha256) for name, (nbytes, sha256) in described.items()}

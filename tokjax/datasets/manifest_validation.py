@@ -1,4 +1,13 @@
-"""Manifests read and checked: one that was altered, or that no writer wrote, is refused with its cause."""
+"""Validation of manifests.
+
+A checksum detects accidental damage. It does not protect from a manifest that was written by another program,
+with a correct checksum and values that no writer of tokjax produces. These are rejected by name and value
+before any array is allocated or file opened, for instance
+
+    plan.options['chunk_tokens'] is 0
+    shard-00000's num_items is 1000000000000, and shard-00000.tokens.npy has 142 bytes
+    it names a file outside its directory: '../x'
+"""
 
 from __future__ import annotations
 
@@ -33,26 +42,29 @@ if TYPE_CHECKING:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """Read and check a manifest.
+    """Reads and validates the manifest of a directory.
 
     Raises:
-        DatasetIncompleteError: there is none.
-        DatasetMismatchError: it is of another format or version.
-        DatasetCorruptError: it is damaged or altered.
+        DatasetIncompleteError: the directory has no manifest.
+        DatasetMismatchError: the format or the version is a different one.
+        DatasetCorruptError: the manifest is damaged or was altered.
     """
     return read_manifest_and_identity(directory)[0]
 
 
 def read_manifest_and_identity(directory: Path) -> tuple[Manifest, FileIdentity]:
-    """Reads and checks a manifest; returns it with the identity of its file. Raises as `read_manifest`."""
+    """Reads and validates a manifest, and returns it with the identity of its file.
+
+    Raises the same errors as `read_manifest`.
+    """
     path = directory / MANIFEST_FILE
     try:
         with open_regular(path) as file:
             identity, data = get_identity(file), file.read()
     except (FileNotFoundError, NotADirectoryError):
         raise DatasetIncompleteError(
-            f"{directory} is no dataset: it has no {MANIFEST_FILE}",
-            hint=Hint("make one with write_dataset", "make one with tokjax pack"),
+            f"{directory} is not a dataset: it has no {MANIFEST_FILE}",
+            hint=Hint("write one with write_dataset", "write one with tokjax pack"),
         ) from None
     except NotRegularFileError:
         raise DatasetCorruptError(f"{path} is not a regular file; write the dataset again") from None
@@ -60,15 +72,18 @@ def read_manifest_and_identity(directory: Path) -> tuple[Manifest, FileIdentity]
 
 
 def parse_manifest(data: bytes, path: object) -> Manifest:
-    """The manifest that a file holds.
+    """Parses and validates the contents of a manifest file.
 
     Args:
-        data: its contents.
-        path: what errors call it.
+        data: contents of the file.
+        path: path of the file, for error messages.
+
+    Returns:
+        The manifest.
 
     Raises:
-        DatasetMismatchError: it is of another format or version.
-        DatasetCorruptError: it is damaged or altered.
+        DatasetMismatchError: the format or the version is a different one.
+        DatasetCorruptError: the manifest is damaged or was altered.
     """
     contents = unseal_contents(data, path, FORMAT, WRITE_AGAIN, parse_with_shards)
     try:
@@ -81,23 +96,23 @@ def parse_manifest(data: bytes, path: object) -> Manifest:
         manifest = Manifest(plan=plan, shards=shards, files=files, **contents)
         _check_types(manifest)
     except (TypeError, KeyError, AttributeError, ValueError) as error:
-        raise DatasetCorruptError(f"{path} lacks a field, or has a wrong one: {error}") from error
+        raise DatasetCorruptError(f"{path} has a missing or invalid field: {error}") from error
     for name, total in totals.items():
         if total != getattr(manifest, name):
             raise DatasetCorruptError(
-                f"{path}: its shards have {name}={getattr(manifest, name)}, it says {total}"
+                f"{path}: the total {name} is {total}, but its shards add up to {getattr(manifest, name)}"
             )
     return manifest
 
 
 def _check_types(manifest: Manifest) -> None:
-    """Raise `ValueError` for values that no writer writes."""
+    """Raises `ValueError` for a value that no writer produces."""
     _check_plan(manifest.plan)
     _check("tokenizer_file", manifest.tokenizer_file, manifest.tokenizer_file in (None, *manifest.files))
     _check("source", manifest.source, _is_source(manifest.source))
     _check_files(manifest.files)
     names = set()
-    for shard in manifest.shards:  # (once: there may be many)
+    for shard in manifest.shards:  # (one pass: a `ShardTable` builds each object on access)
         _check_shard(shard, manifest.plan)
         _check_name(shard.name)
         _check_files(shard.files)
@@ -130,14 +145,14 @@ def _check_plan(plan: Plan) -> None:
     _check("plan.vocab_size", plan.vocab_size, is_text or _is_count(plan.vocab_size))
     fingerprint = plan.tokenizer_fingerprint
     _check("plan.tokenizer_fingerprint", fingerprint, isinstance(fingerprint, type(None) if is_text else str))
-    if plan.type_id < FIRST_CUSTOM_TYPE_ID:  # (those of one's own are for the class to check)
+    if plan.type_id < FIRST_CUSTOM_TYPE_ID:  # (a custom field checks its own options)
         _check_options(plan)
 
 
 def _check_options(plan: Plan) -> None:
-    wanted = {field.name for field in dataclasses.fields(FIELDS[plan.type_id])} - {"tokenizer"}
-    for name in sorted(wanted ^ plan.options.keys()):
-        raise ValueError(f"plan.options {'lacks' if name in wanted else 'has an unknown'} {name!r}")
+    expected = {field.name for field in dataclasses.fields(FIELDS[plan.type_id])} - {"tokenizer"}
+    for name in sorted(expected ^ plan.options.keys()):
+        raise ValueError(f"plan.options {'lacks' if name in expected else 'has an unknown'} {name!r}")
     for name, value in plan.options.items():
         _check(f"plan.options[{name!r}]", value, _IS_OPTION[name](value))
     if plan.type_id == BucketedTokenField.TYPE_ID:
@@ -167,10 +182,10 @@ def _check_shard(shard: Shard, plan: Plan) -> None:
 def _check_capacity(name: str, nbytes: int, shard: Shard) -> None:
     """Raises `ValueError` if a file is too small for the counts of its shard, before arrays are allocated."""
     is_data = name.endswith((".tokens.npy", ".text.npy"))
-    what = "num_items" if is_data else "num_documents"
-    count = getattr(shard, what)
+    count_name = "num_items" if is_data else "num_documents"
+    count = getattr(shard, count_name)
     if _is_count(nbytes) and nbytes < count:
-        raise ValueError(f"{shard.name}'s {what} is {count}, and {name} has {nbytes} bytes")
+        raise ValueError(f"{shard.name}'s {count_name} is {count}, and {name} has {nbytes} bytes")
 
 
 def _is_source(source: object) -> bool:

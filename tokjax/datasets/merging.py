@@ -1,4 +1,4 @@
-"""Datasets joined to one, and datasets made again."""
+"""Merging of datasets, and rebuilding of a dataset from its source files."""
 
 from __future__ import annotations
 
@@ -53,49 +53,57 @@ _COPY_SIZE = 1 << 20
 def merge_datasets(
     paths: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str], *, overwrite: bool = False
 ) -> WrittenDataset:
-    """Join datasets of one field and one tokenizer, one after the other. Their files are copied and checked.
+    """Concatenates datasets with the same field and tokenizer. Files are copied and verified.
 
-    Where all documents of a dataset are numbered by the running count, they are numbered so in the whole; ids
-    of their own stay as they are. So where both are joined, or ids of several sources, an id may stand for
-    several documents; nothing looks for that.
+    If the document ids of a dataset are the count 0, 1, 2, ..., its documents are renumbered to continue the
+    count in the merged dataset. Custom ids are kept. An id can therefore occur several times in the result,
+    if the ids of several sources overlap, or if datasets with custom ids and without are merged. This is not
+    checked.
+
+        first:  ids 0 1 2    second:  ids 0 1      merged:  ids 0 1 2 3 4
+        first:  ids 0 1 2    second:  ids 7 1      merged:  ids 0 1 2 7 1
 
     Args:
-        paths: the datasets' directories.
-        out: where the whole shall be.
-        overwrite: replace a dataset that is there already.
+        paths: directories of the datasets, in the order of concatenation.
+        out: path of the merged dataset.
+        overwrite: whether to replace an existing dataset at `out`.
+
+    Returns:
+        The counts of the merged dataset, and its path.
 
     Raises:
         DatasetCorruptError: a file was altered.
-        DatasetExistsError: `out` exists, or holds what a writer that was stopped had finished, and
-            `overwrite` is not set.
-        DatasetMismatchError: they were written with different fields, options or tokenizers.
+        DatasetExistsError: `out` exists, or holds finished shards of an interrupted writer, and `overwrite`
+            is not set.
+        DatasetMismatchError: the datasets were written with different fields, options or tokenizers.
+        InvalidArgumentError: `paths` is empty, or not a list.
     """
     if isinstance(paths, (str, bytes)) or len(paths) == 0:
-        raise InvalidArgumentError(f"paths is a list of directories, not {paths!r}")
+        raise InvalidArgumentError(f"paths must be a list of directories, not {paths!r}")
     reject_urls(out, *paths)
-    parts = [open_dataset(path) for path in paths]
-    first: Manifest = parts[0].manifest
-    for part in parts[1:]:
-        _check_alike(parts[0].path, first.plan, part.path, part.manifest.plan)
+    datasets = [open_dataset(path) for path in paths]
+    first: Manifest = datasets[0].manifest
+    for dataset in datasets[1:]:
+        _check_alike(datasets[0].path, first.plan, dataset.path, dataset.manifest.plan)
     target = resolve(out)
     with open_atomic_directory(target, DATASET, overwrite=overwrite) as directory:
         clear_incomplete_directory(directory, DATASET, overwrite=overwrite)
         shards: list[Shard] = []
         first_document = 0
-        for part in parts:
-            is_numbered = all(shard.is_numbered for shard in part.manifest.shards)
-            doc_ids = part.documents["doc_id"] + np.uint64(first_document * is_numbered)
-            begin = 0
-            for shard in part.manifest.shards:
-                ids = doc_ids[begin : begin + shard.num_documents]
-                running = np.arange(begin, begin + len(ids), dtype=np.uint64) + np.uint64(first_document)
-                stored_ids = None if np.array_equal(ids, running) else ids
-                copied = _copy_shard(part.path, shard, directory, f"shard-{len(shards):05d}", stored_ids)
+        for dataset in datasets:
+            is_numbered = all(shard.is_numbered for shard in dataset.manifest.shards)
+            doc_ids = dataset.documents["doc_id"] + np.uint64(first_document * is_numbered)
+            start = 0
+            for shard in dataset.manifest.shards:
+                ids = doc_ids[start : start + shard.num_documents]
+                default_ids = np.arange(start, start + len(ids), dtype=np.uint64) + np.uint64(first_document)
+                stored_ids = None if np.array_equal(ids, default_ids) else ids
+                copied = _copy_shard(dataset.path, shard, directory, f"shard-{len(shards):05d}", stored_ids)
                 shards.append(replace(copied, is_numbered=is_numbered or stored_ids is None))
-                begin += len(ids)
+                start += len(ids)
             first_document += len(doc_ids)
         for name, record in first.files.items():
-            _copy(parts[0].path / name, directory / name, record)
+            _copy(datasets[0].path / name, directory / name, record)
         manifest = replace(first, shards=tuple(shards), source=None)
         write_manifest(directory, manifest)
     return summarize_dataset(manifest, target)
@@ -108,38 +116,42 @@ def rebuild_dataset(
     trust_source: bool = False,
     progress: bool = False,
 ) -> WrittenDataset:
-    """Writes a dataset again from the files that it was made from, when they or the tokenizer have changed.
+    """Writes a dataset again from its source files, after these or the tokenizer have changed.
 
-    The former dataset stays until the new one is finished.
+    The existing dataset remains until the new one is complete.
 
-    The manifest names the files. A manifest from somebody else can name any file that this process can read,
-    and any URL, so they are read only with `trust_source=True`; without it, the error lists them.
+    The manifest lists the source files. A manifest from someone else can list any file that this process can
+    read, and any URL. They are therefore read only with `trust_source=True`. Without it, the error lists
+    them.
 
     Args:
-        path: the dataset's directory.
-        tokenizer: what to encode with; `None` for the one that it was made with.
-        trust_source: read the files that the manifest names.
-        progress: show a bar on standard error.
+        path: directory of the dataset.
+        tokenizer: tokenizer to encode with; `None` for the one that is saved in the dataset.
+        trust_source: whether to read the files that the manifest lists.
+        progress: whether to show a progress bar on standard error.
+
+    Returns:
+        The counts of the new dataset, and its path.
 
     Raises:
-        DatasetIncompleteError: it was not made from files.
-        InvalidArgumentError: `trust_source` is not set, or a file does not exist any more.
+        DatasetIncompleteError: the dataset was not written from files.
+        InvalidArgumentError: `trust_source` is not set, or a source file no longer exists.
     """
     reject_urls(path)
     directory = resolve(path)
     finish_replacement(directory, DATASET)
-    manifest = read_manifest(directory)  # (it may be damaged otherwise: that is a reason to rebuild it)
+    manifest = read_manifest(directory)  # (other files may be damaged: a reason to rebuild the dataset)
     plan, source = manifest.plan, manifest.source
     if source is None or "files" not in source:
         raise DatasetIncompleteError(
-            f"{directory} was not made from files, so what it was made from is not known",
+            f"{directory} was not written from files, so its source is unknown",
             hint=Hint(f"call {_WRITE_AGAIN.python}", f"run {_WRITE_AGAIN.shell}"),
         )
     names = [name for name, _ in source["files"]]
     if not trust_source:
         more = f" and {len(names) - _SHOWN_FILES} more" if len(names) > _SHOWN_FILES else ""
         raise InvalidArgumentError(
-            f"{directory} would be rebuilt from the files that its manifest names: "
+            f"{directory} would be rebuilt from the files that its manifest lists: "
             f"{', '.join(map(repr, names[:_SHOWN_FILES]))}{more}",
             hint=Hint(
                 f"to read them, pass trust_source=True, and for other files call {_WRITE_AGAIN.python}",
@@ -153,9 +165,9 @@ def rebuild_dataset(
         files = text_files(names, field=source["field"], format=source["format"])
     except InvalidArgumentError as error:
         raise InvalidArgumentError(
-            f"{directory} was made from files that are not where they were: {error.message}",
+            f"{directory} can't be rebuilt, since a source file is missing: {error.message}",
             hint=Hint(
-                f"put them back, or call {_WRITE_AGAIN.python}", f"put them back, or run {_WRITE_AGAIN.shell}"
+                f"restore it, or call {_WRITE_AGAIN.python}", f"restore it, or run {_WRITE_AGAIN.shell}"
             ),
         ) from error
     return write_dataset(
@@ -171,18 +183,27 @@ def rebuild_dataset(
 
 def _check_alike(first: Path, plan: Plan, other: Path, other_plan: Plan) -> None:
     for name in Plan.__slots__:
-        one, two = getattr(plan, name), getattr(other_plan, name)
-        if name != "shard_size" and one != two:
+        first_value, other_value = getattr(plan, name), getattr(other_plan, name)
+        if name != "shard_size" and first_value != other_value:
             raise DatasetMismatchError(
-                f"{first} was written with {name}={one!r}, {other} with {two!r}; only datasets of one kind "
-                "can be merged"
+                f"{first} was written with {name}={first_value!r}, {other} with {other_value!r}; only "
+                "datasets with the same field, options and tokenizer can be merged"
             )
 
 
 def _copy_shard(
     source: Path, shard: Shard, directory: Path, name: str, doc_ids: NDArray[np.uint64] | None
 ) -> Shard:
-    """A shard under another name, with these ids of documents; `None` for the running count."""
+    """Copies the files of a shard under another name, and returns its description.
+
+    Args:
+        source: directory of the shard.
+        shard: shard to copy.
+        directory: directory to copy to.
+        name: new name of the shard.
+        doc_ids: ids of its documents, `uint64`, shape `(num_documents,)`; `None` if they continue the count,
+            in which case no file is written for them.
+    """
     files = {}
     for file, record in shard.files.items():
         renamed = name + file.removeprefix(shard.name)
@@ -197,7 +218,7 @@ def _copy_shard(
 
 
 def _copy(source: Path, target: Path, record: FileRecord) -> None:
-    """Copies a file, and compares what was copied with its checksum; the copy appears when it is right."""
+    """Copies a file atomically, and compares the copy with its checksum before it appears under its name."""
 
     def write(file: BinaryIO) -> None:
         digest = hashlib.sha256()

@@ -1,4 +1,12 @@
-"""Shards whose data are mapped: a bounded number in a process, however many datasets it has."""
+"""Cache of memory-mapped shards, with one limit for all datasets of a process.
+
+A mapped shard keeps a file handle open, and the number of handles of a process is limited (`ulimit -n`).
+Half of that limit is for shards. Beyond it, the shard that was opened first is closed, whichever dataset it
+belongs to:
+
+    opened, limit 3     a/0  a/1  b/0
+    open b/1            a/1  b/0  b/1      (a/0 is closed)
+"""
 
 from __future__ import annotations
 
@@ -15,11 +23,11 @@ _MAX_OPEN = 1024
 
 
 class OpenShard(NamedTuple):
-    """A shard whose data are mapped.
+    """Memory-mapped data of a shard.
 
     Attributes:
-        data: ids, or bytes of text, mapped.
-        raw: the same as bytes.
+        data: ids, or bytes of text, shape `(num_items,)`.
+        raw: the same data as bytes.
     """
 
     data: NDArray[Any]
@@ -27,39 +35,38 @@ class OpenShard(NamedTuple):
 
 
 class OpenShards:
-    """The shards of one dataset whose data are mapped, by their numbers. Threads can share it.
+    """Memory-mapped shards of one dataset, by shard index. Thread-safe.
 
-    Each takes a file handle, of which a process has a number; so those stay open that any of its datasets
-    opened last.
+    All instances of a process share one limit, see `get_max_open_shards`.
     """
 
     def __init__(self) -> None:
         self._shards: dict[int, OpenShard] = {}
 
     def get(self, index: int) -> OpenShard | None:
-        """A shard, if it is open."""
+        """Returns a shard if it is open, else `None`."""
         return self._shards.get(index)
 
-    def keep(self, index: int, shard: OpenShard) -> None:
-        """Take in a shard that was opened; those that were opened first are closed if there are too many."""
+    def insert(self, index: int, shard: OpenShard) -> None:
+        """Inserts a shard, and closes the ones opened first while there are too many."""
         with _lock.current:
             self._shards[index] = shard
-            _opened.append((weakref.ref(self), index))
-            while len(_opened) > get_max_open_shards():
-                reference, oldest = _opened.popleft()
+            _insertion_order.append((weakref.ref(self), index))
+            while len(_insertion_order) > get_max_open_shards():
+                reference, oldest = _insertion_order.popleft()
                 owner = reference()
                 if owner is not None:
                     owner._shards.pop(oldest, None)
 
 
-_opened: deque[tuple[weakref.ref[OpenShards], int]] = deque()
+_insertion_order: deque[tuple[weakref.ref[OpenShards], int]] = deque()
 _lock = ThreadLock()
 
 
 def get_max_open_shards() -> int:
-    """How many shards stay open in this process: at most half of its file handles are for them."""
+    """Returns the maximum number of open shards in this process: at most half of its file handles."""
     try:
-        import resource  # noqa: PLC0415 (Windows has none)
+        import resource  # noqa: PLC0415 (not available on Windows)
     except ImportError:
         return _MAX_OPEN // 2
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -69,5 +76,8 @@ def get_max_open_shards() -> int:
 
 
 def get_max_held_shards() -> int:
-    """How many shards one thread may refer to at a time, which stay open while it does."""
+    """Returns the maximum number of shards that one thread may hold references to at a time.
+
+    A shard stays open while it is referenced, even if the cache has dropped it.
+    """
     return max(get_max_open_shards() // 4, 1)

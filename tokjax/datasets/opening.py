@@ -1,4 +1,4 @@
-"""One way out: the dataset that a directory holds."""
+"""Opening of datasets: `open_dataset` reads a manifest and returns the matching dataset class."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from tokjax.datasets.dataset import Dataset
     from tokjax.datasets.manifest import Manifest
 
-_KINDS: dict[int, type[Dataset]] = {  # of all others, a `TokenDataset`
+_CLASSES: dict[int, type[Dataset]] = {  # other fields: TokenDataset
     RawTextField.TYPE_ID: RawTextDataset,
     PackedTokenField.TYPE_ID: PackedDataset,
     BucketedTokenField.TYPE_ID: BucketedDataset,
 }
 _ATTEMPTS = 10
-"""How often a dataset is opened that other processes replace meanwhile."""
+"""Maximum number of attempts to open a dataset that another process replaces at the same time."""
 _ATTEMPT_SECONDS = 0.02
 
 
@@ -51,30 +51,33 @@ def open_dataset(
     cache_bytes: int | None = None,
     download_dir: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """Open a finished dataset: a `RawTextDataset`, `TokenDataset`, `PackedDataset` or `BucketedDataset`.
+    """Opens a finished dataset: a `RawTextDataset`, `TokenDataset`, `PackedDataset` or `BucketedDataset`.
 
     Args:
-        path: the directory that `write_dataset` made, or its URL (with the extra `tokjax[remote]`): then
-            files are fetched when they are first needed.
-        tokenizer: if given, a dataset of ids must have been made with an equal one. One of texts is tokenized
-            by it.
-        verify_on_touch: compare each file with its checksum when it is first needed. (That reads all of it.
-            Without, only sizes and shapes are checked, and that no other dataset was put in the place of
-            this one; of a URL not even that.)
-        memory_map: map the shards' data. Then a program that changes a file in place after its checksum was
-            compared changes what is read, and one that cuts it short ends this process with SIGBUS. `False`
-            reads each shard into memory when it is first needed, and keeps it there.
-        cache_bytes: keep the sequences that were read last in memory, in so many bytes with all that it takes
-            to keep them: for slow storage.
-            `dataset.cache_stats` tells how often they were there.
-        download_dir: where the files of a URL are kept, for this run and later ones; `None` for a temporary
-            directory.
+        path: directory that `write_dataset` wrote, or its URL (with the extra `tokjax[remote]`). Files at a
+            URL are downloaded when they are first needed.
+        tokenizer: for a dataset of ids, a tokenizer that must equal the one the dataset was written with. For
+            raw text, the tokenizer to use. `None` for the saved tokenizer, if any.
+        verify_on_touch: whether to compare each file with its checksum when it is first needed, which reads
+            the whole file. If not set, only sizes and shapes are checked, and that no other dataset has
+            replaced this one; for a URL not even that.
+        memory_map: whether to memory-map the data of shards. If another program changes a mapped file in
+            place after its checksum was compared, reads return the changed data; if it truncates the file,
+            this process ends with SIGBUS. If not set, each shard is read into memory when it is first needed,
+            and stays there.
+        cache_bytes: size in bytes, including overhead, of a cache of recently read sequences, for slow
+            storage; `None` for no cache. `dataset.cache_stats` has its hits and misses.
+        download_dir: directory in which files of a URL are kept, for this run and later ones; `None` for a
+            temporary directory.
+
+    Returns:
+        The dataset.
 
     Raises:
-        DatasetIncompleteError: there is no finished dataset.
-        DatasetMismatchError: another tokenizer, another version of the format, or a field that is not known.
-            (One of one's own has to be known only for what asks for it, such as `dataset.field`.)
-        DatasetCorruptError: a file is missing, or of another size than the manifest says.
+        DatasetIncompleteError: `path` does not exist, or its writer did not finish.
+        DatasetMismatchError: the tokenizer, the version of the format or the field is a different one. (A
+            custom field must be registered only for operations that need it, such as `dataset.field`.)
+        DatasetCorruptError: a file is missing, or its size differs from the manifest.
     """
     options: dict[str, Any] = {
         "verify_on_touch": verify_on_touch,
@@ -89,8 +92,8 @@ def open_dataset(
 
 
 def _open_stable(directory: Path, open_with: Callable[..., Dataset]) -> Dataset:
-    """Opens a directory; again, if another process replaced it meanwhile."""
-    for attempts_left in reversed(range(_ATTEMPTS)):
+    """Opens a directory, and retries if another process replaced the dataset at the same time."""
+    for remaining_attempts in reversed(range(_ATTEMPTS)):
         before = _get_identity(directory)
         try:
             if not directory.exists():
@@ -100,7 +103,7 @@ def _open_stable(directory: Path, open_with: Callable[..., Dataset]) -> Dataset:
             return open_with(manifest, manifest_identity=identity)
         except DatasetError:
             is_moved = before is None and get_replaced_path(directory).exists()
-            if not attempts_left or not (is_moved or _get_identity(directory) != before):
+            if not remaining_attempts or not (is_moved or _get_identity(directory) != before):
                 raise
             time.sleep(_ATTEMPT_SECONDS)
     raise AssertionError  # the last attempt returns or raises
@@ -121,33 +124,33 @@ def _open(
     remote: RemoteDirectory | None = None,
     **options: Any,
 ) -> Dataset:
-    """Makes the dataset of a manifest, with the class that its field has."""
+    """Returns a dataset of the class that belongs to the field of the manifest."""
     location = str(remote or directory)
     plan = manifest.plan
     if plan.type_id not in FIELDS and plan.type_id < FIRST_CUSTOM_TYPE_ID:
         supported = ", ".join(map(str, sorted(FIELDS)))
         raise DatasetMismatchError(
-            f"{location} stores {plan.field!r} (type id {plan.type_id}); this tokjax reads {supported}, and from "
-            f"{FIRST_CUSTOM_TYPE_ID} on"
+            f"{location} stores {plan.field!r} (TYPE_ID {plan.type_id}); this version of tokjax reads "
+            f"{supported}, and custom fields from {FIRST_CUSTOM_TYPE_ID}"
         )
     if tokenizer is not None and plan.tokenizer_fingerprint is not None:
         fingerprint = protocol.fingerprint(tokenizer)
         if fingerprint != plan.tokenizer_fingerprint:
             raise DatasetMismatchError(
-                f"{location} was made with another tokenizer: it records fingerprint "
-                f"{plan.tokenizer_fingerprint} (vocabulary of {plan.vocab_size}), the one given "
-                f"has {fingerprint} (vocabulary of {protocol.vocab_size(tokenizer)})"
+                f"{location} was written with another tokenizer: it records fingerprint "
+                f"{plan.tokenizer_fingerprint} (vocabulary size {plan.vocab_size}), but the tokenizer passed "
+                f"has {fingerprint} (vocabulary size {protocol.vocab_size(tokenizer)})"
             )
-    return _KINDS.get(plan.type_id, TokenDataset)(directory, manifest, tokenizer, remote=remote, **options)
+    return _CLASSES.get(plan.type_id, TokenDataset)(directory, manifest, tokenizer, remote=remote, **options)
 
 
 def _explain_missing(directory: Path) -> tuple[str, Hint]:
     if get_replaced_path(directory).exists():
-        former = f"{get_replaced_path(directory).name} to {directory.name} to have the former one back"
-        return "its writer was killed while it replaced it", Hint(
-            f"{RUN_AGAIN.python}, or rename {former}", f"{RUN_AGAIN.shell}, or rename {former}"
+        rename = f"rename {get_replaced_path(directory).name} to {directory.name} to restore the previous one"
+        return "its writer was killed while replacing it", Hint(
+            f"{RUN_AGAIN.python}, or {rename}", f"{RUN_AGAIN.shell}, or {rename}"
         )
     if get_incomplete_path(directory).exists():
-        left = get_incomplete_path(directory).name
-        return f"its writer did not finish (it left {left})", RUN_AGAIN
-    return "nothing is there", Hint("make it with write_dataset", "make it with tokjax pack")
+        incomplete = get_incomplete_path(directory).name
+        return f"its writer did not finish (it left {incomplete})", RUN_AGAIN
+    return "the path does not exist", Hint("write it with write_dataset", "write it with tokjax pack")

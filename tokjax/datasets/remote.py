@@ -1,4 +1,11 @@
-"""Datasets at URLs, by fsspec: files are fetched when they are first needed, and put there one by one."""
+"""Dataset directories at URLs, accessed through fsspec.
+
+Files are downloaded when they are first needed, and uploaded one at a time, the manifest last. The local
+copies of a directory are in a subdirectory named after a digest of the URL, so that one `download_dir` can
+hold several datasets:
+
+    s3://bucket/corpus/shard-00000.tokens.npy   ──▶   DOWNLOAD_DIR/3f9a.../shard-00000.tokens.npy
+"""
 
 from __future__ import annotations
 
@@ -25,11 +32,12 @@ if TYPE_CHECKING:
 
 
 class RemoteDirectory:
-    """A directory at a URL, and where its files are kept here.
+    """Directory at a URL, and a local directory with the files downloaded from it.
 
     Args:
-        url: its place.
-        download_dir: where fetched files are kept; `None` for a temporary directory that goes with this.
+        url: URL of the directory.
+        download_dir: parent directory of downloaded files; `None` for a temporary directory, which is deleted
+            together with this object.
     """
 
     def __init__(self, url: str, download_dir: str | os.PathLike[str] | None = None) -> None:
@@ -39,19 +47,19 @@ class RemoteDirectory:
         self._lock = ThreadLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as its place."""
+        """Pickles the URL and the download directory."""
         return RemoteDirectory, (self.url, self._download_dir)
 
     def __str__(self) -> str:
-        """Its place."""
+        """Returns the URL."""
         return self.url
 
     @cached_property
     def local(self) -> Path:
-        """Where fetched files are."""
+        """Local directory of downloaded files."""
         if self._download_dir is None:
             return make_temporary_directory(self)
-        digest = hashlib.sha256(self.url.encode()).hexdigest()[:16]  # (several datasets may be kept there)
+        digest = hashlib.sha256(self.url.encode()).hexdigest()[:16]  # (one subdirectory per dataset)
         directory = self._download_dir / digest
         directory.mkdir(parents=True, exist_ok=True)
         return directory
@@ -64,7 +72,7 @@ class RemoteDirectory:
         return f"{self._system[1]}/{name}"
 
     def read(self, name: str) -> bytes | None:
-        """The contents of a file; `None` if there is none."""
+        """Returns the contents of a remote file; `None` if it does not exist."""
         try:
             data: bytes = self._system[0].cat_file(self._path(name))
         except (FileNotFoundError, NotADirectoryError):
@@ -72,7 +80,7 @@ class RemoteDirectory:
         return data
 
     def has(self, name: str, record: FileRecord) -> bool:
-        """Whether a file is there as it was; all of it is read."""
+        """Returns whether a remote file exists with the recorded size and checksum. Reads the whole file."""
         system = self._system[0]
         try:
             if system.size(self._path(name)) != record.nbytes:
@@ -83,61 +91,74 @@ class RemoteDirectory:
             return False
 
     def names(self) -> list[str]:
-        """The files that are there."""
+        """Returns the names of the remote files."""
         system, root = self._system
         if not system.exists(root):
             return []
         return [path.rsplit("/", 1)[-1] for path in system.ls(root, detail=False)]
 
     def put(self, file: Path) -> None:
-        """Copy a file there, whole or not at all as far as the file system can."""
+        """Uploads a file under its own name. The upload is atomic if the file system makes it so."""
         system, root = self._system
         system.makedirs(root, exist_ok=True)
         system.put_file(str(file), self._path(file.name))
 
     def remove(self, name: str) -> None:
-        """Delete a file, if it is there."""
+        """Deletes a remote file if it exists."""
         if self._system[0].exists(self._path(name)):
             self._system[0].rm_file(self._path(name))
 
     def fetch(self, name: str, record: FileRecord) -> Path:
-        """A file, here: as it was fetched before, if it is the same."""
+        """Returns the local path of a file, and downloads it unless an identical copy exists.
+
+        Args:
+            name: name of the file.
+            record: expected size and checksum.
+
+        Raises:
+            DatasetCorruptError: the remote file is missing.
+        """
         target = self.local / name
         with self._lock.current:
             if name in self._fetched:
                 return target
             if not (target.is_file() and compute_file_sha256(target) == record.sha256):
-                partial = target.with_name(f".{name}.{secrets.token_hex(6)}.partial")
+                temporary = target.with_name(f".{name}.{secrets.token_hex(6)}.partial")
                 try:
-                    self._system[0].get_file(self._path(name), str(partial))
+                    self._system[0].get_file(self._path(name), str(temporary))
                 except FileNotFoundError:
                     raise DatasetCorruptError(
                         f"{self.url}/{name} is missing; write the dataset again"
                     ) from None
-                partial.replace(target)
+                temporary.replace(target)
             self._fetched.add(name)
         return target
 
     def manifest(self) -> Manifest:
-        """What is there.
+        """Reads and validates the manifest.
 
         Raises:
-            DatasetIncompleteError: there is no finished dataset.
+            DatasetIncompleteError: the directory is empty, or its writer did not finish.
+            DatasetMismatchError: the format or the version is a different one.
+            DatasetCorruptError: the manifest is damaged or was altered.
         """
         data = self.read(MANIFEST_FILE)
         if data is None:
-            existing = self.names()
-            why = "its writer did not finish" if existing else "nothing is there"
+            files = self.names()
+            cause = "its writer did not finish" if files else "the directory is empty or does not exist"
             raise DatasetIncompleteError(
-                f"no dataset at {self.url}: {why}", hint=RUN_AGAIN if existing else None
+                f"no dataset at {self.url}: {cause}", hint=RUN_AGAIN if files else None
             )
         return parse_manifest(data, f"{self.url}/{MANIFEST_FILE}")
 
     @contextmanager
     def lock_writers(self) -> Iterator[None]:
-        """Keep other writers on this machine out: object stores have no locks for those on others."""
+        """Excludes other writers on this machine while in use.
+
+        Object stores have no locks, so writers on other machines are not excluded.
+        """
         digest = hashlib.sha256(self.url.encode()).hexdigest()[:24]
-        with lock_file(Path(tempfile.gettempdir()) / f"tokjax-{digest}.lock") as is_locked:
-            if not is_locked:
+        with lock_file(Path(tempfile.gettempdir()) / f"tokjax-{digest}.lock") as is_acquired:
+            if not is_acquired:
                 raise DatasetExistsError(f"another process is writing {self.url}")
             yield

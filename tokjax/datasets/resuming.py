@@ -1,4 +1,32 @@
-"""What a former writer left or finished, compared with what is to be written now."""
+"""Resumption of an interrupted `write_dataset`.
+
+A writer works in `NAME.incomplete` and appends one line to `progress.jsonl` for each finished shard. After a
+kill in the middle of the third shard, the directory holds:
+
+    corpus.incomplete/
+      progress.jsonl              {"format": ..., "plan": {"field": "PackedTokenField", ...}, "checksum": ...}
+                                  {"format": ..., "shard": {"name": "shard-00000", ...}, "checksum": ...}
+                                  {"format": ..., "shard": {"name": "shard-00001", ...}, "checksum": ...}
+      shard-00000.tokens.npy      finished
+      shard-00000.num_tokens.npy
+      shard-00001.tokens.npy      finished
+      shard-00001.num_tokens.npy
+      shard-00002.tokens.npy      not in progress.jsonl, deleted by the next call
+      .shard-00002.num_tokens.npy.3f9a.partial         temporary file, deleted by the next call
+
+The next call of `write_dataset` with the same arguments
+
+1. reads `progress.jsonl`, and compares its plan with the new one;
+2. compares the files of finished shards with their checksums;
+3. reads the source again up to the end of the last finished shard, and compares its documents with
+   `source_sha256` of each shard, without encoding them;
+4. deletes all other files, and encodes the remaining documents.
+
+The result has the same bytes as an uninterrupted run. If a comparison fails, the call raises an error, or
+starts over with `overwrite=True`. A finished dataset is compared in the same way, and left unchanged.
+
+See docs/dataset-format.md.
+"""
 
 from __future__ import annotations
 
@@ -50,11 +78,11 @@ _FORMAT = "tokjax-dataset-progress"
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a writer came.
+    """Progress of an interrupted writer.
 
     Attributes:
-        plan: how documents are stored.
-        shards: those that are finished.
+        plan: settings that the writer was started with.
+        shards: finished shards, in stream order.
     """
 
     plan: Plan
@@ -62,13 +90,16 @@ class Progress:
 
 
 def start_progress(directory: Path, progress: Progress) -> None:
-    """Write how far a writer came, whole or not at all."""
+    """Writes a progress record atomically, with its plan and the shards that are finished."""
     lines = [_encode_line({"plan": asdict(progress.plan)}), *map(_encode_shard_line, progress.shards)]
     write_atomically(directory / PROGRESS_FILE, lambda file: file.writelines(lines))
 
 
 def add_progress(directory: Path, shard: Shard) -> None:
-    """Write down one more shard: a line, so that many shards do not cost the more each."""
+    """Appends a finished shard to the progress record.
+
+    Appends one line instead of writing the record again, so that the cost per shard is constant.
+    """
     path = directory / PROGRESS_FILE
     with add_path_to_errors(path), path.open("ab") as file:
         file.write(_encode_shard_line(shard))
@@ -77,7 +108,7 @@ def add_progress(directory: Path, shard: Shard) -> None:
 
 
 def has_progress(directory: Path) -> bool:
-    """Whether a shard was finished."""
+    """Returns whether a directory has a progress record with at least one finished shard."""
     try:
         return read_regular(directory / PROGRESS_FILE).count(b"\n") > 1
     except (FileNotFoundError, NotRegularFileError):
@@ -85,19 +116,22 @@ def has_progress(directory: Path) -> bool:
 
 
 def read_progress(directory: Path, location: object) -> Progress | None:
-    """How far a writer came; `None` if it began nothing, or was a version that is not this one.
+    """Reads the progress record of an interrupted writer.
 
-    A last line without an end was being written when the writer was stopped; its shard is not counted.
+    A last line without a line break was being written when the writer was killed. Its shard is not counted.
 
     Args:
-        directory: where the record is.
-        location: what errors call that.
+        directory: directory of the record.
+        location: directory or URL, as error messages show it.
+
+    Returns:
+        The progress; `None` if the record is missing, or if another version of tokjax wrote it.
 
     Raises:
-        DatasetCorruptError: the record is damaged or altered.
+        DatasetCorruptError: the record is damaged or was altered.
     """
     path = f"{location}/{PROGRESS_FILE}"
-    hint = make_overwrite_hint("begin anew", f", or delete {location}")
+    hint = make_overwrite_hint("start over", f", or delete {location}")
     try:
         *lines, _ = read_regular(directory / PROGRESS_FILE).split(b"\n")
         plan, *shards = (unseal_contents(line, path, _FORMAT, hint) for line in lines)
@@ -120,11 +154,22 @@ def _encode_line(contents: dict[str, Any]) -> bytes:
     return json.dumps(seal_contents(_FORMAT, contents)).encode("ascii") + b"\n"
 
 
-_RESTART_HINT = make_overwrite_hint("begin anew", ", or delete it")
+_RESTART_HINT = make_overwrite_hint("start over", ", or delete it")
 
 
 def check_unchanged(load_manifest: Callable[[], Manifest], job: WriteJob, location: object) -> Manifest:
-    """What is there, if it is what would be written."""
+    """Returns the manifest of an existing dataset if the job would write the same dataset.
+
+    Reads all documents of the job to compare them.
+
+    Args:
+        load_manifest: function that reads the existing manifest.
+        job: write job to compare with.
+        location: directory or URL, as error messages show it.
+
+    Raises:
+        DatasetExistsError: the existing dataset is damaged, or has another plan or other documents.
+    """
     try:
         manifest = load_manifest()
     except DatasetError as error:
@@ -133,18 +178,22 @@ def check_unchanged(load_manifest: Callable[[], Manifest], job: WriteJob, locati
         ) from None
     hint = make_overwrite_hint("replace it")
     _compare(job.plan, manifest.plan, f"{location} exists, and was written", hint)
-    different = _find_first_difference(job, manifest.shards)
-    if different is None and next(job.documents, None) is not None:
-        different = "the source now has more documents"
-    if different is not None:
+    difference = _find_first_difference(job, manifest.shards)
+    if difference is None and next(job.documents, None) is not None:
+        difference = "the source now has more documents"
+    if difference is not None:
         raise DatasetExistsError(
-            f"{location} exists, and was written from another source ({different})", hint=hint
+            f"{location} exists, and was written from another source ({difference})", hint=hint
         )
     return manifest
 
 
 def find_progress(directory: Path) -> Progress | None:
-    """How far a writer came that was stopped, perhaps at the very end."""
+    """Returns the progress of an interrupted writer, or `None`.
+
+    A writer that was killed after it wrote the manifest has no progress record, but all of its shards are
+    finished.
+    """
     progress = read_progress(directory, directory)
     if progress is None and (directory / MANIFEST_FILE).is_file():
         manifest = read_manifest(directory)
@@ -154,68 +203,85 @@ def find_progress(directory: Path) -> Progress | None:
 
 def resume(
     job: WriteJob,
-    existing: Callable[[], Progress | None],
-    check: Callable[[tuple[Shard, ...]], None],
+    load_progress: Callable[[], Progress | None],
+    check_shards: Callable[[tuple[Shard, ...]], None],
     location: object,
     restart: Callable[[], Iterator[Document]] | None,
     *,
     overwrite: bool,
 ) -> tuple[WriteJob, tuple[Shard, ...]]:
-    """What is left to do, and the shards that a writer that was stopped has finished.
+    """Returns the remaining work, and the finished shards of an interrupted writer.
+
+    The documents of finished shards are consumed from `job.documents`.
 
     Args:
-        job: what is to be written; of its documents those of finished shards are read over.
-        existing: reads how far a writer came.
-        check: refuses shards that are not as they were written.
-        location: what errors call it.
-        restart: reads the documents from the start; `None` if that can't be done twice.
-        overwrite: whether what is there may be given up.
+        job: write job with all documents.
+        load_progress: function that reads the progress of the interrupted writer.
+        check_shards: function that raises an error if files of finished shards were altered.
+        location: directory or URL, as error messages show it.
+        restart: function that reads the documents from the start again; `None` if the source is an iterator.
+        overwrite: whether to start over if the interrupted writer can't be resumed.
+
+    Returns:
+        The job with the documents that remain, and the finished shards; no shards if it starts over.
+
+    Raises:
+        DatasetCorruptError: the progress record is damaged.
+        DatasetMismatchError: the plan or the documents differ, or a finished shard was altered.
     """
     try:
-        finished = _get_finished_shards(existing(), job.plan, location)
-        check(finished)
+        finished = _get_finished_shards(load_progress(), job.plan, location)
+        check_shards(finished)
     except DatasetError:
         if not overwrite:
             raise
         return job, ()
-    different = _find_first_difference(job, finished)
-    if different is None:
+    difference = _find_first_difference(job, finished)
+    if difference is None:
         return job, finished
-    what = f"{location} was begun from another source ({different}); pass the same one"
+    message = f"{location} was started with another source ({difference}); pass the same one"
     if not overwrite:
-        raise DatasetMismatchError(what, hint=_RESTART_HINT)
+        raise DatasetMismatchError(message, hint=_RESTART_HINT)
     if restart is None:
         raise DatasetMismatchError(
-            f"{what}, or one that can be read again: an iterator can't, and some of it is read already"
+            f"{message}, or one that can be read again: part of this iterator has already been consumed"
         )
     return job._replace(documents=restart()), ()
 
 
 def _get_finished_shards(progress: Progress | None, plan: Plan, location: object) -> tuple[Shard, ...]:
-    """The shards that a writer that was stopped has finished, if it wrote as this one would."""
+    """Returns the shards to keep, after comparing the plans.
+
+    Raises:
+        DatasetMismatchError: the interrupted writer had another plan.
+    """
     if progress is None:
         return ()
-    _compare(plan, progress.plan, f"{location} was begun", _RESTART_HINT, DatasetMismatchError)
+    _compare(plan, progress.plan, f"{location} was started", _RESTART_HINT, DatasetMismatchError)
     finished = progress.shards
     if finished and finished[-1].num_items < plan.shard_size:
-        return finished[:-1]  # (it was the last one; the source may go on now)
+        # A shard below the shard size was the last one. The source may have more documents by now.
+        return finished[:-1]
     return finished
 
 
 def check_files(directory: Path, finished: tuple[Shard, ...]) -> None:
-    """Refuse finished shards that were altered."""
+    """Raises `DatasetMismatchError` if files of finished shards were altered."""
     records = {name: record for shard in finished for name, record in shard.files.items()}
     for name, record in records.items():
         file = directory / name
         if not file.is_file() or compute_file_sha256(file) != record.sha256:
             raise DatasetMismatchError(
-                f"{file}, which a writer that was stopped had finished, was altered",
-                hint=make_overwrite_hint("begin anew", f", or delete {directory}"),
+                f"{file}, which an interrupted writer had finished, was altered",
+                hint=make_overwrite_hint("start over", f", or delete {directory}"),
             )
 
 
 def _find_first_difference(job: WriteJob, shards: Sequence[Shard]) -> str | None:
-    """Where documents are not those of some shards; all of these are read."""
+    """Returns a description of the first difference between documents and finished shards, or `None`.
+
+    Consumes the documents of the shards.
+    """
     seen, total = 0, sum(shard.num_bytes for shard in shards)
     with show_progress_bar("comparing", total, unit="bytes", enabled=job.progress and total > 0) as advance:
         for shard in shards:
@@ -226,16 +292,16 @@ def _find_first_difference(job: WriteJob, shards: Sequence[Shard]) -> str | None
             if count < shard.num_documents:
                 return f"it now ends after {seen + count} documents"
             if digest.pop() != shard.source_sha256:
-                return f"documents {seen} to {seen + count - 1} are others"
+                return f"documents {seen} to {seen + count - 1} differ"
             seen += count
             advance(shard.num_bytes, f"{seen:,} documents")
     return None
 
 
 def _compare(
-    plan: Plan, existing: Plan, what: str, hint: Hint, error: type[DatasetError] = DatasetExistsError
+    plan: Plan, recorded: Plan, message: str, hint: Hint, error: type[DatasetError] = DatasetExistsError
 ) -> None:
     for name in Plan.__slots__:
-        now, then = getattr(plan, name), getattr(existing, name)
-        if now != then:
-            raise error(f"{what} with {name}={then!r}, not {now!r}", hint=hint)
+        new_value, old_value = getattr(plan, name), getattr(recorded, name)
+        if new_value != old_value:
+            raise error(f"{message} with {name}={old_value!r}, not {new_value!r}", hint=hint)

@@ -1,4 +1,4 @@
-"""Sequences that were read lately, kept in memory: for datasets on slow storage."""
+"""Least-recently-used cache of sequences in memory, for datasets on slow storage."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 ENTRY_BYTES = 400
-"""About what a sequence in a cache takes besides its bytes: its key and its place in the table."""
+"""Approximate memory per cached sequence in addition to its bytes: its key and its entry in the table."""
 
 
 class CacheStats(NamedTuple):
-    """What a cache did.
+    """Counters of a cache.
 
     Attributes:
-        hits: how often a sequence was there.
-        misses: how often it had to be read.
-        nbytes: how much memory it takes, `ENTRY_BYTES` for each sequence besides it.
-        entries: how many there are.
+        hits: number of reads that found the sequence in the cache.
+        misses: number of reads that did not.
+        nbytes: memory in use, in bytes, including `ENTRY_BYTES` per sequence.
+        entries: number of sequences in the cache.
     """
 
     hits: int
@@ -34,15 +34,15 @@ class CacheStats(NamedTuple):
 
     @property
     def hit_rate(self) -> float:
-        """The share of sequences that were there; 0 before the first."""
+        """Fraction of reads that were hits; 0 before the first read."""
         return self.hits / max(self.hits + self.misses, 1)
 
 
 class TokenCache:
-    """The sequences that were read last, up to a number of bytes. Threads can share it.
+    """Least-recently-used cache of sequences with a limit in bytes. Thread-safe.
 
     Args:
-        max_bytes: how much memory it may take.
+        max_bytes: maximum memory in bytes.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -52,13 +52,21 @@ class TokenCache:
         self._nbytes = self._hits = self._misses = 0
 
     def get(self, key: Hashable, read: Callable[[], bytes]) -> bytes:
-        """A sequence: the one that is kept under a key, or else what `read` gives, which is then kept."""
+        """Returns a sequence from the cache, or reads and inserts it.
+
+        A sequence that is larger than the whole cache is not inserted.
+
+        Args:
+            key: key of the sequence.
+            read: function that reads the sequence. It runs without the lock, so two threads may read the same
+                one.
+        """
         with self._lock.current:
-            found = self._entries.get(key)
-            if found is not None:
+            cached = self._entries.get(key)
+            if cached is not None:
                 self._hits += 1
                 self._entries.move_to_end(key)
-                return found
+                return cached
             self._misses += 1
         data = read()
         with self._lock.current:
@@ -70,7 +78,7 @@ class TokenCache:
         return data
 
     def stats(self) -> CacheStats:
-        """What it did up to now."""
+        """Returns the counters up to now."""
         with self._lock.current:
             return CacheStats(self._hits, self._misses, self._nbytes, len(self._entries))
 

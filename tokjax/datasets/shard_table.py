@@ -1,11 +1,21 @@
-"""Compact table of a manifest's shards: about 200 bytes for each, where an object takes two kilobytes.
+"""Compact table of a manifest's shards: about 200 bytes per shard, where a Python object takes 2,000.
 
 A manifest is parsed in one pass. Each JSON object that describes a shard is appended to the table as soon as
-it is parsed, and a `_Row` with its number takes its position:
+it is parsed. A `_Row` with its index replaces it in the parsed JSON:
 
     {"shards": [{"name": "shard-00000", ...}, {...}]}   becomes   {"shards": [_Row(0), _Row(1)]}
 
-An object that differs from those that writers make stays a dict, and the checks of `manifest_reading` see it.
+A row of the table has a fixed head, one entry per file, and one number per bucket:
+
+    counts     num_items | num_documents | num_bytes | num_cut | num_dropped        5 x int64
+    records    is_numbered | source_sha256 | number of files | number of buckets    `_HEAD`
+               suffix index | sha256 | nbytes                                       `_FILE`, per file
+               bucket_documents                                                     int64, per bucket
+
+File names are stored as the shard's name plus an index into a list of distinct suffixes, such as
+`.tokens.npy`. The shard's name itself is stored only if it is not the usual `shard-NNNNN`.
+
+An object that differs from those that writers produce stays a dict, and `manifest_validation` checks it.
 """
 
 from __future__ import annotations
@@ -35,13 +45,13 @@ class _Row(NamedTuple):
 
 
 class ShardTable(CompactShards):
-    """The shards of a manifest. Each is made into an object when it is read."""
+    """Sequence of the shards of a manifest. A `Shard` is built each time one is read."""
 
     def __init__(self) -> None:
-        self._counts = array("q")  # those of `TOTALS`, for each shard
+        self._counts = array("q")  # the counts in `TOTALS`, for each shard
         self._records = bytearray()
         self._ends = array("q", [0])
-        self._names: dict[int, str] = {}  # those that differ from the usual ones
+        self._names: dict[int, str] = {}  # names that differ from the default
         self._suffixes: dict[str, int] = {}
         self._suffix_list: list[str] = []
 
@@ -56,7 +66,7 @@ class ShardTable(CompactShards):
     def __getitem__(self, index: slice) -> tuple[Shard, ...]: ...
 
     def __getitem__(self, index: int | slice) -> Shard | tuple[Shard, ...]:
-        """Returns a shard, or a tuple of those of a slice."""
+        """Returns a shard, or a tuple of shards for a slice."""
         if isinstance(index, slice):
             return tuple(map(self._get, range(*index.indices(len(self)))))
         return self._get(range(len(self))[index])
@@ -66,21 +76,28 @@ class ShardTable(CompactShards):
         return map(self._get, range(len(self)))
 
     def __eq__(self, other: object) -> bool:
-        """Whether another sequence has equal shards."""
+        """Returns whether another sequence has equal shards."""
         if not isinstance(other, Sequence) or len(self) != len(other):
             return False
-        return all(shard == its for shard, its in zip(self, other, strict=True))
+        return all(shard == other_shard for shard, other_shard in zip(self, other, strict=True))
 
     def __hash__(self) -> int:
-        """Returns a number that is the same for equal shards."""
+        """Returns a hash that is the same for equal tables."""
         return hash((len(self), self._counts.tobytes()))
 
     def get_counts(self, name: str) -> Sequence[int]:
-        """Returns one of the counts named in `TOTALS` of each shard."""
+        """Returns one of the counts named in `TOTALS`, for each shard."""
         return self._counts[TOTALS.index(name) :: len(TOTALS)]
 
     def append(self, pairs: list[tuple[str, Any]]) -> dict[str, Any] | _Row:
-        """Appends a JSON object if it describes a shard, else returns it."""
+        """Appends a JSON object if it describes a shard.
+
+        Args:
+            pairs: keys and values of the object, as `json.loads` passes them to `object_pairs_hook`.
+
+        Returns:
+            The `_Row` of the shard; for other objects a dict.
+        """
         described = dict(pairs)
         if not _is_shard(described):
             return described
@@ -129,7 +146,11 @@ class ShardTable(CompactShards):
 
 
 def parse_with_shards(data: bytes) -> Any:
-    """Parses JSON, with a `ShardTable` under the key `"shards"`, or a list if not all of it are shards."""
+    """Parses JSON with a list of shards under the key `"shards"`.
+
+    Returns:
+        The parsed JSON. The list is a `ShardTable` if all of its items describe shards.
+    """
     table = ShardTable()
     contents = json.loads(data, object_pairs_hook=table.append)
     if isinstance(contents, dict) and isinstance(contents.get("shards"), list):
@@ -146,7 +167,7 @@ def _get_default_name(index: int) -> str:
 
 
 def _is_shard(described: dict[str, Any]) -> bool:
-    """Whether an object describes a shard as writers do, with values of the right types."""
+    """Returns whether an object describes a shard as writers do, with values of the right types."""
     if described.keys() != _KEYS:
         return False
     name, files, buckets = described["name"], described["files"], described["bucket_documents"]

@@ -1,4 +1,12 @@
-"""From documents to the shards of a dataset: encoded by several workers, written in order."""
+"""Writing of shards: batches of documents are encoded in parallel and written in source order.
+
+    documents ──▶ batches ──┬──▶ worker ──┬──▶ ShardWriter ──▶ shard-00000.*.npy, shard-00001.*.npy, ...
+                            ├──▶ worker ──┤    (source order)
+                            └──▶ worker ──┘
+
+The stored form of a document does not depend on its batch, and batches are written in source order. So the
+bytes on disk are the same for any number of workers.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +39,16 @@ _EXECUTOR_BATCH_SIZE = 1 << 24
 
 
 class WriteJob(NamedTuple):
-    """What is to be written.
+    """Input of a writer.
 
     Attributes:
-        field: what is stored of documents.
-        plan: how.
-        documents: those that are left to write.
-        source: what the manifest says of where they come from.
-        max_in_flight: how many batches are encoded at a time.
-        executor: where; `None` for threads of this process.
-        progress: whether to show a bar on standard error.
+        field: field that determines the stored form of documents.
+        plan: plan for the manifest.
+        documents: documents that remain to be written, as pairs of id and text.
+        source: entry of the manifest for the source files; `None` for an iterable.
+        max_in_flight: maximum number of batches that are encoded at the same time.
+        executor: executor that encodes batches; `None` for threads of this process.
+        progress: whether to show a progress bar on standard error.
     """
 
     field: Field
@@ -58,16 +66,19 @@ def write_shards(
     finished: tuple[Shard, ...],
     on_shard: Callable[[Shard], None],
 ) -> list[Shard]:
-    """Encode documents and write them behind the shards that are finished.
+    """Encodes documents and appends them to the finished shards.
 
     Args:
-        job: what is to be written.
-        directory: where to.
-        finished: the shards that are there already.
-        on_shard: is told of each shard that is finished.
+        job: input of the writer.
+        directory: directory to write to.
+        finished: shards that are finished already.
+        on_shard: callback for each shard that is finished.
 
     Returns:
-        All shards.
+        All shards, the finished ones first.
+
+    Raises:
+        DatasetError: a worker process of the executor died.
     """
     total = None if job.source is None else sum(nbytes for _, nbytes in job.source["files"])
     with (
@@ -77,36 +88,37 @@ def write_shards(
         num_items = sum(shard.num_items for shard in finished)
         num_bytes = sum(shard.num_bytes for shard in finished)
         noun = "bytes" if job.field.tokenizer is None else "tokens"
-        shown = 0
+        reported = 0
         for batch, encoded in _iter_encoded(job):
             num_bytes += writer.add(batch, encoded)
             num_items += len(encoded.data)
-            # (What is in files may be compressed, or beside other things: of them counts what was read.)
-            reached = job.documents.read_nbytes if isinstance(job.documents, FileDocuments) else num_bytes
-            advance(reached - shown, f"{num_items:,} {noun}")
-            shown = reached
+            # The total for files is their size on disk, which differs from the size of the documents where
+            # files are compressed or have other columns. So count the bytes that were read.
+            position = job.documents.read_nbytes if isinstance(job.documents, FileDocuments) else num_bytes
+            advance(position - reported, f"{num_items:,} {noun}")
+            reported = position
     return writer.shards
 
 
 def _iter_encoded(job: WriteJob) -> Iterator[tuple[Documents, EncodedDocuments]]:
-    """Batches of documents with what is stored of them, in order."""
+    """Iterates over batches of documents and their encoded form, in source order."""
     batch_size = _BATCH_SIZE if job.executor is None else _EXECUTOR_BATCH_SIZE
-    batches, ahead = itertools.tee(batch_documents(job.documents, batch_size))
+    batches, to_encode = itertools.tee(batch_documents(job.documents, batch_size))
     encode = partial(encode_documents, threads=1)
     if job.executor is None:
-        encoded = map_in_threads(partial(encode, job.field), ahead, job.max_in_flight)
+        encoded = map_in_threads(partial(encode, job.field), to_encode, job.max_in_flight)
     else:
-        encoded = map_in_workers(encode, pickle.dumps(job.field), ahead, job.max_in_flight, job.executor)
-    with _clear_if_broken():
+        encoded = map_in_workers(encode, pickle.dumps(job.field), to_encode, job.max_in_flight, job.executor)
+    with _convert_broken_executor():
         yield from zip(batches, encoded, strict=True)
 
 
 @contextmanager
-def _clear_if_broken() -> Iterator[None]:
+def _convert_broken_executor() -> Iterator[None]:
     try:
         yield
     except BrokenExecutor as error:
         raise DatasetError(
-            "an encoding process died (killed, or out of memory?); what was finished is kept: call "
-            "write_dataset again, with a new executor"
+            "a worker process died (killed, or out of memory?); finished shards are kept: call write_dataset "
+            "again, with a new executor"
         ) from error

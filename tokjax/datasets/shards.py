@@ -1,4 +1,24 @@
-"""Shards: whole documents gathered to files of about one size, written while the next is gathered."""
+"""Shard files: documents are collected into shards of similar size and written as `.npy` files.
+
+A shard is closed by the document that reaches the shard size. With `shard_size=6` and documents of 3, 4 and 1
+ids (`"Hi"`, `"é!"`, `""`, each with EOS):
+
+                                "Hi"         "é!"
+    shard-00000.tokens.npy      [73, 106, 0, 196, 170, 34, 0]      ids, uint16 (é has two bytes, EOS is 0)
+    shard-00000.num_tokens.npy  [3,          4]                    number of ids per document, uint8
+                                ""
+    shard-00001.tokens.npy      [0]
+    shard-00001.num_tokens.npy  [1]
+
+A file `shard-00000.doc_id.npy` is written only if the ids of the documents are not the count 0, 1, 2, ...
+over all shards. In a `BucketedTokenField`, the documents of a shard are sorted by bucket, so that each bucket
+is a contiguous range:
+
+    source order  lengths [9, 2, 7, 3]   boundaries (4, 8, 16)   buckets [2, 0, 1, 0]
+    stored order  lengths [2, 3, 7, 9]   doc_id [1, 3, 2, 0]     bucket_documents (2, 1, 1)
+
+See docs/dataset-format.md, section "Arrays".
+"""
 
 from __future__ import annotations
 
@@ -28,7 +48,13 @@ if TYPE_CHECKING:
 
 
 class _Part(NamedTuple):
-    """Some documents of a shard."""
+    """Consecutive encoded documents of the current shard.
+
+    Attributes:
+        data: ids, or bytes of text, concatenated, shape `(items,)`.
+        columns: numbers per document by column name, shape `(documents,)`.
+        num_bytes: number of UTF-8 bytes of the documents before encoding.
+    """
 
     data: NDArray[Any]
     columns: dict[str, NDArray[np.int64]]
@@ -36,18 +62,21 @@ class _Part(NamedTuple):
 
 
 class ShardWriter:
-    """Gathers what is stored of documents, and writes a shard when there is enough.
+    """Context manager that collects encoded documents, and writes them as shards of similar size.
 
-    A context manager: leaving it without an error writes the last shard. A shard is written on a thread of
-    its own while the next is gathered, so two of them are in memory.
+    Leaving it without an error writes the last shard. A shard is written on a separate thread while the next
+    one is collected, so up to two shards are in memory.
 
     Args:
-        directory: where to write.
-        field: what is stored.
-        shard_size: a shard is closed by the document that fills it to so many ids, or bytes of text.
-        finished: the shards that are there already.
-        on_shard: is told of each shard that is finished.
-        counts_text: whether what documents are fed as is text, whose bytes are counted.
+        directory: directory to write to.
+        field: field that determines the stored form of documents.
+        shard_size: number of ids, or of bytes of text, at which a shard is closed.
+        finished: shards that are finished already.
+        on_shard: callback for each shard that is finished. It runs on the writer's thread.
+        counts_text: whether documents are text, whose bytes are counted in `Shard.num_bytes`.
+
+    Attributes:
+        shards: all finished shards, in stream order.
     """
 
     def __init__(
@@ -68,20 +97,20 @@ class ShardWriter:
         self._counts_text = counts_text
         self._hash = SourceHash()
         self._parts: list[_Part] = []
-        self._gathered = self._num_cut = 0
-        self._closed = len(self.shards)
+        self._num_pending_items = 0
+        self._num_closed = len(self.shards)
         self._first_document = sum(shard.num_documents for shard in finished)
         self._pool = ThreadPoolExecutor(1, "tokjax-shards")
-        self._writing: Future[None] | None = None
+        self._pending_write: Future[None] | None = None
 
     def __enter__(self) -> ShardWriter:
-        """The writer itself."""
+        """Returns the writer."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Write the last shard, and wait for it; after an error, only for what is being written."""
+        """Writes the last shard. After an error, only waits for a write in progress."""
         try:
             if kind is None:
                 self._close_shard()
@@ -90,19 +119,23 @@ class ShardWriter:
             self._pool.shutdown()
 
     def add(self, documents: Documents, encoded: EncodedDocuments) -> int:
-        """Take documents, and write the shards that they fill; how many bytes of text they have."""
+        """Adds documents, and starts to write each shard that they complete.
+
+        Returns:
+            The number of UTF-8 bytes of the documents before encoding.
+        """
         splits, first, count, num_bytes = encoded.splits, 0, len(documents.texts), 0
         while first < count:
-            wanted = self._shard_size - self._gathered
-            last = int(np.searchsorted(splits, splits[first] + wanted))
+            remaining = self._shard_size - self._num_pending_items
+            last = int(np.searchsorted(splits, splits[first] + remaining))
             last = min(max(last, first + 1), count)
-            num_bytes += self._gather(documents, encoded, first, last)
+            num_bytes += self._append(documents, encoded, first, last)
             first = last
-            if self._gathered >= self._shard_size:
+            if self._num_pending_items >= self._shard_size:
                 self._close_shard()
         return num_bytes
 
-    def _gather(self, documents: Documents, encoded: EncodedDocuments, first: int, last: int) -> int:
+    def _append(self, documents: Documents, encoded: EncodedDocuments, first: int, last: int) -> int:
         doc_ids, texts = documents.doc_ids[first:last], documents.texts[first:last]
         num_bytes = self._hash.add(doc_ids, texts)
         splits = encoded.splits[first : last + 1]
@@ -113,30 +146,30 @@ class ShardWriter:
             **{name: values[first:last] for name, values in encoded.columns.items()},
         }
         self._parts.append(_Part(encoded.data[splits[0] : splits[-1]], columns, num_bytes))
-        self._gathered += int(splits[-1] - splits[0])
+        self._num_pending_items += int(splits[-1] - splits[0])
         return num_bytes
 
     def _close_shard(self) -> None:
-        """Have what was gathered written, if there is anything."""
+        """Starts writing the collected documents as a shard, if there are any."""
         if not self._parts:
             return
         self._wait()
         parts, digest = self._parts, self._hash.pop()
-        self._parts, self._gathered = [], 0
-        self._writing = self._pool.submit(self._write, f"shard-{self._closed:05d}", parts, digest)
-        self._closed += 1
+        self._parts, self._num_pending_items = [], 0
+        self._pending_write = self._pool.submit(self._write, f"shard-{self._num_closed:05d}", parts, digest)
+        self._num_closed += 1
 
     def _wait(self) -> None:
-        if self._writing is not None:
-            self._writing.result()
-            self._writing = None
+        if self._pending_write is not None:
+            self._pending_write.result()
+            self._pending_write = None
 
     def _write(self, name: str, parts: list[_Part], source_sha256: str) -> None:
         columns = {key: np.concatenate([part.columns[key] for part in parts]) for key in parts[0].columns}
         lengths, num_dropped = columns.pop("length"), columns.pop("num_dropped")
         doc_ids = columns.pop("doc_id").view(np.uint64)
-        running = np.arange(self._first_document, self._first_document + len(doc_ids), dtype=np.uint64)
-        is_numbered = np.array_equal(doc_ids, running)
+        default_ids = np.arange(self._first_document, self._first_document + len(doc_ids), dtype=np.uint64)
+        is_numbered = np.array_equal(doc_ids, default_ids)
         data = [part.data for part in parts]
         buckets = None
         if isinstance(self._field, BucketedTokenField):
@@ -147,7 +180,7 @@ class ShardWriter:
         is_text = self._field.DATA == "text"
         files[f"{name}.{'byte_length' if is_text else 'num_tokens'}.npy"] = [_compact(lengths)]
         files |= {f"{name}.{key}.npy": [_compact(values)] for key, values in columns.items()}
-        if not np.array_equal(doc_ids, running):  # (the running count needs no file)
+        if not np.array_equal(doc_ids, default_ids):  # (without a file, readers number the documents)
             files[f"{name}.doc_id.npy"] = [_compact(doc_ids)]
         records = {
             file: write_array(self._directory / file, arrays, arrays[0].dtype)
@@ -172,12 +205,15 @@ class ShardWriter:
 
 
 def write_array(path: Path, parts: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> FileRecord:
-    """Write one array of one dimension as an `.npy` file, whole or not at all.
+    """Writes a one-dimensional array as an `.npy` file, atomically.
 
     Args:
-        path: the file.
-        parts: the array, in parts.
-        dtype: theirs.
+        path: path of the file.
+        parts: consecutive parts of the array, each one-dimensional.
+        dtype: dtype of all parts.
+
+    Returns:
+        Size and checksum of the file.
     """
     digest = hashlib.sha256()
     header = io.BytesIO()
@@ -198,7 +234,10 @@ def write_array(path: Path, parts: Sequence[NDArray[Any]], dtype: np.dtype[Any])
 def _sort_by_bucket(
     field: BucketedTokenField, lengths: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], tuple[int, ...]]:
-    """The order that puts the documents of each bucket side by side, and how many each has."""
+    """Returns the order that sorts documents by bucket, and the number of documents per bucket.
+
+    The sort is stable: documents of one bucket stay in source order.
+    """
     buckets = np.searchsorted(np.array(field.bucket_boundaries), lengths)
     counts = np.bincount(buckets, minlength=len(field.bucket_boundaries))
     return np.argsort(buckets, kind="stable"), tuple(counts.tolist())

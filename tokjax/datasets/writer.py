@@ -1,4 +1,8 @@
-"""Writing a dataset: beside its place first, then renamed to it, so that what is there is finished."""
+"""Writing of dataset directories: `write_dataset`, on local file systems and at URLs.
+
+A dataset is written to `NAME.incomplete`, its manifest last, and then renamed to `NAME`. A directory `NAME`
+is therefore always complete. `resuming` explains how an interrupted write continues.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +69,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 DEFAULT_SHARD_SIZE = 30_000_000
-"""The last shard is written when nothing is left to encode meanwhile: so it should not be large."""
+"""Number of ids per shard. Not larger, because nothing is encoded while the last shard is written."""
 DATASET = DirectoryKind(
     "dataset",
     read_manifest,
@@ -80,15 +84,16 @@ DATASET = DirectoryKind(
 
 
 class WrittenDataset(NamedTuple):
-    """What `write_dataset` wrote.
+    """Counts of a dataset that was written.
 
     Attributes:
-        num_items: ids in all shards, those around documents among them; or bytes of text.
-        num_documents: documents in all shards.
-        num_bytes: bytes of UTF-8 that were encoded.
-        num_cut: documents that were too long for the field, and cut.
-        num_shards: parts of the dataset.
-        path: the dataset's directory, or its URL.
+        num_items: number of ids in all shards, including special tokens around documents; of raw text, number
+            of bytes.
+        num_documents: number of documents.
+        num_bytes: number of UTF-8 bytes of the documents before encoding.
+        num_cut: number of documents that were truncated because they were too long for the field.
+        num_shards: number of shards.
+        path: directory of the dataset, or its URL.
     """
 
     num_items: int
@@ -112,39 +117,40 @@ def write_dataset(
     overwrite: bool = False,
     progress: bool = False,
 ) -> WrittenDataset:
-    """Encode documents and write them as a dataset directory.
+    """Encodes documents and writes them as a dataset directory.
 
-    The directory appears at `path` when it is finished, not before: until then it is `PATH.incomplete`. If
-    the writer is stopped, even killed, the next call with the same arguments goes on behind the last shard
-    that was finished, and ends with the same bytes; it reads the source again to there, and compares it with
-    what was fed. A dataset that is finished stays as it is if the arguments and the source are the same.
+    The write is atomic: the directory is named `PATH.incomplete` until it is complete. If the writer is
+    interrupted or killed, the next call with the same arguments continues after the last finished shard, and
+    produces the same bytes. It reads the source again up to that point, and compares it with the documents
+    that were written. A finished dataset is left unchanged if the arguments and the source are the same.
 
-    The bytes are the same for any number of workers. Memory is bounded by two shards and some batches.
+    The bytes do not depend on the number of workers. Memory is bounded by two shards and some batches.
 
     Args:
-        source: files, as `read_documents` takes them; or an iterable of texts, of pairs of a document id (an
-            integer from 0) and a text, or of records (for instance a `datasets.Dataset`).
-        field: what to store.
-        path: where the dataset shall be: a directory, or a URL (with the extra `tokjax[remote]`).
-        separator: what stands between documents in a text or a file; `None` if each is one.
-        text_column: where the text of a record is, also in files of records that are not given by
-            `text_files(paths, field=...)`.
-        shard_size: a shard is closed by the document that fills it to so many ids (of `RawTextField`: bytes).
-        workers: how many batches of documents are encoded at a time; `None` for as many as there are
+        source: files, as for `read_documents`; or an iterable of texts, of `(doc_id, text)` pairs with ids
+            from 0 to 2**64 - 1, or of records (for instance a `datasets.Dataset`).
+        field: field that determines the stored form of documents.
+        path: directory to write, or its URL (with the extra `tokjax[remote]`).
+        separator: string between documents in a text or a file; `None` if each is one document.
+        text_column: key or column of a record that holds its text. It also applies to files of records,
+            unless they are passed as `text_files(paths, field=...)`.
+        shard_size: number of ids (of `RawTextField`: bytes) at which a shard is closed. The document that
+            reaches it is the last of its shard.
+        workers: number of batches of documents that are encoded at the same time; `None` for the number of
             processors.
-        executor: where they are encoded; `None` for threads of this process.
-        overwrite: replace a dataset that is there already.
-        progress: show a bar on standard error.
+        executor: executor that encodes batches; `None` for threads of this process.
+        overwrite: whether to replace an existing dataset.
+        progress: whether to show a progress bar on standard error.
 
     Returns:
-        The counts.
+        The counts of the dataset, and its path.
 
     Raises:
-        DatasetExistsError: `path` holds another dataset and `overwrite` is not set, or holds anything but a
-            dataset, or another process is writing it.
-        DatasetMismatchError: a writer that was stopped had other arguments, or another source.
+        DatasetExistsError: `path` holds another dataset and `overwrite` is not set, or holds other files, or
+            another process is writing it.
+        DatasetMismatchError: an interrupted writer had other arguments or another source.
         DisallowedSpecialTokenError: a document holds a special token that the field disallows.
-        InvalidArgumentError: an argument or a document makes no sense.
+        InvalidArgumentError: an argument or a document is invalid.
         SourceError: a file of the source is damaged.
     """
     check_executor(executor)
@@ -152,13 +158,13 @@ def write_dataset(
     plan = make_plan(field, check_int("shard_size", shard_size, minimum=1))
     if separator is not None and not (isinstance(separator, str) and separator):
         raise InvalidArgumentError(
-            f"separator must be a text, or None if each text is one document; got {separator!r}"
+            f"separator must be a non-empty str, or None if each text is one document; got {separator!r}"
         )
     source = resolve_files(source, text_column)
-    about = describe_source(source, separator)
+    source_entry = describe_source(source, separator)
     read = partial(iter_documents, source, separator, text_column)
-    job = WriteJob(field, plan, read(), about, max_in_flight, executor, progress)
-    restart = None if isinstance(source, Iterator) else read  # (which can't be read again)
+    job = WriteJob(field, plan, read(), source_entry, max_in_flight, executor, progress)
+    restart = None if isinstance(source, Iterator) else read  # (an iterator can't be read twice)
     if is_url(path):
         return _write_remotely(RemoteDirectory(str(path)), job, restart, overwrite=overwrite)
     target = resolve(path)
@@ -173,13 +179,13 @@ def write_dataset(
             ) from error
         return summarize_dataset(manifest, target)
     with open_atomic_directory(target, DATASET, overwrite=overwrite) as directory:
-        existing = partial(find_progress, directory)
+        load_progress = partial(find_progress, directory)
         check = partial(check_files, directory)
-        job, finished = resume(job, existing, check, directory, restart, overwrite=overwrite)
+        job, finished = resume(job, load_progress, check, directory, restart, overwrite=overwrite)
         _delete_others(directory, finished)
         start_progress(directory, Progress(plan, finished))
         shards = write_shards(job, directory, finished, partial(add_progress, directory))
-        manifest = finish_dataset(directory, field, plan, about, shards)
+        manifest = finish_dataset(directory, field, plan, source_entry, shards)
     return summarize_dataset(manifest, target)
 
 
@@ -190,9 +196,10 @@ def _write_remotely(
     *,
     overwrite: bool,
 ) -> WrittenDataset:
-    """The same at a URL: each file is put there when it is finished, the manifest last.
+    """Writes a dataset at a URL. Each file is uploaded when it is finished, the manifest last.
 
-    There is no place beside it: with `overwrite` a former dataset is deleted first.
+    Object stores have no atomic rename of directories. With `overwrite`, an existing dataset is therefore
+    deleted first.
     """
     with remote.lock_writers(), tempfile.TemporaryDirectory(prefix="tokjax-") as staging:
         directory = Path(staging)
@@ -201,12 +208,12 @@ def _write_remotely(
                 return summarize_dataset(check_unchanged(remote.manifest, job, remote), remote.url)
             for name in (MANIFEST_FILE, *filter(DATASET.own_files.fullmatch, remote.names())):
                 remote.remove(name)
-        begun = remote.read(PROGRESS_FILE)
-        if begun is not None:
-            (directory / PROGRESS_FILE).write_bytes(begun)
-        existing = partial(read_progress, directory, remote)
+        record = remote.read(PROGRESS_FILE)
+        if record is not None:
+            (directory / PROGRESS_FILE).write_bytes(record)
+        load_progress = partial(read_progress, directory, remote)
         check = partial(_check_remote_files, remote)
-        job, finished = resume(job, existing, check, remote, restart, overwrite=overwrite)
+        job, finished = resume(job, load_progress, check, remote, restart, overwrite=overwrite)
 
         def publish(shard: Shard) -> None:
             for name in shard.files:
@@ -226,7 +233,11 @@ def _write_remotely(
 
 
 def make_plan(field: Field, shard_size: int) -> Plan:
-    """What decides how documents are stored."""
+    """Returns the plan of a field: everything that determines the bytes on disk except the documents.
+
+    Raises:
+        InvalidArgumentError: `field` is not an instance of a registered field.
+    """
     value: object = field
     if not isinstance(value, Field):
         hint = ", an instance of it" if isinstance(field, type) else ""
@@ -250,13 +261,13 @@ def _check_remote_files(remote: RemoteDirectory, finished: tuple[Shard, ...]) ->
     for name, record in ((name, file) for shard in finished for name, file in shard.files.items()):
         if not remote.has(name, record):
             raise DatasetMismatchError(
-                f"{remote}/{name}, which a writer that was stopped had finished, is not there as it was",
-                hint=make_overwrite_hint("begin anew"),
+                f"{remote}/{name}, which an interrupted writer had finished, is missing or was altered",
+                hint=make_overwrite_hint("start over"),
             )
 
 
 def _delete_others(directory: Path, finished: tuple[Shard, ...]) -> None:
-    """Delete what is not of finished shards."""
+    """Deletes all files that do not belong to finished shards."""
     finished_files = {name for shard in finished for name in shard.files}
     for entry in directory.iterdir():
         if entry.name not in finished_files:
@@ -264,23 +275,26 @@ def _delete_others(directory: Path, finished: tuple[Shard, ...]) -> None:
 
 
 def _delete_other_remote_files(remote: RemoteDirectory, finished: tuple[Shard, ...], progress: Path) -> None:
-    """The same at a URL: first the record is put there, so that it never names what was deleted."""
+    """Deletes all remote files of datasets that do not belong to finished shards.
+
+    The progress record is uploaded first, so that it never lists a file that was deleted.
+    """
     finished_files = {PROGRESS_FILE, *(name for shard in finished for name in shard.files)}
-    others = set(filter(DATASET.own_files.fullmatch, remote.names())) - finished_files
-    if others:
+    unused = set(filter(DATASET.own_files.fullmatch, remote.names())) - finished_files
+    if unused:
         remote.put(progress)
-    for name in others:
+    for name in unused:
         remote.remove(name)
 
 
 def finish_dataset(
     directory: Path, field: Field, plan: Plan, source: dict[str, Any] | None, shards: list[Shard]
 ) -> Manifest:
-    """Write what a dataset has besides its shards, the manifest last."""
+    """Writes the tokenizer and then the manifest, and returns the manifest."""
     files: dict[str, FileRecord] = {}
     saved: Path | None = None
     if field.tokenizer is not None:
-        with suppress(UnsupportedTokenizerError):  # a type of another's: its fingerprint has to do
+        with suppress(UnsupportedTokenizerError):  # a custom type: only its fingerprint is recorded
             saved = save_tokenizer(field.tokenizer, directory / TOKENIZER_FILE)
             files[saved.name] = FileRecord(saved.stat().st_size, compute_file_sha256(saved))
     manifest = Manifest(plan, None if saved is None else saved.name, source, tuple(shards), files)
@@ -290,7 +304,7 @@ def finish_dataset(
 
 
 def summarize_dataset(manifest: Manifest, path: Path | str) -> WrittenDataset:
-    """The counts of a dataset."""
+    """Returns the counts of a dataset."""
     return WrittenDataset(
         manifest.num_items,
         manifest.num_documents,

@@ -12,7 +12,7 @@ import numpy as np
 from tokjax._util.checks import reject_path, reject_tables
 from tokjax._util.progress import show_progress_bar
 from tokjax._util.threads import resolve_num_threads
-from tokjax.core.encode_options import CutOptions, EncodeOptions, TextOptions, accept_options
+from tokjax.core.encode_options import EncodeOptions, TextOptions, TruncationOptions, accept_options
 from tokjax.corpus.files import TextFiles, get_source_files, text_files
 from tokjax.corpus.opening import check_are_text
 from tokjax.corpus.sources import read_documents
@@ -57,7 +57,7 @@ def encode_to_array(
     return batch.ragged
 
 
-@accept_options(CutOptions)
+@accept_options(TruncationOptions)
 def encode_files(
     tokenizer: Any,
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | TextFiles,
@@ -67,7 +67,7 @@ def encode_files(
     return_masks: bool = False,
     assume_normalized: bool = False,
     progress: bool = False,
-    **options: Unpack[CutOptions],
+    **options: Unpack[TruncationOptions],
 ) -> Iterator[TokenizationBatch]:
     r"""Encode the documents of files, some 8 MB of text at a time.
 

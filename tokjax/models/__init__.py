@@ -1,4 +1,4 @@
-"""Tokenizers."""
+"""Built-in tokenizer types, and segmentation sampling with SentencePiece models."""
 
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.byte_level import ByteTokenizer

@@ -1,4 +1,4 @@
-"""Blanks that a tokenizer puts before texts, or leaves out of spans."""
+"""Spaces that a tokenizer adds before texts, and spaces that it leaves out of token spans."""
 
 from __future__ import annotations
 
@@ -24,37 +24,38 @@ TRIM_OFFSETS_VALUES: tuple[TrimOffsets | None, ...] = ("all", "but_first", None)
 
 
 def prepend_spaces(segments: Segments) -> Segments:
-    """Segments with a blank before each, unless it begins with one, or is empty."""
+    """Returns segments with a space before each one that is not empty and does not begin with a space."""
     texts = [text if not text or text.startswith(" ") else " " + text for text in segments.texts]
     return segments._replace(texts=texts)
 
 
 def compute_prefix_corrections(
-    encoded: EncodedSegments, segments: Segments, split: Segments, byte_lengths: NDArray[np.int64]
+    encoded: EncodedSegments, segments: Segments, spaced_segments: Segments, byte_lengths: NDArray[np.int64]
 ) -> Corrections:
-    """What blanks that were put before segments change in the spans of their first ids.
+    """Computes the length corrections for the first ids of segments that got a space prepended.
 
-    If such a space is a token by itself, its span is empty.
+    The prepended space is not in the text, so the first token spans one byte less than it has. If the space
+    is a separate token, its span is empty.
 
     Args:
-        encoded: the ids.
-        segments: the segments.
-        split: the same, with a blank before some of them.
-        byte_lengths: of each id of the vocabulary.
+        encoded: ids of the segments with prepended spaces.
+        segments: segments as they are in the text.
+        spaced_segments: the same segments, with a space before some of them.
+        byte_lengths: number of bytes per token id, `int64`, shape `(size,)`.
     """
-    has_prefix = (len(new) > len(old) for old, new in zip(segments.texts, split.texts, strict=True))
+    has_prefix = (len(new) > len(old) for old, new in zip(segments.texts, spaced_segments.texts, strict=True))
     prefixed = np.flatnonzero(np.fromiter(has_prefix, bool, len(segments.texts)))
     positions = encoded.splits.take(prefixed)
     return Corrections(positions, byte_lengths.take(encoded.ids.take(positions)) - 1)
 
 
 class TokenSpaces(NamedTuple):
-    """The spaces at the ends of each id of a vocabulary.
+    """Number of spaces at the start and end of each token of a vocabulary.
 
     Attributes:
-        leading: how many it begins with, `int64`, shape `(size,)`.
-        trailing: how many it ends with.
-        all_spaces: which tokens are nothing but spaces, `bool`, shape `(size,)`.
+        leading: number of spaces at the start of each token, `int64`, shape `(size,)`.
+        trailing: number of spaces at the end of each token, `int64`, shape `(size,)`.
+        all_spaces: whether a token consists of spaces only, `bool`, shape `(size,)`.
     """
 
     leading: NDArray[np.int64]
@@ -65,17 +66,17 @@ class TokenSpaces(NamedTuple):
         self,
         ids: NDArray[np.int32],
         offsets: NDArray[np.int64],
-        found: Mapping[int, bytes],
+        matched: Mapping[int, bytes],
         trim_offsets: TrimOffsets,
     ) -> NDArray[np.int64]:
-        """Returns spans without the spaces at the ends of tokens, as Hugging Face's `trim_offsets`.
+        """Returns spans without leading and trailing spaces of tokens, like Hugging Face's `trim_offsets`.
 
         Args:
-            ids: of all tokens, `int32`, shape `(n,)`.
-            offsets: their 1-based spans, `int64`, shape `(n, 2)`.
-            found: positions of special and added tokens that were found in a text, and the bytes of their
-                spans. They are trimmed of all white space.
-            trim_offsets: `"but_first"` to keep a single space where a text begins.
+            ids: token ids, inserted tokens included, `int32`, shape `(n,)`.
+            offsets: 1-based half-open byte spans of the tokens, `int64`, shape `(n, 2)`.
+            matched: position of each special or added token that was matched in a text, mapped to the bytes
+                of its span. All white space is trimmed from these, not only spaces.
+            trim_offsets: `"all"`, or `"but_first"` to keep a single space where a text begins.
         """
         starts, stops = offsets[:, 0], offsets[:, 1]
         leading, trailing, all_spaces = (
@@ -84,7 +85,7 @@ class TokenSpaces(NamedTuple):
             self.all_spaces.take(ids),
         )
         single = leading == 1
-        for position, data in found.items():
+        for position, data in matched.items():
             text = data.decode("utf-8")
             leading[position] = len(data) - count_bytes(text.lstrip(WHITE_SPACE))
             trailing[position] = len(data) - count_bytes(text.rstrip(WHITE_SPACE))
@@ -98,7 +99,7 @@ class TokenSpaces(NamedTuple):
 
 
 def count_token_spaces(vocabulary: Vocabulary) -> TokenSpaces:
-    """Returns the spaces at the ends of each id."""
+    """Counts the spaces at the start and end of each token of a vocabulary."""
     leading, trailing = (np.zeros(vocabulary.size, np.int64) for _ in range(2))
     all_spaces = np.zeros(vocabulary.size, bool)
     for id_, token in vocabulary.bytes_by_id.items():

@@ -1,4 +1,39 @@
-"""From the ids of segments to those of rows: special tokens, offsets, words."""
+"""Assembly of rows: inserts special tokens between encoded segments, and computes offsets and word ids.
+
+Example: two texts, the template `<s> $A </s>`, and the special token `<x>` matched in the first text.
+
+    texts                ab<x>c                   d
+    segments             ab         c             d
+    encoded.ids          5  6       7             8
+    encoded.splits       0          2             3            4
+    matched_per_row      1                        0
+
+A row with `k` matched tokens has `k + 1` segments. Each segment has a slot before it. The slot of the first
+segment of a row holds the tokens before the row. The slot of any other segment holds the matched token
+between it and the segment before. The last segment of a row has a tail with the tokens after the row.
+
+    segment              0          1             2
+    slot|ids|tail        <s>|5 6|   <x>|7|</s>    <s>|8|</s>
+
+    position             0     1    2    3    4    5      6    7    8
+    ids                  <s>   5    6    <x>  7    </s>   <s>  8    </s>
+    inserted_positions   0                         5      6         8
+    matched_positions                    3
+    row_splits           0                                6              9
+
+The token bytes of a row, concatenated, are usually the text of the row. So offsets are running sums of
+token lengths, which start at 1 in each row. Inserted tokens have length 0, and get the sentinel afterwards.
+
+    lengths              0     1    1    3    1    0      0    1    0
+    stops                1     2    3    6    7    7      1    2    2
+    stops - lengths      1     1    2    3    6    7      1    1    2
+    offsets              0,0   1,2  2,3  3,6  6,7  0,0    0,0  1,2  0,0
+    word_ids             -1    0    0    1    2    -1     -1   0    -1
+
+All rows are processed together by array operations, without a loop over rows or tokens.
+
+See docs/performance.md, section "Ids and offsets".
+"""
 
 from __future__ import annotations
 
@@ -17,59 +52,65 @@ if TYPE_CHECKING:
     from tokjax.bpe.encoded_segments import EncodedSegments
 
 
-_TOKENS_AT_ONCE = 1 << 17
+_TOKENS_PER_GROUP = 1 << 17
 
 
 class RowLayout(NamedTuple):
-    """Which segments and tokens that part them make up each row, in order.
+    """Special and added tokens between and around the segments of each row.
 
-    A row in whose text `k` tokens were found has `k + 1` segments, before, between and after them.
+    A row in whose text `k` tokens were matched has `k + 1` segments: before, between and after these tokens.
 
     Attributes:
-        found_ids: the ids of the tokens found, row by row, `int64` of shape `(found,)`.
-        found_nbytes: how many bytes of its text each of them has, `int64` of shape `(found,)`.
-        found_per_row: how many of them each row has, `int64` of shape `(rows,)`.
+        matched_ids: ids of the matched tokens, row by row, `int64`, shape `(matched,)`.
+        matched_nbytes: number of text bytes that each matched token spans, `int64`, shape `(matched,)`.
+        matched_per_row: number of matched tokens in each row, `int64`, shape `(rows,)`.
         before: ids to insert before each row.
         after: ids to insert after each row.
     """
 
-    found_ids: NDArray[np.int64]
-    found_nbytes: NDArray[np.int64]
-    found_per_row: NDArray[np.int64]
+    matched_ids: NDArray[np.int64]
+    matched_nbytes: NDArray[np.int64]
+    matched_per_row: NDArray[np.int64]
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
 
 
 class AssembledRows(NamedTuple):
-    """All ids of a batch, and what each of them is.
+    """Ids of all rows of a batch, and the positions of the special and added tokens among them.
 
     Attributes:
-        ids: `int32`, shape `(n,)`.
-        row_splits: `int64`, shape `(rows + 1,)`.
-        inserted: the places of tokens that have no source text, `int64`, shape `(inserted,)`.
-        found: the places of tokens that were found in a text, rising, `int64`, shape `(found,)`.
-        special_positions: the places of both, rising, `int64`, shape `(inserted + found,)`.
+        ids: token ids, `int32`, shape `(n,)`.
+        row_splits: start of each row in `ids`, `int64`, shape `(rows + 1,)`.
+        inserted_positions: positions of the inserted tokens, which have no source text: first those before
+            the rows, row by row, then those after the rows; `int64`, shape `(inserted,)`.
+        matched_positions: positions of the tokens that were matched in a text, ascending, `int64`, shape
+            `(matched,)`.
+        special_positions: positions of both, ascending, `int64`, shape `(inserted + matched,)`.
     """
 
     ids: NDArray[np.int32]
     row_splits: NDArray[np.int64]
-    inserted: NDArray[np.int64]
-    found: NDArray[np.int64]
+    inserted_positions: NDArray[np.int64]
+    matched_positions: NDArray[np.int64]
     special_positions: NDArray[np.int64]
 
 
 def assemble(encoded: EncodedSegments, rows: RowLayout) -> AssembledRows:
-    """Put tokens that were found, or are inserted, between the segments' ids.
+    """Returns the ids of all rows: segments with matched tokens between and inserted tokens around them.
 
-    Every segment gets a slot before it: for the tokens inserted before a row, or for the one that was found
-    between two segments.
+    The module docstring has an example.
+
+    Args:
+        encoded: ids of the segments of all rows.
+        rows: special and added tokens between and around the segments.
     """
-    nowhere = np.zeros(0, np.int64)
-    if not (len(rows.found_ids) or rows.before or rows.after):
-        return AssembledRows(encoded.ids, encoded.splits, nowhere, nowhere, nowhere)
-    last_segment = np.cumsum(rows.found_per_row + 1) - 1
-    first_segment = last_segment - rows.found_per_row
+    empty = np.zeros(0, np.int64)
+    if not (len(rows.matched_ids) or rows.before or rows.after):
+        return AssembledRows(encoded.ids, encoded.splits, empty, empty, empty)
+    last_segment = np.cumsum(rows.matched_per_row + 1) - 1
+    first_segment = last_segment - rows.matched_per_row
     num_segments = len(encoded.splits) - 1
+    # Sizes of slots and tails: a slot holds one matched token, unless it is the first of its row.
     slot, tail = np.ones(num_segments, np.int64), np.zeros(num_segments, np.int64)
     slot[first_segment] = len(rows.before)
     tail[last_segment] = len(rows.after)
@@ -77,20 +118,20 @@ def assemble(encoded: EncodedSegments, rows: RowLayout) -> AssembledRows:
     stops = np.cumsum(slot + lengths + tail)
     slot_starts = stops - tail - lengths - slot
 
-    is_found = np.ones(num_segments, bool)
-    is_found[first_segment] = False
-    found = slot_starts[is_found]
+    has_matched_before = np.ones(num_segments, bool)
+    has_matched_before[first_segment] = False
+    matched = slot_starts[has_matched_before]
     before = slot_starts[first_segment][:, None] + np.arange(len(rows.before))
     after = (stops - tail)[last_segment][:, None] + np.arange(len(rows.after))
     ids = np.empty(int(stops[-1]) if num_segments else 0, np.int32)
     ordinary = np.ones(len(ids), bool)
-    for positions, values in ((found, rows.found_ids), (before, rows.before), (after, rows.after)):
+    for positions, values in ((matched, rows.matched_ids), (before, rows.before), (after, rows.after)):
         ids[positions] = values
         ordinary[positions] = False
     ids[ordinary] = encoded.ids
     row_splits = np.concatenate([np.zeros(1, np.int64), stops[last_segment]])
     inserted = np.concatenate([before.reshape(-1), after.reshape(-1)])
-    return AssembledRows(ids, row_splits, inserted, found, np.flatnonzero(~ordinary))
+    return AssembledRows(ids, row_splits, inserted, matched, np.flatnonzero(~ordinary))
 
 
 def compute_concatenated_sources(
@@ -100,45 +141,54 @@ def compute_concatenated_sources(
     byte_lengths: NDArray[np.int64],
     threads: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Offsets and word ids, where the bytes of a row's tokens are the row's text.
+    """Computes offsets and word ids where the token bytes of a row, concatenated, are the text of the row.
 
-    So offsets are the running sum of their lengths, row by row; word ids are the running count of words. A
-    token that was found is a word.
+    Offsets are the running sum of token lengths in each row. Word ids are the running count of word
+    beginnings in each row; a matched token is a word.
 
     Args:
-        assembled: the ids.
-        encoded: those of the segments, with the beginnings of words.
-        rows: what makes up each row.
-        byte_lengths: how many bytes of text each id of the vocabulary is.
-        threads: how many share the work.
+        assembled: ids of all rows.
+        encoded: ids of the segments, with word beginnings, and corrections for tokens whose length in the
+            text differs from `byte_lengths`.
+        rows: special and added tokens between and around the segments.
+        byte_lengths: number of text bytes per token id, `int64`, shape `(vocab_size,)`.
+        threads: number of threads.
+
+    Returns:
+        1-based half-open byte offsets, `int64`, shape `(n, 2)`, and word ids, `int32`, shape `(n,)`. Inserted
+        tokens have the offsets `(0, 0)` and the word id -1.
     """
+    # Threads write to disjoint slices of these arrays, one group of rows at a time.
     offsets = np.empty((len(assembled.ids), 2), np.int64)
     word_ids = np.empty(len(assembled.ids), np.int32)
-    all_inserted = np.sort(assembled.inserted)
+    all_inserted_positions = np.sort(assembled.inserted_positions)
     assert encoded.begins_word is not None
     begins = _flag_all_word_beginnings(assembled, encoded.begins_word)
     corrections = encoded.corrections
-    all_corrected = _map_to_all_ids(assembled, corrections.positions)
+    all_corrected_positions = _map_to_all_ids(assembled, corrections.positions)
 
-    def fill(group: slice) -> None:
+    def fill_group(group: slice) -> None:
         splits = assembled.row_splits[group]
         part = slice(int(splits[0]), int(splits[-1]))
-        inserted = all_inserted[slice(*np.searchsorted(all_inserted, (part.start, part.stop)))] - part.start
-        found = slice(*np.searchsorted(assembled.found, (part.start, part.stop)))
-        of_part = slice(*np.searchsorted(all_corrected, (part.start, part.stop)))
-        corrected = all_corrected[of_part] - part.start
+        inserted = (
+            all_inserted_positions[slice(*np.searchsorted(all_inserted_positions, (part.start, part.stop)))]
+            - part.start
+        )
+        matched = slice(*np.searchsorted(assembled.matched_positions, (part.start, part.stop)))
+        in_part = slice(*np.searchsorted(all_corrected_positions, (part.start, part.stop)))
+        corrected = all_corrected_positions[in_part] - part.start
         lengths = byte_lengths.take(assembled.ids[part])
-        lengths[corrected] = corrections.lengths[of_part]
+        lengths[corrected] = corrections.lengths[in_part]
         lengths[inserted] = 0
-        lengths[assembled.found[found] - part.start] = rows.found_nbytes[found]
+        lengths[assembled.matched_positions[matched] - part.start] = rows.matched_nbytes[matched]
         stops = _compute_row_sums(lengths, splits - part.start, first=1)
         offsets[part, 1] = stops
         np.subtract(stops, lengths, out=offsets[part, 0])
-        offsets[part][inserted] = 0
+        offsets[part][inserted] = 0  # the sentinel
         word_ids[part] = _compute_row_sums(begins[part].astype(np.int64), splits - part.start, first=-1)
         word_ids[part][inserted] = -1
 
-    for _ in map_in_threads(fill, _iter_row_groups(assembled.row_splits), threads):
+    for _ in map_in_threads(fill_group, _iter_row_groups(assembled.row_splits), threads):
         pass
     return offsets, word_ids
 
@@ -149,60 +199,76 @@ def compute_sources_from_spans(
     rows: RowLayout,
     nbytes: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Offsets and word ids, where the model says of which bytes each id is.
+    """Computes offsets and word ids where the model returned a byte span for each id.
 
     Args:
-        assembled: the ids.
-        encoded: those of the segments, with their spans and the beginnings of words.
-        rows: what makes up each row.
-        nbytes: how many bytes each segment has.
+        assembled: ids of all rows.
+        encoded: ids of the segments, with spans and word beginnings.
+        rows: special and added tokens between and around the segments.
+        nbytes: number of bytes of each segment, `int64`, shape `(segments,)`.
+
+    Returns:
+        1-based half-open byte offsets, `int64`, shape `(n, 2)`, and word ids, `int32`, shape `(n,)`. Inserted
+        tokens have the offsets `(0, 0)` and the word id -1.
     """
     assert encoded.spans is not None
     assert encoded.begins_word is not None
-    row_of_segment = np.repeat(np.arange(len(rows.found_per_row)), rows.found_per_row + 1)
-    row_of_found = np.repeat(np.arange(len(rows.found_per_row)), rows.found_per_row)
-    up_to_found = make_row_splits(rows.found_nbytes)
-    starts = np.cumsum(nbytes) - nbytes + up_to_found[np.arange(len(nbytes)) - row_of_segment]
-    first_segment = np.cumsum(rows.found_per_row + 1) - rows.found_per_row - 1
-    starts -= starts[first_segment][row_of_segment]
+    row_of_segment = np.repeat(np.arange(len(rows.matched_per_row)), rows.matched_per_row + 1)
+    row_of_matched = np.repeat(np.arange(len(rows.matched_per_row)), rows.matched_per_row)
+    matched_bytes_before = make_row_splits(rows.matched_nbytes)
+    # Start of each segment in the concatenation of all rows: the bytes of the segments and of the matched
+    # tokens before it. Segment i of row r has i - r matched tokens before it, since each row has one segment
+    # more than it has matched tokens.
+    starts = np.cumsum(nbytes) - nbytes + matched_bytes_before[np.arange(len(nbytes)) - row_of_segment]
+    first_segment = np.cumsum(rows.matched_per_row + 1) - rows.matched_per_row - 1
+    starts -= starts[first_segment][row_of_segment]  # relative to the start of the row
     offsets = np.zeros((len(assembled.ids), 2), np.int64)
     ordinary = np.ones(len(assembled.ids), bool)
     ordinary[assembled.special_positions] = False
     shift = np.repeat(starts + 1, np.diff(encoded.splits))
-    for side in (0, 1):  # (a column at a time, which is quicker)
+    for side in (0, 1):  # one column at a time: faster than a broadcast over both
         offsets[:, side][ordinary] = encoded.spans[:, side] + shift
-    before = np.arange(len(row_of_found)) + row_of_found  # the segment before each
-    found_starts = 1 + starts[before] + nbytes[before]
-    offsets[assembled.found] = np.stack([found_starts, found_starts + rows.found_nbytes], axis=1)
+    before = np.arange(len(row_of_matched)) + row_of_matched  # the segment before each matched token
+    matched_starts = 1 + starts[before] + nbytes[before]
+    offsets[assembled.matched_positions] = np.stack(
+        [matched_starts, matched_starts + rows.matched_nbytes], axis=1
+    )
     begins = _flag_all_word_beginnings(assembled, encoded.begins_word)
     word_ids = _compute_row_sums(begins.astype(np.int64), assembled.row_splits, first=-1).astype(np.int32)
-    word_ids[assembled.inserted] = -1
+    word_ids[assembled.inserted_positions] = -1
     return offsets, word_ids
 
 
 def _map_to_all_ids(assembled: AssembledRows, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where ids of the segments stand among all ids."""
+    """Maps positions among the ids of segments to positions among all ids.
+
+    The i-th special position has `special_positions[i] - i` segment ids before it. A segment id comes after
+    all special tokens for which that number is not larger than its own position.
+    """
     ordinary_before = assembled.special_positions - np.arange(len(assembled.special_positions))
     return positions + np.searchsorted(ordinary_before, positions, "right")
 
 
 def _flag_all_word_beginnings(assembled: AssembledRows, begins_word: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which ids begin a word: those found in a text do."""
+    """Flags the ids that begin a word, `bool`, shape `(n,)`. Matched tokens do, inserted tokens do not."""
     if not len(assembled.special_positions):
         return begins_word
     begins = np.ones(len(assembled.ids), bool)
     begins[assembled.special_positions] = False
     begins[begins] = begins_word
-    begins[assembled.found] = True
+    begins[assembled.matched_positions] = True
     return begins
 
 
 def _iter_row_groups(row_splits: NDArray[np.int64]) -> Iterator[slice]:
-    """Rows in groups of about one size, as slices of `row_splits`: small enough for a processor's cache."""
+    """Yields slices of `row_splits`: groups of rows whose arrays fit into the cache of a processor core.
+
+    A group has at most `_TOKENS_PER_GROUP` tokens, or is a single row.
+    """
     last = len(row_splits) - 1
     first = 0
     while first < last:
-        stop = int(np.searchsorted(row_splits, row_splits[first] + _TOKENS_AT_ONCE, "right")) - 1
+        stop = int(np.searchsorted(row_splits, row_splits[first] + _TOKENS_PER_GROUP, "right")) - 1
         stop = min(max(stop, first + 1), last)
         yield slice(first, stop + 1)
         first = stop
@@ -211,7 +277,15 @@ def _iter_row_groups(row_splits: NDArray[np.int64]) -> Iterator[slice]:
 def _compute_row_sums(
     values: NDArray[np.int64], row_splits: NDArray[np.int64], *, first: int
 ) -> NDArray[np.int64]:
-    """Running sums that begin at `first` in each row: what a row adds is taken off where the next begins."""
+    """Computes running sums that start again at `first` in each row.
+
+    One cumulative sum over all rows is enough. At the start of each row, the sum of the row before is
+    subtracted:
+
+        values (two rows, first=1)   2  3 |  1  4
+        steps                        3  3 | -4  4
+        cumulative sum               3  6 |  2  6
+    """
     if not len(values):
         return values
     starts = row_splits[:-1][np.diff(row_splits) > 0]

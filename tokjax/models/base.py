@@ -1,7 +1,15 @@
-"""What all models of tokjax's own have in common: they encode ordinary text, and the rest is put around it.
+"""Base class of the built-in tokenizers: encodes text segments, then adds special tokens, offsets and masks.
 
-Special tokens are found in the text, or refused, or inserted; rows are put together; offsets and masks are
-made: here, once, for every model.
+A text is split at the special and added tokens that are matched in it. Each stretch of text between them is
+a *segment*. The model encodes segments independently of one another. Assembly then builds the rows:
+
+    text       "Hi<eos>you"
+    segments   "Hi", "you"               encoded by the model
+    matched    "<eos>"                   special token in the text
+    row        <bos> Hi <eos> you        <bos> is inserted by the template
+
+A model subclasses `SegmentModel` and implements `encode_segments`. Everything else is shared, and is in this
+module and in `tokjax.models.assembly`.
 """
 
 from __future__ import annotations
@@ -51,78 +59,82 @@ if TYPE_CHECKING:
 
 
 class SegmentModel(TokenizerRecord, ABC):
-    """A tokenizer that says what becomes of ordinary text.
+    """Base class of tokenizers that encode segments of ordinary text.
 
-    A type that inherits from it has `get_vocabulary`, `encode_texts` and all that follows from them.
-    One that normalises texts also registers `normalize` and `map_offsets_to_input`.
+    A subclass implements `encode_segments`, and inherits `get_vocabulary`, `encode_texts` and all functions
+    that are built on these. A subclass that normalizes texts also registers `normalize` and
+    `map_offsets_to_input`.
 
     Attributes:
-        model: the kind of tokenizer, as its results' metadata name it.
-        vocabulary: ids and bytes.
+        model: name of the type of tokenizer, as in the metadata of results.
+        vocabulary: token ids and token bytes.
     """
 
     model: ClassVar[str]
 
     @property
     def normalization(self) -> str | None:
-        """What is done to a text before it is split, in a word; `None` if nothing is."""
+        """Name of the normalization that is applied before a text is split, or `None`."""
         return None
 
     @property
     def offsets_reference(self) -> OffsetsReference:
-        """What offsets are places in: the text as given, or as `normalize` gives it.
+        """The text that offsets refer to: the input text, or the output of `normalize`.
 
-        A model that normalises segments by itself, and whose spans are of the segments as they were, says
-        `"input_text"`.
+        By default, the input text if the tokenizer does not normalize. A model that normalizes inside
+        `encode_segments`, and returns spans in the original segments, overrides this with `"input_text"`.
         """
         return "input_text" if self.normalization is None else "tokenizer_normalized_text"
 
     @property
-    def lengths_in_text(self) -> NDArray[np.int64]:
-        """How many bytes of a text each id is, where models give no spans: `int64`, shape `(size,)`."""
+    def text_byte_lengths(self) -> NDArray[np.int64]:
+        """Number of text bytes per token id, `int64`, shape `(size,)`.
+
+        It is used where the model returns no spans.
+        """
         return self.vocabulary.byte_lengths
 
     @abstractmethod
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, sources: bool = True
     ) -> EncodedSegments:
-        """Encode stretches of ordinary text, each on its own, normalised already.
+        """Encodes segments of ordinary text, independently of one another.
 
         Args:
-            segments: what to encode.
-            threads: how many share the work.
-            sources: whether to tell which ids begin a word, and of which bytes each is.
+            segments: segments of text, already normalized.
+            threads: number of threads.
+            sources: whether to compute word beginnings and spans, which offsets and word ids need.
         """
 
     def adjust_offsets(
         self,
-        ids: NDArray[np.int32],  # noqa: ARG002 (models that override this look at them)
+        ids: NDArray[np.int32],  # noqa: ARG002 (used by overriding methods)
         offsets: NDArray[np.int64],
-        found: Mapping[int, bytes],  # noqa: ARG002 (likewise)
+        matched: Mapping[int, bytes],  # noqa: ARG002 (same reason)
     ) -> NDArray[np.int64]:
-        """Returns the spans that tokens are given: by default, those of the bytes that they are made of.
+        """Returns the spans to report for tokens; by default, those of the bytes that the tokens stand for.
 
         Args:
-            ids: of all tokens, inserted ones among them, `int32`, shape `(n,)`.
-            offsets: their 1-based spans, `int64`, shape `(n, 2)`.
-            found: positions of special and added tokens that were found in a text, and the bytes of their
-                spans.
+            ids: token ids, inserted tokens included, `int32`, shape `(n,)`.
+            offsets: 1-based half-open byte spans of the tokens, `int64`, shape `(n, 2)`.
+            matched: position of each special or added token that was matched in a text, mapped to the bytes
+                of its span.
         """
         return offsets
 
 
 class SplitRows(NamedTuple):
-    """Texts, parted at special and added tokens.
+    """Texts split at special and added tokens.
 
     Attributes:
-        segments: the ordinary text of all rows.
-        rows: the tokens between and around the segments.
-        found: the bytes of text that each token between the segments spans.
+        segments: ordinary text of all rows, in order.
+        rows: special and added tokens between and around the segments.
+        matched: bytes of text that each matched token spans, in the order of `rows.matched_ids`.
     """
 
     segments: Segments
     rows: RowLayout
-    found: Sequence[bytes] = ()
+    matched: Sequence[bytes] = ()
 
 
 def split_rows(
@@ -133,51 +145,62 @@ def split_rows(
     assume_normalized: bool = False,
     **special: Unpack[SpecialOptions],
 ) -> SplitRows:
-    """The segments of ordinary text of all rows, and the tokens between and around them.
+    """Splits texts at special and added tokens.
+
+    Args:
+        tokenizer: tokenizer that will encode the segments.
+        texts: texts, one per row.
+        add_special_tokens: whether to insert the special tokens of the template.
+        assume_normalized: whether the texts are normalized already.
+        **special: `allowed_special` and `disallowed_special`, as in `encode_batch_result`.
 
     Raises:
-        DisallowedSpecialTokenError: a text holds a special token that is disallowed.
+        DisallowedSpecialTokenError: a text contains a disallowed special token.
     """
-    table = tokenizer.vocabulary
-    allowed, disallowed = resolve_special(table.special_names, **special)
+    vocabulary = tokenizer.vocabulary
+    allowed, disallowed = resolve_special(vocabulary.special_names, **special)
     normalizes = tokenizer.offsets_reference == "tokenizer_normalized_text" and not assume_normalized
     segments = as_segments(texts)
     reject_special_in_texts(segments.texts, disallowed)
-    before, after = table.template_token_ids if add_special_tokens else ((), ())
-    split_token_names = _get_split_tokens(table, allowed)
+    before, after = vocabulary.template_token_ids if add_special_tokens else ((), ())
+    split_token_names = _get_split_tokens(vocabulary, allowed)
     if not split_token_names:
         if normalizes:
             segments = as_segments([protocol.normalize(tokenizer, text) for text in texts])
-        nothing = np.zeros(0, np.int64)
-        return SplitRows(segments, RowLayout(nothing, nothing, np.zeros(len(texts), np.int64), before, after))
+        empty = np.zeros(0, np.int64)
+        return SplitRows(segments, RowLayout(empty, empty, np.zeros(len(texts), np.int64), before, after))
+    # Each text becomes a list [segment, token, segment, token, ..., segment].
     pieces = [split_at_special(text, split_token_names) for text in segments.texts]
-    found_ids = np.array([table.get_id(name) for row in pieces for name in row[1::2]], np.int64)
-    if table.added_tokens:
-        pieces = [move_white_space(row, table.added_tokens) for row in pieces]
+    matched_ids = np.array([vocabulary.get_id(name) for row in pieces for name in row[1::2]], np.int64)
+    if vocabulary.added_tokens:
+        pieces = [move_white_space(row, vocabulary.added_tokens) for row in pieces]
     if normalizes:
         pieces = [
             [_normalize_piece(tokenizer, piece, segments.hold_bytes) for piece in row] for row in pieces
         ]
     as_bytes = from_characters if segments.hold_bytes else to_utf8
-    found = [as_bytes(piece) for row in pieces for piece in row[1::2]]
+    matched = [as_bytes(piece) for row in pieces for piece in row[1::2]]
     per_row = np.array([len(row) // 2 for row in pieces], np.int64)
     begins_text = np.zeros(int(per_row.sum()) + len(per_row), bool)
     begins_text[np.cumsum(per_row + 1) - per_row - 1] = True
-    stretches = [piece for row in pieces for piece in row[::2]]
-    segments = segments._replace(texts=stretches, begins_text=begins_text)
-    found_nbytes = np.fromiter(map(len, found), np.int64, len(found))
-    return SplitRows(segments, RowLayout(found_ids, found_nbytes, per_row, before, after), found)
+    segment_texts = [piece for row in pieces for piece in row[::2]]
+    segments = segments._replace(texts=segment_texts, begins_text=begins_text)
+    matched_nbytes = np.fromiter(map(len, matched), np.int64, len(matched))
+    return SplitRows(segments, RowLayout(matched_ids, matched_nbytes, per_row, before, after), matched)
 
 
 def _normalize_piece(tokenizer: SegmentModel, piece: str, hold_bytes: bool) -> str:
-    """Returns a piece of a text, normalized but for the special tokens in it."""
+    """Normalizes a piece of a text, except for the special tokens in it."""
     if not hold_bytes:
         return protocol.normalize(tokenizer, piece)  # type: ignore[return-value]
     return to_characters(protocol.normalize(tokenizer, from_characters(piece)))
 
 
 def _get_split_tokens(vocabulary: Vocabulary, allowed: frozenset[str]) -> frozenset[str]:
-    """Returns the tokens at which a text is split; one of the vocabulary's own sets where it can."""
+    """Returns the tokens at which texts are split.
+
+    Returns a cached set of the vocabulary where possible, so that the caches of that set are used.
+    """
     if not allowed:
         return vocabulary.added_names
     return (
@@ -209,8 +232,8 @@ def _encode_texts(
         allowed_special=allowed_special,
         disallowed_special=disallowed_special,
     )
-    count = resolve_num_threads(threads)
-    encoded = tokenizer.encode_segments(split.segments, count, sources=return_offsets)
+    num_threads = resolve_num_threads(threads)
+    encoded = tokenizer.encode_segments(split.segments, num_threads, sources=return_offsets)
     return make_batch(
         tokenizer,
         split,
@@ -218,7 +241,7 @@ def _encode_texts(
         return_offsets=return_offsets,
         return_masks=return_masks,
         assume_normalized=assume_normalized,
-        threads=count,
+        threads=num_threads,
     )
 
 
@@ -231,7 +254,7 @@ def encode_ids(
     allowed_special: Special = (),
     disallowed_special: Special = "all",
 ) -> NDArray[np.int32]:
-    """What `encode` does for these models, without a batch and its records."""
+    """Encodes one text to ids, as `encode` does, without building a batch and its records."""
     check_text(text, "text", MANY_TEXTS_ADVICE)
     segments, rows, _ = split_rows(
         tokenizer,
@@ -256,16 +279,16 @@ def make_batch(
     assume_normalized: bool = False,
     threads: int = 1,
 ) -> TokenizationBatch:
-    """The batch of rows whose ordinary text was encoded.
+    """Makes a batch from rows whose segments were encoded.
 
     Args:
-        tokenizer: what encoded it.
-        split: the rows.
-        encoded: the ids of their segments, with their sources if offsets are to be returned.
+        tokenizer: tokenizer that encoded the segments.
+        split: rows, split into segments.
+        encoded: ids of the segments, with their sources if `return_offsets`.
         return_offsets: as in `encode_batch_result`.
         return_masks: as in `encode_batch_result`.
         assume_normalized: as in `encode_batch_result`.
-        threads: how many share the work.
+        threads: number of threads.
     """
     assembled = assemble(encoded, split.rows)
     columns: dict[str, NDArray[np.int32] | NDArray[np.int64]] = {}
@@ -291,9 +314,9 @@ def _compute_source_columns(
     assembled: AssembledRows,
     threads: int,
 ) -> dict[str, NDArray[np.int32] | NDArray[np.int64]]:
-    """`offsets`, `word_ids` and `sequence_ids`."""
+    """Computes the columns `offsets`, `word_ids` and `sequence_ids`."""
     if encoded.spans is None:
-        lengths = tokenizer.lengths_in_text
+        lengths = tokenizer.text_byte_lengths
         offsets, word_ids = compute_concatenated_sources(assembled, encoded, split.rows, lengths, threads)
     else:
         texts, hold_bytes, _ = split.segments
@@ -301,16 +324,19 @@ def _compute_source_columns(
         nbytes = np.fromiter(sizes, np.int64, len(texts))
         offsets, word_ids = compute_sources_from_spans(assembled, encoded, split.rows, nbytes)
     sequence_ids = np.zeros(len(assembled.ids), np.int32)
-    sequence_ids[assembled.inserted] = -1
-    found = dict(zip(assembled.found.tolist(), split.found, strict=True))
-    offsets = tokenizer.adjust_offsets(assembled.ids, offsets, found)
+    sequence_ids[assembled.inserted_positions] = -1
+    matched = dict(zip(assembled.matched_positions.tolist(), split.matched, strict=True))
+    offsets = tokenizer.adjust_offsets(assembled.ids, offsets, matched)
     return {"offsets": offsets, "word_ids": word_ids, "sequence_ids": sequence_ids}
 
 
 def _compute_mask_columns(
     vocabulary: Vocabulary, rows: RowLayout, assembled: AssembledRows
 ) -> dict[str, NDArray[np.int32] | NDArray[np.int64]]:
-    """`special_tokens_mask` and `token_type_ids`. What ordinary text became may be special too: `[UNK]`."""
+    """Computes the columns `special_tokens_mask` and `token_type_ids`.
+
+    Ids of ordinary text can be special too: `[UNK]` is.
+    """
     special_tokens_mask = np.zeros(len(assembled.ids), np.int32)
     special_tokens_mask[assembled.special_positions] = vocabulary.is_special.take(
         assembled.ids.take(assembled.special_positions)
@@ -325,15 +351,15 @@ def _compute_mask_columns(
 
 
 def _compute_type_ids(template: Template, rows: RowLayout, assembled: AssembledRows) -> NDArray[np.int32]:
-    """Those of texts, and of what the template has around them."""
+    """Computes token type ids of texts and of the template's tokens around them, `int32`, shape `(n,)`."""
     before, after = template.around_text
     type_id = template.single[len(before)].type_id
     token_type_ids = np.full(len(assembled.ids), type_id, np.int32)
-    if len(assembled.inserted) and any(piece.type_id for piece in template.single):
-        num_rows = len(rows.found_per_row)
-        inserted = np.split(assembled.inserted, [num_rows * len(before)])
-        for positions, places in zip(inserted, (before, after), strict=True):
-            token_type_ids[positions] = np.tile([piece.type_id for piece in places], num_rows)
+    if len(assembled.inserted_positions) and any(piece.type_id for piece in template.single):
+        num_rows = len(rows.matched_per_row)
+        inserted = np.split(assembled.inserted_positions, [num_rows * len(before)])
+        for positions, template_pieces in zip(inserted, (before, after), strict=True):
+            token_type_ids[positions] = np.tile([piece.type_id for piece in template_pieces], num_rows)
     return token_type_ids
 
 
@@ -343,16 +369,17 @@ Model = TypeVar("Model", bound=SegmentModel)
 def with_template(
     tokenizer: Model, single: str | Sequence[str], pair: str | Sequence[str] | None = None
 ) -> Model:
-    """The tokenizer, putting other special tokens around texts.
+    """Returns a copy of a tokenizer with another template, which inserts special tokens around texts.
 
     Args:
-        tokenizer: one of tokjax's own.
-        single: what a text alone becomes, as in `make_template`.
-        pair: what a pair of texts becomes; `None` for what follows from `single`.
+        tokenizer: one of the built-in tokenizers.
+        single: template of one text, as in `make_template`.
+        pair: template of a pair of texts; `None` derives it from `single`.
 
     Raises:
-        InvalidArgumentError: the template names no special token of the tokenizer's, or a text is missing.
-        UnsupportedTokenizerError: the tokenizer is none of tokjax's own.
+        InvalidArgumentError: the template has a token that is not a special token of the tokenizer, or lacks
+            a text.
+        UnsupportedTokenizerError: the tokenizer is not one of the built-in types.
 
     >>> from tokjax import encode_result, wordpiece
     >>> bert = wordpiece(["[UNK]", "[CLS]", "[SEP]", "me"])
@@ -361,15 +388,15 @@ def with_template(
     """
     if not isinstance(tokenizer, SegmentModel):
         raise UnsupportedTokenizerError(
-            f"with_template takes a tokenizer of tokjax's own, not {type(tokenizer).__name__}"
+            f"with_template needs one of the built-in tokenizers, not a {type(tokenizer).__name__}"
         )
     return replace_template(tokenizer, make_template(single, pair))
 
 
 def replace_template(tokenizer: Model, template: Template | None) -> Model:
-    """The tokenizer with a template, or with the one that follows from its BOS and EOS."""
+    """Returns a copy of a tokenizer with a template; `None` derives the template from BOS and EOS."""
     if template is not None:
         template.check_tokens(tokenizer.vocabulary.special)
     vocabulary = dataclasses.replace(tokenizer.vocabulary, explicit_template=template)
-    changed: Any = dataclasses.replace(tokenizer, vocabulary=vocabulary)  # type: ignore[type-var]
-    return changed  # type: ignore[no-any-return]
+    updated: Any = dataclasses.replace(tokenizer, vocabulary=vocabulary)  # type: ignore[type-var]
+    return updated  # type: ignore[no-any-return]

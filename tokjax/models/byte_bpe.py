@@ -1,4 +1,4 @@
-"""Byte-level BPE: any text is encoded, nothing is unknown, and decoding gives the same bytes back."""
+"""Byte-level BPE tokenizers: any text can be encoded, and decoding returns the same bytes."""
 
 from __future__ import annotations
 
@@ -63,23 +63,23 @@ _DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True, repr=False)
 class ByteLevelBPE(SegmentModel):
-    """A byte-level BPE tokenizer. Make one with `byte_level_bpe`; use it through the generic functions.
+    """Byte-level BPE tokenizer. Create it with `byte_level_bpe` and use it through the generic functions.
 
-    Equal tokenizers have equal vocabularies, patterns and normalizers. It pickles without its caches, and
-    threads can share it.
+    Tokenizers with equal fields are equal. Pickling leaves out the caches. Threads can share a tokenizer.
 
     Attributes:
-        vocabulary: ids and bytes; an ordinary token's id is its rank.
-        pattern: the name of a published split pattern, or a regular expression.
-        normalizer: `"nfc"` if texts are normalised before they are split (special tokens in them are kept as
-            they are), else `None`.
-        merges: the pairs of tokens that merge, in order; `None` if any two do that make a token, the lowest
-            id first.
-        ignore_merges: whether a word that is a token is that token even if merging would not arrive there.
-        add_prefix_space: whether a blank is put before text that does not begin with one: before a whole text,
-            and behind each special token that is found.
-        trim_offsets: which spans leave out the blanks at the ends of a token: `"all"`, or `"but_first"` for all but
-            those of a token at the beginning of a text that begins with one blank; `None` for none.
+        vocabulary: token ids and token bytes; the id of an ordinary token is its rank.
+        pattern: name of a published split pattern, or a regular expression.
+        normalizer: `"nfc"` if texts are normalized to NFC before they are split, else `None`. Special tokens
+            in texts are not normalized.
+        merges: pairs of tokens that merge, in order of priority. With `None`, any two tokens merge whose
+            concatenation is a token, the lowest id first.
+        ignore_merges: whether a pre-token that is a token is encoded as that token, even if the merges would
+            not produce it.
+        add_prefix_space: whether a space is added before text that does not begin with one, at the start of a
+            text and after each special token that is matched in it.
+        trim_offsets: tokens whose spans leave out leading and trailing spaces: `"all"`, `"but_first"` (all
+            but a token at the start of a text that begins with a single space), or `None`.
     """
 
     model = "byte_level_bpe"
@@ -94,13 +94,13 @@ class ByteLevelBPE(SegmentModel):
 
     @property
     def normalization(self) -> str | None:
-        """What is done to a text before it is split."""
+        """Name of the normalization, `"nfc"`, or `None`."""
         return self.normalizer
 
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, sources: bool = True
     ) -> EncodedSegments:
-        """Encode stretches of ordinary text, each on its own, normalised already."""
+        """Encodes segments of ordinary text, already normalized, independently of one another."""
         if not self.add_prefix_space:
             return self._engine.encode_segments(segments, threads, begins_word=sources)
         split = prepend_spaces(segments)
@@ -111,13 +111,13 @@ class ByteLevelBPE(SegmentModel):
         return encoded._replace(corrections=corrections)
 
     def adjust_offsets(
-        self, ids: NDArray[np.int32], offsets: NDArray[np.int64], found: Mapping[int, bytes]
+        self, ids: NDArray[np.int32], offsets: NDArray[np.int64], matched: Mapping[int, bytes]
     ) -> NDArray[np.int64]:
-        """Returns spans of shape `(n, 2)`, without spaces if they are to be trimmed."""
+        """Returns the spans to report, shape `(n, 2)`: without spaces if `trim_offsets` is set."""
         return (
             offsets
             if self.trim_offsets is None
-            else self._token_spaces.trim_spans(ids, offsets, found, self.trim_offsets)
+            else self._token_spaces.trim_spans(ids, offsets, matched, self.trim_offsets)
         )
 
     @cached_property
@@ -126,7 +126,7 @@ class ByteLevelBPE(SegmentModel):
 
     @cached_property
     def rules(self) -> MergeRules:
-        """What merges."""
+        """Merge rules of the tokenizer, built when first used."""
         if self.merges is None:
             return make_rules_from_ranks(self.vocabulary.ordinary)
         return make_rules_from_merges(self.vocabulary.ordinary, self.merges, ignore_merges=self.ignore_merges)
@@ -136,7 +136,11 @@ class ByteLevelBPE(SegmentModel):
         return count_token_spaces(self.vocabulary)
 
     def _get_simple_text(self, text: Text) -> str | None:
-        """The text itself if it is short, nothing changes it, and no special token can be in it."""
+        """Returns a text that can take the fast path for short texts, else `None`.
+
+        The text must be short, unchanged by normalization, and free of characters that could begin a special
+        or added token.
+        """
         if len(text) > array_engine.FEW_CHARACTERS or self.add_prefix_space:
             return None
         if isinstance(text, bytes):
@@ -144,7 +148,7 @@ class ByteLevelBPE(SegmentModel):
                 text = text.decode("utf-8")
             except UnicodeDecodeError:
                 return None
-        for beginning in self._special_beginnings:  # (quicker than any())
+        for beginning in self._special_beginnings:  # faster than any()
             if beginning in text:
                 return None
         return text if text.isascii() or (self.normalizer is None and is_encodable(text)) else None
@@ -153,15 +157,15 @@ class ByteLevelBPE(SegmentModel):
     def _special_beginnings(self) -> tuple[str, ...]:
         return find_shared_prefixes(self.vocabulary.split_token_names)
 
-    def _described(self) -> Any:
+    def _to_fingerprint_json(self) -> Any:
         return to_json(self) | {"pattern": make_pattern_splitter(self.pattern).expression}
 
-    def _shown(self) -> dict[str, Any]:
+    def _get_repr_options(self) -> dict[str, Any]:
         options = {name: getattr(self, name) for name in ("normalizer", "add_prefix_space", "trim_offsets")}
-        shown = {"pattern": self.pattern} | {name: value for name, value in options.items() if value}
+        repr_options = {"pattern": self.pattern} | {name: value for name, value in options.items() if value}
         if self.merges is not None:
-            shown |= {"merges": len(self.merges), "ignore_merges": self.ignore_merges}
-        return shown
+            repr_options |= {"merges": len(self.merges), "ignore_merges": self.ignore_merges}
+        return repr_options
 
 
 def byte_level_bpe(
@@ -180,35 +184,37 @@ def byte_level_bpe(
     trim_offsets: TrimOffsets | None = None,
     added_tokens: Sequence[str] = (),
 ) -> ByteLevelBPE:
-    """A byte-level BPE tokenizer from ranks and a pattern; its ids are tiktoken's for the same two.
+    """Makes a byte-level BPE tokenizer from token ranks and a split pattern.
 
-    With `merges` they are those of Hugging Face's tokenizers.
+    The ids equal those of tiktoken for the same ranks and pattern; with `merges`, they equal those of Hugging
+    Face's `tokenizers`.
 
     Args:
-        ranks: bytes to id, every single byte among them; of two merges, the lower id comes first, unless
-            `merges` says otherwise.
+        ranks: token bytes to id. All 256 single bytes must be present. The lower id merges first, unless
+            `merges` gives another order.
         pattern: `"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`, `"tekken"`, `"whitespace"`, or a
-            regular expression. Text that an expression leaves unmatched is split off as words of its own.
-        special_tokens: name to id. They are never merged, and never made from text that is not allowed to.
-        bos_token: which special token begins a text, if any.
-        eos_token: which special token ends a text, if any.
-        pad_token: which special token pads a batch, if any.
-        unk_token: which special token stands for the unknown, if any; byte-level encoding never makes it.
-        normalizer: `"nfc"`, `None`, or `"auto"`: `"nfc"` for `"qwen2"`, whose published tokenizer does so,
-            and `None` for all others.
-        merges: the pairs of tokens that merge, in order; `None` if any two do that make a token.
-        ignore_merges: whether a word that is a token is that token even if merging would not arrive there (as
-            `ignore_merges` in a `tokenizer.json`). `None` for yes without `merges`, and no with them.
-        add_prefix_space: whether a blank is put before text that does not begin with one.
-        trim_offsets: which spans leave out the blanks at the ends of a token: `"all"`, or `"but_first"` for all but
-            those of a token at the beginning of a text that begins with one blank; `None` for none.
-        added_tokens: tokens of `ranks`, as text, that are found in a text wherever they stand, before it is
-            split.
+            regular expression. Text that an expression does not match becomes separate pre-tokens.
+        special_tokens: name to id. Special tokens are never merged. They are encoded from text only where
+            that is allowed (`allowed_special`).
+        bos_token: special token to insert at the start of a text, if any.
+        eos_token: special token to insert at the end of a text, if any.
+        pad_token: special token that pads a batch, if any.
+        unk_token: special token for unknown text, if any; byte-level encoding never produces it.
+        normalizer: `"nfc"`, `None`, or `"auto"`: `"nfc"` for `"qwen2"`, as in its published tokenizer, and
+            `None` for all other patterns.
+        merges: pairs of tokens that merge, in order of priority; `None` merges any two tokens whose
+            concatenation is a token.
+        ignore_merges: whether a pre-token that is a token is encoded as that token, even if the merges would
+            not produce it (as `ignore_merges` in a `tokenizer.json`). `None` is `True` without `merges`, and
+            `False` with `merges`.
+        add_prefix_space: whether a space is added before text that does not begin with one.
+        trim_offsets: tokens whose spans leave out leading and trailing spaces: `"all"`, `"but_first"` (all
+            but a token at the start of a text that begins with a single space), or `None`.
+        added_tokens: tokens of `ranks`, as text, that are matched anywhere in a text before it is split.
 
     Raises:
-        InvalidArgumentError: a single byte without a rank, an id that is used twice, a role for a token
-            that is not special, a pattern that is neither a name nor an expression, or merges that make no
-            sense.
+        InvalidArgumentError: a single byte has no rank, an id is used twice, a role names a token that is not
+            special, the pattern is neither a name nor a regular expression, or the merges are invalid.
 
     >>> tokenizer = byte_level_bpe({bytes([i]): i for i in range(256)} | {b"he": 256, b"llo": 257})
     >>> protocol.encode(tokenizer, "he!").tolist()
@@ -216,14 +222,14 @@ def byte_level_bpe(
     """
     if not isinstance(ranks, Mapping):
         raise InvalidArgumentError(f"ranks must map tokens to ids, not be a {type(ranks).__name__}")
-    table = make_vocabulary(
+    vocabulary = make_vocabulary(
         ranks,
         special_tokens,
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
         added_tokens=dict.fromkeys(check_special_names(added_tokens, "added_tokens"), AddedToken()),
     )
     return make_byte_level_bpe(
-        table,
+        vocabulary,
         pattern,
         normalizer,
         merges=merges,
@@ -234,10 +240,12 @@ def byte_level_bpe(
 
 
 def to_json(tokenizer: ByteLevelBPE) -> dict[str, Any]:
-    """What defines the tokenizer, as plain JSON values, bytes in base64."""
-    table = tokenizer.vocabulary
+    """Returns the definition of a tokenizer as JSON values, with bytes in base64."""
+    vocabulary = tokenizer.vocabulary
     options = {
-        "merges": None if tokenizer.merges is None else [_as_ids(table, pair) for pair in tokenizer.merges],
+        "merges": None
+        if tokenizer.merges is None
+        else [_get_pair_ids(vocabulary, pair) for pair in tokenizer.merges],
         "ignore_merges": tokenizer.ignore_merges,
         "add_prefix_space": tokenizer.add_prefix_space,
         "trim_offsets": tokenizer.trim_offsets,
@@ -248,30 +256,32 @@ def to_json(tokenizer: ByteLevelBPE) -> dict[str, Any]:
         "normalizer": tokenizer.normalizer,
         "ranks": [
             [base64.b64encode(token).decode("ascii"), id_]
-            for token, id_ in sorted(table.ordinary.items(), key=lambda item: item[1])
+            for token, id_ in sorted(vocabulary.ordinary.items(), key=lambda item: item[1])
         ],
-        **vocabulary_to_json(table),
+        **vocabulary_to_json(vocabulary),
         **{name: value for name, value in options.items() if value != _DEFAULTS[name]},
     }
 
 
-def from_json(described: Mapping[str, Any]) -> ByteLevelBPE:
-    """The tokenizer that `to_json` described.
+def from_json(data: Mapping[str, Any]) -> ByteLevelBPE:
+    """Makes a tokenizer from the JSON values that `to_json` returns.
 
     Raises:
-        TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
+        TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
     """
     with as_format_errors():
-        ranks = {base64.b64decode(token, validate=True): id_ for token, id_ in described["ranks"]}
-        if len(ranks) != len(described["ranks"]):
-            raise TokenizerFormatError("a token stands twice in 'ranks'")
-        table = vocabulary_from_json(ranks, described)
-        options = _DEFAULTS | {name: described[name] for name in _DEFAULTS if name in described}
+        ranks = {base64.b64decode(token, validate=True): id_ for token, id_ in data["ranks"]}
+        if len(ranks) != len(data["ranks"]):
+            raise TokenizerFormatError("duplicate token in 'ranks'")
+        vocabulary = vocabulary_from_json(ranks, data)
+        options = _DEFAULTS | {name: data[name] for name in _DEFAULTS if name in data}
         if options["merges"] is not None:
-            options["merges"] = [(table.get_bytes(a), table.get_bytes(b)) for a, b in options["merges"]]
-        if described["normalizer"] == "auto":
+            options["merges"] = [
+                (vocabulary.get_bytes(a), vocabulary.get_bytes(b)) for a, b in options["merges"]
+            ]
+        if data["normalizer"] == "auto":
             raise TokenizerFormatError("normalizer must be 'nfc' or null, not 'auto'")
-        return make_byte_level_bpe(table, described["pattern"], described["normalizer"], **options)
+        return make_byte_level_bpe(vocabulary, data["pattern"], data["normalizer"], **options)
 
 
 def make_byte_level_bpe(
@@ -284,15 +294,15 @@ def make_byte_level_bpe(
     add_prefix_space: bool = False,
     trim_offsets: TrimOffsets | None = None,
 ) -> ByteLevelBPE:
-    """The tokenizer of a vocabulary that is there already. The arguments are those of `byte_level_bpe`.
+    """Makes a tokenizer from a vocabulary. The other arguments are those of `byte_level_bpe`.
 
     Raises:
-        InvalidArgumentError: they make no sense.
+        InvalidArgumentError: an argument is invalid.
     """
     missing = [i for i in range(256) if bytes([i]) not in vocabulary.ordinary]
     if missing:
         raise InvalidArgumentError(
-            f"ranks must hold every single byte, and has none for {bytes(missing[:1])!r} "
+            f"ranks must contain every single byte, and has no {bytes(missing[:1])!r} "
             f"({len(missing)} of 256 missing)"
         )
     if normalizer not in ("auto", "nfc", None):
@@ -303,7 +313,9 @@ def make_byte_level_bpe(
         if value not in (None, True, False) or (name == "add_prefix_space" and not isinstance(value, bool)):
             raise InvalidArgumentError(f"{name} must be True or False, not {value!r}")
     if merges is None and ignore_merges is False:
-        raise InvalidArgumentError("ignore_merges=False needs merges: without them any token stays whole")
+        raise InvalidArgumentError(
+            "ignore_merges=False needs merges; pass merges=[...], or leave ignore_merges out"
+        )
     make_pattern_splitter(pattern)
     if normalizer == "auto":
         normalizer = "nfc" if pattern == "qwen2" else None
@@ -316,11 +328,11 @@ def make_byte_level_bpe(
         add_prefix_space=add_prefix_space,
         trim_offsets=trim_offsets,
     )
-    tokenizer.rules  # noqa: B018 (an error where merges make no sense)
+    tokenizer.rules  # noqa: B018 (raises if the merges are invalid)
     return tokenizer
 
 
-def _as_ids(vocabulary: Vocabulary, pair: tuple[bytes, bytes]) -> list[int]:
+def _get_pair_ids(vocabulary: Vocabulary, pair: tuple[bytes, bytes]) -> list[int]:
     return [vocabulary.ordinary[part] for part in pair]
 
 

@@ -28,12 +28,12 @@ _IS_SPACE = np.isin(np.arange(256), np.frombuffer(b" \t\n\r", np.uint8))
 
 @dataclass(frozen=True)
 class ByteTokenizer(SegmentModel):
-    """A tokenizer of bytes. Make one with `byte_level`; use it through the generic functions.
+    """Tokenizer of bytes. Create it with `byte_level` and use it through the generic functions.
 
-    A word, as `word_ids` have it, is what stands between blanks, with the blanks before it.
+    For `word_ids`, a word is a run of non-whitespace characters together with the whitespace before it.
 
     Attributes:
-        vocabulary: ids and bytes; the ids of the 256 bytes follow one another.
+        vocabulary: token ids and token bytes; the ids of the 256 bytes are consecutive.
     """
 
     model = "byte_level"
@@ -43,11 +43,11 @@ class ByteTokenizer(SegmentModel):
     def encode_segments(
         self,
         segments: Segments,
-        threads: int = 1,  # noqa: ARG002 (one pass is enough)
+        threads: int = 1,  # noqa: ARG002 (one pass over the bytes is fast enough)
         *,
         sources: bool = True,
     ) -> EncodedSegments:
-        """Encode stretches of ordinary text, each on its own."""
+        """Encodes segments of ordinary text, independently of one another."""
         as_bytes = from_characters if segments.hold_bytes else to_utf8
         texts = [as_bytes(text) for text in segments.texts]
         data = np.frombuffer(b"".join(texts), np.uint8)
@@ -60,7 +60,7 @@ class ByteTokenizer(SegmentModel):
     def _first_id(self) -> int:
         return self.vocabulary.ordinary[b"\0"]
 
-    def _described(self) -> Any:
+    def _to_fingerprint_json(self) -> Any:
         return to_json(self)
 
 
@@ -72,18 +72,18 @@ def byte_level(
     pad_token: str | None = None,
     unk_token: str | None = None,
 ) -> ByteTokenizer:
-    """A tokenizer whose tokens are the 256 bytes.
+    """Makes a tokenizer whose tokens are the 256 bytes.
 
     Args:
-        special_tokens: they get the first ids, and the bytes those after them: with
-            `["<pad>", "</s>", "<unk>"]` the ids are ByT5's.
-        bos_token: which special token begins a text, if any.
-        eos_token: which special token ends a text, if any.
-        pad_token: which special token pads a batch, if any.
-        unk_token: which special token stands for the unknown, if any; bytes never make it.
+        special_tokens: special tokens. They get the first ids, and the bytes get the ids after these. With
+            `["<pad>", "</s>", "<unk>"]` the ids are those of ByT5.
+        bos_token: special token to insert at the start of a text, if any.
+        eos_token: special token to insert at the end of a text, if any.
+        pad_token: special token that pads a batch, if any.
+        unk_token: special token for unknown text, if any; bytes never produce it.
 
     Raises:
-        InvalidArgumentError: a special token stands twice, or a role is given to one that there is not.
+        InvalidArgumentError: a special token is a duplicate, or a role names a token that is not special.
 
     >>> from tokjax import encode
     >>> encode(byte_level(["<pad>", "</s>", "<unk>"]), "hi").tolist()
@@ -96,7 +96,7 @@ def byte_level(
 
 
 def to_json(tokenizer: ByteTokenizer) -> dict[str, Any]:
-    """What defines the tokenizer, as plain JSON values."""
+    """Returns the definition of a tokenizer as JSON values."""
     return {
         "model": ByteTokenizer.model,
         "first_id": tokenizer._first_id,
@@ -104,15 +104,15 @@ def to_json(tokenizer: ByteTokenizer) -> dict[str, Any]:
     }
 
 
-def from_json(described: Mapping[str, Any]) -> ByteTokenizer:
-    """The tokenizer that `to_json` described.
+def from_json(data: Mapping[str, Any]) -> ByteTokenizer:
+    """Makes a tokenizer from the JSON values that `to_json` returns.
 
     Raises:
-        TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
+        TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
     """
     with as_format_errors():
-        first = described["first_id"]
-        if isinstance(first, bool) or not isinstance(first, int):
-            raise InvalidArgumentError(f"first_id must be an integer, not {first!r}")
-        ordinary = {bytes([i]): first + i for i in range(256)}
-        return ByteTokenizer(vocabulary_from_json(ordinary, described))
+        first_id = data["first_id"]
+        if isinstance(first_id, bool) or not isinstance(first_id, int):
+            raise InvalidArgumentError(f"first_id must be an integer, not {first_id!r}")
+        ordinary = {bytes([i]): first_id + i for i in range(256)}
+        return ByteTokenizer(vocabulary_from_json(ordinary, data))

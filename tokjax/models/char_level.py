@@ -1,4 +1,4 @@
-"""Character-level tokenizers: every character of an alphabet is a token, and all others are one."""
+"""Character-level tokenizers: every character of an alphabet is a token, all others are unknown."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _OPTIONAL_TOKENS = ("[PAD]",)
 
 @dataclass(frozen=True, repr=False)
 class CharTokenizer(SegmentModel):
-    """A tokenizer of characters. Make one with `char_level`; use it through the generic functions.
+    """Tokenizer of characters. Create it with `char_level` and use it through the generic functions.
 
-    A word, as `word_ids` have it, is what stands between blanks, with the blanks before it. Decoding joins
-    the characters.
+    For `word_ids`, a word is a run of non-whitespace characters together with the whitespace before it.
+    Decoding concatenates the characters.
 
     Attributes:
-        vocabulary: ids and characters.
+        vocabulary: token ids and characters.
     """
 
     model = "char_level"
@@ -47,17 +47,20 @@ class CharTokenizer(SegmentModel):
     def encode_segments(
         self,
         segments: Segments,
-        threads: int = 1,  # noqa: ARG002 (one pass is enough)
+        threads: int = 1,  # noqa: ARG002 (one pass over the characters is fast enough)
         *,
         sources: bool = True,
     ) -> EncodedSegments:
-        """Encode stretches of ordinary text, each on its own; what is no character is unknown."""
+        """Encodes segments of ordinary text, independently of one another.
+
+        Characters that are not in the vocabulary, and bytes that are not valid UTF-8, are unknown.
+        """
         texts = segments.texts if segments.hold_bytes else list(map(to_characters, segments.texts))
         codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), "<u4")
         splits = make_row_splits(map(len, texts))
         positions = np.searchsorted(self._codes, codes)
-        found = self._codes.take(positions, mode="clip") == codes
-        ids = np.where(found, self._ids.take(positions, mode="clip"), self._unknown).astype(np.int32)
+        is_known = self._codes.take(positions, mode="clip") == codes
+        ids = np.where(is_known, self._ids.take(positions, mode="clip"), self._unknown).astype(np.int32)
         if not sources:
             return EncodedSegments(ids, splits, None)
         as_bytes = from_characters if segments.hold_bytes else to_utf8
@@ -82,7 +85,7 @@ class CharTokenizer(SegmentModel):
     def _characters(self) -> dict[str, int]:
         return {token.decode("utf-8"): id_ for token, id_ in self.vocabulary.ordinary.items()}
 
-    def _described(self) -> Any:
+    def _to_fingerprint_json(self) -> Any:
         return to_json(self)
 
 
@@ -95,19 +98,20 @@ def char_level(
     eos_token: str | None = None,
     pad_token: str | None = "[PAD]",
 ) -> CharTokenizer:
-    """A character-level tokenizer from the characters of an alphabet.
+    """Makes a character-level tokenizer from the characters of an alphabet.
 
     Args:
-        tokens: character to id, or all of them in the order of their ids. Special tokens are among them.
-        special_tokens: which tokens are special besides those named below.
-        unk_token: stands for a character that is not among the tokens, with that character's span.
-        bos_token: begins a text, if any does.
-        eos_token: ends a text, if any does.
-        pad_token: pads a batch. (It is left out where `tokens` has none of the default name.)
+        tokens: character to id, or a list of all tokens in the order of their ids; special tokens included.
+        special_tokens: special tokens in addition to those named below.
+        unk_token: token for a character that is not among the tokens; it has the span of that character.
+        bos_token: special token to insert at the start of a text, if any.
+        eos_token: special token to insert at the end of a text, if any.
+        pad_token: special token that pads a batch. It is ignored if it has the default name and is not among
+            the tokens.
 
     Raises:
-        InvalidArgumentError: a token that is not special is no single character, a special token is not among
-            the tokens, or an id is used twice.
+        InvalidArgumentError: a token that is not special has more than one character, a special token is not
+            among the tokens, or an id is used twice.
 
     >>> from tokjax import encode
     >>> encode(char_level(["[UNK]", *"abc"]), "cab!").tolist()
@@ -120,32 +124,33 @@ def char_level(
 
 
 def to_json(tokenizer: CharTokenizer) -> dict[str, Any]:
-    """What defines the tokenizer, as plain JSON values."""
+    """Returns the definition of a tokenizer as JSON values."""
     return {"model": CharTokenizer.model, **word_vocabulary_to_json(tokenizer.vocabulary)}
 
 
-def from_json(described: Mapping[str, Any]) -> CharTokenizer:
-    """The tokenizer that `to_json` described.
+def from_json(data: Mapping[str, Any]) -> CharTokenizer:
+    """Makes a tokenizer from the JSON values that `to_json` returns.
 
     Raises:
-        TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
+        TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
     """
     with as_format_errors():
-        return _make_char_level(word_vocabulary_from_json(described))
+        return _make_char_level(word_vocabulary_from_json(data))
 
 
 def _make_char_level(vocabulary: Vocabulary) -> CharTokenizer:
     for token in vocabulary.ordinary:
         if len(token.decode("utf-8")) != 1:
             raise InvalidArgumentError(
-                f"{token.decode('utf-8')!r} is no single character; if it is a special token, say so: "
+                f"{token.decode('utf-8')!r} is not a single character; if it is a special token, pass "
                 "special_tokens=[...]"
             )
     tokenizer = CharTokenizer(vocabulary)
-    tokenizer._unknown  # noqa: B018 (an error where there is none)
+    tokenizer._unknown  # noqa: B018 (raises if there is no such token)
     return tokenizer
 
 
 def _compute_spans(text: bytes) -> NDArray[np.int64]:
+    """Computes the 0-based byte span of each character of a text, `int64`, shape `(n, 2)`."""
     starts = find_character_starts(text)
     return np.stack([starts[:-1], starts[1:]], axis=1)

@@ -1,4 +1,4 @@
-"""Tokenizers around a function that splits texts into words."""
+"""Tokenizers that split texts into words with a custom function."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Vocabulary
 
 SplitFunction: TypeAlias = Callable[[str], Iterable[str] | Iterable[tuple[int, int]]]
-"""Gives the words of a text, or where each of them stands: `(start, stop)`, as for `text[start:stop]`."""
+"""Returns the words of a text, or the position of each word: `(start, stop)`, as in `text[start:stop]`."""
 _OPTIONAL_TOKENS = ("[PAD]",)
 
 
 @dataclass(frozen=True)
 class CallableTokenizer(SegmentModel):
-    """A tokenizer around a function that splits texts. Make one with `from_callable`.
+    """Tokenizer that splits texts with a custom function. Create it with `from_callable`.
 
-    Decoding puts blanks between words. It pickles if the function does; it can't be written to a file.
+    Decoding puts spaces between words. The tokenizer can be pickled if the function can. It can't be saved to
+    a file.
 
     Attributes:
-        vocabulary: ids and words.
-        split: the function.
-        name: what stands for the function in the fingerprint.
+        vocabulary: token ids and words.
+        split: function that splits a text into words.
+        name: name that identifies the function in the fingerprint.
     """
 
     model = "callable"
@@ -50,11 +51,11 @@ class CallableTokenizer(SegmentModel):
     def encode_segments(
         self,
         segments: Segments,
-        threads: int = 1,  # noqa: ARG002 (it may share state)
+        threads: int = 1,  # noqa: ARG002 (the function may not be thread-safe)
         *,
         sources: bool = True,
     ) -> EncodedSegments:
-        """Encode stretches of ordinary text, each on its own."""
+        """Encodes segments of ordinary text, independently of one another, in one thread."""
         ids: list[int] = []
         lengths: list[int] = []
         spans = [np.zeros((0, 2), np.int64)]
@@ -80,11 +81,11 @@ class CallableTokenizer(SegmentModel):
     def _token_ids(self) -> dict[str, int]:
         return {token.decode("utf-8"): id_ for token, id_ in self.vocabulary.ordinary.items()}
 
-    def _described(self) -> Any:
+    def _to_fingerprint_json(self) -> Any:
         if not self.name:
             raise InvalidArgumentError(
-                f"the function {self.split!r} has no name of its own, so a fingerprint can't tell it from "
-                "others; pass from_callable(..., name=NAME)"
+                f"the function {self.split!r} has no qualified name to identify it in a fingerprint; "
+                "pass from_callable(..., name=NAME)"
             )
         return [self.model, self.name, word_vocabulary_to_json(self.vocabulary)]
 
@@ -100,23 +101,25 @@ def from_callable(
     eos_token: str | None = None,
     pad_token: str | None = "[PAD]",
 ) -> CallableTokenizer:
-    """A tokenizer around a function that splits texts into words.
+    """Makes a tokenizer that splits texts into words with a custom function.
 
     Args:
-        split: gives the words of a text, in order, or the place of each: `(start, stop)`, as for
-            `text[start:stop]`. Words have to stand in the text as they are; what is between them is left out.
-        tokens: word to id, or all words in the order of their ids. Special tokens are among them.
-        name: what stands for the function in `fingerprint`, so that a dataset is not opened with another one;
-            `None` for the name that it has. A function that has none of its own (a lambda, a `partial`) needs
-            it there.
-        special_tokens: which tokens are special besides those named below.
-        unk_token: stands for a word that is not among the tokens, with that word's span.
-        bos_token: begins a text, if any does.
-        eos_token: ends a text, if any does.
-        pad_token: pads a batch. (It is left out where `tokens` has none of the default name.)
+        split: function of a text that returns its words in order, or the position of each word: `(start,
+            stop)`, as in `text[start:stop]`. Words must be substrings of the text. Text between words is
+            skipped.
+        tokens: word to id, or a list of all words in the order of their ids; special tokens included.
+        name: name that identifies the function in `fingerprint`, so that a dataset is not opened with a
+            tokenizer that splits differently. `None` uses the qualified name of the function. A function
+            without one (a lambda, a `partial`) needs `name` for a fingerprint.
+        special_tokens: special tokens in addition to those named below.
+        unk_token: token for a word that is not among the tokens; it has the span of that word.
+        bos_token: special token to insert at the start of a text, if any.
+        eos_token: special token to insert at the end of a text, if any.
+        pad_token: special token that pads a batch. It is ignored if it has the default name and is not among
+            the tokens.
 
     Raises:
-        InvalidArgumentError: `split` is no function, a special token is not among the tokens, or an id is
+        InvalidArgumentError: `split` is not callable, a special token is not among the tokens, or an id is
             used twice.
 
     >>> from tokjax import encode_result
@@ -127,34 +130,44 @@ def from_callable(
     if not callable(split):
         raise InvalidArgumentError(f"split must be a function of a text, not {split!r}")
     roles = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
-    table = make_word_vocabulary(tokens, special_tokens, roles, optional_tokens=_OPTIONAL_TOKENS)
-    table.require_role("unk", "a vocabulary of words")
+    vocabulary = make_word_vocabulary(tokens, special_tokens, roles, optional_tokens=_OPTIONAL_TOKENS)
+    vocabulary.require_role("unk", "a vocabulary of words")
     if name is None:
-        own = getattr(split, "__qualname__", "")
-        name = "" if not own or "<" in own else f"{getattr(split, '__module__', 'builtins')}.{own}"
-    return CallableTokenizer(table, split, name)
+        qualname = getattr(split, "__qualname__", "")  # has a "<" for lambdas and local functions
+        name = (
+            ""
+            if not qualname or "<" in qualname
+            else f"{getattr(split, '__module__', 'builtins')}.{qualname}"
+        )
+    return CallableTokenizer(vocabulary, split, name)
 
 
 def _find_spans(text: str, words: list[Any], name: str) -> list[tuple[int, int]]:
-    """Where the words stand: found from the left, if they are given as text."""
+    """Returns the character spans of words, in order.
+
+    A word that is a string is located at its first occurrence after the word before it.
+
+    Raises:
+        InvalidArgumentError: a word is empty, not in the rest of the text, or of the wrong type.
+    """
     word_spans: list[tuple[int, int]] = []
-    done = 0
+    min_start = 0
     for word in words:
-        start, stop = _find_span(word, text, done)
-        if not done <= start < stop <= len(text):
+        start, stop = _find_span(word, text, min_start)
+        if not min_start <= start < stop <= len(text):
             raise InvalidArgumentError(
-                f"{name or 'the function'} gave the word {word!r}, which does not stand in the text at or "
-                f"behind character {done}; give the words as they are, in order, or as places (start, stop)"
+                f"{name or 'the function'} returned the word {word!r}, which is not in the text at or after "
+                f"character {min_start}; return words as they are, in order, or as positions (start, stop)"
             )
         word_spans.append((start, stop))
-        done = stop
+        min_start = stop
     return word_spans
 
 
-def _find_span(word: Any, text: str, done: int) -> tuple[int, int]:
-    """Where a word stands; nowhere for what is none."""
+def _find_span(word: Any, text: str, min_start: int) -> tuple[int, int]:
+    """Returns the character span of a word; `(-1, -1)` if it is neither a string nor a pair of integers."""
     if isinstance(word, str):
-        start = text.find(word, done)
+        start = text.find(word, min_start)
         return start, start + len(word)
     if isinstance(word, Sequence) and len(word) == 2 and all(isinstance(bound, int) for bound in word):
         return word[0], word[1]
@@ -166,10 +179,10 @@ def _decode_bytes(
     tokenizer: CallableTokenizer, ids: ArrayLike, *, skip_special_tokens: bool = False
 ) -> bytes:
     flat: NDArray[np.int32] = protocol.as_flat_ids(ids)
-    table = tokenizer.vocabulary
-    table.check_ids(flat)
-    shown_ids = flat[~table.is_special.take(flat)] if skip_special_tokens else flat
-    return b" ".join(map(table.bytes_by_id.__getitem__, shown_ids.tolist()))
+    vocabulary = tokenizer.vocabulary
+    vocabulary.check_ids(flat)
+    visible_ids = flat[~vocabulary.is_special.take(flat)] if skip_special_tokens else flat
+    return b" ".join(map(vocabulary.bytes_by_id.__getitem__, visible_ids.tolist()))
 
 
 protocol.decode_batch.register(CallableTokenizer)(protocol.decode_row_by_row)

@@ -1,4 +1,4 @@
-"""What is said of tokenizer files whose values make no tokenizer."""
+"""Limits and errors for tokenizer files with invalid values."""
 
 from __future__ import annotations
 
@@ -20,17 +20,21 @@ def check_vocab_size(size: int, where: str) -> None:
 
 
 def check_piece_comparisons(pieces: Collection[str]) -> None:
-    """Rejects the pieces of a model that take too long to find in a text.
+    """Rejects models whose pieces take too long to find in a text.
 
-    All pieces that begin at a position of a text are found: in "aaaa" the pieces "a", "aa", "aaa" and "aaaa".
-    The length of the longest piece gives an upper bound, which published vocabularies do not exceed.
+    At each position of a text, all pieces that begin there are found: in "aaaa" the pieces "a", "aa", "aaa"
+    and "aaaa". The length of the longest piece gives a cheap upper bound of the characters compared.
+    Published vocabularies are below the limit by that bound alone, so the exact number is rarely computed.
+
+    Args:
+        pieces: pieces of the model.
 
     Raises:
-        TokenizerFormatError: they exceed the limit `piece_comparisons`.
+        TokenizerFormatError: the pieces exceed the limit `piece_comparisons`.
     """
     longest = max(map(len, pieces), default=0)
     if exceeds_limit("piece_comparisons", longest * (longest + 1) // 2):
-        about = f"too many pieces begin alike, or are too long (the longest has {longest:,} characters)"
+        about = f"too many pieces share a prefix, or are too long (the longest has {longest:,} characters)"
         check_work_per_position(_compute_largest_prefix_sum(pieces), about)
 
 
@@ -38,8 +42,8 @@ def check_work_per_position(comparisons: int, about: str) -> None:
     """Raises `TokenizerFormatError` above the limit `piece_comparisons`.
 
     Args:
-        comparisons: characters compared at each position of a text.
-        about: why there are so many, for the message.
+        comparisons: number of characters compared at each position of a text.
+        about: reason for the number, for the error message.
     """
     exceeded = exceeds_limit("piece_comparisons", comparisons)
     if exceeded:
@@ -49,7 +53,10 @@ def check_work_per_position(comparisons: int, about: str) -> None:
 
 
 def _compute_largest_prefix_sum(pieces: Collection[str]) -> int:
-    """Returns the largest sum of the lengths of pieces that are prefixes of one another."""
+    """Returns the largest total length of pieces that are all prefixes of the longest of them.
+
+    Sorted pieces follow their prefixes, so a stack of the current prefixes is enough.
+    """
     prefixes: list[tuple[str, int]] = [("", 0)]
     largest = 0
     for piece in sorted(pieces):
@@ -62,19 +69,19 @@ def _compute_largest_prefix_sum(pieces: Collection[str]) -> int:
 
 @contextmanager
 def as_format_errors(where: str = "") -> Iterator[None]:
-    """Errors that say what is wrong with a tokenizer's file.
+    """Converts errors raised inside the context to `TokenizerFormatError`.
 
     Args:
-        where: the file, if it is known.
+        where: name of the file for the message, if known.
     """
-    begins = f"{where}: " if where else ""
+    prefix = f"{where}: " if where else ""
     try:
         yield
     except TokenizerFormatError as error:
-        if str(error).startswith(begins):
+        if str(error).startswith(prefix):
             raise
-        raise TokenizerFormatError(f"{begins}{error.message}", hint=error.hint) from error
+        raise TokenizerFormatError(f"{prefix}{error.message}", hint=error.hint) from error
     except KeyError as error:
-        raise TokenizerFormatError(f"{begins}the field {error} is missing") from error
+        raise TokenizerFormatError(f"{prefix}the field {error} is missing") from error
     except (TypeError, ValueError, AttributeError, MissingSpecialTokenError) as error:
-        raise TokenizerFormatError(f"{begins}the values make no tokenizer: {error}") from error
+        raise TokenizerFormatError(f"{prefix}the values are invalid: {error}") from error

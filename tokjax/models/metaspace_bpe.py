@@ -1,4 +1,4 @@
-"""BPE as SentencePiece has it, with `▁` for blanks and bytes for rare characters, by a list of merges."""
+"""BPE tokenizers in the style of SentencePiece: `▁` for spaces, byte fallback, and a list of merges."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ PrefixSpace = Literal["always", "missing", "first"]
 
 @dataclass(frozen=True, repr=False)
 class MetaspaceBPE(SegmentModel):
-    """A BPE tokenizer of pieces, as of Llama 2, Mistral and Gemma. Make one with `metaspace_bpe`.
+    """BPE tokenizer of pieces, as in Llama 2, Mistral and Gemma. Create it with `metaspace_bpe`.
 
-    Blanks are a part of words, written `▁` in tokens; a `▁` in a text is taken for a blank. A character that
-    the vocabulary does not hold becomes the tokens of its bytes, as do bytes that are no UTF-8: nothing is
-    unknown, and decoding gives the text back, but for `▁`, and a blank at the beginning where `strip` takes
-    one that was not put there. Where bytes make no character, decoding has one U+FFFD for as much of one as
-    there is, not for each byte.
+    Spaces are part of tokens, written as `▁`. A `▁` in a text is read as a space. A character that is not in
+    the vocabulary, and a byte that is not valid UTF-8, become byte tokens. So nothing is unknown, and
+    decoding returns the text, with two exceptions: `▁` is decoded as a space, and `strip` may remove a space
+    at the start that was part of the text. Bytes that are not valid UTF-8 are decoded as one U+FFFD per
+    truncated character, not per byte.
 
-    Offsets refer to the text as given. If the space that is put before a text is a token by itself, its span
-    is empty, and it belongs to the first word. Any other token that begins with a space begins a word.
+    Offsets refer to the input text. If the space added before a text is a separate token, its span is empty,
+    and the token belongs to the first word. Any other token that begins with a space begins a word.
 
-    Equal tokenizers have equal vocabularies, merges and options. It pickles without its caches, and threads
-    can share it.
+    Tokenizers with equal fields are equal. Pickling leaves out the caches. Threads can share a tokenizer.
 
     Attributes:
-        vocabulary: ids and tokens, as they are written.
-        merges: the pairs of tokens that merge, in order.
-        add_prefix_space: where a blank is put before text: `"always"` before each stretch of it (a text, or what
-            stands between special tokens), `"missing"` if that does not begin with one, `"first"` only if it
-            also begins a text; `None` nowhere.
-        split_words: whether a word begins at each blank, and nothing merges with what stands before it.
-        strip: whether decoding leaves out a blank that the text begins with.
+        vocabulary: token ids and tokens in written form.
+        merges: pairs of tokens that merge, in order of priority.
+        add_prefix_space: where a space is added before text. `"always"`: before each segment, that is, a text
+            or the part of a text between special tokens. `"missing"`: before each segment that does not begin
+            with a space. `"first"`: as `"missing"`, but only before the first segment of a text. `None`:
+            nowhere.
+        split_words: whether a pre-token begins at each space, so that nothing merges across it.
+        strip: whether decoding removes a space at the start of the text.
     """
 
     model = "metaspace_bpe"
@@ -75,27 +75,27 @@ class MetaspaceBPE(SegmentModel):
 
     @property
     def offsets_reference(self) -> OffsetsReference:
-        """What offsets are places in: the text as given."""
+        """The text that offsets refer to: the input text."""
         return "input_text"
 
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, sources: bool = True
     ) -> EncodedSegments:
-        """Encode stretches of ordinary text, each on its own."""
+        """Encodes segments of ordinary text, independently of one another."""
         split = segments._replace(texts=self._normalize_spaces(segments))
         encoded = self._engine.encode_segments(split, threads, begins_word=False)
         if not sources:
             return encoded
         begins = self._begins_word.take(encoded.ids)
         begins[encoded.splits[:-1][np.diff(encoded.splits) > 0]] = True
-        corrections = compute_prefix_corrections(encoded, segments, split, self.lengths_in_text)
+        corrections = compute_prefix_corrections(encoded, segments, split, self.text_byte_lengths)
         after_prefixes = corrections.positions[corrections.lengths == 0] + 1
-        begins[np.setdiff1d(after_prefixes, encoded.splits)] = False  # (a prefix alone is no word)
-        corrections = _add_metaspace_corrections(corrections, encoded, segments, self.lengths_in_text)
+        begins[np.setdiff1d(after_prefixes, encoded.splits)] = False  # a prefix alone is not a word
+        corrections = _add_metaspace_corrections(corrections, encoded, segments, self.text_byte_lengths)
         return encoded._replace(begins_word=begins, corrections=corrections)
 
     def _normalize_spaces(self, segments: Segments) -> list[str]:
-        """Segments with blanks for marks, and the blanks that are put before them."""
+        """Returns the texts of segments with spaces for `▁`, and with added spaces."""
         begins = [True] * len(segments.texts)
         if self.add_prefix_space == "first" and segments.begins_text is not None:
             begins = segments.begins_text.tolist()
@@ -105,7 +105,7 @@ class MetaspaceBPE(SegmentModel):
         ]
 
     def _normalize_space(self, text: str) -> str:
-        """The same of one text, or of another segment before which a blank may be put."""
+        """Returns one text with spaces for `▁`, and with an added space if it needs one."""
         text = text.replace(METASPACE, " ")
         if (
             self.add_prefix_space is None
@@ -116,10 +116,14 @@ class MetaspaceBPE(SegmentModel):
         return " " + text
 
     def _is_simple(self, text: Text) -> bool:
-        """Returns whether a text is short, needs no other characters, and has no special or added token."""
+        """Returns whether a text can take the fast path for short texts.
+
+        The text must be short, without lone surrogates, and free of characters that could begin a special or
+        added token.
+        """
         if not isinstance(text, str) or len(text) > FEW_CHARACTERS:
             return False
-        for beginning in self._token_beginnings:  # (faster than any())
+        for beginning in self._token_beginnings:  # faster than any()
             if beginning in text:
                 return False
         return text.isascii() or is_encodable(text)
@@ -135,30 +139,31 @@ class MetaspaceBPE(SegmentModel):
 
     @cached_property
     def rules(self) -> MergeRules:
-        """What merges."""
+        """Merge rules of the tokenizer, built when first used."""
         return make_rules_from_pieces(_get_token_ids(self.vocabulary), self.merges)
 
     @cached_property
     def _pieces(self) -> list[bytes]:
-        """The bytes of text that each id stands for."""
+        """Bytes of text that each id stands for, by id."""
         return build_piece_bytes(self.vocabulary)
 
     @cached_property
-    def lengths_in_text(self) -> NDArray[np.int64]:
-        """How many bytes of a text each id is, `int64`, shape `(size,)`."""
+    def text_byte_lengths(self) -> NDArray[np.int64]:
+        """Number of text bytes per token id, `int64`, shape `(size,)`."""
         return np.fromiter(map(len, self._pieces), np.int64, len(self._pieces))
 
     @cached_property
     def _begins_word(self) -> NDArray[np.bool_]:
-        lengths = self.lengths_in_text
+        """Whether the text of each id begins with a space, `bool`, shape `(size,)`."""
+        lengths = self.text_byte_lengths
         data = np.frombuffer(b"".join(self._pieces) + b"\0", np.uint8)
         begins: NDArray[np.bool_] = data.take(np.cumsum(lengths) - lengths) == ord(" ")
         return begins & (lengths > 0)
 
-    def _described(self) -> Any:
+    def _to_fingerprint_json(self) -> Any:
         return to_json(self)
 
-    def _shown(self) -> dict[str, Any]:
+    def _get_repr_options(self) -> dict[str, Any]:
         return {"add_prefix_space": self.add_prefix_space, "split_words": self.split_words}
 
 
@@ -176,27 +181,30 @@ def metaspace_bpe(
     unk_token: str | None = None,
     added_tokens: Sequence[str] = (),
 ) -> MetaspaceBPE:
-    """A BPE tokenizer of pieces with byte fallback; its ids are those of Hugging Face's tokenizers.
+    """Makes a BPE tokenizer of pieces with byte fallback; its ids equal those of Hugging Face's `tokenizers`.
 
     Args:
-        tokens: token to id: `▁`, which stands for a blank, all bytes as `<0x00>` to `<0xFF>`, characters, and
-            what merging makes of them.
-        merges: pairs of tokens that merge, in order.
-        add_prefix_space: where a blank is put before text: `"always"` before each stretch of it (a text, or what
-            stands between special tokens), `"missing"` if that does not begin with one, `"first"` only if it
-            also begins a text; `None` nowhere.
-        split_words: whether a word begins at each blank, and nothing merges with what stands before it.
-        strip: whether decoding leaves out a blank that the text begins with; `None` if one is put there.
-        special_tokens: name to id. They are never merged, and never made from text that is not allowed to.
-        bos_token: which special token begins a text, if any.
-        eos_token: which special token ends a text, if any.
-        pad_token: which special token pads a batch, if any.
-        unk_token: which special token stands for the unknown, if any; encoding never makes it.
-        added_tokens: those of `tokens` that are found in a text wherever they stand.
+        tokens: token to id: `▁` for the space, all bytes as `<0x00>` to `<0xFF>`, characters, and the tokens
+            that merges produce.
+        merges: pairs of tokens that merge, in order of priority.
+        add_prefix_space: where a space is added before text. `"always"`: before each segment, that is, a text
+            or the part of a text between special tokens. `"missing"`: before each segment that does not begin
+            with a space. `"first"`: as `"missing"`, but only before the first segment of a text. `None`:
+            nowhere.
+        split_words: whether a pre-token begins at each space, so that nothing merges across it.
+        strip: whether decoding removes a space at the start of the text; `None` does so if `add_prefix_space`
+            is not `None`.
+        special_tokens: name to id. Special tokens are never merged. They are encoded from text only where
+            that is allowed (`allowed_special`).
+        bos_token: special token to insert at the start of a text, if any.
+        eos_token: special token to insert at the end of a text, if any.
+        pad_token: special token that pads a batch, if any.
+        unk_token: special token for unknown text, if any; encoding never produces it.
+        added_tokens: names from `tokens` that are matched anywhere in a text before it is split.
 
     Raises:
-        InvalidArgumentError: a byte or the blank is missing, an id is used twice, or an option or a merge
-            makes no sense.
+        InvalidArgumentError: a byte or `▁` is missing, an id is used twice, or an option or a merge is
+            invalid.
 
     >>> from tokjax import encode_result
     >>> tokens = [f"<0x{i:02X}>" for i in range(256)] + ["▁", "h", "i", "▁h", "▁hi"]
@@ -205,13 +213,13 @@ def metaspace_bpe(
     >>> encode_result(tokenizer, "hi é").tokens
     ('▁hi', '▁', '<0xC3>', '<0xA9>')
     """
-    table = make_vocabulary(
+    vocabulary = make_vocabulary(
         {form.encode("utf-8"): id_ for form, id_ in parse_token_mapping(tokens).items()},
         special_tokens,
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
         added_tokens=dict.fromkeys(check_special_names(added_tokens, "added_tokens"), AddedToken()),
     )
-    return make_metaspace_bpe(table, merges, add_prefix_space, split_words=split_words, strip=strip)
+    return make_metaspace_bpe(vocabulary, merges, add_prefix_space, split_words=split_words, strip=strip)
 
 
 def make_metaspace_bpe(
@@ -222,10 +230,10 @@ def make_metaspace_bpe(
     split_words: bool,
     strip: bool | None,
 ) -> MetaspaceBPE:
-    """The tokenizer of a vocabulary that is there already. The arguments are those of `metaspace_bpe`.
+    """Makes a tokenizer from a vocabulary. The other arguments are those of `metaspace_bpe`.
 
     Raises:
-        InvalidArgumentError: they make no sense.
+        InvalidArgumentError: an argument is invalid.
     """
     if add_prefix_space not in (*get_args(PrefixSpace), None):
         raise InvalidArgumentError(
@@ -233,20 +241,20 @@ def make_metaspace_bpe(
         )
     if split_words is True and add_prefix_space == "always":
         raise InvalidArgumentError(
-            "split_words=True goes with add_prefix_space='missing', 'first' or None, not 'always'"
+            "split_words=True needs add_prefix_space='missing', 'first' or None, not 'always'"
         )
     for name, value in (("split_words", split_words), ("strip", strip)):
         if not isinstance(value, bool) and (name == "split_words" or value is not None):
             raise InvalidArgumentError(f"{name} must be True or False, not {value!r}")
     pairs = parse_merge_pairs(merges, str)
-    stripped = add_prefix_space is not None if strip is None else strip
-    tokenizer = MetaspaceBPE(vocabulary, pairs, add_prefix_space, split_words, stripped)
-    tokenizer.rules  # noqa: B018 (an error where merges make no sense)
+    strips_space = add_prefix_space is not None if strip is None else strip
+    tokenizer = MetaspaceBPE(vocabulary, pairs, add_prefix_space, split_words, strips_space)
+    tokenizer.rules  # noqa: B018 (raises if the merges are invalid)
     return tokenizer
 
 
 def to_json(tokenizer: MetaspaceBPE) -> dict[str, Any]:
-    """What defines the tokenizer, as plain JSON values."""
+    """Returns the definition of a tokenizer as JSON values."""
     ids = _get_token_ids(tokenizer.vocabulary)
     return {
         "model": MetaspaceBPE.model,
@@ -258,21 +266,21 @@ def to_json(tokenizer: MetaspaceBPE) -> dict[str, Any]:
     }
 
 
-def from_json(described: Mapping[str, Any]) -> MetaspaceBPE:
-    """The tokenizer that `to_json` described.
+def from_json(data: Mapping[str, Any]) -> MetaspaceBPE:
+    """Makes a tokenizer from the JSON values that `to_json` returns.
 
     Raises:
-        TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
+        TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
     """
     with as_format_errors():
-        table = word_vocabulary_from_json(described)
-        forms = {id_: form.decode("utf-8") for form, id_ in table.ordinary.items()}
+        vocabulary = word_vocabulary_from_json(data)
+        forms = {id_: form.decode("utf-8") for form, id_ in vocabulary.ordinary.items()}
         return make_metaspace_bpe(
-            table,
-            [(forms[left], forms[right]) for left, right in described["merges"]],
-            described["add_prefix_space"],
-            split_words=described["split_words"],
-            strip=described["strip"],
+            vocabulary,
+            [(forms[left], forms[right]) for left, right in data["merges"]],
+            data["add_prefix_space"],
+            split_words=data["split_words"],
+            strip=data["strip"],
         )
 
 
@@ -283,22 +291,38 @@ def _get_token_ids(vocabulary: Vocabulary) -> dict[str, int]:
 def _add_metaspace_corrections(
     corrections: Corrections, encoded: EncodedSegments, segments: Segments, byte_lengths: NDArray[np.int64]
 ) -> Corrections:
-    """Corrections, and those for the bytes that a `▁` in a text has more than the blank in its place."""
-    marked = [segment for segment, text in enumerate(segments.texts) if METASPACE in text]
-    if not marked:
+    """Adds length corrections for tokens that contain a `▁` of the text.
+
+    Merging sees a space, which is one byte; a `▁` is three bytes of the text. So each `▁` adds two bytes to
+    the token that contains it:
+
+        text            a▁b    bytes: a=1, ▁=3, b=1
+        merged text     a b    bytes: a=1, space=1, b=1
+        tokens          "a", " b"
+        lengths         1, 2   become 1, 4
+
+    Args:
+        corrections: corrections for prepended spaces.
+        encoded: ids of the segments.
+        segments: segments as they are in the text.
+        byte_lengths: number of text bytes per token id, `int64`, shape `(size,)`.
+    """
+    segments_with_marks = [segment for segment, text in enumerate(segments.texts) if METASPACE in text]
+    if not segments_with_marks:
         return corrections
     as_bytes = from_characters if segments.hold_bytes else to_utf8
-    more = len(METASPACE.encode("utf-8")) - 1
+    extra_bytes = len(METASPACE.encode("utf-8")) - 1
     lengths = dict(zip(corrections.positions.tolist(), corrections.lengths.tolist(), strict=True))
-    for segment in marked:
+    for segment in segments_with_marks:
         first, stop = encoded.splits[segment : segment + 2].tolist()
-        of_ids = byte_lengths.take(encoded.ids[first:stop])
-        of_ids[0] = lengths.get(first, of_ids[0])
+        id_lengths = byte_lengths.take(encoded.ids[first:stop])
+        id_lengths[0] = lengths.get(first, id_lengths[0])  # without a prepended space
         sizes = [len(as_bytes(part)) for part in segments.texts[segment].split(METASPACE)]
+        # Positions of the marks in the merged text, and the number of them in each token.
         marks = np.cumsum(np.array(sizes[:-1]) + 1) - 1
-        counts = np.diff(np.searchsorted(marks, np.cumsum(of_ids)), prepend=0)
+        counts = np.diff(np.searchsorted(marks, np.cumsum(id_lengths)), prepend=0)
         for i in np.flatnonzero(counts).tolist():
-            lengths[first + i] = int(of_ids[i] + more * counts[i])
+            lengths[first + i] = int(id_lengths[i] + extra_bytes * counts[i])
     return Corrections(*np.array(sorted(lengths.items()), np.int64).reshape(-1, 2).T)
 
 

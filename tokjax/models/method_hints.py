@@ -1,4 +1,8 @@
-"""Names that tokenizers have in other libraries, and the functions that do the same here: for errors."""
+"""Hints for users of other libraries: errors that name the function to call instead of a method.
+
+Tokenizers are used through functions. `tokenizer.encode(text)`, as in other libraries, raises an error that
+shows `tokjax.encode(tokenizer, text)`.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +82,7 @@ _NAMESPACES = (
 
 
 def suggest_function(name: str) -> str:
-    """Returns the end of the error for a name that `tokjax` lacks: the name to use instead, or an empty string."""
+    """Returns a hint for a name that `tokjax` lacks: "; use ..." with the name to use, or an empty string."""
     if name in _FUNCTIONS:
         return f"; use {_FUNCTIONS[name]}"
     for namespace in _NAMESPACES:
@@ -88,15 +92,15 @@ def suggest_function(name: str) -> str:
 
 
 class MethodHints:
-    """Base of tokenizers, which are used through functions: other libraries' methods raise an error."""
+    """Base class of tokenizers. Methods of other libraries raise an error that names the function to use."""
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Raise `AttributeError`; called for names that the tokenizer does not have."""
+        """Raises `AttributeError`; Python calls it for attributes that the tokenizer does not have."""
         advice = f"; tokenizers are used through functions: {_METHODS[name]}" if name in _METHODS else ""
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise `UnsupportedTokenizerError`: tokenizers are not called."""
+        """Raises `UnsupportedTokenizerError`: tokenizers are not callable."""
         raise UnsupportedTokenizerError(
-            f"a {type(self).__name__} is not called: use {_ENCODE} for one text, {_ENCODE_BATCH}"
+            f"a {type(self).__name__} is not callable: use {_ENCODE} for one text, {_ENCODE_BATCH}"
         )

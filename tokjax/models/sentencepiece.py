@@ -1,8 +1,8 @@
-"""SentencePiece: models of the `sentencepiece` library, whose ids these are, as a tokenizer like the others.
+"""SentencePiece tokenizers: models of the `sentencepiece` library, with the same ids.
 
-The library normalises a text, puts a space before it, splits it and looks its pieces up, all in one call. So
-`tokenization_view` is the text itself, and `assume_normalized` changes nothing: offsets are places in the
-text as given, however it was normalised.
+The library normalizes a text, adds a space before it, splits it and looks up the pieces, all in one call. So
+`tokenization_view` returns the text itself, and `assume_normalized` has no effect: offsets always refer to
+the input text, whatever the normalization. `models/sentencepiece_spans.py` computes them.
 """
 
 from __future__ import annotations
@@ -59,33 +59,35 @@ _ROLE_ARGUMENTS: dict[str, Role] = {"bos_token": "bos", "eos_token": "eos", "pad
 
 @dataclass(frozen=True, repr=False)
 class SentencePieceTokenizer(SegmentModel):
-    """A SentencePiece model. Make one with `sentencepiece`; use it through the generic functions.
+    """SentencePiece model. Create it with `sentencepiece` and use it through the generic functions.
 
-    Control pieces (`<s>`, `</s>`, `<pad>`) and the unknown piece are its special tokens; all others are
-    ordinary, user-defined symbols and byte pieces too, and stand for themselves in the vocabulary: `▁the`,
-    `<0x41>`. User-defined symbols are found in texts wherever they stand.
+    Control pieces (`<s>`, `</s>`, `<pad>`) and the unknown piece are special tokens. All other pieces are
+    ordinary tokens, including user-defined symbols and byte pieces, and are in the vocabulary as they are
+    written: `▁the`, `<0x41>`. User-defined symbols are matched anywhere in a text.
 
-    Offsets refer to the text as given. A piece has the span of all that it came from. Where one character
-    became several (`½` is `1⁄2`), the first piece that holds any of them has the span of that character, and
-    the others have an empty span at its end. White space that is left out belongs to the piece with the
-    space that is kept. The space that the model puts before a text has an empty span, unless it is part of a
-    longer piece. If a character is encoded as bytes and was not changed, each has the span of its own byte.
+    Offsets refer to the input text. The span of a piece covers all characters that it came from. If
+    normalization replaced a character by several (`½` by `1⁄2`), the first piece with any of these has the
+    span of the character, and the others have an empty span at its end. White space that is removed belongs
+    to the piece with the space that is kept. The space that the model adds before a text has an empty span,
+    unless it is part of a longer piece. If a character was not changed and is encoded as bytes, each byte
+    piece has the span of its byte.
 
-    Special tokens that are recognised in a text (`allowed_special`) split it, and what stands between them is
-    encoded on its own, with a space put before it if the model does that.
+    Special tokens that are allowed in a text (`allowed_special`) split it. The parts are encoded separately,
+    each with a space added before it if the model adds one.
 
-    Decoding is the library's: control pieces stand for nothing, the unknown piece for ` ⁇ ` (unless
-    `skip_special_tokens`), and bytes that are no UTF-8 for U+FFFD. So a text comes back as it was normalised.
+    Decoding is that of the library. Control pieces are decoded to nothing, the unknown piece to ` ⁇ ` (unless
+    `skip_special_tokens`), and bytes that are not valid UTF-8 to U+FFFD. So the round trip returns the
+    normalized text.
 
-    A byte that is no UTF-8 is encoded as U+FFFD, which is not normalised further, with its own span. (Most
-    normalisers make a space of a U+FFFD that stands in the text, as it does for a lone surrogate.)
+    A byte that is not valid UTF-8 is encoded as U+FFFD with the span of the byte, and not normalized further.
+    (A U+FFFD in the text, or a lone surrogate, becomes a space in most normalizers.)
 
-    Equal tokenizers have equal models and declare the same special tokens. It pickles as its model, and
-    threads can share it.
+    Tokenizers are equal if their models and the special tokens that they insert are equal. Pickling stores
+    the model. Threads can share a tokenizer.
 
     Attributes:
-        model_proto: the model, as the library reads and writes it: the contents of a `.model` file.
-        vocabulary: ids and pieces.
+        model_proto: serialized model, the contents of a `.model` file.
+        vocabulary: token ids and pieces.
     """
 
     model = "sentencepiece"
@@ -95,23 +97,23 @@ class SentencePieceTokenizer(SegmentModel):
 
     @property
     def normalization(self) -> str:
-        """The name of the model's normaliser, for instance `"nmt_nfkc"` or `"identity"`."""
+        """Name of the model's normalizer, for instance `"nmt_nfkc"` or `"identity"`."""
         return self._model_info.normalizer
 
     @property
     def offsets_reference(self) -> OffsetsReference:
-        """What offsets are places in: the text as given."""
+        """The text that offsets refer to: the input text."""
         return "input_text"
 
     @property
     def model_type(self) -> ModelType:
-        """How texts are split: `"unigram"`, `"bpe"`, `"word"` or `"char"`."""
+        """Algorithm that splits texts: `"unigram"`, `"bpe"`, `"word"` or `"char"`."""
         return self._model_info.model_type
 
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, sources: bool = True
     ) -> EncodedSegments:
-        """Encode stretches of ordinary text, each on its own."""
+        """Encodes segments of ordinary text, independently of one another."""
         as_bytes = from_characters if segments.hold_bytes else to_utf8
         texts = [as_bytes(text) for text in segments.texts]
         encode = partial(self._encode_group, sources=sources)
@@ -120,12 +122,12 @@ class SentencePieceTokenizer(SegmentModel):
     def locate_pieces(
         self, texts: Sequence[bytes], rows: Sequence[NDArray[np.int32]], lengths: NDArray[np.int64]
     ) -> EncodedSegments:
-        """The ids of some texts, with their spans and the beginnings of words.
+        """Returns ids of texts with their spans and word beginnings.
 
         Args:
-            texts: what was encoded.
-            rows: the ids of each text.
-            lengths: how many bytes of normalised text each of all ids is, `int64`, shape `(n,)`.
+            texts: texts that were encoded, in UTF-8.
+            rows: ids of each text.
+            lengths: number of bytes of normalized text of each id in all rows, `int64`, shape `(n,)`.
         """
         ids, splits = _concatenate_ids(rows), make_row_splits(map(len, rows))
         spaces = self._model_info.spaces
@@ -138,12 +140,12 @@ class SentencePieceTokenizer(SegmentModel):
 
     @cached_property
     def processor(self) -> Any:
-        """The library's `SentencePieceProcessor`. Its settings are not to be changed."""
+        """The library's `SentencePieceProcessor`. Do not change its settings."""
         return load_processor(self.model_proto)
 
     @cached_property
     def piece_lengths(self) -> NDArray[np.int64]:
-        """How many bytes of normalised text each id stands for; 0 for special ones. `int64`, `(size,)`."""
+        """Number of bytes of normalized text per token id, `int64`, shape `(size,)`; 0 for special tokens."""
         lengths = np.where(self._is_byte, 1, self.vocabulary.byte_lengths)
         return np.where(self.vocabulary.is_special, 0, lengths)
 
@@ -154,17 +156,22 @@ class SentencePieceTokenizer(SegmentModel):
         return EncodedSegments(_concatenate_ids(rows), make_row_splits(map(len, rows)), None)
 
     def _encode_ids(self, texts: Sequence[bytes]) -> Sequence[NDArray[np.int32]]:
-        kind = "numpy" if hasattr(self.processor, "encode_as_numpy") else int  # arrays came after 0.2.1
-        if len(texts) == 1:  # (a batch has threads made for it)
-            rows = [self.processor.encode(texts[0], out_type=kind)]
+        # Versions up to 0.2.1 of the library return lists only.
+        out_type = "numpy" if hasattr(self.processor, "encode_as_numpy") else int
+        if len(texts) == 1:  # avoid the library's batch call, which starts threads
+            rows = [self.processor.encode(texts[0], out_type=out_type)]
         else:
-            rows = self.processor.encode(texts, out_type=kind, num_threads=1)
+            rows = self.processor.encode(texts, out_type=out_type, num_threads=1)
         return [np.asarray(row, np.int32) for row in rows]
 
     def _compute_lengths(
         self, texts: Sequence[bytes], rows: Sequence[NDArray[np.int32]]
     ) -> NDArray[np.int64]:
-        """How many bytes of normalised text each id stands for: for what is unknown, its pieces tell."""
+        """Computes the number of bytes of normalized text of each id in all rows, `int64`, shape `(n,)`.
+
+        The length of an unknown piece depends on the text, so texts with unknown pieces are encoded again to
+        strings.
+        """
         lengths = [self.piece_lengths.take(row) for row in rows]
         unknown = [np.flatnonzero(row == self.vocabulary.get_role_id("unk")) for row in rows]
         affected = [i for i, positions in enumerate(unknown) if len(positions)]
@@ -181,14 +188,14 @@ class SentencePieceTokenizer(SegmentModel):
     def _is_byte(self) -> NDArray[np.bool_]:
         return np.array(self.processor.is_byte(list(range(self.vocabulary.size))), bool)
 
-    def _described(self) -> Any:
-        return [self.model, hashlib.sha256(self.model_proto).hexdigest(), _describe_roles(self)]
+    def _to_fingerprint_json(self) -> Any:
+        return [self.model, hashlib.sha256(self.model_proto).hexdigest(), _roles_to_json(self)]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the model, not what was made of it."""
-        return _unpickle, (self.model_proto, _describe_roles(self))
+        """Pickles the model and the roles, and leaves out everything derived from them."""
+        return _unpickle, (self.model_proto, _roles_to_json(self))
 
-    def _shown(self) -> dict[str, Any]:
+    def _get_repr_options(self) -> dict[str, Any]:
         return {"model_type": self.model_type, "normalization": self.normalization}
 
 
@@ -199,21 +206,22 @@ def sentencepiece(
     eos_token: str | None = None,
     pad_token: str | None = "auto",
 ) -> SentencePieceTokenizer:
-    """A tokenizer from a SentencePiece model; its ids are the library's.
+    """Makes a tokenizer from a SentencePiece model; its ids equal those of the library.
 
-    As with the library, nothing is put around a text unless it is asked for: a model tells which pieces could
-    begin and end a text, but not whether they do.
+    As in the library, no special tokens are inserted unless requested: a model says which pieces can begin
+    and end a text, but not whether they do.
 
     Args:
-        model: the path of a `.model` file, or its contents.
-        bos_token: which control piece begins a text; `"auto"` for the one that the model has for this.
-        eos_token: which control piece ends a text; likewise.
-        pad_token: which control piece pads a batch; likewise.
+        model: path of a `.model` file, or its contents.
+        bos_token: control piece to insert at the start of a text; `"auto"` uses the piece that the model
+            declares for this role.
+        eos_token: control piece to insert at the end of a text, or `"auto"`.
+        pad_token: control piece that pads a batch, or `"auto"`.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         InvalidArgumentError: the model has no such control piece.
-        TokenizerFormatError: the file is no SentencePiece model, or was cut short.
+        TokenizerFormatError: the file is not a SentencePiece model, or is truncated.
 
     >>> from tokjax.trainer import train_sentencepiece
     >>> trained = train_sentencepiece(["low lower lowest"], vocab_size=12, eos_token="</s>", progress=False)
@@ -221,16 +229,16 @@ def sentencepiece(
     >>> protocol.decode(tokenizer, protocol.encode(tokenizer, "low low"))
     'low low'
     """
-    proto, what = read_model(model)
+    proto, source = read_model(model)
     try:
-        about = parse_model_info(proto)
+        model_info = parse_model_info(proto)
         processor = load_processor(proto)
         pieces = processor.id_to_piece(list(range(len(processor))))
         check_piece_comparisons(pieces)
     except TokenizerFormatError as error:
-        raise TokenizerFormatError(f"{what}: {error}") from error
+        raise TokenizerFormatError(f"{source}: {error}") from error
     except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
-        raise TokenizerFormatError(f"{what}: no SentencePiece model, or cut short: {error}") from error
+        raise TokenizerFormatError(f"{source}: not a SentencePiece model, or truncated: {error}") from error
     is_special = [processor.is_control(i) or processor.is_unknown(i) for i in range(len(pieces))]
     special = {piece: i for i, piece in enumerate(pieces) if is_special[i]}
     check_comparisons(special)
@@ -242,62 +250,62 @@ def sentencepiece(
         "unk": pieces[processor.unk_id()],
     }
     tokenizer = SentencePieceTokenizer(proto, make_vocabulary(ordinary, special, roles))
-    vars(tokenizer).update(processor=processor, _model_info=about)  # (not to load it again)
+    vars(tokenizer).update(processor=processor, _model_info=model_info)  # fill the caches: both are at hand
     return tokenizer
 
 
 def to_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
-    """What defines the tokenizer, as plain JSON values, the model in base64."""
+    """Returns the definition of a tokenizer as JSON values, with the model in base64."""
     return {
         "model": SentencePieceTokenizer.model,
         "model_proto": base64.b64encode(tokenizer.model_proto).decode("ascii"),
-        **_describe_roles(tokenizer),
+        **_roles_to_json(tokenizer),
     }
 
 
-def from_json(described: Mapping[str, Any]) -> SentencePieceTokenizer:
-    """The tokenizer that `to_json` described.
+def from_json(data: Mapping[str, Any]) -> SentencePieceTokenizer:
+    """Makes a tokenizer from the JSON values that `to_json` returns.
 
     Raises:
-        TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
+        TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
     """
     with as_format_errors():
-        return _restore(base64.b64decode(described["model_proto"], validate=True), described)
+        return _restore(base64.b64decode(data["model_proto"], validate=True), data)
 
 
-def _describe_roles(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
-    """What the tokenizer declares, as plain JSON values."""
-    table = tokenizer.vocabulary
-    declared: dict[str, Any] = {name: table.roles.get(role) for name, role in _ROLE_ARGUMENTS.items()}
-    if table.explicit_template is not None:
-        declared["template"] = template_to_json(table.explicit_template)
-    return declared
+def _roles_to_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
+    """Returns the special tokens that a tokenizer inserts, and its template, as JSON values."""
+    vocabulary = tokenizer.vocabulary
+    roles_json: dict[str, Any] = {name: vocabulary.roles.get(role) for name, role in _ROLE_ARGUMENTS.items()}
+    if vocabulary.explicit_template is not None:
+        roles_json["template"] = template_to_json(vocabulary.explicit_template)
+    return roles_json
 
 
-def _restore(model_proto: bytes, declared: Mapping[str, Any]) -> SentencePieceTokenizer:
-    tokenizer = sentencepiece(model_proto, **{name: declared[name] for name in _ROLE_ARGUMENTS})
-    template = template_from_json(declared.get("template"))
+def _restore(model_proto: bytes, roles_json: Mapping[str, Any]) -> SentencePieceTokenizer:
+    tokenizer = sentencepiece(model_proto, **{name: roles_json[name] for name in _ROLE_ARGUMENTS})
+    template = template_from_json(roles_json.get("template"))
     return tokenizer if template is None else replace_template(tokenizer, template)
 
 
-def _unpickle(model_proto: bytes, declared: Mapping[str, Any]) -> SentencePieceTokenizer:
+def _unpickle(model_proto: bytes, roles_json: Mapping[str, Any]) -> SentencePieceTokenizer:
     with no_limits():
-        return _restore(model_proto, declared)
+        return _restore(model_proto, roles_json)
 
 
-def _resolve_role(role: Role, name: str | None, own_id: int, special: Mapping[str, int]) -> str | None:
-    """The piece with a role: the one named, or for `"auto"` the model's own, if it has one."""
+def _resolve_role(role: Role, name: str | None, model_id: int, special: Mapping[str, int]) -> str | None:
+    """Returns the piece with a role: the piece named, or for `"auto"` the model's piece, or `None`."""
     if name == "auto":
-        return next((piece for piece, id_ in special.items() if id_ == own_id), None)
+        return next((piece for piece, id_ in special.items() if id_ == model_id), None)
     if name is not None and name not in special:
         raise InvalidArgumentError(
-            f"{role}_token is {name!r}, which is no control piece of the model; it has {list(special)}"
+            f"{role}_token is {name!r}, which is not a control piece of the model; it has {list(special)}"
         )
     return name
 
 
 def _iter_groups(texts: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Texts in groups of about one size, one at least."""
+    """Yields at least one group of texts; each but the last has `_GROUP_BYTES` bytes or slightly more."""
     group: list[bytes] = []
     nbytes = 0
     for text in texts:

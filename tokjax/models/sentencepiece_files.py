@@ -1,4 +1,4 @@
-"""SentencePiece model files: what is in them, and the library's processor for them."""
+"""SentencePiece model files: parses their protocol buffer, and loads the library's processor."""
 
 from __future__ import annotations
 
@@ -16,56 +16,60 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-_VARINT, _EIGHT_BYTES, _LENGTH_FIRST, _FOUR_BYTES = 0, 1, 2, 5
+# Wire types of protocol buffers.
+_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 
 
 def iter_fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    r"""The fields of a serialized message in their order: the number of each, and its value.
+    r"""Yields the fields of a serialized protocol buffer message in order.
 
     Args:
         message: one serialized message.
 
-    Returns:
-        Integers, and the bytes of what is no integer: strings, messages, floating-point numbers.
+    Yields:
+        Field number and value: an integer, or bytes for strings, messages and floating-point numbers.
 
     Raises:
-        ValueError: the bytes are no message, or were cut.
+        ValueError: the bytes are not a message, or are truncated.
 
     >>> list(iter_fields(b"\x08\x96\x01\x12\x02hi"))
     [(1, 150), (2, b'hi')]
     """
-    at = 0
-    while at < len(message):
-        key, at = _read_varint(message, at)
-        number, kind = key >> 3, key & 7
-        size, at = (
-            _read_varint(message, at) if kind in (_VARINT, _LENGTH_FIRST) else (_get_fixed_size(kind), at)
+    position = 0
+    while position < len(message):
+        key, position = _read_varint(message, position)
+        number, wire_type = key >> 3, key & 7
+        size, position = (
+            _read_varint(message, position)
+            if wire_type in (_VARINT, _LENGTH_DELIMITED)
+            else (_get_fixed_size(wire_type), position)
         )
-        if kind == _VARINT:
+        if wire_type == _VARINT:
             yield number, size
             continue
-        if at + size > len(message):
-            raise ValueError("cut short: a field goes on behind the end")
-        yield number, message[at : at + size]
-        at += size
+        if position + size > len(message):
+            raise ValueError("truncated: a field ends after the message")
+        yield number, message[position : position + size]
+        position += size
 
 
-def _read_varint(message: bytes, at: int) -> tuple[int, int]:
-    """The integer that starts at a place, and where it ends."""
+def _read_varint(message: bytes, position: int) -> tuple[int, int]:
+    """Returns the variable-length integer at a position, and the position after it."""
     value = shift = 0
-    while at < len(message):
-        byte = message[at]
+    while position < len(message):
+        byte = message[position]
         value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
+        position, shift = position + 1, shift + 7
         if byte < 0x80:
-            return value, at
-    raise ValueError("cut short: the last integer has no end")
+            return value, position
+    raise ValueError("truncated: the last integer is incomplete")
 
 
-def _get_fixed_size(kind: int) -> int:
-    if kind not in (_EIGHT_BYTES, _FOUR_BYTES):
-        raise ValueError(f"no protocol buffer: there is no wire type {kind}")
-    return 8 if kind == _EIGHT_BYTES else 4
+def _get_fixed_size(wire_type: int) -> int:
+    """Returns the number of bytes of a field with a fixed size."""
+    if wire_type not in (_FIXED64, _FIXED32):
+        raise ValueError(f"not a protocol buffer: unknown wire type {wire_type}")
+    return 8 if wire_type == _FIXED64 else 4
 
 
 ModelType = Literal["unigram", "bpe", "word", "char"]
@@ -73,12 +77,12 @@ _MODEL_TYPES: dict[int, ModelType] = {1: "unigram", 2: "bpe", 3: "word", 4: "cha
 
 
 class ModelInfo(NamedTuple):
-    """What a model says of itself, and the library does not tell.
+    """Properties of a SentencePiece model that the library does not report.
 
     Attributes:
-        model_type: how it splits.
-        normalizer: the name of what it does to texts.
-        spaces: what it does with white space.
+        model_type: algorithm that splits texts.
+        normalizer: name of the normalizer.
+        spaces: how the model treats white space.
     """
 
     model_type: ModelType
@@ -87,7 +91,7 @@ class ModelInfo(NamedTuple):
 
 
 def read_model(model: bytes | str | os.PathLike[str]) -> tuple[bytes, str]:
-    """The contents of a model, and what to call it in an error."""
+    """Returns the contents of a model, and its name for error messages."""
     if isinstance(model, (bytes, bytearray, memoryview)):
         return bytes(model), f"the model of {len(model)} bytes"
     try:
@@ -95,7 +99,7 @@ def read_model(model: bytes | str | os.PathLike[str]) -> tuple[bytes, str]:
     except TypeError:
         raise InvalidArgumentError(
             f"model must be the path of a .model file, or its contents as bytes, not {type(model).__name__}; "
-            "of a SentencePieceProcessor, pass processor.serialized_model_proto()"
+            "for a SentencePieceProcessor, pass processor.serialized_model_proto()"
         ) from None
     try:
         with open_regular(path) as file:
@@ -105,11 +109,14 @@ def read_model(model: bytes | str | os.PathLike[str]) -> tuple[bytes, str]:
                 raise TokenizerFormatError(f"{path}: has {size:,} bytes; {exceeded}")
             return file.read(), str(path)
     except NotRegularFileError:
-        raise TokenizerFormatError(f"{path}: is no regular file") from None
+        raise TokenizerFormatError(f"{path}: is not a regular file") from None
 
 
 def load_processor(proto: bytes) -> Any:
-    """The library's `SentencePieceProcessor` of a serialized model; its errors are of several kinds."""
+    """Loads the library's `SentencePieceProcessor` from a serialized model.
+
+    The library raises errors of several types for invalid models.
+    """
     from sentencepiece import SentencePieceProcessor  # noqa: PLC0415 (slow to import)
 
     processor = SentencePieceProcessor()
@@ -118,10 +125,10 @@ def load_processor(proto: bytes) -> Any:
 
 
 def parse_model_info(proto: bytes) -> ModelInfo:
-    """What a serialized `ModelProto` says in its fields 2, 3 and 5: how it was trained and how it normalizes.
+    """Parses the training and normalization settings of a serialized `ModelProto` (fields 2, 3 and 5).
 
     Raises:
-        TokenizerFormatError: it exceeds a limit.
+        TokenizerFormatError: the model exceeds a limit.
         ValueError: a field is missing.
     """
     specs: dict[int, bytes] = {}
@@ -132,10 +139,10 @@ def parse_model_info(proto: bytes) -> ModelInfo:
             exceeded = exceeds_limit("vocab_size", num_pieces)
             if exceeded:
                 raise TokenizerFormatError(f"has more than {num_pieces - 1:,} pieces; {exceeded}")
-        if number in (2, 3, 5):  # parts of one message add up to it
+        if number in (2, 3, 5):  # a message may be split into several fields
             specs[number] = specs.get(number, b"") + value
     if not specs.keys() >= {2, 3}:
-        raise ValueError("it does not say how it was trained and how it normalises")
+        raise ValueError("it has no trainer and normalizer settings")
     trainer, normalizer, denormalizer = (dict(iter_fields(specs.get(number, b""))) for number in (2, 3, 5))
     for spec in (normalizer, denormalizer):
         check_charsmap(spec.get(2, b""))

@@ -1,4 +1,4 @@
-"""Other ways to split a text than the best one: by chance, for subword regularisation, or ranked."""
+"""Alternative segmentations of a text: sampled, for subword regularization, or the n best."""
 
 from __future__ import annotations
 
@@ -43,26 +43,26 @@ def sample_encode(
     add_special_tokens: bool = True,
     **special: Unpack[SpecialOptions],
 ) -> TokenizationResult:
-    """Encode a text in one of the ways that are possible, chosen by chance.
+    """Encodes a text with a randomly sampled segmentation.
 
-    The same seed gives the same result, on any thread. The library has one seed for the whole process,
-    though: this function sets it, draws in a thread of its own, one call at a time, and leaves another seed
-    that nobody knows. Code that sets the library's seed by itself has to set it again afterwards.
+    The same seed gives the same result, on any thread. However, the library has a single seed for the whole
+    process. This function sets it, samples in a separate thread under a lock, and leaves a random seed. Code
+    that sets the library's seed itself must set it again afterwards.
 
     Args:
-        tokenizer: a `"unigram"` or `"bpe"` model.
+        tokenizer: `"unigram"` or `"bpe"` model.
         text: `str` or `bytes`.
-        alpha: for unigram models how much likelier ways are preferred, 0 for all alike; for BPE models the
-            chance of a merge to be left out, from 0 to 1.
-        seed: a number from 0 to 2**32 - 2.
-        nbest_size: choose among so many of the likeliest ways, from 2 to 512; -1 for all. BPE models don't
-            look at it.
+        alpha: for unigram models, how strongly more likely segmentations are preferred; 0 samples uniformly.
+            For BPE models, the probability of skipping a merge, from 0 to 1.
+        seed: seed, from 0 to 2**32 - 2.
+        nbest_size: number of most likely segmentations to sample from, 2 to 512; -1 samples from all. BPE
+            models ignore it.
         add_special_tokens: as in `encode_batch_result`.
         **special: `allowed_special` and `disallowed_special`, as in `encode_batch_result`.
 
     Raises:
-        InvalidArgumentError: an option makes no sense, or the model is of another type.
-        DisallowedSpecialTokenError: the text holds a special token that is disallowed.
+        InvalidArgumentError: an option is invalid, or the model has another type.
+        DisallowedSpecialTokenError: the text contains a disallowed special token.
     """
     _check_type(tokenizer, ("unigram", "bpe"), "sample_encode")
     seed = check_int("seed", seed, minimum=0)
@@ -77,7 +77,7 @@ def sample_encode(
     split = split_rows(tokenizer, [text], add_special_tokens=add_special_tokens, **special)
     texts = _get_texts(split)
 
-    def draw() -> list[bytes]:
+    def sample() -> list[bytes]:
         return [
             tokenizer.processor.encode(
                 text,
@@ -91,7 +91,7 @@ def sample_encode(
             for text in texts
         ]
 
-    return _make_batch(tokenizer, split, _run_in_thread(draw, seed) if any(texts) else draw())[0]
+    return _make_batch(tokenizer, split, _run_in_thread(sample, seed) if any(texts) else sample())[0]
 
 
 @accept_options(SpecialOptions)
@@ -103,53 +103,65 @@ def nbest_encode(
     add_special_tokens: bool = True,
     **special: Unpack[SpecialOptions],
 ) -> TokenizationBatch:
-    """Encode a text in the likeliest ways, the best one first.
+    """Encodes a text with its most likely segmentations, the best one first.
 
     Args:
-        tokenizer: a `"unigram"` model.
+        tokenizer: `"unigram"` model.
         text: `str` or `bytes`.
-        nbest_size: how many ways, from 1 to 512. There are fewer results where a text has fewer.
+        nbest_size: maximum number of segmentations, 1 to 512. A text may have fewer.
         add_special_tokens: as in `encode_batch_result`.
         **special: `allowed_special` and `disallowed_special`, as in `encode_batch_result`.
 
     Raises:
-        InvalidArgumentError: an option makes no sense, or the model is of another type.
-        DisallowedSpecialTokenError: the text holds a special token that is disallowed.
+        InvalidArgumentError: an option is invalid, or the model has another type.
+        DisallowedSpecialTokenError: the text contains a disallowed special token.
     """
     _check_type(tokenizer, ("unigram",), "nbest_encode")
     if not 1 <= check_int("nbest_size", nbest_size) <= _MAX_NBEST:
         raise InvalidArgumentError(f"nbest_size must be from 1 to {_MAX_NBEST}, not {nbest_size}")
     split = partial(split_rows, tokenizer, add_special_tokens=add_special_tokens, **special)
     ranked: list[tuple[float, list[bytes]]] = [(0.0, [])]
-    for stretch in _get_texts(split([text])):
-        segmentations = _rank_segmentations(tokenizer, stretch, nbest_size)
-        both = ((score + more, [*done, way]) for score, done in ranked for more, way in segmentations)
-        ranked = heapq.nlargest(nbest_size, both, key=itemgetter(0))
+    for segment in _get_texts(split([text])):
+        segmentations = _rank_segmentations(tokenizer, segment, nbest_size)
+        # All pairs of a segmentation of the segments so far and one of this segment. Scores are log
+        # probabilities of independent segments, so they add up, and pruning to the best is exact.
+        combined = (
+            (score + segment_score, [*previous, segmentation])
+            for score, previous in ranked
+            for segment_score, segmentation in segmentations
+        )
+        ranked = heapq.nlargest(nbest_size, combined, key=itemgetter(0))
     return _make_batch(
-        tokenizer, split([text] * len(ranked)), [way for _, segmentations in ranked for way in segmentations]
+        tokenizer, split([text] * len(ranked)), [segmentation for _, row in ranked for segmentation in row]
     )
 
 
 def _rank_segmentations(
     tokenizer: SentencePieceTokenizer, text: bytes, nbest_size: int
 ) -> list[tuple[float, bytes]]:
-    """The likeliest ways to split a text, each a score and a serialized `SentencePieceText`."""
+    """Returns the scores and serialized `SentencePieceText`s of the most likely segmentations, best first."""
     if not text:
         return [(0.0, b"")]
-    found = tokenizer.processor.nbest_encode(text, nbest_size=nbest_size, out_type="serialized_proto")
-    segmentations = [value for _, value in iter_fields(found) if isinstance(value, bytes)]
-    scores = [struct.unpack("<f", dict(iter_fields(way)).get(3, bytes(4)))[0] for way in segmentations]
+    nbest = tokenizer.processor.nbest_encode(text, nbest_size=nbest_size, out_type="serialized_proto")
+    segmentations = [value for _, value in iter_fields(nbest) if isinstance(value, bytes)]
+    scores = [
+        struct.unpack("<f", dict(iter_fields(segmentation)).get(3, bytes(4)))[0]
+        for segmentation in segmentations
+    ]
     return list(zip(scores, segmentations, strict=True))
 
 
-def _run_in_thread(draw: Callable[[], list[bytes]], seed: int) -> list[bytes]:
-    """What `draw` gives with a new generator: older versions of the library take a seed once a thread."""
+def _run_in_thread(sample: Callable[[], list[bytes]], seed: int) -> list[bytes]:
+    """Calls a function in a new thread with a seed, and returns its result.
+
+    Older versions of the library read the seed only once per thread.
+    """
     from sentencepiece import set_random_generator_seed  # noqa: PLC0415 (slow to import)
 
     with _sampling_lock.current, ThreadPoolExecutor(1) as pool:
         set_random_generator_seed(seed)
         try:
-            return pool.submit(draw).result()
+            return pool.submit(sample).result()
         finally:
             set_random_generator_seed(secrets.randbelow(2**32 - 1))
 
@@ -162,12 +174,12 @@ def _check_type(tokenizer: SentencePieceTokenizer, types: tuple[str, ...], funct
     if tokenizer.model_type not in types:
         raise InvalidArgumentError(
             f"{function} needs a model of type {' or '.join(types)}, and this one is of type "
-            f"{tokenizer.model_type}; use encode_result, which splits a text in the one way that it has"
+            f"{tokenizer.model_type}; use encode_result, which always returns the best segmentation"
         )
 
 
 def _get_texts(split: SplitRows) -> list[bytes]:
-    """The ordinary text before, between and after special tokens."""
+    """Returns the segments of ordinary text as bytes."""
     as_bytes = from_characters if split.segments.hold_bytes else to_utf8
     return [as_bytes(text) for text in split.segments.texts]
 
@@ -175,7 +187,7 @@ def _get_texts(split: SplitRows) -> list[bytes]:
 def _make_batch(
     tokenizer: SentencePieceTokenizer, split: SplitRows, segmentations: Sequence[bytes]
 ) -> TokenizationBatch:
-    """A batch of texts whose ordinary text is split in these ways, each a serialized `SentencePieceText`."""
+    """Makes a batch from the segmentations of all segments, each a serialized `SentencePieceText`."""
     pieces = [_parse_pieces(serialized) for serialized in segmentations]
     rows = [np.array([id_ for id_, _ in row], np.int32) for row in pieces]
     nbytes = np.array([len(piece) for row in pieces for _, piece in row], np.int64)
@@ -187,7 +199,10 @@ def _make_batch(
 
 
 def _parse_pieces(serialized: bytes) -> list[tuple[int, bytes]]:
-    """Id and piece of each token: fields 2 and 1 of each field 2."""
+    """Returns id and piece of each token of a serialized `SentencePieceText`.
+
+    Field 2 of the message is repeated, once per piece; its fields 2 and 1 are the id and the piece.
+    """
     messages = [value for number, value in iter_fields(serialized) if number == 2]
     tokens: list[dict[int, Any]] = [dict(iter_fields(message)) for message in messages]
     return [(token[2], token[1]) for token in tokens]

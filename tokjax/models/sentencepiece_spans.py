@@ -1,9 +1,27 @@
-"""Which bytes of a text each SentencePiece piece came from, and where words begin.
+"""Byte spans and word beginnings of SentencePiece pieces.
 
-The library tells for each byte of a normalised text at which byte of the text it comes from. Bytes that come
-from one place are a *group*: a character, or the several that one of them became (`½` is `1⁄2`), or the one
-that became of several. Between its first piece and its last nothing of a normalised text is left out, so the
-pieces' lengths alone say which groups each of them is made of.
+The library reports, for each byte of a normalized text, the *origin*: the position in the text of the
+character that it came from. Consecutive bytes with the same origin are a *group*: one character, or all
+characters that replace one, or one that replaces several. A piece is located by its length alone, because the
+pieces, concatenated, are the normalized text. Its span is rounded outward to whole groups.
+
+Example: "½ a", with a normalizer that replaces "½" by "1⁄2", and adds a space ("▁", 3 bytes) before texts.
+
+    normalized bytes     ▁ ▁ ▁   1 ⁄ ⁄ ⁄ 2   ▁ ▁ ▁   a        (zero byte)
+    position             0 1 2   3 4 5 6 7   8 9 10  11       12
+    origins              0 0 0   0 0 0 0 0   2 2 2   3        4
+    begins_group         ^       ^           ^       ^        ^
+
+    pieces               ▁1        ⁄         2         ▁a
+    lengths              4         3         1         4
+    starts, stops        0,4       4,7       7,8       8,12
+    spans                0,2       0,2       0,2       2,4
+    after `clip_spans`   0,2       2,2       2,2       2,4
+
+The added space has the origin of the first character; it is a separate group so that a piece "▁" has an empty
+span. A byte piece of a character that was not changed has the span of its byte, not of its group.
+
+See docs/performance.md, section "SentencePiece".
 """
 
 from __future__ import annotations
@@ -20,16 +38,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SPACE = "\u2581".encode()
-"""What stands for white space in a normalised text, unless the model says otherwise."""
+"""Mark that replaces white space in normalized text, unless the model has `escape_whitespaces=False`."""
 
 
 class SpaceRules(NamedTuple):
-    """What a model does with white space.
+    """How a model treats white space.
 
     Attributes:
-        mark: what stands for it in normalised text.
-        is_suffix: whether it ends a word; otherwise it begins one.
-        is_added: whether one is put before a text (or after it, as a suffix) that is not in it.
+        mark: bytes that replace white space in normalized text.
+        is_suffix: whether the mark ends a word; otherwise it begins one.
+        is_added: whether a mark that is not in the text is added before it (after it, if `is_suffix`).
     """
 
     mark: bytes
@@ -38,14 +56,14 @@ class SpaceRules(NamedTuple):
 
 
 class NormalizedTexts(NamedTuple):
-    """Normalised texts, laid end to end, with one zero behind each.
+    """Normalized texts, concatenated, with a zero byte after each.
 
     Attributes:
-        data: their bytes, `uint8`, shape `(n,)`.
-        origins: the place in its text that each byte comes from, 0-based; for the zero behind a text, where
-            what became of the text ends; `int64`, shape `(n,)`.
-        splits: where each of them starts, `int64`, shape `(texts + 1,)`.
-        begins_group: which bytes come from another place than the byte before, `bool`, shape `(n,)`.
+        data: bytes of the texts, `uint8`, shape `(n,)`.
+        origins: position in its text that each byte came from, 0-based; for the zero byte after a text, the
+            end of the part of the text that was kept; `int64`, shape `(n,)`.
+        splits: start of each text in `data`, `int64`, shape `(texts + 1,)`.
+        begins_group: whether the origin of a byte differs from that of the byte before, `bool`, shape `(n,)`.
     """
 
     data: NDArray[np.uint8]
@@ -57,12 +75,12 @@ class NormalizedTexts(NamedTuple):
 def normalize_texts(
     normalize: Callable[[bytes], tuple[bytes, list[int]]], texts: Sequence[bytes], spaces: SpaceRules
 ) -> NormalizedTexts:
-    """Texts as the library normalises them.
+    """Normalizes texts with the library.
 
     Args:
-        normalize: gives a normalised text, and the origin of each of its bytes and of its end.
-        texts: what to normalise.
-        spaces: the model's rules for white space.
+        normalize: function that returns a normalized text, and the origins of its bytes and of its end.
+        texts: texts in UTF-8.
+        spaces: how the model treats white space.
     """
     pairs = [normalize(text) for text in texts]
     normalized = [text for text, _ in pairs]
@@ -72,8 +90,9 @@ def normalize_texts(
     begins = np.ones(len(data), bool)
     np.not_equal(origins[1:], origins[:-1], out=begins[1:])
     begins[splits[:-1]] = True
-    begins[splits[1:] - 1] = True
-    if spaces.is_added and not spaces.is_suffix:  # what was added comes from where the first character does
+    begins[splits[1:] - 1] = True  # the zero bytes, which end the last group of each text
+    if spaces.is_added and not spaces.is_suffix:
+        # The added mark has the origin of the first character: begin a new group after it.
         has_mark = np.array([text.startswith(spaces.mark) for text in normalized], bool)
         begins[splits[:-1][has_mark] + len(spaces.mark)] = True
     return NormalizedTexts(data, origins, splits, begins)
@@ -82,17 +101,20 @@ def normalize_texts(
 def compute_piece_stops(
     texts: NormalizedTexts, lengths: NDArray[np.int64], row_splits: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Where each piece stops in the normalised texts.
+    """Computes the end of each piece in the concatenated normalized texts, `int64`, shape `(n,)`.
 
     Args:
-        texts: what the pieces are of.
-        lengths: of the pieces, in bytes of normalised text, `int64`, shape `(n,)`.
-        row_splits: where the pieces of each text start, `int64`, shape `(texts + 1,)`.
+        texts: normalized texts of the pieces.
+        lengths: number of bytes of normalized text of each piece, `int64`, shape `(n,)`.
+        row_splits: start of the pieces of each text, `int64`, shape `(texts + 1,)`.
     """
-    up_to = make_row_splits(lengths)
-    sizes = np.diff(up_to[row_splits])
-    assert np.array_equal(sizes, np.diff(texts.splits) - 1), "pieces don't make up the normalised text"
-    return up_to[1:] + np.repeat(np.arange(len(sizes)), np.diff(row_splits))
+    piece_splits = make_row_splits(lengths)
+    sizes = np.diff(piece_splits[row_splits])
+    assert np.array_equal(sizes, np.diff(texts.splits) - 1), (
+        "the pieces, concatenated, are not the normalized text"
+    )
+    # Each text before this one adds a zero byte.
+    return piece_splits[1:] + np.repeat(np.arange(len(sizes)), np.diff(row_splits))
 
 
 def compute_piece_spans(
@@ -102,38 +124,49 @@ def compute_piece_spans(
     stops: NDArray[np.int64],
     is_byte: NDArray[np.bool_],
 ) -> NDArray[np.int64]:
-    """0-based byte spans in the source of each piece, rounded outward to whole groups.
+    """Computes the byte span of each piece in its source text, rounded outward to whole groups.
 
-    Of a group that is the same in its source, though, single bytes have spans of their own.
+    Byte pieces of a group that is the same in the source get the span of their byte instead.
 
     Args:
-        sources: the texts before they were normalised.
-        texts: the same, normalised.
-        starts: where each piece starts in the normalised texts, `int64`, shape `(n,)`.
-        stops: where each piece stops.
-        is_byte: which pieces stand for single bytes.
+        sources: texts before normalization, in UTF-8.
+        texts: the same texts, normalized.
+        starts: start of each piece in the normalized texts, `int64`, shape `(n,)`.
+        stops: end of each piece in the normalized texts, `int64`, shape `(n,)`.
+        is_byte: whether a piece stands for a single byte, `bool`, shape `(n,)`.
 
     Returns:
-        `int64`, shape `(n, 2)`.
+        0-based half-open spans, `int64`, shape `(n, 2)`.
     """
     groups = np.flatnonzero(texts.begins_group)
     first, last = texts.origins.take(starts), texts.origins.take(stops)
+    # A piece that stops inside a group ends where the next group begins.
     inside = np.flatnonzero(~texts.begins_group.take(stops))
     last[inside] = texts.origins[groups[np.searchsorted(groups, stops[inside], "right")]]
     single = np.flatnonzero(is_byte)
     if len(single):
-        at = np.searchsorted(groups, starts[single], "right") - 1
-        own = single[_is_unchanged(sources, texts, groups[at], groups[at + 1])]
-        offset = starts[own] - groups[np.searchsorted(groups, starts[own], "right") - 1]
-        first[own] += offset
-        last[own] = np.where(texts.begins_group[stops[own]], last[own], first[own] + 1)
+        group_indices = np.searchsorted(groups, starts[single], "right") - 1
+        unchanged = single[_is_unchanged(sources, texts, groups[group_indices], groups[group_indices + 1])]
+        offset_in_group = starts[unchanged] - groups[np.searchsorted(groups, starts[unchanged], "right") - 1]
+        first[unchanged] += offset_in_group
+        # The last byte of a group keeps the end of the group, which may include removed white space.
+        last[unchanged] = np.where(
+            texts.begins_group[stops[unchanged]], last[unchanged], first[unchanged] + 1
+        )
     return np.stack([first, last], axis=1)
 
 
 def _is_unchanged(
     sources: Sequence[bytes], texts: NormalizedTexts, starts: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Which groups, of one byte or more, are the same in their sources."""
+    """Returns whether groups have the same bytes in their source texts, `bool`, shape `(groups,)`.
+
+    Args:
+        sources: texts before normalization, in UTF-8.
+        texts: the same texts, normalized.
+        starts: start of each group in the normalized texts, `int64`, shape `(groups,)`.
+        stops: end of each group in the normalized texts, `int64`, shape `(groups,)`.
+    """
     joined = np.frombuffer(b"".join(sources), np.uint8)
     base = make_row_splits([len(source) for source in sources])
     base = base[np.searchsorted(texts.splits, starts, "right") - 1]
@@ -150,17 +183,22 @@ def flag_word_beginnings(
     row_splits: NDArray[np.int64],
     spaces: SpaceRules,
 ) -> NDArray[np.bool_]:
-    """Which pieces begin a word: the first of each text, and those that white space is at the beginning of.
+    """Flags the pieces that begin a word: the first of each text, and those next to white space.
+
+    A piece begins a word if it begins with the mark, or, if the mark is a suffix, if it comes after the mark.
 
     Args:
-        texts: what the pieces are of.
-        starts: where each piece starts, `int64`, shape `(n,)`.
-        row_splits: where the pieces of each text start, `int64`, shape `(texts + 1,)`.
-        spaces: the model's rules for white space; after which a word begins, if it is a suffix.
+        texts: normalized texts of the pieces.
+        starts: start of each piece in the normalized texts, `int64`, shape `(n,)`.
+        row_splits: start of the pieces of each text, `int64`, shape `(texts + 1,)`.
+        spaces: how the model treats white space.
+
+    Returns:
+        `bool`, shape `(n,)`.
     """
     mark = np.frombuffer(spaces.mark, np.uint8)
-    from_here = starts - (len(mark) if spaces.is_suffix else 0)
-    positions = from_here[:, None] + np.arange(len(mark))
+    mark_starts = starts - (len(mark) if spaces.is_suffix else 0)
+    positions = mark_starts[:, None] + np.arange(len(mark))
     begins: NDArray[np.bool_] = (texts.data.take(positions, mode="clip") == mark).all(axis=1)
     begins[row_splits[:-1][np.diff(row_splits) > 0]] = True
     return begins

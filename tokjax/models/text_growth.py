@@ -1,4 +1,4 @@
-"""Limits on how much longer the precompiled normalizer of a SentencePiece model makes a text."""
+"""Limits on how much longer the precompiled normalizer of a SentencePiece model can make a text."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from tokjax.pretokenize.unicode_classes import CHINESE, load_code_point_flags
 
 
 def check_charsmap(charsmap: bytes) -> None:
-    """Rejects a precompiled normalizer of SentencePiece that can make a text too long.
+    """Rejects a precompiled SentencePiece normalizer that can make a text too long.
+
+    Args:
+        charsmap: field `precompiled_charsmap` of the model; empty for none.
 
     Raises:
-        TokenizerFormatError: it exceeds the limit `text_growth`.
+        TokenizerFormatError: the normalizer exceeds the limit `text_growth`.
     """
     growth = compute_longest_replacement(charsmap)
     check_text_growth(f"its normalizer can make {growth:,} characters of one", growth)
 
 
 def compute_longest_replacement(charsmap: bytes, spaces: int = 0) -> int:
-    """Returns the largest length of a replacement once it is decomposed.
+    """Returns the length in characters of the longest replacement, after NFKD.
 
     Args:
-        charsmap: a trie, and the replacements, each ended by a zero.
-        spaces: how many are put around each ideograph.
+        charsmap: size of a trie (4 bytes), the trie, and the replacements, each followed by a zero byte.
+        spaces: number of spaces that a later step adds around each ideograph.
     """
     replacements = charsmap[4 + int.from_bytes(charsmap[:4], "little") :].split(b"\0")
     texts = [unicodedata.normalize("NFKD", text.decode("utf-8", "replace")) for text in replacements]
@@ -38,8 +41,8 @@ def check_text_growth(about: str, value: float) -> None:
     """Raises `TokenizerFormatError` above the limit `text_growth`.
 
     Args:
-        about: what grows a text, for the message.
-        value: the number of characters.
+        about: reason for the growth, for the error message.
+        value: number of characters, or another measure of the growth.
     """
     exceeded = exceeds_limit("text_growth", value)
     if exceeded:

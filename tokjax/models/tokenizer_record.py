@@ -19,40 +19,41 @@ if TYPE_CHECKING:
 class TokenizerRecord(MethodHints):
     """Base class of tokenizers that are frozen dataclasses with a vocabulary.
 
-    A subclass inherits pickling, `get_vocabulary` and `fingerprint`. One that is declared with
-    `@dataclass(frozen=True, repr=False)` also inherits a `repr` with the size and the special tokens.
+    A subclass inherits pickling, `get_vocabulary` and `fingerprint`. A subclass declared with
+    `@dataclass(frozen=True, repr=False)` also inherits a `repr` with the vocabulary size and the special
+    tokens.
 
     Attributes:
-        vocabulary: ids and bytes.
+        vocabulary: token ids and token bytes.
     """
 
     vocabulary: Vocabulary
 
-    def _described(self) -> Any:
-        """Returns all that defines the tokenizer, as JSON values for its fingerprint.
+    def _to_fingerprint_json(self) -> Any:
+        """Returns JSON values that define the tokenizer; the fingerprint is their checksum.
 
-        By default `None`: the fingerprint covers the type and the vocabulary. A type with options of its own
-        must override it.
+        By default `None`: the fingerprint then covers the type and the vocabulary. A subclass with other
+        options must override it, or tokenizers that differ only in these options get the same fingerprint.
         """
 
-    def _shown(self) -> Mapping[str, Any]:
-        """Returns the options that the `repr` shows between the size and the special tokens."""
+    def _get_repr_options(self) -> Mapping[str, Any]:
+        """Returns the options that `repr` shows between the vocabulary size and the special tokens."""
         return {}
 
     @cached_property
     def _fingerprint(self) -> str:
-        described = self._described()
-        if described is None:
+        definition = self._to_fingerprint_json()
+        if definition is None:
             return protocol.fingerprint.dispatch(object)(self)
-        return compute_json_checksum(described)
+        return compute_json_checksum(definition)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the fields, not the cached properties."""
+        """Pickles the dataclass fields and leaves out cached properties."""
         return type(self), tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
-        """The size, the options and the special tokens."""
-        options = "".join(f"{name}={value!r}, " for name, value in self._shown().items())
+        """Returns the vocabulary size, the options and the special tokens."""
+        options = "".join(f"{name}={value!r}, " for name, value in self._get_repr_options().items())
         return (
             f"{type(self).__name__}(vocab_size={self.vocabulary.size}, {options}"
             f"special_tokens={self.vocabulary.special_repr})"

@@ -1,4 +1,4 @@
-"""What WordPiece and word-level tokenizers share: how they normalise, split and put words together again."""
+"""Base class of WordPiece and word-level tokenizers: normalization, words, vocabulary and decoding."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 
 
 class WordModel(SegmentModel):
-    """A tokenizer that normalises texts, splits them at white space, and looks up the words.
+    """Tokenizer that normalizes texts, splits them into words, and looks up the words.
 
     Attributes:
-        normalizer: what is done to a text before it is split; special tokens in it are kept as they are.
+        normalizer: normalizer that is applied before a text is split. Special tokens in texts are not
+            normalized.
     """
 
     normalizer: BertNormalizer
@@ -45,67 +46,70 @@ class WordModel(SegmentModel):
     @property
     @abstractmethod
     def _splitter(self) -> Splitter:
-        """What parts words."""
+        """How texts are split into words."""
 
     @property
     @abstractmethod
     def _prefix(self) -> str | None:
-        """What tokens begin with that go on in a word; `None` where every word is a token."""
+        """Prefix of tokens that continue a word; `None` if every word is one token."""
 
     @property
     @abstractmethod
     def _max_characters(self) -> int | None:
-        """Longer words are unknown."""
+        """Maximum length of a word in characters, or `None`; longer words are unknown."""
 
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, sources: bool = True
     ) -> EncodedSegments:
-        """Encode stretches of ordinary text, each on its own, normalised already."""
+        """Encodes segments of ordinary text, already normalized, independently of one another."""
         return self._engine.encode_segments(segments, threads, sources=sources)
 
     @cached_property
     def _engine(self) -> WordEngine:
         ordinary, prefix = self.vocabulary.ordinary, self._prefix
         unknown = self.vocabulary.require_role("unk", "a vocabulary of words")
-        first = {token.decode("utf-8"): id_ for token, id_ in ordinary.items()}
-        rest = {} if prefix is None else _strip_prefixes(first, prefix)
+        initial = {token.decode("utf-8"): id_ for token, id_ in ordinary.items()}
+        continuing = {} if prefix is None else _strip_prefixes(initial, prefix)
         maximum = self._max_characters
         words = {
             word.encode("utf-8"): id_
-            for word, id_ in first.items()
+            for word, id_ in initial.items()
             if maximum is None or len(word) <= maximum
         }
         nbytes = self.vocabulary.byte_lengths
         lengths = TokenLengths(nbytes, nbytes - len((prefix or "").encode("utf-8")), unknown)
-        return WordEngine(self._splitter, words, WordMatcher(first, rest, unknown, maximum), lengths)
+        return WordEngine(self._splitter, words, WordMatcher(initial, continuing, unknown, maximum), lengths)
 
     def _clean_up(self, form: bytes) -> bytes:
-        """What a text shows of a token, where it is not the token as it is."""
+        """Returns the text of a token in decoded text. By default, the token itself."""
         return form
 
     @cached_property
     def _forms(self) -> list[tuple[bytes, bytes]]:
-        """By id, the bytes of a token where a text begins with it, and where others stand before it."""
+        """Text of each token in decoded text, by id: at the start of a text, and after another token.
+
+        The second form has a space before it, unless the token continues a word.
+        """
         prefix = None if self._prefix is None else self._prefix.encode("utf-8")
         forms = [(b"", b"")] * self.vocabulary.size
         for id_, token in self.vocabulary.bytes_by_id.items():
-            goes_on = prefix is not None and token.startswith(prefix)
-            later = token[len(prefix or b"") :] if goes_on else b" " + token
-            forms[id_] = self._clean_up(token), self._clean_up(later)
+            continues = prefix is not None and token.startswith(prefix)
+            continued = token[len(prefix or b"") :] if continues else b" " + token
+            forms[id_] = self._clean_up(token), self._clean_up(continued)
         return forms
 
     def _join_tokens(self, ids: NDArray[np.int32], *, skip_special_tokens: bool) -> bytes:
-        """Words with blanks between them, parts of words glued."""
+        """Concatenates tokens, with spaces between words."""
         if skip_special_tokens:
             ids = ids[~self.vocabulary.is_special.take(ids)]
         if not len(ids):
             return b""
-        first, *others = ids.tolist()
-        return b"".join([self._forms[first][0], *(self._forms[id_][1] for id_ in others)])
+        first_id, *other_ids = ids.tolist()
+        return b"".join([self._forms[first_id][0], *(self._forms[id_][1] for id_ in other_ids)])
 
 
 def _strip_prefixes(tokens: Mapping[str, int], prefix: str) -> dict[str, int]:
-    """The tokens that go on in a word, without their prefix."""
+    """Returns the tokens that continue a word, without their prefix."""
     continuations = {
         token.removeprefix(prefix): id_ for token, id_ in tokens.items() if token.startswith(prefix)
     }
@@ -120,16 +124,17 @@ def make_word_vocabulary(
     *,
     optional_tokens: Collection[str],
 ) -> Vocabulary:
-    """The vocabulary of tokens that are strings, special ones among them.
+    """Makes a vocabulary from tokens that are strings, special tokens included.
 
     Args:
-        tokens: token to id, or all tokens in the order of their ids.
-        special_tokens: which of them are special, besides those below.
-        roles: role to token. A role that no vocabulary knows, as `"mask"`, makes its token special, no more.
-        optional_tokens: tokens that are passed over, in a role, where there are none of that name.
+        tokens: token to id, or a list of all tokens in the order of their ids.
+        special_tokens: special tokens in addition to those in `roles`.
+        roles: role to token. A role that vocabularies do not have, such as `"mask"`, makes its token special
+            and has no other effect.
+        optional_tokens: tokens of `roles` that are ignored if they are not in `tokens`.
 
     Raises:
-        InvalidArgumentError: a token is no string, stands twice or is missing.
+        InvalidArgumentError: a token is not a string, is a duplicate, or is missing.
     """
     token_ids = parse_token_mapping(tokens)
     declared = {
@@ -141,7 +146,7 @@ def make_word_vocabulary(
     for name in names:
         if name not in token_ids:
             raise InvalidArgumentError(
-                f"{name!r} is to be a special token, and tokens has none of that name; add it to tokens"
+                f"the special token {name!r} is not among the tokens; add it to tokens"
             )
     special = {name: token_ids[name] for name in names}
     ordinary = {token.encode("utf-8"): id_ for token, id_ in token_ids.items() if token not in special}
@@ -149,16 +154,20 @@ def make_word_vocabulary(
 
 
 def parse_token_mapping(tokens: Mapping[str, int] | Sequence[str]) -> dict[str, int]:
-    """Tokens and their ids, checked; by default the ids are the places in a list."""
+    """Returns tokens and their ids. The ids of a list of tokens are their positions.
+
+    Raises:
+        InvalidArgumentError: a token is not a string, is a duplicate, or has a lone surrogate.
+    """
     if isinstance(tokens, (str, bytes)) or not isinstance(tokens, Iterable):
         raise InvalidArgumentError(f"tokens must map tokens to ids, or be a list of them, not {tokens!r}")
     ids = dict(tokens) if isinstance(tokens, Mapping) else {token: i for i, token in enumerate(tokens)}
     if len(ids) != len(tokens):
-        seen = [token for i, token in enumerate(tokens) if ids[token] != i]
-        raise InvalidArgumentError(f"token {seen[0]!r} stands twice")
+        duplicates = [token for i, token in enumerate(tokens) if ids[token] != i]
+        raise InvalidArgumentError(f"duplicate token {duplicates[0]!r}")
     for token in ids:
         if not isinstance(token, str):
-            raise InvalidArgumentError(f"tokens are strings, and one is {token!r}")
+            raise InvalidArgumentError(f"tokens must be strings, and one is {token!r}")
         try:
             token.encode("utf-8")
         except UnicodeEncodeError:
@@ -167,7 +176,7 @@ def parse_token_mapping(tokens: Mapping[str, int] | Sequence[str]) -> dict[str, 
 
 
 def word_vocabulary_to_json(vocabulary: Vocabulary) -> dict[str, Any]:
-    """A vocabulary of words as plain JSON values."""
+    """Returns a vocabulary of strings as JSON values."""
     return {
         "tokens": [
             [token.decode("utf-8"), id_]
@@ -177,16 +186,16 @@ def word_vocabulary_to_json(vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
-def word_vocabulary_from_json(described: Mapping[str, Any]) -> Vocabulary:
-    """The vocabulary that `word_vocabulary_to_json` described.
+def word_vocabulary_from_json(data: Mapping[str, Any]) -> Vocabulary:
+    """Makes a vocabulary from the JSON values that `word_vocabulary_to_json` returns.
 
     Raises:
-        TokenizerFormatError: a token stands twice.
+        TokenizerFormatError: a token is a duplicate.
     """
-    ordinary = {token.encode("utf-8"): id_ for token, id_ in described["tokens"]}
-    if len(ordinary) != len(described["tokens"]):
-        raise TokenizerFormatError("a token stands twice in 'tokens'")
-    return vocabulary_from_json(ordinary, described)
+    ordinary = {token.encode("utf-8"): id_ for token, id_ in data["tokens"]}
+    if len(ordinary) != len(data["tokens"]):
+        raise TokenizerFormatError("duplicate token in 'tokens'")
+    return vocabulary_from_json(ordinary, data)
 
 
 @protocol.normalize.register(WordModel)

@@ -1,7 +1,20 @@
-"""Words to ids by a vocabulary of words and of their parts, with the bytes that each id stands for.
+"""Engine of WordPiece and word-level tokenizers: finds words in chunks of text and looks up their ids.
 
-Each different word is matched once: words are their own keys of a table of arrays, as in
-`bpe/array_engine.py`.
+Example, with the tokens `un`, `##able` and `to`:
+
+    text                unable to
+    words               start 0, length 6       start 7, length 2       white space is skipped
+    cache lookup        miss                    hit
+    longest match       un|able                                         once for each distinct word
+    ids                 un      ##able          to
+    lengths in text     2       4               2                       "##" is not in the text
+    spans               0,2     2,6             7,9                     start of the word + running sum
+
+Each distinct word is matched once and then cached. Words are keys of array hash tables, as pre-tokens of BPE
+are (`bpe/pretoken_cache.py`), so that all words of a chunk are looked up together. Short texts take a loop
+over words with a dictionary, because a call of NumPy costs more than a few words do.
+
+See docs/performance.md, section "WordPiece and word-level tokenizers".
 """
 
 from __future__ import annotations
@@ -39,92 +52,119 @@ if TYPE_CHECKING:
 
 
 class WordMatcher:
-    """Makes words of the parts that a vocabulary has: always the longest that goes on.
+    """Splits words into pieces of a vocabulary: from the left, always the longest piece that fits.
 
     Args:
-        first: what may begin a word, to its id.
-        rest: what may follow in it, to its id; without the prefix that tells so.
-        unknown: the id of a word that can't be made of these.
-        max_characters: longer words are unknown; `None` for no limit.
+        initial: pieces that can begin a word, to their ids.
+        continuing: pieces that can continue a word, without their prefix, to their ids.
+        unknown: id of a word that can't be split into these pieces.
+        max_characters: maximum length of a word in characters, longer words are unknown; `None` for no limit.
     """
 
     def __init__(
-        self, first: Mapping[str, int], rest: Mapping[str, int], unknown: int, max_characters: int | None
+        self,
+        initial: Mapping[str, int],
+        continuing: Mapping[str, int],
+        unknown: int,
+        max_characters: int | None,
     ) -> None:
-        self._first, self._rest = first, rest
-        self._longest_first, self._longest_rest = _find_longest(first), _find_longest(rest)
+        self._initial, self._continuing = initial, continuing
+        self._longest_initial, self._longest_continuing = _find_longest(initial), _find_longest(continuing)
         self._unknown = [unknown]
         self._max_characters = max_characters
 
     def merge(self, words: Pretokens) -> MergedPretokens:
-        """The ids of words in UTF-8; a byte that is none is a character of its own."""
-        of_words = [self.match(to_characters(word)) for word in words.iter_bytes()]
-        counts = np.fromiter(map(len, of_words), np.int64, len(of_words))
+        """Returns the ids of words in UTF-8. A byte that is not valid UTF-8 is matched as one character.
+
+        Implements `PretokenMerger`.
+        """
+        ids_by_word = [self.match(to_characters(word)) for word in words.iter_bytes()]
+        counts = np.fromiter(map(len, ids_by_word), np.int64, len(ids_by_word))
         return MergedPretokens(
-            np.fromiter(chain.from_iterable(of_words), np.int32, int(counts.sum())), counts
+            np.fromiter(chain.from_iterable(ids_by_word), np.int32, int(counts.sum())), counts
         )
 
     def match(self, word: str) -> list[int]:
-        """The ids of one word."""
+        """Returns the ids of one word.
+
+        A candidate is at most as long as the longest piece with the same first character. This bounds the
+        work per position, so that long words take linear time.
+        """
         if self._max_characters is not None and len(word) > self._max_characters:
             return self._unknown
         ids, start = [], 0
-        parts, longest = self._first, self._longest_first
+        piece_ids, longest = self._initial, self._longest_initial
         while start < len(word):
             for stop in range(min(start + longest.get(word[start], 0), len(word)), start, -1):
-                if word[start:stop] in parts:
+                if word[start:stop] in piece_ids:
                     break
             else:
                 return self._unknown
-            ids.append(parts[word[start:stop]])
-            start, parts, longest = stop, self._rest, self._longest_rest
+            ids.append(piece_ids[word[start:stop]])
+            start, piece_ids, longest = stop, self._continuing, self._longest_continuing
         return ids
 
 
 class TokenLengths(NamedTuple):
-    """How many bytes of a word each id of a vocabulary stands for.
+    """Number of bytes of a word that each token stands for.
 
     Attributes:
-        first: where it begins the word, `int64`, shape `(size,)`.
-        rest: where it goes on.
-        unknown: the id that stands for a whole word, however long that is.
+        initial: length of each token at the start of a word, `int64`, shape `(size,)`.
+        continuing: length of each token inside a word, without its prefix, `int64`, shape `(size,)`.
+        unknown: id that stands for a whole word of any length.
     """
 
-    first: NDArray[np.int64]
-    rest: NDArray[np.int64]
+    initial: NDArray[np.int64]
+    continuing: NDArray[np.int64]
     unknown: int
 
     def compute_spans(
         self, ids: PretokenIds, starts: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """The bytes of each id, shape `(n, 2)`, for words that start at some bytes and are so long."""
-        begins = np.append(0, ids.ends[:-1]) if len(ids.ends) else ids.ends
-        of_ids = self.rest.take(ids.ids)
-        first = ids.ids.take(begins)
-        of_ids[begins] = np.where(first == self.unknown, lengths, self.first.take(first))
+        """Computes the byte span of each id.
+
+        The tokens of a word, concatenated, are the word. So one running sum of token lengths over all words
+        gives the ends of tokens, as if there were nothing between words. Adding the distance between that sum
+        and the actual start of each word gives the spans in the text.
+
+        Args:
+            ids: ids of words.
+            starts: byte position of each word, 0-based, `int64`, shape `(words,)`.
+            lengths: number of bytes of each word, `int64`, shape `(words,)`.
+
+        Returns:
+            0-based half-open byte spans, `int64`, shape `(n, 2)`.
+        """
+        word_firsts = np.append(0, ids.ends[:-1]) if len(ids.ends) else ids.ends
+        lengths_by_id = self.continuing.take(ids.ids)
+        first_ids = ids.ids.take(word_firsts)
+        lengths_by_id[word_firsts] = np.where(
+            first_ids == self.unknown, lengths, self.initial.take(first_ids)
+        )
         spans = np.empty((len(ids.ids), 2), np.int64)
         stops = spans[:, 1]
-        np.cumsum(of_ids, out=stops)
+        np.cumsum(lengths_by_id, out=stops)
         stops += np.repeat(starts - (np.cumsum(lengths) - lengths), np.diff(ids.ends, prepend=0))
-        np.subtract(stops, of_ids, out=spans[:, 0])
+        np.subtract(stops, lengths_by_id, out=spans[:, 0])
         return spans
 
 
 class WordEngine:
-    """Looks up all words of a chunk at once, and matches those that it has not seen.
+    """Looks up all words of a chunk together, and matches those that are not cached.
 
     Args:
-        splitter: what parts words.
-        words: bytes to id, of words that are a token.
-        matcher: what knows the ids of all others.
-        lengths: how many bytes each id stands for.
+        splitter: how texts are split into words.
+        words: word in UTF-8 to id, for words that are a token.
+        matcher: matcher for all other words.
+        lengths: number of bytes that each token stands for.
     """
 
     def __init__(
         self, splitter: Splitter, words: Mapping[bytes, int], matcher: WordMatcher, lengths: TokenLengths
     ) -> None:
         self._splitter = splitter
-        # Where a line feed is known, as it never is a word, tables find what they look up for long words.
+        # The tables look up a long word under the key of a line feed first, and discard that result (see
+        # `HashTables.find`). No word is a line feed; it is a key so that these lookups are hits.
         self._cache = PretokenCache({**words, b"\n": lengths.unknown}, matcher)
         self._dict_cache = PretokenDictCache(matcher.match)
         self._lengths = lengths
@@ -132,12 +172,12 @@ class WordEngine:
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, sources: bool = True
     ) -> EncodedSegments:
-        """Encode pieces of ordinary text, each on its own.
+        """Encodes segments of ordinary text, independently of one another.
 
         Args:
-            segments: what to encode.
-            threads: how many share the work.
-            sources: whether to tell which ids begin a word, and of which bytes each is.
+            segments: segments of text, already normalized.
+            threads: number of threads.
+            sources: whether to compute word beginnings and spans.
         """
         total = segments.num_characters
         if not segments.texts or total <= FEW_CHARACTERS:
@@ -150,46 +190,50 @@ class WordEngine:
 
     def _encode_chunk(self, pieces: Pieces, *, sources: bool) -> EncodedChunk:
         words, stops, ends = split_at_whitespace(pieces, self._splitter)
-        (found,) = self._cache.insert([self._cache.find(words)])
-        ids = self._cache.get_ids(found)
-        piece_starts = np.append(0, ends[:-1] + 1)
+        (lookup,) = self._cache.insert([self._cache.find(words)])
+        ids = self._cache.get_ids(lookup)
+        piece_starts = np.append(0, ends[:-1] + 1)  # after the newline that ends the piece before
         spans = None
         if sources:
+            # Spans are relative to the piece, as a piece can be anywhere in a chunk.
             starts = words.starts - np.repeat(piece_starts, np.diff(stops, prepend=0))
             spans = self._lengths.compute_spans(ids, starts, words.lengths)
         return EncodedChunk(pieces, stops, ids, spans, int(ends[-1] - piece_starts[-1]))
 
     def _encode_with_loop(self, segments: Segments, *, sources: bool) -> EncodedSegments:
-        """The same by a loop over words, each of them matched when it is first seen."""
+        """Encodes segments with a loop over words and a dictionary as the cache.
+
+        For few words this is faster than `_encode_chunk`, and gives the same result.
+        """
         expression = compile_word_expression(self._splitter)
-        of_words: list[tuple[int, ...]] = []
-        starts, stops, words = [], [], [0]
+        ids_by_word: list[tuple[int, ...]] = []
+        starts, stops, word_splits = [], [], [0]
         for segment in segments.texts:
-            plain = segment if segments.hold_bytes or segment.isascii() else to_characters(segment)
-            matches = list(expression.finditer(plain))
-            of_words += [self._dict_cache[match.group()] for match in matches]
-            words.append(len(of_words))
+            characters = segment if segments.hold_bytes or segment.isascii() else to_characters(segment)
+            matches = list(expression.finditer(characters))
+            ids_by_word += [self._dict_cache[match.group()] for match in matches]
+            word_splits.append(len(ids_by_word))
             if sources:
-                at = np.array([match.span() for match in matches], np.int64).reshape(-1, 2)
-                if not plain.isascii():
-                    at = find_character_starts(from_characters(plain))[at]
-                starts.append(at[:, 0])
-                stops.append(at[:, 1])
-        splits = make_row_splits(map(len, of_words))
-        flat = np.fromiter(chain.from_iterable(of_words), np.int32, int(splits[-1]))
+                spans = np.array([match.span() for match in matches], np.int64).reshape(-1, 2)
+                if not characters.isascii():
+                    spans = find_character_starts(from_characters(characters))[spans]
+                starts.append(spans[:, 0])
+                stops.append(spans[:, 1])
+        splits = make_row_splits(map(len, ids_by_word))
+        flat = np.fromiter(chain.from_iterable(ids_by_word), np.int32, int(splits[-1]))
         if not sources:
-            return EncodedSegments(flat, splits[words], None)
+            return EncodedSegments(flat, splits[word_splits], None)
         ids = PretokenIds(flat, splits[1:])
-        first = np.concatenate([np.zeros(0, np.int64), *starts])
-        lengths = np.concatenate([np.zeros(0, np.int64), *stops]) - first
+        all_starts = np.concatenate([np.zeros(0, np.int64), *starts])
+        lengths = np.concatenate([np.zeros(0, np.int64), *stops]) - all_starts
         return EncodedSegments(
-            flat, splits[words], ids.begins_word, self._lengths.compute_spans(ids, first, lengths)
+            flat, splits[word_splits], ids.begins_word, self._lengths.compute_spans(ids, all_starts, lengths)
         )
 
 
-def _find_longest(parts: Mapping[str, int]) -> dict[str, int]:
-    """By its first character, the length of the longest part."""
+def _find_longest(pieces: Mapping[str, int]) -> dict[str, int]:
+    """Returns the length of the longest piece for each first character."""
     longest: dict[str, int] = {}
-    for part in parts:
-        longest[part[0]] = max(longest.get(part[0], 0), len(part))
+    for piece in pieces:
+        longest[piece[0]] = max(longest.get(piece[0], 0), len(piece))
     return longest

@@ -1,4 +1,4 @@
-"""Word-level tokenizers: a word is an id, and all words that the vocabulary lacks are one."""
+"""Word-level tokenizers: each word of the vocabulary is a token, all others are unknown."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _OPTIONAL_TOKENS = ("[PAD]",)
 
 @dataclass(frozen=True, repr=False)
 class WordLevelTokenizer(WordModel):
-    """A word-level tokenizer. Make one with `word_level`; use it through the generic functions.
+    """Word-level tokenizer. Create it with `word_level` and use it through the generic functions.
 
-    Decoding puts blanks between words. It pickles without its caches, and threads can share it.
+    Decoding puts spaces between words. Pickling leaves out the caches. Threads can share a tokenizer.
 
     Attributes:
-        vocabulary: ids and bytes.
-        splitter: `"whitespace"`: words are runs of characters that are no white space; `"bert"`: punctuation
-            marks are words, too.
-        lowercase: whether each character becomes its lower case.
+        vocabulary: token ids and token bytes.
+        splitter: `"whitespace"`: words are runs of non-whitespace characters; `"bert"`: punctuation marks are
+            separate words, too.
+        lowercase: whether texts are converted to lower case.
     """
 
     model = "word_level"
@@ -46,12 +46,12 @@ class WordLevelTokenizer(WordModel):
 
     @property
     def normalizer(self) -> BertNormalizer:  # type: ignore[override]
-        """What is done to a text before it is split."""
+        """Normalizer that is applied before a text is split."""
         return _make_lowercase_normalizer(self.lowercase)
 
     @property
     def normalization(self) -> str | None:
-        """What is done to a text before it is split, in a word."""
+        """Name of the normalization, `"lowercase"`, or `None`."""
         return "lowercase" if self.lowercase else None
 
     @property
@@ -66,10 +66,10 @@ class WordLevelTokenizer(WordModel):
     def _max_characters(self) -> None:
         return None
 
-    def _describe(self) -> dict[str, Any]:
+    def _to_fingerprint_json(self) -> dict[str, Any]:
         return to_json(self)
 
-    def _shown(self) -> dict[str, Any]:
+    def _get_repr_options(self) -> dict[str, Any]:
         return {"splitter": self.splitter} | ({"lowercase": True} if self.lowercase else {})
 
 
@@ -84,39 +84,40 @@ def word_level(
     eos_token: str | None = None,
     pad_token: str | None = "[PAD]",
 ) -> WordLevelTokenizer:
-    """A word-level tokenizer from the words of a vocabulary.
+    """Makes a word-level tokenizer from the words of a vocabulary.
 
     Args:
-        tokens: token to id, or all tokens in the order of their ids. Special tokens are among them.
-        special_tokens: which tokens are special besides those named below. They are never made from text
-            that is not allowed to.
-        splitter: `"whitespace"`: words are runs of characters that are no white space; `"bert"`: punctuation
-            marks are words, too, as for BERT.
-        lowercase: each character becomes its lower case.
-        unk_token: stands for a word that the vocabulary lacks, with that word's span.
-        bos_token: begins a text, if any does.
-        eos_token: ends a text, if any does.
-        pad_token: pads a batch. (It is left out where `tokens` has none of the default name.)
+        tokens: token to id, or a list of all tokens in the order of their ids; special tokens included.
+        special_tokens: special tokens in addition to those named below. They are encoded from text only where
+            that is allowed (`allowed_special`).
+        splitter: `"whitespace"`: words are runs of non-whitespace characters; `"bert"`: punctuation marks are
+            separate words, too, as in BERT.
+        lowercase: whether texts are converted to lower case.
+        unk_token: token for a word that is not in the vocabulary; it has the span of that word.
+        bos_token: special token to insert at the start of a text, if any.
+        eos_token: special token to insert at the end of a text, if any.
+        pad_token: special token that pads a batch. It is ignored if it has the default name and is not among
+            the tokens.
 
     Raises:
-        InvalidArgumentError: a special token is not among the tokens, an id is used twice, or an option
-            makes no sense.
+        InvalidArgumentError: a special token is not among the tokens, an id is used twice, or an option is
+            invalid.
 
     >>> from tokjax import encode
     >>> encode(word_level(["[UNK]", "to", "be"]), "to be or not to be").tolist()
     [1, 2, 0, 0, 1, 2]
     """
-    table = make_word_vocabulary(
+    vocabulary = make_word_vocabulary(
         tokens,
         special_tokens,
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
         optional_tokens=_OPTIONAL_TOKENS,
     )
-    return make_word_level(table, splitter, lowercase)
+    return make_word_level(vocabulary, splitter, lowercase)
 
 
 def to_json(tokenizer: WordLevelTokenizer) -> dict[str, Any]:
-    """What defines the tokenizer, as plain JSON values."""
+    """Returns the definition of a tokenizer as JSON values."""
     return {
         "model": WordLevelTokenizer.model,
         "splitter": tokenizer.splitter,
@@ -125,29 +126,27 @@ def to_json(tokenizer: WordLevelTokenizer) -> dict[str, Any]:
     }
 
 
-def from_json(described: Mapping[str, Any]) -> WordLevelTokenizer:
-    """The tokenizer that `to_json` described.
+def from_json(data: Mapping[str, Any]) -> WordLevelTokenizer:
+    """Makes a tokenizer from the JSON values that `to_json` returns.
 
     Raises:
-        TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
+        TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
     """
     with as_format_errors():
-        return make_word_level(
-            word_vocabulary_from_json(described), described["splitter"], described["lowercase"]
-        )
+        return make_word_level(word_vocabulary_from_json(data), data["splitter"], data["lowercase"])
 
 
 def make_word_level(vocabulary: Vocabulary, splitter: Splitter, lowercase: bool) -> WordLevelTokenizer:
-    """The tokenizer of a vocabulary that is there already.
+    """Makes a tokenizer from a vocabulary.
 
     Raises:
-        InvalidArgumentError: an option makes no sense.
-        MissingSpecialTokenError: the vocabulary has no token for the unknown.
+        InvalidArgumentError: an option is invalid.
+        MissingSpecialTokenError: the vocabulary has no unknown token.
     """
     if splitter not in SPLITTERS:
         raise InvalidArgumentError(f"splitter must be {' or '.join(map(repr, SPLITTERS))}, not {splitter!r}")
     vocabulary.require_role("unk", "a vocabulary of words")
-    _make_lowercase_normalizer(lowercase)  # an error for what is neither True nor False
+    _make_lowercase_normalizer(lowercase)  # raises unless it is True or False
     return WordLevelTokenizer(vocabulary, splitter, lowercase)
 
 

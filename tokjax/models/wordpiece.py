@@ -1,4 +1,4 @@
-"""WordPiece: words are made of the longest parts that the vocabulary has, as BERT's tokenizer does."""
+"""WordPiece tokenizers: words are split into the longest pieces of the vocabulary, as in BERT."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ if TYPE_CHECKING:
 
 _OPTIONAL_TOKENS = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
 _NO_SPACE_BEFORE = (b".", b"?", b"!", b",", b"n't", b"'m", b"'s", b"'ve", b"'re")
-"""What the decoder of the library `tokenizers` puts no blank before, where it cleans up."""
+"""Tokens before which the decoder of `tokenizers` removes the space when it cleans up."""
 
 
 @dataclass(frozen=True, repr=False)
 class WordPieceTokenizer(WordModel):
-    """A WordPiece tokenizer. Make one with `wordpiece`; use it through the generic functions.
+    """WordPiece tokenizer. Create it with `wordpiece` and use it through the generic functions.
 
-    The bytes of a token are its form in the vocabulary, the prefix of those that go on in a word included;
-    decoding puts blanks between words, and glues what goes on. It pickles without its caches, and threads can
-    share it.
+    The bytes of a token are its form in the vocabulary, including the prefix of tokens that continue a word.
+    Decoding puts spaces between words, and joins continuing tokens to the token before. Pickling leaves out
+    the caches. Threads can share a tokenizer.
 
     Attributes:
-        vocabulary: ids and bytes.
-        normalizer: what is done to a text before it is split; special tokens in it are kept as they are.
-        continuing_prefix: what tokens begin with that go on in a word.
-        max_word_characters: longer words are unknown.
-        cleanup: whether decoding leaves out the blank before punctuation and the ends of contractions.
+        vocabulary: token ids and token bytes.
+        normalizer: normalizer that is applied before a text is split. Special tokens in texts are not
+            normalized.
+        continuing_prefix: prefix of tokens that continue a word.
+        max_word_characters: maximum length of a word in characters; longer words are unknown.
+        cleanup: whether decoding removes the space before punctuation and contractions.
     """
 
     model = "wordpiece"
@@ -54,7 +55,7 @@ class WordPieceTokenizer(WordModel):
 
     @property
     def normalization(self) -> str | None:
-        """What is done to a text before it is split."""
+        """Name of the normalization, `"bert"`, or `None`."""
         return None if self.normalizer.is_identity else "bert"
 
     @property
@@ -76,10 +77,10 @@ class WordPieceTokenizer(WordModel):
             form = form.replace(b" ' ", b"'").replace(b" do not", b" don't")
         return form
 
-    def _describe(self) -> dict[str, Any]:
+    def _to_fingerprint_json(self) -> dict[str, Any]:
         return to_json(self)
 
-    def _shown(self) -> dict[str, Any]:
+    def _get_repr_options(self) -> dict[str, Any]:
         return {"normalizer": self.normalizer}
 
 
@@ -100,41 +101,42 @@ def wordpiece(
     pad_token: str | None = "[PAD]",
     mask_token: str | None = "[MASK]",
 ) -> WordPieceTokenizer:
-    """A WordPiece tokenizer from the tokens of a vocabulary; its ids are those of BERT for the same ones.
+    """Makes a WordPiece tokenizer from a vocabulary; its ids equal those of BERT for the same vocabulary.
 
-    Texts are normalised, split at white space and around punctuation, and each word is made of the longest
-    tokens from the left. A word for which there are none is the unknown token, with the word's span.
+    Texts are normalized, and split at white space and around punctuation. Each word is split from the left
+    into the longest tokens of the vocabulary. A word that can't be split this way becomes the unknown token,
+    with the span of the word.
 
     Args:
-        tokens: token to id, or all tokens in the order of their ids (the lines of a `vocab.txt`). Special
-            tokens are among them.
-        special_tokens: which tokens are special besides those named below. They are never made from text
-            that is not allowed to.
-        lowercase: each character becomes its lower case.
-        strip_accents: nonspacing marks are dropped; `None` for what `lowercase` says, as for BERT.
-        clean_text: control characters are dropped, and all white space becomes blanks.
-        handle_chinese_chars: CJK ideographs become words of their own.
-        continuing_prefix: what tokens begin with that go on in a word.
-        max_word_characters: longer words are unknown.
-        cleanup: whether decoding removes the space before `.`, `,`, `!`, `?`, `n't`, `'s` and the like, as in
-            Hugging Face's libraries.
-        unk_token: stands for a word that the vocabulary can't express.
-        bos_token: begins a text. (This one and the next three are left out where `tokens` has none of the
-            default name.)
-        eos_token: ends a text.
-        pad_token: pads a batch.
-        mask_token: a special token without a role of its own here.
+        tokens: token to id, or a list of all tokens in the order of their ids (the lines of a `vocab.txt`);
+            special tokens included.
+        special_tokens: special tokens in addition to those named below. They are encoded from text only where
+            that is allowed (`allowed_special`).
+        lowercase: whether texts are converted to lower case.
+        strip_accents: whether nonspacing marks are removed; `None` uses the value of `lowercase`, as in BERT.
+        clean_text: whether control characters are removed, and all white space is replaced by spaces.
+        handle_chinese_chars: whether CJK ideographs are separate words.
+        continuing_prefix: prefix of tokens that continue a word.
+        max_word_characters: maximum length of a word in characters; longer words are unknown.
+        cleanup: whether decoding removes the space before `.`, `,`, `!`, `?`, `n't`, `'s` and the like, as
+            Hugging Face's libraries do.
+        unk_token: token for a word that can't be split into tokens of the vocabulary.
+        bos_token: special token to insert at the start of a text. This token and the next three are ignored
+            if they have the default name and are not among the tokens.
+        eos_token: special token to insert at the end of a text.
+        pad_token: special token that pads a batch.
+        mask_token: special token for masked language modeling. It has no role in the tokenizer.
 
     Raises:
-        InvalidArgumentError: a special token is not among the tokens, an id is used twice, or an option
-            makes no sense.
+        InvalidArgumentError: a special token is not among the tokens, an id is used twice, or an option is
+            invalid.
 
     >>> from tokjax import encode, encode_result
     >>> tokenizer = wordpiece(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "play", "##ing", "!"])
     >>> encode_result(tokenizer, "Playing chess!").tokens
     ('[CLS]', 'play', '##ing', '[UNK]', '!', '[SEP]')
     """
-    table = make_word_vocabulary(
+    vocabulary = make_word_vocabulary(
         tokens,
         special_tokens,
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token, "mask": mask_token},
@@ -146,11 +148,11 @@ def wordpiece(
         clean_text=clean_text,
         handle_chinese_chars=handle_chinese_chars,
     )
-    return make_wordpiece(table, normalizer, continuing_prefix, max_word_characters, cleanup=cleanup)
+    return make_wordpiece(vocabulary, normalizer, continuing_prefix, max_word_characters, cleanup=cleanup)
 
 
 def to_json(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
-    """What defines the tokenizer, as plain JSON values."""
+    """Returns the definition of a tokenizer as JSON values."""
     return {
         "model": WordPieceTokenizer.model,
         **asdict(tokenizer.normalizer),
@@ -161,19 +163,19 @@ def to_json(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
     }
 
 
-def from_json(described: Mapping[str, Any]) -> WordPieceTokenizer:
-    """The tokenizer that `to_json` described.
+def from_json(data: Mapping[str, Any]) -> WordPieceTokenizer:
+    """Makes a tokenizer from the JSON values that `to_json` returns.
 
     Raises:
-        TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
+        TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
     """
     with as_format_errors():
         return make_wordpiece(
-            word_vocabulary_from_json(described),
-            BertNormalizer(**{step.name: described[step.name] for step in fields(BertNormalizer)}),
-            described["continuing_prefix"],
-            described["max_word_characters"],
-            cleanup=described["cleanup"],
+            word_vocabulary_from_json(data),
+            BertNormalizer(**{step.name: data[step.name] for step in fields(BertNormalizer)}),
+            data["continuing_prefix"],
+            data["max_word_characters"],
+            cleanup=data["cleanup"],
         )
 
 
@@ -185,11 +187,11 @@ def make_wordpiece(
     *,
     cleanup: bool,
 ) -> WordPieceTokenizer:
-    """The tokenizer of a vocabulary that is there already.
+    """Makes a tokenizer from a vocabulary.
 
     Raises:
-        InvalidArgumentError: an option makes no sense.
-        MissingSpecialTokenError: the vocabulary has no token for the unknown.
+        InvalidArgumentError: an option is invalid.
+        MissingSpecialTokenError: the vocabulary has no unknown token.
     """
     if not isinstance(continuing_prefix, str) or not is_encodable(continuing_prefix):
         raise InvalidArgumentError(

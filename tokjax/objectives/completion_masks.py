@@ -13,7 +13,7 @@ from tokjax._util.arrays import (
     compute_prefix_maximum,
     compute_suffix_minimum,
     get_namespace,
-    positions,
+    make_positions,
 )
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_tokens
@@ -79,7 +79,7 @@ def assistant_loss_mask(
     length = tokens.shape[-1]
     if length == 0:
         return tokens.copy()  # type: ignore[no-any-return]
-    position = positions(xp, length, tokens.ndim)
+    position = make_positions(xp, length, tokens.ndim)
     starts = _find_matches(xp, tokens, start)
     # True on the first token of each answer: `start_ids` begins at `start_position`, and ends before it.
     start_position = position - np.int32(start.shape[0])
@@ -107,7 +107,7 @@ def _find_matches(xp: Any, tokens: Any, template: Any) -> Any:
     size, length = template.shape[0], tokens.shape[-1]
     padded = xp.concatenate([tokens, xp.zeros((*tokens.shape[:-1], size), np.int32)], axis=-1)
     matches = xp.broadcast_to(
-        positions(xp, length, tokens.ndim) <= as_size(xp, length) - np.int32(size), tokens.shape
+        make_positions(xp, length, tokens.ndim) <= as_size(xp, length) - np.int32(size), tokens.shape
     )
     for i in range(size):
         matches = matches & (padded[..., i : i + length] == template[i])
@@ -117,4 +117,6 @@ def _find_matches(xp: Any, tokens: Any, template: Any) -> Any:
 def _find_next(xp: Any, matches: Any) -> Any:
     """Returns the position of the next match at or after each position; the row length if there is none."""
     length = matches.shape[-1]
-    return compute_suffix_minimum(xp.where(matches, positions(xp, length, matches.ndim), as_size(xp, length)))
+    return compute_suffix_minimum(
+        xp.where(matches, make_positions(xp, length, matches.ndim), as_size(xp, length))
+    )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.arrays import Array, as_int32, gather, get_namespace, positions
+from tokjax._util.arrays import Array, as_int32, gather, get_namespace, make_positions
 from tokjax._util.checks import check_id, check_int
 from tokjax._util.display import describe_batch
 from tokjax.core.array_inputs import as_aligned_mask, as_tokens
@@ -161,7 +161,7 @@ def corrupt_rows(
     row_counts = (gather(np.concatenate(tables), table_row) for tables in zip(*counts, strict=True))
     max_counts = max(int(c.tokens.max()) for c in counts), max(int(c.clean.max()) for c in counts)
     noise = sample_noise(draws, lengths, *row_counts, max_counts=max_counts)
-    present = positions(xp, length, tokens.ndim) < lengths[..., None]
+    present = make_positions(xp, length, tokens.ndim) < lengths[..., None]
     inputs = _insert_sentinels(xp, tokens, present & noise, present, layout.sentinel_ids)
     targets = _insert_sentinels(xp, tokens, present & ~noise, present, layout.sentinel_ids)
     # Rows without tokens stay padding: they get neither a mode id nor EOS.
@@ -204,5 +204,5 @@ def _join_parts(xp: Any, parts: Sequence[tuple[Any, Any]], width: int, pad_id: i
     """
     values, keep = (xp.concatenate(columns, axis=-1) for columns in zip(*parts, strict=True))
     total = xp.sum(keep, axis=-1, keepdims=True, dtype=np.int32)
-    mask = (positions(xp, width, values.ndim) < total).astype(np.int32)
+    mask = (make_positions(xp, width, values.ndim) < total).astype(np.int32)
     return compact_rows(values, keep, width, pad_id), mask

@@ -13,7 +13,7 @@ from tokjax._util.arrays import (
     compute_suffix_minimum,
     gather,
     get_namespace,
-    positions,
+    make_positions,
 )
 from tokjax._util.checks import check_float, check_id, check_int
 from tokjax._util.display import describe_batch
@@ -154,7 +154,7 @@ def _find_word_ends(xp: Any, words: Any, sequence_ids: Array | None) -> Any:
         ends |= texts[..., 1:] != texts[..., :-1]
     ends = xp.concatenate([ends, xp.ones_like(words[..., :1], dtype=bool)], axis=-1)
     length = words.shape[-1]
-    return compute_suffix_minimum(xp.where(ends, positions(xp, length, words.ndim), as_size(xp, length)))
+    return compute_suffix_minimum(xp.where(ends, make_positions(xp, length, words.ndim), as_size(xp, length)))
 
 
 def _draw_random_ids(

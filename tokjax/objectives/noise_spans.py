@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.arrays import get_namespace, positions
+from tokjax._util.arrays import get_namespace, make_positions
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _assign_spans(draws: Any, items: Any, spans: Any) -> Any:
     """
     xp = get_namespace(draws, items, spans)
     items, spans = items[..., None], spans[..., None]
-    position = positions(xp, draws.shape[-1], draws.ndim)
+    position = make_positions(xp, draws.shape[-1], draws.ndim)
     can_begin = (position > 0) & (position < items)
     # A draw has 24 random bits, so the conversion is exact. Tokens that cannot begin a span get the maximum.
     integers = (draws * np.float32(2**_DRAW_BITS)).astype(np.int32)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax._util.arrays import Array, compute_prefix_maximum, get_namespace, positions
+from tokjax._util.arrays import Array, compute_prefix_maximum, get_namespace, make_positions
 from tokjax._util.display import describe_batch
 from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.labels import causal_lm_labels
@@ -178,7 +178,7 @@ class PackedBlocks(NamedTuple):
         segments = self.segment_ids
         previous = xp.concatenate([xp.zeros_like(segments[..., :1]), segments[..., :-1]], axis=-1)
         begins, present = segments != previous, segments > 0
-        position = positions(xp, segments.shape[-1], segments.ndim)
+        position = make_positions(xp, segments.shape[-1], segments.ndim)
         within = position - compute_prefix_maximum(xp.where(begins, position, np.int32(0)))
         counts = present & ~begins
         if self.loss_mask is not None:

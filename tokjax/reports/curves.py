@@ -1,4 +1,20 @@
-"""What bytes a token a vocabulary would give if it were smaller: from one count of the words of texts."""
+"""Bytes per token as a function of vocabulary size, from one count of pre-tokens.
+
+A byte-level BPE vocabulary of `n` ids is the first `n` ids of a larger one that was trained on the same text.
+So a large vocabulary contains all smaller ones. For the text `low low low lower`, whose first merges are
+`ow`, `low` and `␣low`:
+
+    pre-token    count    256 ids          257 (`ow`)      258 (`low`)     259 (`␣low`)
+    low          1        l o w            l ow            low             low
+    ␣low         2        ␣ l o w          ␣ l ow          ␣ low           ␣low
+    ␣lower       1        ␣ l o w e r      ␣ l ow e r      ␣ low e r       ␣low e r
+    tokens                3 + 2·4 + 6      2 + 2·3 + 5     1 + 2·2 + 4     1 + 2·1 + 3
+                          = 17             = 13            = 9             = 6
+
+The texts are split into pre-tokens once. For each size, every distinct pre-token is encoded once, and its
+number of tokens is multiplied by its count. So the cost of a size depends on the number of distinct
+pre-tokens, not on the length of the texts.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +37,7 @@ from tokjax.corpus.sources import make_rereadable, read_documents
 from tokjax.encoding.bulk import check_separator
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.models.byte_bpe import ByteLevelBPE
-from tokjax.reports.vocabulary_report import (
-    name_sources,
-    name_tokenizers,
-)
+from tokjax.reports.vocabulary_report import name_sources, name_tokenizers
 from tokjax.trainer.counting import count_pretokens
 from tokjax.trainer.pretoken_counts import CountedPretokens
 
@@ -46,14 +59,14 @@ _PRETOKENS_PER_BATCH = 1 << 16
 
 @dataclass(frozen=True)
 class SizeCurve:
-    """How many tokens a kind of text has with a vocabulary that is cut to its first ids.
+    """Number of tokens of one kind of text, by size of the truncated vocabulary.
 
     Attributes:
-        tokenizer: the tokenizer's name.
-        kind: the name of the kind of text.
-        nbytes: bytes of text, as given.
-        sizes: how many ids are kept, rising: those below the size.
-        tokens: how many tokens the text then has, one number a size.
+        tokenizer: name of the tokenizer.
+        kind: name of the kind of text.
+        nbytes: UTF-8 bytes of the text, before any normalization.
+        sizes: vocabulary sizes, ascending; a vocabulary of size `n` has the ids below `n`.
+        tokens: number of tokens of the text for each size.
     """
 
     tokenizer: str
@@ -64,17 +77,17 @@ class SizeCurve:
 
     @property
     def bytes_per_token(self) -> tuple[float, ...]:
-        """Bytes of text a token, one number a size; `nan` where there is no text."""
+        """Bytes of text per token for each size; `nan` without text."""
         return tuple(self.nbytes / tokens if tokens else float("nan") for tokens in self.tokens)
 
 
 class _SplitSettings(NamedTuple):
-    """What decides which words a text has: tokenizers that agree in it share one count.
+    """Settings that determine the pre-tokens of a text. Tokenizers with equal settings share one count.
 
     Attributes:
-        pattern: the split pattern.
-        normalizer: what is done to a text before it is split.
-        special_tokens: special tokens, which no normaliser changes.
+        pattern: split pattern.
+        normalizer: name of the normalization that is applied before the split; `None` without one.
+        special_tokens: names of special tokens, which the normalizer leaves unchanged.
     """
 
     pattern: str
@@ -83,11 +96,11 @@ class _SplitSettings(NamedTuple):
 
 
 class _TextCounts(NamedTuple):
-    """The words of a kind of text.
+    """Pre-tokens of one kind of text.
 
     Attributes:
-        pretokens: how often each of them stands there.
-        nbytes: bytes of text, before it was normalised.
+        pretokens: distinct pre-tokens with their counts.
+        nbytes: UTF-8 bytes of the text, before normalization.
     """
 
     pretokens: PretokenCounts
@@ -105,30 +118,30 @@ def size_curves(
     threads: int | None = None,
     progress: bool = True,
 ) -> tuple[SizeCurve, ...]:
-    """How bytes a token grow with the size of a byte-level BPE vocabulary.
+    """Computes bytes per token as a function of the size of byte-level BPE vocabularies.
 
-    A vocabulary trained for `n` ids is the first `n` of a larger one trained on the same text. So the words
-    of the texts are counted once for each pattern among the tokenizers, and for each size only the different
-    words are encoded, with the tokens of the first ids. Special tokens in texts are ordinary text.
+    A vocabulary trained for `n` ids is the first `n` ids of a larger one trained on the same text. So the
+    pre-tokens of the texts are counted once for each split pattern, and for each size only the distinct
+    pre-tokens are encoded, with the tokens below that size. Special tokens in texts are ordinary text.
 
     Args:
-        tokenizer: a byte-level BPE tokenizer.
-        texts: as in `vocabulary_report`.
+        tokenizer: byte-level BPE tokenizer.
+        texts: sources of texts, as in `vocabulary_report`.
         against: other byte-level BPE tokenizers by name.
-        name: what the curves call the first tokenizer.
-        sizes: how many ids to keep. Sizes that a tokenizer can't be cut to are left out of its curve: those
-            with which it would lack a single byte (mostly below 256), or above its vocabulary's. `None` for
-            powers of two, with the least and the full size of each tokenizer.
-        separator: as in `vocabulary_report`.
-        threads: how many threads count words.
-        progress: show progress bars on standard error.
+        name: name of `tokenizer` in the curves.
+        sizes: vocabulary sizes. The curve of a tokenizer has only the sizes that it can be truncated to: at
+            most its vocabulary size, and large enough for the tokens of all 256 bytes (usually 256). `None`
+            for powers of two, and the minimum and the full size of each tokenizer.
+        separator: text between documents, as in `vocabulary_report`.
+        threads: number of threads that count pre-tokens.
+        progress: whether to show progress bars on standard error.
 
     Returns:
-        A curve for each tokenizer and kind of text, tokenizer by tokenizer.
+        A curve for each tokenizer and kind of text, sorted by tokenizer.
 
     Raises:
-        InvalidArgumentError: an argument makes no sense, or no size is left for a tokenizer.
-        UnsupportedTokenizerError: a tokenizer is no byte-level BPE.
+        InvalidArgumentError: an argument is invalid, or no size is valid for a tokenizer.
+        UnsupportedTokenizerError: a tokenizer is not a byte-level BPE.
 
     >>> from tokjax.trainer import train_bpe
     >>> texts = ["low low low lower"]
@@ -142,47 +155,49 @@ def size_curves(
     check_separator(separator)
     resolve_num_threads(threads)
     requested = None if sizes is None else sorted({check_int("a size", size, minimum=1) for size in sizes})
-    sizes_of = {label: _select_sizes(label, each, requested) for label, each in tokenizers.items()}
+    sizes_by_name = {label: _select_sizes(label, each, requested) for label, each in tokenizers.items()}
     splits = {_get_split_settings(each): each for each in tokenizers.values()}
-    counted = {
+    counts_by_kind = {
         kind: _count_by_split(splits, source, separator, threads=threads, progress=progress)
         for kind, source in sources.items()
     }
     curves = []
-    steps = sum(map(len, sizes_of.values()))
-    with show_progress_bar("encoding words", steps, unit="sizes", enabled=progress) as advance:
+    steps = sum(map(len, sizes_by_name.values()))
+    with show_progress_bar("encoding pre-tokens", steps, unit="sizes", enabled=progress) as advance:
         for label, each in tokenizers.items():
-            counts_by_kind = [by_split[_get_split_settings(each)] for by_split in counted.values()]
-            pretokens = [pretokens for pretokens, _ in counts_by_kind]
-            tokens = _count_tokens_by_size(pretokens, each.vocabulary, sizes_of[label], advance)
+            counts = [by_split[_get_split_settings(each)] for by_split in counts_by_kind.values()]
+            pretokens = [pretokens for pretokens, _ in counts]
+            tokens = _count_tokens_by_size(pretokens, each.vocabulary, sizes_by_name[label], advance)
             curves += [
-                SizeCurve(label, kind, nbytes, sizes_of[label], tokens_of_kind)
-                for kind, (_, nbytes), tokens_of_kind in zip(sources, counts_by_kind, tokens, strict=True)
+                SizeCurve(label, kind, nbytes, sizes_by_name[label], tokens_by_size)
+                for kind, (_, nbytes), tokens_by_size in zip(sources, counts, tokens, strict=True)
             ]
     return tuple(curves)
 
 
 def _get_split_settings(tokenizer: ByteLevelBPE) -> _SplitSettings:
+    # Without a normalizer, special tokens make no difference: they are ordinary text here.
     special_tokens = frozenset() if tokenizer.normalizer is None else tokenizer.vocabulary.split_token_names
     return _SplitSettings(tokenizer.pattern, tokenizer.normalizer, special_tokens)
 
 
 def _select_sizes(name: str, tokenizer: Any, requested: list[int] | None) -> tuple[int, ...]:
-    """The sizes of a tokenizer's curve.
+    """Returns the sizes of a tokenizer's curve.
 
     Raises:
-        InvalidArgumentError: none of the given ones can be.
-        UnsupportedTokenizerError: the tokenizer is no byte-level BPE.
+        InvalidArgumentError: no requested size is valid, or the tokenizer has a list of merges.
+        UnsupportedTokenizerError: the tokenizer is not a byte-level BPE.
     """
     if not isinstance(tokenizer, ByteLevelBPE):
         raise UnsupportedTokenizerError(
             f"tokenizer {name!r} is a {type(tokenizer).__name__}, and only a byte-level BPE vocabulary "
-            "can be cut to a smaller one; leave it out of size_curves"
+            "can be truncated; leave it out of size_curves"
         )
     table = tokenizer.vocabulary
     if tokenizer.merges is not None:
         raise InvalidArgumentError(
-            f"{name!r} goes by a list of merges: its first ids are no smaller vocabulary; leave it out"
+            f"tokenizer {name!r} has a list of merges, so its first ids are not a smaller vocabulary; "
+            "leave it out of size_curves"
         )
     minimum = 1 + max(table.ordinary[bytes([byte])] for byte in range(256))
     if requested is None:
@@ -193,7 +208,7 @@ def _select_sizes(name: str, tokenizer: Any, requested: list[int] | None) -> tup
     sizes = tuple(size for size in requested if minimum <= size <= table.size)
     if not sizes:
         raise InvalidArgumentError(
-            f"sizes has none that tokenizer {name!r} can be cut to: those from {minimum} to {table.size}"
+            f"no value of sizes is valid for tokenizer {name!r}; pass sizes from {minimum} to {table.size}"
         )
     return sizes
 
@@ -206,11 +221,20 @@ def _count_by_split(
     threads: int | None,
     progress: bool,
 ) -> dict[_SplitSettings, _TextCounts]:
-    """The words of one kind of text, for each way to split it, one of whose tokenizers is given."""
-    with make_rereadable(source) if len(splits) > 1 else nullcontext(source) as again:
+    """Counts the pre-tokens of one kind of text, once for each of the split settings.
+
+    Args:
+        splits: split settings, each with one of the tokenizers that have them.
+        source: source of the texts.
+        separator: text between documents.
+        threads: number of threads.
+        progress: whether to show a progress bar.
+    """
+    # A source that can be read only once, such as an iterator, is spooled if it is needed several times.
+    with make_rereadable(source) if len(splits) > 1 else nullcontext(source) as rereadable:
         return {
             split: _count_pretokens(
-                tokenizer, read_documents(again, separator), threads=threads, progress=progress
+                tokenizer, read_documents(rereadable, separator), threads=threads, progress=progress
             )
             for split, tokenizer in splits.items()
         }
@@ -219,7 +243,7 @@ def _count_by_split(
 def _count_pretokens(
     tokenizer: ByteLevelBPE, documents: Iterable[Text], *, threads: int | None, progress: bool
 ) -> _TextCounts:
-    """Count the words that a tokenizer finds in documents."""
+    """Counts the pre-tokens of documents, after the normalization of the tokenizer."""
     nbytes = 0
 
     def iter_normalized() -> Iterator[Text]:
@@ -235,23 +259,39 @@ def _count_pretokens(
 
 
 def _count_tokens_by_size(
-    kinds: Sequence[PretokenCounts], vocabulary: Vocabulary, sizes: Sequence[int], advance: AdvanceProgress
+    pretokens_by_kind: Sequence[PretokenCounts],
+    vocabulary: Vocabulary,
+    sizes: Sequence[int],
+    advance: AdvanceProgress,
 ) -> list[tuple[int, ...]]:
-    """For each kind of text, how many tokens its words have with the first ids, for each number of ids."""
-    parts = list(map(_split_counts, kinds))
+    """Counts the tokens of each kind of text for each vocabulary size.
+
+    Args:
+        pretokens_by_kind: pre-tokens of each kind of text.
+        vocabulary: full vocabulary.
+        sizes: sizes to truncate it to.
+        advance: callback after each size.
+
+    Returns:
+        For each kind of text, the number of tokens for each size.
+    """
+    batches_by_kind = list(map(_split_counts, pretokens_by_kind))
     by_size = []
     for size in sizes:
         ranks = {token: id_ for token, id_ in vocabulary.ordinary.items() if id_ < size}
         cache = PretokenCache(ranks, BatchMerger(make_rules_from_ranks(ranks)))
         by_size.append(
-            [sum(int(_count_tokens(cache, pretokens) @ times) for pretokens, times in of) for of in parts]
+            [
+                sum(int(_count_tokens(cache, pretokens) @ times) for pretokens, times in batches)
+                for batches in batches_by_kind
+            ]
         )
         advance(1)
     return list(zip(*by_size, strict=True))
 
 
 def _split_counts(counts: PretokenCounts) -> list[CountedPretokens]:
-    """Counted words, in parts that are quickly encoded."""
+    """Splits counted pre-tokens into batches, which bound the memory of encoding."""
     pretokens, times = counts.counted()
     starts = range(0, len(times), _PRETOKENS_PER_BATCH)
     groups = [np.arange(start, min(start + _PRETOKENS_PER_BATCH, len(times))) for start in starts]
@@ -262,6 +302,6 @@ def _split_counts(counts: PretokenCounts) -> list[CountedPretokens]:
 
 
 def _count_tokens(cache: PretokenCache, pretokens: Pretokens) -> NDArray[np.int64]:
-    """How many tokens each word has, shape `(pretokens,)`."""
+    """Returns the number of tokens of each pre-token, shape `(num_pretokens,)`."""
     (entries,) = cache.insert([cache.find(pretokens)])
     return np.diff(cache.get_ids(entries).ends, prepend=0)

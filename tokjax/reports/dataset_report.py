@@ -1,4 +1,4 @@
-"""What a dataset is like: lengths, and how much of a batch would be padding, by every way to pad or pack."""
+"""Dataset reports: document lengths, and the share of padding for each padding and packing strategy."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _QUANTILES = {"shortest": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "longest"
 
 
 class Padding(NamedTuple):
-    """How much of batches would be padding.
+    """Padding of batches that are made with one strategy.
 
     Attributes:
-        strategy: how they are made.
-        share: the share of places that hold no token.
-        shapes: how many different shapes they have, each of which a step compiles for.
+        strategy: description of the strategy.
+        share: share of the positions that are padding, 0 to 1.
+        shapes: number of distinct batch shapes; a jitted step compiles once for each.
     """
 
     strategy: str
@@ -44,25 +44,25 @@ class Padding(NamedTuple):
 
 @dataclass(frozen=True)
 class DatasetReport:
-    """What a dataset is like. Make one with `dataset_report`.
+    """Statistics of a dataset, made by `dataset_report`.
 
     Attributes:
-        path: the dataset's, or its URL.
-        field: what is stored.
-        unit: what lengths are counted in: `"tokens"`, or of texts `"bytes"`.
-        num_documents: how many documents there are.
-        num_items: how many tokens, or bytes.
-        num_bytes: bytes of text that were encoded; 0 where that is not known.
-        num_cut: documents that were too long for the field, and cut.
-        num_dropped: tokens, or bytes, that were cut off from them.
-        bytes_per_token: bytes of text for each token, those that were cut off among them; `None` where that
-            is not known.
-        lengths: the shortest, the longest, and lengths that so many documents do not exceed.
-        bins: where the bins of the histogram of lengths begin, and the last one ends.
-        counts: how many documents are in each bin.
-        batch_size: documents a batch, as padding is measured.
-        padding: how much of batches would be padding.
-        sources: the files that the documents came from, with their sizes; empty where that is not known.
+        path: path or URL of the dataset.
+        field: name of the field that the dataset stores.
+        unit: unit of lengths: `"tokens"`, or `"bytes"` for a dataset of texts.
+        num_documents: number of documents.
+        num_items: number of tokens, or of bytes for texts.
+        num_bytes: bytes of text that were encoded; 0 if unknown.
+        num_cut: number of truncated documents, which were too long for the field.
+        num_dropped: number of tokens or bytes that truncation removed.
+        bytes_per_token: bytes of text per token, including the removed tokens; `None` if unknown.
+        lengths: quantiles of the document lengths, in units: `"shortest"`, `"5%"`, `"median"`, `"95%"` and
+            `"longest"`.
+        bins: edges of the bins of the length histogram, in units, ascending; one more than bins.
+        counts: number of documents in each bin.
+        batch_size: documents per batch for the measurement of padding.
+        padding: padding for each strategy.
+        sources: names and sizes in bytes of the source files; empty if unknown.
     """
 
     path: str
@@ -85,16 +85,20 @@ class DatasetReport:
 def dataset_report(
     dataset: Dataset | str | os.PathLike[str], *, batch_size: int = 32, seed: int = 0
 ) -> DatasetReport:
-    """Measures a dataset: only its index is read.
+    """Measures a dataset. Reads only its index.
 
-    Padding is what batches of shuffled documents would have: padded to the longest document of all, to the
-    longest of each batch, to a length bucket, or packed end to end. Of more than a million documents a
-    random million is measured.
+    Padding is measured for batches of shuffled documents, with four strategies: padded to the longest
+    document of the dataset, padded to the longest document of each batch, padded to length buckets, and
+    concatenated into chunks. For a dataset of more than a million documents, a random sample of one million
+    is measured.
 
     Args:
-        dataset: an open dataset, or the directory or URL of one.
-        batch_size: documents a batch.
-        seed: names the order in which they are shuffled.
+        dataset: open dataset, or its directory or URL.
+        batch_size: documents per batch.
+        seed: seed of the shuffle.
+
+    Raises:
+        InvalidArgumentError: `dataset` is neither a dataset nor a path, or `batch_size` is below 1.
     """
     size = check_int("batch_size", batch_size, minimum=1)
     if isinstance(dataset, (str, os.PathLike)):
@@ -132,14 +136,20 @@ def dataset_report(
 
 
 def dataset_report_to_json(report: DatasetReport) -> dict[str, Any]:
-    """A report as plain JSON values, under the names of its attributes."""
-    described = asdict(report)
-    described["padding"] = [padding._asdict() for padding in report.padding]
-    return described
+    """Converts a report to plain JSON values. Keys are the names of its attributes."""
+    values = asdict(report)
+    values["padding"] = [padding._asdict() for padding in report.padding]
+    return values
 
 
 def save_dataset_report_html(report: DatasetReport, path: str | os.PathLike[str]) -> Path:
-    """Write a report as a page, whole or not at all: one file of HTML, without scripts, that loads nothing.
+    """Saves a report as one self-contained HTML file, without scripts and external resources.
+
+    The write is atomic.
+
+    Args:
+        report: result of `dataset_report`.
+        path: path of the file.
 
     Returns:
         The path of the file.
@@ -149,13 +159,13 @@ def save_dataset_report_html(report: DatasetReport, path: str | os.PathLike[str]
     """
     plots = [
         (
-            "Lengths",
-            f"Documents by their length in {report.unit}.",
+            "Document lengths",
+            f"Number of documents by length in {report.unit}.",
             plot_document_lengths(report.bins, report.counts, report.unit),
         ),
         (
             "Padding",
-            f"Of batches of {report.batch_size} documents of this very dataset, shuffled.",
+            f"Share of padding in batches of {report.batch_size} shuffled documents of this dataset.",
             plot_padding([(each.strategy, each.share) for each in report.padding]),
         ),
     ]
@@ -166,16 +176,17 @@ def save_dataset_report_html(report: DatasetReport, path: str | os.PathLike[str]
 
 
 def _compute_bins(longest: int) -> NDArray[np.int64]:
-    """Bins that double, each in four."""
+    """Returns the edges of logarithmic bins from 0, four for each doubling of the length."""
     edges = np.unique(np.round(2 ** (np.arange(0, 4 * (longest.bit_length() + 1)) / 4)).astype(np.int64))
     last = int(np.searchsorted(edges, longest, "right"))
     return np.concatenate([np.zeros(1, np.int64), edges[: last + 1]])
 
 
 def compute_length_quantiles(lengths: NDArray[np.int64]) -> dict[str, int]:
-    """Returns the shortest, the median and the longest of lengths, and the 5% and 95% quantiles.
+    """Returns the minimum, median and maximum of lengths, and their 5% and 95% quantiles.
 
-    Each is the length of a document: of two that are equally near, the longer. All are 0 without documents.
+    Each quantile is the length of a document, the longer one if it falls between two documents. Without
+    documents, all are 0.
     """
     if not len(lengths):
         return dict.fromkeys(_QUANTILES, 0)
@@ -193,26 +204,27 @@ def _measure_padding(dataset: Dataset, lengths: NDArray[np.int64], batch_size: i
     if not longest:
         return ()
     longest_by_batch = np.maximum.reduceat(lengths, np.arange(0, len(lengths), batch_size))
-    rows = np.diff(np.arange(0, len(lengths) + batch_size, batch_size).clip(max=len(lengths)))
+    # All batches have `batch_size` rows except the last one.
+    num_rows = np.diff(np.arange(0, len(lengths) + batch_size, batch_size).clip(max=len(lengths)))
     boundaries = _get_boundaries(dataset, longest)
     padded = boundaries.take(np.searchsorted(boundaries, lengths))
-    used = len(np.unique(padded))
+    num_used = len(np.unique(padded))
     total = int(lengths.sum())
     chunk = dataset.chunk_tokens if isinstance(dataset, PackedDataset) else longest
     return (
-        Padding("padded to the longest of all", 1 - total / (longest * len(lengths)), 1),
+        Padding("padded to the longest document", 1 - total / (longest * len(lengths)), 1),
         Padding(
-            "padded to the longest of a batch",
-            1 - total / int((longest_by_batch[: len(rows)] * rows).sum()),
+            "padded to the longest in the batch",
+            1 - total / int((longest_by_batch[: len(num_rows)] * num_rows).sum()),
             len(np.unique(longest_by_batch)),
         ),
-        Padding(f"buckets of {_format_boundaries(boundaries)}", 1 - total / int(padded.sum()), used),
+        Padding(f"length buckets {_format_boundaries(boundaries)}", 1 - total / int(padded.sum()), num_used),
         Padding(f"packed in chunks of {chunk:,}", 1 - total / (-(-total // chunk) * chunk), 1),
     )
 
 
 def _get_boundaries(dataset: Dataset, longest: int) -> NDArray[np.int64]:
-    """The dataset's own, or powers of two."""
+    """Returns the bucket boundaries of a bucketed dataset, or powers of two for another dataset."""
     if isinstance(dataset, BucketedDataset):
         return np.array(dataset.bucket_boundaries, np.int64)
     powers = 2 ** np.arange(5, max(longest - 1, 1).bit_length() + 1)

@@ -1,4 +1,4 @@
-"""A report as a page: one file, which needs nothing else."""
+"""HTML and JSON output of a vocabulary report. The page is one self-contained file."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tokjax.reports.metrics import (
     USE_METRICS,
     VOCABULARY_METRICS,
     format_number,
+    group_by_kind,
     make_printable,
-    sections,
 )
 from tokjax.reports.plots import (
     get_colour,
@@ -36,29 +36,29 @@ if TYPE_CHECKING:
 
 
 def check_report_libraries() -> None:
-    """Raise `MissingExtraError` where a page can't be made."""
+    """Raises `MissingExtraError` if matplotlib or jinja2 is not installed."""
     for library in ("matplotlib", "jinja2"):
-        import_optional(library, extra="report", purpose="the page of a report")
+        import_optional(library, extra="report", purpose="an HTML report")
 
 
 def render_page(template: str, **values: Any) -> str:
-    """A page.
+    """Renders an HTML page from a Jinja template.
 
     Args:
-        template: the name of its template, beside this file.
-        **values: what stands in it.
+        template: file name of the template, in the directory of this module.
+        **values: variables of the template.
 
     Raises:
         MissingExtraError: jinja2 is not installed.
     """
-    jinja2 = import_optional("jinja2", extra="report", purpose="the page of a report")
+    jinja2 = import_optional("jinja2", extra="report", purpose="an HTML report")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
-    environment.filters |= {"visible": make_visible, "shown": format_number}
+    environment.filters |= {"make_visible": make_visible, "format_number": format_number}
     page: str = environment.get_template(template).render(values)
     return page
 
@@ -66,28 +66,29 @@ def render_page(template: str, **values: Any) -> str:
 def save_report_html(
     report: VocabularyReport, path: str | os.PathLike[str], *, curves: Sequence[SizeCurve] = ()
 ) -> Path:
-    """Write a report as a page, whole or not at all: one file of HTML, without scripts, that loads nothing.
+    """Saves a report as one self-contained HTML file, without scripts and external resources.
 
-    The same report gives the same bytes, with one version of matplotlib.
+    The write is atomic. The bytes of the file are deterministic for one version of matplotlib.
 
     Args:
-        report: what `vocabulary_report` gave.
-        path: the file.
-        curves: what `size_curves` gave for the same tokenizers and texts, if they are wanted too.
+        report: result of `vocabulary_report`.
+        path: path of the file.
+        curves: result of `size_curves` for the same tokenizers and texts, for a plot of bytes per token by
+            vocabulary size; empty for none.
 
     Returns:
         The path of the file.
 
     Raises:
-        InvalidArgumentError: a curve is of a tokenizer that is not in the report.
+        InvalidArgumentError: the tokenizer of a curve is not in the report.
         MissingExtraError: matplotlib or jinja2 is not installed; `pip install 'tokjax[report]'`.
     """
     check_report_libraries()
     for curve in curves:
         if curve.tokenizer not in report.tokenizers:
             raise InvalidArgumentError(
-                f"a curve is of {curve.tokenizer!r}, and the report of "
-                f"{', '.join(map(repr, report.tokenizers))}; pass name= and against= alike to "
+                f"a curve has the tokenizer {curve.tokenizer!r}, which the report does not have; it has "
+                f"{', '.join(map(repr, report.tokenizers))}; pass the same name= and against= to "
                 "vocabulary_report and size_curves"
             )
     target = Path(path)
@@ -100,41 +101,55 @@ def _render_report(report: VocabularyReport, curves: Sequence[SizeCurve]) -> str
     plots = [
         (
             "Bytes per token",
-            "Higher is shorter: fewer tokens for the same text.",
+            "Higher is better: fewer tokens for the same text.",
             plot_bytes_per_token(report),
         ),
-        ("Lengths of tokens", "Of the vocabulary, and weighted by use.", plot_token_lengths(report)),
-        ("Rank and frequency", "From the most frequent token to the rarest.", plot_rank_frequency(report)),
+        (
+            "Token lengths",
+            "Distribution of token lengths in the vocabulary and in the texts.",
+            plot_token_lengths(report),
+        ),
+        (
+            "Rank and frequency",
+            "Number of occurrences of each token, from the most frequent to the rarest.",
+            plot_rank_frequency(report),
+        ),
     ]
     if curves:
-        about = "What the first ids alone would give: the vocabulary, had it been trained smaller."
-        plots.insert(1, ("Size of the vocabulary", about, plot_size_curves(curves, report.tokenizers)))
+        caption = (
+            "Bytes per token of the vocabulary truncated to its first ids, as if trained with fewer ids."
+        )
+        plots.insert(1, ("Vocabulary size", caption, plot_size_curves(curves, report.tokenizers)))
     return render_page(
         "page.html",
         names=list(map(make_printable, report.tokenizers)),
         kinds=list(map(make_printable, report.kinds)),
         colours=[get_colour(i) for i in range(len(report.tokenizers))],
         overall=[report.use(name) for name in report.tokenizers],
-        sections=sections(report),
-        of_text=TEXT_METRICS,
-        of_vocabulary=VOCABULARY_METRICS,
-        of_use=USE_METRICS,
+        groups=group_by_kind(report),
+        text_metrics=TEXT_METRICS,
+        vocabulary_metrics=VOCABULARY_METRICS,
+        use_metrics=USE_METRICS,
         plots=plots,
     )
 
 
 def report_to_json(report: VocabularyReport, curves: Sequence[SizeCurve] = ()) -> dict[str, Any]:
-    """A report as plain JSON values, under the names of the records' attributes; `nan` is `null`.
+    """Converts a report to plain JSON values. Keys are attribute names of the records; `nan` becomes `null`.
 
     Args:
-        report: what `vocabulary_report` gave.
-        curves: what `size_curves` gave for the same tokenizers and texts, if they are wanted too.
+        report: result of `vocabulary_report`.
+        curves: result of `size_curves` for the same tokenizers and texts; empty for none.
 
     Returns:
-        `"texts"`: kind to `TextSize`. `"vocabularies"`: tokenizer to what holds for any text, its
-        `longest` tokens among it. `"uses"`: kind to tokenizer to the numbers of a `TokenUse`, with its
-        `most_frequent` tokens. `"overall"`: the same of all kinds together, without the kind. `"curves"`: the
-        attributes of each `SizeCurve`. Counts of single ids are left out.
+        A dictionary with these keys, without the counts of single ids:
+
+        - `"tokenizers"` and `"kinds"`: the names.
+        - `"texts"`: the attributes of a `TextSize` by kind of text.
+        - `"vocabularies"`: by tokenizer, the metrics that do not depend on texts, and the `longest` tokens.
+        - `"uses"`: by kind of text and tokenizer, the metrics of a `TokenUse` and its `most_frequent` tokens.
+        - `"overall"`: by tokenizer, the same for all kinds of text together.
+        - `"curves"`: the attributes of each `SizeCurve`.
 
     >>> from tokjax.models.byte_bpe import byte_level_bpe
     >>> from tokjax.reports.vocabulary_report import vocabulary_report
@@ -186,8 +201,8 @@ def _curve_to_json(curve: SizeCurve) -> dict[str, Any]:
     }
 
 
-def _metrics_to_json(record: TextSize | TokenUse, numbers: Sequence[Metric]) -> dict[str, Any]:
-    return {number.name: _nan_to_none(number.get_value(record)) for number in numbers}
+def _metrics_to_json(record: TextSize | TokenUse, metrics: Sequence[Metric]) -> dict[str, Any]:
+    return {metric.name: _nan_to_none(metric.get_value(record)) for metric in metrics}
 
 
 def _nan_to_none(value: float) -> float | None:

@@ -1,4 +1,4 @@
-"""The numbers of a report, with the names and forms that tables and pages give them."""
+"""Metrics of a vocabulary report, with the labels and number formats that tables and HTML pages use."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 COUNT, RATIO, SHARE = ",", ".3f", ".2%"
 NAN_TEXT = "–"
-"""What is shown for `nan`."""
-ALL_KINDS = "all together"
-"""What all kinds of text are called."""
+"""Text that is shown for `nan`."""
+ALL_KINDS = "all texts"
+"""Label of all kinds of text together."""
 _BINS = (*range(1, 18), 25, 33, 65, 129)
-"""The least length of each bin of a histogram."""
+"""Minimum length of each bin of a histogram, in bytes."""
 
 
 class Metric(NamedTuple):
-    """One number of a record.
+    """Numeric attribute of a record, with its label and format.
 
     Attributes:
-        name: the record's attribute.
-        label: what it is called.
-        meaning: what it is, in words.
-        form: how it is written.
+        name: name of the attribute.
+        label: label in tables and pages.
+        meaning: definition of the metric, one phrase.
+        form: format specification of the number.
     """
 
     name: str
@@ -36,68 +36,68 @@ class Metric(NamedTuple):
     form: str
 
     def get_value(self, record: TextSize | TokenUse) -> Any:
-        """The number itself."""
+        """Returns the value of the metric."""
         return getattr(record, self.name)
 
     def format_number(self, record: TextSize | TokenUse) -> str:
-        """The number for people to read."""
+        """Returns the formatted value of the metric."""
         return format_number(self.get_value(record), self.form)
 
 
 def format_number(value: float, form: str = RATIO) -> str:
-    """A number for people to read."""
+    """Formats a number; `nan` becomes a dash."""
     return NAN_TEXT if math.isnan(value) else format(value, form)
 
 
-_count_metric, _ratio_metric, _share_metric = (partial(Metric, form=form) for form in (COUNT, RATIO, SHARE))
+_make_count, _make_ratio, _make_share = (partial(Metric, form=form) for form in (COUNT, RATIO, SHARE))
 
 TEXT_METRICS = (
-    _count_metric("documents", "documents", "texts that are not empty"),
-    _count_metric("nbytes", "bytes", "bytes of UTF-8, of the texts as given"),
-    _count_metric("characters", "characters", "code points; a byte that is no UTF-8 is one"),
-    _count_metric("words", "words", "runs of characters between white space"),
+    _make_count("documents", "documents", "non-empty texts"),
+    _make_count("nbytes", "bytes", "UTF-8 bytes of the texts, before any normalization"),
+    _make_count("characters", "characters", "code points; an invalid UTF-8 byte counts as one"),
+    _make_count("words", "words", "words separated by whitespace"),
 )
-"""Of a `TextSize`."""
+"""Metrics of a `TextSize`."""
 VOCABULARY_METRICS = (
-    _count_metric("vocab_size", "ids", "the largest id plus one"),
-    _count_metric("num_ordinary", "ordinary tokens", "tokens of the vocabulary that are not special"),
-    _count_metric("num_special", "special tokens", "tokens of the vocabulary that are special"),
+    _make_count("vocab_size", "ids", "the largest id plus one"),
+    _make_count("num_ordinary", "ordinary tokens", "tokens of the vocabulary that are not special"),
+    _make_count("num_special", "special tokens", "tokens of the vocabulary that are special"),
 )
-"""Of a `TokenUse`, and of no text."""
+"""Metrics of a `TokenUse` that depend on the vocabulary alone."""
 USE_METRICS = (
-    _count_metric("tokens", "tokens", "what the texts became; BOS and EOS are not inserted"),
-    _ratio_metric("bytes_per_token", "bytes per token", "bytes of text / tokens"),
-    _ratio_metric("characters_per_token", "characters per token", "characters of text / tokens"),
-    _ratio_metric("tokens_per_word", "tokens per word", "tokens / words of text (also called fertility)"),
-    _ratio_metric(
+    _make_count("tokens", "tokens", "tokens of the texts, without BOS and EOS"),
+    _make_ratio("bytes_per_token", "bytes per token", "bytes of text / tokens"),
+    _make_ratio("characters_per_token", "characters per token", "characters of text / tokens"),
+    _make_ratio("tokens_per_word", "tokens per word", "tokens / words of text (also called fertility)"),
+    _make_ratio(
         "bits_per_token",
         "bits per token",
-        "entropy of the distribution of single tokens: the sum of -p log2(p) over the ids that came up, "
-        "where p is the id's share of all tokens",
+        "entropy of the distribution of single tokens: the sum of -p log2(p) over the ids that occur, "
+        "where p is the share of the id among all tokens",
     ),
-    _ratio_metric(
-        "bits_per_byte", "bits per byte", "that entropy by the byte: bits per token / bytes per token"
+    _make_ratio("bits_per_byte", "bits per byte", "entropy per byte: bits per token / bytes per token"),
+    _make_share("unused_share", "never used", "share of the ordinary tokens that never occur in the texts"),
+    _make_share("single_use_share", "used once", "share of the ordinary tokens that occur once in the texts"),
+    _make_share(
+        "unknown_share", "unknown tokens", "share of the unknown token among the tokens of the texts"
     ),
-    _share_metric("unused_share", "never used", "of the ordinary tokens, those that no text has"),
-    _share_metric("single_use_share", "used once", "of the ordinary tokens, those that the texts have once"),
-    _share_metric("unknown_share", "unknown tokens", "of the texts' tokens, the one for what is unknown"),
-    _share_metric(
+    _make_share(
         "single_byte_share",
         "single-byte tokens",
-        "of the texts' tokens, those that stand for one byte, byte fallback among them",
+        "share of single-byte tokens among the tokens of the texts, byte fallback included",
     ),
 )
-"""Of a `TokenUse`, and of its text."""
+"""Metrics of a `TokenUse` that depend on the texts."""
 
 
 class LengthBin(NamedTuple):
-    """Tokens of about one length.
+    """Histogram bin of token lengths.
 
     Attributes:
-        minimum: the least length, in bytes.
-        maximum: the greatest; `None` for any that is greater than the least.
-        num_in_vocabulary: how many of the vocabulary's ordinary tokens are so long.
-        num_in_texts: how many of the texts' ordinary tokens are.
+        minimum: minimum length, in bytes.
+        maximum: maximum length, in bytes; `None` without an upper limit.
+        num_in_vocabulary: number of ordinary tokens of the vocabulary in this bin.
+        num_in_texts: number of ordinary tokens of the texts in this bin.
     """
 
     minimum: int
@@ -107,34 +107,40 @@ class LengthBin(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The lengths for people to read."""
+        """Formatted range of lengths, such as `17–24` or `129+`."""
         if self.maximum is None:
             return f"{self.minimum}+"
         return str(self.minimum) if self.minimum == self.maximum else f"{self.minimum}–{self.maximum}"
 
 
 def compute_length_bins(use: TokenUse) -> list[LengthBin]:
-    """A histogram of the tokens' lengths: byte by byte at first, in wider bins then, up to the longest."""
+    """Computes a histogram of token lengths, up to the bin of the longest token of the vocabulary.
+
+    Bins are one byte wide up to 16 bytes, and wider above.
+    """
     num_in_vocabulary, num_in_texts = use.vocabulary_lengths, use.used_lengths
     return [
         LengthBin(
             minimum,
-            None if after is None else after - 1,
-            int(num_in_vocabulary[minimum:after].sum()),
-            int(num_in_texts[minimum:after].sum()),
+            None if stop is None else stop - 1,
+            int(num_in_vocabulary[minimum:stop].sum()),
+            int(num_in_texts[minimum:stop].sum()),
         )
-        for minimum, after in zip(_BINS, [*_BINS[1:], None], strict=True)
+        for minimum, stop in zip(_BINS, [*_BINS[1:], None], strict=True)
         if minimum < len(num_in_vocabulary)
     ]
 
 
 def make_printable(name: str) -> str:
-    """A name of a tokenizer or kind of text, with control characters shown."""
+    """Returns the name of a tokenizer or kind of text with its control characters escaped."""
     return name if name.isprintable() else make_visible(name)
 
 
-def sections(report: VocabularyReport) -> list[tuple[str, tuple[TokenUse, ...]]]:
-    """How the tokenizers fare on each kind of text, and on all of them where there are several."""
+def group_by_kind(report: VocabularyReport) -> list[tuple[str, tuple[TokenUse, ...]]]:
+    """Returns each kind of text with the token counts of all tokenizers.
+
+    A report of several kinds of text has one more entry, for all kinds together, at the end.
+    """
     kinds: list[str | None] = [*report.kinds, *([None] if len(report.kinds) > 1 else [])]
     return [
         (

@@ -1,4 +1,4 @@
-"""The records of a report: how much text there was, and which tokens it became."""
+"""Records of a vocabulary report: text sizes, token counts, and the metrics derived from them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _NUM_BYTES = 256
 
 @dataclass(frozen=True)
 class TextSize:
-    """How much text there is. `a + b` is what both together hold.
+    """Size of a collection of texts. `a + b` is the size of both together.
 
     Attributes:
-        documents: texts that are not empty.
-        nbytes: bytes of UTF-8, of the texts as given.
-        characters: code points; a byte that is no UTF-8 is one.
-        words: runs of characters between white space, as `str.split` finds them.
+        documents: number of non-empty texts.
+        nbytes: number of UTF-8 bytes, before any normalization.
+        characters: number of code points; an invalid UTF-8 byte counts as one.
+        words: number of words separated by whitespace, as in `str.split`.
     """
 
     documents: int = 0
@@ -41,7 +41,7 @@ class TextSize:
     words: int = 0
 
     def __add__(self, other: TextSize) -> TextSize:
-        """The size of both."""
+        """Returns the size of both collections together."""
         if not isinstance(other, TextSize):
             return NotImplemented
         return TextSize(
@@ -53,13 +53,13 @@ class TextSize:
 
 
 class CountedToken(NamedTuple):
-    """A token of a vocabulary, and how often it stands in texts.
+    """Token of a vocabulary with its number of occurrences in texts.
 
     Attributes:
-        id: its id.
-        token: its readable form.
-        nbytes: how many bytes it has.
-        times: how often it stands there.
+        id: token id.
+        token: readable form of the token.
+        nbytes: number of bytes of the token.
+        times: number of occurrences in the texts.
     """
 
     id: int
@@ -70,15 +70,15 @@ class CountedToken(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TokenUse:
-    """Which tokens texts became, and what follows from that.
+    """Token counts of one tokenizer on a collection of texts, and metrics derived from them.
 
-    A token's bytes are those of its form in the vocabulary: a piece `##ing` has five. A quotient whose
-    divisor is zero is `nan`: where there is no text, or no token, there is nothing to measure.
+    The length of a token is that of its form in the vocabulary: a piece `##ing` has five bytes. A ratio is
+    `nan` if its divisor is zero, that is, without text or without tokens.
 
     Attributes:
-        vocabulary: the tokenizer's.
-        text: how much text there was.
-        counts: how often each id came up, `int64`, shape `(vocabulary.size,)`.
+        vocabulary: vocabulary of the tokenizer.
+        text: size of the texts.
+        counts: number of occurrences of each id, `int64`, shape `(vocabulary.size,)`.
     """
 
     vocabulary: Vocabulary = field(repr=False)
@@ -86,15 +86,15 @@ class TokenUse:
     counts: NDArray[np.int64] = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Seal the counts."""
+        """Makes the counts read-only."""
         self.counts.setflags(write=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what defines the record, not what follows from it."""
+        """Pickles the fields without the cached metrics."""
         return TokenUse, (self.vocabulary, self.text, self.counts)
 
     def __eq__(self, other: object) -> bool:
-        """Whether equal vocabularies were used alike by as much text."""
+        """Returns whether vocabularies, text sizes and counts are equal."""
         if not isinstance(other, TokenUse):
             return NotImplemented
         return (self.vocabulary, self.text) == (other.vocabulary, other.text) and np.array_equal(
@@ -102,27 +102,27 @@ class TokenUse:
         )
 
     def __hash__(self) -> int:
-        """Of what equal records have in common."""
+        """Returns a hash of the text size and the number of tokens."""
         return hash((self.text, self.tokens))
 
     def __add__(self, other: TokenUse) -> TokenUse:
-        """The use of one vocabulary by both texts.
+        """Returns the token counts of both collections of texts together.
 
         Raises:
-            InvalidArgumentError: the two are of different vocabularies.
+            InvalidArgumentError: the vocabularies differ.
         """
         if not isinstance(other, TokenUse):
             return NotImplemented
         if self.vocabulary != other.vocabulary:
             raise InvalidArgumentError(
-                f"uses of two vocabularies, of {self.vocabulary.size} and {other.vocabulary.size} ids, don't "
-                "add up; add those of one tokenizer"
+                f"can't add token counts of different vocabularies, of {self.vocabulary.size} and "
+                f"{other.vocabulary.size} ids; add TokenUse records of one tokenizer"
             )
         return TokenUse(self.vocabulary, self.text + other.text, self.counts + other.counts)
 
     @cached_property
     def tokens(self) -> int:
-        """How many tokens the texts became. BOS and EOS are not inserted, so they are not counted."""
+        """Number of tokens of the texts. BOS and EOS are not inserted, so they are not counted."""
         return int(self.counts.sum())
 
     @property
@@ -132,112 +132,117 @@ class TokenUse:
 
     @property
     def num_ordinary(self) -> int:
-        """How many tokens of the vocabulary are not special."""
+        """Number of tokens in the vocabulary that are not special."""
         return len(self.vocabulary.ordinary)
 
     @property
     def num_special(self) -> int:
-        """How many tokens of the vocabulary are special."""
+        """Number of special tokens in the vocabulary."""
         return len(self.vocabulary.special)
 
     @property
     def bytes_per_token(self) -> float:
-        """Bytes of text a token: the higher, the shorter are sequences."""
+        """Bytes of text per token. A higher value means shorter sequences."""
         return _divide(self.text.nbytes, self.tokens)
 
     @property
     def characters_per_token(self) -> float:
-        """Characters of text a token."""
+        """Characters of text per token."""
         return _divide(self.text.characters, self.tokens)
 
     @property
     def tokens_per_word(self) -> float:
-        """Tokens a word of text (also called fertility)."""
+        """Tokens per word of text (also called fertility)."""
         return _divide(self.tokens, self.text.words)
 
     @cached_property
     def bits_per_token(self) -> float:
-        """Entropy of the distribution of single tokens, in bits a token.
+        """Entropy of the distribution of single tokens, in bits per token.
 
-        With `p` the share of all tokens that an id has, it is the sum of `-p * log2(p)` over the ids that
-        came up.
+        It is the sum of `-p * log2(p)` over all ids that occur, where `p` is the share of the id among all
+        tokens.
         """
         if not self.tokens:
             return float("nan")
         shares = self.frequencies / self.tokens
         parts = (shares * np.log2(shares)).tolist()
-        return -math.fsum(parts) + 0.0  # (never -0.0; a dot product goes by where its arrays lie in memory)
+        # Adding 0.0 turns -0.0 into 0.0. `fsum` is exact, while the result of a dot product may depend on
+        # the memory alignment of its arrays.
+        return -math.fsum(parts) + 0.0
 
     @property
     def bits_per_byte(self) -> float:
-        """That entropy in bits a byte of text: `bits_per_token / bytes_per_token`."""
+        """Entropy in bits per byte of text: `bits_per_token / bytes_per_token`."""
         return _divide(self.bits_per_token * self.tokens, self.text.nbytes)
 
     @property
     def unused_share(self) -> float:
-        """Which part of the ordinary tokens never comes up: 0 to 1."""
+        """Share of the ordinary tokens of the vocabulary that never occur, 0 to 1."""
         return self._compute_share_with_count(0)
 
     @property
     def single_use_share(self) -> float:
-        """Which part of the ordinary tokens comes up once: 0 to 1."""
+        """Share of the ordinary tokens of the vocabulary that occur once, 0 to 1."""
         return self._compute_share_with_count(1)
 
     @property
     def unknown_share(self) -> float:
-        """Which part of the texts' tokens is the unknown token: 0 to 1, and 0 where none is declared."""
+        """Share of the unknown token among the tokens of the texts, 0 to 1.
+
+        It is 0 for a vocabulary that declares no unknown token.
+        """
         unknown = self.vocabulary.get_role_id("unk")
         return _divide(0 if unknown is None else int(self.counts[unknown]), self.tokens)
 
     @property
     def single_byte_share(self) -> float:
-        """Which part of the texts' tokens stands for one byte: 0 to 1.
+        """Share of single-byte tokens among the tokens of the texts, 0 to 1.
 
-        Those are the ordinary tokens of one byte, and `<0x00>` to `<0xFF>` in a vocabulary that has all of
-        them (byte fallback).
+        These are the ordinary tokens of one byte, and `<0x00>` to `<0xFF>` in a vocabulary that has all 256
+        of them (byte fallback).
         """
         return _divide(int(self.counts[self._single_bytes].sum()), self.tokens)
 
     @cached_property
     def frequencies(self) -> NDArray[np.int64]:
-        """How often each id stands that does at all, the most frequent first, shape `(used,)`."""
+        """Numbers of occurrences of all ids that occur, `int64`, descending, shape `(num_used_ids,)`."""
         return -np.sort(-self.counts[self.counts > 0])
 
     @property
     def vocabulary_lengths(self) -> NDArray[np.int64]:
-        """At place `n`, how many ordinary tokens have `n` bytes, shape `(longest + 1,)`."""
+        """Number of ordinary tokens of the vocabulary by length in bytes, `int64`, shape `(longest + 1,)`."""
         return np.bincount(self._lengths)
 
     @property
     def used_lengths(self) -> NDArray[np.int64]:
-        """At place `n`, how many of the texts' ordinary tokens have `n` bytes, shape `(longest + 1,)`."""
+        """Number of ordinary tokens of the texts by length in bytes, `int64`, shape `(longest + 1,)`."""
         used = np.zeros(len(self.vocabulary_lengths), np.int64)
         np.add.at(used, self._lengths, self.counts[self._ordinary])
         return used
 
     def most_frequent(self, count: int = 20) -> tuple[CountedToken, ...]:
-        """The tokens that come up most often, special ones too; of two alike, the lower id first."""
+        """Returns the `count` most frequent tokens, special tokens included; ties are sorted by id."""
         order = np.argsort(-self.counts, kind="stable")[: check_int("count", count, minimum=0)]
         return self._select_tokens(order[self.counts[order] > 0])
 
     def longest(self, count: int = 20) -> tuple[CountedToken, ...]:
-        """The ordinary tokens of most bytes, used or not; of two alike, the lower id first."""
+        """Returns the `count` longest ordinary tokens, used or not; ties are sorted by id."""
         order = np.argsort(-self._lengths, kind="stable")[: check_int("count", count, minimum=0)]
         return self._select_tokens(self._ordinary[order])
 
     @cached_property
     def _ordinary(self) -> NDArray[np.int64]:
-        """The ids of ordinary tokens, rising."""
+        """Ids of the ordinary tokens, ascending."""
         return np.flatnonzero((self.vocabulary.byte_lengths >= 0) & ~self.vocabulary.is_special)
 
     @cached_property
     def _lengths(self) -> NDArray[np.int64]:
-        """How many bytes each ordinary token has."""
+        """Lengths of the ordinary tokens, in bytes."""
         return self.vocabulary.byte_lengths.take(self._ordinary)
 
     @property
     def _single_bytes(self) -> NDArray[np.int64]:
-        """The ids of tokens that stand for one byte."""
+        """Ids of the tokens that represent one byte."""
         ordinary = self.vocabulary.ordinary
         fallback = [id_ for token, id_ in ordinary.items() if _BYTE_FALLBACK_PATTERN.fullmatch(token)]
         single = [id_ for token, id_ in ordinary.items() if len(token) == 1]
@@ -255,12 +260,12 @@ class TokenUse:
 
 @dataclass(frozen=True)
 class VocabularyReport:
-    """How tokenizers fare on the same texts, side by side. Make one with `vocabulary_report`.
+    """Comparison of tokenizers on the same texts, made by `vocabulary_report`.
 
     Attributes:
-        tokenizers: their names, the one that the report is about first.
-        kinds: the names of the kinds of text.
-        uses: for each kind, how each tokenizer fares on it, in the order of the names.
+        tokenizers: names of the tokenizers; the first one is the subject of the report.
+        kinds: names of the kinds of text.
+        uses: token counts by kind of text and tokenizer, in the order of `kinds` and `tokenizers`.
     """
 
     tokenizers: tuple[str, ...]
@@ -268,14 +273,14 @@ class VocabularyReport:
     uses: tuple[tuple[TokenUse, ...], ...] = field(repr=False)
 
     def use(self, tokenizer: str | None = None, kind: str | None = None) -> TokenUse:
-        """How a tokenizer fares.
+        """Returns the token counts and metrics of a tokenizer.
 
         Args:
-            tokenizer: its name; `None` for the one that the report is about.
-            kind: on which kind of text; `None` for all of them together.
+            tokenizer: name of the tokenizer; `None` for the first one.
+            kind: name of the kind of text; `None` for all kinds together.
 
         Raises:
-            InvalidArgumentError: the report has no such tokenizer or kind.
+            InvalidArgumentError: the report has no such tokenizer or kind of text.
         """
         column = 0 if tokenizer is None else _get_name_index("tokenizer", tokenizer, self.tokenizers)
         if kind is None:
@@ -284,18 +289,19 @@ class VocabularyReport:
 
     @cached_property
     def _overall(self) -> tuple[TokenUse, ...]:
+        """Token counts of each tokenizer over all kinds of text."""
         first, *others = self.uses
-        together = list(first)
+        totals = list(first)
         for uses in others:
-            together = [mine + theirs for mine, theirs in zip(together, uses, strict=True)]
-        return tuple(together)
+            totals = [total + use for total, use in zip(totals, uses, strict=True)]
+        return tuple(totals)
 
 
 def _divide(dividend: float, divisor: int) -> float:
     return dividend / divisor if divisor else float("nan")
 
 
-def _get_name_index(what: str, name: str, names: Sequence[str]) -> int:
+def _get_name_index(noun: str, name: str, names: Sequence[str]) -> int:
     if name not in names:
-        raise InvalidArgumentError(f"the report has no {what} {name!r}; it has {list(names)}")
+        raise InvalidArgumentError(f"the report has no {noun} {name!r}; it has {list(names)}")
     return names.index(name)

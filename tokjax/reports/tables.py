@@ -1,4 +1,4 @@
-"""A report as tables for a terminal."""
+"""Terminal tables of a vocabulary report."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tokjax.reports.metrics import (
     VOCABULARY_METRICS,
     compute_length_bins,
     format_number,
+    group_by_kind,
     make_printable,
-    sections,
 )
 
 if TYPE_CHECKING:
@@ -29,29 +29,30 @@ if TYPE_CHECKING:
     from tokjax.reports.records import TokenUse, VocabularyReport
 
 _COLUMNS_PER_TABLE = 4
-"""So many columns of numbers fit 80 characters."""
+"""Maximum number of numeric columns that fit in 80 characters."""
 _MAX_TOKENS = 10
 _TOKEN_WIDTH, _BAR_WIDTH = 26, 24
 
 
 def report_tables(report: VocabularyReport, curves: Sequence[SizeCurve] = ()) -> tuple[Table, ...]:
-    """A report as `rich` tables, readable in 80 columns; print them with `rich.print(*tables)`.
+    """Renders a report as `rich` tables of at most 80 columns. Print them with `rich.print(*tables)`.
 
     Args:
-        report: what `vocabulary_report` gave.
-        curves: what `size_curves` gave for the same tokenizers and texts, if a table of them is wanted too.
+        report: result of `vocabulary_report`.
+        curves: result of `size_curves` for the same tokenizers and texts, for tables of bytes per token by
+            vocabulary size; empty for none.
 
     Returns:
-        How much text there was; the numbers, tokenizers side by side (four a table), kind by kind; bytes a
-        token by size of vocabulary; for each tokenizer, its longest and most frequent tokens, and a histogram
-        of the lengths of its tokens.
+        In this order: the sizes of the texts; the metrics by kind of text, with up to four tokenizers side by
+        side per table; bytes per token by vocabulary size; for each tokenizer, its longest and its most
+        frequent tokens, and a histogram of token lengths.
 
     >>> from tokjax.models.byte_bpe import byte_level_bpe
     >>> from tokjax.reports.vocabulary_report import vocabulary_report
     >>> tokenizer = byte_level_bpe({bytes([i]): i for i in range(256)})
     >>> tables = report_tables(vocabulary_report(tokenizer, ["low"], progress=False))
     >>> [str(table.title) for table in tables]
-    ['texts', 'numbers', 'tokens of tokenizer', 'lengths of tokens of tokenizer']
+    ['texts', 'metrics', 'tokens of tokenizer', 'token lengths of tokenizer']
     """
     overall = [(make_printable(name), report.use(name)) for name in report.tokenizers]
     return (
@@ -65,36 +66,36 @@ def report_tables(report: VocabularyReport, curves: Sequence[SizeCurve] = ()) ->
 
 
 def _make_texts_table(report: VocabularyReport) -> Table:
-    table = _make_table("texts", "kind", [number.label for number in TEXT_METRICS])
-    for kind, (use, *_) in sections(report):
-        table.add_row(_make_text(kind), *(number.format_number(use.text) for number in TEXT_METRICS))
+    table = _make_table("texts", "kind", [metric.label for metric in TEXT_METRICS])
+    for kind, (use, *_) in group_by_kind(report):
+        table.add_row(_make_text(kind), *(metric.format_number(use.text) for metric in TEXT_METRICS))
     return table
 
 
 def _iter_metric_tables(report: VocabularyReport) -> Iterator[Table]:
     for start in range(0, len(report.tokenizers), _COLUMNS_PER_TABLE):
-        some = slice(start, start + _COLUMNS_PER_TABLE)
-        table = _make_table("numbers", "", list(map(make_printable, report.tokenizers[some])))
-        for name, numbers, uses in _iter_metric_groups(report):
+        columns = slice(start, start + _COLUMNS_PER_TABLE)
+        table = _make_table("metrics", "", list(map(make_printable, report.tokenizers[columns])))
+        for title, metrics, uses in _iter_metric_groups(report):
             table.add_section()
-            table.add_row(_make_text(name, "bold"))
-            for number in numbers:
-                table.add_row(f"  {number.label}", *map(number.format_number, uses[some]))
+            table.add_row(_make_text(title, "bold"))
+            for metric in metrics:
+                table.add_row(f"  {metric.label}", *map(metric.format_number, uses[columns]))
         yield table
 
 
 def _iter_metric_groups(
     report: VocabularyReport,
 ) -> Iterator[tuple[str, Sequence[Metric], tuple[TokenUse, ...]]]:
-    """What belongs together: a name, the numbers, and the tokenizers that they are of."""
-    by_kind = sections(report)
+    """Yields the sections of the table of metrics: title, metrics, and the token counts of each tokenizer."""
+    by_kind = group_by_kind(report)
     yield "vocabulary", VOCABULARY_METRICS, by_kind[-1][1]
     for kind, uses in by_kind:
         yield kind, USE_METRICS, uses
 
 
 def _iter_curve_tables(curves: Sequence[SizeCurve]) -> Iterator[Table]:
-    """Bytes a token on each kind of text, a row a size, tokenizers side by side."""
+    """Yields tables of bytes per token for each kind of text: one row per size, one column per tokenizer."""
     for kind in dict.fromkeys(curve.kind for curve in curves):
         curves_of_kind = [curve for curve in curves if curve.kind == kind]
         for start in range(0, len(curves_of_kind), _COLUMNS_PER_TABLE):
@@ -106,29 +107,31 @@ def _make_curve_table(kind: str, curves: Sequence[SizeCurve]) -> Table:
     table = _make_table(f"bytes per token by size: {make_printable(kind)}", "ids", names)
     by_size = [dict(zip(curve.sizes, curve.bytes_per_token, strict=True)) for curve in curves]
     for size in sorted(set().union(*by_size)):
-        table.add_row(f"{size:,}", *(format_number(of[size]) if size in of else "" for of in by_size))
+        table.add_row(
+            f"{size:,}", *(format_number(column[size]) if size in column else "" for column in by_size)
+        )
     return table
 
 
 def _make_tokens_table(name: str, use: TokenUse) -> Table:
-    """The longest tokens, and the most frequent ones beside them."""
-    table = _make_table(f"tokens of {name}", "longest", ["bytes", "times"])
+    """Returns a table of the longest and the most frequent tokens, side by side."""
+    table = _make_table(f"tokens of {name}", "longest", ["bytes", "count"])
     table.add_column("most frequent")
-    table.add_column("times", justify="right")
-    longest, frequent = use.longest(_MAX_TOKENS), use.most_frequent(_MAX_TOKENS)
-    for long, often in itertools.zip_longest(longest, frequent):
+    table.add_column("count", justify="right")
+    longest, most_frequent = use.longest(_MAX_TOKENS), use.most_frequent(_MAX_TOKENS)
+    for long, frequent in itertools.zip_longest(longest, most_frequent):
         left = (
             ["", "", ""] if long is None else [_format_token(long.token), str(long.nbytes), f"{long.times:,}"]
         )
-        right = ["", ""] if often is None else [_format_token(often.token), f"{often.times:,}"]
+        right = ["", ""] if frequent is None else [_format_token(frequent.token), f"{frequent.times:,}"]
         table.add_row(*left, *right)
     return table
 
 
 def _make_lengths_table(name: str, use: TokenUse) -> Table:
-    """A histogram in characters: of the vocabulary, and of the texts."""
-    table = _make_table(f"lengths of tokens of {name}", "bytes", [])
-    for title in ("of the vocabulary", "of the texts"):
+    """Returns a histogram of token lengths, of the vocabulary and of the texts, drawn with characters."""
+    table = _make_table(f"token lengths of {name}", "bytes", [])
+    for title in ("in the vocabulary", "in the texts"):
         table.add_column("", justify="right")
         table.add_column(title, min_width=_BAR_WIDTH)
     bins = compute_length_bins(use)
@@ -140,7 +143,7 @@ def _make_lengths_table(name: str, use: TokenUse) -> Table:
 
 
 def _format_bar(count: int, column: Sequence[int]) -> tuple[str, str]:
-    """Which part of a column a count is, and a bar for it."""
+    """Returns the share of a count in its column, and a bar whose length is relative to the largest count."""
     maximum, total = max(column), sum(column)
     return format_number(count / total if total else nan, SHARE), "█" * (
         maximum and round(_BAR_WIDTH * count / maximum)
@@ -154,7 +157,7 @@ def _make_table(title: str, first: str, columns: Sequence[str]) -> Table:
     table = Table(
         title=heading,
         title_justify="left",
-        min_width=heading.cell_len,  # (a table is else as wide as its columns, and breaks its title)
+        min_width=heading.cell_len,  # Otherwise rich wraps a title that is wider than the columns.
         box=None,
         header_style="bold",
         pad_edge=False,
@@ -172,7 +175,7 @@ def _format_token(token: str) -> Text:
 
 
 def _make_text(text: str, style: str = "") -> Text:
-    """Text that is not markup."""
+    """Returns text that `rich` does not parse as markup."""
     from rich.text import Text  # noqa: PLC0415 (slow to import)
 
     return Text(text, style=style)

@@ -1,4 +1,4 @@
-"""Measuring tokenizers on texts: one reading, some megabytes at a time."""
+"""Measurement of tokenizers on texts, in one pass and bounded memory."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 
 Texts: TypeAlias = Source | Mapping[str, Source]
-"""A source, or the name of each kind of text with its source."""
+"""One source, or a mapping from the names of kinds of text to their sources."""
 ONLY_KIND = "text"
-"""The name of texts that are not told apart."""
+"""Name of the kind of text if only one source is passed."""
 
 _CHARACTERS_PER_SPLIT = 1 << 16
 
 
 def name_sources(texts: Texts) -> dict[str, Source]:
-    """The kinds of text by name.
+    """Returns the sources by name of their kind of text.
 
     Raises:
-        InvalidArgumentError: a name that is none, a source that is none, or no kind at all.
+        InvalidArgumentError: the mapping is empty, or a name or a source is invalid.
     """
     sources = dict(texts) if isinstance(texts, Mapping) else {ONLY_KIND: texts}
     if not sources:
@@ -51,10 +51,10 @@ def name_sources(texts: Texts) -> dict[str, Source]:
 
 
 def name_tokenizers(tokenizer: Any, name: str, against: Mapping[str, Any] | None) -> dict[str, Any]:
-    """All tokenizers by name, the one that a report is about first.
+    """Returns all tokenizers by name, the subject of the report first.
 
     Raises:
-        InvalidArgumentError: a name that is none, or that stands twice.
+        InvalidArgumentError: a name is invalid or a duplicate.
     """
     if not isinstance(against, (Mapping, type(None))):
         raise InvalidArgumentError(
@@ -71,7 +71,7 @@ def name_tokenizers(tokenizer: Any, name: str, against: Mapping[str, Any] | None
 
 
 def get_total_nbytes(sources: Iterable[Source]) -> int | None:
-    """How many bytes sources have, or `None` where one of them is not made of files."""
+    """Returns the total size of the sources in bytes; `None` if one of them does not consist of files."""
     by_source = list(map(find_source_files, sources))
     if None in by_source:
         return None
@@ -79,7 +79,7 @@ def get_total_nbytes(sources: Iterable[Source]) -> int | None:
 
 
 def compute_text_size(documents: Iterable[Text]) -> TextSize:
-    r"""How much text some documents are.
+    r"""Computes the size of documents.
 
     >>> compute_text_size(["naïve café", b"\xff\n"])
     TextSize(documents=2, nbytes=14, characters=12, words=3)
@@ -94,19 +94,20 @@ def _compute_document_size(document: Text) -> TextSize:
 
 
 def _count_words(text: str) -> int:
-    """`len(text.split())`, but a long text's words are never held all at once."""
+    """Returns `len(text.split())`, without a list of all words of a long text."""
     count = 0
     for start in range(0, len(text), _CHARACTERS_PER_SPLIT):
         count += len(text[start : start + _CHARACTERS_PER_SPLIT].split())
+        # A word that continues from the previous part was counted in both.
         splits_word = start > 0 and not text[start - 1].isspace() and not text[start].isspace()
         count -= splits_word
     return count
 
 
-def _check_names(what: str, names: Iterable[object]) -> None:
+def _check_names(noun: str, names: Iterable[object]) -> None:
     for name in names:
         if not isinstance(name, str) or not name:
-            raise InvalidArgumentError(f"the name of a {what} must be a text, not {name!r}")
+            raise InvalidArgumentError(f"the name of a {noun} must be a non-empty string, not {name!r}")
 
 
 def vocabulary_report(
@@ -121,33 +122,33 @@ def vocabulary_report(
     threads: int | None = None,
     progress: bool = True,
 ) -> VocabularyReport:
-    """How a tokenizer's vocabulary fares on texts, beside others on the same texts.
+    """Measures tokenizers on the same texts.
 
-    Texts are read once, some 8 MB at a time; memory is bounded by that, or by the longest document where one
-    is longer. No BOS or EOS is inserted.
+    Texts are read once, about 8 MB at a time. Memory is bounded by that size, or by the longest document if
+    that is longer. BOS and EOS are not inserted.
 
     Args:
-        tokenizer: any registered tokenizer.
+        tokenizer: any registered tokenizer, the subject of the report.
         texts: a path, a list of paths (`os.PathLike`) or an iterable of texts; or a mapping from the names of
             kinds of text (`"en"`, `"code"`) to such sources.
         against: other tokenizers by name, measured on the same texts.
-        name: what the report calls the tokenizer.
-        separator: what stands between the documents of a file or text, and is not measured; `None` if each of
-            them is one document. Empty documents are left out.
-        allowed_special: special tokens that are recognised in documents: names, which every tokenizer must
-            have, or `"all"`. None of them by default: what documents say is ordinary text to every
-            tokenizer, whatever its special tokens.
-        disallowed_special: special tokens that raise an error in documents: names, or `"all"` for every one
-            that is not allowed.
-        threads: how many threads share the work.
-        progress: show a progress bar on standard error.
+        name: name of `tokenizer` in the report.
+        separator: text between the documents of a file or text, which is not measured; `None` if each file or
+            text is one document. Empty documents are skipped.
+        allowed_special: special tokens that are recognized in documents: a set of names, each a special token
+            of every tokenizer, or `"all"`. By default none is recognized, and all tokenizers encode their
+            names as ordinary text.
+        disallowed_special: special tokens that raise an error if a document contains them: a set of names, or
+            `"all"` for all that are not allowed.
+        threads: number of threads.
+        progress: whether to show a progress bar on standard error.
 
     Returns:
-        For each tokenizer, the `TokenUse` of each kind of text and of all together.
+        The report: a `TokenUse` for each tokenizer and kind of text, and for each tokenizer over all texts.
 
     Raises:
-        InvalidArgumentError: an argument makes no sense, or a path is no file.
-        DisallowedSpecialTokenError: a document holds a special token that is disallowed.
+        InvalidArgumentError: an argument is invalid, or a path is not a file.
+        DisallowedSpecialTokenError: a document contains a disallowed special token.
 
     >>> from tokjax.models.byte_bpe import byte_level_bpe
     >>> single_bytes = {bytes([i]): i for i in range(256)}
@@ -195,14 +196,14 @@ def _measure_texts(
     encode: Callable[[Any, Sequence[Text]], NDArray[np.int32]],
     advance: Callable[[int], None],
 ) -> tuple[TokenUse, ...]:
-    """How tokenizers fare on one kind of text."""
+    """Counts the tokens of one kind of text, with each of the tokenizers."""
     vocabularies = list(map(protocol.get_vocabulary, tokenizers))
     counts = [np.zeros(table.size, np.int64) for table in vocabularies]
     size = TextSize()
     for group in iter_text_groups(documents):
         for tokenizer, table, tokenizer_counts in zip(tokenizers, vocabularies, counts, strict=True):
             ids = encode(tokenizer, group)
-            table.check_ids(ids)  # (someone else's type may give any)
+            table.check_ids(ids)  # A custom tokenizer type may return invalid ids.
             np.add(tokenizer_counts, np.bincount(ids, minlength=table.size), out=tokenizer_counts)
         group_size = compute_text_size(group)
         size += group_size

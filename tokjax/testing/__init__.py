@@ -1,4 +1,4 @@
-"""What a type or a function of your own has to satisfy, as checks that you run in your tests."""
+"""Compliance checks for custom tokenizers, fields, batches and array functions, to run in your tests."""
 
 from tokjax.testing.batches import check_batch
 from tokjax.testing.fields import FIELD_CHECKS, check_field

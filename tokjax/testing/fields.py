@@ -1,10 +1,12 @@
-"""The contract of fields of datasets: checks for a class of your own.
+"""Compliance checks for dataset fields.
+
+Parametrize a test of a custom field class with them:
 
     @pytest.mark.parametrize("check", tokjax.testing.FIELD_CHECKS, ids=lambda check: check.__name__)
     def test_my_field(check):
         check(MyField(tokenizer, ...))
 
-Each check raises an `AssertionError` that says what is wrong.
+Each check raises an `AssertionError` that names the violated requirement.
 """
 
 from __future__ import annotations
@@ -33,76 +35,81 @@ if TYPE_CHECKING:
 
 
 def check_options(field: Any) -> None:
-    """What the manifest records makes an equal field, which is known by its number."""
-    again = make_field(field.TYPE_ID, json.loads(json.dumps(field.options)), field.tokenizer)
-    assert type(again) is type(field), f"{type(again).__name__} has the number {field.TYPE_ID} too"
-    assert again == field, f"its options make {again}, not {field}"
-    assert again.options == field.options, f"options change: {again.options}, not {field.options}"
+    """Checks that the type id and the options, as stored in a manifest, reconstruct an equal field."""
+    restored = make_field(field.TYPE_ID, json.loads(json.dumps(field.options)), field.tokenizer)
+    assert type(restored) is type(field), (
+        f"the TYPE_ID {field.TYPE_ID} is registered for {type(restored).__name__}, not {type(field).__name__}"
+    )
+    assert restored == field, f"the options construct {restored}, not {field}"
+    assert restored.options == field.options, f"options change to {restored.options} from {field.options}"
 
 
 def check_pickling(field: Any) -> None:
-    """It reaches worker processes as it is."""
-    again = pickle.loads(pickle.dumps(field))
-    assert again == field, f"it becomes {again} when it is pickled"
+    """Checks that a field equals itself after a pickle round trip, as worker processes need."""
+    restored = pickle.loads(pickle.dumps(field))
+    assert restored == field, f"a pickle round trip changes the field to {restored}"
 
 
 def check_rows(field: Any) -> None:
-    """Each document's row is a function of its text alone, and fits the disk."""
+    """Checks that the row of a document depends on its text alone, and has the dtype of the field."""
     texts = _select_texts(field)
-    together = _encode_rows(field, texts)
-    assert len(together) == len(texts), f"{len(together)} rows for {len(texts)} documents"
-    for text, row in zip(texts, together, strict=True):
-        [alone] = _encode_rows(field, [text])
-        assert np.array_equal(alone, row), f"{text!r:.60} is stored as {alone}, among others as {row}"
-    assert all(
-        np.array_equal(*rows) for rows in zip(_encode_rows(field, texts[::-1])[::-1], together, strict=True)
-    ), "what is stored of a document depends on those before it"
-    assert _encode_rows(field, []) == [], "no documents, but rows of some"
+    rows = _encode_rows(field, texts)
+    assert len(rows) == len(texts), f"{len(rows)} rows for {len(texts)} documents"
+    for text, row in zip(texts, rows, strict=True):
+        [single] = _encode_rows(field, [text])
+        assert np.array_equal(single, row), (
+            f"{text!r:.60} is stored as {single} alone, but as {row} in a batch"
+        )
+    reversed_rows = _encode_rows(field, texts[::-1])[::-1]
+    assert all(np.array_equal(*pair) for pair in zip(reversed_rows, rows, strict=True)), (
+        "the row of a document depends on the documents before it"
+    )
+    assert _encode_rows(field, []) == [], "there are rows without documents"
 
 
 def check_stored(field: Any) -> None:
-    """What is written is read again, and the same bytes come from any number of workers."""
+    """Checks the round trip through files, and that one and two workers write the same bytes."""
     texts = _select_texts(field)
     with tempfile.TemporaryDirectory() as directory:
         paths = [Path(directory, str(workers)) for workers in (1, 2)]
         for workers, path in enumerate(paths, 1):
             write_dataset(texts, field, path, shard_size=64, workers=workers)
         one, two = map(open_dataset, paths, [field.tokenizer] * 2)
-        assert one.fingerprint == two.fingerprint, "two workers write another dataset than one"
-        assert one.field == field, f"the dataset says that it is of {one.field}"
+        assert one.fingerprint == two.fingerprint, "two workers write a different dataset than one"
+        assert one.field == field, f"the dataset has the field {one.field}, not {field}"
         rows = _encode_rows(field, texts)
         for index, doc_id in enumerate(one.documents["doc_id"].tolist()):
-            found = one[index]
+            row = one[index]
             if isinstance(one, RawTextDataset):
-                found = np.frombuffer(one.text_bytes(index), np.uint8)
-            assert np.array_equal(found, rows[doc_id]), f"{texts[doc_id]!r:.60} is read as {found}"
+                row = np.frombuffer(one.text_bytes(index), np.uint8)
+            assert np.array_equal(row, rows[doc_id]), f"{texts[doc_id]!r:.60} is read as {row}"
 
 
 FIELD_CHECKS: tuple[Callable[[Any], None], ...] = (check_options, check_pickling, check_rows, check_stored)
-"""All checks of a field, each a function of one."""
+"""All checks of fields. Each takes a field."""
 
 
 def check_field(field: Any) -> None:
-    """Run all checks of a field.
+    """Runs all checks of a field.
 
     Args:
-        field: a field of `write_dataset`, such as an instance of a subclass of `tokjax.datasets.TokenField`. Of
-            `HARD_TEXTS` it may refuse those that hold its special tokens.
+        field: field for `write_dataset`, such as an instance of a subclass of `tokjax.datasets.TokenField`.
+            It may reject those of the `HARD_TEXTS` that contain its special tokens.
 
     Raises:
-        AssertionError: it breaks the contract; the message says how.
-        InvalidArgumentError: it can't even be written, as `write_dataset` says.
+        AssertionError: the field violates a requirement; the message names it.
+        InvalidArgumentError: `write_dataset` rejects the field.
     """
     for check in FIELD_CHECKS:
         check(field)
 
 
 def _select_texts(field: Any) -> list[Text]:
-    """The hard texts that a field takes, and no text at all."""
-    return [text for text in HARD_TEXTS if _dataset_type(field, text)]
+    """Returns the `HARD_TEXTS` that a field accepts."""
+    return [text for text in HARD_TEXTS if _is_accepted(field, text)]
 
 
-def _dataset_type(field: Any, text: Text) -> bool:
+def _is_accepted(field: Any, text: Text) -> bool:
     try:
         _encode_texts(field, [text])
     except DisallowedSpecialTokenError:
@@ -117,6 +124,6 @@ def _encode_texts(field: Any, texts: Sequence[Text]) -> EncodedDocuments:
 def _encode_rows(field: Any, texts: Sequence[Text]) -> list[Any]:
     encoded = _encode_texts(field, texts)
     assert encoded.data.dtype == field.data_dtype, (
-        f"{encoded.data.dtype}, but the field says {field.data_dtype}"
+        f"encoded rows have the dtype {encoded.data.dtype}, but data_dtype is {field.data_dtype}"
     )
     return np.split(encoded.data, encoded.splits[1:-1]) if texts else []

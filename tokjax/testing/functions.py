@@ -1,4 +1,4 @@
-"""The contract of functions of arrays: the same in NumPy and in JAX, however JAX runs them."""
+"""Compliance check for array functions: equal results in NumPy, eager JAX, `jit` and `vmap`."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
 
 
 def check_array_function(function: Callable[..., Any], *arrays: Any) -> None:
-    """Check that a function gives the same to the bit in NumPy, in eager JAX, under `jit` and under `vmap`.
+    """Checks that the results of a function are bit-identical in NumPy, in eager JAX, under `jit` and `vmap`.
 
-    That is what all functions of `tokjax` over arrays promise, and what makes one of your own fit beside
-    them: an objective, say, that is a function of ids and draws.
+    All array functions of `tokjax` guarantee this. Run the check on a custom one, such as an objective that
+    is a function of ids and random draws.
 
     Args:
-        function: takes arrays, and pytrees of arrays, and gives a pytree of them. What is not an array has to
-            be bound to it before (`functools.partial`).
-        *arrays: what it is called with: NumPy arrays of any shapes, or pytrees of them.
+        function: function of arrays or pytrees of arrays that returns a pytree of arrays. Bind its other
+            arguments with `functools.partial`.
+        *arrays: arguments of the function: NumPy arrays of any shapes, or pytrees of them.
 
     Raises:
-        AssertionError: it changes what it is given, gives another kind of array than it is given, or gives
-            another structure, shape, dtype or value in one of the ways to run it; the message says which.
-            (So it must give no `int64` or `float64`, which JAX has not unless it is told to.) Errors of its
-            own go through.
+        AssertionError: the function modifies its arguments, returns NumPy arrays for JAX arrays or the
+            reverse, or its result differs in structure, shape, dtype or value; the message names the case.
+            Note that JAX has no `int64` and `float64` by default, so the function must not return them.
+            Errors of the function are not caught.
 
     >>> check_array_function(lambda ids: ids[..., ::-1], np.arange(6, dtype=np.int32).reshape(2, 3))
     """
@@ -34,13 +34,14 @@ def check_array_function(function: Callable[..., Any], *arrays: Any) -> None:
 
     for index, leaf in enumerate(jax.tree.leaves(arrays)):
         assert isinstance(leaf, np.ndarray), (
-            f"array {index} is a {type(leaf).__name__}, not an array of NumPy; bind what is no array"
+            f"array {index} is a {type(leaf).__name__}, not a NumPy array; bind other arguments with "
+            "functools.partial"
         )
     before = jax.tree.map(np.copy, arrays)
     expected = function(*arrays)
-    assert jax.tree.leaves(expected), f"it gives no array, but {expected!r:.80}"
-    check_same("what it was given, after the call", before, arrays, np.ndarray)
-    check_same("NumPy, called again", expected, function(*arrays), (np.ndarray, np.generic))
+    assert jax.tree.leaves(expected), f"the function returns no arrays, but {expected!r:.80}"
+    check_same("the arguments after the call", before, arrays, np.ndarray)
+    check_same("NumPy, second call", expected, function(*arrays), (np.ndarray, np.generic))
     device_arrays = jax.tree.map(jnp.asarray, arrays)
     check_same("eager JAX", expected, function(*device_arrays), jax.Array)
     check_same("jax.jit", expected, jax.jit(function)(*device_arrays), jax.Array)
@@ -51,17 +52,30 @@ def check_array_function(function: Callable[..., Any], *arrays: Any) -> None:
         check_same("jax.vmap", expected, part, jax.Array)
 
 
-def check_same(way: str, expected: Any, found: Any, kind: Any) -> None:
-    """Checks that two pytrees have the same structure, shapes, dtypes and values, and arrays of one kind."""
+def check_same(case: str, expected: Any, actual: Any, array_type: Any) -> None:
+    """Checks that two pytrees have the same structure, shapes, dtypes and values.
+
+    Args:
+        case: description of the compared operation, for error messages.
+        expected: expected pytree.
+        actual: pytree to check.
+        array_type: required type of the arrays in `actual`, as in `isinstance`.
+
+    Raises:
+        AssertionError: the pytrees differ.
+    """
     import jax  # noqa: PLC0415
 
-    wanted, structure = jax.tree.structure(expected), jax.tree.structure(found)
-    assert str(wanted) == str(structure), f"{way}: the structure is {structure}, not {wanted}"
-    leaves = zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True)
+    expected_structure, structure = jax.tree.structure(expected), jax.tree.structure(actual)
+    assert str(expected_structure) == str(structure), (
+        f"{case}: the structure is {structure}, not {expected_structure}"
+    )
+    leaves = zip(jax.tree.leaves(expected), jax.tree.leaves(actual), strict=True)
     for index, (left, right) in enumerate(leaves):
-        what = f"{way}: array {index}"
-        assert isinstance(right, kind), f"{what} is a {type(right).__name__}"
+        label = f"{case}: array {index}"
+        assert isinstance(right, array_type), f"{label} is a {type(right).__name__}"
         described = [f"{array.dtype}{list(array.shape)}" for array in (left, right)]
-        assert described[0] == described[1], f"{what} is {described[1]}, not {described[0]}"
+        assert described[0] == described[1], f"{label} is {described[1]}, not {described[0]}"
+        # Bytes are compared, so that `nan` equals itself and `0.0` differs from `-0.0`.
         same = np.asarray(left).tobytes() == np.asarray(right).tobytes()
-        assert same, f"{what} is {np.asarray(right)}, not {np.asarray(left)}"
+        assert same, f"{label} is {np.asarray(right)}, not {np.asarray(left)}"

@@ -1,10 +1,12 @@
-"""The contract of tokenizers: checks for a type of your own, on texts that are hard.
+"""Compliance checks for tokenizers, on texts with edge cases.
+
+Parametrize a test of a custom tokenizer type with them:
 
     @pytest.mark.parametrize("check", tokjax.testing.CHECKS, ids=lambda check: check.__name__)
     def test_my_tokenizer(check):
         check(MyTokenizer(...))
 
-Each check raises an `AssertionError` that says what is wrong, for which text.
+Each check raises an `AssertionError` that names the violated requirement and the text.
 """
 
 from __future__ import annotations
@@ -42,36 +44,36 @@ HARD_TEXTS: tuple[str | bytes, ...] = (
     "\ud83d\ude00 \ud83d \udc00",
     b"bytes \xff\xfe that are \xe2\x82 no UTF-8",
 )
-"""Texts of many scripts, of nothing, of surrogates, of bytes that are no UTF-8."""
+"""Edge cases: empty and long texts, many scripts, lone surrogates, control characters, invalid UTF-8."""
 
 _PLAIN_TEXTS = ("low", "a", "low low", "newest widest low", "the inner meaning", "low lower")
-"""Texts of words that most vocabularies can express."""
+"""Texts of common words, which most vocabularies can encode without the unknown token."""
 _OPTIONAL_COLUMNS = ("offsets", "special_tokens_mask", "token_type_ids", "word_ids", "sequence_ids")
 
 
 def check_vocabulary(tokenizer: Any) -> None:
-    """Ids and tokens go both ways, and roles name special tokens."""
+    """Checks that the functions of the vocabulary agree: size, ids of tokens, tokens of ids."""
     table = protocol.get_vocabulary(tokenizer)
     assert protocol.vocab_size(tokenizer) == max(table.bytes_by_id) + 1, (
-        "vocab_size is the largest id plus one"
+        "vocab_size is not the largest id plus one"
     )
     for id_, token in table.bytes_by_id.items():
-        assert protocol.id_to_bytes(tokenizer, id_) == token, f"id_to_bytes({id_})"
+        assert protocol.id_to_bytes(tokenizer, id_) == token, f"id_to_bytes({id_}) is not {token!r}"
     for name, id_ in protocol.special_tokens(tokenizer).items():
-        assert protocol.token_to_id(tokenizer, name) == id_, f"token_to_id({name!r})"
+        assert protocol.token_to_id(tokenizer, name) == id_, f"token_to_id({name!r}) is not {id_}"
 
 
 def check_columns(tokenizer: Any) -> None:
-    """All columns are of one length, and have the values that they may have."""
+    """Checks that all columns are present and have valid values."""
     table = protocol.get_vocabulary(tokenizer)
     for text in HARD_TEXTS:
         result = _encode(tokenizer, text)
         table.check_ids(result.ids)
         assert result.ids.dtype == np.int32, f"ids of {text!r:.60} are {result.ids.dtype}, not int32"
-        assert result.attention_mask is not None, "return_masks=True gives an attention_mask"
+        assert result.attention_mask is not None, "return_masks=True returns no attention_mask"
         assert result.attention_mask.all(), f"the attention mask of {text!r:.60} is not all ones"
         for name in _OPTIONAL_COLUMNS[1:3]:
-            assert getattr(result, name) is not None, f"return_masks=True gives {name}"
+            assert getattr(result, name) is not None, f"return_masks=True returns no {name}"
         special = result.special_tokens_mask
         assert special is not None
         expected = table.is_special.take(result.ids)
@@ -81,7 +83,7 @@ def check_columns(tokenizer: Any) -> None:
 
 
 def check_offsets(tokenizer: Any) -> None:
-    """Offsets keep the contract, in the text that they refer to."""
+    """Checks that offsets satisfy the offsets contract for the text that they refer to."""
     for text in HARD_TEXTS:
         result = _encode(tokenizer, text)
         if result.offsets is None:
@@ -93,18 +95,18 @@ def check_offsets(tokenizer: Any) -> None:
             assert_offsets_contract(view, result.offsets)
         except OffsetsContractError as error:
             raise AssertionError(f"offsets of {text!r:.60}: {error}") from error
-        assert result.sequence_ids is not None, "offsets come with sequence_ids"
+        assert result.sequence_ids is not None, "there are offsets, but no sequence_ids"
         inserted = result.sequence_ids == -1
         assert (result.offsets[inserted] == 0).all(), f"an inserted token of {text!r:.60} has a span"
         assert (result.offsets[~inserted] > 0).all(), f"a token of {text!r:.60} has no span"
         starts = result.offsets[~inserted, 0]
-        assert (np.diff(starts) >= 0).all(), f"spans of {text!r:.60} go backwards"
+        assert (np.diff(starts) >= 0).all(), f"spans of {text!r:.60} are not in ascending order"
         mapped = protocol.map_offsets_to_input(tokenizer, text, result.offsets)
         assert_offsets_contract(text, mapped)
 
 
 def check_span_coverage(tokenizer: Any) -> None:
-    """Every letter of a plain text is in the span of a token, and no span holds all of a longer one."""
+    """Checks that every character of a plain text except whitespace is in the span of a token."""
     for text in _PLAIN_TEXTS:
         result = _encode(tokenizer, text)
         if result.offsets is None:
@@ -112,40 +114,47 @@ def check_span_coverage(tokenizer: Any) -> None:
         covered = np.zeros(len(text), bool)
         for start, stop in result.offsets.tolist():
             covered[max(start - 1, 0) : max(stop - 1, 0)] = True
-        missed = [character for character, is_in in zip(text, covered, strict=True) if not is_in]
-        assert not "".join(missed).strip(), f"no token's span holds {missed} of {text!r}"
+        missed = [character for character, is_covered in zip(text, covered, strict=True) if not is_covered]
+        assert not "".join(missed).strip(), f"no span contains the characters {missed} of {text!r}"
 
 
 def check_batches(tokenizer: Any) -> None:
-    """A batch is its texts one by one, whatever columns are asked for."""
+    """Checks that a batch equals its texts encoded separately, with any selection of columns."""
     texts = list(HARD_TEXTS)
     batch = encode.encode_batch_result(tokenizer, texts, disallowed_special=())
-    assert len(batch) == len(texts), "a batch has a row a text"
+    assert len(batch) == len(texts), f"a batch of {len(texts)} texts has {len(batch)} rows"
     for text, row in zip(texts, batch, strict=True):
-        assert row == _encode(tokenizer, text), f"{text!r:.60} is another row in a batch than alone"
-    ordinary_ids = encode.encode_batch_result(
+        assert row == _encode(tokenizer, text), (
+            f"the row of {text!r:.60} differs between a batch and a single text"
+        )
+    ids_only = encode.encode_batch_result(
         tokenizer, texts, return_offsets=False, return_masks=False, disallowed_special=()
     )
-    assert ordinary_ids.ids.tolist() == batch.ids.tolist(), "ids change with the columns that are asked for"
-    assert all(getattr(ordinary_ids, name) is None for name in _OPTIONAL_COLUMNS), (
-        "columns that were not asked for"
+    assert ids_only.ids.tolist() == batch.ids.tolist(), "ids depend on the requested columns"
+    assert all(getattr(ids_only, name) is None for name in _OPTIONAL_COLUMNS), (
+        "a batch has columns that were not requested"
     )
-    assert len(encode.encode_batch_result(tokenizer, [])) == 0, "a batch of no texts"
+    assert len(encode.encode_batch_result(tokenizer, [])) == 0, "a batch without texts has rows"
 
 
 def check_encode(tokenizer: Any) -> None:
-    """`encode` gives the ids of `encode_result`, with the template or without."""
+    """Checks that `encode` returns the ids of `encode_result`, with and without special tokens."""
     for text in HARD_TEXTS:
         for add in (True, False):
-            alone = protocol.encode(tokenizer, text, add_special_tokens=add, disallowed_special=())
+            ids = protocol.encode(tokenizer, text, add_special_tokens=add, disallowed_special=())
             result = _encode(tokenizer, text, add_special_tokens=add)
-            assert alone.tolist() == result.ids.tolist(), f"encode and encode_result of {text!r:.60}"
-        by_default = protocol.encode(tokenizer, text, disallowed_special=())
-        assert by_default.tolist() == _encode(tokenizer, text).ids.tolist(), "encode adds special tokens"
+            assert ids.tolist() == result.ids.tolist(), f"encode and encode_result differ for {text!r:.60}"
+        default_ids = protocol.encode(tokenizer, text, disallowed_special=())
+        assert default_ids.tolist() == _encode(tokenizer, text).ids.tolist(), (
+            "encode does not add special tokens by default"
+        )
 
 
 def check_round_trip(tokenizer: Any) -> None:
-    """Plain words that the vocabulary can express come back, and different texts have different ids."""
+    """Checks that texts without unknown tokens decode to themselves, and that different texts differ in ids.
+
+    Whitespace is not compared, since some tokenizers do not keep it.
+    """
     unknown = protocol.unk_id(tokenizer)
     seen: dict[tuple[int, ...], str] = {}
     for text in _PLAIN_TEXTS:
@@ -153,35 +162,37 @@ def check_round_trip(tokenizer: Any) -> None:
         if unknown is not None and unknown in ids:
             continue
         decoded = protocol.decode(tokenizer, ids, skip_special_tokens=True)
-        assert "".join(decoded.split()) == "".join(text.split()), f"{text!r} comes back as {decoded!r}"
+        assert "".join(decoded.split()) == "".join(text.split()), f"{text!r} is decoded as {decoded!r}"
         other = seen.setdefault(tuple(ids.tolist()), text)
         assert other == text, f"{text!r} and {other!r} have the same ids"
 
 
 def check_template(tokenizer: Any) -> None:
-    """`add_special_tokens` puts the tokens of the template around a text, and nothing else."""
+    """Checks that `add_special_tokens` inserts exactly the tokens of the template."""
     table = protocol.get_vocabulary(tokenizer)
     for text in _PLAIN_TEXTS:
         ordinary_ids = _encode(tokenizer, text, add_special_tokens=False).ids.tolist()
         expected: list[int] = []
-        for position in table.template.single:
-            expected += ordinary_ids if position.token is None else [table.special[position.token]]
-        assert _encode(tokenizer, text).ids.tolist() == expected, f"{text!r} in the template"
+        for piece in table.template.single:
+            expected += ordinary_ids if piece.token is None else [table.special[piece.token]]
+        assert _encode(tokenizer, text).ids.tolist() == expected, f"ids of {text!r} do not match the template"
 
 
 def check_decoding(tokenizer: Any) -> None:
-    """Any ids decode, and a batch of them as one by one."""
+    """Checks that all ids can be decoded, and that a batch is decoded like single rows."""
     table = protocol.get_vocabulary(tokenizer)
     protocol.decode_bytes(tokenizer, np.array(list(table.bytes_by_id), np.int32))
     for text in HARD_TEXTS:
         ids = protocol.encode(tokenizer, text, disallowed_special=())
         decoded = protocol.decode_bytes(tokenizer, ids)
-        assert isinstance(decoded, bytes), "decode_bytes gives bytes"
-        assert protocol.decode_batch(tokenizer, [ids, ids[:0]]) == [decoded.decode("utf-8", "replace"), ""]
+        assert isinstance(decoded, bytes), f"decode_bytes returns a {type(decoded).__name__}, not bytes"
+        assert protocol.decode_batch(tokenizer, [ids, ids[:0]]) == [decoded.decode("utf-8", "replace"), ""], (
+            f"decode_batch and decode_bytes differ for the ids of {text!r:.60}"
+        )
 
 
 def check_special_tokens(tokenizer: Any) -> None:
-    """A special token in a text is refused, or found with its span, or ordinary text."""
+    """Checks that a special token in a text is rejected, recognized if allowed, or else ordinary text."""
     for name, id_ in protocol.special_tokens(tokenizer).items():
         if name == protocol.get_vocabulary(tokenizer).roles.get("unk"):
             continue
@@ -191,49 +202,57 @@ def check_special_tokens(tokenizer: Any) -> None:
         except TokjaxError:
             pass
         else:
-            raise AssertionError(f"{text!r} holds a special token, and is not refused")
-        found = _encode(tokenizer, text, add_special_tokens=False, allowed_special={name})
-        assert id_ in found.ids, f"{name!r} is allowed, and not found in {text!r}"
+            raise AssertionError(f"{text!r} contains the special token {name!r}, but is not rejected")
+        result = _encode(tokenizer, text, add_special_tokens=False, allowed_special={name})
+        assert id_ in result.ids, f"{name!r} is in allowed_special, but is not recognized in {text!r}"
         try:
             ordinary = protocol.encode(tokenizer, text, add_special_tokens=False, disallowed_special=())
         except TokjaxError:
-            continue  # a library that can't is to say so
-        assert id_ not in ordinary, f"{name!r} is to be ordinary text, and is found in {text!r}"
+            continue  # A library that always recognizes special tokens must raise.
+        assert id_ not in ordinary, f"{name!r} is recognized in {text!r}, but is not in allowed_special"
 
 
 def check_pairs(tokenizer: Any) -> None:
-    """A pair has the tokens of both texts, in the tokenizer's template; truncation keeps to a length."""
+    """Checks that a pair has the tokens of both texts, and that truncation respects `max_length`."""
     for first, second in pairwise(HARD_TEXTS):
         result = _encode(tokenizer, first, second)
         assert result.sequence_ids is not None or result.offsets is None
         parts = [_encode(tokenizer, text, add_special_tokens=False).ids for text in (first, second)]
         if result.sequence_ids is not None:
             for number, ids in enumerate(parts):
-                text_type_id = result.ids[result.sequence_ids == number]
-                assert text_type_id.tolist() == ids.tolist(), (
-                    f"text {number} of {first!r:.40} and {second!r:.40}"
+                text_ids = result.ids[result.sequence_ids == number]
+                assert text_ids.tolist() == ids.tolist(), (
+                    f"text {number} of the pair {first!r:.40} and {second!r:.40} has different ids than alone"
                 )
-        around = len(result) - sum(map(len, parts))
-        truncated = _encode(tokenizer, first, second, max_length=around + 3)
-        assert len(truncated) == min(around + 3, len(result)), f"{first!r:.40} and {second!r:.40}, cut"
+        num_inserted = len(result) - sum(map(len, parts))
+        truncated = _encode(tokenizer, first, second, max_length=num_inserted + 3)
+        expected = min(num_inserted + 3, len(result))
+        assert len(truncated) == expected, (
+            f"the pair {first!r:.40} and {second!r:.40} has {len(truncated)} tokens after truncation, "
+            f"not {expected}"
+        )
 
 
 def check_pickling(tokenizer: Any) -> None:
-    """It pickles, and what comes back is equal, encodes alike and has the same fingerprint."""
-    again = pickle.loads(pickle.dumps(tokenizer))
-    assert again == tokenizer, "what comes back from a pickle is not equal"
-    assert protocol.fingerprint(again) == protocol.fingerprint(tokenizer), "its fingerprint is another"
+    """Checks that a pickle round trip preserves equality, the fingerprint and the encoding."""
+    restored = pickle.loads(pickle.dumps(tokenizer))
+    assert restored == tokenizer, "the tokenizer is not equal after a pickle round trip"
+    assert protocol.fingerprint(restored) == protocol.fingerprint(tokenizer), (
+        "the fingerprint changes in a pickle round trip"
+    )
     for text in HARD_TEXTS:
-        assert _encode(again, text) == _encode(tokenizer, text), f"it encodes {text!r:.60} otherwise"
+        assert _encode(restored, text) == _encode(tokenizer, text), (
+            f"{text!r:.60} is encoded differently after a pickle round trip"
+        )
 
 
 def check_threads(tokenizer: Any) -> None:
-    """Threads can share it."""
+    """Checks that threads can share the tokenizer."""
     expected = [_encode(tokenizer, text) for text in HARD_TEXTS]
     with ThreadPoolExecutor(4) as threads:
         for _ in range(3):
-            found = list(threads.map(lambda text: _encode(tokenizer, text), HARD_TEXTS))
-            assert found == expected, "in threads it encodes otherwise"
+            results = list(threads.map(lambda text: _encode(tokenizer, text), HARD_TEXTS))
+            assert results == expected, "results in concurrent threads differ"
 
 
 CHECKS: tuple[Callable[[Any], None], ...] = (
@@ -251,28 +270,37 @@ CHECKS: tuple[Callable[[Any], None], ...] = (
     check_pickling,
     check_threads,
 )
-"""All checks. Each takes a tokenizer."""
+"""All checks of tokenizers. Each takes a tokenizer."""
 
 
 def check_tokenizer(tokenizer: Any) -> None:
-    """Run all checks."""
+    """Runs all checks of a tokenizer.
+
+    Args:
+        tokenizer: tokenizer of any registered type.
+
+    Raises:
+        AssertionError: the tokenizer violates a requirement; the message names it and the text.
+    """
     for check in CHECKS:
         check(tokenizer)
 
 
 def _check_inserted_tokens(result: TokenizationResult, single: Sequence[TemplatePiece], text: Any) -> None:
-    """Type ids are those of the template; word ids count up, and are -1 where a token was inserted."""
+    """Checks that type ids match the template, and that word ids ascend and are -1 for inserted tokens."""
     if result.sequence_ids is None:
         return
     inserted = result.sequence_ids == -1
     assert result.token_type_ids is not None
-    [text_type_id] = [position.type_id for position in single if position.text is not None]
-    assert (result.token_type_ids[~inserted] == text_type_id).all(), f"type ids of {text!r:.60}"
-    words = result.word_ids
-    if words is not None:
-        assert (words[inserted] == -1).all(), f"an inserted token of {text!r:.60} has a word id"
-        assert (words[~inserted] >= 0).all(), f"a token of {text!r:.60} has no word id"
-        assert (np.diff(words[~inserted]) >= 0).all(), f"word ids of {text!r:.60} go backwards"
+    [text_type_id] = [piece.type_id for piece in single if piece.text is not None]
+    assert (result.token_type_ids[~inserted] == text_type_id).all(), (
+        f"type ids of {text!r:.60} are not {text_type_id}, the type id of the template"
+    )
+    word_ids = result.word_ids
+    if word_ids is not None:
+        assert (word_ids[inserted] == -1).all(), f"an inserted token of {text!r:.60} has a word id"
+        assert (word_ids[~inserted] >= 0).all(), f"a token of {text!r:.60} has no word id"
+        assert (np.diff(word_ids[~inserted]) >= 0).all(), f"word ids of {text!r:.60} are not ascending"
 
 
 def _encode(tokenizer: Any, text: Any, pair: Any = None, **options: Any) -> TokenizationResult:

@@ -63,7 +63,7 @@ class TestOneVocabulary:
 
     def test_missing_special_token(self, directory):
         with pytest.raises(
-            tokjax.errors.DatasetIncompleteError, match=r"raw holds texts, and no tokenizer; open"
+            tokjax.errors.DatasetIncompleteError, match=r"raw holds texts and no tokenizer; open"
         ):
             self.loader(tokjax.open_dataset(directory / "raw"))
 

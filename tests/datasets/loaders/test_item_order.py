@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.support.hypothesis_profiles import get_max_examples
-from tests.support.loader_cases import LOADERS, TEXTS, are_equal, count_numbers, write_datasets
+from tests.support.loader_cases import LOADERS, TEXTS, are_equal, read_document_numbers, write_datasets
 from tokjax.datasets.loaders.item_order import build_mixture
 
 
@@ -29,7 +29,7 @@ class TestSeveralDatasets:
     def test_without_weights_each_document_comes_once(self, datasets):
         loader = self.make(datasets, drop_last=False)
         for _ in range(2):
-            numbers = [number for batch in loader for number in count_numbers(batch)]
+            numbers = [number for batch in loader for number in read_document_numbers(batch)]
             assert sorted(numbers) == [*range(97), *range(500, 537)]
 
     @get_max_examples(20)
@@ -37,7 +37,7 @@ class TestSeveralDatasets:
     def test_with_weights_they_are_mixed(self, datasets, weights, seed):
         loader = self.make(datasets, weights=weights, seed=seed)
         stream = loader.repeat()
-        numbers = [number for _ in range(60) for number in count_numbers(next(stream))]
+        numbers = [number for _ in range(60) for number in read_document_numbers(next(stream))]
         share = weights[0] / sum(weights)
         assert abs(sum(number < 500 for number in numbers) - 600 * share) < 2
         for first, size in ((0, 97), (500, 37)):

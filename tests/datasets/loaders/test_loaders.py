@@ -16,7 +16,7 @@ from tests.support.loader_cases import (
     TEXTS,
     TOKENIZER,
     are_equal,
-    count_numbers,
+    read_document_numbers,
     write_datasets,
 )
 from tokjax.datasets.sequence_cache import TokenCache
@@ -99,12 +99,12 @@ def test_from_one_host_to_seven_in_mid_run(datasets):
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_an_epoch_has_each_document_once(datasets, name, shuffle):
     loader = LOADERS[name](datasets, shuffle=shuffle, drop_last=False)
-    epochs = [[number for batch in loader for number in count_numbers(batch)] for _ in range(3)]
+    epochs = [[number for batch in loader for number in read_document_numbers(batch)] for _ in range(3)]
     assert all(sorted(epoch) == list(range(97)) for epoch in epochs)
     assert (epochs[0] != epochs[1]) == shuffle
     assert loader.step == 3 * len(loader)
     dropping = LOADERS[name](datasets, shuffle=shuffle, drop_last=True)
-    seen = [number for batch in dropping for number in count_numbers(batch)]
+    seen = [number for batch in dropping for number in read_document_numbers(batch)]
     assert len(set(seen)) == len(seen) <= 97
     assert all(np.asarray(batch.attention_mask).any(axis=1).all() for batch in dropping)
 

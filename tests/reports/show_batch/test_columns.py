@@ -1,4 +1,4 @@
-"""What `show_batch` reads: batches of other libraries, arrays, and what it can't look at."""
+"""Tests of the columns that `show_batch` reads: names, types of batches, padding, segments, errors."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 import tokjax
 from tests.reports.show_batch.test_show import BYTES, PAD, get_lines, make_labels, make_rows
 
-UNKNOWN_PADDING = "padding is not known: the batch has no attention mask and no segment ids"
+UNKNOWN_PADDING = "padding unknown: the batch has no attention mask and no segment ids"
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def packed():
 
 
 def render_batch(batch, **options):
-    """What is to be seen of a batch, but for its title."""
+    """Returns the rendered rows and the notes, without the title."""
     shown = tokjax.show_batch(batch, BYTES, **options)
     return [([piece.text for piece in row.pieces], row.padding_text) for row in shown.rows], shown.notes
 
@@ -39,7 +39,7 @@ packings = st.builds(
 
 
 @given(packings)
-def test_views_of_packed_blocks_look_like_the_blocks(packed):
+def test_packed_blocks_in_formats_of_other_libraries(packed):
     labels = make_labels(packed)
     assert render_batch(packed.to_maxtext()) == render_batch(packed, labels=labels)
     assert render_batch(packed.to_levanter()) == render_batch(packed, loss_mask=labels != -100)
@@ -48,7 +48,7 @@ def test_views_of_packed_blocks_look_like_the_blocks(packed):
 
 
 @given(packings)
-def test_segments_are_found_by_positions(packed):
+def test_segments_are_derived_from_positions(packed):
     columns = {
         "input_ids": packed.ids,
         "position_ids": packed.positions,
@@ -57,7 +57,7 @@ def test_segments_are_found_by_positions(packed):
     assert render_batch(columns) == render_batch(packed)
 
 
-def test_positions_that_go_on_or_jump():
+def test_position_jumps_begin_segments():
     batch = {
         "ids": np.array([[97, 98, 99, 100, 101]] * 2),
         "attention_mask": np.array([[0, 1, 1, 1, 0], [1] * 5]),
@@ -66,29 +66,29 @@ def test_positions_that_go_on_or_jump():
     assert get_lines(batch, BYTES)[2:4] == ["0 ▯ 1│b c 2│d ▯ 2 of 5", "1 1│a b 2│c 3│d e 0 of 5"]
 
 
-def test_transformers_name_them_otherwise(packed):
+def test_column_names_of_transformers(packed):
     assert get_lines(packed.to_huggingface(), BYTES) == [
-        "dict: 2 rows of 7 places",
+        "dict: 2 rows of 7 positions",
         "row tokens padding",
         "0 1│⟨a⟩ b ␣ c </s> 2│⟨d⟩ e ? of 7",
         "1 1│⟨</s>⟩ 2│⟨f⟩ ↵ </s> 3│⟨<pad>⟩ 4│⟨<pad>⟩ 5│⟨<pad>⟩ ? of 7",
         UNKNOWN_PADDING,
-        "labels count at 7 of 14 places",
+        "labels not ignored: 7 of 14 positions",
         "n│ segment n ⟨x⟩ label ignored",
     ]
 
 
-def test_what_transformers_tokenizers_give():
+def test_results_of_transformers_tokenizers():
     transformers = pytest.importorskip("transformers")
     padded = transformers.BatchEncoding(
         {"input_ids": [[97, 98], [99, 0]], "attention_mask": [[1, 1], [1, 0]]}
     )
     assert get_lines(padded, BYTES) == [
-        "BatchEncoding: 2 rows of 2 places",
+        "BatchEncoding: 2 rows of 2 positions",
         "row tokens padding",
         "0 a b 0 of 2",
         "1 c ▯ 1 of 2",
-        "padding 1 of 4 places (25.0%)",
+        "padding: 1 of 4 positions (25.0%)",
         "▯ padding",
     ]
     unequal = transformers.BatchEncoding({"input_ids": [[97, 98], [99]], "labels": [[-100, 98], [99]]})
@@ -97,22 +97,22 @@ def test_what_transformers_tokenizers_give():
         "row tokens padding",
         "0 ⟨a⟩ b 0 of 2",
         "1 c 0 of 1",
-        "padding 0 of 3 places (0.0%)",
+        "padding: 0 of 3 positions (0.0%)",
     ]
     one = transformers.BatchEncoding({"input_ids": [97, 98], "attention_mask": [1, 1]})
     assert get_lines(one, BYTES)[2] == "0 a b 0 of 2"
 
 
-@pytest.mark.parametrize("kind", [np.asarray, jnp.asarray])
-def test_arrays_are_rows_of_ids(kind):
-    assert get_lines(kind([[97, 98], [99, 0]]), BYTES) == [
-        "array: 2 rows of 2 places",
+@pytest.mark.parametrize("make_array", [np.asarray, jnp.asarray])
+def test_arrays_of_ids(make_array):
+    assert get_lines(make_array([[97, 98], [99, 0]]), BYTES) == [
+        "array: 2 rows of 2 positions",
         "row tokens padding",
         "0 a b ? of 2",
         r"1 c \x00 ? of 2",
         UNKNOWN_PADDING,
     ]
-    assert get_lines(kind([97, 98]), BYTES, labels=[98, -100])[2] == "0 a ⟨b⟩ ? of 2"
+    assert get_lines(make_array([97, 98]), BYTES, labels=[98, -100])[2] == "0 a ⟨b⟩ ? of 2"
 
 
 def test_unknown_padding_is_not_counted():
@@ -120,18 +120,18 @@ def test_unknown_padding_is_not_counted():
     assert get_lines(masked, BYTES)[2:5] == [
         "0 ⟨a⟩ b ? of 2",
         UNKNOWN_PADDING,
-        "labels count at 1 of 2 places",
+        "labels not ignored: 1 of 2 positions",
     ]
 
 
-def test_padding_of_negative_segments():
+def test_negative_segments_are_padding():
     batch = {"tokens": np.array([[97, 98, 99, 0]]), "segment_ids": np.array([[0, 0, 1, -1]])}
     assert get_lines(batch, BYTES)[2] == "0 0│a b 1│c ▯ 1 of 4"
     with_mask = batch | {"attention_mask": np.array([[1, 1, 0, 0]])}
     assert get_lines(with_mask, BYTES)[2] == "0 0│a b ▯×2 2 of 4"
 
 
-def test_other_names_and_holders():
+def test_other_column_names_and_batch_types():
     ids, mask = np.array([[97, 98, 99]]), np.array([[1, 1, 0]])
 
     @dataclass
@@ -140,14 +140,14 @@ def test_other_names_and_holders():
         loss_weight: np.ndarray
 
     assert get_lines(Example(ids, mask / 2), BYTES)[:3] == [
-        "Example: 1 row of 3 places",
+        "Example: 1 row of 3 positions",
         "row tokens padding",
         "0 a b ⟦c⟧ ? of 3",
     ]
     seq2seq = tokjax.objectives.DenoisingBatch(ids, mask, ids, ids[:, :2], mask[:, :2])
     assert get_lines(seq2seq, BYTES)[2:5] == [
         "0 a b ▯ 1 of 3",
-        "padding 1 of 3 places (33.3%)",
+        "padding: 1 of 3 positions (33.3%)",
         "labels of shape (1, 2) are not shown: ids have shape (1, 3)",
     ]
     both = {"inputs": ids, "inputs_mask": mask, "targets": ids, "targets_mask": [[0, 1, 0]]}
@@ -163,16 +163,16 @@ def test_labels_argument_replaces_other_shapes():
     assert get_lines(batch, BYTES, labels=[[98, -100]])[2] == "0 a ⟨b⟩ ? of 2"
 
 
-COLUMN_NAMES = "ids are known as 'ids', 'input_ids', 'inputs', 'tokens'; pass them as one of these"
+COLUMN_NAMES = "name the ids one of 'ids', 'input_ids', 'inputs', 'tokens', for example"
 
 
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        ({"text": 1, "\x1b": 2}, rf"no ids: it holds 'text', '\\x1b', and {COLUMN_NAMES}"),
-        ({}, f"no ids: it holds nothing, and {COLUMN_NAMES}"),
-        (dict.fromkeys(range(20)), "it holds 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ..., and"),
-        (tokjax.objectives.PrefixLMBatch(1, 2, 3), "it holds 'labels', 'prefix_mask', 'prefix_lengths', and"),
+        ({"text": 1, "\x1b": 2}, rf"no ids: it has 'text', '\\x1b'; {COLUMN_NAMES}"),
+        ({}, f"no ids: it has no columns; {COLUMN_NAMES}"),
+        (dict.fromkeys(range(20)), "it has 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ...; name"),
+        (tokjax.objectives.PrefixLMBatch(1, 2, 3), "it has 'labels', 'prefix_mask', 'prefix_lengths'; name"),
         ({"ids": np.zeros((1, 2))}, "ids must be integers, not float64"),
         ({"ids": [["a"]]}, "ids must be integers, not <U1"),
         (
@@ -194,11 +194,11 @@ def test_invalid_batches_are_rejected(batch, message):
         tokjax.show_batch(batch, BYTES)
 
 
-def test_traced_batches_are_refused(packed):
+def test_traced_batches_are_rejected(packed):
     def show(batch, labels=None):
         return tokjax.show_batch(batch, BYTES, labels=labels)
 
-    message = "show_batch looks at values, which are not known under jax.jit; call it outside"
+    message = "show_batch needs concrete values, and arrays under jax.jit have none; call it outside of jit"
     for batch in (packed, packed.to_grain(), packed.ids, make_rows("a")):
         with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
             jax.eval_shape(show, batch)
@@ -208,15 +208,15 @@ def test_traced_batches_are_refused(packed):
 
 def test_number_of_positions_is_bounded():
     maximum = 65_536
-    for rows, length, each in ((2000, 2048, 32), (130, 600, 504), (3, 600, 512)):
+    for rows, length, num_shown in ((2000, 2048, 32), (130, 600, 504), (3, 600, 512)):
         shown = tokjax.show_batch(
             tokjax.datasets.TokenChunks(np.full((rows, length), 97)), BYTES, max_rows=2000
         )
         pieces = [row.pieces for row in shown.rows]
         assert len(pieces) == rows
-        assert {len(row) for row in pieces} == {each + 1}
-        assert {row[-1].text for row in pieces} == {f"and {length - each:,} places more"}
-        assert rows * each <= maximum
+        assert {len(row) for row in pieces} == {num_shown + 1}
+        assert {row[-1].text for row in pieces} == {f"and {length - num_shown:,} more positions"}
+        assert rows * num_shown <= maximum
     short = tokjax.show_batch(tokjax.datasets.TokenChunks(np.full((4500, 2), 97)), BYTES, max_rows=5000)
     assert {len(row.pieces) for row in short.rows} == {2}
-    assert (len(short.rows), short.notes[0]) == (4096, "and 404 rows more")
+    assert (len(short.rows), short.notes[0]) == (4096, "and 404 more rows")

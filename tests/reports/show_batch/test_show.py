@@ -1,4 +1,4 @@
-"""A batch as a person sees it: in plain text, in a terminal, in a notebook."""
+"""Tests of `show_batch`: plain text, terminal output, HTML, and its arguments."""
 
 import html.parser
 import re
@@ -35,7 +35,7 @@ def make_labels(packed):
 
 
 def get_lines(*args, **options):
-    """The lines of the text, with one space where there are more."""
+    """Returns the lines of the text, with runs of spaces collapsed."""
     return [" ".join(line.split()) for line in str(tokjax.show_batch(*args, **options)).splitlines()]
 
 
@@ -50,55 +50,55 @@ def strip_colour(text):
     return [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()]
 
 
-class Boxes(html.parser.HTMLParser):
-    """The texts of a page in the order of its tags, and what the tags say."""
+class HTMLContent(html.parser.HTMLParser):
+    """Texts and tags of an HTML fragment, and the titles and styles of its spans."""
 
     def __init__(self, page):
         super().__init__()
         self.texts, self.tags, self.titles, self.styles = [], [], [], []
-        self.open = []
+        self.open_tags = []
         self.feed(page)
-        assert self.open == []
+        assert self.open_tags == []
 
     def handle_starttag(self, tag, attrs):
-        self.open.append(tag)
+        self.open_tags.append(tag)
         self.tags.append(tag)
         if tag == "span":
             self.titles.append(dict(attrs)["title"])
             self.styles.append(dict(attrs)["style"])
 
     def handle_endtag(self, tag):
-        assert self.open.pop() == tag
+        assert self.open_tags.pop() == tag
 
     def handle_data(self, data):
         self.texts.append(data)
 
 
-def test_packed_with_labels(packed):
+def test_packed_blocks_with_labels(packed):
     assert str(tokjax.show_batch(packed, BYTES, labels=make_labels(packed))).splitlines() == [
-        "PackedBlocks: 2 rows of 7 places",
+        "PackedBlocks: 2 rows of 7 positions",
         "row  tokens                     padding",
         "  0  1│a b ␣ c ⟨</s>⟩ 2│d ⟨e⟩    0 of 7",
         "  1  1│⟨</s>⟩ 2│f ↵ ⟨</s>⟩ ▯×3   3 of 7",
-        "padding 3 of 14 places (21.4%)",
-        "labels count at 7 of 11 tokens",
+        "padding: 3 of 14 positions (21.4%)",
+        "labels not ignored: 7 of 11 tokens",
         "n│ segment n   ⟨x⟩ label ignored   ▯ padding",
     ]
 
 
-def read_back(line):
-    """For each place of a row what the signs say: segment, token, and whether it and its label count."""
+def parse_row(line):
+    """Parses the symbols of a row: `(segment, token, has_label, in_loss)`, or `None` for padding."""
     tokens, padding, length = re.fullmatch(r" *\d+  (.*?) +(\d+) of (\d+)", line).groups()
-    positions, segment, counts, in_loss = [], 0, True, True
+    positions, segment, has_label, in_loss = [], 0, True, True
     for token in tokens.split(" "):
         if token.startswith("▯"):
             positions += [None] * int(token[2:] or 1)
             continue
-        begins, left_out, ignored, text, ends = re.fullmatch(r"(\d+│)?(⟦?)(⟨?)(.*?)(⟩?⟧?)", token).groups()
+        begins, masked, ignored, text, ends = re.fullmatch(r"(\d+│)?(⟦?)(⟨?)(.*?)(⟩?⟧?)", token).groups()
         segment = int(begins[:-1]) if begins else segment
-        counts, in_loss = counts and not ignored, in_loss and not left_out
-        positions.append((segment, text, counts, in_loss))
-        counts, in_loss = counts or "⟩" in ends, in_loss or "⟧" in ends
+        has_label, in_loss = has_label and not ignored, in_loss and not masked
+        positions.append((segment, text, has_label, in_loss))
+        has_label, in_loss = has_label or "⟩" in ends, in_loss or "⟧" in ends
     assert (positions.count(None), len(positions)) == (int(padding), int(length))
     return positions
 
@@ -114,21 +114,21 @@ def test_text_shows_all_columns(texts, block_size, data):
     lines = strip_colour(render_in_terminal(shown, width=200))
     for row, line in enumerate(lines[2 : 2 + len(packed.ids)]):
         columns = (packed.segment_ids[row], packed.ids[row], labels[row] != -100, loss_mask[row])
-        assert read_back(line) == [
-            None if segment == 0 else (segment, chr(id_), counts, in_loss)
-            for segment, id_, counts, in_loss in zip(*columns, strict=True)
+        assert parse_row(line) == [
+            None if segment == 0 else (segment, chr(id_), has_label, in_loss)
+            for segment, id_, has_label, in_loss in zip(*columns, strict=True)
         ]
 
 
-def test_a_padded_batch():
+def test_padded_batches():
     padded = tokjax.collate_padded_batch(make_rows("ab", "c", ""), pad_id=PAD, length=4)
     assert get_lines(padded, BYTES) == [
-        "PaddedBatch: 3 rows of 4 places",
+        "PaddedBatch: 3 rows of 4 positions",
         "row tokens padding",
         "0 a b </s> ▯ 1 of 4",
         "1 c </s> ▯×2 2 of 4",
         "2 </s> ▯×3 3 of 4",
-        "padding 6 of 12 places (50.0%)",
+        "padding: 6 of 12 positions (50.0%)",
         "▯ padding",
     ]
     left = tokjax.collate_padded_batch(make_rows("ab", "c"), pad_id=PAD, pad_side="left")
@@ -141,8 +141,8 @@ def test_loss_masks():
     assert get_lines(padded, BYTES, loss_mask=answers)[2:] == [
         "0 ⟦?⟧ a b </s> 0 of 4",
         "1 ⟦?⟧ c </s> ▯ 1 of 4",
-        "padding 1 of 8 places (12.5%)",
-        "the loss mask has 5 of 7 tokens",
+        "padding: 1 of 8 positions (12.5%)",
+        "loss mask not 0: 5 of 7 tokens",
         "⟦x⟧ loss mask 0 ▯ padding",
     ]
     labels = tokjax.causal_lm_labels(padded.ids, padded.attention_mask, loss_mask=answers)
@@ -155,25 +155,25 @@ def test_loss_masks():
 def test_labels_on_padding_are_reported():
     padded = tokjax.collate_padded_batch(make_rows("ab", "c"), pad_id=PAD, columns=())
     wrong = tokjax.CausalLMBatch(*padded[:2], np.roll(padded.ids, -1, 1))
-    assert "labels count at 5 of 5 tokens, and at 1 place of padding" in get_lines(wrong, BYTES)
+    assert "labels not ignored: 5 of 5 tokens, and 1 padding position" in get_lines(wrong, BYTES)
     right = wrong._replace(labels=tokjax.causal_lm_labels(*padded[:2]))
-    assert "labels count at 3 of 5 tokens" in get_lines(right, BYTES)
-    assert "labels count at 5 of 5 tokens, and at 1 place of padding" in get_lines(
+    assert "labels not ignored: 3 of 5 tokens" in get_lines(right, BYTES)
+    assert "labels not ignored: 5 of 5 tokens, and 1 padding position" in get_lines(
         right, BYTES, labels=wrong.labels
     )
 
 
-def test_chunks_results_and_other_batches():
+def test_other_batch_types():
     chunks = tokjax.datasets.TokenChunks(np.array([[97, 98], [99, 100]]))
     assert get_lines(chunks, BYTES)[2:] == [
         "0 a b 0 of 2",
         "1 c d 0 of 2",
-        "padding 0 of 4 places (0.0%)",
+        "padding: 0 of 4 positions (0.0%)",
     ]
     batch = tokjax.encode_batch_result(BYTES, ["ab", ""], add_special_tokens=False)
-    expected = ["0 a b 0 of 2", "1 0 of 0", "padding 0 of 2 places (0.0%)"]
-    for same in (batch, batch.ragged, list(batch)):
-        assert get_lines(same, BYTES)[2:] == expected
+    expected = ["0 a b 0 of 2", "1 0 of 0", "padding: 0 of 2 positions (0.0%)"]
+    for equivalent in (batch, batch.ragged, list(batch)):
+        assert get_lines(equivalent, BYTES)[2:] == expected
     assert get_lines(batch[0], BYTES)[2] == expected[0]
     assert get_lines(batch, BYTES, loss_mask=[0, 1])[2] == "0 ⟦a⟧ b 0 of 2"
 
@@ -184,7 +184,7 @@ def test_chunks_results_and_other_batches():
 
     others = Masked(*(np.array([row]) for row in ([97, 98, 0], [1, 2, 0], [True, False, False])))
     assert get_lines(others, BYTES)[:3] == [
-        "Masked: 1 row of 3 places",
+        "Masked: 1 row of 3 positions",
         "row tokens padding",
         "0 1│a 2│⟦b⟧ ▯ 1 of 3",
     ]
@@ -195,24 +195,24 @@ def test_empty_batches():
     assert get_lines(empty, BYTES) == [
         "PaddedBatch: 0 rows",
         "row tokens padding",
-        "padding 0 of 0 places (0.0%)",
+        "padding: 0 of 0 positions (0.0%)",
     ]
 
 
-def test_some_rows_of_many_and_long_ones():
+def test_many_rows_and_long_rows_are_truncated():
     many = tokjax.datasets.TokenChunks(np.full((1200, 3), 97))
     lines = get_lines(many, BYTES, max_rows=2)
     assert lines[2:] == [
         "0 a a a 0 of 3",
         "1 a a a 0 of 3",
-        "and 1,198 rows more",
-        "padding 0 of 3,600 places (0.0%)",
+        "and 1,198 more rows",
+        "padding: 0 of 3,600 positions (0.0%)",
     ]
     assert len(get_lines(many, BYTES)) == 2 + 8 + 2
-    assert get_lines(many, BYTES, max_rows=0)[2] == "and 1,200 rows more"
+    assert get_lines(many, BYTES, max_rows=0)[2] == "and 1,200 more rows"
     long = " ".join(get_lines(tokjax.datasets.TokenChunks(np.full((1, 2000), 97)), BYTES))
     assert long.split().count("a") == 512
-    assert re.search(r"a a and\s+1,488 places more", long)
+    assert re.search(r"a a and\s+1,488 more positions", long)
 
 
 def test_ids_without_a_token_are_shown():
@@ -222,7 +222,7 @@ def test_ids_without_a_token_are_shown():
     ]
 
 
-def test_text_is_wrapped_and_nothing_is_lost():
+def test_long_text_is_wrapped_without_loss():
     text = "".join(chr(i) for i in range(33, 127) if chr(i) != "\\") * 3
     batch = tokjax.datasets.TokenChunks(np.array([list(text.encode())]))
     for width in (30, 80, 200):
@@ -234,7 +234,7 @@ def test_text_is_wrapped_and_nothing_is_lost():
     assert max(map(len, get_lines(batch, BYTES))) <= 80
 
 
-def test_colour_only_repeats_what_the_signs_say(packed):
+def test_colour_only_repeats_the_symbols(packed):
     shown = tokjax.show_batch(packed, BYTES, labels=make_labels(packed))
     coloured = render_in_terminal(shown)
     assert strip_colour(coloured) == str(shown).splitlines()
@@ -244,7 +244,7 @@ def test_colour_only_repeats_what_the_signs_say(packed):
     assert "\x1b[2m▯×3" in coloured
 
 
-def test_colour_as_it_is_wanted(packed, monkeypatch):
+def test_color_argument(packed, monkeypatch):
     plain, always, never = (tokjax.show_batch(packed, BYTES, color=color) for color in (None, True, False))
     assert "\x1b" not in str(plain) + str(never) + render_in_terminal(never)
     assert "\x1b[36m" in str(always)
@@ -258,15 +258,15 @@ def test_colour_as_it_is_wanted(packed, monkeypatch):
         assert str(tokjax.show_batch(packed, BYTES)) == str(plain)
 
 
-def test_a_notebook_sees_the_same(packed):
+def test_html_shows_the_same_as_text(packed):
     labels = make_labels(packed)
-    page = Boxes(tokjax.show_batch(packed, BYTES, labels=labels)._repr_html_())
+    page = HTMLContent(tokjax.show_batch(packed, BYTES, labels=labels)._repr_html_())
     assert "".join(" ".join(page.texts[4:]).split()) == (
-        "01│ab␣c⟨</s>⟩2│d⟨e⟩0of711│⟨</s>⟩2│f↵⟨</s>⟩▯×33of7padding3of14places(21.4%)"
-        "labelscountat7of11tokensn│segmentn⟨x⟩labelignored▯padding"
+        "01│ab␣c⟨</s>⟩2│d⟨e⟩0of711│⟨</s>⟩2│f↵⟨</s>⟩▯×33of7padding:3of14positions(21.4%)"
+        "labelsnotignored:7of11tokensn│segmentn⟨x⟩labelignored▯padding"
     )
-    assert page.titles[0] == "place 0, id 97, label 98 (b)"
-    assert page.titles[4] == "place 4, id 256, label -100"
+    assert page.titles[0] == "position 0, id 97, label 98 (b)"
+    assert page.titles[4] == "position 4, id 256, label -100"
     assert page.titles[-1] == "padding, id 257"
     shades = [re.search("background:(#[0-9a-f]+)", style)[1] for style in page.styles]
     assert len(set(shades[:5])) == 1
@@ -281,20 +281,20 @@ def test_control_characters_are_escaped(texts):
     tokenizer = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)} | ranks)
     batch = tokjax.datasets.TokenChunks(np.array([list(ranks.values())]))
     shown = tokjax.show_batch(batch, tokenizer)
-    assert set(Boxes(shown._repr_html_()).tags) == {"div", "table", "tr", "th", "td", "span"}
+    assert set(HTMLContent(shown._repr_html_()).tags) == {"div", "table", "tr", "th", "td", "span"}
     assert not re.search(r"[\x00-\x09\x0b-\x1f\u202e]", str(shown))
-    assert r"\x1b[2J[red]\u202e" in "".join(Boxes(shown._repr_html_()).texts)
+    assert r"\x1b[2J[red]\u202e" in "".join(HTMLContent(shown._repr_html_()).texts)
     assert "[red]" in "".join(render_in_terminal(shown, width=1000))
 
 
-def test_jax_arrays_look_the_same(packed):
-    moved = jax.tree.map(jnp.asarray, packed)
+def test_jax_arrays_give_equal_results(packed):
+    on_device = jax.tree.map(jnp.asarray, packed)
     labels = make_labels(packed)
     expected = tokjax.show_batch(packed, BYTES, labels=labels)
-    assert tokjax.show_batch(moved, BYTES, labels=jnp.asarray(labels)) == expected
+    assert tokjax.show_batch(on_device, BYTES, labels=jnp.asarray(labels)) == expected
 
 
-def test_any_tokenizer(tokenizer):
+def test_all_tokenizer_types(tokenizer):
     batch = tokjax.encode_batch_result(tokenizer, ["low lower"])
     words = tokjax.wordpiece(["[UNK]", "low", "##er"])
     assert get_lines(batch, tokenizer)[2].startswith(f"0 {batch[0].tokens[0]} ")
@@ -336,7 +336,7 @@ def test_invalid_arguments_are_rejected(call, message):
         call()
 
 
-def test_rich_is_loaded_when_it_is_needed():
+def test_rich_is_imported_lazily():
     code = (
         "import tokjax; shown = tokjax.show_batch(tokjax.ragged_from_rows([[97]]), tokjax.byte_level()); "
         "shown._repr_html_()"

@@ -1,4 +1,4 @@
-"""A training that was stopped goes on from its checkpoint, to the same result."""
+"""Tests of checkpoints: training that was stopped resumes, with the same result."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from tokjax.trainer.bpe import batched_merging, checkpoints
 
 
 class StoppedError(Exception):
-    """Ends a training."""
+    """Raised to stop training."""
 
 
 def train(source, vocab_size, **options):
@@ -26,13 +26,13 @@ def train(source, vocab_size, **options):
 
 
 def stop_after(patch, merges, error=StoppedError):
-    """Let training write a checkpoint whenever it can, and end it when so many merges are done."""
+    """Writes a checkpoint after each step, and stops training at the given number of merges."""
     patch.setattr(checkpoints, "_INTERVAL_SECONDS", 0.0)
     save = checkpoints.CheckpointFile.save
 
     def save_and_stop(self, checkpoint):
         save(self, checkpoint)
-        if len(checkpoint.made) >= merges:
+        if len(checkpoint.id_merges) >= merges:
             raise error
 
     patch.setattr(checkpoints.CheckpointFile, "save", save_and_stop)
@@ -68,15 +68,15 @@ def test_resuming_gives_the_same_merges(tmp_path_factory, texts, num_tokens, sto
 def test_larger_vocabulary_resumes_smaller(corpus, tmp_path, monkeypatch):
     path = tmp_path / "checkpoint.npz"
     train(corpus, 400, checkpoint=path)
-    asked = []
-    step = batched_merging._Merger.advance
+    limits = []
+    advance = batched_merging._Merger.advance
     monkeypatch.setattr(
-        batched_merging._Merger, "advance", lambda self, maximum: asked.append(maximum) or step(self, maximum)
+        batched_merging._Merger, "advance", lambda self, limit: limits.append(limit) or advance(self, limit)
     )
     assert train(corpus, 500, checkpoint=path).merges == train(corpus, 500).merges
-    assert asked[0] == 100
+    assert limits[0] == 100
     with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match="holds 244 new tokens, more than the 44 asked for"
+        tokjax.errors.InvalidArgumentError, match="has 244 new tokens, more than the 44 requested"
     ):
         train(corpus, 300, checkpoint=path)
 
@@ -84,13 +84,13 @@ def test_larger_vocabulary_resumes_smaller(corpus, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"texts": ["other"]}, "of another training: its counts is 'sha256:"),
-        ({"min_frequency": 2}, "its min_frequency is 1, not 2; pass another path, or delete it"),
+        ({"texts": ["other"]}, "of another training run: its counts is 'sha256:"),
+        ({"min_frequency": 2}, "its min_frequency is 1, not 2; pass another path, or delete the file"),
         ({"tie_break": "huggingface"}, "its tie_break is 'lexicographic', not 'huggingface'"),
-        ({"special_tokens": ["<x>"]}, "of another training"),
+        ({"special_tokens": ["<x>"]}, "of another training run"),
     ],
 )
-def test_a_checkpoint_of_another_training_is_refused(corpus, tmp_path, change, message):
+def test_checkpoint_of_another_training_is_rejected(corpus, tmp_path, change, message):
     path = tmp_path / "checkpoint.npz"
     train(corpus, 300, checkpoint=path)
     texts = change.pop("texts", corpus)
@@ -98,18 +98,20 @@ def test_a_checkpoint_of_another_training_is_refused(corpus, tmp_path, change, m
         train(texts, 300, checkpoint=path, **change)
 
 
-def test_damaged_checkpoints_are_refused(corpus, tmp_path):
+def test_damaged_checkpoint_is_rejected(corpus, tmp_path):
     path = tmp_path / "checkpoint.npz"
     train(corpus, 300, checkpoint=path)
     data = path.read_bytes()
     for damaged in (data[:-100], data[:2000], b"", b"text", data[:3000] + b"\xff" * 8 + data[3008:]):
         path.write_bytes(damaged)
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"point\.npz is no checkpoint, or damaged"
+            tokjax.errors.InvalidArgumentError, match=r"point\.npz is not a checkpoint, or is damaged"
         ):
             train(corpus, 300, checkpoint=path)
     np.savez(path, made=np.zeros(3))
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="is no checkpoint, or damaged: .*training"):
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="is not a checkpoint, or is damaged: .*training"
+    ):
         train(corpus, 300, checkpoint=path)
 
 
@@ -121,29 +123,31 @@ def test_every_bit_flip_is_detected(tmp_path_factory, corpus, data):
     for _ in range(data.draw(st.integers(1, 3))):
         stored[data.draw(st.integers(0, len(stored) - 1))] = data.draw(st.integers(0, 255))
     path.write_bytes(stored)
-    with suppress(tokjax.errors.InvalidArgumentError):  # (not where a name or time is hit)
+    with suppress(
+        tokjax.errors.InvalidArgumentError
+    ):  # a flip in a name or time of the archive has no effect
         assert train(corpus, 300, checkpoint=path).merges == expected
 
 
 def test_unwritable_path_is_rejected_first(corpus, tmp_path):
-    def never():
+    def fail_if_read():
         raise AssertionError("the corpus was read")
         yield
 
     for path in (tmp_path, tmp_path / "nowhere" / "c.npz"):
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match="is a directory, or in none that exists"
+            tokjax.errors.InvalidArgumentError, match="is a directory, or its directory does not exist"
         ):
-            train(never(), 300, checkpoint=path)
+            train(fail_if_read(), 300, checkpoint=path)
 
 
-def test_a_full_disk_ends_no_training(corpus, tmp_path, monkeypatch, caplog):
+def test_full_disk_does_not_end_training(corpus, tmp_path, monkeypatch, caplog):
     path = tmp_path / "checkpoint.npz"
     monkeypatch.setattr(checkpoints, "_INTERVAL_SECONDS", 0.0)
     save = checkpoints.CheckpointFile.save
 
     def save_if_empty(self, checkpoint):
-        if checkpoint.made:
+        if checkpoint.id_merges:
             raise OSError("no space left on device")
         save(self, checkpoint)
 
@@ -152,7 +156,7 @@ def test_a_full_disk_ends_no_training(corpus, tmp_path, monkeypatch, caplog):
     assert "could not be written: no space left on device" in caplog.text
 
 
-def test_counts_have_a_fingerprint_whatever_their_order(corpus):
+def test_fingerprint_of_counts_ignores_text_order(corpus):
     counts = [count_pretokens(texts, progress=False) for texts in (corpus, corpus[::-1], corpus[:-1])]
     assert counts[0].fingerprint == counts[1].fingerprint != counts[2].fingerprint
 

@@ -1,7 +1,8 @@
-"""The trainer against the naive algorithm, and against Hugging Face's."""
+"""Tests of BPE training, against naive and incremental trainers and Hugging Face's."""
 
 import copy
 import dataclasses
+import json
 import logging
 import pickle
 
@@ -38,8 +39,8 @@ def train_naive_merges(texts, num_tokens, special_tokens=(), pattern="gpt2", **o
     st.sampled_from([None, 1, 2, 3, 5]),
     st.sampled_from([0, 2, 16]),
 )
-def test_tiny_alphabets(texts, num_tokens, min_frequency, longest, slow):
-    """Where ties, overlaps and merges that make the same bytes are everywhere."""
+def test_tiny_alphabets_equal_naive_training(texts, num_tokens, min_frequency, longest, slow):
+    """With two letters, ties, overlaps and merges that make the same bytes are frequent."""
     options = {"min_frequency": min_frequency, "max_token_length": longest}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batched_merging, "_SLOW_STEPS", slow)
@@ -56,7 +57,7 @@ counted_pretokens = st.dictionaries(
 
 
 def make_counts(pretokens):
-    """Words that stand so often, as if a corpus had been counted."""
+    """Returns the counts of pre-tokens, as counting a corpus returns them."""
     texts = [pretoken.encode() for pretoken in pretokens]
     counted = CountedPretokens(make_pretokens(texts), np.array(list(pretokens.values()), np.int64))
     return pretoken_counts(counted, "gpt2", (), 1, sum(map(len, texts)))
@@ -72,10 +73,10 @@ def make_counts(pretokens):
     st.sampled_from([1, 3, 512]),
     st.sampled_from([0, 1, 1000]),
 )
-def test_many_merges_a_step_are_one_at_a_time(
+def test_batched_training_equals_incremental(
     pretokens, num_tokens, min_frequency, tie_break, width, maximum, slow
 ):
-    """However many pairs are looked at, or merged, at a time."""
+    """The result does not depend on the number of pairs that are counted or merged in a step."""
     options = {"min_frequency": min_frequency, "tie_break": tie_break}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batched_merging, "_MIN_WIDTH", width)
@@ -92,19 +93,19 @@ def test_many_merges_a_step_are_one_at_a_time(
     st.integers(0, 40),
     st.sampled_from(["gpt2", "cl100k", "o200k", r"\S+|\s+"]),
 )
-def test_any_text(texts, num_tokens, pattern):
+def test_hard_texts_equal_naive_training(texts, num_tokens, pattern):
     trained = train(texts, 256 + num_tokens, pattern=pattern)
     assert list(trained.merges) == train_naive_merges(texts, num_tokens, pattern=pattern)
 
 
-def test_a_corpus(corpus):
+def test_corpus_equals_naive_training(corpus):
     trained = train(corpus * 3, 600)
     expected = train_naive_merges(corpus * 3, 344)
     assert list(trained.merges) == expected
     assert trained.stats.exhausted == (len(expected) < 344)
 
 
-def test_two_merges_that_make_the_same_bytes_are_one_token():
+def test_merges_of_the_same_bytes_make_one_token():
     texts = ["abc"] * 5 + ["bc"] * 9 + ["xab"] * 20 + ["zbc"] * 9 + ["ab"] * 3
     trained = train(texts, 300)
     assert len(set(trained.vocab.values())) == len(trained.vocab)
@@ -125,7 +126,7 @@ def test_ids_are_bytes_then_special_tokens_then_merges(corpus):
 
 
 def test_encoding_the_corpus_follows_the_merges(corpus):
-    """Ids by rank equal replaying the merges in their order."""
+    """Encoding by rank equals applying the merges in their order."""
     trained = train(corpus, 400)
     for pretoken in split_pretokens("".join(corpus), [], "gpt2"):
         parts = [bytes([byte]) for byte in pretoken]
@@ -139,7 +140,7 @@ def test_encoding_the_corpus_follows_the_merges(corpus):
         assert [trained.vocab[i] for i in ids.tolist()] == parts
 
 
-def test_the_statistics(corpus):
+def test_statistics(corpus):
     text = "<|endoftext|>".join([*corpus, ""])
     trained = train([text], 400, special_tokens=["<|endoftext|>"])
     stats = trained.stats
@@ -166,7 +167,7 @@ def test_multibyte_character_merges():
     assert train(["é"] * 3, 257).merges == ((b"\xc3", b"\xa9"),)
 
 
-def test_bytes_that_are_no_text():
+def test_invalid_utf8_is_trained_as_bytes():
     trained = train([b"\xff\xfe\xff\xfe", b"\xff\xfe"], 257)
     assert trained.merges == ((b"\xff", b"\xfe"),)
     assert trained.stats.bytes == 6
@@ -179,7 +180,7 @@ def test_result_pickles(trained):
     assert dataclasses.asdict(trained.stats)["seconds"] == trained.stats.seconds
 
 
-def test_a_text_with_too_few_pairs(caplog):
+def test_too_few_pairs_end_training_early(caplog):
     with caplog.at_level(logging.WARNING, "tokjax"):
         trained = train(["ab"], 1000)
     assert trained.stats.exhausted
@@ -222,15 +223,13 @@ def map_unicode_to_bytes():
 
 
 def train_huggingface_merges(texts, vocab_size):
-    """The merges of Hugging Face's trainer, as pairs of bytes."""
+    """Returns the merges of Hugging Face's trainer, as pairs of bytes."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
     )
     tokenizer.train_from_iterator(texts, trainer)
-    import json
-
     bytes_by_id = map_unicode_to_bytes()
     merges = json.loads(tokenizer.to_str())["model"]["merges"]
     return [tuple(bytes(bytes_by_id[c] for c in part) for part in pair) for pair in merges]
@@ -238,13 +237,13 @@ def train_huggingface_merges(texts, vocab_size):
 
 @get_max_examples(60)
 @given(st.lists(st.text("abé \n", max_size=12), min_size=1, max_size=8), st.integers(0, 25))
-def test_the_tie_break_of_huggingface(texts, num_tokens):
+def test_tie_break_equals_huggingface(texts, num_tokens):
     ours = train(texts, 256 + num_tokens, tie_break="huggingface")
     theirs = train_huggingface_merges(texts, 256 + num_tokens)
     assert list(ours.merges) == theirs
 
 
-def test_the_tie_break_of_huggingface_on_a_corpus(corpus):
+def test_tie_break_equals_huggingface_on_a_corpus(corpus):
     assert list(train(corpus * 3, 700, tie_break="huggingface").merges) == train_huggingface_merges(
         corpus * 3, 700
     )
@@ -252,12 +251,12 @@ def test_the_tie_break_of_huggingface_on_a_corpus(corpus):
 
 class TestTrainAndPack:
     def test_train_and_pack(self, corpus, tmp_path):
-        made = train_and_pack(corpus * 3, tmp_path / "data", vocab_size=400, chunk_tokens=8, progress=False)
-        dataset = tokjax.open_dataset(tmp_path / "data", made.trained.tokenizer)
-        assert dataset.num_documents == made.dataset.num_documents == len(corpus) * 3
+        packed = train_and_pack(corpus * 3, tmp_path / "data", vocab_size=400, chunk_tokens=8, progress=False)
+        dataset = tokjax.open_dataset(tmp_path / "data", packed.trained.tokenizer)
+        assert dataset.num_documents == packed.dataset.num_documents == len(corpus) * 3
         assert (
             dataset.tokenizer
-            == made.trained.tokenizer
+            == packed.trained.tokenizer
             == train(corpus * 3, 400, special_tokens=["<|endoftext|>"]).tokenizer
         )
         assert dataset.chunk_tokens == 8
@@ -266,21 +265,21 @@ class TestTrainAndPack:
         ]
         assert texts == corpus[:3]
 
-    def test_an_iterator_is_read_once(self, corpus, tmp_path):
+    def test_iterator_is_read_once(self, corpus, tmp_path):
         from_list = train_and_pack(corpus, tmp_path / "list", vocab_size=300, progress=False)
         from_iterator = train_and_pack(iter(corpus), tmp_path / "iterator", vocab_size=300, progress=False)
         assert from_list.trained.merges == from_iterator.trained.merges
         assert from_list.dataset[:4] == from_iterator.dataset[:4]
 
-    def test_an_iterable_that_gives_one_iterator_only(self, corpus, tmp_path):
+    def test_iterable_that_can_be_read_once(self, corpus, tmp_path):
         class Once:
             iterator = iter(corpus)
 
             def __iter__(self):
                 return self.iterator
 
-        made = train_and_pack(Once(), tmp_path / "data", vocab_size=300, progress=False)
-        assert made.dataset.num_documents == len(corpus)
+        packed = train_and_pack(Once(), tmp_path / "data", vocab_size=300, progress=False)
+        assert packed.dataset.num_documents == len(corpus)
 
     def test_special_tokens_in_the_corpus(self, tmp_path):
         texts = ["low<|endoftext|>lower", "low<|pad|>est"]
@@ -289,8 +288,8 @@ class TestTrainAndPack:
             tokjax.errors.DisallowedSpecialTokenError, match=r"in document 2, the text holds .*'<\|pad\|>'"
         ):
             train_and_pack(texts, tmp_path / "data", **options)
-        made = train_and_pack(texts, tmp_path / "data", allowed_special="all", **options)
-        assert made.dataset.num_documents == 3
+        packed = train_and_pack(texts, tmp_path / "data", allowed_special="all", **options)
+        assert packed.dataset.num_documents == 3
         dataset = tokjax.open_dataset(tmp_path / "data")
         assert tokjax.pad_id(dataset.tokenizer) is None
         assert 256 in dataset.document(2)
@@ -300,7 +299,7 @@ class TestTrainAndPack:
     def test_files_are_split_at_the_eos(self, corpus, tmp_path):
         path = tmp_path / "corpus.txt"
         path.write_text("</s>".join(corpus))
-        made = train_and_pack(
+        packed = train_and_pack(
             path,
             tmp_path / "data",
             vocab_size=300,
@@ -308,15 +307,15 @@ class TestTrainAndPack:
             eos_token="</s>",
             progress=False,
         )
-        assert made.dataset.num_documents == len(corpus)
-        assert tokjax.special_tokens(made.trained.tokenizer) == {"<pad>": 256, "</s>": 257}
+        assert packed.dataset.num_documents == len(corpus)
+        assert tokjax.special_tokens(packed.trained.tokenizer) == {"<pad>": 256, "</s>": 257}
         with pytest.raises(tokjax.errors.DatasetExistsError, match="overwrite=True"):
             train_and_pack(path, tmp_path / "data", vocab_size=300, progress=False)
 
 
 @pytest.mark.slow
-def test_a_corpus_against_both_oracles():
-    """Five megabytes of the standard library's source, some hundreds of merges."""
+def test_standard_library_equals_all_oracles():
+    """Trains on five megabytes of the standard library's source."""
     import sysconfig
     from pathlib import Path
 

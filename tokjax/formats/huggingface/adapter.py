@@ -188,7 +188,7 @@ class HuggingFaceTokenizer(TokenizerRecord):
         """Hashes the definition."""
         return hash(self.definition)
 
-    def _described(self) -> Any:
+    def _to_fingerprint_json(self) -> Any:
         roles = {str(role): name for role, name in self.vocabulary.roles.items()}
         return [self.model, self.contents, roles]
 

@@ -27,7 +27,7 @@ import re
 from itertools import chain, product
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from tokjax.core.template import EMPTY_TEMPLATE, Template, TemplatePiece, texts_in
+from tokjax.core.template import EMPTY_TEMPLATE, Template, TemplatePiece, list_text_indices
 from tokjax.core.vocabulary import AddedToken, make_vocabulary
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.tokenizer_files import resolve_roles
@@ -414,9 +414,9 @@ def parse_template(contents: Mapping[str, Any], special: Mapping[str, int]) -> T
     if len(templates) > 1:
         raise RequiresLibraryError("it has several post-processors that insert special tokens")
     template = templates[0] if templates else EMPTY_TEMPLATE
-    if texts_in(template.single) != [0]:
+    if list_text_indices(template.single) != [0]:
         raise TokenizerFormatError("the single template of its post-processor must contain text A once")
-    if texts_in(template.pair) != [0, 1]:
+    if list_text_indices(template.pair) != [0, 1]:
         template = Template(template.single, ())
     for token in template.tokens:
         if token not in special:

@@ -1,1 +1,1 @@
-"""A batch shown as text, in color, or as HTML."""
+"""Rendering of batches as plain text, in colour, or as HTML."""

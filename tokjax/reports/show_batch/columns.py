@@ -1,4 +1,4 @@
-"""What a batch holds, whatever it is and whatever it calls its columns."""
+"""Reading of the columns of a batch, for all supported types and column names."""
 
 from __future__ import annotations
 
@@ -28,67 +28,75 @@ _COLUMN_NAMES = {
     "label_mask": ("{labels}_mask", "{labels}_segmentation", "{labels}_segment_ids"),
     "loss_mask": ("loss_mask", "loss_weight", "loss_weights"),
 }
-"""What libraries call each column; `{ids}` and `{labels}` stand for what the batch calls those."""
+"""Names of each column in the supported libraries, in order of preference.
+
+`{ids}` and `{labels}` are replaced by the names that the batch has for these columns.
+"""
 _MAX_LISTED_KEYS = 12
-"""How many keys of a batch an error lists."""
+"""Maximum number of keys of a batch that an error message lists."""
 
 
 class Columns(NamedTuple):
-    """The columns of a batch, on the host.
+    """Columns of a batch, as NumPy arrays on the host.
 
     Attributes:
-        ids: shape `(rows, length)`, or `(n,)` where rows lie end to end.
-        splits: where each row starts, and the last one ends, shape `(rows + 1,)`.
-        are_ragged: whether the rows have lengths of their own, and so no padding.
-        others: the other columns, by the names of tokjax, of the shape of the ids.
-        left_out: why the batch's labels are not among them, if they are not.
+        ids: token ids, `int32`, shape `(num_rows, length)`, or `(n,)` for concatenated ragged rows.
+        splits: start of each row and end of the last one, in the flattened ids, shape `(num_rows + 1,)`.
+        is_ragged: whether rows have different lengths, and therefore no padding.
+        others: the other columns by their name in tokjax, each of the shape of `ids`.
+        omission_note: the reason why labels of the batch are not in `others`; `None` if none were omitted.
     """
 
     ids: NDArray[np.int32]
     splits: NDArray[Any]
-    are_ragged: bool
+    is_ragged: bool
     others: dict[str, NDArray[Any]]
-    left_out: str | None
+    omission_note: str | None
 
     def get_flags(self, name: str) -> NDArray[np.bool_] | None:
-        """Where a column is not 0, shape `(n,)`; `None` without it."""
+        """Returns whether each element of a column is nonzero, `bool`, shape `(n,)`; `None` without it."""
         column = self.others.get(name)
         return None if column is None else column.reshape(-1) != 0
 
     def get_integers(self, name: str) -> NDArray[Any] | None:
-        """A column of integers, `int64`, shape `(n,)`; `None` without it."""
+        """Returns a column of integers, `int64`, shape `(n,)`; `None` without it."""
         column = self.others.get(name)
         return None if column is None else as_integers(name, column, np.int64).reshape(-1)
 
 
 def read_columns(batch: Any, labels: Any, loss_mask: Any) -> Columns:
-    """The columns of a batch, with labels and a loss mask for its own where they are given.
+    """Reads the columns of a batch.
+
+    Args:
+        batch: batch of any type that `show_batch` supports.
+        labels: labels that replace those of the batch; `None` to use the batch's labels.
+        loss_mask: loss mask that replaces that of the batch; `None` to use the batch's loss mask.
 
     Raises:
-        InvalidArgumentError: there are no ids, or columns are traced or don't fit together.
+        InvalidArgumentError: the batch has no ids, a column is traced, or shapes of columns don't match.
     """
-    found = _get_columns(batch)
-    passed = {"labels": labels, "loss_mask": loss_mask}
+    columns = _get_columns(batch)
+    replacements = {"labels": labels, "loss_mask": loss_mask}
     if labels is not None:
-        found.pop("label_mask", None)  # (it is of the batch's own labels)
-    found |= {name: values for name, values in passed.items() if values is not None}
-    if any(map(is_traced, found.values())):
+        columns.pop("label_mask", None)  # It belongs to the labels of the batch, which are replaced.
+    columns |= {name: values for name, values in replacements.items() if values is not None}
+    if any(map(is_traced, columns.values())):
         raise InvalidArgumentError(
-            "show_batch looks at values, which are not known under jax.jit; call it outside"
+            "show_batch needs concrete values, and arrays under jax.jit have none; call it outside of jit"
         )
-    ids, splits, are_ragged = _read_rows(found.pop("ids"), found.pop("row_splits", None))
-    others, left_out = {name: _to_host(values) for name, values in found.items()}, None
+    ids, splits, is_ragged = _read_rows(columns.pop("ids"), columns.pop("row_splits", None))
+    others, omission_note = {name: _to_host(values) for name, values in columns.items()}, None
     if labels is None and "labels" in others and others["labels"].array.shape != ids.shape:
-        # Classes of whole rows, or the targets of a decoder.
+        # These are classes of rows, or targets of a decoder.
         shape = others.pop("labels").array.shape
         others.pop("label_mask", None)
-        left_out = f"labels of shape {shape} are not shown: ids have shape {ids.shape}"
-    fitting = {name: column.check_rows(name, ids, splits) for name, column in others.items()}
-    return Columns(ids, splits, are_ragged, fitting, left_out)
+        omission_note = f"labels of shape {shape} are not shown: ids have shape {ids.shape}"
+    checked = {name: column.check_rows(name, ids, splits) for name, column in others.items()}
+    return Columns(ids, splits, is_ragged, checked, omission_note)
 
 
 def _get_columns(batch: Any) -> dict[str, Any]:
-    """What a batch holds, by the names of tokjax; ids at least."""
+    """Returns the columns of a batch by their names in tokjax, always with `ids`."""
     if isinstance(batch, (TokenizationBatch, TokenizationResult)):
         return _get_result_columns(batch)
     if hasattr(batch, "__array__"):
@@ -96,12 +104,12 @@ def _get_columns(batch: Any) -> dict[str, Any]:
     is_tuple = isinstance(batch, tuple) and hasattr(batch, "_asdict")
     fields = batch._asdict() if is_tuple else batch
     if not isinstance(fields, Mapping):
-        found = _find_named_columns(lambda name: getattr(batch, name, None), [])
-        return found if "ids" in found else _get_result_columns(batch)
-    found = _find_named_columns(fields.get, [key for key in fields if f"{key}_segment_ids" in fields])
-    if "ids" not in found:
+        columns = _find_named_columns(lambda name: getattr(batch, name, None), [])
+        return columns if "ids" in columns else _get_result_columns(batch)
+    columns = _find_named_columns(fields.get, [key for key in fields if f"{key}_segment_ids" in fields])
+    if "ids" not in columns:
         raise InvalidArgumentError(_format_missing_ids(list(fields)))
-    return found
+    return columns
 
 
 def _get_result_columns(results: Any) -> dict[str, Any]:
@@ -110,14 +118,19 @@ def _get_result_columns(results: Any) -> dict[str, Any]:
 
 
 def _find_named_columns(get_value: Callable[[str], Any], extra_id_names: list[str]) -> dict[str, Any]:
-    """What has a name of the table, and for each column the first that is there."""
+    """Finds each column under the first of its names in `_COLUMN_NAMES` that the batch has.
+
+    Args:
+        get_value: function that returns the value of a name, or `None` if the batch does not have it.
+        extra_id_names: names to try for the ids after those of the table.
+    """
     names: dict[str, str] = {}
     for column, patterns in _COLUMN_NAMES.items():
         candidates = [pattern.format_map({"ids": None, "labels": None} | names) for pattern in patterns]
         if column == "ids":
-            candidates += extra_id_names  # (Grain's packing names them as its user does)
-        free = (name for name in candidates if name not in names.values() and get_value(name) is not None)
-        if (name := next(free, None)) is not None:
+            candidates += extra_id_names  # Grain's packing keeps the feature names of its user.
+        unused = (name for name in candidates if name not in names.values() and get_value(name) is not None)
+        if (name := next(unused, None)) is not None:
             names[column] = name
     return {column: get_value(name) for column, name in names.items()}
 
@@ -125,14 +138,14 @@ def _find_named_columns(get_value: Callable[[str], Any], extra_id_names: list[st
 def _format_missing_ids(keys: list[Any]) -> str:
     shown = ", ".join(map(repr, keys[:_MAX_LISTED_KEYS])) + (", ..." if len(keys) > _MAX_LISTED_KEYS else "")
     return (
-        f"the batch has no ids: it holds {shown or 'nothing'}, and ids are known as "
-        f"{', '.join(map(repr, _COLUMN_NAMES['ids']))}; pass them as one of these, as in "
+        f"the batch has no ids: it has {shown or 'no columns'}; name the ids one of "
+        f"{', '.join(map(repr, _COLUMN_NAMES['ids']))}, for example "
         "show_batch({'ids': ids, 'attention_mask': mask}, tokenizer)"
     )
 
 
 def _read_rows(values: Any, row_splits: Any) -> tuple[NDArray[np.int32], NDArray[Any], bool]:
-    """Ids, where their rows start, and whether these have lengths of their own."""
+    """Returns the ids, the start of each row and the end of the last one, and whether rows are ragged."""
     column, splits = _to_host(values)
     ids = as_integers("ids", column, np.int32)
     if row_splits is not None:
@@ -148,13 +161,18 @@ def _read_rows(values: Any, row_splits: Any) -> tuple[NDArray[np.int32], NDArray
 
 
 class _Column(NamedTuple):
-    """A column on the host: an array, or rows of unequal length end to end and where each starts."""
+    """Column on the host: an array, or concatenated rows of different lengths.
+
+    Attributes:
+        array: the values.
+        splits: start of each row and end of the last one; `None` for an array that is not ragged.
+    """
 
     array: NDArray[Any]
     splits: NDArray[Any] | None
 
     def check_rows(self, name: str, ids: NDArray[Any], splits: NDArray[Any]) -> NDArray[Any]:
-        """The array, if its rows are as long as those of the ids."""
+        """Returns the array, after a check that its rows are as long as the rows of the ids."""
         if self.splits is not None and not np.array_equal(self.splits, splits):
             raise InvalidArgumentError(f"the rows of {name} must be as long as those of ids")
         return check_same_shape(name, self.array, ids)  # type: ignore[no-any-return]
@@ -163,6 +181,6 @@ class _Column(NamedTuple):
 def _to_host(values: Any) -> _Column:
     try:
         return _Column(np.asarray(values), None)
-    except ValueError:  # NumPy has no arrays of such rows
+    except ValueError:  # The rows have different lengths.
         ragged = ragged_from_rows(values)
         return _Column(np.asarray(ragged.ids), np.asarray(ragged.row_splits))

@@ -1,4 +1,4 @@
-"""The places of a batch, one after the other: which are tokens, of which segment, and what counts."""
+"""Flat view of a batch: for each position the token, its segment, its label and whether it is padding."""
 
 from __future__ import annotations
 
@@ -16,97 +16,109 @@ if TYPE_CHECKING:
 
 
 class BatchPositions(NamedTuple):
-    """All places of a batch, its rows end to end: columns of shape `(n,)`, `None` where it has none.
+    """Columns of a batch with its rows concatenated. A column that the batch does not have is `None`.
 
     Attributes:
-        ids: token ids.
-        splits: where each row starts, and the last one ends, shape `(rows + 1,)`.
-        present: whether it is a token, and no padding.
-        has_padding_info: whether the batch tells padding from tokens; if not, all places are `present`.
-        segments: its segment.
-        labels: its label.
-        counted: whether that is not ignored.
-        in_loss: whether the loss mask lets it be a target.
-        left_out: why the batch's labels are not here, if they are not.
+        ids: token ids, `int32`, shape `(n,)`.
+        splits: start of each row and end of the last one, shape `(num_rows + 1,)`.
+        is_token: whether each position is a token, not padding, `bool`, shape `(n,)`.
+        has_padding_info: whether the batch distinguishes padding from tokens; if not, `is_token` is true
+            everywhere.
+        segments: segment ids, shape `(n,)`.
+        labels: labels, shape `(n,)`.
+        has_label: whether each label is not ignored, `bool`, shape `(n,)`.
+        in_loss: whether the loss mask is nonzero, `bool`, shape `(n,)`.
+        omission_note: the reason why labels of the batch are not shown; `None` if none were omitted.
     """
 
     ids: NDArray[np.int32]
     splits: NDArray[Any]
-    present: NDArray[np.bool_]
+    is_token: NDArray[np.bool_]
     has_padding_info: bool
     segments: NDArray[Any] | None
     labels: NDArray[Any] | None
-    counted: NDArray[np.bool_] | None
+    has_label: NDArray[np.bool_] | None
     in_loss: NDArray[np.bool_] | None
-    left_out: str | None
+    omission_note: str | None
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         return len(self.splits) - 1
 
     def iter_statuses(self, start: int, stop: int) -> Iterator[TokenStatus]:
-        """Of which kind each of some places is; all padding is of one."""
-        present = self.present[start:stop]
+        """Yields the status of each position from `start` to `stop`; that of all padding is the same."""
+        is_token = self.is_token[start:stop]
         columns = (
-            present if column is None else present * column[start:stop]
-            for column in (None, self.segments, self.counted, self.in_loss)
+            is_token if column is None else is_token * column[start:stop]
+            for column in (None, self.segments, self.has_label, self.in_loss)
         )
         return map(TokenStatus, *(column.tolist() for column in columns))
 
 
 class TokenStatus(NamedTuple):
-    """What the signs around a token tell.
+    """Status of one position, which the symbols around a token show.
+
+    Without segments, labels or a loss mask, `segment`, `has_label` and `in_loss` equal `is_token`.
 
     Attributes:
-        present: whether it is a token.
-        segment: its segment, if there are any.
-        counted: whether its label counts.
-        in_loss: whether it counts itself.
+        is_token: whether the position is a token, not padding.
+        segment: segment id; 0 for padding.
+        has_label: whether the label is not ignored.
+        in_loss: whether the loss mask is nonzero.
     """
 
-    present: bool
+    is_token: bool
     segment: int
-    counted: bool
+    has_label: bool
     in_loss: bool
 
 
 def read_positions(batch: Any, labels: Any, loss_mask: Any, ignore_index: int) -> BatchPositions:
-    """The places of a batch; the arguments are those of `show_batch`."""
+    """Reads the positions of a batch. The arguments are those of `show_batch`."""
     columns = read_columns(batch, labels, loss_mask)
-    present, segments = columns.get_flags("attention_mask"), columns.get_integers("segment_ids")
-    if present is None and segments is not None:
-        # Levanter counts segments from 0, and has -1 on padding.
-        present = segments != (-1 if (segments < 0).any() else 0)
-    has_padding_info = columns.are_ragged or present is not None or isinstance(batch, TokenChunks)
-    if present is None:
-        present = np.ones(columns.ids.size, np.bool_)
+    is_token, segments = columns.get_flags("attention_mask"), columns.get_integers("segment_ids")
+    if is_token is None and segments is not None:
+        # Levanter counts segments from 0, and marks padding with -1.
+        is_token = segments != (-1 if (segments < 0).any() else 0)
+    has_padding_info = columns.is_ragged or is_token is not None or isinstance(batch, TokenChunks)
+    if is_token is None:
+        is_token = np.ones(columns.ids.size, np.bool_)
     positions, targets = columns.get_integers("positions"), columns.get_integers("labels")
     if segments is None and positions is not None:
-        segments = _find_segments(positions, columns.splits, present)
+        segments = _find_segments(positions, columns.splits, is_token)
     label_mask = columns.get_flags("label_mask")
     return BatchPositions(
         ids=columns.ids.reshape(-1),
         splits=columns.splits,
-        present=present,
+        is_token=is_token,
         has_padding_info=has_padding_info,
         segments=segments,
         labels=targets,
-        counted=None if targets is None else (targets != ignore_index) & (label_mask is None or label_mask),
+        has_label=None if targets is None else (targets != ignore_index) & (label_mask is None or label_mask),
         in_loss=columns.get_flags("loss_mask"),
-        left_out=columns.left_out,
+        omission_note=columns.omission_note,
     )
 
 
-def _find_segments(positions: NDArray[Any], splits: NDArray[Any], present: NDArray[np.bool_]) -> NDArray[Any]:
-    """Segments from 1 on in each row, as models find them that are told positions alone; 0 on padding.
+def _find_segments(
+    positions: NDArray[Any], splits: NDArray[Any], is_token: NDArray[np.bool_]
+) -> NDArray[Any]:
+    """Derives segment ids from position ids, as models do that get no segment ids.
 
-    One begins wherever a token's position is not the next after that of the token before.
+    A segment begins at each token whose position is not one more than that of the token before, and at the
+    first token of each row:
+
+        positions  0 1 2 0 1 5 6 (padding)
+        segments   1 1 1 2 2 3 3 0
+
+    Returns:
+        Segment ids, counted from 1 in each row, 0 on padding, `int64`, shape `(n,)`.
     """
-    rows = np.repeat(np.arange(len(splits) - 1), np.diff(splits))[present]
+    rows = np.repeat(np.arange(len(splits) - 1), np.diff(splits))[is_token]
     begins_row = np.diff(rows, prepend=-1) > 0
-    begins = begins_row | (np.diff(positions[present], prepend=0) != 1)
-    number = np.cumsum(begins)
-    segments = np.zeros(len(present), np.int64)
-    segments[present] = number - np.maximum.accumulate(np.where(begins_row, number - 1, 0))
+    begins_segment = begins_row | (np.diff(positions[is_token], prepend=0) != 1)
+    number = np.cumsum(begins_segment)  # Counted through all rows.
+    segments = np.zeros(len(is_token), np.int64)
+    segments[is_token] = number - np.maximum.accumulate(np.where(begins_row, number - 1, 0))
     return segments

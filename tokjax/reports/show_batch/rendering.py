@@ -1,4 +1,4 @@
-"""Rows of tokens as text, in colour, and as HTML."""
+"""Rendered batches: rows of tokens as plain text, coloured text and HTML."""
 
 from __future__ import annotations
 
@@ -17,30 +17,31 @@ if TYPE_CHECKING:
 _WIDTH = 80
 _LEGEND = "classes: "
 PADDING_SHADE = -1
-"""Padding has a colour of its own."""
+"""Shade of padding, which has a separate colour in HTML."""
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
 _BRIGHT = tuple(f"bright_{colour}" for colour in _COLOURS)
 _STYLES = (*_COLOURS, *_BRIGHT, *(f"{colour} underline" for colour in _COLOURS + _BRIGHT))
-"""The colours in a terminal, and those in a notebook."""
+"""Colours in a terminal, as styles of `rich`."""
 _SHADES = (
     *SHADES,
     *("#ffd3cc", "#c3f0ec", "#e6f7a8", "#ffdcb0", "#ffc6ea", "#c9d0ff", "#ffb9ae"),
     *("#9fd0f7", "#aee39b", "#f7d582", "#e8a5bf", "#bfa8ea", "#f79c8e"),
     *("#86dcd4", "#c9e45f", "#ffb766", "#f58fd2", "#97a5fa", "#e88777"),
 )
+"""Background colours in HTML, as many as there are colours in a terminal."""
 _PADDING_BACKGROUND = "#e4e4e4"
 
 
 @dataclass(frozen=True, repr=False)
 class RenderedBatch:
-    """What `show_batch` gives: text, a `rich` renderable, and HTML for a notebook.
+    """Result of `show_batch`: plain text with `str`, a `rich` renderable, and HTML for notebooks.
 
     Attributes:
-        title: what it is a batch of.
-        rows: those that are shown.
-        notes: what is counted, and what the signs mean, a line each.
-        legend: the classes of tags, each in its colour.
-        color: as in `show_batch`.
+        title: type of the batch and its number of rows and positions.
+        rows: the rendered rows.
+        notes: lines below the rows: numbers of tokens and labels, and the meaning of the symbols.
+        legend: classes of tags, each in its colour.
+        color: colour setting, as in `show_batch`.
     """
 
     title: str
@@ -50,7 +51,7 @@ class RenderedBatch:
     color: bool | None
 
     def __str__(self) -> str:
-        """The text, 80 columns wide."""
+        """Returns the batch as text, 80 columns wide."""
         from rich.console import Console  # noqa: PLC0415 (slow to import)
 
         console = Console(
@@ -69,7 +70,7 @@ class RenderedBatch:
     __repr__ = __str__
 
     def __rich__(self) -> RenderableType:
-        """The same in colour, as wide as the terminal."""
+        """Returns a renderable in colour, as wide as the terminal."""
         from rich.console import Group  # noqa: PLC0415 (slow to import)
         from rich.table import Table  # noqa: PLC0415
         from rich.text import Text  # noqa: PLC0415
@@ -86,7 +87,8 @@ class RenderedBatch:
     def _make_text(self, pieces: tuple[RenderedToken, ...]) -> Text:
         from rich.text import Text  # noqa: PLC0415 (slow to import)
 
-        runs = itertools.groupby(pieces, self._get_style)  # (rich takes its time for each piece)
+        # One `Text` per run of equal style, because rich is slow with many small ones.
+        runs = itertools.groupby(pieces, self._get_style)
         return Text(" ").join(Text(" ".join(piece.text for piece in run), style) for style, run in runs)
 
     def _get_style(self, piece: RenderedToken) -> str:
@@ -124,12 +126,12 @@ class RenderedBatch:
 
 
 class RenderedRow(NamedTuple):
-    """A row of a batch.
+    """Rendered row of a batch.
 
     Attributes:
-        number: which row, from 0.
-        pieces: its tokens, and runs of padding.
-        padding_text: how much of it is padding.
+        number: index of the row, from 0.
+        pieces: tokens and runs of padding.
+        padding_text: number of padding positions of the row, such as `3 of 7`.
     """
 
     number: int
@@ -138,13 +140,13 @@ class RenderedRow(NamedTuple):
 
 
 class RenderedToken(NamedTuple):
-    """A token, or a run of padding.
+    """Rendered token or run of padding.
 
     Attributes:
-        text: what is shown.
-        shade: which of the colours, `PADDING_SHADE`, or `None` for that of the page.
-        faint: whether it is padding, or a token that nothing is learned at.
-        title: what a notebook shows on hover.
+        text: text to show.
+        shade: index of the colour, `PADDING_SHADE`, or `None` for the colour of the page.
+        faint: whether it is padding, or a token that does not contribute to the loss.
+        title: text that a notebook shows on hover.
     """
 
     text: str

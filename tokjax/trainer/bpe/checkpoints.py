@@ -1,4 +1,4 @@
-"""A file from which a long training goes on: the merges so far, and the words as they were after them."""
+"""Checkpoints of BPE training: the merges so far, and the symbols of all pre-tokens after them."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ _INTERVAL_SECONDS = 10.0
 
 
 class Checkpoint(NamedTuple):
-    """Training at some time.
+    """The state of BPE training after some merges.
 
     Attributes:
-        made: each merge, in order: the ids of the pair, and the id that it became.
-        symbols: the words after them.
+        id_merges: the merges, in order: left id, right id, and the id that the pair became.
+        symbols: the pre-tokens after these merges.
     """
 
-    made: Sequence[tuple[int, int, int]]
+    id_merges: Sequence[tuple[int, int, int]]
     symbols: Symbols
 
 
 class CheckpointFile:
-    """Where checkpoints of one training are. It is written whole or not at all, and replaces the one before.
+    """File with the latest checkpoint of one training run. Writes are atomic.
 
     Args:
-        path: the file.
-        training: what decides the merges, as JSON values: a file of another training is refused.
+        path: path of the file.
+        training: everything that the merges depend on, as JSON values. A file with other values is rejected.
 
     Attributes:
-        path: the file.
-        num_saved: how many merges it has.
+        path: path of the file.
+        num_saved: number of merges in the file.
     """
 
     def __init__(self, path: Path, training: Mapping[str, Any]) -> None:
@@ -53,11 +53,11 @@ class CheckpointFile:
         self._last = time.monotonic()
 
     def is_due(self) -> bool:
-        """Whether it was written long ago."""
+        """Returns whether the last write is long enough ago that the next is due."""
         return time.monotonic() - self._last >= _INTERVAL_SECONDS
 
     def try_to_save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint; where that fails (a full disk?), training goes on, and the log says so."""
+        """Writes a checkpoint. If that fails, logs a warning, so that a full disk does not end training."""
         try:
             self.save(checkpoint)
         except OSError as error:
@@ -65,11 +65,11 @@ class CheckpointFile:
             self._last = time.monotonic()
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint."""
-        made, symbols = checkpoint
+        """Writes a checkpoint."""
+        id_merges, symbols = checkpoint
         columns: dict[str, Any] = {
             "training": np.frombuffer(json.dumps(self._training).encode("utf-8"), np.uint8),
-            "made": np.array(made, np.int32).reshape(-1, 3),
+            "made": np.array(id_merges, np.int32).reshape(-1, 3),
             **symbols._asdict(),
         }
 
@@ -77,43 +77,48 @@ class CheckpointFile:
             np.savez(file, **columns)
 
         write_atomically(self.path, write)
-        self.num_saved = len(made)
+        self.num_saved = len(id_merges)
         self._last = time.monotonic()
 
     def load(self) -> Checkpoint | None:
-        """The checkpoint, or `None` where none was written yet.
+        """Returns the checkpoint, or `None` if the file does not exist.
 
         Raises:
-            InvalidArgumentError: the file is no checkpoint, or damaged, or of another training.
+            InvalidArgumentError: the file is not a checkpoint, is damaged, or belongs to another training
+                run.
         """
         if not self.path.exists():
             return None
         try:
             arrays = read_arrays(self.path)
             training = json.loads(arrays["training"].tobytes())
-            made = [(left, right, id_) for left, right, id_ in arrays["made"].tolist()]
+            id_merges = [(left, right, id_) for left, right, id_ in arrays["made"].tolist()]
             ids, lengths, counts = (arrays[name] for name in ("ids", "lengths", "counts"))
             symbols = Symbols(ids, lengths, counts, int(arrays["num_single"]))
             _check_symbols(symbols)
         except (ValueError, KeyError, TypeError, RecursionError, NotRegularFileError) as error:
             raise InvalidArgumentError(
-                f"{self.path} is no checkpoint, or damaged: {error}; pass another path, or delete it"
+                f"{self.path} is not a checkpoint, or is damaged: {error}; pass another path, or delete "
+                "the file"
             ) from error
         if not isinstance(training, dict):
-            raise InvalidArgumentError(f"{self.path} is no checkpoint; pass another path, or delete it")
+            raise InvalidArgumentError(
+                f"{self.path} is not a checkpoint; pass another path, or delete the file"
+            )
         for name, value in self._training.items():
             if training.get(name) != value:
                 raise InvalidArgumentError(
-                    f"{self.path} is of another training: its {name} is {training.get(name)!r}, not {value!r}"
-                    "; pass another path, or delete it"
+                    f"{self.path} is a checkpoint of another training run: its {name} is "
+                    f"{training.get(name)!r}, not {value!r}; pass another path, or delete the file"
                 )
-        self.num_saved = len(made)
-        return Checkpoint(made, symbols)
+        self.num_saved = len(id_merges)
+        return Checkpoint(id_merges, symbols)
 
 
 def _check_symbols(symbols: Symbols) -> None:
+    """Raises `ValueError` if the columns do not fit together."""
     columns = ((symbols.ids, np.int32), (symbols.lengths, np.int64), (symbols.counts, np.int64))
     if any(column.ndim != 1 or column.dtype != dtype for column, dtype in columns):
-        raise ValueError("a column is of another type")
+        raise ValueError("a column has the wrong shape or dtype")
     if len(symbols.lengths) != len(symbols.counts) or symbols.lengths.sum() != len(symbols.ids):
-        raise ValueError("the words don't fit together")
+        raise ValueError("the lengths and counts of the pre-tokens do not match")

@@ -1,7 +1,8 @@
-"""Merging one pair at a time, with a heap: quicker than arrays where pairs are rare.
+"""Sequential BPE training with a heap, which is faster than batches where pairs are rare.
 
-Of words that stand in the corpus a few times, the pairs are all equally frequent, and what a merge brings
-forth is often the next to be merged: there is no prefix to merge together.
+Near the end of training, the remaining pairs are in pre-tokens that occur a few times. Most of their counts
+are equal, and a pair that a merge forms is often the next one to be merged. So a batch could merge little at
+once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax.core.vocabulary import ID_BITS
-from tokjax.trainer.bpe.linked_symbols import RIGHT, SWALLOWED
+from tokjax.trainer.bpe.linked_symbols import REMOVED, RIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,15 +24,16 @@ if TYPE_CHECKING:
 
 
 class RarePairs:
-    """The pairs that are left, those of high counts in a heap, and all others waiting.
+    """The remaining pairs: those of the highest counts in a heap, and all others waiting.
 
-    A pair's count is an upper bound until it comes first; then it is counted anew.
+    The count of a pair is an upper bound until the pair is at the top of the heap, where it is counted again.
 
     Args:
         pretokens: the corpus.
-        pairs: all pairs of it.
-        tie_key: of an id, what rises as its pairs come later among equally frequent ones.
-        may_merge: whether a pair may be merged at all.
+        pairs: all pairs of the corpus.
+        tie_key: function that returns the tie-break key of an id. Among equally frequent pairs, the pair with
+            the lower keys is merged first.
+        may_merge: function that returns whether a pair may be merged at all.
     """
 
     def __init__(
@@ -46,28 +48,28 @@ class RarePairs:
         self._tie_key = tie_key
         self._may_merge = may_merge
         self._keys, bounds, self._get_row_positions = pairs.sort_by_frequency()
-        self._negative_bounds = -bounds  # rising, to be searched
+        self._negative_bounds = -bounds  # ascending, for `searchsorted`
         self._by_key = np.argsort(self._keys)
         self._next_row = 0
         self._positions: dict[int, list[int]] = {}
         self._heap: list[tuple[Any, ...]] = []
         self._later: dict[int, list[int]] = defaultdict(list)
         self._level = np.iinfo(np.int64).max
-        """Every pair that may be so frequent is in the heap."""
+        """All pairs whose bounds reach this count are in the heap. The others wait."""
 
-    def best(self, min_frequency: int) -> int | None:
-        """The pair to merge next, as of `make_pair_key`, or `None` if none is as frequent as asked for."""
+    def pop_best(self, min_frequency: int) -> int | None:
+        """Returns the key of the pair to merge next, or `None` if no pair is frequent enough."""
         while True:
             while not self._heap or -self._heap[0][0] < self._level:
                 if not self._lower_level():
                     return None
-            negative, *_, key = heapq.heappop(self._heap)
+            negative_bound, *_, key = heapq.heappop(self._heap)
             positions = self._find_current(key)
             count = sum(map(self._weight.__getitem__, positions))
-            if count > -negative:
-                continue  # it was pushed again since, when it got more frequent
+            if count > -negative_bound:
+                continue  # stale: the pair was pushed again when it became more frequent
             self._positions[key] = positions
-            if count < -negative:
+            if count < -negative_bound:
                 if count:
                     self._push(key, count)
             elif count < min_frequency:
@@ -76,22 +78,22 @@ class RarePairs:
                 return int(key)
 
     def merge(self, pair: int, new: int, *, may_exist: bool) -> None:
-        """Merge a pair wherever it stands.
+        """Merges a pair at all its positions.
 
         Args:
-            pair: as of `make_pair_key`.
-            new: the id that it becomes.
-            may_exist: whether there may be pairs with that id already.
+            pair: the key of the pair, as `pop_best` returned it.
+            new: the id that the pair becomes.
+            may_exist: whether pairs with this id may exist already.
         """
         symbol, after, before = self._symbol, self._after, self._before
         left, right = pair >> ID_BITS, pair & RIGHT
         new_pairs: dict[int, list[int]] = defaultdict(list)
         for position in sorted(self._positions.pop(pair)):
-            swallowed = after[position]
-            if symbol[position] != left or symbol[swallowed] != right:
-                continue  # it overlaps the one before
-            following, preceding = after[swallowed], before[position]
-            symbol[position], symbol[swallowed] = new, SWALLOWED
+            removed = after[position]
+            if symbol[position] != left or symbol[removed] != right:
+                continue  # it overlaps the previous position, which was merged
+            following, preceding = after[removed], before[position]
+            symbol[position], symbol[removed] = new, REMOVED
             after[position], before[following] = following, position
             if symbol[preceding] >= 0:
                 new_pairs[symbol[preceding] << ID_BITS | new].append(preceding)
@@ -101,7 +103,7 @@ class RarePairs:
             if not self._may_merge(key):
                 continue
             if may_exist:
-                positions.extend(self._find_current(key, but=set(positions)))
+                positions.extend(self._find_current(key, exclude=set(positions)))
             self._positions[key] = positions
             self._push(key, sum(map(self._weight.__getitem__, positions)))
 
@@ -113,7 +115,7 @@ class RarePairs:
             heapq.heappush(self._heap, (-bound, *keys, key))
 
     def _lower_level(self) -> bool:
-        """Push the most frequent pairs that wait; whether there are any."""
+        """Pushes the most frequent waiting pairs to the heap. Returns whether any pair is left."""
         waiting = (-self._negative_bounds[self._next_row : self._next_row + 1]).tolist()
         self._level = max([*waiting, *self._later, *(-entry[0] for entry in self._heap[:1])], default=0)
         if not self._level:
@@ -125,17 +127,19 @@ class RarePairs:
             self._push(key, self._level)
         return True
 
-    def _find_current(self, key: int, but: set[int] | None = None) -> list[int]:
-        """Where a pair stands still."""
+    def _find_current(self, key: int, exclude: set[int] | None = None) -> list[int]:
+        """Returns the recorded positions at which a pair still occurs, except those in `exclude`."""
         left, right = key >> ID_BITS, key & RIGHT
         positions = self._positions.get(key)
         if positions is None:
-            at = self._by_key[np.searchsorted(self._keys, key, sorter=self._by_key) :][:1]
-            is_present = len(at) and self._keys[at[0]] == key
-            positions = self._get_row_positions(int(at[0])).tolist() if is_present else []
+            rows = self._by_key[np.searchsorted(self._keys, key, sorter=self._by_key) :][:1]
+            is_present = len(rows) and self._keys[rows[0]] == key
+            positions = self._get_row_positions(int(rows[0])).tolist() if is_present else []
         symbol, after = self._symbol, self._after
         return [
             position
             for position in positions
-            if symbol[position] == left and symbol[after[position]] == right and not (but and position in but)
+            if symbol[position] == left
+            and symbol[after[position]] == right
+            and not (exclude and position in exclude)
         ]

@@ -1,4 +1,27 @@
-"""All different words of a corpus, laid end to end as symbols that are linked to their neighbours."""
+"""Linked symbols: the different pre-tokens of a corpus, in one array, with links between neighbours.
+
+All pre-tokens are concatenated, with a separator after each. A merge writes the new symbol at the position of
+the left one, marks the right one as removed, and changes two links. Nothing is moved, so positions stay valid
+for the whole training. `low`, which occurs 5 times in the corpus, and `lower`, which occurs twice::
+
+    position    0   1   2   3   4   5   6   7   8   9
+    symbol      l   o   w   |   l   o   w   e   r   |       | is a separator
+    after       1   2   3   4   5   6   7   8   9   9
+    before      9   0   1   2   3   4   5   6   7   8
+    weight      5   5   5   5   2   2   2   2   2   2
+
+After the merge of o·w at the positions 1 and 5, for all occurrences at once::
+
+    symbol      l   ow  x   |   l   ow  x   e   r   |       x is removed
+    after       1   3*  3   4   5   7*  7   8   9   9       * changed
+    before      9   0   1   1*  3   4   5   5*  7   8
+
+    pairs formed by the merge: l·ow at 0 and 4, ow·e at 5
+
+The count of a pair is the sum of the weights at its positions.
+
+See docs/performance.md, sections "Batched BPE training" and "Data structures of the trainer".
+"""
 
 from __future__ import annotations
 
@@ -18,18 +41,20 @@ if TYPE_CHECKING:
     Positions = NDArray[np.int32]
 
 RIGHT = (1 << ID_BITS) - 1
-"""The bits of a pair's number that are its second id."""
-_BETWEEN_PRETOKENS, SWALLOWED = -1, -2
+"""Mask of the bits of a pair's key that are its right id."""
+_SEPARATOR, REMOVED = -1, -2
+"""Markers in the array of symbols: after the last symbol of a pre-token, and where a right symbol was
+merged."""
 
 
 class Symbols(NamedTuple):
-    """Words as they are at some time of training, those of one symbol left out.
+    """The symbols of the different pre-tokens at some step of training, without pre-tokens of one symbol.
 
     Attributes:
-        ids: the symbols of all words, end to end, `int32`.
-        lengths: how many symbols each word has, at least two, `int64`.
-        counts: how often each word stands in the corpus, `int64`.
-        num_single: how often words of one symbol stand in the corpus.
+        ids: the symbols of all pre-tokens, concatenated, `int32`, shape `(symbols,)`.
+        lengths: number of symbols of each pre-token, at least two, `int64`, shape `(pretokens,)`.
+        counts: number of occurrences of each pre-token in the corpus, `int64`, shape `(pretokens,)`.
+        num_single: number of occurrences in the corpus of pre-tokens that are one symbol.
     """
 
     ids: Ids
@@ -39,7 +64,7 @@ class Symbols(NamedTuple):
 
 
 def make_symbols(counts: PretokenCounts) -> Symbols:
-    """The bytes of counted words."""
+    """Returns the bytes of counted pre-tokens as symbols."""
     long = counts.lengths > 1
     starts = (np.cumsum(counts.lengths) - counts.lengths)[long]
     ids = counts.data.take(concatenate_ranges(starts, counts.lengths[long])).astype(np.int32)
@@ -47,12 +72,12 @@ def make_symbols(counts: PretokenCounts) -> Symbols:
 
 
 class PairPositions(NamedTuple):
-    """Where pairs stand.
+    """Positions of pairs; three arrays of the same shape.
 
     Attributes:
-        at: the places of their first symbols.
-        after: the places of their second symbols.
-        which: the pair of each place, a number.
+        at: position of the left symbol, `int32`.
+        after: position of the right symbol, `int32`.
+        which: number of the pair that occurs there, `int64`. The caller numbers the pairs.
     """
 
     at: Positions
@@ -60,100 +85,109 @@ class PairPositions(NamedTuple):
     which: NDArray[np.int64]
 
     def take(self, selected: NDArray[np.int64]) -> PairPositions:
-        """Some of the places."""
+        """Returns the positions at the indices `selected`."""
         return PairPositions(self.at.take(selected), self.after.take(selected), self.which.take(selected))
 
 
 class LinkedPretokens:
-    """Symbols, one a place; a place whose symbol was merged into the one before it is skipped by the links.
+    """The symbols of all pre-tokens, linked to their neighbours. The links skip removed positions.
+
+    Args:
+        symbols: the pre-tokens.
 
     Attributes:
-        symbol: ids, and negative numbers where there is none, shape `(positions,)`.
-        after: the next place that has a symbol, or the end of the word.
-        before: the same backwards.
-        weight: how often the word of a place stands in the corpus, `int64`.
+        symbol: id of the symbol at each position, `int32`, shape `(positions,)`. Negative at separators and
+            removed positions.
+        after: position of the next symbol, or of the separator after the pre-token, `int32`.
+        before: position of the previous symbol, or of the separator before the pre-token, `int32`.
+        weight: number of occurrences in the corpus of the pre-token at each position, `int64`.
     """
 
     def __init__(self, symbols: Symbols) -> None:
         lengths = symbols.lengths
         stops = np.cumsum(lengths + 1)
-        size = int(stops[-1]) if len(stops) else 1
-        self.symbol: Ids = np.full(size, _BETWEEN_PRETOKENS, np.int32)
+        size = int(stops[-1]) if len(stops) else 1  # at least one separator, so that all links are valid
+        self.symbol: Ids = np.full(size, _SEPARATOR, np.int32)
         self.symbol[concatenate_ranges(stops - lengths - 1, lengths)] = symbols.ids
         self.after: Positions = np.arange(1, size + 1, dtype=np.int32)
         self.before: Positions = np.arange(-1, size - 1, dtype=np.int32)
-        self.after[-1] = self.before[0] = size - 1  # a place between words
+        self.after[-1] = self.before[0] = size - 1  # the last separator is also before the first pre-token
         self.weight = np.zeros(size, np.int64)
         if len(stops):
             self.weight[:] = np.repeat(symbols.counts, lengths + 1)
         self._num_single = symbols.num_single
-        self._is_fresh = np.zeros(size, bool)
+        self._is_new = np.zeros(size, bool)  # scratch space of `merge`
 
     def as_symbols(self) -> Symbols:
-        """The words as they are now."""
-        ends = np.flatnonzero(self.symbol == _BETWEEN_PRETOKENS)
-        find_current = np.flatnonzero(self.symbol >= 0)
-        lengths = np.diff(np.searchsorted(find_current, ends), prepend=0)
+        """Returns the current symbols of all pre-tokens, without links."""
+        # A separator has the weight of the pre-token before it.
+        ends = np.flatnonzero(self.symbol == _SEPARATOR)
+        current = np.flatnonzero(self.symbol >= 0)
+        lengths = np.diff(np.searchsorted(current, ends), prepend=0)
         counts = self.weight[ends]
         long = lengths > 1
         selected = np.repeat(long, lengths)
         num_single = int(counts[lengths == 1].sum()) + self._num_single
-        return Symbols(self.symbol[find_current[selected]], lengths[long], counts[long], num_single)
+        return Symbols(self.symbol[current[selected]], lengths[long], counts[long], num_single)
 
     def find_pair_positions(self) -> Positions:
-        """Where a pair of symbols stands, before any is merged here."""
+        """Returns the positions of all pairs, before the first merge, `int32`."""
         return np.flatnonzero((self.symbol[:-1] >= 0) & (self.symbol[1:] >= 0)).astype(np.int32)
 
     def find_current(
         self, at: Positions, which: NDArray[np.int64], pairs: NDArray[np.int64]
     ) -> PairPositions:
-        """Those of the places of some pairs where the pair still stands.
+        """Returns the recorded positions at which the pair still occurs.
 
         Args:
-            at: the places.
-            which: the pair of each place, a row of `pairs`.
-            pairs: as of `make_pair_key`.
+            at: recorded positions of pairs, `int32`, shape `(n,)`.
+            which: the pair of each position, an index into `pairs`, `int64`, shape `(n,)`.
+            pairs: keys of the pairs, as `make_pair_key` returns them.
         """
         left, right = split_pair_key(pairs)
         after = self.after.take(at)
+        # A removed left symbol matches no id, and a changed neighbour has another id: no need to track
+        # merges.
         same = self.symbol.take(at) == left.take(which)
         same &= self.symbol.take(after) == right.take(which)
         return PairPositions(at, after, which).take(np.flatnonzero(same))
 
     def merge(self, positions: PairPositions, ids: Ids) -> tuple[NDArray[np.int64], Positions]:
-        """Merge the symbols of pairs, no two of which overlap.
+        """Merges pairs at all given positions at once.
 
         Args:
-            positions: where the pairs stand.
-            ids: the ids that the pairs become.
+            positions: positions of the pairs. No two of them overlap.
+            ids: the id that each pair becomes, `int32`.
 
         Returns:
-            The pairs that this brought forth, `left << ID_BITS | right`, and their places.
+            The pairs that the merges form: the key of each, and the position of its left symbol.
         """
-        at, swallowed, which = positions
+        at, removed, which = positions
         new = ids.take(which)
-        following = self.after.take(swallowed)
-        self.symbol[at], self.symbol[swallowed] = new, SWALLOWED
+        following = self.after.take(removed)
+        self.symbol[at], self.symbol[removed] = new, REMOVED
         self.after[at], self.before[following] = following, at
         preceding = self.before.take(at)
         left, right = self.symbol.take(preceding), self.symbol.take(following)
-        self._is_fresh[at] = True
-        has_left = (left >= 0) & ~self._is_fresh[preceding]  # (else it is the right one of another)
-        self._is_fresh[at] = False
+        # A pair of two new symbols would be reported twice: as the right pair of the one, and as the left
+        # pair of the other. Only the first is kept.
+        self._is_new[at] = True
+        has_left = (left >= 0) & ~self._is_new[preceding]
+        self._is_new[at] = False
         has_right = right >= 0
         keys = [make_pair_key(left, new)[has_left], make_pair_key(new, right)[has_right]]
         return np.concatenate(keys), np.concatenate([preceding[has_left], at[has_right]])
 
-    def num_tokens(self) -> int:
-        """How many symbols the corpus has."""
+    def count_tokens(self) -> int:
+        """Returns the number of symbols of the whole corpus."""
         return int(self.weight[self.symbol >= 0].sum()) + self._num_single
 
 
 def make_pair_key(left: Ids, right: Ids) -> NDArray[np.int64]:
-    """Two ids in one number."""
+    """Returns the keys of pairs: both ids in one number, `left << ID_BITS | right`."""
     return left.astype(np.int64) << ID_BITS | right
 
 
 def split_pair_key(key: NDArray[np.int64]) -> tuple[Ids, Ids]:
-    """The two ids of each number."""
+    """Returns the left and right ids of pair keys."""
     return (key >> ID_BITS).astype(np.int32), (key & RIGHT).astype(np.int32)

@@ -1,4 +1,24 @@
-"""Pairs of symbols, each with the places where it stood when it came up, and how often it stands at most."""
+"""Pair table: all pairs of symbols, with upper bounds of their counts, and their recorded positions.
+
+A merge makes existing pairs only rarer (unless it makes a token that exists already, which is handled
+separately). So the count of a pair when it appeared remains an upper bound, and a pair is counted again only
+when its bound is among the highest. Positions where the pair no longer occurs are dropped at that time. An
+example with the positions of `linked_symbols`: `low` 5 times, `lower` twice::
+
+    pair     bound    positions         after the merge of o·w     after the next count
+    l·o        7      0  4                7      0  4                0     (none)
+    o·w        7      1  5                0      (merged)            0
+    w·e        2      6                   2      6                   2     6      not counted: 2 is too low
+    e·r        2      7                   2      7                   2     7
+    l·ow                                  7      0  4                7     0  4
+    ow·e                                  2      5                   2     5
+
+Most pairs are too rare to be merged soon. They wait, and only active pairs are searched: those whose bounds
+reach `_threshold`. Once all active pairs are below it, the next few thousand waiting pairs become active.
+Positions are stored in one array, the pool; each pair has a slice of it.
+
+See docs/performance.md, section "Data structures of the trainer".
+"""
 
 from __future__ import annotations
 
@@ -17,17 +37,20 @@ if TYPE_CHECKING:
     from tokjax.trainer.bpe.linked_symbols import LinkedPretokens, PairPositions, Positions
 
 _MAX_PROMOTED = 4000
+"""Approximate number of waiting pairs that become active together."""
 _HIGH_FACTOR = 8
+"""When the lower limit of the searched bounds is lowered, this many times the requested pairs are above
+it."""
 
 
 class _Pairs(NamedTuple):
-    """Pairs, one a row.
+    """Columns of the table: `int64` arrays, shape `(pairs,)`.
 
     Attributes:
-        key: as of `make_pair_key`.
-        bound: how often each stands at most, `int64`.
-        start: where in the pool its places are.
-        length: how many they are.
+        key: the pair, as `make_pair_key` returns it.
+        bound: upper bound of its count; 0 after it was merged.
+        start: index of its first position in the pool.
+        length: number of its positions.
     """
 
     key: NDArray[np.int64]
@@ -36,18 +59,18 @@ class _Pairs(NamedTuple):
     length: NDArray[np.int64]
 
     def take(self, rows: NDArray[Any]) -> _Pairs:
-        """Some of the pairs: their rows, or a mask."""
+        """Returns the pairs at the rows, or those of a mask."""
         return _Pairs(*(column[rows] for column in self))
 
 
 class GroupedPairs(NamedTuple):
-    """Places of pairs, those of one pair together.
+    """Positions of pairs, grouped by pair.
 
     Attributes:
-        keys: the pairs, as of `make_pair_key`.
-        bound: how often each stands, `int64`.
-        length: how many places each has.
-        at: the places.
+        keys: the pairs, as `make_pair_key` returns them, `int64`, shape `(pairs,)`.
+        bound: the count of each pair, `int64`, shape `(pairs,)`.
+        length: number of positions of each pair, `int64`, shape `(pairs,)`.
+        at: the positions of all pairs, concatenated, `int32`.
     """
 
     keys: NDArray[np.int64]
@@ -57,12 +80,12 @@ class GroupedPairs(NamedTuple):
 
 
 def group_positions(pretokens: LinkedPretokens, keys: NDArray[np.int64], at: Positions) -> GroupedPairs:
-    """Places of pairs, put together.
+    """Groups positions by pair.
 
     Args:
         pretokens: the corpus.
-        keys: the pair of each place, as of `make_pair_key`.
-        at: the places.
+        keys: the pair at each position, as `make_pair_key` returns it.
+        at: the positions of the left symbols.
     """
     order = np.argsort(keys)
     keys, at = keys.take(order), at.take(order)
@@ -72,49 +95,48 @@ def group_positions(pretokens: LinkedPretokens, keys: NDArray[np.int64], at: Pos
 
 
 def group_byte_pairs(pretokens: LinkedPretokens, at: Positions) -> GroupedPairs:
-    """The same for the places of pairs of bytes, of which there are few: quicker."""
+    """Groups positions of pairs of bytes like `group_positions`, but faster: there are few such pairs."""
     pairs = (pretokens.symbol.take(at) << 8 | pretokens.symbol.take(at + 1)).astype(np.uint16)
     length = np.bincount(pairs)
-    found = np.flatnonzero(length)
-    bound = np.bincount(pairs, pretokens.weight.take(at)).take(found).astype(np.int64)
-    keys = make_pair_key((found >> 8).astype(np.int32), (found & 0xFF).astype(np.int32))
-    return GroupedPairs(keys, bound, length.take(found), at.take(np.argsort(pairs, kind="stable")))
+    # The key has 16 bits, so counting replaces the summation over sorted positions.
+    present = np.flatnonzero(length)
+    bound = np.bincount(pairs, pretokens.weight.take(at)).take(present).astype(np.int64)
+    keys = make_pair_key((present >> 8).astype(np.int32), (present & 0xFF).astype(np.int32))
+    return GroupedPairs(keys, bound, length.take(present), at.take(np.argsort(pairs, kind="stable")))
 
 
 class BestPairs(NamedTuple):
-    """The most frequent pairs, counted anew.
+    """The most frequent pairs, with exact counts.
 
     Attributes:
-        keys: the pairs, as of `make_pair_key`.
-        counts: how often each stands, `int64`.
-        rows: where the table has them.
-        positions: where they stand, in no order.
-        looked_at: how many places were looked at to find them.
+        keys: the pairs, as `make_pair_key` returns them, `int64`, shape `(pairs,)`.
+        counts: the count of each pair, `int64`, shape `(pairs,)`; 0 if the pair is not certain to be among
+            the most frequent.
+        rows: the row of each pair in the table, `int64`, shape `(pairs,)`.
+        positions: the positions where they occur, in no particular order; `which` is an index into `keys`.
+        num_read: number of positions that were read to count the pairs.
     """
 
     keys: NDArray[np.int64]
     counts: NDArray[np.int64]
     rows: NDArray[np.int64]
     positions: PairPositions
-    looked_at: int
+    num_read: int
 
     def get_positions(self, chosen: NDArray[np.int64]) -> PairPositions:
-        """Where some of the pairs stand; pair `chosen[i]` is `which == i`."""
-        ranks = np.full(len(self.keys), -1)
+        """Returns the positions of the chosen pairs, with `which == i` for the pair `chosen[i]`."""
+        ranks = np.full(len(self.keys), -1)  # -1 for pairs that are not chosen
         ranks[chosen] = np.arange(len(chosen))
         rank = ranks.take(self.positions.which)
         return self.positions._replace(which=rank).take(np.flatnonzero(rank >= 0))
 
 
 class PairTable:
-    """All pairs. Those that can be the next to be merged are active; others wait until those are used up.
-
-    A place where a pair no longer stands is taken out when the pair is counted anew. Until then its count is
-    an upper bound.
+    """Table of all pairs, active or waiting.
 
     Args:
         pretokens: the corpus.
-        pairs: all pairs of it.
+        pairs: all pairs of the corpus.
     """
 
     def __init__(self, pretokens: LinkedPretokens, pairs: GroupedPairs) -> None:
@@ -124,51 +146,59 @@ class PairTable:
         self._active = _make_empty_pairs()
         self._waiting = [_make_empty_pairs()]
         self._threshold = np.iinfo(np.int64).max
-        """No pair that waits is more frequent than this less one."""
+        """Minimum bound of an active pair when it became active. All waiting pairs have lower bounds."""
         self._high = self._threshold
-        """No pair that is less frequent was looked at."""
+        """Lower limit of the bounds that are searched. Most active pairs are below it and are skipped."""
         self._add(pairs)
 
     def add(self, keys: NDArray[np.int64], at: Positions, *, may_exist: bool = False) -> None:
-        """Pairs that came up.
+        """Adds pairs that merges have formed.
 
         Args:
-            keys: the pair of each place.
-            at: the places.
-            may_exist: whether some of the pairs may be here already.
+            keys: the pair at each position, as `make_pair_key` returns it.
+            at: the positions of the left symbols.
+            may_exist: whether some of the pairs may be in the table already.
         """
         if may_exist:
             keys, at = self._merge_existing(keys, at)
         self._add(group_positions(self._pretokens, keys, at))
 
-    def best(self, width: int) -> BestPairs | None:
-        """The pairs that are certainly the most frequent, those of equal counts all of them or none.
+    def find_best(self, width: int) -> BestPairs | None:
+        """Returns the pairs that are certainly the most frequent, or `None` if no pair is left.
+
+        A pair is certain to be among the most frequent if its count is at least as high as the bounds of all
+        pairs that were not counted. Of several pairs with the same count, all are returned or none.
 
         Args:
-            width: how many to look at, at first.
+            width: number of pairs to count at first. It is doubled until a count is certain.
         """
-        looked_at = 0
+        num_read = 0
         while True:
             bound = self._active.bound
+            # A waiting pair may be more frequent than all active ones.
             if not len(bound) or bound.max() < self._threshold:
                 if not self._promote():
                     return None
                 continue
             counted, minimum = self._count_top(min(width, len(bound)))
-            looked_at += counted.looked_at
-            certain = counted.counts >= minimum
-            if certain.any():
-                return counted._replace(counts=np.where(certain, counted.counts, 0), looked_at=looked_at)
+            num_read += counted.num_read
+            is_certain = counted.counts >= minimum
+            if is_certain.any():
+                return counted._replace(counts=np.where(is_certain, counted.counts, 0), num_read=num_read)
             width *= 2
 
     def drop(self, rows: NDArray[np.int64]) -> None:
-        """Pairs that were merged: they stand nowhere any more."""
+        """Drops pairs that were merged, and no longer occur."""
         self._active.bound[rows] = 0
 
     def sort_by_frequency(
         self,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], Callable[[int], Positions]]:
-        """All pairs: their keys, the most that each can stand, falling, and where the pair of a row stood."""
+        """Sorts all pairs by their bounds, in descending order.
+
+        Returns: The keys and the bounds of the pairs, and a function that returns the recorded positions of a
+            pair by its index.
+        """
         pairs = _concatenate_pairs([self._active, *self._waiting])
         pairs = pairs.take(np.flatnonzero(pairs.bound))
         pairs = pairs.take(np.argsort(-pairs.bound, kind="stable"))
@@ -180,38 +210,45 @@ class PairTable:
         return pairs.key, pairs.bound, get_positions
 
     def _add(self, pairs: GroupedPairs) -> None:
+        # Slices of replaced or merged pairs are not reused: the pool only grows.
         start = self._append_to_pool(pairs.at)
         first = np.cumsum(pairs.length) - pairs.length
         new = _Pairs(pairs.keys, pairs.bound, first + start, pairs.length)
-        rising = new.bound >= self._threshold
-        if rising.any():
-            self._active = _concatenate_pairs([self._active, new.take(rising)])
-            new = new.take(~rising)
+        is_active = new.bound >= self._threshold
+        if is_active.any():
+            self._active = _concatenate_pairs([self._active, new.take(is_active)])
+            new = new.take(~is_active)
         self._waiting.append(new)
 
     def _count_top(self, top: int) -> tuple[BestPairs, int]:
-        """The pairs of the highest bounds, counted; and the least count that no other pair can have.
+        """Counts the pairs with the highest bounds, and drops positions where they no longer occur.
 
         Args:
-            top: how many to count; more, where others have the same bound.
+            top: approximate number of pairs to count. Pairs of equal bounds are counted together.
+
+        Returns:
+            The counted pairs, and a bound that no other pair reaches.
         """
         rows, minimum = self._find_highest(top)
         pairs = self._active
-        picked = pairs.take(rows)
-        at = self._pool.take(concatenate_ranges(picked.start, picked.length))
-        which = np.repeat(np.arange(len(rows)), picked.length)
-        positions = self._pretokens.find_current(at, which, picked.key)
+        selected = pairs.take(rows)
+        at = self._pool.take(concatenate_ranges(selected.start, selected.length))
+        which = np.repeat(np.arange(len(rows)), selected.length)
+        positions = self._pretokens.find_current(at, which, selected.key)
         weight = self._pretokens.weight.take(positions.at)
         count = np.bincount(positions.which, weight, minlength=len(rows)).astype(np.int64)
         pairs.bound[rows] = count
         pairs.length[rows] = length = np.bincount(positions.which, minlength=len(rows))
-        self._pool[concatenate_ranges(picked.start, length)] = (
-            positions.at
-        )  # the others need not be looked at again
-        return BestPairs(picked.key, count, rows, positions, int(picked.length.sum())), minimum
+        # Keep only current positions, so that stale ones are read once.
+        self._pool[concatenate_ranges(selected.start, length)] = positions.at
+        return BestPairs(selected.key, count, rows, positions, int(selected.length.sum())), minimum
 
     def _find_highest(self, top: int) -> tuple[NDArray[np.int64], int]:
-        """Rows of the highest bounds, those of equal ones all or none; and the least bound among them."""
+        """Finds the highest bounds.
+
+        Returns:
+            Their rows, all or none of equal bounds, and a bound that no other row reaches.
+        """
         high = np.flatnonzero(self._active.bound >= self._high)
         if len(high) < top and self._high > self._threshold:
             self._lower_high(top)
@@ -223,7 +260,9 @@ class PairTable:
         return high.take(np.flatnonzero(bounds >= minimum)), int(minimum)
 
     def _lower_high(self, top: int) -> None:
-        """Look at more pairs from now on: so many that this need not be done again for some steps."""
+        """Lowers the limit of the searched bounds, far enough for several steps."""
+        # Merged pairs are removed here and in `_promote`, since removing them in each step would copy the
+        # table.
         self._active = self._active.take(np.flatnonzero(self._active.bound))
         bounds = self._active.bound
         limit = min(_HIGH_FACTOR * top, len(bounds))
@@ -232,33 +271,37 @@ class PairTable:
         )
 
     def _promote(self) -> bool:
-        """Make some of those that wait active; whether there is any pair left."""
+        """Makes the most frequent waiting pairs active. Returns whether any pair is left."""
         waiting = _concatenate_pairs(self._waiting)
         if not len(waiting.key):
-            lowered, self._threshold = self._threshold > 1, 1
-            return lowered and bool(self._active.bound.any())
+            # Nothing waits: all active pairs that still occur are candidates.
+            was_lowered, self._threshold = self._threshold > 1, 1
+            return was_lowered and bool(self._active.bound.any())
         limit = min(_MAX_PROMOTED, len(waiting.bound))
         self._threshold = int(np.partition(waiting.bound, -limit)[-limit])
-        rising = waiting.bound >= self._threshold
-        alive = self._active.bound > 0
-        self._active = _concatenate_pairs([self._active.take(alive), waiting.take(rising)])
-        self._waiting = [waiting.take(~rising)]
+        is_promoted = waiting.bound >= self._threshold
+        is_left = self._active.bound > 0
+        self._active = _concatenate_pairs([self._active.take(is_left), waiting.take(is_promoted)])
+        self._waiting = [waiting.take(~is_promoted)]
         return True
 
     def _merge_existing(self, keys: NDArray[np.int64], at: Positions) -> tuple[NDArray[np.int64], Positions]:
-        """New places together with the old ones of the same pairs, which are taken out of the table."""
+        """Combines new positions with the current ones of the same pairs, and drops these pairs.
+
+        A pair of an existing token can become more frequent, so its bound has to be computed again.
+        """
         self._waiting = [_concatenate_pairs(self._waiting)]
-        found_keys, found_at = [keys], [at]
+        all_keys, all_positions = [keys], [at]
         for pairs in (self._active, self._waiting[0]):
             rows = np.flatnonzero(np.isin(pairs.key, keys) & (pairs.bound > 0))
             old = pairs.take(rows)
             at = self._pool.take(concatenate_ranges(old.start, old.length))
             which = np.repeat(np.arange(len(rows)), old.length)
             positions = self._pretokens.find_current(at, which, old.key)
-            found_keys.append(old.key.take(positions.which))
-            found_at.append(positions.at)
+            all_keys.append(old.key.take(positions.which))
+            all_positions.append(positions.at)
             pairs.bound[rows] = 0
-        return np.concatenate(found_keys), np.concatenate(found_at)
+        return np.concatenate(all_keys), np.concatenate(all_positions)
 
     def _append_to_pool(self, at: Positions) -> int:
         start, stop = self._used, self._used + len(at)

@@ -1,4 +1,4 @@
-"""Training a byte-level BPE vocabulary."""
+"""Training of byte-level BPE tokenizers."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from tokjax.trainer.pretoken_counts import PretokenCounts
 
 END_OF_TEXT = "<|endoftext|>"
-"""The special token that is the EOS of a trained tokenizer, unless another is named."""
+"""The default EOS token of a trained tokenizer, if it is among the special tokens."""
 
 
 @dataclass(frozen=True)
 class TrainedBPE(Trained):
-    """What `train_bpe` made. Its ids are the 256 bytes, then the special tokens, then the merges.
+    """Result of `train_bpe`. Ids are the 256 bytes, then the special tokens, then the merges.
 
     Attributes:
-        tokenizer: ready to use.
-        merges: the pairs of byte strings, in the order in which they were merged.
+        tokenizer: the trained tokenizer.
+        merges: the merged pairs of byte strings, in order.
     """
 
     tokenizer: ByteLevelBPE
@@ -63,40 +63,44 @@ def train_bpe(
     pad_token: str | None = None,
     unk_token: str | None = None,
 ) -> TrainedBPE:
-    """Train a byte-level BPE tokenizer.
+    """Trains a byte-level BPE tokenizer.
 
-    Words are counted in parallel over chunks of the corpus; then the most frequent pair of neighbouring
-    tokens is merged, again and again. The result depends on the text alone, not on `workers`.
+    Pre-tokens are counted in parallel over chunks of the corpus. Then the most frequent pair of adjacent
+    tokens is merged, again and again. The result depends only on the text and the options, not on `workers`.
 
     Args:
-        source: a path, a list of paths (`os.PathLike`) or an iterable of texts, read as `count_pretokens`
-            does; or what that function gave, for several vocabularies from one reading.
-        vocab_size: how many ids to give out, the 256 bytes and the special tokens among them. Where the
-            text has too few pairs, training stops early, logs that, and sets `stats.exhausted`.
-        special_tokens: they split the text, are never merged, and get the ids from 256 on. `None` for
-            those of the counts, or none.
-        pattern: a name (`"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`, `"tekken"`, `"whitespace"`)
-            or a regular expression: the words inside which pairs are merged. `None` for that of the counts,
-            or `"gpt2"`.
-        min_frequency: pairs that are rarer are not merged.
-        max_token_length: pairs that would have more bytes are not merged; `None` for no such limit. (Of a
-            text with one very long word that stands once, tokens grow without end, and with them memory.
-            Hugging Face's trainer has tokens shorter than its limit, and pairs of bytes in any case.)
-        tie_break: of equally frequent pairs, `"lexicographic"` takes the greatest pair of byte strings, and
-            `"huggingface"` the one that the trainer of Hugging Face's tokenizers takes.
-        checkpoint: a file that is written every half minute while pairs are merged, and at the end. Where
-            it exists, training goes on from it, and the result is the same; also for a larger `vocab_size`.
-        workers: as in `count_pretokens`.
-        executor: as in `count_pretokens`.
-        progress: show a bar for each phase, on standard error.
-        bos_token: which special token begins a text, if any.
-        eos_token: which special token ends a text; `"<|endoftext|>"` if that is among them.
-        pad_token: which special token pads a batch, if any.
-        unk_token: which special token stands for the unknown, if any.
+        source: a path, a list of paths (`os.PathLike`) or an iterable of texts, read as in `count_pretokens`;
+            or the result of that function, to train several vocabularies after reading the text once.
+        vocab_size: number of ids, which include the 256 bytes and the special tokens. If the text has too few
+            pairs, training stops early, logs a warning, and sets `stats.exhausted`.
+        special_tokens: special tokens of the vocabulary, with ids from 256 on. They split the text and are
+            never merged. `None` for those of the counts, or none.
+        pattern: the split pattern: a name (`"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`,
+            `"tekken"`, `"whitespace"`) or a regular expression. Pairs are merged only inside of pre-tokens.
+            `None` for the pattern of the counts, or `"gpt2"`.
+        min_frequency: minimum count of a pair that is merged.
+        max_token_length: maximum length of a merged token in bytes; `None` for no limit. (Without a limit,
+            tokens can grow up to the longest pre-token, and memory with them. In Hugging Face's trainer,
+            tokens are shorter than the limit, but pairs of bytes are always allowed.)
+        tie_break: which of several equally frequent pairs is merged first: `"lexicographic"` for the greatest
+            pair of byte strings, `"huggingface"` for the choice of Hugging Face's trainer.
+        checkpoint: path of a checkpoint file. It is written every ten seconds while pairs are merged, and at
+            the end. If it exists, training resumes from it, and the result is the same. `vocab_size` may be
+            larger than before.
+        workers: number of workers, as in `count_pretokens`.
+        executor: executor of the workers, as in `count_pretokens`.
+        progress: whether to show a progress bar for each phase, on standard error.
+        bos_token: the special token that begins a text, if any.
+        eos_token: the special token that ends a text; by default `"<|endoftext|>"` if it is a special token.
+        pad_token: the special token that pads a batch, if any.
+        unk_token: the special token for unknown input, if any.
+
+    Returns:
+        The trained tokenizer, its merges, and statistics of the training.
 
     Raises:
-        InvalidArgumentError: an option, or the source, makes no sense; or the checkpoint is of another
-            training, damaged, or has more merges than asked for.
+        InvalidArgumentError: an option or the source is invalid, or the checkpoint is damaged, belongs to
+            another training run, or has more merges than requested.
         TrainingError: a worker of the executor died.
 
     >>> trained = train_bpe(["low low low lower"], vocab_size=259, progress=False)
@@ -115,7 +119,7 @@ def train_bpe(
         "pad": pad_token,
         "unk": unk_token,
     }
-    make_vocabulary({}, special_ids, roles)  # an error now, rather than when all is done
+    make_vocabulary({}, special_ids, roles)  # raises for invalid roles before the training, not after it
     file = None if checkpoint is None else _check_checkpoint_path(checkpoint)
     begin = time.perf_counter()
     counts = resolve_counts(
@@ -127,11 +131,11 @@ def train_bpe(
         executor=executor,
         progress=progress,
     )
-    counted = time.perf_counter()
+    end_of_counting = time.perf_counter()
     training = {"counts": counts.fingerprint, **rules._asdict()}
     with (
         show_progress_bar("merging", num_merges, unit="merges", enabled=progress) as advance,
-        _checkpoint_advised(file),
+        _advise_checkpoint(file),
     ):
         merged = train_merges(
             make_symbols(counts),
@@ -140,7 +144,7 @@ def train_bpe(
             checkpoint=None if file is None else CheckpointFile(file, training),
             advance=advance,
         )
-    seconds = {"counting": counted - begin, "merging": time.perf_counter() - counted}
+    seconds = {"counting": end_of_counting - begin, "merging": time.perf_counter() - end_of_counting}
     tokenizer = byte_level_bpe(
         {token: id_ for id_, token in merged.token.items()},
         pattern=counts.pattern,
@@ -150,14 +154,14 @@ def train_bpe(
         pad_token=pad_token,
         unk_token=unk_token,
     )
-    size = rules.first_id + num_merges
-    exhausted = is_exhausted(tokenizer.vocabulary, size, _describe_pairs(rules))
+    requested_size = rules.first_id + num_merges
+    exhausted = is_exhausted(tokenizer.vocabulary, requested_size, _describe_pairs(rules))
     return TrainedBPE(
         tokenizer,
         _build_stats(counts, merged, seconds, exhausted=exhausted),
         {
             "trainer": "bpe",
-            "vocab_size": size,
+            "vocab_size": requested_size,
             "special_tokens": list(special),
             "pattern": counts.pattern,
             "min_frequency": rules.min_frequency,
@@ -184,14 +188,14 @@ def _build_stats(
 
 
 def _describe_pairs(rules: TrainingRules) -> str:
-    """What merging has no more of when it ends early."""
-    short = "" if rules.max_token_length is None else f" and has {rules.max_token_length} bytes or fewer"
-    return f"pair left that stands {rules.min_frequency} or more times{short}"
+    """Returns a description of the pairs that can be merged, for the warning that there are too few."""
+    limit = "" if rules.max_token_length is None else f" and has at most {rules.max_token_length} bytes"
+    return f"pair left that occurs at least {rules.min_frequency} times{limit}"
 
 
 @contextmanager
-def _checkpoint_advised(checkpoint: Path | None) -> Iterator[None]:
-    """Adds to an interrupt how a training could have been resumed."""
+def _advise_checkpoint(checkpoint: Path | None) -> Iterator[None]:
+    """Adds to a `KeyboardInterrupt` how to make training resumable, if there is no checkpoint file."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -204,7 +208,8 @@ def _check_checkpoint_path(checkpoint: str | os.PathLike[str]) -> Path:
     path = Path(checkpoint)
     if not path.parent.is_dir() or path.is_dir():
         raise InvalidArgumentError(
-            f"checkpoint {str(checkpoint)!r} is a directory, or in none that exists; pass the path of a file"
+            f"checkpoint {str(checkpoint)!r} is a directory, or its directory does not exist; pass the path "
+            "of a file"
         )
     return path
 

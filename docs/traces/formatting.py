@@ -1,4 +1,4 @@
-"""Arrays as lines of text."""
+"""Arrays formatted as lines of text."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-def under(text: str, **rows: Iterable[Any]) -> str:
-    """One sign of each row under each character of a text."""
+def format_rows_below(text: str, **rows: Iterable[Any]) -> str:
+    """Formats rows that have one sign for each character of a text, below the text."""
     width = max(map(len, rows))
     signs = {"": text, **{name: "".join(map(str, row)) for name, row in rows.items()}}
     return "\n".join(f"{name:{width}}  {row}" for name, row in signs.items())
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Rows under headings; columns that hold numbers end where the longest does."""
+def format_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Formats rows below headings. Columns with numbers are aligned to the right."""
     lines = [list(map(str, row)) for row in (headings, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     has_numbers = [

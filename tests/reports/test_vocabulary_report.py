@@ -1,8 +1,9 @@
-"""The numbers of a vocabulary report, against loops over ids and characters."""
+"""Tests of vocabulary reports and their records, against an oracle that loops over ids and characters."""
 
 import math
 import pickle
 from dataclasses import FrozenInstanceError, dataclass
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -12,35 +13,36 @@ import tokjax
 from tests.oracles import report as oracle
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
-from tokjax.reports import vocabulary_report
 
+# `tokjax.reports.vocabulary_report` is the function of the same name.
+REPORT_MODULE = import_module("tokjax.reports.vocabulary_report")
 BYTES = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)})
 ARRAYS = ("frequencies", "vocabulary_lengths", "used_lengths")
 all_texts = st.lists(st.one_of(hard_texts, any_strings, byte_strings), max_size=6)
 
 
 @dataclass(frozen=True)
-class VocabularyStub:
-    """A type of someone else's: white-space separated words, among them unknown ones; white space is lost."""
+class WhitespaceTokenizer:
+    """Custom tokenizer type: one token per word, an unknown token for other words, whitespace is lost."""
 
     words: tuple[bytes, ...] = (b"hello", b"low", b"lower", b"a")
-    most_at_once: int = 1000
-    unknown: int = 99
+    max_batch_size: int = 1000
+    unknown_id: int = 99
 
 
 @tokjax.get_vocabulary.register
-def _(tokenizer: VocabularyStub):
-    ids = {word: 2 * i for i, word in enumerate(tokenizer.words)}  # (ids have holes)
+def _(tokenizer: WhitespaceTokenizer):
+    ids = {word: 2 * i for i, word in enumerate(tokenizer.words)}  # The ids are not contiguous.
     return tokjax.make_vocabulary(ids, {"[UNK]": 99, "[CLS]": 101}, {"unk": "[UNK]", "bos": "[CLS]"})
 
 
 @tokjax.encode_texts.register
-def _(tokenizer: VocabularyStub, texts, *, add_special_tokens=True, **options):
-    assert len(texts) <= tokenizer.most_at_once
+def _(tokenizer: WhitespaceTokenizer, texts, *, add_special_tokens=True, **options):
+    assert len(texts) <= tokenizer.max_batch_size
     table = tokjax.get_vocabulary(tokenizer)
     rows = [
         [101] * add_special_tokens
-        + [table.ordinary.get(word, tokenizer.unknown) for word in tokjax.offsets.to_utf8(text).split()]
+        + [table.ordinary.get(word, tokenizer.unknown_id) for word in tokjax.offsets.to_utf8(text).split()]
         for text in texts
     ]
     return tokjax.TokenizationBatch(
@@ -60,20 +62,21 @@ def check_use(use, tokenizer, texts, **special):
     size = oracle.compute_text_size(texts)
     assert {name: getattr(use.text, name) for name in size} == size
     longest, frequent = expected.pop("longest"), expected.pop("most_frequent")
-    assert [(t.id, t.nbytes, t.times) for t in use.longest()] == longest
-    assert [(t.id, t.times) for t in use.most_frequent()] == frequent
-    assert all(t.token == tokjax.id_to_token(tokenizer, t.id) for t in use.longest() + use.most_frequent())
+    assert [(token.id, token.nbytes, token.times) for token in use.longest()] == longest
+    assert [(token.id, token.times) for token in use.most_frequent()] == frequent
+    for token in use.longest() + use.most_frequent():
+        assert token.token == tokjax.id_to_token(tokenizer, token.id)
     for name, value in expected.items():
-        found = getattr(use, name)
+        actual = getattr(use, name)
         if name in ARRAYS:
-            assert found.tolist() == value, name
+            assert actual.tolist() == value, name
         else:
-            assert found == pytest.approx(value, rel=1e-9, abs=1e-12, nan_ok=True), name
+            assert actual == pytest.approx(value, rel=1e-9, abs=1e-12, nan_ok=True), name
 
 
 @given(texts=all_texts)
-def test_every_number(texts, tokenizer):
-    for each in (tokenizer, BYTES, VocabularyStub()):
+def test_all_metrics_match_the_oracle(texts, tokenizer):
+    for each in (tokenizer, BYTES, WhitespaceTokenizer()):
         report = make_report(each, iter(texts))
         check_use(report.use(), each, texts)
         assert report.use() == report.use("tokenizer", "text")
@@ -81,25 +84,24 @@ def test_every_number(texts, tokenizer):
 
 @get_max_examples(40)
 @given(first=all_texts, second=all_texts)
-def test_kinds_and_others_side_by_side(first, second, tokenizer):
+def test_several_tokenizers_and_kinds_of_text(first, second, tokenizer):
     report = make_report(
         tokenizer,
         {"1": iter(first), "2": iter(second)},
         name="t",
-        against={"bytes": BYTES, "w": VocabularyStub()},
+        against={"bytes": BYTES, "w": WhitespaceTokenizer()},
     )
     assert (report.tokenizers, report.kinds) == (("t", "bytes", "w"), ("1", "2"))
-    for name, each in (("t", tokenizer), ("bytes", BYTES), ("w", VocabularyStub())):
+    for name, each in (("t", tokenizer), ("bytes", BYTES), ("w", WhitespaceTokenizer())):
         check_use(report.use(name, "1"), each, first)
         check_use(report.use(name, "2"), each, second)
         check_use(report.use(name), each, first + second)
 
 
-@given(texts=all_texts, recognised=st.booleans())
-def test_special_tokens_in_texts(texts, recognised, tokenizer):
-    """They are ordinary text, unless they are allowed."""
+@given(texts=all_texts, is_allowed=st.booleans())
+def test_special_tokens_are_ordinary_text_unless_allowed(texts, is_allowed, tokenizer):
     texts = [*texts, "a<|endoftext|>b<|pad|>"]
-    special = {"allowed_special": "all"} if recognised else {}
+    special = {"allowed_special": "all"} if is_allowed else {}
     check_use(make_report(tokenizer, iter(texts), **special).use(), tokenizer, texts, **special)
 
 
@@ -122,22 +124,21 @@ def test_empty_texts(tokenizer):
         assert use.most_frequent() == ()
 
 
-def test_text_without_tokens_and_tokens_without_words():
-    space = make_report(VocabularyStub(), [" \n"]).use()
+def test_texts_without_tokens_or_without_words():
+    space = make_report(WhitespaceTokenizer(), [" \n"]).use()
     assert (space.tokens, space.text.nbytes) == (0, 2)
     assert math.isnan(space.bytes_per_token)
     assert math.isnan(space.bits_per_byte)
     assert math.isnan(make_report(BYTES, [" \n"]).use().tokens_per_word)
 
 
-def test_one_token_over_and_over_has_no_entropy():
+def test_entropy_of_a_repeated_token_is_zero():
     use = make_report(BYTES, ["aaaa"]).use()
     assert str(use.bits_per_token) == "0.0"
     assert use.bits_per_byte == 0.0
 
 
-def test_entropy_goes_by_the_counts_alone():
-    """Not by where they lie in memory, or in which order."""
+def test_entropy_does_not_depend_on_the_order_of_counts():
     table = tokjax.make_vocabulary({bytes([i]): i for i in range(200)})
     counts = np.random.default_rng(0).integers(1, 1000, 200)
     uses = [
@@ -158,19 +159,21 @@ def test_byte_fallback_must_be_complete():
 
 
 @given(texts=all_texts)
-def test_batches_change_nothing_and_are_small(texts, tokenizer):
+def test_batch_size_does_not_change_results(texts, tokenizer):
     with pytest.MonkeyPatch.context() as patch:
-        full = make_report(VocabularyStub(), iter(texts), against={"t": tokenizer})
+        full = make_report(WhitespaceTokenizer(), iter(texts), against={"t": tokenizer})
         patch.setattr("tokjax.encoding.bulk._BATCH_BYTES", 1)
-        one_by_one = make_report(VocabularyStub(most_at_once=1), iter(texts), against={"t": tokenizer})
-    assert one_by_one.uses == full.uses
+        single_texts = make_report(
+            WhitespaceTokenizer(max_batch_size=1), iter(texts), against={"t": tokenizer}
+        )
+    assert single_texts.uses == full.uses
 
 
 @given(text=hard_texts, size=st.integers(1, 5))
-def test_words_of_long_texts(text, size):
+def test_words_of_long_texts_are_counted_in_parts(text, size):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vocabulary_report, "_CHARACTERS_PER_SPLIT", size)
-        assert vocabulary_report.compute_text_size([text]).words == len(text.split())
+        patch.setattr(REPORT_MODULE, "_CHARACTERS_PER_SPLIT", size)
+        assert REPORT_MODULE.compute_text_size([text]).words == len(text.split())
 
 
 def test_files_and_separators(tmp_path, tokenizer, corpus):
@@ -184,25 +187,25 @@ def test_files_and_separators(tmp_path, tokenizer, corpus):
     assert make_report(tokenizer, paths).use().text.documents == 2
 
 
-def test_records_are_values(tokenizer, corpus):
+def test_records_are_immutable_and_comparable(tokenizer, corpus):
     report = make_report(tokenizer, corpus)
-    again = pickle.loads(pickle.dumps(report))
-    assert again == report
-    assert hash(again) == hash(report)
+    restored = pickle.loads(pickle.dumps(report))
+    assert restored == report
+    assert hash(restored) == hash(report)
     assert report != make_report(tokenizer, corpus[1:])
     assert report.use() != 1
     with pytest.raises(FrozenInstanceError):
         report.kinds = ()
-    for each in (report, again):
+    for each in (report, restored):
         with pytest.raises(ValueError, match="read-only"):
             each.use().counts[0] = 1
 
 
-def test_uses_add_up_where_they_can(tokenizer, corpus):
+def test_addition_of_token_counts(tokenizer, corpus):
     first, second = make_report(tokenizer, corpus[:2]).use(), make_report(tokenizer, corpus[2:]).use()
     assert first + second == make_report(tokenizer, corpus).use()
     with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match="uses of two vocabularies, of 500 and 256 ids"
+        tokjax.errors.InvalidArgumentError, match="counts of different vocabularies, of 500 and 256 ids"
     ):
         first + make_report(BYTES, corpus).use()
     for wrong in (first, first.text):
@@ -224,8 +227,8 @@ def test_progress(tokenizer, tmp_path, capsys):
     ("texts", "options", "message"),
     [
         ({}, {}, r"texts is an empty mapping; pass \{NAME: source\}, or one source"),
-        ({1: ["a"]}, {}, "the name of a kind of text must be a text, not 1"),
-        ({"": ["a"]}, {}, "the name of a kind of text must be a text, not ''"),
+        ({1: ["a"]}, {}, "the name of a kind of text must be a non-empty string, not 1"),
+        ({"": ["a"]}, {}, "the name of a kind of text must be a non-empty string, not ''"),
         ({"a": b"text"}, {}, r"source must be a path, paths, or an iterable of texts, not bytes"),
         ("no/such/file", {}, "'no/such/file' is not a file"),
         ([1], {}, "text 0 of the source must be str or bytes, not int"),
@@ -235,36 +238,36 @@ def test_progress(tokenizer, tmp_path, capsys):
             {"against": {"x": BYTES}, "name": "x"},
             "'x' names two tokenizers, one of them in against; pass",
         ),
-        (["a"], {"name": ""}, "the name of a tokenizer must be a text, not ''"),
+        (["a"], {"name": ""}, "the name of a tokenizer must be a non-empty string, not ''"),
         (["a"], {"separator": ""}, "separator is the empty string"),
         (["a"], {"threads": 0}, "threads must be at least 1, not 0"),
         (["a"], {"allowed_special": {"<x>"}}, "allowed_special names '<x>', which is not a special token"),
     ],
 )
-def test_errors(texts, options, message):
+def test_invalid_arguments_are_rejected(texts, options, message):
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
         make_report(BYTES, texts, **options)
 
 
-def test_errors_of_tokenizers():
+def test_invalid_tokenizers_are_rejected():
     with pytest.raises(tokjax.errors.UnsupportedTokenizerError, match="no implementation for 'str'"):
         make_report("gpt2", ["a"])
-    for no_token in (1, 102, -1):
-        with pytest.raises(tokjax.errors.UnknownTokenError, match=f"the vocabulary has no id {no_token} "):
-            make_report(VocabularyStub(unknown=no_token), ["low what"])
+    for invalid_id in (1, 102, -1):
+        with pytest.raises(tokjax.errors.UnknownTokenError, match=f"the vocabulary has no id {invalid_id} "):
+            make_report(WhitespaceTokenizer(unknown_id=invalid_id), ["low what"])
 
 
-def test_as_many_tokens_as_are_asked_for(tokenizer, corpus):
+def test_number_of_listed_tokens(tokenizer, corpus):
     use = make_report(tokenizer, corpus).use()
-    for listed in (use.longest, use.most_frequent):
-        assert listed(3) == listed()[:3]
-        assert listed(0) == ()
-        assert len(listed(10_000)) > 20
+    for list_tokens in (use.longest, use.most_frequent):
+        assert list_tokens(3) == list_tokens()[:3]
+        assert list_tokens(0) == ()
+        assert len(list_tokens(10_000)) > 20
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="count must be at least 0, not -1"):
-            listed(-1)
+            list_tokens(-1)
 
 
-def test_names_that_a_report_does_not_have(tokenizer):
+def test_unknown_names_are_rejected(tokenizer):
     report = make_report(tokenizer, ["a"])
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"no tokenizer 'x'; it has \['tokenizer'\]"):
         report.use("x")
@@ -272,14 +275,13 @@ def test_names_that_a_report_does_not_have(tokenizer):
         report.use(kind="x")
 
 
-def test_the_sentence_of_the_seed():
-    """Bytes per token of words and of bytes: the document that the project comes from takes 81 for 93."""
+def test_word_tokenizer_and_byte_tokenizer_on_one_sentence():
     text = "The apparent meaning is for the masses, and the inner meaning is for the learned."
     words = [word if i == 0 else f" {word}" for i, word in enumerate(text.split())]
     ranks = {bytes([i]): i for i in range(256)}
     ranks |= {word.encode(): 256 + i for i, word in enumerate(dict.fromkeys(words))}
-    of_words = tokjax.byte_level_bpe(ranks, pattern=r"\s?\S+")
-    report = make_report(of_words, [text], name="words", against={"bytes": BYTES})
+    word_tokenizer = tokjax.byte_level_bpe(ranks, pattern=r"\s?\S+")
+    report = make_report(word_tokenizer, [text], name="words", against={"bytes": BYTES})
     assert report.use("words").text == tokjax.reports.TextSize(
         documents=1, nbytes=81, characters=81, words=15
     )

@@ -1,4 +1,4 @@
-"""Labels that are tags, in a batch as a person sees it."""
+"""Tests of `show_batch` with a tag set: tags beside tokens, colours of classes, the legend."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
-from tests.reports.show_batch.test_show import BYTES, Boxes, get_lines, render_in_terminal, strip_colour
+from tests.reports.show_batch.test_show import BYTES, HTMLContent, get_lines, render_in_terminal, strip_colour
 from tests.support.token_strategies import SCHEMES
 
 PEOPLE = tokjax.align.TagSet(["PER", "LOC"])
@@ -19,24 +19,24 @@ TAGS = np.array([[1, 0, 0, 3, 4], [0, 1, -100, -100, -100]])
 
 
 def get_backgrounds(page):
-    found = [re.search("background:(#[0-9a-f]+)", style) for style in page.styles]
-    return [match[1] if match else None for match in found]
+    matches = [re.search("background:(#[0-9a-f]+)", style) for style in page.styles]
+    return [match[1] if match else None for match in matches]
 
 
-def test_tags_follow_tokens():
+def test_tags_are_shown_after_tokens():
     assert str(tokjax.show_batch(SENTENCES, WORDS, labels=TAGS, tagset=PEOPLE)).splitlines() == [
-        "PaddedBatch: 2 rows of 5 places",
+        "PaddedBatch: 2 rows of 5 positions",
         "row  tokens                                 padding",
         "  0  Zoe→B-PER ran to New→B-LOC York→I-LOC   0 of 5",
         "  1  with Zoe→B-PER ⟨ran⟩ ▯×2                2 of 5",
-        "padding 2 of 10 places (20.0%)",
-        "labels count at 7 of 8 tokens",
+        "padding: 2 of 10 positions (20.0%)",
+        "labels not ignored: 7 of 8 tokens",
         "x→T tag T   x tag O   ⟨x⟩ label ignored   ▯ padding",
         "classes: PER LOC",
     ]
 
 
-def test_the_batchs_own_labels_and_those_that_are_no_tags():
+def test_labels_of_the_batch_and_labels_that_are_not_tags():
     batch = {"ids": [[1, 2, 3]], "attention_mask": [[1, 1, 1]], "labels": [[5, -1, 4]]}
     assert get_lines(batch, WORDS, tagset=PEOPLE)[2] == "0 Zoe→5 ran→-1 to→I-LOC 0 of 3"
     ignored = get_lines(SENTENCES, WORDS, labels=np.abs(TAGS) % 5, tagset=PEOPLE, ignore_index=0)
@@ -66,12 +66,12 @@ def test_text_shows_all_labels(labels, ignore_index, data):
         ignore_index=ignore_index,
     )
     row = strip_colour(render_in_terminal(shown, width=300))[2]
-    read, ignored = [], False
+    parsed, ignored = [], False
     for token in re.fullmatch(r"  0  (.*?) +\? of \d", row)[1].split(" "):
         ignored = ignored or "⟨" in token
-        read.append(ignore_index if ignored else get_label(token.strip("⟦⟧"), tagset))
+        parsed.append(ignore_index if ignored else get_label(token.strip("⟦⟧"), tagset))
         ignored = ignored and "⟩" not in token
-    assert read == labels
+    assert parsed == labels
 
 
 def test_tokens_have_the_colour_of_their_class():
@@ -81,44 +81,44 @@ def test_tokens_have_the_colour_of_their_class():
     assert "\x1b[36mZoe→B-PER\x1b[0m ran to \x1b[32mNew→B-LOC York→I-LOC\x1b[0m" in coloured
     assert "with \x1b[36mZoe→B-PER\x1b[0m \x1b[2m⟨ran⟩ ▯×2\x1b[0m" in coloured
     assert "classes: \x1b[36mPER\x1b[0m \x1b[32mLOC\x1b[0m" in coloured
-    page = Boxes(shown._repr_html_())
-    person, position = get_backgrounds(page)[0], get_backgrounds(page)[3]
-    assert person != position
+    page = HTMLContent(shown._repr_html_())
+    person, location = get_backgrounds(page)[0], get_backgrounds(page)[3]
+    assert person != location
     assert get_backgrounds(page) == [
-        *(person, None, None, position, position),
+        *(person, None, None, location, location),
         *(None, person, None, "#e4e4e4"),
-        *(person, position),
+        *(person, location),
     ]
-    assert page.titles[0] == "place 0, id 1, label 1 (B-PER)"
-    assert page.titles[1] == "place 1, id 2, label 0 (O)"
-    assert page.titles[7] == "place 2, id 2, label -100"
+    assert page.titles[0] == "position 0, id 1, label 1 (B-PER)"
+    assert page.titles[1] == "position 1, id 2, label 0 (O)"
+    assert page.titles[7] == "position 2, id 2, label -100"
     never = tokjax.show_batch(SENTENCES, WORDS, labels=TAGS, tagset=PEOPLE, color=False)
     assert "\x1b" not in render_in_terminal(never)
     assert "background" not in never._repr_html_()
 
 
-def test_segments_leave_the_colours_to_classes():
+def test_segments_do_not_change_colours_of_classes():
     packed = {"ids": [[1, 2, 1, 2]], "segment_ids": [[1, 1, 2, 2]], "labels": [[1, 0, 1, 0]]}
     shown = tokjax.show_batch(packed, WORDS, tagset=PEOPLE)
     assert "\x1b[36m1│Zoe→B-PER\x1b[0m ran \x1b[36m2│Zoe→B-PER\x1b[0m ran" in render_in_terminal(shown)
 
 
 @pytest.mark.parametrize("scheme", ["BIO", "IO", "BILOU"])
-def test_each_class_has_a_colour_of_its_own(scheme):
+def test_24_classes_have_distinct_colours(scheme):
     tagset = tokjax.align.TagSet([f"class{i}" for i in range(24)], scheme)
-    firsts = [tagset.get_id(tag) for tag in tagset.tags if tag[0] == ("I" if scheme == "IO" else "B")]
-    shown = tokjax.show_batch(np.ones((1, 24), int), WORDS, labels=[firsts], tagset=tagset)
+    first_tags = [tagset.get_id(tag) for tag in tagset.tags if tag[0] == ("I" if scheme == "IO" else "B")]
+    shown = tokjax.show_batch(np.ones((1, 24), int), WORDS, labels=[first_tags], tagset=tagset)
     styles = re.findall(r"\x1b\[([0-9;]+)mZoe→[BI]-class\d+\x1b", render_in_terminal(shown, width=1000))
     assert len(set(styles)) == 24
-    shades = get_backgrounds(Boxes(shown._repr_html_()))
+    shades = get_backgrounds(HTMLContent(shown._repr_html_()))
     assert len({*shades} - {None}) == 24
     assert shades[:24] == shades[24:]
 
 
-def test_a_class_keeps_its_colour_from_batch_to_batch():
-    unlabelled = np.where(TAGS > 2, TAGS, 0)
+def test_colour_of_a_class_does_not_depend_on_the_batch():
+    locations_only = np.where(TAGS > 2, TAGS, 0)
     assert "classes: \x1b[32mLOC\x1b[0m" in render_in_terminal(
-        tokjax.show_batch(SENTENCES, WORDS, labels=unlabelled, tagset=PEOPLE)
+        tokjax.show_batch(SENTENCES, WORDS, labels=locations_only, tagset=PEOPLE)
     )
 
 
@@ -127,7 +127,7 @@ def test_control_characters_are_escaped(names):
     tagset = tokjax.align.TagSet([f"<b>{name}</b>\x1b[2J[red]\u202e\n\"'&人" for name in names])
     labels = [list(range(len(tagset)))]
     shown = tokjax.show_batch(np.ones((1, len(tagset)), int), WORDS, labels=labels, tagset=tagset)
-    page = Boxes(shown._repr_html_())
+    page = HTMLContent(shown._repr_html_())
     assert set(page.tags) == {"div", "table", "tr", "th", "td", "span"}
     assert r"\x1b[2J[red]\u202e" in "".join(page.texts)
     for text in (str(shown), *page.texts, *page.titles):
@@ -136,7 +136,7 @@ def test_control_characters_are_escaped(names):
     assert strip_colour(render_in_terminal(shown)) == str(shown).splitlines()
 
 
-def test_wide_names_keep_to_the_width():
+def test_lines_with_wide_characters_fit_the_width():
     from rich.cells import cell_len
 
     tagset = tokjax.align.TagSet(["人物と場所"])
@@ -153,7 +153,7 @@ def test_wide_names_keep_to_the_width():
             {"labels": TAGS, "tagset": ["PER"]},
             r"tagset must be a TagSet, not \['PER'\]; pass TagSet\(labels\)",
         ),
-        ({"tagset": PEOPLE}, "the labels that tagset has tags for are missing; pass labels="),
+        ({"tagset": PEOPLE}, "tagset needs labels, and the batch has none; pass labels="),
         ({"labels": TAGS / 2, "tagset": PEOPLE}, "labels must be integers, not float64"),
     ],
 )
@@ -165,6 +165,6 @@ def test_invalid_labels_are_rejected(options, message):
 def test_row_classes_are_not_tags():
     batch = {"input_ids": [[1, 2], [3, 4]], "labels": [0, 1]}
     with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match=r"missing: labels of shape \(2,\) are not shown"
+        tokjax.errors.InvalidArgumentError, match=r"has none: labels of shape \(2,\) are not shown"
     ):
         tokjax.show_batch(batch, BYTES, tagset=PEOPLE)

@@ -1,0 +1,87 @@
+"""Tests of `spans_from_characters` and `spans_to_characters`."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+import tokjax
+from tests.support.text_strategies import any_strings, byte_strings, hard_texts
+from tokjax.core.utf8 import to_characters
+
+
+@given(st.lists(st.tuples(hard_texts, st.randoms(use_true_random=False)), max_size=3))
+def test_characters_to_bytes_and_back(texts_and_randoms):
+    texts, spans = [], []
+    for text, random in texts_and_randoms:
+        positions = sorted(random.choices(range(len(text) + 1), k=2))
+        texts.append(text)
+        spans.append([(*positions, "PER")])
+    in_bytes = tokjax.align.spans_from_characters(texts, spans)
+    for text, [(start, stop, _)], [(first, last, label)] in zip(texts, spans, in_bytes, strict=True):
+        assert tokjax.offsets.to_utf8(text)[first - 1 : last - 1] == tokjax.offsets.to_utf8(text[start:stop])
+        assert label == "PER"
+    assert tokjax.align.spans_to_characters(texts, in_bytes) == spans
+
+
+@st.composite
+def draw_spans(draw, count):
+    """Draws spans of positions from 0 to `count`, and `None` for the sentinel."""
+    position = st.integers(0, count)
+    pairs = draw(st.lists(st.none() | st.tuples(position, position).map(sorted), max_size=4))
+    return [None if pair is None else tuple(pair) for pair in pairs]
+
+
+@given(st.lists(any_strings | byte_strings | hard_texts | hard_texts.map(str.encode), max_size=4), st.data())
+def test_many_texts_equal_separate_texts(texts, data):
+    """Includes surrogates, bytes that are not UTF-8, and positions inside characters."""
+    for convert, convert_one, length, first, sentinel in (
+        (
+            tokjax.align.spans_from_characters,
+            tokjax.offsets.char_to_byte_spans,
+            lambda t: len(to_characters(t)),
+            0,
+            -1,
+        ),
+        (
+            tokjax.align.spans_to_characters,
+            tokjax.offsets.byte_to_char_spans,
+            lambda t: len(tokjax.offsets.to_utf8(t)),
+            1,
+            0,
+        ),
+    ):
+        spans = []
+        for text in texts:
+            count = length(text) if isinstance(text, bytes) or first else len(text)
+            pairs = data.draw(draw_spans(count))
+            spans.append(
+                [(sentinel,) * 2 if pair is None else (pair[0] + first, pair[1] + first) for pair in pairs]
+            )
+        labelled = [[(*pair, f"{i}") for i, pair in enumerate(row)] for row in spans]
+        expected = [
+            [(*pair, f"{i}") for i, pair in enumerate(convert_one(text, row).tolist())]
+            for text, row in zip(texts, spans, strict=True)
+        ]
+        assert convert(texts, labelled) == expected
+
+
+@pytest.mark.parametrize("text", ["abc", "äbc", b"abc", "äbc".encode(), b"\x80bc", "\ud83d\ude42c"])
+@pytest.mark.parametrize("pair", [(0, 9), (2, 1), (-1, 1), (-2, -2), (1, 2**40)])
+def test_positions_out_of_range(text, pair):
+    for convert, convert_one in (
+        (tokjax.align.spans_from_characters, tokjax.offsets.char_to_byte_spans),
+        (tokjax.align.spans_to_characters, tokjax.offsets.byte_to_char_spans),
+    ):
+        with pytest.raises(tokjax.errors.OffsetsContractError) as separate_error:
+            convert_one(text, [(1, 1), pair])
+        with pytest.raises(tokjax.errors.OffsetsContractError) as batch_error:
+            convert(["é", text, "a"], [[], [(1, 1, "PER"), (*pair, "PER")], [(0, 9, "PER")]])
+        assert str(batch_error.value) == f"text 1: {separate_error.value}"
+
+
+def test_invalid_spans_are_rejected():
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="spans has 1 rows, and there are 2 texts"):
+        tokjax.align.spans_to_characters(["a", "b"], [[]])
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match=r"text 0: a span is \(start, stop, label\), not \(0, 1\)"
+    ):
+        tokjax.align.spans_from_characters(["abc"], [[(0, 1)]])

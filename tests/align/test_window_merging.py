@@ -1,0 +1,227 @@
+"""Tests of `merge_windows`, and of alignment and collation of windows."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import tokjax
+from tests.oracles import alignment as oracle
+from tests.support.hypothesis_profiles import get_max_examples
+from tests.support.text_strategies import hard_texts
+from tests.support.token_strategies import SCHEMES
+
+LABELS = ("PER", "ORG")
+
+
+@get_max_examples(40)
+@given(st.lists(hard_texts, max_size=3), st.integers(1, 6), st.data())
+def test_merge_windows_equals_a_loop(tokenizer, texts, capacity, data):
+    stride = data.draw(st.integers(0, capacity - 1))
+    windows = tokjax.encode_windows(
+        tokenizer, texts, max_length=capacity + 1, stride=stride, disallowed_special=(), allowed_special=()
+    )
+    full = tokjax.encode_batch_result(tokenizer, texts, add_special_tokens=False, disallowed_special=())
+    values = np.arange(len(windows.batch.ids))
+    merged = tokjax.align.merge_windows(windows, values, stride=stride)
+    assert merged.row_splits.tolist() == full.row_splits.tolist()
+    assert merged.offsets.tolist() == full.offsets.tolist()
+    expected = []
+    for text, length in enumerate(full.lengths.tolist()):
+        parts, start = [], 0
+        for window in np.flatnonzero(windows.text_ids == text).tolist():
+            part = slice(*windows.batch.row_splits[window : window + 2])
+            inner = values[part][windows.batch.sequence_ids[part] == 0].tolist()
+            parts.append((start, inner))
+            start += capacity - stride
+        expected += oracle.merge_windows(parts, length)
+    assert merged.values.tolist() == expected
+    assert windows.batch.ids[merged.values].tolist() == full.ids.tolist()
+    scores = jnp.stack([jnp.asarray(values)] * 2, axis=1)
+    assert tokjax.align.merge_windows(windows, scores, stride=stride).values.tolist() == [
+        [v, v] for v in expected
+    ]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_merged_labels_restore_spans(tokenizer, scheme):
+    """Spans that fit into a window are restored from the merged labels of all windows."""
+    text = "low lower widest newest " * 8
+    words = [(m, m + 5, "PER") for m in range(5, len(text), 24)]
+    windows = tokjax.encode_windows(tokenizer, [text], max_length=17, stride=10)
+    aligned = tokjax.align.align_spans(windows, [words], labels=LABELS, scheme=scheme)
+    merged = tokjax.align.merge_windows(windows, aligned.labels, stride=10)
+    tagset = tokjax.align.TagSet(LABELS, scheme)
+    assert tokjax.align.spans_from_labels(merged.offsets, merged.values, tagset, texts=[text]) == words
+    assert tokjax.align.spans_from_labels(merged, merged.values, tagset, texts=[text]) == [words]
+
+
+class TestAlignmentOfWindows:
+    TEXTS = ("Zoë flew to 東京 and on to Wien", "Kim", "to Wien")
+    SPANS = ([(1, 5, "PER"), (14, 20, "ORG")], [(1, 4, "PER")], [(4, 8, "ORG")])
+
+    @pytest.fixture(params=[None, [0, 2]])
+    def windows(self, request):
+        """Windows of all texts, or of the texts 0 and 2."""
+        windows = tokjax.encode_windows(tokjax.byte_level(), self.TEXTS, max_length=9, stride=3)
+        if request.param is None:
+            return windows
+        selected = np.flatnonzero(np.isin(windows.text_ids, request.param))
+        return tokjax.Windows([windows.batch[i] for i in selected], windows.text_ids[selected])
+
+    @pytest.mark.parametrize("options", [{}, {"texts": TEXTS}])
+    def test_labels_equal_separate_windows(self, windows, options):
+        aligned = tokjax.align.align_spans(windows, self.SPANS, labels=LABELS, **options)
+        by_window = {
+            "spans": [self.SPANS[text] for text in windows.text_ids],
+            **({"texts": [self.TEXTS[text] for text in windows.text_ids]} if options else {}),
+        }
+        separate = tokjax.align.align_spans(windows.batch, labels=LABELS, **by_window)
+        assert aligned.labels.tolist() == separate.labels.tolist()
+        counts, splits = [], np.cumsum([0, *map(len, by_window["spans"])])
+        for text in range(3):
+            windows_of_text = np.flatnonzero(windows.text_ids == text)
+            counts_per_window = [separate.token_counts[splits[i] : splits[i + 1]] for i in windows_of_text]
+            counts += (
+                np.sum(counts_per_window, axis=0).tolist()
+                if len(windows_of_text)
+                else [0] * len(self.SPANS[text])
+            )
+        assert aligned.token_counts.tolist() == counts
+        tagset = tokjax.align.TagSet(LABELS)
+        decoded = tokjax.align.spans_from_labels(windows, aligned.labels, tagset, **options)
+        options = {"texts": by_window["texts"]} if options else {}
+        assert decoded == tokjax.align.spans_from_labels(windows.batch, aligned.labels, tagset, **options)
+
+    def test_collation_equals_separate_windows(self, windows):
+        padded = tokjax.collate_padded_batch(windows, pad_id=-1)
+        separate = tokjax.collate_padded_batch(windows.batch, pad_id=-1)
+        assert all(np.array_equal(left, right) for left, right in zip(padded, separate, strict=True))
+        merged = tokjax.align.merge_windows(
+            windows, np.arange(len(separate.ids[separate.attention_mask == 1])), stride=3
+        )
+        labels = tokjax.collate_padded_batch(merged, pad_id=-100)
+        assert labels.ids[labels.attention_mask == 1].tolist() == merged.values.tolist()
+        assert labels.offsets[labels.attention_mask == 1].tolist() == merged.offsets.tolist()
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match=r"merged windows have shape \(\d+, 2\); rows are"
+        ):
+            tokjax.collate_padded_batch(
+                merged._replace(values=np.stack([merged.values] * 2, axis=1)), pad_id=0
+            )
+
+    def test_invalid_arguments_are_rejected(self):
+        windows = tokjax.encode_windows(tokjax.byte_level(), self.TEXTS, max_length=9, stride=3)
+        by_window = [[]] * len(windows.text_ids)
+        for options in ({"spans": by_window}, {"spans": self.SPANS, "texts": self.TEXTS[:2]}):
+            with pytest.raises(
+                tokjax.errors.InvalidArgumentError,
+                match="rows, and the windows belong to 3 texts; pass one row for each text, or windows.batch",
+            ):
+                tokjax.align.align_spans(windows, labels=LABELS, **options)
+        for text_ids in (windows.text_ids[1:], windows.text_ids - 1):
+            with pytest.raises(
+                tokjax.errors.InvalidArgumentError,
+                match="text_ids must hold the 0-based text index of each of",
+            ):
+                tokjax.align.align_spans(windows._replace(text_ids=text_ids), self.SPANS, labels=LABELS)
+
+
+def test_pairs_in_windows():
+    bert = tokjax.wordpiece(["[UNK]", "[CLS]", "[SEP]", "a", "b", "c", "d", "?"])
+    windows = tokjax.encode_windows(
+        bert, ["? ?"], ["a b c d"], max_length=8, stride=1, truncation="only_second"
+    )
+    merged = tokjax.align.merge_windows(windows, windows.batch.ids, stride=1, sequence_id=1)
+    assert merged.values.tolist() == [3, 4, 5, 6]
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="sequence_id=0; pass the stride and the text of the pair"
+    ):
+        tokjax.align.merge_windows(windows, windows.batch.ids, stride=1)
+
+
+def test_text_that_each_window_repeats():
+    """Every window contains the whole question, for questions of any length and any stride."""
+    bert = tokjax.wordpiece(["[UNK]", "[CLS]", "[SEP]", "a", "b", "?"])
+    for question in ("?", "? ?", ""):
+        for stride in (0, 1):
+            windows = tokjax.encode_windows(
+                bert, [question], ["a b a b a"], max_length=7, stride=stride, truncation="only_second"
+            )
+            ids = windows.batch.ids
+            merged = tokjax.align.merge_windows(windows, ids, stride=stride, sequence_id=1)
+            assert merged.values.tolist() == [3, 4, 3, 4, 3]
+            with pytest.raises(tokjax.errors.InvalidArgumentError, match="sequence_id=0"):
+                tokjax.align.merge_windows(windows, ids, stride=stride)
+    single = tokjax.encode_windows(bert, ["? ?"], ["a b"], max_length=9, truncation="only_second")
+    assert tokjax.align.merge_windows(single, single.batch.ids, stride=0).values.tolist() == [5, 5]
+    unpaired = tokjax.encode_windows(bert, ["a b"], max_length=9)
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError,
+        match="no token .* has sequence_id=1; pass 0 without pairs",
+    ):
+        tokjax.align.merge_windows(unpaired, unpaired.batch.ids, stride=0, sequence_id=1)
+
+
+def test_windows_of_some_texts(tokenizer):
+    """Merging the windows of some texts gives the values that merging all windows gives for them."""
+    texts = ["low lower newest", "low", "", "widest newest lower low"]
+    windows = tokjax.encode_windows(tokenizer, texts, max_length=5, stride=2)
+    values = np.arange(len(windows.batch.ids))
+    merged = tokjax.align.merge_windows(windows, values, stride=2)
+    for text_ids in ([1, 2, 3], [0, 3], [2], [0, 1, 2, 3]):
+        selected = np.flatnonzero(np.isin(windows.text_ids, text_ids))
+        part = tokjax.Windows([windows.batch[i] for i in selected], windows.text_ids[selected])
+        part_values = np.concatenate([values[slice(*windows.batch.row_splits[i : i + 2])] for i in selected])
+        merged_part = tokjax.align.merge_windows(part, part_values, stride=2)
+        rows = [merged.values[slice(*merged.row_splits[row : row + 2])].tolist() for row in text_ids]
+        assert merged_part.values.tolist() == [*itertools.chain(*rows)]
+        assert np.diff(merged_part.row_splits).tolist() == [*map(len, rows)]
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_wrong_stride_is_rejected(stride):
+    windows = tokjax.encode_windows(
+        tokjax.byte_level(), ["lower widest", "newest"], max_length=5, stride=stride
+    )
+    for wrong_stride in {0, 1, 2, 3} - {stride}:
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=f"stride={wrong_stride}"):
+            tokjax.align.merge_windows(windows, windows.batch.ids, stride=wrong_stride)
+
+
+def test_invalid_windows_are_rejected(tokenizer):
+    windows = tokjax.encode_windows(tokenizer, ["it's we've I'll they'd"], max_length=5, stride=2)
+    values = np.zeros(len(windows.batch.ids))
+    for stride in (0, 1, 3):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match=f"do not continue each other with stride={stride}"
+        ):
+            tokjax.align.merge_windows(windows, values, stride=stride)
+    for wrong in (values[1:], [1, 2], 3):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"array\[attention_mask == 1\]"):
+            tokjax.align.merge_windows(windows, wrong, stride=2)
+    as_list = tokjax.align.merge_windows(windows, values.tolist(), stride=2)
+    assert as_list.values.tolist() == tokjax.align.merge_windows(windows, values, stride=2).values.tolist()
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="the result of encode_windows, not TokenizationBatch"
+    ):
+        tokjax.align.merge_windows(windows.batch, values, stride=2)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"text_ids has shape \(1,\), and there are"):
+        tokjax.align.merge_windows(windows._replace(text_ids=np.array([0])), values, stride=2)
+    decreasing = np.arange(len(windows.text_ids))[::-1]
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="window 1 belongs to text .*, and the window before it"
+    ):
+        tokjax.align.merge_windows(windows._replace(text_ids=decreasing), values, stride=2)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="stride must be at least 0"):
+        tokjax.align.merge_windows(windows, values, stride=-1)
+    without_offsets = tokjax.encode_windows(tokenizer, ["low"], max_length=4, return_offsets=False)
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="no offsets; encode with return_offsets=True"
+    ):
+        tokjax.align.merge_windows(without_offsets, values, stride=0)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="outside of jax.jit"):
+        jax.jit(lambda v: tokjax.align.merge_windows(windows, v, stride=2))(values)

@@ -1,0 +1,100 @@
+"""Tests of the sources that `write_dataset` accepts."""
+
+import gzip
+import json
+
+import pytest
+
+import tokjax
+from tests.datasets.test_conversion import TOKENIZER
+
+
+class TestSources:
+    texts = ("low", "lower é", "the lowest")
+    field = tokjax.TokenizedTextField(TOKENIZER)
+
+    def read(self, source, path, **options):
+        tokjax.write_dataset(source, self.field, path, **options)
+        dataset = tokjax.open_dataset(path)
+        return [tokjax.decode(TOKENIZER, ids, skip_special_tokens=True) for ids in dataset]
+
+    def test_files(self, tmp_path):
+        plain, compressed, lines = (tmp_path / name for name in ("a.txt", "a.txt.gz", "a.jsonl"))
+        plain.write_text("|".join(self.texts))
+        compressed.write_bytes(gzip.compress("|".join(self.texts).encode()))
+        lines.write_text("".join(json.dumps({"body": text}) + "\n" for text in self.texts))
+        for source in (plain, str(compressed), [plain]):
+            assert self.read(source, tmp_path / f"{len(list(tmp_path.iterdir()))}", separator="|") == list(
+                self.texts
+            )
+        records = tokjax.corpus.text_files(lines, field="body")
+        assert self.read(records, tmp_path / "lines") == list(self.texts)
+        manifest = tokjax.open_dataset(tmp_path / "lines").manifest
+        assert manifest.source["files"] == [[str(lines), lines.stat().st_size]]
+
+    def test_parquet(self, tmp_path):
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table({"text": list(self.texts)}), tmp_path / "a.parquet")
+        assert self.read(tmp_path / "a.parquet", tmp_path / "data") == list(self.texts)
+
+    def test_text_column_of_files(self, tmp_path):
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        lines, table = tmp_path / "a.jsonl", tmp_path / "a.parquet"
+        lines.write_text("".join(json.dumps({"text": "no", "body": text}) + "\n" for text in self.texts))
+        parquet.write_table(pyarrow.table({"text": ["no"] * 3, "body": list(self.texts)}), table)
+        for i, source in enumerate(
+            (lines, str(table), [lines], tokjax.corpus.text_files(lines, field="body"))
+        ):
+            assert self.read(source, tmp_path / f"{i}", text_column="body") == list(self.texts)
+        tokjax.datasets.rebuild_dataset(tmp_path / "0", trust_source=True)
+        assert tokjax.open_dataset(tmp_path / "0").manifest.source["field"] == "body"
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError,
+            match="text_column is 'body', and the source has field='title'; pass",
+        ):
+            self.read(tokjax.corpus.text_files(lines, field="title"), tmp_path / "none", text_column="body")
+
+    @pytest.mark.parametrize("separator", ["", 3, b"|"])
+    def test_invalid_separators(self, tmp_path, separator):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError,
+            match="separator must be a non-empty str, or None if each .* got",
+        ):
+            self.read(["a|b"], tmp_path / "data", separator=separator)
+
+    def test_iterables(self, tmp_path):
+        assert self.read(iter(self.texts), tmp_path / "texts") == list(self.texts)
+        assert self.read(["|".join(self.texts)], tmp_path / "split", separator="|") == list(self.texts)
+        records = [{"t": text, "n": 1} for text in self.texts] + [{"t": None}]
+        assert self.read(records, tmp_path / "records", text_column="t") == list(self.texts)
+
+    def test_hugging_face_datasets(self, tmp_path):
+        datasets = pytest.importorskip("datasets")
+        table = datasets.Dataset.from_dict({"text": list(self.texts), "label": [1, 2, 3]})
+        assert self.read(table, tmp_path / "table") == list(self.texts)
+        stream = table.to_iterable_dataset()
+        assert self.read(stream, tmp_path / "stream") == list(self.texts)
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match=r"no column 'body', it has \['text', 'label'\]"
+        ):
+            self.read(table, tmp_path / "none", text_column="body")
+
+    @pytest.mark.parametrize(
+        ("source", "options", "message"),
+        [
+            (3, {}, "must be .*not int"),
+            ({"a": 1}, {}, r"a dict with the keys \['a'\]; pass one of its values, such as source\['a'\]"),
+            ([{"a": 1}], {}, r"record 0 has no 'text', it has \['a'\]; pass text_column=NAME"),
+            ([{"text": 3}], {}, "document 0 must be str or bytes, not int"),
+            ([(1, "a")], {"separator": "|"}, "separator is for texts"),
+            ("no/such/file", {}, "is not a file"),
+        ],
+    )
+    def test_invalid_sources(self, tmp_path, source, options, message):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            tokjax.write_dataset(source, self.field, tmp_path / "data", **options)
+        assert not list(tmp_path.iterdir())

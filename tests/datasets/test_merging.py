@@ -1,0 +1,150 @@
+"""Tests of merging and rebuilding datasets."""
+
+import pytest
+
+import tokjax
+from tests.cli.test_commands import run
+from tests.conftest import CORPUS
+from tests.datasets.test_conversion import TOKENIZER
+
+
+class TestMerging:
+    def test_document_ids(self, tmp_path):
+        buckets = tokjax.BucketedTokenField(TOKENIZER, [2, 4], max_tokens=9)
+        texts = ["x" * (i * 5 % 9) for i in range(10)]
+        paths = [self.write(tmp_path / str(i), texts, field=buckets) for i in range(2)]
+        tokjax.datasets.merge_datasets(paths, tmp_path / "numbered")
+        assert sorted(tokjax.open_dataset(tmp_path / "numbered").documents["doc_id"]) == list(range(20))
+        custom = self.write(tmp_path / "custom", [(i, "xxxx") for i in (0, 1, 7, 8)])
+        first = self.write(tmp_path / "first", texts)
+        tokjax.datasets.merge_datasets([first, custom], tmp_path / "both")
+        both = tokjax.open_dataset(tmp_path / "both")
+        assert both.documents["doc_id"].tolist() == [*range(10), 0, 1, 7, 8]
+        both.verify()
+
+    def test_custom_document_ids_are_preserved(self, tmp_path):
+        first = self.write(tmp_path / "1", [(0, "a"), (1, "b")])
+        second = self.write(tmp_path / "2", [(1, "c"), (0, "d")])
+        tokjax.datasets.merge_datasets([first, second], tmp_path / "12")
+        assert tokjax.open_dataset(tmp_path / "12").documents["doc_id"].tolist() == [0, 1, 1, 0]
+        tokjax.datasets.merge_datasets([second, first, tmp_path / "12"], tmp_path / "more")
+        more = tokjax.open_dataset(tmp_path / "more")
+        assert more.documents["doc_id"].tolist() == [1, 0, 2, 3, 0, 1, 1, 0]
+        assert [shard.is_numbered for shard in more.manifest.shards] == [False, True, False, False]
+        buckets = tokjax.BucketedTokenField(TOKENIZER, [2], max_tokens=9)
+        third = self.write(tmp_path / "3", [(1, "cccc"), (0, "dddd")], field=buckets)
+        fourth = self.write(tmp_path / "4", ["eeee", "f"], field=buckets)
+        tokjax.datasets.merge_datasets([fourth, third, fourth], tmp_path / "343")
+        full = tokjax.open_dataset(tmp_path / "343")
+        assert full.documents["doc_id"].tolist() == [1, 0, 1, 0, 5, 4]
+        tokjax.datasets.merge_datasets([fourth, fourth], tmp_path / "44")
+        tokjax.datasets.merge_datasets([tmp_path / "44", fourth], tmp_path / "444")
+        assert tokjax.open_dataset(tmp_path / "444").documents["doc_id"].tolist() == [1, 0, 3, 2, 5, 4]
+
+    def test_only_ids_that_are_not_the_running_count_have_files(self, tmp_path):
+        numbered = self.write(tmp_path / "numbered", CORPUS)
+        count = len(tokjax.open_dataset(numbered).documents)
+        continuing = self.write(tmp_path / "fitting", [(2 * count, "a"), (2 * count + 1, "b")])
+        other = self.write(tmp_path / "other", [(7, "a"), (1, "b")])
+        tokjax.datasets.merge_datasets([numbered, numbered, continuing, other], tmp_path / "all")
+        *shards, last = tokjax.open_dataset(tmp_path / "all").manifest.shards
+        assert all(shard.is_numbered for shard in shards)
+        assert not last.is_numbered
+        names = [path.name for path in (tmp_path / "all").glob("*.doc_id.npy")]
+        assert names == [f"{last.name}.doc_id.npy"]
+
+    def write(self, path, texts, **options):
+        field = options.pop("field", tokjax.PackedTokenField(TOKENIZER))
+        tokjax.write_dataset(texts, field, path, shard_size=80, **options)
+        return path
+
+    def test_equals_writing_all_documents(self, tmp_path):
+        first, second = self.write(tmp_path / "1", CORPUS), self.write(tmp_path / "2", CORPUS[:2])
+        merged = tokjax.datasets.merge_datasets([first, second, first], tmp_path / "all")
+        assert merged.num_documents == 2 * len(CORPUS) + 2
+        full = tokjax.open_dataset(tmp_path / "all")
+        self.write(tmp_path / "expected", CORPUS + CORPUS[:2] + CORPUS)
+        expected = tokjax.open_dataset(tmp_path / "expected")
+        assert full.read(0, full.num_tokens).tolist() == expected.read(0, expected.num_tokens).tolist()
+        assert full.documents.tolist() == expected.documents.tolist()
+        full.verify()
+
+    def test_different_fields_are_rejected(self, tmp_path):
+        first = self.write(tmp_path / "1", CORPUS)
+        second = self.write(tmp_path / "2", CORPUS, field=tokjax.PackedTokenField(TOKENIZER, chunk_tokens=8))
+        with pytest.raises(tokjax.errors.DatasetMismatchError, match="written with options=.*only datasets"):
+            tokjax.datasets.merge_datasets([first, second], tmp_path / "all")
+        shard = first / "shard-00001.tokens.npy"
+        shard.write_bytes(shard.read_bytes()[:-1] + b"\x02")
+        with pytest.raises(tokjax.errors.DatasetCorruptError, match=r"shard-00001\.tokens\.npy was altered"):
+            tokjax.datasets.merge_datasets([first, first], tmp_path / "all")
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="paths must be a list of directories"):
+            tokjax.datasets.merge_datasets("x", tmp_path / "all")
+
+
+def test_moved_source_files(tmp_path):
+    text, moved = tmp_path / "a.txt", tmp_path / "b.txt"
+    text.write_text("low|lower")
+    tokjax.write_dataset(text, tokjax.RawTextField(), tmp_path / "data", separator="|")
+    text.rename(moved)
+    tokjax.write_dataset(moved, tokjax.RawTextField(), tmp_path / "data", separator="|")  # (writes nothing)
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError,
+        match=r"data can't be rebuilt, since a source file is missing: .*a\.txt' is not a file; restore",
+    ):
+        tokjax.datasets.rebuild_dataset(tmp_path / "data", trust_source=True)
+
+
+def test_rebuild_after_the_source_changed(tmp_path):
+    text = tmp_path / "a.txt"
+    text.write_text("low|lower")
+    field = tokjax.TokenizedTextField(TOKENIZER, max_tokens=5)
+    tokjax.write_dataset(text, field, tmp_path / "data", separator="|")
+    text.write_text("low|lower|lowest")
+    (tmp_path / "data" / "shard-00000.tokens.npy").unlink()  # (a damaged dataset can be rebuilt)
+    tokjax.datasets.rebuild_dataset(tmp_path / "data", trust_source=True)
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    assert len(dataset) == 3
+    assert dataset.field == field
+    other = tokjax.byte_level(eos_token="</s>", special_tokens=["</s>"])
+    tokjax.datasets.rebuild_dataset(tmp_path / "data", other, trust_source=True)
+    assert tokjax.open_dataset(tmp_path / "data").vocab_size == 257
+    tokjax.write_dataset(["a"], field, tmp_path / "other")
+    with pytest.raises(tokjax.errors.DatasetIncompleteError, match="was not written from files"):
+        tokjax.datasets.rebuild_dataset(tmp_path / "other", trust_source=True)
+
+
+def test_rebuild_requires_trust_source(tmp_path):
+    texts = [tmp_path / f"{i}.txt" for i in range(7)]
+    for text in texts:
+        text.write_text("low")
+    tokjax.write_dataset(texts, tokjax.RawTextField(), tmp_path / "data")
+    named = (
+        r"rebuilt from the files that its manifest lists: '.*/0\.txt', .*'.*/4\.txt' and 2 more; to read them"
+    )
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match=f"{named}, pass trust_source=True, and for other"
+    ):
+        tokjax.datasets.rebuild_dataset(tmp_path / "data")
+    result = run("rebuild", tmp_path / "data", "--overwrite")
+    assert result.returncode == 1
+    assert b"to read them, pass --trust-source, and for other files run tokjax pack" in result.stderr
+
+
+def test_merged_shards_are_copied_atomically(tmp_path, monkeypatch):
+    tokjax.write_dataset(["a text"], tokjax.PackedTokenField(TOKENIZER), tmp_path / "data")
+    tokenizer = tmp_path / "data" / "tokenizer.tokjax.json"
+    shard = tmp_path / "data" / "shard-00000.tokens.npy"
+    synced, real = [], tokjax._util.files.os.fsync
+    monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(descriptor) or real(descriptor))
+    tokjax.datasets.merge_datasets([tmp_path / "data"], tmp_path / "merged")
+    assert len(synced) >= 4  # (at least one per file)
+    shard.write_bytes(shard.read_bytes()[:-1] + b"\xff")
+    for file in (shard, tokenizer):
+        with pytest.raises(
+            tokjax.errors.DatasetCorruptError, match=rf"{file.name} was altered: its SHA-256 is"
+        ):
+            tokjax.datasets.merge_datasets([tmp_path / "data"], tmp_path / "again")
+        shard.write_bytes((tmp_path / "merged" / shard.name).read_bytes())
+        tokenizer.write_bytes(tokenizer.read_bytes().replace(b"</s>", b"</t>"))
+    assert not (tmp_path / "again.incomplete").exists()

@@ -1,0 +1,221 @@
+"""Tests of the HTML page and the JSON values of a vocabulary report."""
+
+import html.parser
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+import tokjax
+from tests.reports.conftest import HOSTILE_NAME
+from tests.reports.test_tables import print_tables
+from tests.reports.test_vocabulary_report import BYTES
+from tokjax._util.imports import import_optional
+from tokjax.reports.metrics import TEXT_METRICS, USE_METRICS, VOCABULARY_METRICS
+
+
+def save_page(report, curves, path):
+    assert tokjax.reports.save_report_html(report, path, curves=curves) == path
+    return path.read_text("utf-8")
+
+
+class Page(html.parser.HTMLParser):
+    """Tags, attributes, texts and table rows of an HTML page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.texts, self.rows, self.open_tags = [], [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open_tags == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += attributes
+        if tag not in ("meta", "input"):
+            self.open_tags.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("th", "td"):
+            self.rows[-1].append("")
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += attributes
+
+    def handle_endtag(self, tag):
+        assert self.open_tags.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+        if {"td", "th"} & set(self.open_tags):
+            self.rows[-1][-1] += data.strip()
+
+
+def test_json(report, curves):
+    described = json.loads(json.dumps(tokjax.reports.report_to_json(report, curves), allow_nan=False))
+    assert (described["tokenizers"], described["kinds"]) == (["trained", "bytes", "words"], ["en", "others"])
+    for kind in (None, *report.kinds):
+        for name in report.tokenizers:
+            use = report.use(name, kind)
+            values = described["overall"][name] if kind is None else described["uses"][kind][name]
+            assert {metric.name: values[metric.name] for metric in USE_METRICS} == {
+                metric.name: getattr(use, metric.name) for metric in USE_METRICS
+            }
+            assert values["used_lengths"] == use.used_lengths.tolist()
+            assert values["most_frequent"] == [token._asdict() for token in use.most_frequent()]
+    assert described["texts"]["en"]["words"] == report.use(kind="en").text.words
+    words = described["vocabularies"]["words"]
+    assert (words["vocab_size"], words["num_ordinary"], words["num_special"]) == (102, 4, 2)
+    assert words["vocabulary_lengths"] == [0, 1, 0, 1, 0, 2]
+    assert words["longest"][0] == {"id": 0, "token": "hello", "nbytes": 5, "times": 0}
+    assert described["curves"][0] == {
+        "tokenizer": "trained",
+        "kind": "en",
+        "nbytes": curves[0].nbytes,
+        "sizes": [256, 500],
+        "tokens": list(curves[0].tokens),
+        "bytes_per_token": list(curves[0].bytes_per_token),
+    }
+
+
+@pytest.mark.usefixtures("matplotlib")
+def test_empty_report(empty_report, tmp_path):
+    described = json.loads(json.dumps(tokjax.reports.report_to_json(*empty_report), allow_nan=False))
+    assert described["overall"]["tokenizer"]["bytes_per_token"] is None
+    assert described["curves"][0]["bytes_per_token"] == [None]
+    assert re.search(r"bytes per token +–\n", print_tables(tokjax.reports.report_tables(*empty_report)))
+    page = Page(save_page(*empty_report, tmp_path / "empty.html"))
+    assert ["bytes per token", "–"] in page.rows
+    assert not any("nan" in text for text in page.texts)
+
+
+@pytest.mark.usefixtures("matplotlib")
+def test_page_has_all_metrics(report, curves, tmp_path):
+    page = Page(save_page(report, curves, tmp_path / "report.html"))
+    assert "trained, bytes, words" in page.texts
+    rows = iter(page.rows)
+    for title, metrics, uses in (
+        ("vocabulary", VOCABULARY_METRICS, [report.use(name) for name in report.tokenizers]),
+        *((kind, USE_METRICS, [report.use(n, kind) for n in report.tokenizers]) for kind in report.kinds),
+        ("all texts", USE_METRICS, [report.use(name) for name in report.tokenizers]),
+    ):
+        assert [title] in rows
+        for metric in metrics:
+            assert next(rows) == [metric.label, *map(metric.format_number, uses)]
+    for kind in report.kinds:
+        assert [
+            kind,
+            *(metric.format_number(report.use(kind=kind).text) for metric in TEXT_METRICS),
+        ] in page.rows
+    assert ["hello", "5", "0"] in page.rows
+    assert page.tags.count("svg") == 4
+    assert Page(save_page(report, (), tmp_path / "report.html")).tags.count("svg") == 3
+
+
+@pytest.mark.usefixtures("matplotlib")
+def test_page_has_no_external_resources(report, curves, tmp_path):
+    text = save_page(report, curves, tmp_path / "report.html")
+    assert "http" not in text.replace("http-equiv", "")
+    assert "@import" not in text
+    page = Page(text)
+    assert not {"script", "link", "img", "iframe", "object", "image", "foreignobject"} & set(page.tags)
+    for name, value in page.attributes:
+        assert name != "src"
+        assert not name.startswith("on")
+        assert name not in ("href", "xlink:href") or value.startswith("#"), (name, value)
+    assert ("http-equiv", "Content-Security-Policy") in page.attributes
+    assert ("content", "default-src 'none'; style-src 'unsafe-inline'") in page.attributes
+
+
+@pytest.mark.usefixtures("matplotlib")
+def test_page_ids_are_unique(report, curves, tmp_path):
+    page = Page(save_page(report, curves, tmp_path / "report.html"))
+    ids = [value for name, value in page.attributes if name == "id"]
+    assert len(ids) == len(set(ids)) > 0
+    references = [value[1:] for name, value in page.attributes if name in ("href", "xlink:href")]
+    references += [
+        name for _, value in page.attributes for name in re.findall(r"url\(#([^)]+)\)", value or "")
+    ]
+    assert references
+    assert set(references) <= set(ids)
+
+
+@pytest.mark.usefixtures("matplotlib")
+def test_page_escapes_names_and_tokens(hostile_report, tmp_path):
+    text = save_page(*hostile_report, tmp_path / "evil.html")
+    assert HOSTILE_NAME not in text
+    page = Page(text)
+    assert "script" not in page.tags
+    assert HOSTILE_NAME in page.texts  # As the text of a token.
+    assert any(f'"{HOSTILE_NAME}' in heading for heading in page.texts)
+    assert any("{{ 7 * 6 }}" in heading for heading in page.texts)
+    assert f"$\\frac$ {HOSTILE_NAME}" in page.texts  # In a plot.
+    assert not set(text) & set("\x1b\x00\u202e")
+
+
+def test_page_is_deterministic_and_keeps_matplotlib_settings(report, curves, tmp_path, matplotlib):
+    with matplotlib.rc_context({"lines.linewidth": 20, "font.size": 30}):
+        before = dict(matplotlib.rcParams)
+        first = save_page(report, curves, tmp_path / "1.html")
+        assert dict(matplotlib.rcParams) == before
+    assert save_page(report, curves, tmp_path / "2.html") == first
+
+
+@pytest.mark.usefixtures("matplotlib")
+def test_page_does_not_import_pyplot(tmp_path):
+    code = (
+        "import sys, tokjax; t = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)}); "
+        "report = tokjax.reports.vocabulary_report(t, ['low'], progress=False); "
+        "tokjax.reports.save_report_html(report, 'report.html'); "
+        "sys.exit('matplotlib.pyplot' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+
+
+@pytest.mark.usefixtures("matplotlib")
+def test_many_kinds_of_text_and_tokenizers(tmp_path):
+    texts = {f"kind {i}": ["low"] for i in range(7)}
+    against = {f"number {i}": BYTES for i in range(9)}
+    options = {"against": against, "progress": False}
+    report = tokjax.reports.vocabulary_report(BYTES, texts, **options)
+    page = Page(
+        save_page(report, tokjax.reports.size_curves(BYTES, texts, **options), tmp_path / "many.html")
+    )
+    assert page.texts.count("kind 6") == 4  # In the table of texts, the metrics, and two plots.
+
+
+@pytest.mark.usefixtures("matplotlib")
+def test_page_is_written_atomically(report, tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError, match="there is no such directory"):
+        tokjax.reports.save_report_html(report, tmp_path / "no" / "report.html")
+    (tmp_path / "report.html").write_text("old")
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(OSError, match="full"):
+        tokjax.reports.save_report_html(report, tmp_path / "report.html")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+
+
+@pytest.mark.usefixtures("matplotlib")
+def test_missing_libraries_are_reported(report, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(
+        tokjax.errors.MissingExtraError, match=r"an HTML report needs jinja2, which is not"
+    ) as error:
+        tokjax.reports.save_report_html(report, tmp_path / "report.html")
+    assert "pip install 'tokjax[report]'" in str(error.value)
+    assert isinstance(error.value, ImportError)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(
+        tokjax.errors.MissingExtraError, match="x needs no_such_library, which is not installed"
+    ):
+        import_optional("no_such_library.part", extra="report", purpose="x")
+
+
+def test_optional_library_bugs_are_raised(tmp_path, monkeypatch):
+    (tmp_path / "half_installed.py").write_text("import no_such_part")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="no_such_part"):
+        import_optional("half_installed", extra="report", purpose="x")

@@ -1,0 +1,56 @@
+"""Tests of the terminal tables of a vocabulary report."""
+
+import re
+
+from rich.console import Console
+
+import tokjax
+from tests.reports.test_vocabulary_report import BYTES
+from tokjax.reports.metrics import USE_METRICS
+
+
+def print_tables(tables):
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(*tables)
+    return captured.get()
+
+
+def test_tables_have_all_metrics(report, curves):
+    shown = print_tables(tokjax.reports.report_tables(report, curves))
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "…" not in shown.split("tokens of trained")[0]  # No number and no label is truncated.
+    metrics = shown[shown.index("metrics") :]
+    section = metrics[metrics.index("\nothers ") : metrics.index("\nall texts")]
+    uses = [report.use(name, "others") for name in report.tokenizers]
+    for metric in USE_METRICS:
+        row = re.search(rf"^  {metric.label} +([^a-z]*)$", section, re.MULTILINE)
+        assert row.group(1).split() == [metric.format_number(use) for use in uses], metric.label
+    for curve in curves:
+        part = shown[shown.index(f"bytes per token by size: {curve.kind}") :]
+        for size, ratio in zip(curve.sizes, curve.bytes_per_token, strict=True):
+            assert f"{ratio:.3f}" in re.search(rf"^{size:,} .*$", part, re.MULTILINE).group()
+
+
+def test_tables_of_tokens(report):
+    shown = print_tables(tokjax.reports.report_tables(report))
+    words = shown[shown.index("tokens of words") :]
+    assert re.search(r"hello +5 +0 +\[UNK\] +\d+", words)
+    lengths = words[words.index("lengths") :]
+    assert re.search(r"^1 +25.00% +█+ +\d", lengths, re.MULTILINE)  # One of the four words.
+    assert "by size" not in shown
+
+
+def test_many_tokenizers_are_split_over_several_tables(tokenizer):
+    against = {f"number {i}": BYTES for i in range(5)}
+    report = tokjax.reports.vocabulary_report(tokenizer, ["low"], against=against, progress=False)
+    metrics = [table for table in tokjax.reports.report_tables(report) if str(table.title) == "metrics"]
+    assert [len(table.columns) - 1 for table in metrics] == [4, 2]
+    assert max(map(len, print_tables(metrics).splitlines())) <= 80
+
+
+def test_tables_escape_names_and_tokens(hostile_report):
+    shown = print_tables(tokjax.reports.report_tables(*hostile_report))
+    assert "[red]" in shown
+    assert "\\x1b[2J" in shown
+    assert not set(shown) & set("\x1b\x00\u202e")
