@@ -83,7 +83,7 @@ class TestRankFiles:
     def test_missing_byte(self, tmp_path):
         path = tmp_path / "x.tiktoken"
         path.write_bytes(RANKS.partition(b"\n")[2])
-        with pytest.raises(FormatError, match=r"x\.tiktoken: .* none for b'\\x00' \(1 of 256"):
+        with pytest.raises(FormatError, match=r"x\.tiktoken: .* has no b'\\x00' \(1 of 256"):
             tokjax.load_tokenizer(path, pattern="gpt2")
 
 
