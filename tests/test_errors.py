@@ -118,7 +118,7 @@ def test_duplicate_piece_is_rejected():
     pieces = [("<unk>", 0), ("<s>", 0), ("▁", -2), ("a", -2.5), ("<s>", -9)]
     library_tokenizer = Tokenizer(models.Unigram(pieces, unk_id=0))
     library_tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    with pytest.raises(tokjax.errors.TokenizerFormatError, match="the model's vocab has '<s>' twice"):
+    with pytest.raises(tokjax.errors.TokenizerFormatError, match="vocab has the duplicate piece '<s>'"):
         tokjax.formats.from_huggingface(library_tokenizer)
 
 

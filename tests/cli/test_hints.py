@@ -68,7 +68,7 @@ def test_verify_checks_each_dataset(records, tmp_path):
             "unpack it with zstd -d, or compress it with gzip, bzip2 or xz\n",
         ),
         ("pack %/bad.jsonl -t %/t.json -o %/data", "to read the file as plain text pass --format text\n"),
-        ("inspect a -t %/vocab.txt", "put a tokenizer_config.json with do_lower_case beside it\n"),
+        ("inspect a -t %/vocab.txt", "put a tokenizer_config.json with do_lower_case into its directory\n"),
     ],
 )
 def test_hints_name_shell_options(records, tmp_path, command, message):

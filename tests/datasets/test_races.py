@@ -242,7 +242,7 @@ class TestSpecialFiles:
     def test_tokenizer(self, tmp_path, kind, name):
         (tmp_path / name).write_bytes(b"")
         self.replace_file(tmp_path / name, kind)
-        expected = "is no regular file|No such file|holds no tokenizer that is known"
+        expected = "is not a regular file|No such file|no tokenizer in a|unknown tokenizer"
         for path in (tmp_path, tmp_path / name):
             with pytest.raises((tokjax.errors.TokenizerFormatError, FileNotFoundError), match=expected):
                 tokjax.load_tokenizer(path)

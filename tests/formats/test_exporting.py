@@ -1,4 +1,4 @@
-"""Tokenizers written for other libraries: each read back by the one that owns the format."""
+"""Tests of the export of tokenizers, against the library of each format."""
 
 import base64
 import dataclasses
@@ -20,13 +20,13 @@ from tokjax.pretokenize.patterns import PATTERNS
 from tokjax.trainer import train_bpe, train_sentencepiece, train_word_level, train_wordpiece
 
 texts = (hard_texts | st.sampled_from(CORPUS)).filter(is_encodable)
-UNSPLIT = ["Llama 2", "Mistral", "Gemma"]
-WITH_BYTES = [*UNSPLIT, "split", "split only"]
+WITHOUT_PRE_TOKENS = ["Llama 2", "Mistral", "Gemma"]
+BYTE_FALLBACK = [*WITHOUT_PRE_TOKENS, "split", "split only"]
 PUBLISHED = [name for name in PATTERNS if name != "whitespace"]
 
 
 @lru_cache
-def trained(pattern="gpt2"):
+def train_tokenizer(pattern="gpt2"):
     special = ["<|endoftext|>", "<|pad|>"]
     options = {"pattern": pattern, "special_tokens": special, "pad_token": "<|pad|>", "progress": False}
     return train_bpe(CORPUS * 3, vocab_size=500, **options).tokenizer
@@ -34,11 +34,11 @@ def trained(pattern="gpt2"):
 
 @lru_cache
 def export_to(name, directory):
-    """A tokenizer of ours, and the library's of what was written."""
-    ours = {
-        **{pattern: lambda pattern=pattern: trained(pattern) for pattern in PUBLISHED},
+    """Exports a tokenizer; returns it, and the library's tokenizer that was read from the file."""
+    tokenizer = {
+        **{pattern: lambda pattern=pattern: train_tokenizer(pattern) for pattern in PUBLISHED},
         "merges": make_merge_tokenizer,
-        **{kind: lambda kind=kind: make_pair(kind)[1] for kind in WITH_BYTES},
+        **{kind: lambda kind=kind: make_pair(kind)[1] for kind in BYTE_FALLBACK},
         "wordpiece": lambda: train_wordpiece(CORPUS, vocab_size=300, progress=False).tokenizer,
         "cased wordpiece": lambda: (
             train_wordpiece(
@@ -50,8 +50,8 @@ def export_to(name, directory):
             train_word_level(CORPUS, vocab_size=50, splitter="bert", lowercase=True, progress=False).tokenizer
         ),
     }[name]()
-    [path] = tokjax.formats.export_tokenizer(ours, directory, "huggingface")
-    return ours, tokenizers.Tokenizer.from_file(str(path))
+    [path] = tokjax.formats.export_tokenizer(tokenizer, directory, "huggingface")
+    return tokenizer, tokenizers.Tokenizer.from_file(str(path))
 
 
 def make_merge_tokenizer():
@@ -69,7 +69,7 @@ def make_merge_tokenizer():
     return tokjax.with_template(plain, "<s> $A </s>", "<s> $A </s> <s>:1 $B:1")
 
 
-NAMES = [*PUBLISHED, "merges", *WITH_BYTES, "wordpiece", "cased wordpiece", "words", "lower-case words"]
+NAMES = [*PUBLISHED, "merges", *BYTE_FALLBACK, "wordpiece", "cased wordpiece", "words", "lower-case words"]
 
 
 @pytest.fixture(scope="module")
@@ -79,118 +79,122 @@ def directories(tmp_path_factory):
 
 @pytest.mark.parametrize("name", NAMES)
 @given(text=texts, pair=st.none() | texts)
-def test_tokenizer_json(directories, name, text, pair):
-    ours, theirs = export_to(name, directories[name])
-    result = tokjax.encode_result(ours, text, pair, allowed_special="all")
-    expected = theirs.encode(text, pair)
+def test_tokenizer_json_gives_the_same_ids(directories, name, text, pair):
+    tokenizer, reference = export_to(name, directories[name])
+    result = tokjax.encode_result(tokenizer, text, pair, allowed_special="all")
+    expected = reference.encode(text, pair)
     assert result.ids.tolist() == expected.ids
     assert result.token_type_ids.tolist() == expected.type_ids
-    if name not in UNSPLIT:  # (all of a text is one word there)
+    if name not in WITHOUT_PRE_TOKENS:  # in the library, a whole text is one pre-token there
         assert [i if i >= 0 else None for i in result.word_ids.tolist()] == expected.word_ids
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_tokenizer_json_is_read_again(directories, name, caplog):
-    ours, _ = export_to(name, directories[name])
+def test_tokenizer_json_round_trip(directories, name, caplog):
+    tokenizer, _ = export_to(name, directories[name])
     with caplog.at_level(logging.INFO, "tokjax"):
         again = tokjax.load_tokenizer(directories[name])
     assert "runs on the tokenizers library" not in caplog.text
-    assert type(again) is type(ours)
-    assert again.vocabulary.special == ours.vocabulary.special
-    assert again.vocabulary.roles == ours.vocabulary.roles
-    assert again.vocabulary.template == ours.vocabulary.template
+    assert type(again) is type(tokenizer)
+    assert again.vocabulary.special == tokenizer.vocabulary.special
+    assert again.vocabulary.roles == tokenizer.vocabulary.roles
+    assert again.vocabulary.template == tokenizer.vocabulary.template
     for text in CORPUS:
         assert (
             tokjax.encode_result(again, text).offsets.tolist()
-            == tokjax.encode_result(ours, text).offsets.tolist()
+            == tokjax.encode_result(tokenizer, text).offsets.tolist()
         )
 
 
-def test_transformers_read_a_directory(tmp_path):
+def test_transformers_load_a_directory(tmp_path):
     transformers = pytest.importorskip("transformers")
-    ours = trained()
-    tokjax.formats.export_tokenizer(ours, tmp_path, "huggingface")
-    theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
-    assert theirs.eos_token == "<|endoftext|>"
-    assert theirs.pad_token == "<|pad|>"
+    tokenizer = train_tokenizer()
+    tokjax.formats.export_tokenizer(tokenizer, tmp_path, "huggingface")
+    reference = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    assert reference.eos_token == "<|endoftext|>"
+    assert reference.pad_token == "<|pad|>"
     for text in CORPUS:
-        assert theirs(text)["input_ids"] == tokjax.encode_result(ours, text).ids.tolist()
+        assert reference(text)["input_ids"] == tokjax.encode_result(tokenizer, text).ids.tolist()
 
 
 @lru_cache
 def load_encoding(pattern, path):
-    ours = dataclasses.replace(trained(pattern), normalizer=None)
-    [written] = tokjax.formats.export_tokenizer(ours, path, "tiktoken")
+    tokenizer = dataclasses.replace(train_tokenizer(pattern), normalizer=None)
+    [written] = tokjax.formats.export_tokenizer(tokenizer, path, "tiktoken")
     lines = written.read_bytes().splitlines()
     ranks = {base64.b64decode(token): int(rank) for token, rank in map(bytes.split, lines)}
-    special = dict(trained(pattern).vocabulary.special)
-    return tiktoken.Encoding("ours", pat_str=PATTERNS[pattern], mergeable_ranks=ranks, special_tokens=special)
+    special = dict(train_tokenizer(pattern).vocabulary.special)
+    return tiktoken.Encoding(
+        "tokenizer", pat_str=PATTERNS[pattern], mergeable_ranks=ranks, special_tokens=special
+    )
 
 
 @pytest.mark.parametrize("pattern", PUBLISHED)
 @given(text=texts)
-def test_tiktoken(directories, pattern, text):
-    theirs = load_encoding(pattern, directories[pattern] / "x.tiktoken")
-    ours = tokjax.formats.from_tiktoken(theirs)
-    assert tokjax.encode(ours, text, allowed_special="all").tolist() == theirs.encode(
+def test_rank_file_gives_the_ids_of_tiktoken(directories, pattern, text):
+    reference = load_encoding(pattern, directories[pattern] / "x.tiktoken")
+    tokenizer = tokjax.formats.from_tiktoken(reference)
+    assert tokjax.encode(tokenizer, text, allowed_special="all").tolist() == reference.encode(
         text, allowed_special="all"
     )
     plain = tokjax.byte_level_bpe(
-        dict(trained(pattern).vocabulary.ordinary), pattern=pattern, normalizer=None
+        dict(train_tokenizer(pattern).vocabulary.ordinary), pattern=pattern, normalizer=None
     )
-    assert tokjax.encode(plain, text).tolist() == theirs.encode_ordinary(text)
+    assert tokjax.encode(plain, text).tolist() == reference.encode_ordinary(text)
 
 
-def test_ranks_are_read_again(tmp_path):
-    ours = trained()
-    [path] = tokjax.formats.export_tokenizer(ours, tmp_path, "tiktoken")
+def test_rank_file_round_trip(tmp_path):
+    tokenizer = train_tokenizer()
+    [path] = tokjax.formats.export_tokenizer(tokenizer, tmp_path, "tiktoken")
     assert path == tmp_path / "ranks.tiktoken"
-    special = dict(ours.vocabulary.special)
+    special = dict(tokenizer.vocabulary.special)
     again = tokjax.load_tokenizer(tmp_path, pattern="gpt2", special_tokens=special, pad_token="<|pad|>")
-    assert again.vocabulary.ordinary == ours.vocabulary.ordinary
-    assert again.vocabulary.roles == ours.vocabulary.roles
-    assert tokjax.encode_result(again, "low").tokens == ("low",)  # nothing is put around texts
+    assert again.vocabulary.ordinary == tokenizer.vocabulary.ordinary
+    assert again.vocabulary.roles == tokenizer.vocabulary.roles
+    assert tokjax.encode_result(again, "low").tokens == ("low",)  # no special tokens are inserted
 
 
 @pytest.fixture(scope="module")
 def gpt2_files(tmp_path_factory):
     directory = tmp_path_factory.mktemp("gpt2")
-    vocab, merges = tokjax.formats.export_tokenizer(trained(), directory / "new", "gpt2")
+    vocab, merges = tokjax.formats.export_tokenizer(train_tokenizer(), directory / "new", "gpt2")
     assert merges.read_text().startswith("#version: 0.2\n")
-    theirs = tokenizers.ByteLevelBPETokenizer.from_file(str(vocab), str(merges))
-    return tokjax.load_tokenizer(directory / "new"), theirs
+    reference = tokenizers.ByteLevelBPETokenizer.from_file(str(vocab), str(merges))
+    return tokjax.load_tokenizer(directory / "new"), reference
 
 
 @given(text=texts)
-def test_gpt2_files(gpt2_files, text):
-    again, theirs = gpt2_files
-    ours = trained()
-    expected = theirs.encode(text).ids
-    assert tokjax.encode(ours, text, disallowed_special=(), add_special_tokens=False).tolist() == expected
+def test_gpt2_files_give_the_same_ids(gpt2_files, text):
+    again, reference = gpt2_files
+    tokenizer = train_tokenizer()
+    expected = reference.encode(text).ids
+    assert (
+        tokjax.encode(tokenizer, text, disallowed_special=(), add_special_tokens=False).tolist() == expected
+    )
     assert tokjax.encode(again, text, disallowed_special=(), add_special_tokens=False).tolist() == expected
 
 
-def test_gpt2_files_are_read_again(gpt2_files):
+def test_gpt2_files_round_trip(gpt2_files):
     again, _ = gpt2_files
     assert again.merges is not None
-    assert again.vocabulary.special == trained().vocabulary.special
-    assert again.vocabulary.roles == trained().vocabulary.roles
-    assert again.vocabulary.ordinary == trained().vocabulary.ordinary
+    assert again.vocabulary.special == train_tokenizer().vocabulary.special
+    assert again.vocabulary.roles == train_tokenizer().vocabulary.roles
+    assert again.vocabulary.ordinary == train_tokenizer().vocabulary.ordinary
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_vocab_txt(tmp_path, lowercase):
-    ours = train_wordpiece(CORPUS, vocab_size=300, lowercase=lowercase, progress=False).tokenizer
-    tokjax.formats.export_tokenizer(ours, tmp_path, "wordpiece")
-    assert tokjax.load_tokenizer(tmp_path) == ours
-    theirs = tokenizers.BertWordPieceTokenizer.from_file(str(tmp_path / "vocab.txt"), lowercase=lowercase)
+    tokenizer = train_wordpiece(CORPUS, vocab_size=300, lowercase=lowercase, progress=False).tokenizer
+    tokjax.formats.export_tokenizer(tokenizer, tmp_path, "wordpiece")
+    assert tokjax.load_tokenizer(tmp_path) == tokenizer
+    reference = tokenizers.BertWordPieceTokenizer.from_file(str(tmp_path / "vocab.txt"), lowercase=lowercase)
     for text in CORPUS:
-        assert tokjax.encode_result(ours, text).ids.tolist() == theirs.encode(text).ids
+        assert tokjax.encode_result(tokenizer, text).ids.tolist() == reference.encode(text).ids
 
 
 @pytest.mark.parametrize("model_type", ["unigram", "bpe", "char"])
 def test_sentencepiece_model(tmp_path, model_type):
-    trained = train_sentencepiece(
+    result = train_sentencepiece(
         CORPUS * 2,
         model_type=model_type,
         vocab_size=120 if model_type == "char" else 200,
@@ -198,20 +202,20 @@ def test_sentencepiece_model(tmp_path, model_type):
         eos_token="</s>",
         progress=False,
     )
-    [path] = tokjax.formats.export_tokenizer(trained.tokenizer, tmp_path, "sentencepiece")
-    theirs = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    [path] = tokjax.formats.export_tokenizer(result.tokenizer, tmp_path, "sentencepiece")
+    reference = sentencepiece.SentencePieceProcessor(model_file=str(path))
     roles = {"bos_token": "<s>", "eos_token": "</s>"}
     again = tokjax.load_tokenizer(tmp_path, **roles)
-    assert again == trained.tokenizer == tokjax.formats.from_sentencepiece(theirs, **roles)
+    assert again == result.tokenizer == tokjax.formats.from_sentencepiece(reference, **roles)
     for text in CORPUS:
         assert (
-            theirs.encode(text) == tokjax.encode(trained.tokenizer, text, add_special_tokens=False).tolist()
+            reference.encode(text) == tokjax.encode(result.tokenizer, text, add_special_tokens=False).tolist()
         )
 
 
-def test_our_own(tmp_path):
-    [path] = tokjax.formats.export_tokenizer(trained(), tmp_path, "tokjax")
-    assert tokjax.load_tokenizer(path) == trained()
+def test_tokjax_format(tmp_path):
+    [path] = tokjax.formats.export_tokenizer(train_tokenizer(), tmp_path, "tokjax")
+    assert tokjax.load_tokenizer(path) == train_tokenizer()
 
 
 BYTES = {bytes([i]): i for i in range(256)}
@@ -223,86 +227,105 @@ BYTES = {bytes([i]): i for i in range(256)}
         (
             lambda: tokjax.byte_level_bpe(BYTES, pattern="qwen2"),
             "tiktoken",
-            "a file of ranks can't say normalizer='nfc'",
+            "a rank file can't represent normalizer='nfc'",
         ),
-        (make_merge_tokenizer, "tiktoken", "a file of ranks can't say add_prefix_space=True"),
+        (make_merge_tokenizer, "tiktoken", "a rank file can't represent add_prefix_space=True"),
         (
             lambda: tokjax.byte_level_bpe(BYTES | {b"ab": 300, b"abc": 301}, merges=[(b"a", b"b")]),
             "tiktoken",
-            r"two tokens merge that make one; b'ab' and b'c' do not here",
+            r"b'ab' and b'c' are not among the merges",
         ),
         (
             lambda: tokjax.byte_level_bpe(
                 BYTES | {b"ab": 301, b"cd": 300}, merges=[(b"a", b"b"), (b"c", b"d")]
             ),
             "tiktoken",
-            "merge in the order of their ids; here not",
+            "needs merges in the order of the ids that they produce",
         ),
         (
             lambda: tokjax.byte_level_bpe(BYTES | {b"xyz": 300}),
             "gpt2",
-            r"whether b'xyz' is a token as a word: merging does not arrive there",
+            r"can't represent ignore_merges, and merging does not produce the token b'xyz'",
         ),
-        (lambda: trained("cl100k"), "gpt2", r"GPT-2's format has the pattern 'gpt2', not 'cl100k'"),
+        (
+            lambda: train_tokenizer("cl100k"),
+            "gpt2",
+            r"GPT-2's format implies the pattern 'gpt2', not 'cl100k'",
+        ),
         (
             lambda: tokjax.byte_level_bpe(BYTES, special_tokens={"é": 300}),
             "huggingface",
-            "can't hold 'é': the token with id 233 is written like that",
+            "can't represent 'é': it is also the written form of the token with id 233",
         ),
-        (lambda: trained(r"\S+|\s"), "huggingface", r"can't be written with the pattern '\\\\S"),
-        (lambda: trained("whitespace"), "huggingface", "can't be written with the pattern 'whitespace'"),
+        (lambda: train_tokenizer(r"\S+|\s"), "huggingface", r"can't be written with the pattern '\\\\S"),
+        (
+            lambda: train_tokenizer("whitespace"),
+            "huggingface",
+            "can't be written with the pattern 'whitespace'",
+        ),
         (
             lambda: tokjax.byte_level_bpe(BYTES, pattern="cl100k", add_prefix_space=True),
             "huggingface",
-            "can say add_prefix_space=True with the pattern 'gpt2', not 'cl100k'",
+            "supports add_prefix_space=True with the pattern 'gpt2', not with 'cl100k'",
         ),
-        (lambda: tokjax.wordpiece(["[UNK]", "a\nb"]), "wordpiece", r"can't hold 'a\\nb', which ends a line"),
-        (lambda: tokjax.wordpiece({"[UNK]": 0, "a": 2}), "wordpiece", "there is no token with id 1"),
-        (lambda: tokjax.wordpiece(["[UNK]"], clean_text=False), "wordpiece", "can't say clean_text=False"),
+        (
+            lambda: tokjax.wordpiece(["[UNK]", "a\nb"]),
+            "wordpiece",
+            r"can't contain 'a\\nb', which has a line break",
+        ),
+        (
+            lambda: tokjax.wordpiece({"[UNK]": 0, "a": 2}),
+            "wordpiece",
+            "needs consecutive ids, and no token has id 1",
+        ),
+        (
+            lambda: tokjax.wordpiece(["[UNK]"], clean_text=False),
+            "wordpiece",
+            "can't represent clean_text=False",
+        ),
         (
             lambda: tokjax.byte_level_bpe(BYTES | {b"new": 300}, merges=[], added_tokens=["new"]),
             "gpt2",
-            "GPT-2's format can't say that 'new' is always found",
+            "GPT-2's format can't mark 'new' as an added token",
         ),
         (
             lambda: tokjax.wordpiece(["[UNK]"], continuing_prefix="@"),
             "wordpiece",
-            "a vocab.txt can't say continuing_prefix='@'",
+            "a vocab.txt can't represent continuing_prefix='@'",
         ),
         (lambda: tokjax.wordpiece(["[UNK]"]), "tiktoken", "is for a ByteLevelBPE, not a WordPieceTokenizer"),
-        (trained, "sentencepiece", "is for a SentencePieceTokenizer, not a ByteLevelBPE"),
-        (lambda: "gpt2", "huggingface", "MetaspaceBPE, WordPieceTokenizer, WordLevelTokenizer; not of str"),
+        (train_tokenizer, "sentencepiece", "is for a SentencePieceTokenizer, not a ByteLevelBPE"),
+        (lambda: "gpt2", "huggingface", "MetaspaceBPE, WordPieceTokenizer, WordLevelTokenizer, not for str"),
     ],
 )
-def test_what_a_format_can_t_express(tmp_path, make, format_, message):
+def test_options_that_a_format_can_t_represent(tmp_path, make, format_, message):
     with pytest.raises(tokjax.errors.UnsupportedTokenizerError, match=message):
         tokjax.formats.export_tokenizer(make(), tmp_path, format_)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_special_tokens_of_any_name_come_back(tmp_path):
+def test_round_trip_of_special_tokens_with_custom_names(tmp_path):
     names = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
-    ours = tokjax.wordpiece(["<unk>", "<s>", "</s>", "<x>", "a"], special_tokens=["<x>"], **names)
+    tokenizer = tokjax.wordpiece(["<unk>", "<s>", "</s>", "<x>", "a"], special_tokens=["<x>"], **names)
     with pytest.raises(tokjax.errors.UnsupportedTokenizerError, match=r"are \['<unk>'.*; pass a directory"):
-        tokjax.formats.export_tokenizer(ours, tmp_path / "vocab.txt", "wordpiece")
-    tokjax.formats.export_tokenizer(ours, tmp_path, "wordpiece")
-    assert tokjax.load_tokenizer(tmp_path) == ours
+        tokjax.formats.export_tokenizer(tokenizer, tmp_path / "vocab.txt", "wordpiece")
+    tokjax.formats.export_tokenizer(tokenizer, tmp_path, "wordpiece")
+    assert tokjax.load_tokenizer(tmp_path) == tokenizer
     special = {"<|im_end|>": 256, "<|endoftext|>": 257}
     bpe = tokjax.byte_level_bpe(BYTES, special_tokens=special, eos_token="<|endoftext|>")
     tokjax.formats.export_tokenizer(bpe, tmp_path / "bpe", "gpt2")
-    tokjax.formats.export_tokenizer(
-        bpe, tmp_path / "bpe", "gpt2"
-    )  # (with a config, once there is a directory)
+    # The second call writes a tokenizer_config.json, since the directory exists.
+    tokjax.formats.export_tokenizer(bpe, tmp_path / "bpe", "gpt2")
     again = tokjax.load_tokenizer(tmp_path / "bpe")
     assert again.vocabulary.special == bpe.vocabulary.special
     transformers = pytest.importorskip("transformers")
-    theirs = transformers.GPT2Tokenizer.from_pretrained(tmp_path / "bpe")
+    reference = transformers.GPT2Tokenizer.from_pretrained(tmp_path / "bpe")
     assert (
-        theirs("a<|im_end|>")["input_ids"]
+        reference("a<|im_end|>")["input_ids"]
         == tokjax.encode(again, "a<|im_end|>", allowed_special="all").tolist()
     )
 
 
-def test_no_such_format(tmp_path):
+def test_unknown_format(tmp_path):
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"format must be 'tokjax', .*, not 'bert'"):
-        tokjax.formats.export_tokenizer(trained(), tmp_path, "bert")
+        tokjax.formats.export_tokenizer(train_tokenizer(), tmp_path, "bert")

@@ -1,4 +1,4 @@
-"""Tokenizer files made to cost time or memory: they are rejected, by limits that can be raised."""
+"""Tests of `tokjax.limits`: files that cost too much time or memory are rejected."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ VOCAB = {character: i for i, character in enumerate("abcdefghijklmnopqrstuvwxyz 
 TEMPLATE = {"type": "TemplateProcessing", "pair": [], "special_tokens": {"a": {"id": "a", "ids": [0] * 2000}}}
 
 
-def replace(pattern, content):
+def make_replace(pattern, content):
     kind = "Regex" if pattern.startswith("/") else "String"
     return {"type": "Replace", "pattern": {kind: pattern.removeprefix("/")}, "content": content}
 
@@ -29,7 +29,7 @@ def write_tokenizer(path, **parts):
     return path
 
 
-def added_token(index, content, *, special):
+def make_added_token(index, content, *, special):
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {"id": len(VOCAB) + index, "content": content, "special": special, **flags}
 
@@ -38,7 +38,7 @@ def make_sequence(steps):
     return {"type": "Sequence", "normalizers": steps}
 
 
-def charsmap(longest):
+def make_charsmap(longest):
     return struct.pack("<I", 4) + bytes(4) + b"\0".join([b"a", b"b" * longest, b""])
 
 
@@ -56,27 +56,35 @@ def encode_field(number, value):
     return encode_varint(number << 3 | 2) + encode_varint(len(value)) + value
 
 
-def sentencepiece_model(num_pieces=10, longest=1, form="p{}".format):
+def make_sentencepiece_model(num_pieces=10, longest=1, form="p{}".format):
     pieces = [encode_field(1, encode_field(1, b"<unk>") + encode_field(3, 2))]
     forms = [form(i).encode() for i in range(num_pieces - 1)]
     pieces += [encode_field(1, encode_field(1, piece) + b"\x15" + struct.pack("<f", -1.0)) for piece in forms]
-    normalizer = encode_field(1, b"identity") + (encode_field(2, charsmap(longest)) if longest > 1 else b"")
+    normalizer = encode_field(1, b"identity") + (
+        encode_field(2, make_charsmap(longest)) if longest > 1 else b""
+    )
     return b"".join(pieces) + encode_field(2, encode_field(3, 1)) + encode_field(3, normalizer)
 
 
 @pytest.mark.parametrize(
-    ("parts", "said"),
+    ("parts", "message"),
     [
         (
-            {"normalizer": make_sequence([replace("a", "aa")] * 20)},
+            {"normalizer": make_sequence([make_replace("a", "aa")] * 20)},
             "normalizer can make 1,048,576 characters",
         ),
-        ({"normalizer": replace("b", "c" * 5000)}, "normalizer can make 5,000 characters of one"),
+        ({"normalizer": make_replace("b", "c" * 5000)}, "normalizer can make 5,000 characters of one"),
         ({"normalizer": {"type": "Prepend", "prepend": "a" * 5000}}, "make 5,000 characters of one"),
-        ({"normalizer": make_sequence([replace("/(?=a)", "a")] * 12)}, "can make 4,096 characters of one"),
+        (
+            {"normalizer": make_sequence([make_replace("/(?=a)", "a")] * 12)},
+            "can make 4,096 characters of one",
+        ),
         ({"normalizer": make_sequence([{"type": "ByteLevel"}] * 6)}, "can make 4,096 characters of one"),
         ({"normalizer": make_sequence([{"type": "Lowercase"}] * 1025)}, "normalizer has 1,025 steps"),
-        ({"decoder": {"type": "Sequence", "decoders": [replace("a", "aa")] * 20}}, "its decoder can make"),
+        (
+            {"decoder": {"type": "Sequence", "decoders": [make_replace("a", "aa")] * 20}},
+            "its decoder can make",
+        ),
         (
             {"post_processor": {**TEMPLATE, "single": [{"Sequence": {"id": "A", "type_id": 0}}]}},
             "2,000 tokens",
@@ -87,17 +95,19 @@ def sentencepiece_model(num_pieces=10, longest=1, form="p{}".format):
         ),
     ],
 )
-def test_texts_that_grow(tmp_path, parts, said):
+def test_text_growth_is_limited(tmp_path, parts, message):
     path = write_tokenizer(tmp_path / "tokenizer.json", **parts)
     with pytest.raises(
         tokjax.errors.TokenizerFormatError,
-        match=rf"{said}.*; the limit is 1,024; .* tokjax\.limits\(text_growth=\.\.\.\)",
+        match=rf"{message}.*; the limit is 1,024; .* tokjax\.limits\(text_growth=\.\.\.\)",
     ):
         tokjax.load_tokenizer(path)
 
 
-def test_a_limit_can_be_raised(tmp_path):
-    path = write_tokenizer(tmp_path / "tokenizer.json", normalizer=make_sequence([replace("a", "aa")] * 11))
+def test_limit_can_be_raised(tmp_path):
+    path = write_tokenizer(
+        tmp_path / "tokenizer.json", normalizer=make_sequence([make_replace("a", "aa")] * 11)
+    )
     with pytest.raises(tokjax.errors.TokenizerFormatError, match="2,048 characters"):
         tokjax.load_tokenizer(path)
     with tokjax.limits(text_growth=2048):
@@ -112,13 +122,14 @@ def test_a_limit_can_be_raised(tmp_path):
     ("steps", "growth"),
     [
         ([], 1),
-        ([replace("½", "1/2"), replace("…", "..."), replace("€", " euro ")], 6),  # of different characters
-        ([replace("a", "b"), replace("b", "cc"), replace("c", "ddd")], 6),
-        ([replace("``", '"'), replace("/ {2,}", "▁")], 1),
-        ([replace("/[\\n\\r]+", " "), replace("/\\p{P}", "")], 1),
-        ([replace("/a*", "-")], 2),  # one more after each character
+        # Each step replaces another character.
+        ([make_replace("½", "1/2"), make_replace("…", "..."), make_replace("€", " euro ")], 6),
+        ([make_replace("a", "b"), make_replace("b", "cc"), make_replace("c", "ddd")], 6),
+        ([make_replace("``", '"'), make_replace("/ {2,}", "▁")], 1),
+        ([make_replace("/[\\n\\r]+", " "), make_replace("/\\p{P}", "")], 1),
+        ([make_replace("/a*", "-")], 2),  # inserts one before each character
         ([{"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Lowercase"}], 18),
-        ([{"type": "Prepend", "prepend": "▁"}, replace(" ", "▁")], 1),
+        ([{"type": "Prepend", "prepend": "▁"}, make_replace(" ", "▁")], 1),
         ([{"type": "NFKD"}, BERT, {"type": "NFKC"}], 18),
         ([{"type": "NFC"}, BERT, make_precompiled("ﷺ")], 72),
         ([{"type": "NFKD"}, make_precompiled("ﷺ"), {"type": "NFKD"}], 324),
@@ -126,11 +137,11 @@ def test_a_limit_can_be_raised(tmp_path):
         ([{"type": "NFKD"}, BERT, BERT], 20),
     ],
 )
-def test_growth(steps, growth):
+def test_compute_steps_growth(steps, growth):
     assert compute_steps_growth(steps) == growth
 
 
-def draw_unicode_steps(longest):
+def list_unicode_steps(longest):
     kinds = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "Strip")
     steps = [BERT, BERT | dict.fromkeys(("clean_text", "strip_accents", "lowercase"), False)]
     steps += [{"type": "Precompiled", "precompiled_charsmap": character_map()}]
@@ -144,30 +155,31 @@ def make_normalizer(steps):
 
 
 def check_character_growth(characters, longest):
-    for steps in draw_unicode_steps(longest):
+    for steps in list_unicode_steps(longest):
         normalize, growth = make_normalizer(steps), compute_steps_growth(steps)
         assert max(len(normalize(character)) for character in characters) <= growth, steps
 
 
-def test_growth_of_unicode_steps():
-    """The characters that grow most stay within the bound."""
+def test_unicode_steps_stay_below_the_bound():
+    """Checks the characters with the largest growth."""
     check_character_growth("aﷺ㍿㈱㍘İᾯ가豈㋿𝆺𝅥𝅯日\u0301\x00 ", 2)
 
 
 @pytest.mark.slow
-def test_growth_of_all_characters():
-    every = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
-    steps = [make_normalizer([*row]) for row in draw_unicode_steps(1)]
-    by_change = {}  # of those that only get spaces, or don't change, one is enough
-    for character in every:
+def test_all_characters_stay_below_the_bound():
+    all_characters = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    steps = [make_normalizer([*row]) for row in list_unicode_steps(1)]
+    # Of the characters that change in the same way, one is enough.
+    representatives = {}
+    for character in all_characters:
         change = tuple(normalize(character).replace(character, "x") for normalize in steps)
-        by_change[change] = character
-    check_character_growth(by_change.values(), 3)
+        representatives[change] = character
+    check_character_growth(representatives.values(), 3)
 
 
-def test_special_tokens_that_take_long_to_find(tmp_path):
+def test_special_tokens_with_too_many_comparisons(tmp_path):
     names = ["a" * i + "b" for i in range(2, 200)]
-    added = [added_token(i, name, special=True) for i, name in enumerate(names)]
+    added = [make_added_token(i, name, special=True) for i, name in enumerate(names)]
     path = write_tokenizer(tmp_path / "tokenizer.json", added_tokens=added)
     message = r"up to 12,\d+ characters are compared at each position .*limits\(special_token_comparisons="
     with pytest.raises(tokjax.errors.TokenizerFormatError, match=message):
@@ -178,15 +190,15 @@ def test_special_tokens_that_take_long_to_find(tmp_path):
         tokjax.load_tokenizer(saved)
     with tokjax.limits(special_token_comparisons=20_000):
         assert tokjax.load_tokenizer(saved) == tokenizer
-    branches = [added_token(i, f"<{chr(0x4E00 + i)}>", special=True) for i in range(5000)]
+    branches = [make_added_token(i, f"<{chr(0x4E00 + i)}>", special=True) for i in range(5000)]
     with pytest.raises(tokjax.errors.TokenizerFormatError, match="up to 5,002 characters are compared"):
         tokjax.load_tokenizer(write_tokenizer(path, added_tokens=branches))
-    space_runs = [added_token(i, " " * (i + 2), special=False) for i in range(80)]
+    space_runs = [make_added_token(i, " " * (i + 2), special=False) for i in range(80)]
     tokjax.load_tokenizer(write_tokenizer(path, added_tokens=space_runs))
 
 
-def test_published_special_tokens(tmp_path):
-    """They need less than a tenth of the default limit."""
+def test_published_special_tokens_are_below_the_limit(tmp_path):
+    """Checks them against a tenth of the default limit."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     whisper = [f"<|{second * 0.02:.2f}|>" for second in range(1501)]
     families = {
@@ -202,32 +214,32 @@ def test_published_special_tokens(tmp_path):
             check_comparisons(names)
 
 
-def unigram(pieces, **model):
+def make_unigram(pieces, **model):
     return {"unk_id": 0, "vocab": [["<unk>", 0.0], *([piece, -1.0] for piece in pieces)], **model}
 
 
 @pytest.mark.parametrize("kind", [{"type": "Unigram"}, {}])
-def test_unigram_pieces_that_begin_alike(tmp_path, kind):
+def test_unigram_pieces_with_too_many_comparisons(tmp_path, kind):
     path = tmp_path / "tokenizer.json"
     message = (
         r"tokenizer.json: up to 20,100 characters are compared at each position of a text: too many pieces "
         r"share a prefix, or are too long \(the longest has 200 characters\); the limit is 20,000; .*"
         r"tokjax\.limits\(piece_comparisons=\.\.\.\)"
     )
-    write_tokenizer(path, model=unigram(["a" * i for i in range(1, 201)], **kind))
+    write_tokenizer(path, model=make_unigram(["a" * i for i in range(1, 201)], **kind))
     with pytest.raises(tokjax.errors.TokenizerFormatError, match=message):
         tokjax.load_tokenizer(path)
     with tokjax.limits(piece_comparisons=20_100):
         tokenizer = tokjax.load_tokenizer(path)
     assert pickle.loads(pickle.dumps(tokenizer)) == tokenizer
     runs = [character * i for character in "▁-_=. " for i in range(1, 100)]
-    assert tokjax.load_tokenizer(write_tokenizer(path, model=unigram([*runs, "x" * 5000], **kind)))
-    write_tokenizer(path, model=unigram(["x" * 20_001], **kind))
+    assert tokjax.load_tokenizer(write_tokenizer(path, model=make_unigram([*runs, "x" * 5000], **kind)))
+    write_tokenizer(path, model=make_unigram(["x" * 20_001], **kind))
     with pytest.raises(tokjax.errors.TokenizerFormatError, match="up to 20,001 characters are compared"):
         tokjax.load_tokenizer(path)
 
 
-def test_wordpiece_of_long_words(tmp_path):
+def test_wordpiece_with_long_words(tmp_path):
     path = tmp_path / "tokenizer.json"
     model = {"type": "WordPiece", "unk_token": "a", "continuing_subword_prefix": "##", "vocab": VOCAB}
     write_tokenizer(path, model={**model, "max_input_chars_per_word": 200})
@@ -239,9 +251,9 @@ def test_wordpiece_of_long_words(tmp_path):
         tokjax.load_tokenizer(path)
 
 
-def test_models_of_sentencepiece(tmp_path):
+def test_sentencepiece_models(tmp_path):
     path = tmp_path / "tokenizer.model"
-    path.write_bytes(sentencepiece_model(40))
+    path.write_bytes(make_sentencepiece_model(40))
     with tokjax.limits(vocab_size=40):
         tokenizer = tokjax.load_tokenizer(path)
     message = r"tokenizer.model: has more than 39 pieces; the limit is 39; .*limits\(vocab_size=\.\.\.\)"
@@ -254,12 +266,12 @@ def test_models_of_sentencepiece(tmp_path):
             pytest.raises(tokjax.errors.TokenizerFormatError, match="limit is 100;"),
         ):
             tokjax.load_tokenizer(path)
-    path.write_bytes(sentencepiece_model(201, form=lambda i: "a" * (i + 1)))
+    path.write_bytes(make_sentencepiece_model(201, form=lambda i: "a" * (i + 1)))
     with pytest.raises(
         tokjax.errors.TokenizerFormatError, match="tokenizer.model: up to 20,100 characters are comp"
     ):
         tokjax.load_tokenizer(path)
-    path.write_bytes(sentencepiece_model(longest=5000))
+    path.write_bytes(make_sentencepiece_model(longest=5000))
     with pytest.raises(
         tokjax.errors.TokenizerFormatError, match="model: its normalizer can make 5,000 characters"
     ):
@@ -274,7 +286,7 @@ def test_models_of_sentencepiece(tmp_path):
         ("tokenizer.json", None),
     ],
 )
-def test_vocabularies_of_any_format(tmp_path, name, contents):
+def test_vocab_size_of_other_formats(tmp_path, name, contents):
     path = tmp_path / name
     write_tokenizer(path) if contents is None else path.write_text(contents)
     with (
@@ -284,17 +296,17 @@ def test_vocabularies_of_any_format(tmp_path, name, contents):
         tokjax.load_tokenizer(path, **({"pattern": "gpt2"} if name == "x.tiktoken" else {}))
 
 
-def test_a_pattern_that_backtracks(tmp_path, capfd):
+def test_pattern_with_too_much_backtracking(tmp_path, capfd):
     pattern = {"type": "Split", "pattern": {"Regex": "(a+)+(?<=b)c"}, "behavior": "Isolated", "invert": False}
     tokenizer = tokjax.load_tokenizer(write_tokenizer(tmp_path / "tokenizer.json", pre_tokenizer=pattern))
     with pytest.raises(
         tokjax.errors.InvalidArgumentError, match="tokenizers library can't encode these texts: Onig"
     ):
         tokjax.encode_result(tokenizer, "a" * 40)
-    capfd.readouterr()  # the library prints a traceback of its own
+    capfd.readouterr()  # discards the traceback that the library prints
 
 
-def test_wrong_limits():
+def test_invalid_limits():
     with (
         pytest.raises(
             tokjax.errors.InvalidArgumentError, match="there is no limit 'vocab'; the limits are file_bytes"

@@ -1,4 +1,4 @@
-"""Our own tokenizer file."""
+"""Tests of tokjax's own tokenizer format."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ BYTES = {bytes([i]): i for i in range(256)}
 
 
 @pytest.fixture
-def saved(tokenizer, tmp_path):
+def saved_path(tokenizer, tmp_path):
     return tokjax.save_tokenizer(tokenizer, tmp_path / "tokenizer.json")
 
 
@@ -39,24 +39,24 @@ def test_round_trip(tmp_path_factory, tokens, special, pattern):
     tokens=st.sets(st.text(min_size=1, max_size=5).filter(lambda s: s.isprintable()), max_size=8),
     steps=st.tuples(*[st.booleans()] * 4),
     prefix=st.sampled_from(["##", "", "é"]),
-    most=st.integers(1, 200),
+    max_characters=st.integers(1, 200),
     splitter=st.sampled_from(["whitespace", "bert"]),
 )
-def test_round_trip_of_words(tmp_path_factory, tokens, steps, prefix, most, splitter):
-    named = ["[UNK]", "[SEP]", "<x>"]
-    table = [*named, *sorted(tokens.difference(named))]
+def test_round_trip_of_word_vocabularies(tmp_path_factory, tokens, steps, prefix, max_characters, splitter):
+    special_names = ["[UNK]", "[SEP]", "<x>"]
+    vocabulary = [*special_names, *sorted(tokens.difference(special_names))]
     names = ("lowercase", "strip_accents", "clean_text", "handle_chinese_chars")
     options = dict(zip(names, steps, strict=True))
     path = tmp_path_factory.mktemp("formats")
     for tokenizer in (
         tokjax.wordpiece(
-            {token: 3 * i for i, token in enumerate(table)},
+            {token: 3 * i for i, token in enumerate(vocabulary)},
             special_tokens=["<x>"],
             continuing_prefix=prefix,
-            max_word_characters=most,
+            max_word_characters=max_characters,
             **options,
         ),
-        tokjax.word_level(table, splitter=splitter, lowercase=steps[0], eos_token="[SEP]"),
+        tokjax.word_level(vocabulary, splitter=splitter, lowercase=steps[0], eos_token="[SEP]"),
     ):
         tokjax.save_tokenizer(tokenizer, path)
         again = tokjax.load_tokenizer(path)
@@ -65,8 +65,8 @@ def test_round_trip_of_words(tmp_path_factory, tokens, steps, prefix, most, spli
         assert tokjax.fingerprint(again) == tokjax.fingerprint(tokenizer)
 
 
-def test_it_is_plain_json(saved, tokenizer):
-    contents = json.loads(saved.read_text("ascii"))
+def test_fields_of_byte_level_bpe(saved_path, tokenizer):
+    contents = json.loads(saved_path.read_text("ascii"))
     assert contents["format"] == "tokjax-tokenizer"
     assert contents["version"] == 1
     assert contents["pattern"] == "gpt2"
@@ -75,16 +75,16 @@ def test_it_is_plain_json(saved, tokenizer):
     assert contents["eos_token"] == "<|endoftext|>"
 
 
-def test_a_directory_holds_one(tokenizer, tmp_path):
+def test_file_name_in_a_directory(tokenizer, tmp_path):
     path = tokjax.save_tokenizer(tokenizer, tmp_path)
     assert path == tmp_path / "tokenizer.tokjax.json"
     assert tokjax.load_tokenizer(tmp_path) == tokenizer
 
 
-def test_saving_again_replaces_atomically(saved, plain_tokenizer):
-    tokjax.save_tokenizer(plain_tokenizer, saved)
-    assert tokjax.load_tokenizer(saved) == plain_tokenizer
-    assert [p.name for p in saved.parent.iterdir()] == ["tokenizer.json"]
+def test_saving_again_replaces_atomically(saved_path, plain_tokenizer):
+    tokjax.save_tokenizer(plain_tokenizer, saved_path)
+    assert tokjax.load_tokenizer(saved_path) == plain_tokenizer
+    assert [p.name for p in saved_path.parent.iterdir()] == ["tokenizer.json"]
 
 
 @pytest.mark.parametrize(
@@ -93,17 +93,17 @@ def test_saving_again_replaces_atomically(saved, plain_tokenizer):
         (lambda c: c.update(pattern="cl100k"), "altered or damaged"),
         (lambda c: c["ranks"].pop(), "altered or damaged"),
         (lambda c: c.pop("checksum"), "altered or damaged"),
-        (lambda c: c.update(version=2), "version 2 of the format; this tokjax reads version 1"),
+        (lambda c: c.update(version=2), "version 2 of the format; this version of tokjax reads version 1"),
         (lambda c: c.update(format="tokenizers"), "not a tokjax tokenizer: its 'format' is 'tokenizers'"),
     ],
 )
-def test_an_altered_file(saved, change, message):
-    contents = json.loads(saved.read_text())
+def test_altered_file(saved_path, change, message):
+    contents = json.loads(saved_path.read_text())
     change(contents)
-    saved.write_text(json.dumps(contents))
+    saved_path.write_text(json.dumps(contents))
     with pytest.raises(tokjax.errors.TokenizerFormatError, match=message) as error:
-        tokjax.load_tokenizer(saved)
-    assert str(saved) in str(error.value)
+        tokjax.load_tokenizer(saved_path)
+    assert str(saved_path) in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -124,26 +124,25 @@ def test_an_altered_file(saved, change, message):
         (lambda c: c.update(eos_token="<nope>"), "not among the special tokens"),
     ],
 )
-def test_a_forged_file(saved, change, message):
-    """With a checksum that is right, as a forger would make it."""
-    contents = json.loads(saved.read_text())
+def test_invalid_values_with_a_valid_checksum(saved_path, change, message):
+    contents = json.loads(saved_path.read_text())
     contents.pop("checksum")
     change(contents)
     contents["checksum"] = compute_json_checksum(contents)
-    saved.write_text(json.dumps(contents))
+    saved_path.write_text(json.dumps(contents))
     with pytest.raises(tokjax.errors.TokenizerFormatError, match=message):
-        tokjax.load_tokenizer(saved)
+        tokjax.load_tokenizer(saved_path)
 
 
-WORDS = ["[UNK]", "[SEP]", "a", "##b"]
-SAVED_WORDS = {
-    "wordpiece": lambda: tokjax.wordpiece(WORDS),
-    "word_level": lambda: tokjax.word_level(WORDS),
+TOKENS = ["[UNK]", "[SEP]", "a", "##b"]
+MAKERS = {
+    "wordpiece": lambda: tokjax.wordpiece(TOKENS),
+    "word_level": lambda: tokjax.word_level(TOKENS),
 }
 
 
-def test_words_are_plain_json(tmp_path):
-    contents = json.loads(tokjax.save_tokenizer(SAVED_WORDS["wordpiece"](), tmp_path).read_text("ascii"))
+def test_fields_of_wordpiece(tmp_path):
+    contents = json.loads(tokjax.save_tokenizer(MAKERS["wordpiece"](), tmp_path).read_text("ascii"))
     contents.pop("checksum")
     assert contents == {
         "format": "tokjax-tokenizer",
@@ -189,8 +188,8 @@ def test_words_are_plain_json(tmp_path):
         ("word_level", lambda c: c.update(unk_token="[SEP]", special_tokens={}), "not among the special"),
     ],
 )
-def test_forged_words(tmp_path, model, change, message):
-    path = tokjax.save_tokenizer(SAVED_WORDS[model](), tmp_path)
+def test_invalid_values_of_word_vocabularies(tmp_path, model, change, message):
+    path = tokjax.save_tokenizer(MAKERS[model](), tmp_path)
     contents = json.loads(path.read_text())
     contents.pop("checksum")
     change(contents)
@@ -201,21 +200,21 @@ def test_forged_words(tmp_path, model, change, message):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, "\xff"])
-def test_what_is_no_json_object(saved, text):
-    saved.write_text(text, "latin-1")
-    with pytest.raises(tokjax.errors.TokenizerFormatError, match=str(saved)):
-        tokjax.load_tokenizer(saved)
+def test_not_a_json_object(saved_path, text):
+    saved_path.write_text(text, "latin-1")
+    with pytest.raises(tokjax.errors.TokenizerFormatError, match=str(saved_path)):
+        tokjax.load_tokenizer(saved_path)
 
 
-def test_a_truncated_file(saved):
-    data = saved.read_bytes()
-    for keep in (1, len(data) // 2, len(data) - 2):
-        saved.write_bytes(data[:keep])
-        with pytest.raises(tokjax.errors.TokenizerFormatError, match="not JSON, or cut short"):
-            tokjax.load_tokenizer(saved)
+def test_truncated_file(saved_path):
+    data = saved_path.read_bytes()
+    for size in (1, len(data) // 2, len(data) - 2):
+        saved_path.write_bytes(data[:size])
+        with pytest.raises(tokjax.errors.TokenizerFormatError, match="not JSON, or truncated"):
+            tokjax.load_tokenizer(saved_path)
 
 
-def test_no_file(tmp_path):
+def test_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError):
         tokjax.load_tokenizer(tmp_path / "nothing.json")
 

@@ -131,7 +131,7 @@ def test_empty_span_does_not_shorten_the_next():
     assert separate.tolist() == [[1, 1], [1, 3], [3, 3], [3, 4]]
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json, with a blank", "tokenizer.json, Llama 2"])
+@pytest.mark.parametrize("name", ["tokenizer.json, with a space", "tokenizer.json, Llama 2"])
 def test_separate_prefix_token_has_empty_span(name):
     tokenizer = TOKENIZERS[name]()
     result = tokjax.encode_result(tokenizer, "Zq", add_special_tokens=False)

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import tokjax
-from tests.support.huggingface_tokenizers import make_byte_level, split
+from tests.support.huggingface_tokenizers import make_byte_level, make_split
 from tests.support.text_strategies import hard_texts
 from tokjax.bpe.array_engine import FEW_CHARACTERS
 from tokjax.core.vocabulary import format_token, make_vocabulary
@@ -153,7 +153,7 @@ def test_readable_forms_match_the_table():
 
 
 def test_published_pattern_with_removed_behaviour():
-    contents = json.loads(make_byte_level(split("o200k")).to_str())
+    contents = json.loads(make_byte_level(make_split("o200k")).to_str())
     contents["pre_tokenizer"]["pretokenizers"][0].update(behavior="Removed", invert=True)
     theirs = Tokenizer.from_str(json.dumps(contents))
     ours = tokjax.formats.from_huggingface(theirs)
@@ -162,4 +162,4 @@ def test_published_pattern_with_removed_behaviour():
         assert tokjax.encode(ours, text).tolist() == theirs.encode(text).ids
     contents["pre_tokenizer"]["pretokenizers"][0].update(behavior="Removed", invert=False)
     unsupported = tokjax.formats.from_huggingface(Tokenizer.from_str(json.dumps(contents)))
-    assert "splits with the behaviour 'Removed' and invert=False" in unsupported.reason
+    assert "splits with the behavior 'Removed' and invert=False" in unsupported.reason

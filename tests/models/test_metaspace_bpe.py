@@ -64,7 +64,7 @@ texts = st.lists(
 
 @given(ours=draw_tokenizers(), drawn_texts=st.lists(texts | hard_texts, min_size=1, max_size=6))
 def test_ids_offsets_and_decoding_equal_the_library(ours, drawn_texts):
-    theirs = Tokenizer.from_str(json.dumps(export.as_huggingface(ours)))
+    theirs = Tokenizer.from_str(json.dumps(export.build_tokenizer_json(ours)))
     drawn_texts = [text for text in drawn_texts if is_encodable(text)]
     # Repeat the texts until there is enough text for the array engine.
     copies = 1 + array_engine.FEW_CHARACTERS // (1 + sum(map(len, drawn_texts)))
@@ -218,6 +218,6 @@ def test_invalid_arguments_are_rejected(tokens, merges, options, message):
 def test_export_of_duplicate_token_is_rejected(tmp_path):
     ours = tokjax.metaspace_bpe(TOKENS, [("a", "b")], special_tokens={"ab": 300})
     with pytest.raises(
-        tokjax.errors.UnsupportedTokenizerError, match="can't hold 'ab': the token with id 259"
+        tokjax.errors.UnsupportedTokenizerError, match="can't represent 'ab': .* the token with id 259"
     ):
         tokjax.formats.export_tokenizer(ours, tmp_path, "huggingface")

@@ -1,7 +1,7 @@
-"""Random `tokenizer.json` definitions, and texts that reach their vocabulary and special tokens.
+"""Hypothesis strategies for `tokenizer.json` definitions, and for texts with their tokens.
 
-A definition is drawn around one of the layouts that are published (`_LAYOUTS`), and each of its parts may be
-exchanged for any other of the format. So some run on tokjax's own types, and others on the library.
+A definition has one of the published layouts (`_LAYOUTS`). Some of its parts may be replaced by any other
+part that the format allows. So some definitions become built-in tokenizers, and others run on the library.
 """
 
 import base64
@@ -32,18 +32,18 @@ def step(kind, **options):
 
 
 def optional_step(strategy):
-    """The strategy, or no such part."""
+    """Returns a strategy for `None` or a step."""
     return st.none() | strategy
 
 
 def sequence(name, steps, maximum=3):
-    """Some steps in a row, or one of them."""
-    rows = st.lists(steps, max_size=maximum)
-    return steps | st.fixed_dictionaries({"type": st.just("Sequence"), name: rows})
+    """Returns a strategy for one step, or for a `Sequence` of steps."""
+    step_lists = st.lists(steps, max_size=maximum)
+    return steps | st.fixed_dictionaries({"type": st.just("Sequence"), name: step_lists})
 
 
 class CharacterMap(str):
-    """A table in base64, 300 kB long, whose `repr` is short enough for the report of a failing example."""
+    """Base64 text of 300 kB with a short `repr`, for the report of a failing example."""
 
     __slots__ = ()
 
@@ -53,7 +53,7 @@ class CharacterMap(str):
 
 @cache
 def character_map():
-    """SentencePiece's table of NMT and NFKC, as a `tokenizer.json` holds it."""
+    """Returns the table of SentencePiece's normalizer `nmt_nfkc`, in base64, as in a `tokenizer.json`."""
     [rules] = [value for number, value in iter_fields(train_by_library(vocab_size=300)) if number == 3]
     return CharacterMap(base64.b64encode(dict(iter_fields(rules))[2]).decode("ascii"))
 
@@ -115,10 +115,10 @@ decoders = sequence(
 
 
 @st.composite
-def words(draw, alphabet, minimum=0):
-    """Different words of some parts, to be tokens."""
-    of_parts = st.lists(st.sampled_from(alphabet), min_size=1, max_size=4).map("".join)
-    return draw(st.lists(of_parts, min_size=minimum, max_size=12, unique=True))
+def token_lists(draw, alphabet, minimum=0):
+    """Draws distinct tokens, each the concatenation of up to 4 parts."""
+    tokens = st.lists(st.sampled_from(alphabet), min_size=1, max_size=4).map("".join)
+    return draw(st.lists(tokens, min_size=minimum, max_size=12, unique=True))
 
 
 def number_tokens(forms):
@@ -127,21 +127,24 @@ def number_tokens(forms):
 
 @st.composite
 def merges(draw, alphabet, prefix):
-    """Merges of an alphabet, each of two tokens that there are, and all tokens; the second has the prefix."""
-    tokens, made = list(alphabet), []
+    """Draws merges of existing tokens; returns all tokens and the merges.
+
+    The second token of each merge begins with the prefix, which is not part of the result.
+    """
+    tokens, pairs = list(alphabet), []
     for _ in range(draw(st.integers(0, 12))):
         left, right = draw(st.sampled_from(tokens[-24:])), draw(st.sampled_from(tokens[-24:]))
         token = left + right.removeprefix(prefix)
-        if right.startswith(prefix) and len(token) <= 12 and (left, right) not in made:
-            made.append((left, right))
+        if right.startswith(prefix) and len(token) <= 12 and (left, right) not in pairs:
+            pairs.append((left, right))
             tokens += [token] if token not in tokens else []
-    return tokens, [list(pair) for pair in made]
+    return tokens, [list(pair) for pair in pairs]
 
 
 @st.composite
-def bpe(draw, alphabet, more=(), **options):
+def bpe(draw, alphabet, other_tokens=(), **options):
     prefix = options.get("continuing_subword_prefix", draw(one_of(None, None, None, "", "##")))
-    tokens, made = draw(merges(alphabet, prefix or ""))
+    tokens, pairs = draw(merges(alphabet, prefix or ""))
     return {
         "type": "BPE",
         "dropout": None,
@@ -151,8 +154,8 @@ def bpe(draw, alphabet, more=(), **options):
         "fuse_unk": draw(flags),
         "byte_fallback": draw(flags),
         "ignore_merges": draw(flags),
-        "vocab": number_tokens([*CONTROL, *more, *tokens]),
-        "merges": made,
+        "vocab": number_tokens([*CONTROL, *other_tokens, *tokens]),
+        "merges": pairs,
     } | options
 
 
@@ -171,21 +174,21 @@ any_bpe = bpe([*LETTERS, "▁", "Ġ", "_", " ", "</w>", "##a"]) | bpe(BYTES) | b
 
 @st.composite
 def wordpiece(draw):
-    tokens = draw(words(LETTERS))
+    tokens = draw(token_lists(LETTERS))
     prefix = draw(one_of("##", "##", "##", "##", "@", ""))
-    going_on = [prefix + token for token in draw(words(LETTERS))]
+    continuing = [prefix + token for token in draw(token_lists(LETTERS))]
     return {
         "type": "WordPiece",
         "unk_token": "[UNK]",
         "continuing_subword_prefix": prefix,
         "max_input_chars_per_word": draw(one_of(100, 3)),
-        "vocab": number_tokens([*CONTROL, *LETTERS[:6], *tokens, *going_on, "!", "'"]),
+        "vocab": number_tokens([*CONTROL, *LETTERS[:6], *tokens, *continuing, "!", "'"]),
     }
 
 
 @st.composite
 def word_level(draw):
-    tokens = draw(words([*LETTERS, "!", "日"]))
+    tokens = draw(token_lists([*LETTERS, "!", "日"]))
     unknown = draw(one_of("[UNK]", "[UNK]", "[UNK]", "[UNK]", "a", "missing"))
     return {
         "type": "WordLevel",
@@ -196,7 +199,7 @@ def word_level(draw):
 
 @st.composite
 def unigram(draw):
-    forms = [*CONTROL, *draw(words([*LETTERS, "▁"])), "▁", *LETTERS[:6]]
+    forms = [*CONTROL, *draw(token_lists([*LETTERS, "▁"])), "▁", *LETTERS[:6]]
     forms += BYTE_PIECES if draw(flags) else []
     score = st.integers(-9, -1).map(float)
     return {
@@ -214,7 +217,7 @@ def get_forms(model):
 
 @st.composite
 def added_tokens(draw, model):
-    """Some added tokens: of the model's vocabulary, and new ones, with ids as the library gives them."""
+    """Draws added tokens, in the model's vocabulary and new ones, with the ids that the library assigns."""
     forms = get_forms(model)
     contents = st.sampled_from(
         [
@@ -237,45 +240,50 @@ def added_tokens(draw, model):
         ]
     )
     names = draw(st.lists(contents, max_size=4, unique=True))
-    usual = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    defaults = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     tokens, next_id = [], max(forms.values()) + 1
-    if draw(one_of(True, True, False)):  # (as most files have it)
+    if draw(one_of(True, True, False)):  # as in most files
         names = [*CONTROL, *(name for name in names if name not in CONTROL)]
-        drawn = st.sampled_from([("lstrip",), ("rstrip",), (), (), ()]).map(dict.fromkeys)
-        drawn = drawn.map(lambda some: usual | dict.fromkeys(some, True))
+        token_flags = st.sampled_from([("lstrip",), ("rstrip",), (), (), ()]).map(dict.fromkeys)
+        token_flags = token_flags.map(lambda names: defaults | dict.fromkeys(names, True))
     else:
-        drawn = st.fixed_dictionaries(dict.fromkeys(usual, flags))
+        token_flags = st.fixed_dictionaries(dict.fromkeys(defaults, flags))
     for name in names:
         id_ = forms.get(name, next_id)
         next_id += id_ == next_id
         special = name in CONTROL or draw(flags)
-        tokens.append({"id": id_, "content": name, **draw(drawn), "special": special})
+        tokens.append({"id": id_, "content": name, **draw(token_flags), "special": special})
     return tokens
 
 
 @st.composite
 def post_processors(draw, ids):
-    """Processors that insert control tokens."""
-    pair_of = [["[SEP]", ids["[SEP]"]], ["[CLS]", ids["[CLS]"]]]
+    """Draws post-processors that insert control tokens.
+
+    Args:
+        draw: function of Hypothesis.
+        ids: control token to id.
+    """
+    sep, cls = [["[SEP]", ids["[SEP]"]], ["[CLS]", ids["[CLS]"]]]
     types = st.integers(0, 2)
     token = one_of("[CLS]", "[SEP]", "<s>").flatmap(
         lambda name: st.fixed_dictionaries({"SpecialToken": st.just({"id": name, "type_id": draw(types)})})
     )
-    around = st.lists(token, max_size=2)
+    inserted = st.lists(token, max_size=2)
 
     def template(*texts):
-        pieces = [*draw(around)]
+        pieces = [*draw(inserted)]
         for name in texts:
-            pieces += [{"Sequence": {"id": name, "type_id": draw(types)}}, *draw(around)]
+            pieces += [{"Sequence": {"id": name, "type_id": draw(types)}}, *draw(inserted)]
         return pieces
 
     pairs = one_of("AB", "AB", "AB", "BA", "A", "B", "AAB")
     kinds = {
         "ByteLevel": draw(byte_level),
-        "BertProcessing": {"type": "BertProcessing", "sep": pair_of[0], "cls": pair_of[1]},
+        "BertProcessing": {"type": "BertProcessing", "sep": sep, "cls": cls},
         "RobertaProcessing": draw(
             step("RobertaProcessing", trim_offsets=flags, add_prefix_space=flags).map(
-                lambda part: part | {"sep": pair_of[0], "cls": pair_of[1]}
+                lambda part: part | {"sep": sep, "cls": cls}
             )
         ),
         "TemplateProcessing": {
@@ -299,8 +307,8 @@ METASPACE_DECODERS = [
     {"type": "Fuse"},
 ]
 STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
-TO_MARK = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
-LLAMA = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, TO_MARK]}
+SPACE_TO_METASPACE = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+LLAMA = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, SPACE_TO_METASPACE]}
 BERT = {
     "type": "BertNormalizer",
     "clean_text": True,
@@ -337,7 +345,7 @@ _LAYOUTS = {
     ),
     "llama": (
         byte_fallback_bpe,
-        st.sampled_from([LLAMA, TO_MARK]),
+        st.sampled_from([LLAMA, SPACE_TO_METASPACE]),
         st.none(),
         chain_steps(*METASPACE_DECODERS) | chain_steps(*METASPACE_DECODERS, STRIP),
     ),
@@ -377,15 +385,15 @@ paddings = st.fixed_dictionaries(
 
 @st.composite
 def definitions(draw):
-    """The parts of a `tokenizer.json`."""
+    """Draws the parsed contents of a `tokenizer.json`."""
     layout = _LAYOUTS[draw(st.sampled_from(sorted(_LAYOUTS)))]
     any_model = st.one_of(any_bpe, byte_level_bpe, byte_fallback_bpe, wordpiece(), word_level(), unigram())
-    anything = (any_model, normalizers, pre_tokenizers, decoders)
-    exchanged = draw(one_of(*[[]] * 6, [0], [1], [2], [3], [1, 3], [0, 1, 2, 3]))
+    any_part = (any_model, normalizers, pre_tokenizers, decoders)
+    replaced = draw(one_of(*[[]] * 6, [0], [1], [2], [3], [1, 3], [0, 1, 2, 3]))
     model, *steps = (
-        draw((anything if position in exchanged else layout)[position] if position == 0 else usual)
-        for position, usual in enumerate(
-            [None, *(optional_step(anything[i]) if i in exchanged else layout[i] for i in (1, 2, 3))]
+        draw((any_part if position in replaced else layout)[position] if position == 0 else part)
+        for position, part in enumerate(
+            [None, *(optional_step(any_part[i]) if i in replaced else layout[i] for i in (1, 2, 3))]
         )
     )
     forms = get_forms(model)
@@ -422,7 +430,7 @@ HARD = [
 
 @st.composite
 def texts(draw, definition):
-    """A text of tokens of the definition, of white space and of characters that are hard to normalise."""
+    """Draws a text of tokens of the definition, white space and characters that are hard to normalize."""
     forms = [form for form in get_forms(definition["model"]) if form not in BYTE_PIECES]
     added = [token["content"] for token in definition["added_tokens"]] or [""]
     parts = st.one_of(

@@ -1,4 +1,4 @@
-"""Tokenizers of Hugging Face's library of all kinds, made here: those that are ours to run, and others."""
+"""Small tokenizers of the `tokenizers` library: some become built-in types, others run on the library."""
 
 import json
 from functools import lru_cache
@@ -22,25 +22,43 @@ from tokjax.pretokenize.patterns import PATTERNS
 SPECIAL = ["<s>", "</s>", "<pad>", "<mask>"]
 
 
-def train_model(kind, special=(*SPECIAL, "<unk>"), **options):
-    if kind is trainers.BpeTrainer:
+class DefinitionStub:
+    """Stand-in for a library tokenizer that returns a definition unchanged.
+
+    A real tokenizer of the library would serialize the definition again and change it.
+
+    Args:
+        definition: contents of a `tokenizer.json`, as JSON text or as a `dict`.
+    """
+
+    encode_batch = None
+
+    def __init__(self, definition):
+        self.definition = definition if isinstance(definition, str) else json.dumps(definition)
+
+    def to_str(self):
+        return self.definition
+
+
+def make_trainer(trainer, special=(*SPECIAL, "<unk>"), **options):
+    if trainer is trainers.BpeTrainer:
         options = {"initial_alphabet": pre_tokenizers.ByteLevel.alphabet()} | options
-    return kind(vocab_size=600, special_tokens=list(special), show_progress=False, **options)
+    return trainer(vocab_size=600, special_tokens=list(special), show_progress=False, **options)
 
 
 def make_byte_level(pre_tokenizer, post_processor=None, normalizer=None, **model):
-    made = Tokenizer(models.BPE(**model))
-    made.pre_tokenizer = pre_tokenizer
-    made.decoder = decoders.ByteLevel()
-    made.train_from_iterator(CORPUS * 3, train_model(trainers.BpeTrainer))
+    tokenizer = Tokenizer(models.BPE(**model))
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(CORPUS * 3, make_trainer(trainers.BpeTrainer))
     if post_processor:
-        made.post_processor = post_processor
+        tokenizer.post_processor = post_processor
     if normalizer:
-        made.normalizer = normalizer
-    return made
+        tokenizer.normalizer = normalizer
+    return tokenizer
 
 
-def split(name):
+def make_split(name):
     return pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(PATTERNS[name]), "isolated"),
@@ -50,62 +68,64 @@ def split(name):
 
 
 def make_roberta():
-    made = make_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False))
-    made.post_processor = processors.RobertaProcessing(("</s>", 1), ("<s>", 0), trim_offsets=True)
-    made.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True)])
-    return made
+    tokenizer = make_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False))
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 1), ("<s>", 0), trim_offsets=True)
+    tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True)])
+    return tokenizer
 
 
 def make_llama_3():
-    made = make_byte_level(split("llama3"))
+    tokenizer = make_byte_level(make_split("llama3"))
     single, pair = "<s> $A", "<s> $A <s>:1 $B:1"
     template = processors.TemplateProcessing(single=single, pair=pair, special_tokens=[("<s>", 0)])
-    made.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
-    return made
+    tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
+    return tokenizer
 
 
 def make_bert(**steps):
-    made = Tokenizer(models.WordPiece(unk_token="<unk>"))
-    made.normalizer = normalizers.BertNormalizer(**steps)
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    made.decoder = decoders.WordPiece()
-    made.train_from_iterator(CORPUS, train_model(trainers.WordPieceTrainer))
-    made.post_processor = processors.BertProcessing(("</s>", 1), ("<s>", 0))
-    return made
+    tokenizer = Tokenizer(models.WordPiece(unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.BertNormalizer(**steps)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.train_from_iterator(CORPUS, make_trainer(trainers.WordPieceTrainer))
+    tokenizer.post_processor = processors.BertProcessing(("</s>", 1), ("<s>", 0))
+    return tokenizer
 
 
 def make_word_model():
-    made = Tokenizer(models.WordLevel(unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    made.train_from_iterator(CORPUS, train_model(trainers.WordLevelTrainer))
-    return made
+    tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.train_from_iterator(CORPUS, make_trainer(trainers.WordLevelTrainer))
+    return tokenizer
 
 
 def make_unigram():
-    made = Tokenizer(models.Unigram())
-    made.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
-    made.pre_tokenizer = pre_tokenizers.Metaspace()
-    made.decoder = decoders.Metaspace()
-    made.train_from_iterator(CORPUS, train_model(trainers.UnigramTrainer, unk_token="<unk>"))
-    made.post_processor = processors.TemplateProcessing(
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.train_from_iterator(CORPUS, make_trainer(trainers.UnigramTrainer, unk_token="<unk>"))
+    tokenizer.post_processor = processors.TemplateProcessing(
         single="$A </s>", pair="$A </s> $B:1 </s>:1", special_tokens=[("</s>", 1)]
     )
-    return made
+    return tokenizer
 
 
 def make_byte_fallback(normalizer=None, pre_tokenizer=None, strip=True):
-    """As Llama 2, Mistral and Gemma: blanks are a part of words, and rare characters become bytes."""
-    made = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    """Makes a tokenizer like those of Llama 2, Mistral and Gemma: `▁` for spaces, and byte fallback."""
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
     if normalizer:
-        made.normalizer = normalizer
+        tokenizer.normalizer = normalizer
     if pre_tokenizer:
-        made.pre_tokenizer = pre_tokenizer
+        tokenizer.pre_tokenizer = pre_tokenizer
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    made.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if strip else steps)
+    tokenizer.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if strip else steps)
     special = [*SPECIAL, "<unk>", *(f"<0x{i:02X}>" for i in range(256))]
-    made.train_from_iterator(CORPUS[:2], train_model(trainers.BpeTrainer, special, initial_alphabet=["▁"]))
-    parts = json.loads(made.to_str())
-    parts["added_tokens"] = parts["added_tokens"][:5]  # (the bytes are no special tokens)
+    tokenizer.train_from_iterator(
+        CORPUS[:2], make_trainer(trainers.BpeTrainer, special, initial_alphabet=["▁"])
+    )
+    parts = json.loads(tokenizer.to_str())
+    parts["added_tokens"] = parts["added_tokens"][:5]  # the byte tokens are not special
     return Tokenizer.from_str(json.dumps(parts))
 
 
@@ -118,14 +138,15 @@ def make_metaspace(prepend_scheme, **options):
     )
 
 
+# Tokenizers that become built-in types.
 NATIVE_TOKENIZERS = {
     "GPT-2": lambda: make_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False)),
-    "with a blank": lambda: make_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=True)),
+    "with a space": lambda: make_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=True)),
     "trimmed": lambda: make_byte_level(pre_tokenizers.ByteLevel(), processors.ByteLevel(trim_offsets=True)),
     "RoBERTa": make_roberta,
     "Llama 3": make_llama_3,
-    "Qwen 2": lambda: make_byte_level(split("qwen2"), normalizer=normalizers.NFC()),
-    "GPT-4o": lambda: make_byte_level(split("o200k"), ignore_merges=True),
+    "Qwen 2": lambda: make_byte_level(make_split("qwen2"), normalizer=normalizers.NFC()),
+    "GPT-4o": lambda: make_byte_level(make_split("o200k"), ignore_merges=True),
     "BERT": make_bert,
     "BERT, cased": lambda: make_bert(lowercase=False),
     "words": make_word_model,
@@ -139,6 +160,7 @@ NATIVE_TOKENIZERS = {
     "split": lambda: make_metaspace("always", split=True),
     "split only": lambda: make_metaspace("never", split=True),
 }
+# Tokenizers that run on the library.
 LIBRARY_TOKENIZERS = {
     "digits": lambda: make_byte_level(
         pre_tokenizers.Sequence(
@@ -151,7 +173,7 @@ LIBRARY_TOKENIZERS = {
 
 @lru_cache
 def make_pair(name):
-    """The library's tokenizer, as it reads it again, and ours."""
+    """Returns the library's tokenizer, loaded from its definition, and the one of tokjax."""
     definition = (NATIVE_TOKENIZERS | LIBRARY_TOKENIZERS)[name]().to_str()
-    theirs = Tokenizer.from_str(definition)
-    return theirs, tokjax.formats.from_huggingface(theirs)
+    library_tokenizer = Tokenizer.from_str(definition)
+    return library_tokenizer, tokjax.formats.from_huggingface(library_tokenizer)

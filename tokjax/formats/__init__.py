@@ -1,4 +1,4 @@
-"""Tokenizer files, in and out."""
+"""Tokenizer files: loading, saving, export to other formats, and conversion of objects of other libraries."""
 
 from tokjax.formats.adapters import from_sentencepiece, from_tiktoken
 from tokjax.formats.detection import DetectedTokenizer, detect_tokenizer_files, detect_tokenizer_format

@@ -1,4 +1,4 @@
-"""Tokenizers of other libraries that are in memory, as ones of tokjax."""
+"""Conversion of in-memory tokenizers of tiktoken and SentencePiece to tokjax tokenizers."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ def from_tiktoken(
     eos_token: str | None = None,
     pad_token: str | None = None,
 ) -> ByteLevelBPE:
-    """An encoding of `tiktoken` as a tokenizer of tokjax's own, with the same ids.
+    """Converts a `tiktoken.Encoding` to a built-in tokenizer with the same ids.
 
     Args:
         encoding: a `tiktoken.Encoding`.
-        bos_token: which special token begins a text, if any.
-        eos_token: which special token ends a text; `<|endoftext|>` unless said otherwise, if there is one.
-        pad_token: which special token pads a batch, if any.
+        bos_token: special token in the role of BOS, or `None`.
+        eos_token: special token in the role of EOS. `None` uses `<|endoftext|>` if the encoding has it.
+        pad_token: special token that pads a batch, or `None`.
 
     Returns:
-        A tokenizer that puts nothing around texts, as tiktoken does; `with_template` changes that.
+        A tokenizer that inserts no special tokens into texts, like tiktoken. Use `with_template` to insert
+        some.
 
     Raises:
-        InvalidArgumentError: its ranks make no byte-level BPE.
-        UnsupportedTokenizerError: it is no encoding of tiktoken.
+        InvalidArgumentError: the ranks do not define a byte-level BPE, or a role names a token that is not
+            special.
+        UnsupportedTokenizerError: `encoding` is not a `tiktoken.Encoding`.
     """
     try:
         ranks, pattern = encoding._mergeable_ranks, encoding._pat_str
@@ -44,13 +46,14 @@ def from_tiktoken(
         raise UnsupportedTokenizerError(
             f"from_tiktoken takes a tiktoken.Encoding, not {type(encoding).__name__}"
         ) from None
-    owner = {id_: name for name, id_ in reversed(special.items())}  # (two names of one id: the first counts)
-    special = {name: id_ for id_, name in owner.items()}
+    # tiktoken allows several names for one id. The first one is used.
+    name_by_id = {id_: name for name, id_ in reversed(special.items())}
+    special = {name: id_ for id_, name in name_by_id.items()}
     roles = resolve_roles(
         special, {"bos": bos_token, "eos": eos_token, "pad": pad_token}, {"eos": _END_OF_TEXT}
     )
-    table = make_vocabulary(ranks, special, roles, EMPTY_TEMPLATE)
-    return make_byte_level_bpe(table, find_pattern_name(pattern) or pattern, None)
+    vocabulary = make_vocabulary(ranks, special, roles, EMPTY_TEMPLATE)
+    return make_byte_level_bpe(vocabulary, find_pattern_name(pattern) or pattern, None)
 
 
 def from_sentencepiece(
@@ -60,22 +63,23 @@ def from_sentencepiece(
     eos_token: str | None = None,
     pad_token: str | None = "auto",
 ) -> SentencePieceTokenizer:
-    """A `SentencePieceProcessor` of the `sentencepiece` library as a tokenizer of tokjax.
+    """Converts a `SentencePieceProcessor` of the `sentencepiece` library to a tokjax tokenizer.
 
-    What was set on it since it was loaded (extra options of encoding, a restricted vocabulary) is not kept.
+    Settings that were changed on the processor after it was loaded (extra options for encoding, a restricted
+    vocabulary) are not converted.
 
     Args:
-        processor: the processor.
-        bos_token: as in `sentencepiece`.
-        eos_token: as in `sentencepiece`.
-        pad_token: as in `sentencepiece`.
+        processor: a processor that has loaded a model.
+        bos_token: control piece in the role of BOS, as in `sentencepiece`.
+        eos_token: control piece in the role of EOS, as in `sentencepiece`.
+        pad_token: control piece that pads a batch, as in `sentencepiece`.
 
     Raises:
-        InvalidArgumentError: the model has no such control piece.
-        UnsupportedTokenizerError: it is no `SentencePieceProcessor`, or has no model.
+        InvalidArgumentError: the model does not have such a control piece.
+        UnsupportedTokenizerError: `processor` is not a `SentencePieceProcessor`, or has not loaded a model.
     """
-    serialized = getattr(processor, "serialized_model_proto", None)
-    model = serialized() if callable(serialized) else None
+    serialize = getattr(processor, "serialized_model_proto", None)
+    model = serialize() if callable(serialize) else None
     if not model:
         raise UnsupportedTokenizerError(
             "from_sentencepiece takes a SentencePieceProcessor that has loaded a model, not "

@@ -1,4 +1,8 @@
-"""CLIP's list of merges, `bpe_simple_vocab_16e6.txt.gz`, which determines its vocabulary."""
+"""CLIP's merge file, `bpe_simple_vocab_16e6.txt.gz`.
+
+The file contains no vocabulary. The ids follow from the order of the merges: first the 256 bytes, then the
+256 bytes at the end of a word (`</w>`), then one token per merge, then the two special tokens.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +27,12 @@ _HEADER = '"bpe_simple_vocab_16e6.txt#version'
 _GZIP = b"\x1f\x8b"
 _END_OF_WORD = "</w>"
 _MAX_MERGES = 48894
-"""CLIP has 49,408 tokens: 256 bytes, each alone and at the end of a word, these merges and two special ones.
-The rest of the file is not used."""
+"""Number of merges that CLIP uses. With 2 x 256 byte tokens and 2 special tokens, it has 49,408 tokens. The
+rest of the file is ignored."""
 _MAX_BYTES = 1 << 26
 _PATTERN = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
-_OUTER_WHITESPACE = r"\A[\s\x1c-\x1f]+|[\s\x1c-\x1f]+\z"  # what Python's strip() takes away
-_REASON = "its tokens tell the end of a word, and texts are put in lower case"
+_OUTER_WHITESPACE = r"\A[\s\x1c-\x1f]+|[\s\x1c-\x1f]+\z"  # the characters that Python's str.strip() removes
+_REASON = "its tokens mark the end of a word, and texts are converted to lower case"
 
 
 def read_clip(
@@ -38,24 +42,25 @@ def read_clip(
     eos_token: str | None = None,
     pad_token: str | None = None,
 ) -> HuggingFaceTokenizer:
-    """Read CLIP's list of merges, compressed or not.
+    """Reads CLIP's merge file, with or without gzip compression.
 
-    The tokenizer gives the ids of transformers' `CLIPTokenizer`: texts are normalized to NFC and lower case,
-    runs of white space become one space, and `<|startoftext|>` and `<|endoftext|>` are put around each.
-    (OpenAI's own code also repairs texts with ftfy and unescapes HTML; do that before, if you need it.) It
-    runs on the `tokenizers` library.
+    The ids equal those of `CLIPTokenizer` in transformers. Texts are normalized to NFC and lower case, each
+    run of white space becomes one space, and `<|startoftext|>` and `<|endoftext|>` are inserted around each
+    text. OpenAI's original code also repairs texts with ftfy and unescapes HTML. If you need that, do it
+    before encoding. The tokenizer runs on the `tokenizers` library.
 
     Args:
-        path: `bpe_simple_vocab_16e6.txt.gz`, or what is in it. Of the merges the first 48,894 count.
-        bos_token: which special token begins a text; `<|startoftext|>` unless another is named.
-        eos_token: which special token ends a text; `<|endoftext|>`, likewise.
-        pad_token: which special token pads a batch; `<|endoftext|>`, likewise.
+        path: path of `bpe_simple_vocab_16e6.txt.gz`, or of its decompressed contents. Only the first 48,894
+            merges are used.
+        bos_token: special token in the role of BOS; `None` for `<|startoftext|>`.
+        eos_token: special token in the role of EOS; `None` for `<|endoftext|>`.
+        pad_token: special token that pads a batch; `None` for `<|endoftext|>`.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        InvalidArgumentError: a role is given to a token that is not special.
+        FileNotFoundError: the file does not exist.
+        InvalidArgumentError: a role names a token that is not special.
         MissingExtraError: the `tokenizers` library is not installed.
-        TokenizerFormatError: the file is damaged, or is not such a list.
+        TokenizerFormatError: the file is damaged, or is not CLIP's merge file.
     """
     source = as_path(path)
     merges = _parse_merges(source)
@@ -63,56 +68,59 @@ def read_clip(
     forms = [*ALPHABET, *(character + _END_OF_WORD for character in ALPHABET), *merged, START, END]
     ids = {form: id_ for id_, form in enumerate(forms)}
     if len(ids) < len(forms):
-        raise TokenizerFormatError(f"{source}: two merges make the same token, or make a special one")
+        raise TokenizerFormatError(
+            f"{source}: two merges produce the same token, or one produces a special token"
+        )
     definition = json.dumps(_build_definition(ids, merges), ensure_ascii=False)
     with as_format_errors(str(source)):
         tokenizer = build_huggingface_tokenizer(definition, _REASON, {"bos": START, "eos": END, "pad": END})
     return with_roles(tokenizer, {"bos": bos_token, "eos": eos_token, "pad": pad_token})
 
 
-def is_clip_header(beginning: bytes) -> bool:
-    """Returns whether a file that begins like this is CLIP's list of merges, compressed or not."""
-    if beginning.startswith(_GZIP):
+def is_clip_header(header: bytes) -> bool:
+    """Returns whether the first bytes of a file are those of CLIP's merge file, compressed or not."""
+    if header.startswith(_GZIP):
         try:
-            beginning = zlib.decompressobj(wbits=31).decompress(beginning, len(_HEADER))
+            header = zlib.decompressobj(wbits=31).decompress(header, len(_HEADER))
         except zlib.error:
             return False
-    return beginning.startswith(_HEADER.encode("ascii"))
+    return header.startswith(_HEADER.encode("ascii"))
 
 
 def _parse_merges(source: Path) -> list[tuple[str, str]]:
+    """Returns the first `_MAX_MERGES` pairs of the file, after a check that each part is a known token."""
     data = read_bytes(source)
     if data.startswith(_GZIP):
         try:
             with gzip.open(source) as file:
                 data = file.read(_MAX_BYTES + 1)
         except (OSError, EOFError, zlib.error) as error:
-            raise TokenizerFormatError(f"{source}: not gzip, or cut short: {error}") from error
+            raise TokenizerFormatError(f"{source}: not gzip, or truncated: {error}") from error
         if len(data) > _MAX_BYTES:
-            raise TokenizerFormatError(f"{source}: has more than {_MAX_BYTES:,} bytes, unpacked")
+            raise TokenizerFormatError(f"{source}: has more than {_MAX_BYTES:,} bytes when decompressed")
     try:
         header, *lines = data.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise TokenizerFormatError(f"{source}: not UTF-8: {error}") from error
     if not header.startswith(_HEADER):
         raise TokenizerFormatError(
-            f"{source}: begins with {header[:60]!r}, and CLIP's merges with {_HEADER!r}"
+            f"{source}: begins with {header[:60]!r}; CLIP's merge file begins with {_HEADER!r}"
         )
-    seen = {*ALPHABET, *(character + _END_OF_WORD for character in ALPHABET)}
+    tokens = {*ALPHABET, *(character + _END_OF_WORD for character in ALPHABET)}
     merges: list[tuple[str, str]] = []
     for number, line in enumerate(islice(filter(None, map(str.strip, lines)), _MAX_MERGES), 2):
         left, _, right = line.partition(" ")
-        if left not in seen or right not in seen or left.endswith(_END_OF_WORD):
+        if left not in tokens or right not in tokens or left.endswith(_END_OF_WORD):
             raise TokenizerFormatError(
-                f"{source}, line {number}: two tokens made before are expected, not {line!r}"
+                f"{source}, line {number}: expected two tokens that exist before this line, got {line!r}"
             )
         merges.append((left, right))
-        seen.add(left + right)
+        tokens.add(left + right)
     return merges
 
 
 def _build_definition(ids: dict[str, int], merges: list[tuple[str, str]]) -> dict[str, Any]:
-    """Returns the `tokenizer.json` that transformers makes for CLIP, with a decoder for the ends of words."""
+    """Builds the `tokenizer.json` that transformers uses for CLIP, with a decoder that removes `</w>`."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {
         "version": "1.0",

@@ -1,4 +1,4 @@
-"""What kind of tokenizer a file or a directory holds: by its name, and by how it begins."""
+"""Detection of the tokenizer format of a file or directory, from file names and first bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SINGLE_FILES: tuple[tuple[Format, str], ...] = (
     ("huggingface", "tokenizer.json"),
 )
 _GPT2_PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
-_SENTENCE_PIECE_NAMES = (
+_SENTENCEPIECE_NAMES = (
     "tokenizer.model",
     "spiece.model",
     "sentencepiece.bpe.model",
@@ -33,18 +33,18 @@ _SENTENCE_PIECE_NAMES = (
 )
 _JSON_RANKS_NAMES = ("tekken.json", "claude.json")
 _CLIP_NAME = "bpe_simple_vocab_16e6.txt.gz"
-_CLASSIC_MERGES = ("merges.txt", "bpe.codes")
+_WORD_BPE_MERGES_NAMES = ("merges.txt", "bpe.codes")
 _HEADER_BYTES = 1 << 12
-_MODEL_FIELD = b"\x0a"  # a serialized SentencePiece model begins with its first piece
+_MODEL_FIELD = b"\x0a"  # field 1 of the protobuf message: the first piece of a SentencePiece model
 
 
 class DetectedTokenizer(NamedTuple):
-    """What was found.
+    """Format and files of a detected tokenizer.
 
     Attributes:
-        format: what kind of tokenizer it is.
-        files: the files that hold it, in the order in which its reader takes them.
-        reason: what tells.
+        format: tokenizer format.
+        files: files of the tokenizer, in the order of the parameters of their reader.
+        reason: evidence for the format, as a phrase for error messages.
     """
 
     format: Format
@@ -53,24 +53,31 @@ class DetectedTokenizer(NamedTuple):
 
 
 def detect_tokenizer_files(path: str | os.PathLike[str] | Iterable[Any]) -> DetectedTokenizer:
-    """Which files of a directory hold a tokenizer, and of which kind.
+    """Finds the files of a tokenizer and their format.
 
-    Of several kinds the first of these is taken: `tokenizer.tokjax.json`; `tokenizer.json`; `vocab.json` with
-    `merges.txt`; `encoder.json` with `vocab.bpe`; a SentencePiece model of a usual name (`tokenizer.model`,
-    `spiece.model`, `sentencepiece.bpe.model`, `spm.model`, `tokenizer.model.v3`), or a file of ranks under
-    such a name; a single `*.tiktoken`, `tekken.json` or
-    `claude.json`; `bpe_simple_vocab_16e6.txt.gz`; `vocab.txt`.
+    A directory is searched in this order, and the first format found is returned:
+
+    1. `tokenizer.tokjax.json`
+    2. `tokenizer.json`
+    3. `vocab.json` with `merges.txt`
+    4. `encoder.json` with `vocab.bpe`
+    5. a SentencePiece model with a usual name (`tokenizer.model`, `spiece.model`, `sentencepiece.bpe.model`,
+       `spm.model`, `tokenizer.model.v3`), or a rank file with such a name
+    6. a single `*.tiktoken`, `tekken.json` or `claude.json`
+    7. `bpe_simple_vocab_16e6.txt.gz`
+    8. `vocab.txt`
 
     Args:
-        path: a directory, a file, or a pair of files.
+        path: path of a directory or a file, or a pair of file paths.
 
     Raises:
-        FileNotFoundError: there is no such path.
-        TokenizerFormatError: there is no tokenizer, or several of one kind.
+        FileNotFoundError: the path does not exist.
+        InvalidArgumentError: `path` is not a path or a pair of paths.
+        TokenizerFormatError: the path contains no tokenizer, or several tokenizers of one format.
     """
     if not isinstance(path, (str, Path)) and not hasattr(path, "__fspath__"):
         if not isinstance(path, Iterable):
-            raise InvalidArgumentError(f"a path, or a pair of them, is expected, not {path!r}")
+            raise InvalidArgumentError(f"path must be a path or a pair of paths, not {path!r}")
         return _detect_pair(path)
     target = as_path(path)
     if not target.is_dir():
@@ -79,35 +86,37 @@ def detect_tokenizer_files(path: str | os.PathLike[str] | Iterable[Any]) -> Dete
 
 
 def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
-    """What kind of tokenizer a file holds.
+    """Detects the tokenizer format of a file.
 
     Args:
-        path: the file. Of the two files that make up GPT-2's format either will do, if the other stands
-            beside it.
+        path: path of the file. For the two files of GPT-2's format, the path of either works, if the other
+            file is in the same directory.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        TokenizerFormatError: it holds no tokenizer of a kind that is known.
+        FileNotFoundError: the file does not exist.
+        TokenizerFormatError: the file is not in a supported tokenizer format.
     """
     source = as_path(path)
     check_is_file(source)
     with open_regular(source) as file:
-        beginning = file.read(_HEADER_BYTES).removeprefix(BYTE_ORDER_MARK)
-    if beginning.lstrip().startswith(b"{") and source.suffix != ".txt":
+        header = file.read(_HEADER_BYTES).removeprefix(BYTE_ORDER_MARK)
+    if header.lstrip().startswith(b"{") and source.suffix != ".txt":
         return _detect_json(source)
-    if is_rank_file(beginning):
-        return DetectedTokenizer("tiktoken", (source,), "its lines are tokens in base64 and ranks")
-    if beginning.startswith(_MODEL_FIELD) and b"\0" in beginning:
-        return DetectedTokenizer("sentencepiece", (source,), "it begins as a serialized SentencePiece model")
-    if is_clip_header(beginning):
-        return DetectedTokenizer("clip", (source,), "it begins as CLIP's list of merges")
-    if beginning.startswith(b"#version") or source.name in ("merges.txt", "vocab.bpe"):
+    if is_rank_file(header):
+        return DetectedTokenizer("tiktoken", (source,), "its lines contain base64 tokens and ranks")
+    if header.startswith(_MODEL_FIELD) and b"\0" in header:
+        return DetectedTokenizer(
+            "sentencepiece", (source,), "its first bytes are those of a serialized SentencePiece model"
+        )
+    if is_clip_header(header):
+        return DetectedTokenizer("clip", (source,), "its first bytes are those of CLIP's merge file")
+    if header.startswith(b"#version") or source.name in ("merges.txt", "vocab.bpe"):
         return _find_gpt2_partner(source, "it is a list of merges")
-    if source.suffix == ".txt" and _is_text(beginning):
-        return _detect_wordpiece(source, "it is text, a token in each line")
+    if source.suffix == ".txt" and _is_text(header):
+        return _detect_wordpiece(source, "it is text with one token per line")
     raise TokenizerFormatError(
-        f"{source}: holds no tokenizer that is known: it begins with {beginning[:30]!r}; known are "
-        f"{', '.join(FORMATS)}: if it is one of them, pass format="
+        f"{source}: unknown tokenizer format; the file begins with {header[:30]!r}. If it is in one of the "
+        f"formats {', '.join(FORMATS)}, pass format="
     )
 
 
@@ -119,10 +128,10 @@ def _detect_in_directory(directory: Path) -> DetectedTokenizer:
     for names in _GPT2_PAIRS:
         if present.issuperset(names):
             return _detect_by_name("gpt2", directory, *names)
-    models = [name for name in _SENTENCE_PIECE_NAMES if name in present]
+    models = [name for name in _SENTENCEPIECE_NAMES if name in present]
     if models:
-        found = detect_tokenizer_format(directory / _get_single(models, directory))
-        return found._replace(reason=f"{directory} has {found.files[0].name}, and {found.reason}")
+        detected = detect_tokenizer_format(directory / _get_single(models, directory))
+        return detected._replace(reason=f"{directory} has {detected.files[0].name}, and {detected.reason}")
     ranks = sorted(name for name in present if name.endswith(".tiktoken") or name in _JSON_RANKS_NAMES)
     if ranks:
         return _detect_by_name("tiktoken", directory, _get_single(ranks, directory))
@@ -131,19 +140,19 @@ def _detect_in_directory(directory: Path) -> DetectedTokenizer:
     if "vocab.txt" in present:
         return _detect_wordpiece(directory / "vocab.txt", f"{directory} has vocab.txt")
     raise TokenizerFormatError(
-        f"{directory}: holds no tokenizer that is known; it has {sorted(present)[:20]}. Looked for "
-        f"{TOKENIZER_FILE}, tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe, "
-        f"{', '.join(_SENTENCE_PIECE_NAMES)}, *.tiktoken, {', '.join(_JSON_RANKS_NAMES)}, {_CLIP_NAME} and "
+        f"{directory}: contains no tokenizer in a supported format, only {sorted(present)[:20]}. Looked "
+        f"for {TOKENIZER_FILE}, tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe, "
+        f"{', '.join(_SENTENCEPIECE_NAMES)}, *.tiktoken, {', '.join(_JSON_RANKS_NAMES)}, {_CLIP_NAME} and "
         "vocab.txt"
     )
 
 
 def _detect_wordpiece(source: Path, reason: str) -> DetectedTokenizer:
-    """Returns a `vocab.txt` as WordPiece, unless merges beside it make it a BPE."""
-    merges = [name for name in _CLASSIC_MERGES if (source.parent / name).is_file()]
+    """Returns a `vocab.txt` as WordPiece; raises if a merge file in its directory makes it a word BPE."""
+    merges = [name for name in _WORD_BPE_MERGES_NAMES if (source.parent / name).is_file()]
     if source.name == "vocab.txt" and merges and not (source.parent / "vocab.json").is_file():
         raise TokenizerFormatError(
-            f"{source} with {merges[0]} beside it is a BPE of words, which is not supported; convert it to a "
+            f"{source} and {merges[0]} are a word-based BPE, which is not supported; convert it to a "
             "tokenizer.json and load that. If vocab.txt is a WordPiece vocabulary, pass its path and "
             "format='wordpiece'"
         )
@@ -158,7 +167,8 @@ def _detect_by_name(format_: Format, directory: Path, *names: str) -> DetectedTo
 def _get_single(names: list[str], directory: Path) -> str:
     if len(names) > 1:
         raise TokenizerFormatError(
-            f"{directory}: holds several tokenizers of one kind, {', '.join(names)}; pass the path of one"
+            f"{directory}: contains several tokenizers of one format, {', '.join(names)}; pass the path of "
+            "one of them"
         )
     return names[0]
 
@@ -172,45 +182,48 @@ def _detect_json(source: Path) -> DetectedTokenizer:
     if (reason := describe_json_ranks(contents)) is not None:
         return DetectedTokenizer("tiktoken", (source,), reason)
     if contents and all(isinstance(id_, int) for id_ in contents.values()):
-        return _find_gpt2_partner(source, "it is a table of tokens and ids")
+        return _find_gpt2_partner(source, "it maps tokens to ids")
     raise TokenizerFormatError(
-        f"{source}: a JSON object that is no tokenizer; its keys are {list(contents)[:10]}"
+        f"{source}: a JSON object, but not a tokenizer; its keys are {list(contents)[:10]}"
     )
 
 
-def _find_gpt2_partner(source: Path, what: str) -> DetectedTokenizer:
-    """The two files of GPT-2's format, of which one was given."""
+def _find_gpt2_partner(source: Path, reason: str) -> DetectedTokenizer:
+    """Returns both files of GPT-2's format, given one of them."""
     for names in _GPT2_PAIRS:
         if source.name in names:
             files = tuple(source.parent / name for name in names)
             if all(file.is_file() for file in files):
-                return DetectedTokenizer("gpt2", files, f"{what}, and the other file stands beside it")
+                return DetectedTokenizer(
+                    "gpt2", files, f"{reason}, and the other file is in the same directory"
+                )
     raise TokenizerFormatError(
-        f"{source}: {what}, which is half a tokenizer; pass both files, [VOCAB_JSON, MERGES_TXT], or one of "
-        "them under its usual name with the other beside it"
+        f"{source}: {reason}, which is one of the two files of a tokenizer; pass both, "
+        "[VOCAB_JSON, MERGES_TXT], or one of them under its usual name with the other in the same directory"
     )
 
 
 def _detect_pair(paths: Iterable[Any]) -> DetectedTokenizer:
     files = [as_path(path) for path in paths]
     if len(files) != 2:
-        raise InvalidArgumentError(f"two files make up a tokenizer at most, not {len(files)}: {files}")
+        raise InvalidArgumentError(f"a tokenizer is one file or a pair of files, got {len(files)}: {files}")
     vocab, merges = sorted(files, key=lambda file: file.suffix != ".json")
-    if {"vocab.txt"} < {file.name for file in files} <= {"vocab.txt", *_CLASSIC_MERGES}:
+    if {"vocab.txt"} < {file.name for file in files} <= {"vocab.txt", *_WORD_BPE_MERGES_NAMES}:
         raise TokenizerFormatError(
-            f"{files[0]} and {files[1]} are a BPE of words, which is not supported; convert them to a "
+            f"{files[0]} and {files[1]} are a word-based BPE, which is not supported; convert it to a "
             "tokenizer.json and load that"
         )
     if vocab.suffix != ".json" or merges.suffix == ".json":
         raise TokenizerFormatError(
-            f"of two files one is a table of tokens and ids (.json), the other a list of merges; got {vocab} "
-            f"and {merges}"
+            "a pair of files is a .json file that maps tokens to ids, and a list of merges; got "
+            f"{vocab} and {merges}"
         )
-    return DetectedTokenizer("gpt2", (vocab, merges), "they are a table of tokens and ids, and merges")
+    return DetectedTokenizer("gpt2", (vocab, merges), "they are a map of tokens to ids and a list of merges")
 
 
-def _is_text(beginning: bytes) -> bool:
-    complete_lines = beginning.rpartition(b"\n")[0] or beginning
+def _is_text(header: bytes) -> bool:
+    """Returns whether the complete lines of a file header are UTF-8 text without NUL."""
+    complete_lines = header.rpartition(b"\n")[0] or header
     try:
         return b"\0" not in complete_lines and bool(complete_lines.decode("utf-8").strip())
     except UnicodeDecodeError:

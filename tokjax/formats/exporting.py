@@ -1,4 +1,4 @@
-"""tokjax's tokenizers written in the formats of other libraries."""
+"""Export of tokenizers to the file formats of other libraries."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tokjax.bpe.merge_rules import make_rules_from_ranks
 from tokjax.bpe.sequential_merging import merge_bytes
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
-from tokjax.formats.huggingface.definition import get_literal_tokens
-from tokjax.formats.huggingface.export import as_huggingface, iter_merges
+from tokjax.formats.huggingface.definition import get_added_token_ids
+from tokjax.formats.huggingface.export import build_tokenizer_json, iter_merges
 from tokjax.formats.tokenizer_files import CONFIG_FILE
 from tokjax.formats.tokjax_json import save_tokenizer
 from tokjax.models.byte_bpe import ByteLevelBPE
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _BERT_ROLES = {"bos_token": "cls_token", "eos_token": "sep_token"}
 _BERT_SPECIAL = {"[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"}
-_CLASSES = {
+_TOKENIZER_CLASSES = {
     "huggingface": "PreTrainedTokenizerFast",
     "gpt2": "GPT2Tokenizer",
     "wordpiece": "BertTokenizer",
@@ -41,33 +41,34 @@ _CLASSES = {
 
 
 def export_tokenizer(tokenizer: Any, path: str | os.PathLike[str], format: Format) -> tuple[Path, ...]:  # noqa: A002
-    """Write a tokenizer so that other libraries read it, and give the same ids.
+    """Writes a tokenizer in the format of another library, which then produces the same ids.
 
-    | format | of | written |
+    | format | tokenizers | files |
     |---|---|---|
-    | `"huggingface"` | BPE, WordPiece, word level, what runs on `tokenizers` | `tokenizer.json` |
-    | `"tiktoken"` | byte-level BPE by ranks | the ranks; pattern and special tokens are not in such files |
-    | `"gpt2"` | byte-level BPE with GPT-2's pattern | `vocab.json` and `merges.txt` |
+    | `"huggingface"` | BPE, WordPiece, word level, and those that run on `tokenizers` | `tokenizer.json` |
+    | `"tiktoken"` | byte-level BPE that merges by rank | ranks; without split pattern and special tokens |
+    | `"gpt2"` | byte-level BPE with GPT-2's split pattern | `vocab.json` and `merges.txt` |
     | `"wordpiece"` | WordPiece | `vocab.txt` |
     | `"sentencepiece"` | SentencePiece | the `.model` |
-    | `"tokjax"` | all of tokjax's own | `tokenizer.tokjax.json`, as `save_tokenizer` |
+    | `"tokjax"` | all built-in tokenizers | `tokenizer.tokjax.json`, as written by `save_tokenizer` |
 
-    In a directory the files get these names (`tokenizer.model` and `ranks.tiktoken`, those without one), and
-    a `tokenizer_config.json` beside those of the Hugging Face libraries says which special tokens have which
-    role. What is put around texts is said by a `tokenizer.json` only. Files are replaced whole, or not at
-    all.
+    In a directory, the files get these names, and `tokenizer.model` or `ranks.tiktoken` where the table has
+    none. For the formats of the Hugging Face libraries, a `tokenizer_config.json` with the roles of the
+    special tokens is written to the same directory. Only a `tokenizer.json` contains the template, that is,
+    the special tokens that are inserted around texts. Each file is replaced atomically.
 
     Args:
-        tokenizer: any of tokjax.
-        path: an existing directory, or the file; for `"gpt2"` a directory, which is made if need be.
-        format: one of those above.
+        tokenizer: a tokjax tokenizer.
+        path: path of an existing directory or of the file. For `"gpt2"`, path of a directory, which is
+            created if it does not exist.
+        format: one of the formats above.
 
     Returns:
-        The paths of the files that hold the tokenizer.
+        The paths of the files that contain the tokenizer.
 
     Raises:
-        InvalidArgumentError: there is no such format.
-        UnsupportedTokenizerError: the format can't express the tokenizer, or something of it.
+        InvalidArgumentError: the format is unknown.
+        UnsupportedTokenizerError: the format can't represent the tokenizer or one of its options.
     """
     if format not in _EXPORTERS:
         raise InvalidArgumentError(f"format must be {', '.join(map(repr, _EXPORTERS))}, not {format!r}")
@@ -80,11 +81,13 @@ def _export_tokjax(tokenizer: Any, path: Path) -> tuple[Path, ...]:
 
 def _export_huggingface(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     if isinstance(tokenizer, HuggingFaceTokenizer):
-        contents = tokenizer.parts
+        contents = tokenizer.contents
     elif isinstance(tokenizer, SentencePieceTokenizer):
-        raise UnsupportedTokenizerError("a SentencePiece model is written with format='sentencepiece'")
+        raise UnsupportedTokenizerError(
+            "a SentencePiece model can't be written as a tokenizer.json; pass format='sentencepiece'"
+        )
     else:
-        contents = as_huggingface(tokenizer)
+        contents = build_tokenizer_json(tokenizer)
     target = _resolve_target(path, "tokenizer.json")
     text = json.dumps(contents, ensure_ascii=False, indent=1)
     return _write_with_config(tokenizer.vocabulary, path, "huggingface", {target: text})
@@ -92,15 +95,13 @@ def _export_huggingface(tokenizer: Any, path: Path) -> tuple[Path, ...]:
 
 def _export_tiktoken(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     _check_type(tokenizer, ByteLevelBPE, "tiktoken")
-    _check_expressible(
-        tokenizer, "a file of ranks", normalizer=None, add_prefix_space=False, trim_offsets=None
-    )
+    _check_expressible(tokenizer, "a rank file", normalizer=None, add_prefix_space=False, trim_offsets=None)
     ranks = tokenizer.vocabulary.mergeable
     if tokenizer.merges is not None:
         _check_merges_are_ranks(tokenizer, ranks)
     if tokenizer.vocabulary.added_names:
         name = min(tokenizer.vocabulary.added_names)
-        raise UnsupportedTokenizerError(f"a file of ranks can't say that {name!r} is always found")
+        raise UnsupportedTokenizerError(f"a rank file can't mark {name!r} as an added token")
     target = _resolve_target(path, "ranks.tiktoken")
     lines = (
         base64.b64encode(token) + b" %d\n" % rank
@@ -117,12 +118,12 @@ def _export_gpt2(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     )
     if make_pattern_splitter(tokenizer.pattern).name != "gpt2":
         raise UnsupportedTokenizerError(
-            f"GPT-2's format has the pattern 'gpt2', not {tokenizer.pattern!r}; write format='huggingface'"
+            f"GPT-2's format implies the pattern 'gpt2', not {tokenizer.pattern!r}; pass format='huggingface'"
         )
     ranks = tokenizer.vocabulary.mergeable
     if tokenizer.vocabulary.added_names:
         name = min(tokenizer.vocabulary.added_names)
-        raise UnsupportedTokenizerError(f"GPT-2's format can't say that {name!r} is always found")
+        raise UnsupportedTokenizerError(f"GPT-2's format can't mark {name!r} as an added token")
     if tokenizer.ignore_merges:
         _check_tokens_reachable(tokenizer, ranks)
     pairs: Iterable[tuple[bytes, bytes]] = (
@@ -130,7 +131,7 @@ def _export_gpt2(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     )
     lines = [f"{map_bytes_to_unicode(left)} {map_bytes_to_unicode(right)}\n" for left, right in pairs]
     forms = {map_bytes_to_unicode(token): id_ for token, id_ in ranks.items()}
-    forms |= get_literal_tokens(tokenizer.vocabulary, forms)
+    forms |= get_added_token_ids(tokenizer.vocabulary, forms)
     path.mkdir(parents=True, exist_ok=True)
     vocab, merges = path / "vocab.json", path / "merges.txt"
     ordered = dict(sorted(forms.items(), key=lambda item: item[1]))
@@ -149,24 +150,24 @@ def _export_wordpiece(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     _check_expressible(tokenizer.normalizer, "a vocab.txt", clean_text=True)
     if tokenizer.vocabulary.added_names:
         name = min(tokenizer.vocabulary.added_names)
-        raise UnsupportedTokenizerError(f"a vocab.txt can't say that {name!r} is always found")
+        raise UnsupportedTokenizerError(f"a vocab.txt can't mark {name!r} as an added token")
     if not path.is_dir() and dict(tokenizer.vocabulary.special).keys() - _BERT_SPECIAL:
         raise UnsupportedTokenizerError(
-            f"a vocab.txt can't say that the special tokens are {list(tokenizer.vocabulary.special)}; pass a "
-            "directory, in which a tokenizer_config.json does"
+            f"a vocab.txt can't mark special tokens, which are {list(tokenizer.vocabulary.special)}; pass a "
+            "directory, so that a tokenizer_config.json is written as well"
         )
     forms = [str(form) for form in tokenizer.vocabulary.strings.tolist()]
     for id_, form in enumerate(tokenizer.vocabulary.strings.tolist()):
         if form is None:
-            raise UnsupportedTokenizerError(f"a vocab.txt has no holes, and there is no token with id {id_}")
+            raise UnsupportedTokenizerError(f"a vocab.txt needs consecutive ids, and no token has id {id_}")
         if form.endswith("\r") or "\n" in form:
-            raise UnsupportedTokenizerError(f"a vocab.txt can't hold {form!r}, which ends a line")
+            raise UnsupportedTokenizerError(f"a vocab.txt can't contain {form!r}, which has a line break")
     target = _resolve_target(path, "vocab.txt")
-    steps = tokenizer.normalizer
+    normalizer = tokenizer.normalizer
     config_fields = {
-        "do_lower_case": steps.lowercase,
-        "strip_accents": steps.strip_accents,
-        "tokenize_chinese_chars": steps.handle_chinese_chars,
+        "do_lower_case": normalizer.lowercase,
+        "strip_accents": normalizer.strip_accents,
+        "tokenize_chinese_chars": normalizer.handle_chinese_chars,
     }
     text = "".join(form + "\n" for form in forms)
     return _write_with_config(tokenizer.vocabulary, path, "wordpiece", {target: text}, **config_fields)
@@ -188,39 +189,55 @@ def _check_type(tokenizer: Any, kind: type, format_: Format) -> None:
         )
 
 
-def _check_expressible(tokenizer: Any, what: str, **expected: object) -> None:
+def _check_expressible(tokenizer: Any, format_name: str, **expected: object) -> None:
+    """Raises `UnsupportedTokenizerError` if an option differs from the only value that a format implies."""
     for name, value in expected.items():
         if getattr(tokenizer, name) != value:
-            raise UnsupportedTokenizerError(f"{what} can't say {name}={getattr(tokenizer, name)!r}")
+            raise UnsupportedTokenizerError(
+                f"{format_name} can't represent {name}={getattr(tokenizer, name)!r}"
+            )
 
 
 def _check_merges_are_ranks(tokenizer: ByteLevelBPE, ranks: Mapping[bytes, int]) -> None:
-    """Refuse merges that are not just those that ranks would allow, in their order."""
+    """Raises `UnsupportedTokenizerError` unless merging by rank gives the same ids as the list of merges.
+
+    That needs three properties: the merges are in the order of the ids that they produce; every pair of
+    tokens whose concatenation is a token is a merge; and each token is the result of merging its own bytes,
+    unless `ignore_merges` is set.
+    """
     assert tokenizer.merges is not None
     merged_ids = [ranks[left + right] for left, right in tokenizer.merges]
     if merged_ids != sorted(merged_ids):
-        raise UnsupportedTokenizerError("in a file of ranks tokens merge in the order of their ids; here not")
-    listed = set(tokenizer.merges)
+        raise UnsupportedTokenizerError(
+            "a rank file needs merges in the order of the ids that they produce; these are in another order"
+        )
+    merges = set(tokenizer.merges)
     for left, right in iter_merges(ranks):
-        if (left, right) not in listed:
+        if (left, right) not in merges:
             raise UnsupportedTokenizerError(
-                f"in a file of ranks any two tokens merge that make one; {left!r} and {right!r} do not here"
+                "in a rank file, two tokens merge if their concatenation is a token; "
+                f"{left!r} and {right!r} are not among the merges"
             )
     if not tokenizer.ignore_merges:
         _check_tokens_reachable(tokenizer, ranks)
 
 
 def _check_tokens_reachable(tokenizer: ByteLevelBPE, ranks: Mapping[bytes, int]) -> None:
-    """Refuse tokens that merging would not arrive at: whether words stay whole makes a difference then."""
+    """Raises `UnsupportedTokenizerError` for tokens that merging their bytes does not produce.
+
+    A pre-token equal to such a token has different ids with and without `ignore_merges`, an option that the
+    format does not have.
+    """
     rules = make_rules_from_ranks(ranks) if tokenizer.merges is None else tokenizer.rules
     for token in ranks:
         if merge_bytes(token, rules) != [token]:
             raise UnsupportedTokenizerError(
-                f"the format can't say whether {token!r} is a token as a word: merging does not arrive there"
+                f"the format can't represent ignore_merges, and merging does not produce the token {token!r}"
             )
 
 
 def _resolve_target(path: Path, name: str) -> Path:
+    """Returns the path of the file to write: `path` itself, or `name` in it if it is a directory."""
     return path / name if path.is_dir() else path
 
 
@@ -231,19 +248,31 @@ def _write_with_config(
     contents: Mapping[Path, str | bytes],
     **config_fields: object,
 ) -> tuple[Path, ...]:
-    """Writes files, and in a directory one beside them that gives the special tokens' roles.
+    """Writes files, and in a directory also a `tokenizer_config.json` with the roles of the special tokens.
 
-    If the process is killed meanwhile, the last of the files is missing, so that old ones and new ones are
-    not read together.
+    If the process is killed while it writes, the last of the files is missing. So old and new files are never
+    read together.
+
+    Args:
+        vocabulary: vocabulary of the tokenizer.
+        path: path that the caller of `export_tokenizer` passed.
+        format_: format of the files.
+        contents: contents by path of the file.
+        **config_fields: additional fields of the `tokenizer_config.json`.
+
+    Returns:
+        The paths of the files, without the `tokenizer_config.json`.
     """
     files = dict(contents)
     if path.is_dir():
-        names = {f"{role}_token": name for role, name in vocabulary.roles.items()}
+        role_fields = {f"{role}_token": name for role, name in vocabulary.roles.items()}
         if format_ == "wordpiece":
-            names = {_BERT_ROLES.get(role, role): name for role, name in names.items()}
-        more = [name for name in vocabulary.special if name not in vocabulary.roles.values()]
-        kind = {"tokenizer_class": _CLASSES[format_]} if format_ in _CLASSES else {}
-        config = {**kind, **names, "additional_special_tokens": more, **config_fields}
+            role_fields = {_BERT_ROLES.get(role, role): name for role, name in role_fields.items()}
+        additional = [name for name in vocabulary.special if name not in vocabulary.roles.values()]
+        class_field = (
+            {"tokenizer_class": _TOKENIZER_CLASSES[format_]} if format_ in _TOKENIZER_CLASSES else {}
+        )
+        config = {**class_field, **role_fields, "additional_special_tokens": additional, **config_fields}
         files = {path / CONFIG_FILE: json.dumps(config, ensure_ascii=False, indent=1), **files}
     write_files_atomically([(file, partial(_write_contents, value)) for file, value in files.items()])
     return tuple(contents)

@@ -1,4 +1,4 @@
-"""GPT-2's two files: a table of tokens and ids, and a list of merges."""
+"""GPT-2's two files: a JSON file that maps tokens to ids, and a list of merges."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 _END_OF_TEXT = "<|endoftext|>"
 _HEADER = "#version"
-_END_OF_WORD = "a</w>"
-_ADDED_FILE = "added_tokens.json"
+_WORD_BPE_TOKEN = "a</w>"
+_ADDED_TOKENS_FILE = "added_tokens.json"
 
 
 def read_gpt2(
@@ -48,34 +48,36 @@ def read_gpt2(
     pad_token: str | None = None,
     unk_token: str | None = None,
 ) -> ByteLevelBPE | HuggingFaceTokenizer:
-    r"""Read `vocab.json` and `merges.txt`, or `encoder.json` and `vocab.bpe`, which are the same.
+    r"""Reads `vocab.json` and `merges.txt`, or `encoder.json` and `vocab.bpe`, which have the same contents.
 
-    The list of merges may begin with a line `#version: ...`; lines may end in `\r\n`, and empty ones at the
-    end are passed over.
+    The list of merges may begin with a line `#version: ...`. Lines may end in `\r\n`. Empty lines at the end
+    are ignored.
 
     Args:
-        vocab: the file with the JSON object of tokens and ids.
-        merges: the file with a pair of tokens in each line.
-        pattern: how text is split, as in `byte_level_bpe`; the files do not say.
-        special_tokens: which tokens are special. `None` for those with a role in the `tokenizer_config.json`
-            or `special_tokens_map.json` beside `vocab`, and `<|endoftext|>`, as far as there are such tokens.
-        normalizer: as in `byte_level_bpe`.
-        add_prefix_space: whether a blank is put before text that does not begin with one; also where the
-            `tokenizer_config.json` says so.
-        bos_token: which special token begins a text; like the next three, as those files say, or else none.
-        eos_token: which special token ends a text; `<|endoftext|>` if there is one and no other is named.
-        pad_token: which special token pads a batch.
-        unk_token: which special token stands for the unknown.
+        vocab: path of the JSON file that maps tokens to ids.
+        merges: path of the file with one pair of tokens per line.
+        pattern: split pattern, as in `byte_level_bpe`; the files do not contain it.
+        special_tokens: names of the special tokens. `None` uses the tokens with a role in the
+            `tokenizer_config.json` or `special_tokens_map.json` in the directory of `vocab`, and
+            `<|endoftext|>`, if they are in the vocabulary.
+        normalizer: normalization of texts, as in `byte_level_bpe`.
+        add_prefix_space: whether a space is added before text that does not begin with one. It is also added
+            if the `tokenizer_config.json` sets `add_prefix_space`.
+        bos_token: special token in the role of BOS. `None` uses the token that the configuration files name,
+            if any; this also applies to the next three arguments.
+        eos_token: special token in the role of EOS; if the files name none, `<|endoftext|>` if it exists.
+        pad_token: special token that pads a batch.
+        unk_token: special token for unknown text.
 
     Returns:
-        A tokenizer that puts nothing around texts, as GPT-2's does; `with_template` changes that. If the
-        vocabulary lacks some of the 256 bytes, it runs on the `tokenizers` library, and leaves these bytes
-        out of texts, as transformers does.
+        A tokenizer that inserts no special tokens into texts, like GPT-2's. Use `with_template` to insert
+        some. If some of the 256 bytes are not in the vocabulary, the tokenizer runs on the `tokenizers`
+        library and drops these bytes from texts, as transformers does.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        InvalidArgumentError: an option makes no sense.
-        TokenizerFormatError: a file is damaged, or is none of these, or the two do not belong together.
+        FileNotFoundError: a file does not exist.
+        InvalidArgumentError: an option is invalid, or a role names a token that is not special.
+        TokenizerFormatError: a file is damaged or in another format, or the two files do not match.
     """
     source = as_path(vocab)
     forms = parse_token_ids(read_json_object(source), str(source))
@@ -84,11 +86,11 @@ def read_gpt2(
     _check_is_gpt2(source, forms, companion.config)
     add_prefix_space = bool(add_prefix_space or companion.config.get("add_prefix_space"))
     if special_tokens is None:
-        named = (*companion_roles.values(), *companion.additional_special, _END_OF_TEXT)
-        special_tokens = [name for name in dict.fromkeys(named) if name in forms]
+        names = (*companion_roles.values(), *companion.additional_special, _END_OF_TEXT)
+        special_tokens = [name for name in dict.fromkeys(names) if name in forms]
     missing = [name for name in special_tokens if name not in forms]
     if missing:
-        raise TokenizerFormatError(f"{source}: has no token {missing[0]!r}, which is to be special")
+        raise TokenizerFormatError(f"{source}: the special token {missing[0]!r} is not in the vocabulary")
     special = {name: forms[name] for name in dict.fromkeys(special_tokens)}
     roles = resolve_roles(
         special,
@@ -97,7 +99,7 @@ def read_gpt2(
     )
     with as_format_errors(str(source)):
         ordinary = decode_byte_level_forms({form: id_ for form, id_ in forms.items() if form not in special})
-    pairs = read_merges(as_path(merges), ordinary)
+    pairs = _read_merges(as_path(merges), ordinary)
     if any(bytes([byte]) not in ordinary for byte in range(256)):
         definition = _build_definition(
             forms, special, pairs, pattern, normalizer, add_prefix_space=add_prefix_space
@@ -105,13 +107,13 @@ def read_gpt2(
         named_roles = {role: name for role, name in roles.items() if name is not None}
         with as_format_errors(str(source)):
             return build_huggingface_tokenizer(
-                definition, "its vocabulary does not hold every single byte", named_roles
+                definition, "its vocabulary does not contain every single byte", named_roles
             )
     with as_format_errors(str(source)):
         check_comparisons(special)
-        table = make_vocabulary(ordinary, special, roles, EMPTY_TEMPLATE)
+        vocabulary = make_vocabulary(ordinary, special, roles, EMPTY_TEMPLATE)
         return make_byte_level_bpe(
-            table, pattern, normalizer, merges=pairs, add_prefix_space=add_prefix_space
+            vocabulary, pattern, normalizer, merges=pairs, add_prefix_space=add_prefix_space
         )
 
 
@@ -124,12 +126,12 @@ def _build_definition(
     *,
     add_prefix_space: bool,
 ) -> str:
-    """Returns the `tokenizer.json` that transformers makes of the two files."""
-    by_pattern = {"type": "Split", "pattern": {"Regex": make_pattern_splitter(pattern).expression}}
-    split = [] if pattern == "gpt2" else [{**by_pattern, "behavior": "Isolated", "invert": False}]
-    if split and add_prefix_space:  # (the library would put a space before every word)
+    """Builds the `tokenizer.json` that transformers uses for the two files, as JSON text."""
+    split_step = {"type": "Split", "pattern": {"Regex": make_pattern_splitter(pattern).expression}}
+    split = [] if pattern == "gpt2" else [{**split_step, "behavior": "Isolated", "invert": False}]
+    if split and add_prefix_space:  # ByteLevel after Split would add a space before every pre-token
         raise InvalidArgumentError(
-            f"add_prefix_space=True with pattern={pattern!r} needs a vocabulary of every single byte"
+            f"add_prefix_space=True with pattern={pattern!r} needs a vocabulary with every single byte"
         )
     byte_level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": not split}
     normalizes = normalizer == "nfc" or (normalizer == "auto" and pattern == "qwen2")
@@ -157,33 +159,35 @@ def _build_definition(
 
 
 def _check_is_gpt2(source: Path, forms: Mapping[str, int], config: Mapping[str, Any]) -> None:
-    """Refuse tables of other tokenizers that are written alike, and tokens that stand in other files."""
-    if _END_OF_WORD in forms:
+    """Raises for files of a word-based BPE, which look alike, and for tokens that are only in other files."""
+    if _WORD_BPE_TOKEN in forms:
         raise TokenizerFormatError(
-            f"{source}: its words end in '</w>', so it is no byte-level BPE as GPT-2's; pass a tokenizer.json"
+            f"{source}: its tokens end in '</w>', so it is not a byte-level BPE like GPT-2's; pass a "
+            "tokenizer.json"
         )
-    companion = source.parent / _ADDED_FILE
-    added = read_json_object(companion) if companion.is_file() else {}
-    listed = config.get("added_tokens_decoder")
-    contents = listed.values() if isinstance(listed, dict) else ()
-    names = [*added, *(token.get("content") for token in contents if isinstance(token, dict))]
+    added_tokens_path = source.parent / _ADDED_TOKENS_FILE
+    added_tokens = read_json_object(added_tokens_path) if added_tokens_path.is_file() else {}
+    decoder = config.get("added_tokens_decoder")
+    entries = decoder.values() if isinstance(decoder, dict) else ()
+    names = [*added_tokens, *(entry.get("content") for entry in entries if isinstance(entry, dict))]
     for name in names:
         if name not in forms:
             raise TokenizerFormatError(
-                f"{source.parent}: adds the token {name!r}, which {source.name} does not hold; pass a "
+                f"{source.parent}: has an added token {name!r}, which is not in {source.name}; pass a "
                 "tokenizer.json"
             )
 
 
-def read_merges(path: Path, ordinary: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
-    """The pairs in a list of merges.
+def _read_merges(path: Path, ordinary: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
+    """Reads the pairs of a list of merges.
 
     Args:
-        path: the file.
-        ordinary: the tokens that there are.
+        path: path of the file.
+        ordinary: token bytes to id of the tokens that may occur in merges.
 
     Raises:
-        TokenizerFormatError: a line is no pair of tokens that make one, or stands twice.
+        TokenizerFormatError: a line is not a pair of tokens whose concatenation is a token, or is a
+            duplicate.
     """
     lines = list(read_lines(path))
     if lines and lines[0][1].startswith(_HEADER):
@@ -195,25 +199,27 @@ def read_merges(path: Path, ordinary: Mapping[bytes, int]) -> list[tuple[bytes, 
         where, parts = f"{path}, line {number}", line.split(" ")
         if len(parts) != 2 or not all(parts):
             raise TokenizerFormatError(
-                f"{where}: two tokens with a blank between them are expected, not {line[:60]!r}"
+                f"{where}: expected two tokens separated by a space, got {line[:60]!r}"
             )
-        pair = parse_pair(parts[0], parts[1], ordinary, where)
+        pair = _parse_pair(parts[0], parts[1], ordinary, where)
         if b"".join(pair) not in ordinary:
-            raise TokenizerFormatError(f"{where}: {line!r} make {''.join(parts)!r}, which is no token")
+            raise TokenizerFormatError(
+                f"{where}: {line!r} merges to {''.join(parts)!r}, which is not a token"
+            )
         if pair in line_numbers:
-            raise TokenizerFormatError(f"{where}: holds {line!r} once more, after line {line_numbers[pair]}")
+            raise TokenizerFormatError(f"{where}: duplicate of {line!r} in line {line_numbers[pair]}")
         line_numbers[pair] = number
     return list(line_numbers)
 
 
-def parse_pair(left: str, right: str, ordinary: Mapping[bytes, int], where: str) -> tuple[bytes, bytes]:
-    """A pair of tokens that is written in stand-ins for bytes.
+def _parse_pair(left: str, right: str, ordinary: Mapping[bytes, int], where: str) -> tuple[bytes, bytes]:
+    """Returns the bytes of two tokens that are written as `bytes_to_unicode` writes bytes.
 
     Raises:
-        TokenizerFormatError: one of them is no token.
+        TokenizerFormatError: one of them is not a token.
     """
     tokens = map_unicode_to_bytes(left), map_unicode_to_bytes(right)
     for form, token in zip((left, right), tokens, strict=True):
         if token is None or token not in ordinary:
-            raise TokenizerFormatError(f"{where}: {form!r} is no token of the vocabulary")
+            raise TokenizerFormatError(f"{where}: {form!r} is not a token of the vocabulary")
     return tokens  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""Loading of tokenizer files of every format."""
+"""Loading of tokenizer files of all supported formats."""
 
 from __future__ import annotations
 
@@ -31,26 +31,30 @@ if TYPE_CHECKING:
 
 
 class LoadOptions(TypedDict, total=False):
-    """Options of `load_tokenizer`; each format has some of them.
+    """Options of `load_tokenizer`. Each format accepts some of them.
 
     Attributes:
-        bos_token: which special token begins a text.
-        eos_token: which special token ends a text.
-        pad_token: which special token pads a batch.
-        unk_token: which special token stands for the unknown.
-        mask_token: as in `wordpiece`.
-        special_tokens: the special tokens: name to id for `"tiktoken"`, names for other formats.
-        encoding: the name of a published encoding of tiktoken.
-        pattern: how text is split, as in `byte_level_bpe`.
-        normalizer: as in `byte_level_bpe`.
-        add_prefix_space: whether a space is put before text that does not begin with one.
-        lowercase: as in `wordpiece`; `None` for what the files say.
-        strip_accents: as in `wordpiece`.
-        clean_text: as in `wordpiece`.
-        handle_chinese_chars: as in `wordpiece`.
-        continuing_prefix: as in `wordpiece`.
-        max_word_characters: as in `wordpiece`.
-        cleanup: as in `wordpiece`.
+        bos_token: special token in the role of BOS.
+        eos_token: special token in the role of EOS.
+        pad_token: special token that pads a batch.
+        unk_token: special token for unknown text.
+        mask_token: special token for masked language modeling, as in `wordpiece`.
+        special_tokens: special tokens: a map of names to ids for `"tiktoken"`, a list of names for other
+            formats.
+        encoding: name of a published encoding of tiktoken.
+        pattern: split pattern, as in `byte_level_bpe`.
+        normalizer: normalization of texts, as in `byte_level_bpe`.
+        add_prefix_space: whether a space is added before text that does not begin with one.
+        lowercase: whether texts are converted to lower case, as in `wordpiece`; `None` for the setting in the
+            files.
+        strip_accents: whether nonspacing marks are removed, as in `wordpiece`; `None` for the setting in the
+            files.
+        clean_text: whether control characters are removed, as in `wordpiece`.
+        handle_chinese_chars: whether CJK ideographs are separate words, as in `wordpiece`; `None` for the
+            setting in the files.
+        continuing_prefix: prefix of tokens that continue a word, as in `wordpiece`.
+        max_word_characters: maximum length of a word in characters, as in `wordpiece`.
+        cleanup: whether decoding removes the space before punctuation, as in `wordpiece`.
     """
 
     bos_token: str | None
@@ -74,60 +78,62 @@ class LoadOptions(TypedDict, total=False):
 
 def load_tokenizer(
     path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    format: Format | Literal["auto"] = "auto",  # noqa: A002 (the word for it)
+    format: Format | Literal["auto"] = "auto",  # noqa: A002 (the usual name)
     **options: Unpack[LoadOptions],
 ) -> SegmentModel | HuggingFaceTokenizer:
     """Loads a tokenizer from a file, a directory or a pair of files.
 
     | format | files |
     |---|---|
-    | `"tokjax"` | `tokenizer.tokjax.json`, also of a training bundle |
+    | `"tokjax"` | `tokenizer.tokjax.json`, also in a training bundle |
     | `"huggingface"` | `tokenizer.json` |
     | `"gpt2"` | `vocab.json` and `merges.txt`, or `encoder.json` and `vocab.bpe` |
-    | `"sentencepiece"` | a `.model` |
-    | `"tiktoken"` | a file of ranks, `tekken.json`, `claude.json` |
+    | `"sentencepiece"` | a `.model` file |
+    | `"tiktoken"` | a rank file, `tekken.json`, `claude.json` |
     | `"wordpiece"` | `vocab.txt` |
     | `"clip"` | `bpe_simple_vocab_16e6.txt.gz` |
 
-    Which special tokens begin, end and pad texts is taken from the `tokenizer_config.json` and the
-    `special_tokens_map.json` beside a file, where the format does not say. The options `bos_token`,
-    `eos_token` and `pad_token` replace that in every format except `"tokjax"`, which has no options.
+    Where the format does not define the roles of special tokens (BOS, EOS, padding), they are read from the
+    `tokenizer_config.json` and `special_tokens_map.json` in the same directory. The options `bos_token`,
+    `eos_token` and `pad_token` override them in every format except `"tokjax"`, which has no options.
 
-    - `"huggingface"` also has `unk_token`. A byte-level BPE with a published split pattern, a BPE with byte
-      fallback, a WordPiece as BERT's and a word-level tokenizer become built-in types with the same ids.
-      Other definitions run on the `tokenizers` library (the extra `tokjax[huggingface]`), which is logged.
-      Truncation and padding of the file are not applied.
-    - `"gpt2"` also has `unk_token`, `pattern`, `special_tokens` (names; by default those with a role in the
-      files beside it, and `<|endoftext|>`), `normalizer` and `add_prefix_space`.
-    - `"sentencepiece"`: a role of `"auto"` is the model's own token.
-    - `"tiktoken"` also has `encoding`, `pattern`, `special_tokens` (name to id) and `normalizer`. A file of
-      ranks has neither a split pattern nor special tokens. They are those of the published encoding that the
-      file is named after (`cl100k_base.tiktoken`), or of `encoding`, or `pattern` and `special_tokens`.
-      `tekken.json` and `claude.json` have both.
-    - `"wordpiece"` also has the options of `wordpiece`. Without a `tokenizer_config.json`, `lowercase` is
-      needed if there are tokens in upper case.
-    - `"clip"`: texts are normalized to NFC and lower case, without ftfy. It runs on the `tokenizers` library.
+    - `"huggingface"` also accepts `unk_token`. A byte-level BPE with a published split pattern, a BPE with
+      byte fallback, a WordPiece like BERT's and a word-level tokenizer become built-in tokenizers with the
+      same ids. Other definitions run on the `tokenizers` library (the extra `tokjax[huggingface]`), and the
+      reason is logged. Truncation and padding defined in the file are not applied.
+    - `"gpt2"` also accepts `unk_token`, `pattern`, `special_tokens` (names; by default the tokens with a role
+      in the configuration files, and `<|endoftext|>`), `normalizer` and `add_prefix_space`.
+    - `"sentencepiece"`: the role `"auto"` selects the model's own token.
+    - `"tiktoken"` also accepts `encoding`, `pattern`, `special_tokens` (name to id) and `normalizer`. A rank
+      file contains neither a split pattern nor special tokens. They are taken from the published encoding
+      that the file is named after (`cl100k_base.tiktoken`), or from `encoding`, or from `pattern` and
+      `special_tokens`. `tekken.json` and `claude.json` contain both.
+    - `"wordpiece"` also accepts the options of `wordpiece`. Without a `tokenizer_config.json`, `lowercase` is
+      required if the vocabulary has tokens in upper case.
+    - `"clip"`: texts are normalized to NFC and lower case, without ftfy. The tokenizer runs on the
+      `tokenizers` library.
 
-    Files from untrusted sources are read within `tokjax.limits`, which bound their time and memory.
+    Files from untrusted sources are parsed within `tokjax.limits`, which bound time and memory.
 
     Args:
-        path: the file; a directory, of which `detect_tokenizer_files` says what is taken; or a pair of files.
-        format: one of those above, or `"auto"` for what `detect_tokenizer_files` finds.
-        **options: options of the format, as `LoadOptions` describes them.
+        path: path of a file; path of a directory, in which `detect_tokenizer_files` selects the files; or a
+            pair of file paths.
+        format: one of the formats above, or `"auto"` to detect it with `detect_tokenizer_files`.
+        **options: options of the format, as listed in `LoadOptions`.
 
     Raises:
-        FileNotFoundError: there is no such path.
-        InvalidArgumentError: the format is not known, or has no such option.
-        MissingExtraError: a `tokenizer.json` needs the `tokenizers` library, which is not installed.
-        TokenizerFormatError: there is no tokenizer, or several of one kind, or a file is damaged or makes no
-            tokenizer.
+        FileNotFoundError: the path does not exist.
+        InvalidArgumentError: the format is unknown, or does not have such an option, or a value is invalid.
+        MissingExtraError: the tokenizer needs the `tokenizers` library, which is not installed.
+        TokenizerFormatError: the path contains no tokenizer or several tokenizers of one format, or a file is
+            damaged or does not define a valid tokenizer.
     """
     if format not in ("auto", *FORMATS):
         raise InvalidArgumentError(f"format must be 'auto', {', '.join(map(repr, FORMATS))}, not {format!r}")
-    found = detect_tokenizer_files(path) if format == "auto" else _resolve_format(path, format)
-    reader = _READERS[found.format]
-    _check_options(reader, options, found)
-    tokenizer: SegmentModel | HuggingFaceTokenizer = reader(*found.files, **options)
+    detected = detect_tokenizer_files(path) if format == "auto" else _resolve_format(path, format)
+    reader = _READERS[detected.format]
+    _check_options(reader, options, detected)
+    tokenizer: SegmentModel | HuggingFaceTokenizer = reader(*detected.files, **options)
     return tokenizer
 
 
@@ -138,19 +144,19 @@ def read_sentencepiece(
     eos_token: str | None = None,
     pad_token: str | None = "auto",
 ) -> SentencePieceTokenizer:
-    """Read a SentencePiece model.
+    """Reads a SentencePiece model.
 
     Args:
-        path: the `.model` file.
-        bos_token: which control piece begins a text, `"auto"` for the model's own. `None` for none, unless
-            the `tokenizer_config.json` beside the file says that one is put before texts (`add_bos_token`).
-        eos_token: which control piece ends a text; likewise (`add_eos_token`).
-        pad_token: which control piece pads a batch; `"auto"` for the model's own.
+        path: path of the `.model` file.
+        bos_token: control piece in the role of BOS; `"auto"` for the model's own. `None` leaves the role
+            empty, unless `tokenizer_config.json` in the same directory sets `add_bos_token`.
+        eos_token: control piece in the role of EOS; likewise with `add_eos_token`.
+        pad_token: control piece that pads a batch; `"auto"` for the model's own.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        InvalidArgumentError: the model has no such control piece.
-        TokenizerFormatError: the file is no SentencePiece model, or was cut short.
+        FileNotFoundError: the file does not exist.
+        InvalidArgumentError: the model does not have such a control piece.
+        TokenizerFormatError: the file is not a SentencePiece model, or is truncated.
     """
     source = as_path(path)
     config = read_companion_config(source.parent).config
@@ -162,21 +168,21 @@ def read_sentencepiece(
 
 
 _TEXT = ((str, type(None)), "a string or None")
-_SWITCH = ((bool, np.bool_), "True or False")
-_OPTIONAL_SWITCH = ((*_SWITCH[0], type(None)), "True, False or None")
-_SPECIAL_TOKENS = ((Mapping, type(None)), "a dict of names and ids, or None")
+_BOOL = ((bool, np.bool_), "True or False")
+_OPTIONAL_BOOL = ((*_BOOL[0], type(None)), "True, False or None")
+_SPECIAL_TOKENS = ((Mapping, type(None)), "a dict of names to ids, or None")
 _SPECIAL_NAMES = ((Iterable, type(None)), "a list of names")
 _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
-    "add_prefix_space": _SWITCH,
-    "lowercase": _OPTIONAL_SWITCH,
-    "strip_accents": _OPTIONAL_SWITCH,
-    "clean_text": _SWITCH,
-    "handle_chinese_chars": _OPTIONAL_SWITCH,
-    "cleanup": _SWITCH,
+    "add_prefix_space": _BOOL,
+    "lowercase": _OPTIONAL_BOOL,
+    "strip_accents": _OPTIONAL_BOOL,
+    "clean_text": _BOOL,
+    "handle_chinese_chars": _OPTIONAL_BOOL,
+    "cleanup": _BOOL,
     "continuing_prefix": ((str,), "a string"),
     "max_word_characters": ((int, np.integer), "an integer"),
 }
-"""Types of options, and their names in errors; other options are strings or None."""
+"""Types of options, and a description for errors. Options not listed are strings or `None`."""
 _READERS: Mapping[Format, Callable[..., SegmentModel | HuggingFaceTokenizer]] = {
     "tokjax": read_tokjax,
     "huggingface": read_huggingface,
@@ -189,22 +195,25 @@ _READERS: Mapping[Format, Callable[..., SegmentModel | HuggingFaceTokenizer]] = 
 
 
 def _resolve_format(path: Any, format_: Format) -> DetectedTokenizer:
-    """The files of a format that the caller names: those that are found, if they are of that format."""
+    """Returns the files to read if the caller passes a format; raises if a directory has another format."""
     if not isinstance(path, (str, bytes)) and not hasattr(path, "__fspath__"):
-        return DetectedTokenizer(format_, tuple(map(as_path, path)), "as the caller says")
+        return DetectedTokenizer(format_, tuple(map(as_path, path)), "from the argument format=")
     target = as_path(path)
     if format_ == "gpt2" or target.is_dir():
-        found = detect_tokenizer_files(target)
-        if found.format != format_:
+        detected = detect_tokenizer_files(target)
+        if detected.format != format_:
             raise InvalidArgumentError(
-                f"{target} holds a tokenizer of the format {found.format!r} ({found.reason}), not "
-                f"{format_!r}; pass the path of the file that is to be read, or format='auto'"
+                f"{target} contains a tokenizer of the format {detected.format!r} ({detected.reason}), not "
+                f"{format_!r}; pass the path of the file to read, or format='auto'"
             )
-        return found
-    return DetectedTokenizer(format_, (target,), "as the caller says")
+        return detected
+    return DetectedTokenizer(format_, (target,), "from the argument format=")
 
 
-def _check_options(reader: Callable[..., Any], options: Mapping[str, Any], found: DetectedTokenizer) -> None:
+def _check_options(
+    reader: Callable[..., Any], options: Mapping[str, Any], detected: DetectedTokenizer
+) -> None:
+    """Raises `InvalidArgumentError` for an option that the reader does not have, or of the wrong type."""
     allowed = {
         name
         for function in ((reader, wordpiece) if reader is read_wordpiece else (reader,))
@@ -214,12 +223,12 @@ def _check_options(reader: Callable[..., Any], options: Mapping[str, Any], found
     unknown = sorted(set(options) - allowed)
     if unknown:
         raise InvalidArgumentError(
-            f"the format {found.format!r} ({found.reason}) has no option {unknown[0]!r}; it has "
+            f"the format {detected.format!r} ({detected.reason}) has no option {unknown[0]!r}; it has "
             f"{', '.join(sorted(allowed)) or 'none'}"
         )
     for name, value in options.items():
         types, expected = (
-            (_SPECIAL_TOKENS if found.format == "tiktoken" else _SPECIAL_NAMES)
+            (_SPECIAL_TOKENS if detected.format == "tiktoken" else _SPECIAL_NAMES)
             if name == "special_tokens"
             else _TYPES.get(name, _TEXT)
         )

@@ -1,4 +1,7 @@
-"""Files of tokenizers, from anywhere: read whole, and with an error for what is no such file."""
+"""Reading of files from a tokenizer's directory: bytes, lines, JSON, special token roles, chat templates.
+
+Files may come from untrusted sources. They are read within `tokjax.limits`, and each error names the file.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +24,30 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Role
 
 
+Tokenizer = TypeVar("Tokenizer", bound=Any)
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+CONFIG_FILE = "tokenizer_config.json"
+SPECIAL_TOKENS_FILE = "special_tokens_map.json"
+_CONFIG_ROLES: dict[str, Role] = {
+    "cls_token": "bos",
+    "sep_token": "eos",
+    "bos_token": "bos",
+    "eos_token": "eos",
+    "pad_token": "pad",
+    "unk_token": "unk",
+}
+"""Role of the token in each field. If a file has two fields for one role, the later one here is used."""
+_TEMPLATE_FILE = "chat_template.jinja"
+_NAMED_TEMPLATES_DIRECTORY = "additional_chat_templates"
+_DEFAULT = "default"
 
 
 def read_bytes(path: Path) -> bytes:
-    """The contents of a file.
+    """Reads a whole file.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        TokenizerFormatError: it is empty, or larger than any tokenizer.
+        FileNotFoundError: the file does not exist.
+        TokenizerFormatError: it is not a regular file, is empty, or exceeds the limit `file_bytes`.
     """
     check_is_file(path)
     with open_regular(path) as file:
@@ -44,16 +62,21 @@ def read_bytes(path: Path) -> bytes:
 
 
 def check_is_file(path: Path) -> None:
-    """Raise an error for what is not there, or is there and is no file: a directory, a pipe, a device."""
+    """Raises `FileNotFoundError` or `TokenizerFormatError` unless a path is that of a regular file.
+
+    Directories, pipes and devices are rejected.
+    """
     if not path.exists():
-        why = "No such file (nothing is downloaded: give the path of a tokenizer's file or directory)"
-        raise FileNotFoundError(errno.ENOENT, why, str(path))
+        reason = (
+            "No such file (tokenizers are not downloaded: pass the path of a tokenizer file or directory)"
+        )
+        raise FileNotFoundError(errno.ENOENT, reason, str(path))
     if not path.is_file():
-        raise TokenizerFormatError(f"{path}: is no regular file")
+        raise TokenizerFormatError(f"{path}: is not a regular file")
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    r"""The lines of a text file, with their numbers from 1 on. They may end in `\r\n`.
+    r"""Yields the lines of a text file with their numbers, from 1. Lines may end in `\r\n`.
 
     Raises:
         TokenizerFormatError: the file is not UTF-8.
@@ -69,16 +92,24 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file.
+    """Reads a JSON object from a file.
 
     Raises:
-        TokenizerFormatError: it holds no JSON, no object, or an object that has a key twice.
+        TokenizerFormatError: the file is not JSON, is not an object, or has a duplicate key.
     """
     return parse_json_object(read_bytes(path), str(path))
 
 
 def parse_json_object(data: bytes | str, where: str) -> dict[str, Any]:
-    """The JSON object in some text; `where` it is, for errors."""
+    """Parses a JSON object.
+
+    Args:
+        data: JSON text, or its UTF-8 bytes.
+        where: name of the file, for errors.
+
+    Raises:
+        TokenizerFormatError: `data` is not JSON, is not an object, or has a duplicate key.
+    """
 
     def check_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         entries = dict(pairs)
@@ -86,7 +117,7 @@ def parse_json_object(data: bytes | str, where: str) -> dict[str, Any]:
             seen: set[str] = set()
             for key, _ in pairs:
                 if key in seen:
-                    raise TokenizerFormatError(f"{where}: the key {key!r} stands twice in one object")
+                    raise TokenizerFormatError(f"{where}: duplicate key {key!r} in one object")
                 seen.add(key)
         return entries
 
@@ -95,25 +126,30 @@ def parse_json_object(data: bytes | str, where: str) -> dict[str, Any]:
     except TokenizerFormatError:
         raise
     except (ValueError, RecursionError) as error:
-        raise TokenizerFormatError(f"{where}: not JSON, or cut short: {error}") from error
+        raise TokenizerFormatError(f"{where}: not JSON, or truncated: {error}") from error
     if not isinstance(contents, dict):
-        raise TokenizerFormatError(f"{where}: a JSON object is expected, not a {type(contents).__name__}")
+        raise TokenizerFormatError(f"{where}: expected a JSON object, got a {type(contents).__name__}")
     return contents
 
 
 def parse_token_ids(contents: object, where: str) -> dict[str, int]:
-    """A checked table of tokens and ids.
+    """Checks a JSON object that maps tokens to ids, and returns it.
+
+    Args:
+        contents: parsed JSON value.
+        where: name of the file, for errors.
 
     Raises:
-        TokenizerFormatError: it is no table, or an id is none, or stands twice.
+        TokenizerFormatError: the value is not an object, is empty, or has an invalid or a duplicate id.
     """
     if not isinstance(contents, dict) or not contents:
-        raise TokenizerFormatError(f"{where}: an object of tokens and ids is expected")
+        raise TokenizerFormatError(f"{where}: expected a JSON object that maps tokens to ids")
     check_vocab_size(len(contents), where)
     ids = list(contents.values())
     if set(map(type, ids)) == {int} and len(set(ids)) == len(ids) and min(ids) >= 0 and max(ids) < 1 << 31:
         return contents
-    owner: dict[int, str] = {}  # (one of them is wrong)
+    # An id is invalid or a duplicate. Find the first one for the error.
+    owner: dict[int, str] = {}
     for form, id_ in contents.items():
         if isinstance(id_, bool) or not isinstance(id_, int) or not 0 <= id_ < 1 << 31:
             raise TokenizerFormatError(
@@ -126,42 +162,28 @@ def parse_token_ids(contents: object, where: str) -> dict[str, int]:
 
 
 def as_path(path: Any) -> Path:
-    """A path of what was given.
+    """Converts a string or a path-like object to a `Path`.
 
     Raises:
-        InvalidArgumentError: it is none.
+        InvalidArgumentError: `path` is neither.
     """
     try:
         return Path(path)
     except TypeError as error:
-        raise InvalidArgumentError(f"a path is expected, not {path!r}") from error
+        raise InvalidArgumentError(f"expected a path, got {path!r}") from error
 
 
 def _reject_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
-
-
-_CONFIG_ROLES: dict[str, Role] = {
-    "cls_token": "bos",
-    "sep_token": "eos",
-    "bos_token": "bos",
-    "eos_token": "eos",
-    "pad_token": "pad",
-    "unk_token": "unk",
-}
-"""Of two fields for one role the later counts."""
-Tokenizer = TypeVar("Tokenizer", bound=Any)
-CONFIG_FILE = "tokenizer_config.json"
-SPECIAL_TOKENS_FILE = "special_tokens_map.json"
+    raise ValueError(f"{constant} is not valid JSON")
 
 
 class CompanionConfig(NamedTuple):
-    """What the files beside a tokenizer's say of it.
+    """Settings from the configuration files in a tokenizer's directory.
 
     Attributes:
-        roles: the names of tokens with a role.
-        additional_special: the names of other special tokens.
-        config: all of `tokenizer_config.json`.
+        roles: role to the name of the special token.
+        additional_special: names of special tokens without a role.
+        config: contents of `tokenizer_config.json`; empty if the file does not exist.
     """
 
     roles: Mapping[Role, str]
@@ -170,40 +192,43 @@ class CompanionConfig(NamedTuple):
 
 
 def read_companion_config(directory: Path) -> CompanionConfig:
-    """What `tokenizer_config.json` and `special_tokens_map.json` say, if they are there.
+    """Reads `tokenizer_config.json` and `special_tokens_map.json`, if they exist.
+
+    If both define a role, the value in `tokenizer_config.json` is used.
 
     Raises:
-        TokenizerFormatError: one of them is damaged.
+        TokenizerFormatError: one of the files is damaged.
     """
     configs = [
         read_json_object(directory / name) if (directory / name).is_file() else {}
         for name in (SPECIAL_TOKENS_FILE, CONFIG_FILE)
     ]
     roles: dict[Role, str] = {}
-    more: list[str | None] = []
+    additional: list[str | None] = []
     for contents in configs:
         for field, role in _CONFIG_ROLES.items():
             name = _parse_token_name(contents.get(field), directory)
             if name is not None:
                 roles[role] = name
-        more.append(_parse_token_name(contents.get("mask_token"), directory))
+        additional.append(_parse_token_name(contents.get("mask_token"), directory))
         listed = contents.get("additional_special_tokens") or contents.get("extra_special_tokens") or []
-        more += [_parse_token_name(token, directory) for token in listed] if isinstance(listed, list) else []
-    return CompanionConfig(roles, tuple(dict.fromkeys(filter(None, more))), configs[1])
+        if isinstance(listed, list):
+            additional += [_parse_token_name(token, directory) for token in listed]
+    return CompanionConfig(roles, tuple(dict.fromkeys(filter(None, additional))), configs[1])
 
 
 def resolve_roles(
     special: Collection[str], overrides: Mapping[Role, str | None], defaults: Mapping[Role, str]
 ) -> dict[Role, str | None]:
-    """The special tokens with a role.
+    """Determines the special token of each role.
 
     Args:
-        special: the names of all special tokens.
-        overrides: what the caller says.
-        defaults: what holds where the caller says nothing, if there is a special token of that name.
+        special: names of all special tokens.
+        overrides: role to the name that the caller passed, or `None` for the default.
+        defaults: role to the name that is used without an override, if a special token has that name.
 
     Raises:
-        InvalidArgumentError: the caller names a token that is no special one.
+        InvalidArgumentError: an override is not the name of a special token.
     """
     roles: dict[Role, str | None] = {role: name for role, name in defaults.items() if name in special}
     for role, name in overrides.items():
@@ -218,57 +243,56 @@ def resolve_roles(
 
 
 def with_roles(tokenizer: Tokenizer, overrides: Mapping[Role, str | None]) -> Tokenizer:
-    """The tokenizer, with other special tokens in some roles.
+    """Returns a copy of a tokenizer with other special tokens in some roles. Its template stays the same.
 
     Args:
-        tokenizer: any with a `vocabulary`.
-        overrides: what the caller says; `None` for what holds already.
+        tokenizer: a tokenizer that is a dataclass with a field `vocabulary`.
+        overrides: role to the name of a special token, or `None` to keep the present one.
 
     Raises:
-        InvalidArgumentError: the caller names a token that is no special one.
+        InvalidArgumentError: an override is not the name of a special token.
     """
     if not any(overrides.values()):
         return tokenizer
-    table = tokenizer.vocabulary
-    roles = resolve_roles(table.special, overrides, table.roles)
-    template = table.template  # (what is put around texts does not change with the roles)
-    changed = make_vocabulary(
-        table.ordinary, table.special, roles, template, table.added_tokens, table.duplicate_token_ids
+    old = tokenizer.vocabulary
+    roles = resolve_roles(old.special, overrides, old.roles)
+    # The template is passed explicitly. Otherwise it would follow from the new BOS and EOS.
+    vocabulary = make_vocabulary(
+        old.ordinary, old.special, roles, old.template, old.added_tokens, old.duplicate_token_ids
     )
-    return dataclasses.replace(tokenizer, vocabulary=changed)
+    return dataclasses.replace(tokenizer, vocabulary=vocabulary)
 
 
 def _parse_token_name(token: object, directory: Path) -> str | None:
+    """Returns the name of a special token in a configuration file: a string, or the field `content`."""
     name = token.get("content") if isinstance(token, dict) else token
     if name is not None and not isinstance(name, str):
-        raise TokenizerFormatError(f"{directory}: a special token's name is a string, not {name!r}")
+        raise TokenizerFormatError(f"{directory}: the name of a special token must be a string, not {name!r}")
     return name
 
 
-_TEMPLATE_FILE = "chat_template.jinja"
-_MORE_TEMPLATES = "additional_chat_templates"
-_DEFAULT = "default"
-
-
 def load_chat_template(path: str | os.PathLike[str], name: str = _DEFAULT) -> str:
-    """The Jinja template of a model's conversations, for `encode_chat`.
+    """Loads the Jinja chat template of a model, for `encode_chat`.
 
-    It is `chat_template.jinja` (others than the default one in `additional_chat_templates/`), or what
-    `tokenizer_config.json` says.
+    The default template is read from `chat_template.jinja`, other templates from
+    `additional_chat_templates/NAME.jinja`. If that file does not exist, the template is read from the field
+    `chat_template` of `tokenizer_config.json`.
 
     Args:
-        path: the model's directory.
-        name: which template, where there are several.
+        path: path of the model's directory.
+        name: name of the template, for models with several.
 
     Raises:
-        FileNotFoundError: there is no such directory.
-        TokenizerFormatError: there is no such template.
+        FileNotFoundError: the directory does not exist.
+        TokenizerFormatError: the directory has no template of that name.
     """
     directory = as_path(path)
     if not directory.is_dir():
-        raise FileNotFoundError(f"{directory}: there is no such directory")
+        raise FileNotFoundError(f"{directory}: no such directory")
     template_path = (
-        directory / _TEMPLATE_FILE if name == _DEFAULT else directory / _MORE_TEMPLATES / f"{name}.jinja"
+        directory / _TEMPLATE_FILE
+        if name == _DEFAULT
+        else directory / _NAMED_TEMPLATES_DIRECTORY / f"{name}.jinja"
     )
     if template_path.is_file():
         return read_bytes(template_path).decode("utf-8", "replace")
@@ -278,13 +302,14 @@ def load_chat_template(path: str | os.PathLike[str], name: str = _DEFAULT) -> st
     )
     if not isinstance(templates.get(name), str):
         raise TokenizerFormatError(
-            f"{directory}: holds no chat template {name!r}: there is no {template_path.name}, and {CONFIG_FILE} has "
-            f"{sorted(templates) or 'none'}"
+            f"{directory}: has no chat template {name!r}: the file {template_path.name} does not exist, and "
+            f"{CONFIG_FILE} has {sorted(templates) or 'none'}"
         )
     return templates[name]
 
 
 def _parse_named_templates(config_value: object) -> dict[str, str]:
+    """Returns name to template for a list of objects with the fields `name` and `template`."""
     entries = config_value if isinstance(config_value, list) else []
     entries_with_name = [
         entry for entry in entries if isinstance(entry, dict) and {"name", "template"} <= set(entry)

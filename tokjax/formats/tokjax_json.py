@@ -1,27 +1,29 @@
-"""Our own tokenizer file: plain JSON, versioned, with a checksum over its contents.
+"""tokjax's own tokenizer format: versioned JSON with a checksum.
 
-The file is one JSON object:
+A file is one JSON object with these fields:
 
 * `"format"`: `"tokjax-tokenizer"`; `"version"`: 1.
-* `"checksum"`: `"sha256:"` and the digest of the object without this field, written with sorted keys, no
-  white space and ASCII escapes.
-* `"model"`, `"special_tokens"` (name to id), `"bos_token"`, `"eos_token"`, `"pad_token"`, `"unk_token"`; for
-  `"sentencepiece"` only the roles of BOS, EOS and PAD, control pieces of the model, or null.
-* where there are any: `"template"` (`"single"` and `"pair"`, lists as `make_template` takes them) and
-  `"added_tokens"` (name to two booleans: which white space beside it a token takes with it).
-* the other fields of the model:
-  * `"byte_level_bpe"`: `"pattern"`, `"normalizer"`, `"ranks"` (pairs of base64 and id); unless they have the
-    usual values, `"merges"` (pairs of ids), `"ignore_merges"`, `"add_prefix_space"`, `"trim_offsets"`.
-  * `"metaspace_bpe"`: `"tokens"` (pairs of token and id, the special ones left out), `"merges"` (pairs of
+* `"checksum"`: `"sha256:"` and the digest of the object without this field, serialized with sorted keys,
+  without white space, and with ASCII escapes.
+* `"model"`: type of the tokenizer, one of those below.
+* `"special_tokens"` (name to id), `"bos_token"`, `"eos_token"`, `"pad_token"`, `"unk_token"` (names or null).
+  For `"sentencepiece"` only the roles of BOS, EOS and padding: control pieces of the model, or null.
+* optional: `"template"` (`"single"` and `"pair"`, lists as `make_template` takes them), `"added_tokens"`
+  (name to two booleans, `lstrip` and `rstrip`: whether the token includes the white space before and after
+  it), and `"duplicate_token_ids"` (name to id of added tokens that have the same bytes as another token).
+* the fields of each model:
+  * `"byte_level_bpe"`: `"pattern"`, `"normalizer"`, `"ranks"` (pairs of base64 and id); and if they differ
+    from their defaults, `"merges"` (pairs of ids), `"ignore_merges"`, `"add_prefix_space"`, `"trim_offsets"`.
+  * `"metaspace_bpe"`: `"tokens"` (pairs of token and id, without the special tokens), `"merges"` (pairs of
     ids), `"add_prefix_space"`, `"split_words"`, `"strip"`.
-  * `"wordpiece"`: `"tokens"` as before, `"clean_text"`, `"handle_chinese_chars"`, `"strip_accents"`,
+  * `"wordpiece"`: `"tokens"` as above, `"clean_text"`, `"handle_chinese_chars"`, `"strip_accents"`,
     `"lowercase"`, `"continuing_prefix"`, `"max_word_characters"`, `"cleanup"`.
-  * `"word_level"`: `"tokens"` as before, `"splitter"`, `"lowercase"`.
-  * `"sentencepiece"`: `"model_proto"` (the contents of a `.model` file in base64).
-  * `"byte_level"`: `"first_id"`, that of the byte 0.
-  * `"char_level"`: `"tokens"` as before, single characters.
-  * `"huggingface"`: `"definition"` (the contents of a `tokenizer.json`), `"reason"`; of the special tokens
-    only the roles.
+  * `"word_level"`: `"tokens"` as above, `"splitter"`, `"lowercase"`.
+  * `"sentencepiece"`: `"model_proto"` (contents of a `.model` file in base64).
+  * `"byte_level"`: `"first_id"`, the id of byte 0.
+  * `"char_level"`: `"tokens"` as above, single characters.
+  * `"huggingface"`: `"definition"` (contents of a `tokenizer.json`), `"reason"`; of the special tokens only
+    the roles.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ if TYPE_CHECKING:
 FORMAT = "tokjax-tokenizer"
 VERSION = 1
 TOKENIZER_FILE = "tokenizer.tokjax.json"
-"""The name of the file in a directory."""
+"""Name of the file in a directory."""
 
 _WRITERS: dict[type[Any], Callable[[Any], dict[str, Any]]] = {
     ByteLevelBPE: byte_bpe.to_json,
@@ -88,56 +90,57 @@ _READERS: dict[str, Callable[[dict[str, Any]], SegmentModel | HuggingFaceTokeniz
 
 
 def save_tokenizer(tokenizer: SegmentModel | HuggingFaceTokenizer, path: str | os.PathLike[str]) -> Path:
-    """Write a tokenizer to one JSON file, whole or not at all.
+    """Saves a tokenizer to one JSON file, atomically. Load it with `load_tokenizer`.
 
     Args:
-        tokenizer: a tokenizer of tokjax's own, or one that runs on the `tokenizers` library.
-        path: the file, or an existing directory, in which it is named `tokenizer.tokjax.json`.
+        tokenizer: a built-in tokenizer, or one that runs on the `tokenizers` library.
+        path: path of the file, or of an existing directory, in which it is named `tokenizer.tokjax.json`.
 
     Returns:
         The path of the file.
 
     Raises:
-        UnsupportedTokenizerError: this format does not hold tokenizers of that type.
+        UnsupportedTokenizerError: tokenizers of this type can't be saved in this format.
     """
     to_json = _WRITERS.get(type(tokenizer))
     if to_json is None:
-        written = ", ".join(kind.__name__ for kind in _WRITERS)
+        supported = ", ".join(kind.__name__ for kind in _WRITERS)
         raise UnsupportedTokenizerError(
-            f"save_tokenizer can't write a {type(tokenizer).__name__}; it writes {written}"
+            f"save_tokenizer can't write a {type(tokenizer).__name__}; it writes {supported}"
         )
     target = _resolve_file(path)
     contents = {"format": FORMAT, "version": VERSION, **to_json(tokenizer)}
     contents["checksum"] = compute_json_checksum(contents)
     lines = (f"{json.dumps(name)}: {json.dumps(value)}" for name, value in contents.items())
-    data = ("{\n" + ",\n".join(lines) + "\n}\n").encode("ascii")  # (indented, it is written ten times slower)
+    # One field per line, without indent=, which makes json.dumps ten times slower.
+    data = ("{\n" + ",\n".join(lines) + "\n}\n").encode("ascii")
     write_atomically(target, lambda file: file.write(data))
     return target
 
 
 def read_tokjax(path: str | os.PathLike[str]) -> SegmentModel | HuggingFaceTokenizer:
-    """Read what `save_tokenizer` wrote.
+    """Reads a file that `save_tokenizer` wrote.
 
     Args:
-        path: the file, or a directory that holds `tokenizer.tokjax.json`.
+        path: path of the file, or of a directory that contains `tokenizer.tokjax.json`.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        TokenizerFormatError: the file is of another format or version, damaged, or altered.
+        FileNotFoundError: the file does not exist.
+        TokenizerFormatError: the file is in another format or version, or is damaged or altered.
     """
     source = _resolve_file(path)
     return parse_tokjax(read_bytes(source), str(source))
 
 
 def parse_tokjax(data: bytes, source: str) -> SegmentModel | HuggingFaceTokenizer:
-    """Returns the tokenizer that `save_tokenizer` wrote.
+    """Parses the contents of a file that `save_tokenizer` wrote.
 
     Args:
         data: contents of the file.
-        source: the name of the file in errors.
+        source: name of the file, for errors.
 
     Raises:
-        TokenizerFormatError: the file is of another format or version, damaged, or altered.
+        TokenizerFormatError: the contents are in another format or version, or are damaged or altered.
     """
     contents = _parse_object(data, source)
     if contents.get("format") != FORMAT:
@@ -146,19 +149,19 @@ def parse_tokjax(data: bytes, source: str) -> SegmentModel | HuggingFaceTokenize
         )
     if contents.get("version") != VERSION:
         raise TokenizerFormatError(
-            f"{source}: written in version {contents.get('version')!r} of the format; "
-            f"this tokjax reads version {VERSION}"
+            f"{source}: has version {contents.get('version')!r} of the format; "
+            f"this version of tokjax reads version {VERSION}"
         )
     stored, actual = contents.pop("checksum", None), compute_json_checksum(contents)
     if stored != actual:
         raise TokenizerFormatError(
-            f"{source}: altered or damaged: it says checksum {stored!r}, its contents have {actual!r}; "
-            "write it again with save_tokenizer"
+            f"{source}: altered or damaged: the checksum in the file is {stored!r}, that of its contents is "
+            f"{actual!r}; write it again with save_tokenizer"
         )
     reader = _READERS.get(str(contents.get("model")))
     if reader is None:
         raise TokenizerFormatError(
-            f"{source}: unknown model {contents.get('model')!r}; known: {', '.join(_READERS)}"
+            f"{source}: unknown model {contents.get('model')!r}; supported: {', '.join(_READERS)}"
         )
     with as_format_errors(str(source)):
         loaded = reader(contents)
@@ -175,7 +178,7 @@ def _parse_object(data: bytes, source: str) -> dict[str, Any]:
     try:
         contents = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise TokenizerFormatError(f"{source}: not JSON, or cut short: {error}") from error
+        raise TokenizerFormatError(f"{source}: not JSON, or truncated: {error}") from error
     if not isinstance(contents, dict):
-        raise TokenizerFormatError(f"{source}: a JSON object is expected, not a {type(contents).__name__}")
+        raise TokenizerFormatError(f"{source}: expected a JSON object, got a {type(contents).__name__}")
     return contents

@@ -1,4 +1,4 @@
-"""BERT's `vocab.txt`: a token in each line, whose number is its id."""
+"""BERT's `vocab.txt`: one token per line; the id of a token is its line number, from 0."""
 
 from __future__ import annotations
 
@@ -27,20 +27,26 @@ def read_wordpiece(
     handle_chinese_chars: bool | None = None,
     **options: Any,
 ) -> WordPieceTokenizer:
-    r"""Read a `vocab.txt`. Lines may end in `\r\n`.
+    r"""Reads a `vocab.txt`. Lines may end in `\r\n`.
+
+    Settings that are not passed are read from the `tokenizer_config.json` in the same directory, if it
+    exists.
 
     Args:
-        path: the file.
-        special_tokens: as in `wordpiece`.
-        lowercase: each character becomes its lower case. `None` for what the `tokenizer_config.json` beside
-            the file says, or else yes, as for BERT, unless there are tokens that are not lower case.
-        strip_accents: as in `wordpiece`; `None` for what that file says, or else as `lowercase` says.
-        handle_chinese_chars: as in `wordpiece`; `None` for what that file says, or else yes.
-        **options: the other options of `wordpiece`.
+        path: path of the file.
+        special_tokens: names of additional special tokens, as in `wordpiece`.
+        lowercase: whether texts are converted to lower case. `None` uses `do_lower_case` of the
+            configuration. Without it, the value is `True` as for BERT, or an error if the vocabulary has
+            tokens in upper case.
+        strip_accents: whether nonspacing marks are removed. `None` uses `strip_accents` of the configuration,
+            or else the value of `lowercase`.
+        handle_chinese_chars: whether CJK ideographs are separate words. `None` uses `tokenize_chinese_chars`
+            of the configuration, or else `True`.
+        **options: other options of `wordpiece`.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        TokenizerFormatError: the file is no such vocabulary, or does not say whether it is one of lower case.
+        FileNotFoundError: the file does not exist.
+        TokenizerFormatError: the file is not such a vocabulary, or `lowercase` cannot be determined.
     """
     source = as_path(path)
     tokens: dict[str, int] = {}
@@ -48,11 +54,11 @@ def read_wordpiece(
         if number == 1 and _RWKV.fullmatch(token):
             raise TokenizerFormatError(
                 f"{source}: a vocabulary of RWKV (lines of an id, a Python literal and a length), which is "
-                "not supported; register a type of your own that wraps its tokenizer (docs/extending.md)"
+                "not supported; register a custom type that wraps its tokenizer (docs/extending.md)"
             )
         if not token or token in tokens:
-            what = "is empty" if not token else f"holds {token!r} once more, after line {tokens[token] + 1}"
-            raise TokenizerFormatError(f"{source}, line {number}: {what}; each line is a token of its own")
+            problem = "is empty" if not token else f"duplicate of {token!r} in line {tokens[token] + 1}"
+            raise TokenizerFormatError(f"{source}, line {number}: {problem}; each line must be a new token")
         tokens[token] = number - 1
     check_vocab_size(len(tokens), str(source))
     companion = read_companion_config(source.parent)
@@ -80,15 +86,22 @@ def read_wordpiece(
 
 
 def _is_lower_case(tokens: Mapping[str, int], where: str) -> bool:
-    """True, if that loses no token: those in brackets are special."""
+    """Returns `True` if all tokens are in lower case, otherwise raises.
+
+    Tokens in brackets, such as `[UNK]`, are special and not checked. With `lowercase=True`, a token in upper
+    case could never occur, so the vocabulary is then probably a cased one.
+
+    Raises:
+        TokenizerFormatError: a token is not in lower case.
+    """
     for token in tokens:
         if token != token.lower() and not (token.startswith("[") and token.endswith("]")):
             raise TokenizerFormatError(
-                f"{where}: does not say whether texts are made lower case, and has tokens such as {token!r}, "
-                "which could not be then",
+                f"{where}: it is unknown whether texts are converted to lower case, and the vocabulary has "
+                f"tokens such as {token!r}, which could not occur then",
                 hint=Hint(
                     "pass lowercase=False (or True)",
-                    "put a tokenizer_config.json with do_lower_case beside it",
+                    "put a tokenizer_config.json with do_lower_case into its directory",
                 ),
             )
     return True

@@ -1,4 +1,4 @@
-"""Definitions of Hugging Face's library: which are ours to run, which are not and why, and damaged ones."""
+"""Tests of definitions: those with a built-in tokenizer, those that need the library, and invalid ones."""
 
 import json
 import pickle
@@ -9,11 +9,16 @@ from hypothesis import given, strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 import tokjax
-from tests.support.huggingface_tokenizers import LIBRARY_TOKENIZERS, NATIVE_TOKENIZERS, make_pair
+from tests.support.huggingface_tokenizers import (
+    LIBRARY_TOKENIZERS,
+    NATIVE_TOKENIZERS,
+    DefinitionStub,
+    make_pair,
+)
 
 
 def change_definition(name, **changes):
-    """A definition with some of its fields replaced."""
+    """Returns a definition with some fields replaced, as JSON text."""
     parts = json.loads(make_pair(name)[0].to_str())
     for field, value in changes.items():
         if field == "model":
@@ -24,16 +29,16 @@ def change_definition(name, **changes):
 
 
 def make_added_token(content, id_, **flags):
-    usual = dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized", "special"], False)
-    return usual | {"content": content, "id": id_} | flags
+    defaults = dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized", "special"], False)
+    return defaults | {"content": content, "id": id_} | flags
 
 
-def add_token(name, *tokens):
-    """A definition with more added tokens: what they are called, and flags."""
+def add_tokens(name, *tokens):
+    """Returns a definition with additional added tokens, given as pairs of a name and flags."""
     parts = json.loads(make_pair(name)[0].to_str())
     size = len(parts["model"]["vocab"])
-    more = [make_added_token(content, size + i, **flags) for i, (content, flags) in enumerate(tokens)]
-    return json.dumps(parts | {"added_tokens": [*parts["added_tokens"], *more]})
+    additional = [make_added_token(content, size + i, **flags) for i, (content, flags) in enumerate(tokens)]
+    return json.dumps(parts | {"added_tokens": [*parts["added_tokens"], *additional]})
 
 
 SPACE_TO_METASPACE_STEPS = [
@@ -55,60 +60,48 @@ SPACE_TO_METASPACE_STEPS = [
         lambda: change_definition("Llama 2", decoder=make_decoder(start=True)),
         lambda: change_definition("Llama 2", decoder=None),
         lambda: change_definition("Llama 2", normalizer=SPACE_TO_METASPACE_STEPS[0]),
-        lambda: change_definition("Mistral", pre_tokenizer=metaspace_step(prepend_scheme="sometimes")),
-        lambda: change_definition("Mistral", pre_tokenizer=metaspace_step(replacement="_")),
+        lambda: change_definition("Mistral", pre_tokenizer=make_metaspace_step(prepend_scheme="sometimes")),
+        lambda: change_definition("Mistral", pre_tokenizer=make_metaspace_step(replacement="_")),
         lambda: change_definition("Llama 2", model={"byte_fallback": "false"}),
         lambda: change_definition("Llama 2", model={"ignore_merges": True}),
         lambda: change_definition("Llama 2", model={"unk_token": "a"}),
-        lambda: add_token("GPT-2", ("zz", {}), ("zz", {"special": True}), ("yy", {})),
-        lambda: add_token("Mistral", (" ", {"lstrip": True, "rstrip": True})),
-        lambda: make_template_piece("<0xab>"),
+        lambda: add_tokens("GPT-2", ("zz", {}), ("zz", {"special": True}), ("yy", {})),
+        lambda: add_tokens("Mistral", (" ", {"lstrip": True, "rstrip": True})),
+        lambda: add_piece("<0xab>"),
     ],
 )
-def test_unsupported_definitions(definition):
-    """Each differs in one field from one that tokjax runs by itself."""
+def test_definitions_that_run_on_the_library(definition):
+    """Each differs in one field from a definition with a built-in tokenizer."""
     definition = definition()
     try:
-        theirs = Tokenizer.from_str(definition)
+        reference = Tokenizer.from_str(definition)
     except Exception:
         with pytest.raises(tokjax.errors.TokenizerFormatError, match="the tokenizers library can't read it"):
             tokjax.formats.from_huggingface(DefinitionStub(definition))
         return
-    ours = tokjax.formats.from_huggingface(DefinitionStub(definition))
-    assert isinstance(ours, tokjax.formats.HuggingFaceTokenizer)
+    tokenizer = tokjax.formats.from_huggingface(DefinitionStub(definition))
+    assert isinstance(tokenizer, tokjax.formats.HuggingFaceTokenizer)
     for text in ("AB ab", "a  b", "abzzab zz yy", "<0xab>"):
-        result = tokjax.encode_result(ours, text, allowed_special="all")
-        assert result.ids.tolist() == theirs.encode(text).ids
+        result = tokjax.encode_result(tokenizer, text, allowed_special="all")
+        assert result.ids.tolist() == reference.encode(text).ids
 
 
 @pytest.mark.parametrize(
     "definition",
     [
-        lambda: change_definition("Mistral", pre_tokenizer=metaspace_step(split=None)),
+        lambda: change_definition("Mistral", pre_tokenizer=make_metaspace_step(split=None)),
         lambda: change_definition("Llama 2", pre_tokenizer=make_space_split("Removed", invert=False)),
         lambda: change_definition(
             "GPT-2", post_processor={"type": "BertProcessing", "sep": ["x", 1], "cls": ["y", 2]}
         ),
     ],
 )
-def test_supported_definition_variants(definition):
-    ours = tokjax.formats.from_huggingface(DefinitionStub(definition()))
-    theirs = Tokenizer.from_str(definition())
-    assert not isinstance(ours, tokjax.formats.HuggingFaceTokenizer)
+def test_definition_variants_with_a_built_in_tokenizer(definition):
+    tokenizer = tokjax.formats.from_huggingface(DefinitionStub(definition()))
+    reference = Tokenizer.from_str(definition())
+    assert not isinstance(tokenizer, tokjax.formats.HuggingFaceTokenizer)
     for text in ("AB ab", "a  b", "  "):
-        assert tokjax.encode_result(ours, text).ids.tolist() == theirs.encode(text).ids
-
-
-class DefinitionStub:
-    """What gives a definition as it is; the library's own tokenizers write it anew."""
-
-    def __init__(self, definition):
-        self.definition = definition
-
-    def to_str(self):
-        return self.definition
-
-    encode_batch = None
+        assert tokjax.encode_result(tokenizer, text).ids.tolist() == reference.encode(text).ids
 
 
 def make_space_split(behavior, invert):
@@ -121,12 +114,12 @@ def make_decoder(**options):
     return steps
 
 
-def metaspace_step(**options):
+def make_metaspace_step(**options):
     step = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
     return step | options
 
 
-def make_template_piece(form):
+def add_piece(form):
     vocab = json.loads(make_pair("Llama 2")[0].to_str())["model"]["vocab"]
     return change_definition("Llama 2", model={"vocab": vocab | {form: len(vocab)}})
 
@@ -135,15 +128,15 @@ def make_template_piece(form):
     ("definition", "message"),
     [
         ("", "is empty"),
-        ("{", "not JSON, or cut short"),
-        ("[" * 100_000, "not JSON, or cut short"),
-        ("[]", "a JSON object is expected, not a list"),
+        ("{", "not JSON, or truncated"),
+        ("[" * 100_000, "not JSON, or truncated"),
+        ("[]", "expected a JSON object, got a list"),
         ('{"model": {"type": "BPE"}}', "the tokenizers library can't read it"),
         (
             '{"model": {"type": "WordLevel"}, "pre_tokenizer": {"type": "WhitespaceSplit"}}',
             "field 'vocab' is",
         ),
-        ('{"model": {"type": "WordPiece", "type": 1}}', "the key 'type' stands twice in one object"),
+        ('{"model": {"type": "WordPiece", "type": 1}}', "duplicate key 'type' in one object"),
         (change_definition("GPT-2", model={"vocab": {"a": 1, "b": 1}}), "id 1 is given to both 'a' and 'b'"),
         (
             change_definition("GPT-2", model={"vocab": {"a": -1}}),
@@ -154,32 +147,35 @@ def make_template_piece(form):
             "the id of 'a' is 2147483648; ids are integers",
         ),
         (change_definition("GPT-2", model={"vocab": {"a": 1.5}}), "the id of 'a' is 1.5; ids are"),
-        (change_definition("GPT-2", model={"merges": ["a b c"]}), "the merge 'a b c' is no pair of tokens"),
-        (change_definition("GPT-2", model={"merges": [["a", "日"]]}), "'日' is no token"),
+        (
+            change_definition("GPT-2", model={"merges": ["a b c"]}),
+            "the merge 'a b c' is not a pair of tokens",
+        ),
+        (change_definition("GPT-2", model={"merges": [["a", "日"]]}), "'日' is not a token"),
         (
             change_definition("GPT-2", added_tokens=[{"id": 1}]),
             "an added token has the content None and the id 1",
         ),
         (
             change_definition("GPT-2", model={"merges": [["a", 1]]}),
-            r"the merge \['a', 1\] is no pair of tokens",
+            r"the merge \['a', 1\] is not a pair of tokens",
         ),
         (
             change_definition("GPT-2", model={"merges": ["a b", ["a", "b"]]}),
-            "some merges are lines, others pairs",
+            "some merges are strings, others pairs",
         ),
         (
             change_definition(
                 "unigram", post_processor={"type": "BertProcessing", "sep": ["x", 1], "cls": ["y", 9999]}
             ),
-            "it puts id 9999 around texts, which is no special token",
+            "its template inserts id 9999, which is not that of a special token",
         ),
-        (change_definition("GPT-2", version="2.0"), "version '2.0' is not known; '1.0' is"),
+        (change_definition("GPT-2", version="2.0"), "unknown version '2.0'; supported is '1.0'"),
         (change_definition("unigram", model={"vocab": "a"}), "the tokenizers library can't read it"),
         (change_definition("unigram", model={"type": "Magic"}), "the tokenizers library can't read it"),
     ],
 )
-def test_damaged_files(definition, message, tmp_path):
+def test_invalid_files(definition, message, tmp_path):
     path = tmp_path / "tokenizer.json"
     path.write_text(definition)
     with pytest.raises(tokjax.errors.TokenizerFormatError, match=message) as caught:
@@ -190,102 +186,108 @@ def test_damaged_files(definition, message, tmp_path):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"normalizer": {"type": "NFD"}}, "its normaliser is NFD"),
+        ({"normalizer": {"type": "NFD"}}, "its normalizer is NFD"),
         ({"model": {"dropout": 0.5}}, "it has dropout|its BPE model has dropout=0.5"),
         ({"pre_tokenizer": {"type": "Whitespace"}}, "its pre-tokenizer is Whitespace"),
         ({"pre_tokenizer": None}, "its pre-tokenizer is none"),
     ],
 )
-def test_why_it_runs_on_the_library(change, reason):
-    theirs = Tokenizer.from_str(change_definition("GPT-2", **change))
-    ours = tokjax.formats.from_huggingface(theirs)
-    assert isinstance(ours, tokjax.formats.HuggingFaceTokenizer)
-    assert ours.reason in reason.split("|")
+def test_reason_for_running_on_the_library(change, reason):
+    reference = Tokenizer.from_str(change_definition("GPT-2", **change))
+    tokenizer = tokjax.formats.from_huggingface(reference)
+    assert isinstance(tokenizer, tokjax.formats.HuggingFaceTokenizer)
+    assert tokenizer.reason in reason.split("|")
 
 
-def test_an_added_token_that_is_found_in_normalised_text():
-    theirs = Tokenizer.from_str(make_pair("BERT")[0].to_str())
-    theirs.add_tokens(["NewWord"])
-    ours = tokjax.formats.from_huggingface(theirs)
-    assert ours.reason == "the added token 'NewWord' is found in normalised text"
+def test_added_token_in_normalized_text():
+    reference = Tokenizer.from_str(make_pair("BERT")[0].to_str())
+    reference.add_tokens(["NewWord"])
+    tokenizer = tokjax.formats.from_huggingface(reference)
+    assert tokenizer.reason == "the added token 'NewWord' is matched in normalized text"
     assert (
-        tokjax.encode(ours, "a newword", add_special_tokens=False).tolist()
-        == theirs.encode("a newword", add_special_tokens=False).ids
+        tokjax.encode(tokenizer, "a newword", add_special_tokens=False).tolist()
+        == reference.encode("a newword", add_special_tokens=False).ids
     )
 
 
 @pytest.mark.parametrize("name", ["GPT-2", "digits"])
 @given(text=st.text(" a\n"))
-def test_an_added_token_with_the_bytes_of_another(name, text):
-    theirs, ours = make_with_duplicate(name)
-    assert len(tokjax.get_vocabulary(ours).duplicate_token_ids) == 1
-    encoding = theirs.encode(text, add_special_tokens=False)
-    result = tokjax.encode_result(ours, text, add_special_tokens=False)
+def test_added_token_with_the_bytes_of_another(name, text):
+    reference, tokenizer = make_with_duplicate(name)
+    assert len(tokjax.get_vocabulary(tokenizer).duplicate_token_ids) == 1
+    encoding = reference.encode(text, add_special_tokens=False)
+    result = tokjax.encode_result(tokenizer, text, add_special_tokens=False)
     assert result.ids.tolist() == encoding.ids
-    assert tokjax.decode(ours, result.ids) == text
-    assert pickle.loads(pickle.dumps(ours)) == ours
+    assert tokjax.decode(tokenizer, result.ids) == text
+    assert pickle.loads(pickle.dumps(tokenizer)) == tokenizer
 
 
 @lru_cache
 def make_with_duplicate(name):
-    """With an added token of two blanks, where a merge makes two blanks as well."""
+    """Returns tokenizers with an added token of two spaces, which is also the result of a merge."""
     parts = json.loads((NATIVE_TOKENIZERS | LIBRARY_TOKENIZERS)[name]().to_str())
     model = parts["model"]
     forms = ["ĠĠ"] if "ĠĠ" not in model["vocab"] else []
     model["vocab"] |= {form: len(model["vocab"]) for form in forms}
     model["merges"] += [["Ġ", "Ġ"] for _ in forms]
-    theirs = Tokenizer.from_str(json.dumps(parts))
-    theirs.add_tokens([AddedToken("  ", normalized=False)])
-    return theirs, tokjax.formats.from_huggingface(theirs)
+    reference = Tokenizer.from_str(json.dumps(parts))
+    reference.add_tokens([AddedToken("  ", normalized=False)])
+    return reference, tokjax.formats.from_huggingface(reference)
 
 
 def make_letter_tokenizer(**parts):
-    """A tokenizer of four letters, to which other text is nothing."""
-    made = Tokenizer(models.BPE({"[SEP]": 0, "A": 1, "C": 2, "G": 3, "T": 4}, []))
-    made.add_special_tokens(["[SEP]"])
+    """Makes a tokenizer of four letters that drops all other text."""
+    tokenizer = Tokenizer(models.BPE({"[SEP]": 0, "A": 1, "C": 2, "G": 3, "T": 4}, []))
+    tokenizer.add_special_tokens(["[SEP]"])
     for name, part in parts.items():
-        setattr(made, name, part)
-    return made
+        setattr(tokenizer, name, part)
+    return tokenizer
 
 
-def test_a_template_is_read_and_not_guessed():
+def test_template_comes_from_the_file():
     single, pair = "$A [SEP]", "$A [SEP] $B:1 [SEP]:1"
     template = processors.TemplateProcessing(single=single, pair=pair, special_tokens=[("[SEP]", 0)])
-    for theirs in (make_letter_tokenizer(), make_letter_tokenizer(post_processor=template)):
-        ours = tokjax.formats.from_huggingface(theirs)
-        assert isinstance(ours, tokjax.formats.HuggingFaceTokenizer)
-        assert tokjax.encode_result(ours, "ACGT", "GG").ids.tolist() == theirs.encode("ACGT", "GG").ids
-        assert tokjax.encode_result(ours, ["A", "CG"], is_pretokenized=True).ids.tolist()[:3] == [1, 2, 3]
+    for reference in (make_letter_tokenizer(), make_letter_tokenizer(post_processor=template)):
+        tokenizer = tokjax.formats.from_huggingface(reference)
+        assert isinstance(tokenizer, tokjax.formats.HuggingFaceTokenizer)
+        assert (
+            tokjax.encode_result(tokenizer, "ACGT", "GG").ids.tolist() == reference.encode("ACGT", "GG").ids
+        )
+        assert tokjax.encode_result(tokenizer, ["A", "CG"], is_pretokenized=True).ids.tolist()[:3] == [
+            1,
+            2,
+            3,
+        ]
 
 
-def test_a_template_of_what_is_no_token():
+def test_template_with_an_unknown_id():
     template = processors.TemplateProcessing(single="[X] $A", pair="$A $B", special_tokens=[("[X]", 777)])
-    with pytest.raises(tokjax.errors.TokenizerFormatError, match="it puts id 777 around texts"):
+    with pytest.raises(tokjax.errors.TokenizerFormatError, match="its template inserts id 777"):
         tokjax.formats.from_huggingface(make_letter_tokenizer(post_processor=template))
 
 
-def test_what_the_library_can_not_encode():
-    theirs = Tokenizer(models.WordLevel({"a": 0}, unk_token="[UNK]"))
-    ours = tokjax.formats.from_huggingface(theirs)
-    assert tokjax.encode(ours, "a").tolist() == [0]
+def test_text_that_the_library_cannot_encode():
+    reference = Tokenizer(models.WordLevel({"a": 0}, unk_token="[UNK]"))
+    tokenizer = tokjax.formats.from_huggingface(reference)
+    assert tokjax.encode(tokenizer, "a").tolist() == [0]
     with pytest.raises(
         tokjax.errors.InvalidArgumentError, match="the tokenizers library can't encode these texts"
     ):
-        tokjax.encode(ours, "b")
+        tokjax.encode(tokenizer, "b")
 
 
-def test_normalising_forges_no_special_token():
-    theirs = Tokenizer(
+def test_normalization_produces_no_special_token():
+    reference = Tokenizer(
         models.BPE({byte: i for i, byte in enumerate(pre_tokenizers.ByteLevel.alphabet())}, [])
     )
-    theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    theirs.decoder = decoders.ByteLevel()
-    theirs.normalizer = normalizers.Lowercase()
-    theirs.add_special_tokens([AddedToken("<|end|>", normalized=True)])
-    ours = tokjax.formats.from_huggingface(theirs)
+    reference.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    reference.decoder = decoders.ByteLevel()
+    reference.normalizer = normalizers.Lowercase()
+    reference.add_special_tokens([AddedToken("<|end|>", normalized=True)])
+    tokenizer = tokjax.formats.from_huggingface(reference)
     with pytest.raises(
         tokjax.errors.DisallowedSpecialTokenError, match=r"becomes the special token '<\|end\|>'"
     ):
-        tokjax.encode(ours, "<|END|>")
-    assert 256 not in tokjax.encode(ours, "<|END|>", disallowed_special=())
-    assert tokjax.encode(ours, "<|END|>", allowed_special="all").tolist() == [256]
+        tokjax.encode(tokenizer, "<|END|>")
+    assert 256 not in tokjax.encode(tokenizer, "<|END|>", disallowed_special=())
+    assert tokjax.encode(tokenizer, "<|END|>", allowed_special="all").tolist() == [256]

@@ -1,4 +1,4 @@
-"""Random `tokenizer.json` definitions: all that tokjax makes of them, against the `tokenizers` library."""
+"""Tests of random `tokenizer.json` definitions: encoding and decoding, against the `tokenizers` library."""
 
 import json
 from unicodedata import is_normalized
@@ -10,24 +10,13 @@ from tokenizers import Tokenizer
 
 import tokjax
 from tests.support.definition_strategies import BYTE_PIECES, definitions, texts
+from tests.support.huggingface_tokenizers import DefinitionStub
 from tests.support.span_checks import assert_contract, assert_spans_agree
 from tokjax.pretokenize.bytes_to_unicode import map_unicode_to_bytes
 
 
-class Definition:
-    """Stands for a tokenizer of the library with this definition, which the library would write anew."""
-
-    encode_batch = None
-
-    def __init__(self, parts):
-        self.parts = parts
-
-    def to_str(self):
-        return json.dumps(self.parts)
-
-
 def call_library(function, *arguments, **options):
-    """What a function of the library returns; `None` if it raises an error, or panics."""
+    """Calls a function of the library; returns `None` if it raises an error or panics."""
     try:
         return function(*arguments, **options)
     except (KeyboardInterrupt, MemoryError):
@@ -37,19 +26,19 @@ def call_library(function, *arguments, **options):
 
 
 def load_library_tokenizer(definition):
-    """The library's tokenizer, or `None` where it can't read the definition."""
-    made = call_library(Tokenizer.from_str, json.dumps(definition))
-    if made is None:
+    """Loads the library's tokenizer; returns `None` if the library can't read the definition."""
+    tokenizer = call_library(Tokenizer.from_str, json.dumps(definition))
+    if tokenizer is None:
         return None
-    made.no_padding()
-    made.no_truncation()
-    return made
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
 
 
-def is_ambiguous(definition):
-    """Whether the vocabulary of a byte-level tokenizer has a space beside the one that is written `Ġ`."""
+def has_two_spaces(definition):
+    """Returns whether a byte-level vocabulary has both `Ġ` and a space, which are the same byte."""
     steps = json.dumps([definition[name] for name in ("normalizer", "pre_tokenizer", "decoder")])
-    # An added "Ġ" that is not special stays a token of the model, which makes it of a space.
+    # An added "Ġ" that is not special remains a token of the model, which encodes a space as "Ġ".
     added = {
         token["content"]
         for token in definition["added_tokens"]
@@ -61,7 +50,7 @@ def is_ambiguous(definition):
 
 
 def get_sequences(definition, encoding, text, pair):
-    """Of which text each token is, -1 for inserted ones; after two processors the library's own are wrong."""
+    """Returns sequence ids, -1 for inserted tokens. After two post-processors, the library's are wrong."""
     processor = definition["post_processor"]
     if processor and processor["type"] == "Sequence":
         inserting = [part for part in processor["processors"] if part["type"] != "ByteLevel"]
@@ -75,19 +64,19 @@ def fill_none(numbers):
     return [-1 if number is None else number for number in numbers]
 
 
-def get_text_spans(ours, text, result, sequence):
-    """The byte spans in a text of the tokens that come from it."""
-    chosen = np.flatnonzero(result.sequence_ids == sequence)
-    spans = result.offsets[chosen]
+def get_text_spans(tokenizer, text, result, sequence):
+    """Returns the byte spans in the input text of the tokens of one sequence."""
+    positions = np.flatnonzero(result.sequence_ids == sequence)
+    spans = result.offsets[positions]
     if result.metadata.offsets_reference == "tokenizer_normalized_text":
-        spans = tokjax.map_offsets_to_input(ours, text, spans)
+        spans = tokjax.map_offsets_to_input(tokenizer, text, spans)
     return spans.tolist()
 
 
 def is_random(definition, expected, text, pair):
-    """Whether the library gives something else when it reads the definition again.
+    """Returns whether the library's result changes when it reads the definition again.
 
-    It takes any one of several added tokens that normalizing makes the same.
+    If several added tokens are equal after normalization, the library selects one at random.
     """
     if len({token["content"].lower() for token in definition["added_tokens"] if token["normalized"]}) < 2:
         return False
@@ -96,12 +85,12 @@ def is_random(definition, expected, text, pair):
 
 
 def trims_twice(definition):
-    """Whether two processors trim offsets: the second takes off letters."""
+    """Returns whether two post-processors trim offsets: the second one removes letters."""
     return json.dumps(definition["post_processor"]).count('"trim_offsets": true') > 1
 
 
 def has_byte_affix(model):
-    """Whether words have a prefix or suffix of bytes, to which the library gives spans of other bytes."""
+    """Returns whether words have a prefix or suffix of byte tokens, whose spans in the library are wrong."""
     if model["type"] != "BPE" or not model["byte_fallback"]:
         return False
     return bool(model["end_of_word_suffix"] or model["continuing_subword_prefix"])
@@ -111,87 +100,94 @@ def encode_plain(library, text):
     return library.encode(text, add_special_tokens=False).ids
 
 
-def check_tokens(definition, library, ours, ids):
-    """The bytes of the model's own tokens are those of their forms."""
-    added = {token["id"] for token in definition["added_tokens"]} | {*tokjax.special_tokens(ours).values()}
+def check_tokens(definition, library, tokenizer, ids):
+    """Checks that the bytes of the model's tokens are those of their written forms."""
+    added = {token["id"] for token in definition["added_tokens"]} | {
+        *tokjax.special_tokens(tokenizer).values()
+    }
     steps = json.dumps([definition[name] for name in ("normalizer", "pre_tokenizer", "decoder")])
     for id_ in {*ids} - added:
         form = library.id_to_token(id_)
         data = map_unicode_to_bytes(form) if '"ByteLevel"' in steps else None
-        assert tokjax.id_to_bytes(ours, id_) == (form.encode() if data is None else data)
+        assert tokjax.id_to_bytes(tokenizer, id_) == (form.encode() if data is None else data)
 
 
-def check_decoded(library, ours, ids, skip):
-    """What ids are decoded to is the library's."""
+def check_decoded(library, tokenizer, ids, skip):
+    """Checks that decoding ids gives the text of the library."""
     expected = call_library(library.decode, ids, skip_special_tokens=skip)
     if expected is None:
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="can't decode these ids"):
-            tokjax.decode(ours, ids, skip_special_tokens=skip)
+            tokjax.decode(tokenizer, ids, skip_special_tokens=skip)
         return
-    decoded = tokjax.decode(ours, ids, skip_special_tokens=skip)
-    if isinstance(ours, tokjax.models.MetaspaceBPE) and "\ufffd" in expected:
-        # The library makes U+FFFD of each byte token in a row that is no UTF-8, ours of those that are none.
-        special = tokjax.special_tokens(ours).values()
+    decoded = tokjax.decode(tokenizer, ids, skip_special_tokens=skip)
+    if isinstance(tokenizer, tokjax.models.MetaspaceBPE) and "\ufffd" in expected:
+        # The library decodes each of several byte tokens to U+FFFD, if together they are not valid UTF-8.
+        # tokjax decodes the valid part of them.
+        special = tokjax.special_tokens(tokenizer).values()
         forms = [library.id_to_token(id_) for id_ in ids if not (skip and id_ in special)]
         data = b"".join(
             bytes([BYTE_PIECES.index(form)]) if form in BYTE_PIECES else form.replace("▁", " ").encode()
             for form in forms
         )
-        expected = (data.removeprefix(b" ") if ours.strip else data).decode(errors="replace")
+        expected = (data.removeprefix(b" ") if tokenizer.strip else data).decode(errors="replace")
     assert decoded == expected
 
 
 def check(definition, text, pair, ids):
-    """Raise `AssertionError` if ours differs from the library."""
+    """Checks that tokjax and the library give the same result.
+
+    Returns:
+        The outcome: the type of the tokenizer, or the reason for which the library has no result.
+    """
     library = load_library_tokenizer(definition)
     if library is None:
         return "library rejects"
-    if is_ambiguous(definition):
-        with pytest.raises(tokjax.errors.TokenizerFormatError, match="are both for the bytes"):
-            tokjax.formats.from_huggingface(Definition(definition))
+    if has_two_spaces(definition):
+        with pytest.raises(tokjax.errors.TokenizerFormatError, match="both have the bytes"):
+            tokjax.formats.from_huggingface(DefinitionStub(definition))
         return "two tokens with the same bytes"
     with tokjax.limits(text_growth=1 << 30):  # several precompiled normalizers exceed the default
-        ours = tokjax.formats.from_huggingface(Definition(definition))
-    if pair is not None and not tokjax.get_vocabulary(ours).template.pair:
+        tokenizer = tokjax.formats.from_huggingface(DefinitionStub(definition))
+    if pair is not None and not tokjax.get_vocabulary(tokenizer).template.pair:
         with pytest.raises(tokjax.errors.UnsupportedTokenizerError, match="can't encode pairs"):
-            tokjax.encode_result(ours, text, pair, allowed_special="all")
+            tokjax.encode_result(tokenizer, text, pair, allowed_special="all")
         pair = None
     expected = call_library(library.encode, text, pair)
     if expected is not None and is_random(definition, expected, text, pair):
         return "library is random"
     if expected is None:
         with pytest.raises(tokjax.errors.InvalidArgumentError):
-            tokjax.encode_result(ours, text, pair, allowed_special="all")
+            tokjax.encode_result(tokenizer, text, pair, allowed_special="all")
         return "library can't encode"
-    result = tokjax.encode_result(ours, text, pair, allowed_special="all")
+    result = tokjax.encode_result(tokenizer, text, pair, allowed_special="all")
     assert result.ids.tolist() == expected.ids
-    alone = tokjax.encode(ours, text, allowed_special="all", add_special_tokens=False)
-    assert alone.tolist() == encode_plain(library, text)
-    check_tokens(definition, library, ours, result.ids.tolist())
+    ids_without_special = tokjax.encode(tokenizer, text, allowed_special="all", add_special_tokens=False)
+    assert ids_without_special.tolist() == encode_plain(library, text)
+    check_tokens(definition, library, tokenizer, result.ids.tolist())
     assert result.token_type_ids.tolist() == expected.type_ids
     sequences = get_sequences(definition, expected, text, pair)
     assert result.sequence_ids.tolist() == sequences
-    special = [*tokjax.special_tokens(ours).values()]
+    special = [*tokjax.special_tokens(tokenizer).values()]
     mask = np.isin(result.ids, special) | (result.sequence_ids < 0)
     assert result.special_tokens_mask.tolist() == mask.astype(int).tolist()
-    for sequence, given_text in enumerate([text] if pair is None else [text, pair]):
-        spans = get_text_spans(ours, given_text, result, sequence)
-        theirs = [span for span, of in zip(expected.offsets, sequences, strict=True) if of == sequence]
-        composes = getattr(ours, "normalizer", None) == "nfc" and not is_normalized("NFC", given_text)
-        if composes:  # (of characters that were composed, the library's spans have only the first)
-            view = tokjax.tokenization_view(ours, given_text)
+    for sequence, input_text in enumerate([text] if pair is None else [text, pair]):
+        spans = get_text_spans(tokenizer, input_text, result, sequence)
+        library_spans = [span for span, of in zip(expected.offsets, sequences, strict=True) if of == sequence]
+        composes = getattr(tokenizer, "normalizer", None) == "nfc" and not is_normalized("NFC", input_text)
+        if composes:  # the library's spans contain only the first of several composed characters
+            view = tokjax.tokenization_view(tokenizer, input_text)
             assert_contract(view, result.offsets[result.sequence_ids == sequence].tolist())
         elif has_byte_affix(definition["model"]) or trims_twice(definition):
-            assert_contract(given_text, spans)
+            assert_contract(input_text, spans)
         else:
-            assert_spans_agree(given_text, spans, theirs)
+            assert_spans_agree(input_text, spans, library_spans)
     assert (result.offsets[result.sequence_ids < 0] == 0).all()
-    if not isinstance(ours, tokjax.models.MetaspaceBPE) or ours.split_words:
+    if not isinstance(tokenizer, tokjax.models.MetaspaceBPE) or tokenizer.split_words:
         assert result.word_ids.tolist() == fill_none(expected.word_ids)
     for row in (result.ids.tolist(), [id_ for id_ in ids if library.id_to_token(id_) is not None]):
         for skip in (False, True):
-            check_decoded(library, ours, row, skip)
-    return type(ours).__name__
+            check_decoded(library, tokenizer, row, skip)
+    return type(tokenizer).__name__
 
 
 @pytest.mark.parametrize(
@@ -202,7 +198,7 @@ def check(definition, text, pair, ids):
         (" ", False, "HuggingFaceTokenizer"),
     ],
 )
-def test_a_space_that_is_written_in_two_ways(content, special, outcome):
+def test_space_written_in_two_ways(content, special, outcome):
     ids = {"a": 0, "Ġ": 1, " ": 2}
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
@@ -228,7 +224,7 @@ def cases(draw):
 
 @given(cases())
 @settings(max_examples=60)
-def test_a_random_definition(case):
+def test_random_definition(case):
     check(*case)
 
 

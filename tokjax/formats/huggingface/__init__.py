@@ -1,1 +1,1 @@
-"""Hugging Face's tokenizer.json, in and out, and tokenizers that run on its library."""
+"""Hugging Face's `tokenizer.json`: import, export, and tokenizers that run on the `tokenizers` library."""

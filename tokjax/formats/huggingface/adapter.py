@@ -1,6 +1,16 @@
-"""Tokenizers that run on Hugging Face's `tokenizers` library, behind the functions of tokjax.
+"""Tokenizers that run on Hugging Face's `tokenizers` library.
 
-The library normalises, splits and encodes; ids are its own. Offsets become bytes of the text as given.
+The library normalizes, splits and encodes, so the ids are its ids. This module adds byte offsets without
+overlaps, checks of special tokens in texts, and limits for untrusted files.
+
+Encoding a batch:
+
+1. Reject disallowed special tokens in the texts.
+2. Encode with the library. Its tokenizer either matches all special tokens in a text or none
+   (`encode_special_tokens`), so there are two instances, and other combinations raise an error.
+3. Reject special tokens that the library found although they are not in the text: normalization can turn
+   "<|END|>" into "<|end|>".
+4. Convert character offsets to byte offsets, and separate spans that overlap (`separate_spans`).
 """
 
 from __future__ import annotations
@@ -59,29 +69,285 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Role, Vocabulary
     from tokjax.errors import TokjaxError
 
+_BYTE_PIECE = re.compile(rb"<0x[0-9A-F]{2}>")
+_SURROGATES_TO_REPLACEMENT = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
 
-@contextmanager
-def raise_as(kind: type[TokjaxError], about: str) -> Iterator[None]:
-    """Raises errors of the library as errors of tokjax.
 
-    A panic in Rust, such as a pattern that backtracks for too long, is a `BaseException` there.
+@dataclass(frozen=True)
+class HuggingFaceTokenizer(TokenizerRecord):
+    """Tokenizer that runs on the `tokenizers` library. `load_tokenizer` and `from_huggingface` create it.
+
+    Offsets refer to the input text, even if the library normalizes it. A byte that is not valid UTF-8 and a
+    lone surrogate are encoded as U+FFFD, each with its own span. Spans do not overlap: tokens that are the
+    bytes of one character have one byte each, and the span of a `▁` or space that is added before a text is
+    empty. If the library assigns the same characters to several other tokens, the first of them gets the
+    span.
+
+    Tokenizers with equal fields are equal. Pickling keeps only the fields. Threads can share a tokenizer.
+
+    Attributes:
+        definition: contents of a `tokenizer.json`, as JSON text.
+        vocabulary: token ids and token bytes.
+        reason: why the tokenizer does not run as a built-in type.
+    """
+
+    model: ClassVar[str] = "huggingface"
+
+    definition: str
+    vocabulary: Vocabulary
+    reason: str
+
+    @cached_property
+    def library_tokenizer(self) -> Any:
+        """The library's `Tokenizer`. Do not change its settings."""
+        return _load_library_tokenizer(self.definition)
+
+    @cached_property
+    def special_as_text_tokenizer(self) -> Any:
+        """The library's `Tokenizer`, with special tokens in texts encoded as ordinary text."""
+        instance = _load_library_tokenizer(self.definition)
+        instance.encode_special_tokens = True
+        return instance
+
+    @cached_property
+    def contents(self) -> dict[str, Any]:
+        """The parsed definition."""
+        contents: dict[str, Any] = json.loads(self.definition)
+        return contents
+
+    @cached_property
+    def pipeline(self) -> dict[str, Any]:
+        """The definition without its model and added tokens: the part that encoding and decoding use."""
+        return _select_pipeline(self.contents)
+
+    @cached_property
+    def special_by_id(self) -> dict[int, str]:
+        """Id to name of the special tokens, except for the unknown token."""
+        unknown = self.vocabulary.roles.get("unk")
+        return {id_: name for name, id_ in self.vocabulary.special.items() if name != unknown}
+
+    @cached_property
+    def is_byte_level(self) -> bool:
+        """Whether tokens are written as `bytes_to_unicode` writes bytes."""
+        return is_byte_level(self.pipeline)
+
+    @cached_property
+    def prefix_ids(self) -> frozenset[int]:
+        """Ids of the tokens that a normalizer or pre-tokenizer adds before texts, such as `▁`."""
+        steps = [*get_steps(self.pipeline, "normalizer"), *get_steps(self.pipeline, "pre_tokenizer")]
+        forms = {" "} | {step.get("prepend") or step.get("replacement") or " " for step in steps}
+        if self.is_byte_level:
+            forms = {map_bytes_to_unicode(form.encode("utf-8")) for form in forms}
+        ids = map(self.library_tokenizer.token_to_id, forms)
+        return frozenset(id_ for id_ in ids if id_ is not None)
+
+    @cached_property
+    def decoded_bytes(self) -> Mapping[int, bytes] | None:
+        """Id to bytes, as a byte-level decoder decodes them; `None` if the definition has another decoder.
+
+        The decoder reads each token as `bytes_to_unicode` writes bytes, including added tokens. So an added
+        token `é` is decoded to one byte.
+        """
+        decoder = self.pipeline.get("decoder")
+        if decoder is None or decoder.get("type") != "ByteLevel":
+            return None
+        added_ids = {*self.library_tokenizer.get_added_tokens_decoder(), *self.vocabulary.special.values()}
+        forms = {id_: self.library_tokenizer.id_to_token(id_) for id_ in added_ids}
+        added_bytes = {id_: map_unicode_to_bytes(form) or form.encode("utf-8") for id_, form in forms.items()}
+        return {**self.vocabulary.bytes_by_id, **added_bytes}
+
+    @cached_property
+    def skipped_ids(self) -> frozenset[int]:
+        """Ids that the library leaves out with `skip_special_tokens`."""
+        added_tokens: dict[int, Any] = self.library_tokenizer.get_added_tokens_decoder()
+        special = {token.content for token in added_tokens.values() if token.special}
+        return frozenset(id_ for id_ in added_tokens if self.library_tokenizer.id_to_token(id_) in special)
+
+    @cached_property
+    def span_bytes(self) -> list[bytes]:
+        """Bytes of the text span of each id, for `separate_spans`. Other ids have the bytes of their form.
+
+        Trimmed spans leave out spaces, and a byte token such as `<0xE6>` spans one byte.
+        """
+        trims = any(step.get("trim_offsets") for step in get_steps(self.pipeline, "post_processor"))
+        span_bytes = [b""] * self.vocabulary.size
+        for id_, token in self.vocabulary.bytes_by_id.items():
+            if self.is_byte_level:
+                span_bytes[id_] = token.strip(b" ") if trims else token
+            else:
+                is_byte = _BYTE_PIECE.fullmatch(token)
+                span_bytes[id_] = bytes([int(token[3:5], 16)]) if is_byte else token
+        return span_bytes
+
+    @cached_property
+    def normalization(self) -> str | None:
+        """Types of the normalizer's steps, joined with `+`; `None` without a normalizer."""
+        return "+".join(str(step.get("type")) for step in get_steps(self.pipeline, "normalizer")) or None
+
+    def __hash__(self) -> int:
+        """Hashes the definition."""
+        return hash(self.definition)
+
+    def _to_fingerprint_json(self) -> Any:
+        roles = {str(role): name for role, name in self.vocabulary.roles.items()}
+        return [self.model, self.contents, roles]
+
+    def __repr__(self) -> str:
+        """Returns the vocabulary size, the special tokens, and the reason for running on the library."""
+        return (
+            f"HuggingFaceTokenizer(vocab_size={self.vocabulary.size}, "
+            f"special_tokens={self.vocabulary.special_repr}; runs on the tokenizers library: {self.reason})"
+        )
+
+
+def build_huggingface_tokenizer(
+    definition: str, reason: str, roles: Mapping[Role, str], contents: Mapping[str, Any] | None = None
+) -> HuggingFaceTokenizer:
+    """Builds a tokenizer that runs on the library.
+
+    Its special tokens are the added tokens with `special=true`, the tokens that the template inserts, and the
+    unknown token of the model.
 
     Args:
-        kind: the type of the new error.
-        about: the beginning of its message.
+        definition: contents of a `tokenizer.json`, as JSON text.
+        reason: why the tokenizer does not run as a built-in type.
+        roles: role to the name of a token; names that are not special are ignored.
+        contents: parsed definition, if the caller has it.
+
+    Raises:
+        MissingExtraError: the library is not installed.
+        TokenizerFormatError: the library can't read the definition, or its tokens are not a valid vocabulary.
+    """
+    contents = json.loads(definition) if contents is None else contents
+    _check_limits(contents)
+    _check_merges(contents["model"])
+    library = _load_library_tokenizer(definition)
+    _check_pieces(contents["model"])
+    _check_model(library.model, contents["model"])
+    unknown = get_unknown_token(contents)
+    forms: dict[str, int] = library.get_vocab(with_added_tokens=True)
+    try:
+        template = parse_template(contents, forms)
+    except RequiresLibraryError as error:
+        raise TokenizerFormatError(str(error)) from error
+    library_added_tokens = library.get_added_tokens_decoder()
+    names = {token.content for token in library_added_tokens.values() if token.special}
+    names.update(template.tokens)
+    names |= {unknown} if unknown in forms else set()
+    special_roles: dict[Role, str | None] = {role: name for role, name in roles.items() if name in names}
+    special_roles.setdefault("unk", unknown if unknown in forms else None)
+    # An added token that the model can also produce from text is a token of the model. In a byte-level model
+    # it is written as `bytes_to_unicode` writes bytes: the bytes of "Ġ" are those of a space.
+    byte_level = is_byte_level(contents)
+    model_forms = _get_model_forms(contents["model"]) if byte_level else ()
+    added_tokens = {
+        token.content: id_
+        for id_, token in library_added_tokens.items()
+        if token.content not in names
+        and not (token.content in model_forms and map_unicode_to_bytes(token.content))
+    }
+    remaining = {form: id_ for form, id_ in forms.items() if form not in names and form not in added_tokens}
+    model_tokens = decode_byte_level_forms(remaining) if byte_level else encode_forms(remaining)
+    ordinary, duplicate_token_ids = merge_added_tokens(model_tokens, added_tokens)
+    vocabulary = make_vocabulary(
+        ordinary,
+        {name: forms[name] for name in names},
+        special_roles,
+        template,
+        dict.fromkeys(duplicate_token_ids, AddedToken()),
+        duplicate_token_ids,
+    )
+    check_comparisons(vocabulary.split_token_names)
+    instance = HuggingFaceTokenizer(definition, vocabulary, reason)
+    # Fill two cached properties, so that they are not computed again.
+    vars(instance).update(library_tokenizer=library, pipeline=_select_pipeline(contents))
+    return instance
+
+
+def to_json(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
+    """Returns the definition of a tokenizer as JSON values."""
+    return {
+        "model": HuggingFaceTokenizer.model,
+        "definition": tokenizer.definition,
+        "reason": tokenizer.reason,
+        **{f"{role}_token": tokenizer.vocabulary.roles.get(role) for role in ROLES},
+    }
+
+
+def from_json(described: Mapping[str, Any]) -> HuggingFaceTokenizer:
+    """Makes a tokenizer from the JSON values that `to_json` returns.
+
+    Raises:
+        MissingExtraError: the library is not installed.
+        TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
+    """
+    with as_format_errors():
+        names_by_role = {role: described[f"{role}_token"] for role in ROLES}
+        roles = {role: name for role, name in names_by_role.items() if name is not None}
+        return build_huggingface_tokenizer(described["definition"], described["reason"], roles)
+
+
+def _select_pipeline(contents: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: part for name, part in contents.items() if name not in ("model", "added_tokens")}
+
+
+def _load_library_tokenizer(definition: str) -> Any:
+    """Loads the library's `Tokenizer` for a definition, without padding and truncation.
+
+    Raises:
+        MissingExtraError: the library is not installed.
+        TokenizerFormatError: the library can't read the definition.
+    """
+    tokenizers = import_optional("tokenizers", extra="huggingface", purpose="this tokenizer")
+    with _raise_as(TokenizerFormatError, "the tokenizers library can't read it"):
+        instance = tokenizers.Tokenizer.from_str(definition)
+    instance.no_padding()
+    instance.no_truncation()
+    return instance
+
+
+@contextmanager
+def _raise_as(error_type: type[TokjaxError], message: str) -> Iterator[None]:
+    """Converts errors of the library to errors of tokjax.
+
+    A panic in Rust, for example in a pattern that backtracks for too long, is a `BaseException` in Python.
+
+    Args:
+        error_type: type of the new error.
+        message: first part of its message.
     """
     try:
         yield
     except (KeyboardInterrupt, MemoryError, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
-        raise kind(f"{about}: {error}") from error
+        raise error_type(f"{message}: {error}") from error
 
 
-def check_merges(model: Mapping[str, Any]) -> None:
+def _check_limits(contents: Mapping[str, Any]) -> None:
+    """Rejects a definition that exceeds `tokjax.limits`, before the library reads it."""
+    model = contents.get("model")
+    vocab = model.get("vocab") if isinstance(model, dict) else None
+    if isinstance(vocab, (dict, list)):
+        check_vocab_size(len(vocab), "the model's vocab")
+    check_growth(contents)
+
+
+def _check_model(library_model: Any, model: Mapping[str, Any]) -> None:
+    """Rejects a model with which encoding takes too long."""
+    if isinstance(model["vocab"], list):
+        check_piece_comparisons([piece for piece, _ in model["vocab"]])
+    elif type(library_model).__name__ == "WordPiece":
+        # The library compares every substring of a word with the vocabulary.
+        longest = library_model.max_input_chars_per_word
+        check_work_per_position(longest * longest // 2, f"max_input_chars_per_word is {longest:,}")
+
+
+def _check_merges(model: Mapping[str, Any]) -> None:
     """Raises `TokenizerFormatError` for merges that abort the process when the library reads them.
 
-    It drops as many bytes of the second token as the prefix has characters, and may cut a character.
+    With a `continuing_subword_prefix`, the library removes as many bytes from the second token as the prefix
+    has characters. If the token does not begin with the prefix, that can split a character.
     """
     prefix = model.get("continuing_subword_prefix") or ""
     for merge in model.get("merges") or [] if prefix else []:
@@ -93,269 +359,23 @@ def check_merges(model: Mapping[str, Any]) -> None:
             )
 
 
-def check_pieces(model: Mapping[str, Any]) -> None:
-    """Raises `TokenizerFormatError` for a unigram vocabulary that has a piece twice."""
+def _check_pieces(model: Mapping[str, Any]) -> None:
+    """Raises `TokenizerFormatError` for a Unigram vocabulary with a duplicate piece."""
     if not isinstance(model["vocab"], list):
         return
     seen: set[str] = set()
     for piece, _ in model["vocab"]:
         if piece in seen:
             raise TokenizerFormatError(
-                f"the model's vocab has {piece!r} twice, so that two ids have one token; leave out the later "
-                "one (the library's trainer learns it from text that spells a special token out)"
+                f"the model's vocab has the duplicate piece {piece!r}, so that two ids have the same token; "
+                "remove the later one (the library's trainer creates it from text that contains a special "
+                "token)"
             )
         seen.add(piece)
 
 
-_BYTE_PIECE = re.compile(rb"<0x[0-9A-F]{2}>")
-_REPLACED = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
-
-
-@dataclass(frozen=True)
-class HuggingFaceTokenizer(TokenizerRecord):
-    """A tokenizer that runs on the `tokenizers` library: of `from_huggingface` or `load_tokenizer`.
-
-    Offsets refer to the text as given, also if the library normalizes it; a byte that is not UTF-8 and a lone
-    surrogate are encoded as U+FFFD, each with its own span. Spans do not overlap: tokens that are the bytes
-    of one character have one byte each, and a `▁` or space that is put before a text is empty. Of other
-    tokens that the library gives the same characters the first has them.
-
-    Equal tokenizers have equal definitions. It pickles as its definition, and threads can share it.
-
-    Attributes:
-        definition: the library's tokenizer as JSON, the contents of a `tokenizer.json`.
-        vocabulary: ids and bytes.
-        reason: why tokjax does not run it by itself.
-    """
-
-    model: ClassVar[str] = "huggingface"
-
-    definition: str
-    vocabulary: Vocabulary
-    reason: str
-
-    @cached_property
-    def library_tokenizer(self) -> Any:
-        """The library's `Tokenizer`. Its settings are not to be changed."""
-        return library_tokenizer(self.definition)
-
-    @cached_property
-    def special_as_text_tokenizer(self) -> Any:
-        """The same, but special tokens in texts are ordinary text to it."""
-        instance = library_tokenizer(self.definition)
-        instance.encode_special_tokens = True
-        return instance
-
-    @cached_property
-    def parts(self) -> dict[str, Any]:
-        """The definition, parsed."""
-        parts: dict[str, Any] = json.loads(self.definition)
-        return parts
-
-    @cached_property
-    def steps(self) -> dict[str, Any]:
-        """The definition without its model and added tokens: a small part of it, which calls look at."""
-        return _select_steps(self.parts)
-
-    @cached_property
-    def special_by_id(self) -> dict[int, str]:
-        """The special tokens, id to name, but for the unknown one."""
-        unknown = self.vocabulary.roles.get("unk")
-        return {id_: name for name, id_ in self.vocabulary.special.items() if name != unknown}
-
-    @cached_property
-    def is_byte_level(self) -> bool:
-        """Whether tokens are written as `bytes_to_unicode` writes bytes."""
-        return is_byte_level(self.steps)
-
-    @cached_property
-    def prefixes(self) -> frozenset[int]:
-        """Ids of the tokens that are only what a pre-tokenizer or a normalizer puts before texts."""
-        steps = [*get_steps(self.steps, "normalizer"), *get_steps(self.steps, "pre_tokenizer")]
-        forms = {" "} | {part.get("prepend") or part.get("replacement") or " " for part in steps}
-        if self.is_byte_level:
-            forms = {map_bytes_to_unicode(form.encode("utf-8")) for form in forms}
-        ids = map(self.library_tokenizer.token_to_id, forms)
-        return frozenset(id_ for id_ in ids if id_ is not None)
-
-    @cached_property
-    def decoded_bytes(self) -> Mapping[int, bytes] | None:
-        """What a byte-level decoder makes of each id; `None` if the definition has another decoder.
-
-        It reads each token as `bytes_to_unicode` writes bytes, added tokens as well: `é` is one byte.
-        """
-        decoder = self.steps.get("decoder")
-        if decoder is None or decoder.get("type") != "ByteLevel":
-            return None
-        added_ids = {*self.library_tokenizer.get_added_tokens_decoder(), *self.vocabulary.special.values()}
-        forms = {id_: self.library_tokenizer.id_to_token(id_) for id_ in added_ids}
-        read = {id_: map_unicode_to_bytes(form) or form.encode("utf-8") for id_, form in forms.items()}
-        return {**self.vocabulary.bytes_by_id, **read}
-
-    @cached_property
-    def skipped_ids(self) -> frozenset[int]:
-        """The ids that the library leaves out with `skip_special_tokens`."""
-        added_tokens: dict[int, Any] = self.library_tokenizer.get_added_tokens_decoder()
-        special = {token.content for token in added_tokens.values() if token.special}
-        return frozenset(id_ for id_ in added_tokens if self.library_tokenizer.id_to_token(id_) in special)
-
-    @cached_property
-    def pieces(self) -> list[bytes]:
-        """The bytes of text that each id is, as far as spans tell, or its form, if it is no text."""
-        trims = any(part.get("trim_offsets") for part in get_steps(self.steps, "post_processor"))
-        pieces = [b""] * self.vocabulary.size
-        for id_, token in self.vocabulary.bytes_by_id.items():
-            if self.is_byte_level:
-                pieces[id_] = token.strip(b" ") if trims else token
-            else:
-                is_byte = _BYTE_PIECE.fullmatch(token)
-                pieces[id_] = bytes([int(token[3:5], 16)]) if is_byte else token
-        return pieces
-
-    @cached_property
-    def normalization(self) -> str | None:
-        """The library's name for what is done to a text before it is split."""
-        return "+".join(str(part.get("type")) for part in get_steps(self.steps, "normalizer")) or None
-
-    def __hash__(self) -> int:
-        """Equal tokenizers have equal hashes."""
-        return hash(self.definition)
-
-    def _to_fingerprint_json(self) -> Any:
-        roles = {str(role): name for role, name in self.vocabulary.roles.items()}
-        return [self.model, self.parts, roles]
-
-    def __repr__(self) -> str:
-        """The size, the special tokens, and why it runs on the library."""
-        return (
-            f"HuggingFaceTokenizer(vocab_size={self.vocabulary.size}, "
-            f"special_tokens={self.vocabulary.special_repr}; runs on the tokenizers library: {self.reason})"
-        )
-
-
-def build_huggingface_tokenizer(
-    definition: str, reason: str, roles: Mapping[Role, str], parts: Mapping[str, Any] | None = None
-) -> HuggingFaceTokenizer:
-    """A tokenizer that runs on the library.
-
-    Special tokens are those that the definition calls so, what its template inserts, and its unknown token.
-
-    Args:
-        definition: the contents of a `tokenizer.json`.
-        reason: why it runs on the library.
-        roles: which tokens have which role, those of them that are special.
-        parts: the definition, parsed, where that is done already.
-
-    Raises:
-        MissingExtraError: the library is not installed.
-        TokenizerFormatError: the library can't read the definition, or its tokens make no vocabulary.
-    """
-    parts = json.loads(definition) if parts is None else parts
-    _check_limits(parts)
-    check_merges(parts["model"])
-    library = library_tokenizer(definition)
-    check_pieces(parts["model"])
-    _check_model(library.model, parts["model"])
-    unknown = get_unknown_token(parts)
-    forms: dict[str, int] = library.get_vocab(with_added_tokens=True)
-    try:
-        template = parse_template(parts, forms)
-    except RequiresLibraryError as error:
-        raise TokenizerFormatError(str(error)) from error
-    listed = library.get_added_tokens_decoder()
-    names = {token.content for token in listed.values() if token.special}
-    names.update(template.tokens)
-    names |= {unknown} if unknown in forms else set()
-    declared: dict[Role, str | None] = {role: name for role, name in roles.items() if name in names}
-    declared.setdefault("unk", unknown if unknown in forms else None)
-    byte_level = is_byte_level(parts)
-    model_forms = _get_model_forms(parts["model"]) if byte_level else ()
-    added_tokens = {
-        token.content: id_
-        for id_, token in listed.items()
-        if token.content not in names
-        and not (token.content in model_forms and map_unicode_to_bytes(token.content))
-    }
-    own = {form: id_ for form, id_ in forms.items() if form not in names and form not in added_tokens}
-    in_bytes = decode_byte_level_forms(own) if byte_level else encode_forms(own)
-    ordinary, duplicate_token_ids = merge_added_tokens(in_bytes, added_tokens)
-    vocabulary = make_vocabulary(
-        ordinary,
-        {name: forms[name] for name in names},
-        declared,
-        template,
-        dict.fromkeys(duplicate_token_ids, AddedToken()),
-        duplicate_token_ids,
-    )
-    check_comparisons(vocabulary.split_token_names)
-    instance = HuggingFaceTokenizer(definition, vocabulary, reason)
-    # Both are at hand, so neither is made again when it is first used.
-    vars(instance).update(library_tokenizer=library, steps=_select_steps(parts))
-    return instance
-
-
-def to_json(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
-    """What defines the tokenizer, as plain JSON values."""
-    return {
-        "model": HuggingFaceTokenizer.model,
-        "definition": tokenizer.definition,
-        "reason": tokenizer.reason,
-        **{f"{role}_token": tokenizer.vocabulary.roles.get(role) for role in ROLES},
-    }
-
-
-def from_json(described: Mapping[str, Any]) -> HuggingFaceTokenizer:
-    """The tokenizer that `to_json` described.
-
-    Raises:
-        MissingExtraError: the library is not installed.
-        TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
-    """
-    with as_format_errors():
-        names_by_role = {role: described[f"{role}_token"] for role in ROLES}
-        roles = {role: name for role, name in names_by_role.items() if name is not None}
-        return build_huggingface_tokenizer(described["definition"], described["reason"], roles)
-
-
-def _select_steps(parts: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: part for name, part in parts.items() if name not in ("model", "added_tokens")}
-
-
-def library_tokenizer(definition: str) -> Any:
-    """The library's `Tokenizer` of a definition, without padding and truncation.
-
-    Raises:
-        MissingExtraError: the library is not installed.
-        TokenizerFormatError: the library can't read the definition.
-    """
-    tokenizers = import_optional("tokenizers", extra="huggingface", purpose="this tokenizer")
-    with raise_as(TokenizerFormatError, "the tokenizers library can't read it"):
-        instance = tokenizers.Tokenizer.from_str(definition)
-    instance.no_padding()
-    instance.no_truncation()
-    return instance
-
-
-def _check_limits(parts: Mapping[str, Any]) -> None:
-    """Rejects a definition that costs too much, before the library reads it."""
-    model = parts.get("model")
-    vocab = model.get("vocab") if isinstance(model, dict) else None
-    if isinstance(vocab, (dict, list)):
-        check_vocab_size(len(vocab), "the model's vocab")
-    check_growth(parts)
-
-
-def _check_model(library_model: Any, model: Mapping[str, Any]) -> None:
-    """Rejects a model on which encoding takes too long."""
-    if isinstance(model["vocab"], list):
-        check_piece_comparisons([piece for piece, _ in model["vocab"]])
-    elif type(library_model).__name__ == "WordPiece":  # (it compares every substring of a word)
-        longest = library_model.max_input_chars_per_word
-        check_work_per_position(longest * longest // 2, f"max_input_chars_per_word is {longest:,}")
-
-
 def _get_model_forms(model: Mapping[str, Any]) -> Container[str]:
-    """Returns the tokens of the model alone, without added tokens."""
+    """Returns the tokens of the model, without added tokens."""
     vocab = model["vocab"]
     return vocab if isinstance(vocab, dict) else frozenset(piece for piece, _ in vocab)
 
@@ -369,12 +389,12 @@ def _encode_texts(
     add_special_tokens: bool = True,
     return_offsets: bool = True,
     return_masks: bool = True,
-    assume_normalized: bool = False,  # noqa: ARG001 (offsets are places in the text as given in any case)
-    threads: int | None = None,  # noqa: ARG001 (the library has threads of its own)
+    assume_normalized: bool = False,  # noqa: ARG001 (offsets always refer to the input text)
+    threads: int | None = None,  # noqa: ARG001 (the library has its own threads)
     **special: Unpack[SpecialOptions],
 ) -> TokenizationBatch:
     check_texts(texts)
-    table = tokenizer.vocabulary
+    vocabulary = tokenizer.vocabulary
     encodings, rows = _encode_rows(tokenizer, texts, add_special_tokens, special, offsets=return_offsets)
     ids = np.concatenate([np.zeros(0, np.int32), *rows])
     columns: dict[str, Any] = {}
@@ -382,12 +402,14 @@ def _encode_texts(
         columns |= _compute_source_columns(tokenizer, texts, encodings, rows)
     if return_masks:
         mask = np.concatenate([np.zeros(0, np.int32), *(_to_array(e.special_tokens_mask) for e in encodings)])
-        mask[table.is_special.take(ids)] = 1
+        mask[vocabulary.is_special.take(ids)] = 1
         types = np.concatenate([np.zeros(0, np.int32), *(_to_array(e.type_ids) for e in encodings)])
         columns |= {"special_tokens_mask": mask, "token_type_ids": types}
     metadata = ResultMetadata(tokenizer.model, tokenizer.normalization, "input_text")
     ragged = Ragged(ids, make_row_splits(map(len, rows)), **columns)
-    return make_batch_without_copy(ragged, metadata, table.get_token_strings, has_attention_mask=return_masks)
+    return make_batch_without_copy(
+        ragged, metadata, vocabulary.get_token_strings, has_attention_mask=return_masks
+    )
 
 
 @protocol.encode.register(HuggingFaceTokenizer)
@@ -412,46 +434,67 @@ def _encode_rows(
     *,
     offsets: bool,
 ) -> tuple[list[Any], list[NDArray[np.int32]]]:
-    """Returns what the library makes of texts, and the ids of each of them.
+    """Encodes texts with the library.
+
+    Args:
+        tokenizer: tokenizer to encode with.
+        texts: texts.
+        add_special_tokens: whether to insert the special tokens of the template.
+        special: options `allowed_special` and `disallowed_special`.
+        offsets: whether the encodings need offsets.
+
+    Returns:
+        The library's encoding of each text, and the ids of each text, `int32`, shape `(num_tokens,)`.
 
     Raises:
-        DisallowedSpecialTokenError: a text has, or becomes by normalization, a disallowed special token.
+        DisallowedSpecialTokenError: a text contains a disallowed special token, or becomes one.
         InvalidArgumentError: the library can't encode the texts with these options.
     """
     names = tokenizer.vocabulary.special_names
     allowed, disallowed = resolve_special(names, **special)
     characters = [to_characters(text) for text in texts]
     reject_special_in_texts(characters, disallowed)
-    plain = [text if text.isascii() else text.translate(_REPLACED) for text in characters]
+    valid_texts = [
+        text if text.isascii() else text.translate(_SURROGATES_TO_REPLACEMENT) for text in characters
+    ]
     ordinary = frozenset[str]()
     if special.get("disallowed_special", "all") != "all":
         ordinary = names - allowed - disallowed if allowed or disallowed else names
-    library = _select_library_tokenizer(tokenizer, plain, allowed, ordinary)
-    encodings = _encode_with_library(library, plain, add_special_tokens, offsets=offsets)
+    library = _select_library_tokenizer(tokenizer, valid_texts, allowed, ordinary)
+    encodings = _encode_with_library(library, valid_texts, add_special_tokens, offsets=offsets)
     rows = [_to_array(encoding.ids) for encoding in encodings]
-    found = _find_special(tokenizer, encodings, rows)
-    if library is tokenizer.library_tokenizer and not found.keys().isdisjoint(ordinary):
-        library = (
-            tokenizer.special_as_text_tokenizer
-        )  # (text that became one by normalization is to be ordinary text)
-        encodings = _encode_with_library(library, plain, add_special_tokens, offsets=offsets)
+    matched = _find_special(tokenizer, encodings, rows)
+    if library is tokenizer.library_tokenizer and not matched.keys().isdisjoint(ordinary):
+        # Normalization made a special token of text that the caller wants as ordinary text. Encode it again.
+        library = tokenizer.special_as_text_tokenizer
+        encodings = _encode_with_library(library, valid_texts, add_special_tokens, offsets=offsets)
         rows = [_to_array(encoding.ids) for encoding in encodings]
-        found = _find_special(tokenizer, encodings, rows)
-    _reject_special(found, ordinary, disallowed)
+        matched = _find_special(tokenizer, encodings, rows)
+    _reject_special(matched, ordinary, disallowed)
     return encodings, rows
 
 
 def _select_library_tokenizer(
     tokenizer: HuggingFaceTokenizer, texts: list[str], allowed: frozenset[str], ordinary: frozenset[str]
 ) -> Any:
-    """The library's tokenizer that recognises what is allowed, and nothing that is ordinary text."""
+    """Returns the library's tokenizer that matches allowed special tokens and encodes others as text.
+
+    Args:
+        tokenizer: tokenizer to encode with.
+        texts: texts.
+        allowed: special tokens to match in texts.
+        ordinary: special tokens to encode as ordinary text.
+
+    Raises:
+        InvalidArgumentError: the texts contain special tokens of both kinds.
+    """
     if not any(has_special(text, ordinary) for text in texts):
         return tokenizer.library_tokenizer
     if any(has_special(text, allowed) for text in texts):
         raise InvalidArgumentError(
-            "the tokenizers library recognises all special tokens in a text or none, and here are some that "
-            f"are allowed and others that are to be ordinary text ({sorted(ordinary)[:5]}); allow all, or "
-            "disallow the others"
+            "the tokenizers library matches all special tokens in a text or none, but the texts contain "
+            f"allowed ones and ones to encode as ordinary text ({sorted(ordinary)[:5]}); allow all of them, "
+            "or disallow the others"
         )
     return tokenizer.special_as_text_tokenizer
 
@@ -460,41 +503,44 @@ def _encode_with_library(
     library: Any, texts: list[str], add_special_tokens: bool, *, offsets: bool
 ) -> list[Any]:
     encode = library.encode_batch if offsets else library.encode_batch_fast
-    with raise_as(InvalidArgumentError, "the tokenizers library can't encode these texts"):
-        found: list[Any] = encode(texts, add_special_tokens=add_special_tokens)
-    return found
+    with _raise_as(InvalidArgumentError, "the tokenizers library can't encode these texts"):
+        encodings: list[Any] = encode(texts, add_special_tokens=add_special_tokens)
+    return encodings
 
 
 def _find_special(
     tokenizer: HuggingFaceTokenizer, encodings: list[Any], rows: list[NDArray[np.int32]]
 ) -> dict[str, int]:
-    """Returns the special tokens, but for the unknown, that were found in texts, and in which text."""
-    found: dict[str, int] = {}
+    """Returns the special tokens that the library matched in texts, with the index of a text.
+
+    The unknown token and tokens that the template inserts are left out.
+    """
+    matched: dict[str, int] = {}
     is_special, names = tokenizer.vocabulary.is_special, tokenizer.special_by_id
     for row, (encoding, ids) in enumerate(zip(encodings, rows, strict=True)):
         positions = is_special.take(ids).nonzero()[0].tolist()
         inserted = encoding.special_tokens_mask if positions else ()
         for position in positions:
             if not inserted[position] and (name := names.get(int(ids[position]))) is not None:
-                found[name] = row
-    return found
+                matched[name] = row
+    return matched
 
 
-def _reject_special(found: Mapping[str, int], ordinary: frozenset[str], disallowed: frozenset[str]) -> None:
-    """Refuse special tokens that the library has made of text in which there are none."""
-    for name, row in found.items():
+def _reject_special(matched: Mapping[str, int], ordinary: frozenset[str], disallowed: frozenset[str]) -> None:
+    """Raises for special tokens that the library matched although they are disallowed or ordinary text."""
+    for name, row in matched.items():
         if name not in disallowed:
             continue
         raise DisallowedSpecialTokenError(
-            f"text {row} becomes the special token {name!r} when it is normalised, which is not allowed; to "
-            f"recognise it, pass allowed_special={{{name!r}}}"
+            f"text {row} becomes the special token {name!r} when it is normalized, which is not allowed; to "
+            f"match it, pass allowed_special={{{name!r}}}"
         )
-    for name, row in found.items():
+    for name, row in matched.items():
         if name not in ordinary:
             continue
         raise InvalidArgumentError(
-            f"text {row} holds {name!r}, and this model makes the special token of it even where it is to be "
-            "ordinary text; allow it, or disallow it"
+            f"text {row} contains {name!r}, and this model produces the special token even if it is to be "
+            "ordinary text; allow it with allowed_special=, or disallow it"
         )
 
 
@@ -504,19 +550,20 @@ def _compute_source_columns(
     encodings: Sequence[Any],
     rows: Sequence[NDArray[np.int32]],
 ) -> dict[str, Any]:
-    """`offsets`, `word_ids` and `sequence_ids`."""
+    """Computes the columns `offsets`, `word_ids` and `sequence_ids`."""
     offsets = [np.zeros((0, 2), np.int64)]
     sequences = [np.zeros(0, np.int32)]
     for text, encoding, ids in zip(texts, encodings, rows, strict=True):
-        # The mask tells what is inserted; the library's own ids of sequences do not after two processors.
+        # Inserted tokens have mask 1. The library's own sequence ids are wrong after two post-processors.
         row_sequences = -_to_array(encoding.special_tokens_mask)
         characters, data = np.array(encoding.offsets, np.int64).reshape(-1, 2), to_utf8(text)
-        spans = (
-            find_character_starts(data).take(characters, mode="clip") + 1
-        )  # (a suffix of words may reach beyond)
-        own = row_sequences == 0
-        spans[~own] = 0
-        spans[own] = separate_spans(spans[own], ids[own], tokenizer.pieces, tokenizer.prefixes, data)
+        # Offsets can exceed the text where the model adds a suffix to words, so they are clipped.
+        spans = find_character_starts(data).take(characters, mode="clip") + 1
+        from_text = row_sequences == 0
+        spans[~from_text] = 0
+        spans[from_text] = separate_spans(
+            spans[from_text], ids[from_text], tokenizer.span_bytes, tokenizer.prefix_ids, data
+        )
         offsets.append(spans)
         sequences.append(row_sequences)
     word_id_rows = [_to_array([-1 if i is None else i for i in encoding.word_ids]) for encoding in encodings]
@@ -542,7 +589,7 @@ def _decode_bytes(
     if id_bytes is not None:
         skipped = tokenizer.skipped_ids if skip_special_tokens else ()
         return b"".join([id_bytes[id_] for id_ in id_list if id_ not in skipped])
-    with raise_as(InvalidArgumentError, "the tokenizers library can't decode these ids"):
+    with _raise_as(InvalidArgumentError, "the tokenizers library can't decode these ids"):
         text: str = tokenizer.library_tokenizer.decode(id_list, skip_special_tokens=skip_special_tokens)
     return text.encode("utf-8")
 

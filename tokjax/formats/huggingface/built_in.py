@@ -1,4 +1,31 @@
-"""tokjax's own tokenizers from a `tokenizer.json`, where they do exactly what the library does."""
+"""Built-in tokenizers from a `tokenizer.json`, for definitions where they give the library's exact result.
+
+| model | conditions | built-in type |
+|---|---|---|
+| BPE | a published split pattern, and a vocabulary with all 256 bytes | `ByteLevelBPE` |
+| BPE with `byte_fallback` | spaces written as `▁`, a vocabulary with all 256 byte tokens | `MetaspaceBPE` |
+| WordPiece | BERT's normalizer and pre-tokenizer | `WordPieceTokenizer` |
+| WordLevel | a split at white space or BERT's, and no normalizer or lower case | `WordLevelTokenizer` |
+
+Each condition is checked. The first one that does not hold raises `RequiresLibraryError` with the reason, and
+the tokenizer runs on the library (`tokjax.formats.huggingface.adapter`). See docs/bring-your-tokenizer.md,
+section "What runs on the tokenizers library".
+
+Spaces in a BPE with byte fallback
+----------------------------------
+Files define the handling of spaces in a normalizer or a pre-tokenizer. `_parse_space_handling` maps all of
+them to the options `add_prefix_space` and `split_words` of `MetaspaceBPE`. With the texts "a b" and " a":
+
+    file                                        "a b"      " a"    add_prefix_space   split_words
+    Llama 2: Prepend "▁", Replace " " by "▁"    ▁a▁b       ▁▁a     "always"           False
+    Gemma:   Replace " " by "▁"                 a▁b        ▁a      None               False
+    Metaspace, "always", split                  ▁a | ▁b    ▁a      "missing"          True
+    Metaspace, "first", no split (Mistral)      ▁a▁b       ▁a      "first"            False
+    Metaspace, "never", split                   a | ▁b     ▁a      None               True
+
+`|` marks the split between pre-tokens. In contrast to `Prepend`, Metaspace adds a `▁` only before text that
+does not begin with one. "first" adds it only at the start of a text, not after a special token.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +43,8 @@ from tokjax.formats.huggingface.definition import (
     check_added_ids,
     decode_byte_level_forms,
     encode_forms,
+    get_added_token_ids,
     get_flag,
-    get_literal_tokens,
     get_single_type,
     get_steps,
     merge_added_tokens,
@@ -40,12 +67,13 @@ if TYPE_CHECKING:
 
     from tokjax.core.vocabulary import Role, Vocabulary
     from tokjax.models.base import SegmentModel
-    from tokjax.models.metaspace_bpe import MetaspaceBPE, PrefixSpace
+    from tokjax.models.metaspace_bpe import PrefixSpace
     from tokjax.pretokenize.word_boundaries import Splitter
 
-
+_BERT_OPTIONS = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
+_SPLITTERS: dict[str, Splitter] = {"WhitespaceSplit": "whitespace", "BertPreTokenizer": "bert"}
 _PREPEND = {"type": "Prepend", "prepend": METASPACE}
-_SPACE_TO_MARK = {"type": "Replace", "pattern": {"String": " "}, "content": METASPACE}
+_SPACE_TO_METASPACE = {"type": "Replace", "pattern": {"String": " "}, "content": METASPACE}
 _DECODERS: list[dict[str, Any]] = [
     {"type": "Replace", "pattern": {"String": METASPACE}, "content": " "},
     {"type": "ByteFallback"},
@@ -54,167 +82,34 @@ _DECODERS: list[dict[str, Any]] = [
 _STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 _BYTE_FORMS = frozenset(BYTE_FORMS)
 _LIKE_BYTE = re.compile(r"<0x[0-9A-Fa-f+]{2}>")
+"""Tokens that the library's `ByteFallback` decodes to a byte: it also accepts lower case and a sign."""
 _SCHEMES: dict[str, PrefixSpace | None] = {"always": "missing", "first": "first", "never": None}
-"""What Metaspace calls where it puts blanks."""
+"""Metaspace's `prepend_scheme` to `add_prefix_space`."""
 
 
 class _SpaceHandling(NamedTuple):
-    """What is done with the blanks of a text."""
+    """Options of `MetaspaceBPE` for spaces."""
 
     add_prefix_space: PrefixSpace | None
     split_words: bool
 
 
-def parse_metaspace_bpe(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> MetaspaceBPE:
-    """The tokenizer of a definition whose model is a BPE with byte fallback.
-
-    Args:
-        contents: the definition.
-        roles: which tokens have which role, those of them that are special.
-
-    Raises:
-        RequiresLibraryError: it has to run on the library.
-        TokenizerFormatError: the definition makes no tokenizer.
-    """
-    model = contents["model"]
-    if get_flag(model, "ignore_merges"):
-        raise RequiresLibraryError("its BPE model has ignore_merges and byte_fallback")
-    spaces, strip = _parse_spaces(contents), _parse_strip(contents)
-    added_tokens = parse_added_tokens(contents, normalizes=bool(get_steps(contents, "normalizer")))
-    forms = parse_token_ids(model["vocab"], "the model's vocab")
-    check_added_ids(contents.get("added_tokens") or [], forms)
-    merges = parse_merges(model["merges"], forms)
-    special = {form for form, id_ in added_tokens.special.items() if forms.get(form) == id_}
-    for form in (*filter(lambda form: len(form) == 1, special), *_find_in_merges(special, merges)):
-        raise RequiresLibraryError(f"text can become the special token {form!r}")
-    _check_pieces(forms.keys() - added_tokens.special.keys(), merges)
-    unknown = model.get("unk_token")
-    if unknown is not None and unknown not in added_tokens.special:
-        raise RequiresLibraryError(f"its unknown token {unknown!r} is no special one")
-    if parse_trim_offsets(contents) is not None:
-        raise RequiresLibraryError("its post-processor trims offsets")
-    ordinary = encode_forms({form: id_ for form, id_ in forms.items() if form not in added_tokens.special})
-    declared: dict[Role, str] = {**roles, **({} if unknown is None else {"unk": unknown})}
-    vocabulary = build_definition_vocabulary(
-        contents, ordinary | encode_forms(added_tokens.ordinary), added_tokens, declared
-    )
-    return make_metaspace_bpe(vocabulary, merges, **spaces._asdict(), strip=strip)
-
-
-def build_metaspace_parts(tokenizer: MetaspaceBPE) -> dict[str, Any]:
-    """The parts of a definition that are not those of every tokenizer."""
-    table = tokenizer.vocabulary
-    forms = {form.decode("utf-8"): id_ for form, id_ in table.ordinary.items()}
-    forms |= get_literal_tokens(table, forms)
-    return {
-        **_build_space_steps(tokenizer),
-        "decoder": {"type": "Sequence", "decoders": [*_DECODERS, *([_STRIP] if tokenizer.strip else [])]},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": table.roles.get("unk"),
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": True,
-            "byte_fallback": True,
-            "ignore_merges": False,
-            "vocab": dict(sorted(forms.items(), key=lambda item: item[1])),
-            "merges": [list(merge) for merge in tokenizer.merges],
-        },
-    }
-
-
-def _parse_spaces(contents: Mapping[str, Any]) -> _SpaceHandling:
-    """What a normaliser and a pre-tokenizer do with blanks, and nothing else."""
-    normalizers, pre_tokenizers = get_steps(contents, "normalizer"), get_steps(contents, "pre_tokenizer")
-    kinds = [part.get("type") for part in pre_tokenizers]
-    if normalizers in ([_PREPEND, _SPACE_TO_MARK], [_SPACE_TO_MARK]):
-        at_spaces = kinds == ["Split"] and pre_tokenizers[0].get("pattern") == {"String": " "}
-        if not kinds or (at_spaces and not get_flag(pre_tokenizers[0], "invert")):  # (no blank is left there)
-            return _SpaceHandling("always" if len(normalizers) == 2 else None, False)
-    if not normalizers and kinds == ["Metaspace"]:
-        [part] = pre_tokenizers
-        scheme = part.get("prepend_scheme")
-        agrees = part.get("add_prefix_space") in (None, scheme != "never")
-        if part.get("replacement") == METASPACE and scheme in _SCHEMES and agrees:
-            return _SpaceHandling(_SCHEMES[scheme], part.get("split") is None or get_flag(part, "split"))
-    done = [str(part.get("type")) for part in (*normalizers, *pre_tokenizers)]
-    raise RequiresLibraryError(f"its normaliser and pre-tokenizer are {' and '.join(done) or 'none'}")
-
-
-def _build_space_steps(tokenizer: MetaspaceBPE) -> dict[str, Any]:
-    if tokenizer.add_prefix_space == "always":
-        return {"normalizer": {"type": "Sequence", "normalizers": [_PREPEND, _SPACE_TO_MARK]}}
-    if tokenizer.add_prefix_space is None and not tokenizer.split_words:
-        return {"normalizer": _SPACE_TO_MARK}
-    [scheme] = (name for name, prefix in _SCHEMES.items() if prefix == tokenizer.add_prefix_space)
-    split = tokenizer.split_words
-    return {
-        "pre_tokenizer": {
-            "type": "Metaspace",
-            "replacement": METASPACE,
-            "prepend_scheme": scheme,
-            "split": split,
-        }
-    }
-
-
-def _parse_strip(contents: Mapping[str, Any]) -> bool:
-    """Whether a decoder that is the usual one leaves out a blank at the beginning."""
-    decoders = get_steps(contents, "decoder")
-    if not any(_are_same(decoders, expected) for expected in (_DECODERS, [*_DECODERS, _STRIP])):
-        raise RequiresLibraryError(
-            f"its decoder is {' and '.join(str(part.get('type')) for part in decoders) or 'none'}"
-        )
-    return len(decoders) > len(_DECODERS)
-
-
-def _are_same(steps: list[dict[str, Any]], expected: list[dict[str, Any]]) -> bool:
-    """Whether steps are written alike."""  # (in Python `True` and `1` are equal)
-    return json.dumps(steps, sort_keys=True) == json.dumps(expected, sort_keys=True)
-
-
-def _find_in_merges(forms: set[str], merges: Sequence[tuple[str, str]]) -> set[str]:
-    """Returns those of a few tokens that are a part of a merge, or made by one."""
-    return forms.intersection(chain(chain.from_iterable(merges), map("".join, merges)))
-
-
-def _check_pieces(ordinary: set[str], merges: Sequence[tuple[str, str]]) -> None:
-    """Raise `RequiresLibraryError` if these tokens are not what `make_rules_from_pieces` takes."""
-    missing = [form for form in (METASPACE, *BYTE_FORMS) if form not in ordinary]
-    if missing:
-        raise RequiresLibraryError(f"its vocabulary has no ordinary token {missing[0]!r}")
-    if not is_encodable("".join(ordinary)):
-        raise RequiresLibraryError("a token of its vocabulary is no text")
-    odd = _find_in_merges({form for form in ordinary if " " in form or form in _BYTE_FORMS}, merges)
-    if odd:
-        raise RequiresLibraryError(f"the token {min(odd)!r} is a part of a merge, or made by one")
-    like_bytes = [form for form in ordinary if form[:3] == "<0x" and _LIKE_BYTE.fullmatch(form)]
-    like_bytes = [form for form in like_bytes if form not in _BYTE_FORMS]
-    if like_bytes:
-        raise RequiresLibraryError(f"the token {like_bytes[0]!r} is decoded to a byte, and never made of one")
-
-
-_BERT_STEPS = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
-_SPLITTERS: dict[str, Splitter] = {"WhitespaceSplit": "whitespace", "BertPreTokenizer": "bert"}
-
-
 def build_builtin_tokenizer(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> SegmentModel:
-    """The tokenizer of a definition.
+    """Builds the built-in tokenizer of a definition.
 
     Args:
-        contents: the definition.
-        roles: which tokens have which role, those of them that are special.
+        contents: parsed `tokenizer.json`.
+        roles: role to the name of a token; names that are not special are ignored.
 
     Raises:
-        RequiresLibraryError: it has to run on the library.
-        TokenizerFormatError: the definition makes no tokenizer.
+        RequiresLibraryError: the tokenizer has to run on the library.
+        TokenizerFormatError: the definition is invalid.
     """
     model = contents["model"]
-    kind = model.get("type") or ("BPE" if "merges" in model else "WordPiece")
-    if kind not in _MODELS:
-        raise RequiresLibraryError(f"its model is {kind}")
-    return _MODELS[kind](contents, roles)
+    model_type = model.get("type") or ("BPE" if "merges" in model else "WordPiece")
+    if model_type not in _PARSERS:
+        raise RequiresLibraryError(f"its model is {model_type}")
+    return _PARSERS[model_type](contents, roles)
 
 
 def _parse_bpe(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> ByteLevelBPE | MetaspaceBPE:
@@ -223,9 +118,7 @@ def _parse_bpe(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> ByteLe
         if model.get(option):
             raise RequiresLibraryError(f"its BPE model has {option}={model[option]!r}")
     try:
-        return (parse_metaspace_bpe if get_flag(model, "byte_fallback") else _parse_byte_level)(
-            contents, roles
-        )
+        return (_parse_metaspace if get_flag(model, "byte_fallback") else _parse_byte_level)(contents, roles)
     except RulesTooLargeError as error:
         raise RequiresLibraryError(str(error)) from error
 
@@ -235,25 +128,25 @@ def _parse_byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) ->
     _check_decoder(contents, "ByteLevel")
     normalizer = get_single_type(contents, "normalizer")
     if normalizer not in (None, "NFC"):
-        raise RequiresLibraryError(f"its normaliser is {normalizer}")
+        raise RequiresLibraryError(f"its normalizer is {normalizer}")
     pattern, add_prefix_space = _parse_pattern(contents)
     added_tokens = parse_added_tokens(contents, normalizes=normalizer is not None)
     forms = parse_token_ids(model["vocab"], "the model's vocab")
     added_names = {**added_tokens.special, **added_tokens.ordinary}
     if any(map_unicode_to_bytes(name) not in (None, name.encode("utf-8")) for name in added_names):
-        raise RequiresLibraryError("an added token is decoded to other bytes than its own")
+        raise RequiresLibraryError("its decoder decodes an added token to bytes that differ from its text")
     check_added_ids(contents.get("added_tokens") or [], forms)
     model_forms = {form: id_ for form, id_ in forms.items() if form not in added_names}
     ordinary, duplicate_token_ids = merge_added_tokens(
         decode_byte_level_forms(model_forms), added_tokens.ordinary
     )
     if not all(bytes([i]) in ordinary for i in range(256)):
-        raise RequiresLibraryError("its vocabulary does not hold every single byte")
+        raise RequiresLibraryError("its vocabulary does not contain every single byte")
     vocabulary = build_definition_vocabulary(contents, ordinary, added_tokens, roles, duplicate_token_ids)
     merges = _parse_byte_merges(model["merges"], forms)
     in_merges = chain(chain.from_iterable(merges), map(b"".join, merges))
     if not all(map(ordinary.__contains__, in_merges)):
-        raise RequiresLibraryError("a special token is a part of a merge, or made by one")
+        raise RequiresLibraryError("a special token is a part or the result of a merge")
     return make_byte_level_bpe(
         vocabulary,
         pattern,
@@ -266,28 +159,188 @@ def _parse_byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) ->
 
 
 def _parse_pattern(contents: Mapping[str, Any]) -> tuple[str, bool]:
-    """The name of the split pattern, and whether a blank is put before texts."""
-    parts = get_steps(contents, "pre_tokenizer")
-    kinds = [part.get("type") for part in parts]
-    if kinds == ["ByteLevel"] and get_flag(parts[0], "use_regex", True):
-        return "gpt2", get_flag(parts[0], "add_prefix_space", True)
-    if kinds != ["Split", "ByteLevel"]:
-        raise RequiresLibraryError(f"its pre-tokenizer is {' and '.join(map(str, kinds)) or 'none'}")
-    split, byte_level = parts
+    """Returns the name of the split pattern, and the value of `add_prefix_space`."""
+    steps = get_steps(contents, "pre_tokenizer")
+    types = [step.get("type") for step in steps]
+    if types == ["ByteLevel"] and get_flag(steps[0], "use_regex", True):
+        return "gpt2", get_flag(steps[0], "add_prefix_space", True)
+    if types != ["Split", "ByteLevel"]:
+        raise RequiresLibraryError(f"its pre-tokenizer is {' and '.join(map(str, types)) or 'none'}")
+    split, byte_level = steps
     expression = split.get("pattern", {}).get("Regex")
-    splits_twice = get_flag(byte_level, "use_regex", True) or get_flag(byte_level, "add_prefix_space", True)
-    if splits_twice:
-        raise RequiresLibraryError("its pre-tokenizer splits twice, or puts blanks between words")
-    # A published pattern matches all of any text: to remove what it does not match removes nothing.
-    how = split.get("behavior"), get_flag(split, "invert")
-    if how not in (("Isolated", False), ("Removed", True)):
+    if get_flag(byte_level, "use_regex", True) or get_flag(byte_level, "add_prefix_space", True):
+        raise RequiresLibraryError("its pre-tokenizer splits twice, or adds spaces between pre-tokens")
+    # A published pattern matches every character of any text. So removing the text that it does not match
+    # ("Removed" with invert) gives the same pre-tokens as isolating its matches.
+    behavior = split.get("behavior"), get_flag(split, "invert")
+    if behavior not in (("Isolated", False), ("Removed", True)):
         raise RequiresLibraryError(
-            f"its pre-tokenizer splits with the behaviour {how[0]!r} and invert={how[1]}"
+            f"its pre-tokenizer splits with the behavior {behavior[0]!r} and invert={behavior[1]}"
         )
     name = find_pattern_name(expression) if isinstance(expression, str) else None
     if name is None:
-        raise RequiresLibraryError("its split pattern is not one that tokjax knows")
+        raise RequiresLibraryError("its split pattern is not a published one")
     return name, False
+
+
+def _parse_byte_merges(merges: Any, forms: Mapping[str, int]) -> list[tuple[bytes, bytes]]:
+    """Parses a list of merges, and converts its tokens to bytes."""
+    tokens = dict(zip(forms, map_all_unicode_to_bytes(forms), strict=True))
+    pairs = parse_merges(merges, forms)
+    lefts, rights = (list(map(tokens.__getitem__, map(itemgetter(side), pairs))) for side in (0, 1))
+    for side in (lefts, rights):
+        if None in side:
+            left, right = pairs[side.index(None)]
+            raise RequiresLibraryError(f"the merge of {left!r} and {right!r} has tokens that are not bytes")
+    return list(zip(lefts, rights, strict=True))  # type: ignore[arg-type]
+
+
+def _check_decoder(contents: Mapping[str, Any], expected: str | None) -> None:
+    """Raises `RequiresLibraryError` unless the decoder has the expected type; `None` expects no decoder."""
+    decoder = contents.get("decoder")
+    actual = None if decoder is None else get_single_type(contents, "decoder") or "an empty Sequence"
+    if actual != expected:
+        raise RequiresLibraryError(f"its decoder is {actual or 'none'}")
+
+
+def _parse_metaspace(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> MetaspaceBPE:
+    model = contents["model"]
+    if get_flag(model, "ignore_merges"):
+        raise RequiresLibraryError("its BPE model has ignore_merges and byte_fallback")
+    spaces, strip = _parse_space_handling(contents), _parse_strip(contents)
+    added_tokens = parse_added_tokens(contents, normalizes=bool(get_steps(contents, "normalizer")))
+    forms = parse_token_ids(model["vocab"], "the model's vocab")
+    check_added_ids(contents.get("added_tokens") or [], forms)
+    merges = parse_merges(model["merges"], forms)
+    # The library's model can produce any token of its vocabulary from ordinary text: single characters, and
+    # results of merges. A built-in tokenizer produces a special token only where it is matched in the text.
+    special = {form for form, id_ in added_tokens.special.items() if forms.get(form) == id_}
+    for form in (*filter(lambda form: len(form) == 1, special), *_find_in_merges(special, merges)):
+        raise RequiresLibraryError(f"text can become the special token {form!r}")
+    _check_pieces(forms.keys() - added_tokens.special.keys(), merges)
+    unknown = model.get("unk_token")
+    if unknown is not None and unknown not in added_tokens.special:
+        raise RequiresLibraryError(f"its unknown token {unknown!r} is not a special token")
+    if parse_trim_offsets(contents) is not None:
+        raise RequiresLibraryError("its post-processor has trim_offsets=true")
+    ordinary = encode_forms({form: id_ for form, id_ in forms.items() if form not in added_tokens.special})
+    all_roles: dict[Role, str] = {**roles, **({} if unknown is None else {"unk": unknown})}
+    vocabulary = build_definition_vocabulary(
+        contents, ordinary | encode_forms(added_tokens.ordinary), added_tokens, all_roles
+    )
+    return make_metaspace_bpe(vocabulary, merges, **spaces._asdict(), strip=strip)
+
+
+def _parse_space_handling(contents: Mapping[str, Any]) -> _SpaceHandling:
+    """Returns the options for spaces, if the normalizer and pre-tokenizer handle spaces and nothing else.
+
+    The head of the module has examples.
+    """
+    normalizers, pre_tokenizers = get_steps(contents, "normalizer"), get_steps(contents, "pre_tokenizer")
+    types = [step.get("type") for step in pre_tokenizers]
+    if normalizers in ([_PREPEND, _SPACE_TO_METASPACE], [_SPACE_TO_METASPACE]):
+        # Gemma's file also splits at spaces. That has no effect: the normalizer has replaced all of them.
+        splits_at_spaces = types == ["Split"] and pre_tokenizers[0].get("pattern") == {"String": " "}
+        if not types or (splits_at_spaces and not get_flag(pre_tokenizers[0], "invert")):
+            return _SpaceHandling("always" if len(normalizers) == 2 else None, False)
+    if not normalizers and types == ["Metaspace"]:
+        [step] = pre_tokenizers
+        scheme = step.get("prepend_scheme")
+        # Old files have add_prefix_space in addition to prepend_scheme.
+        is_consistent = step.get("add_prefix_space") in (None, scheme != "never")
+        if step.get("replacement") == METASPACE and scheme in _SCHEMES and is_consistent:
+            return _SpaceHandling(_SCHEMES[scheme], step.get("split") is None or get_flag(step, "split"))
+    all_types = [str(step.get("type")) for step in (*normalizers, *pre_tokenizers)]
+    raise RequiresLibraryError(f"its normalizer and pre-tokenizer are {' and '.join(all_types) or 'none'}")
+
+
+def _parse_strip(contents: Mapping[str, Any]) -> bool:
+    """Returns whether the decoder removes a space at the start of the text.
+
+    Raises:
+        RequiresLibraryError: the decoder is not that of Llama 2, Mistral or Gemma.
+    """
+    decoders = get_steps(contents, "decoder")
+    if not any(_are_same(decoders, expected) for expected in (_DECODERS, [*_DECODERS, _STRIP])):
+        raise RequiresLibraryError(
+            f"its decoder is {' and '.join(str(step.get('type')) for step in decoders) or 'none'}"
+        )
+    return len(decoders) > len(_DECODERS)
+
+
+def _are_same(steps: list[dict[str, Any]], expected: list[dict[str, Any]]) -> bool:
+    """Returns whether two lists of steps are the same JSON. In Python, `True` and `1` would be equal."""
+    return json.dumps(steps, sort_keys=True) == json.dumps(expected, sort_keys=True)
+
+
+def _find_in_merges(forms: set[str], merges: Sequence[tuple[str, str]]) -> set[str]:
+    """Returns the members of `forms` that are a part or the result of a merge."""
+    return forms.intersection(chain(chain.from_iterable(merges), map("".join, merges)))
+
+
+def _check_pieces(ordinary: set[str], merges: Sequence[tuple[str, str]]) -> None:
+    """Raises `RequiresLibraryError` if `make_rules_from_pieces` does not accept these tokens.
+
+    Args:
+        ordinary: written forms of all tokens that are not special.
+        merges: pairs of written forms.
+    """
+    missing = [form for form in (METASPACE, *BYTE_FORMS) if form not in ordinary]
+    if missing:
+        raise RequiresLibraryError(f"its vocabulary has no ordinary token {missing[0]!r}")
+    if not is_encodable("".join(ordinary)):
+        raise RequiresLibraryError("a token of its vocabulary has a lone surrogate")
+    # A built-in tokenizer merges bytes and writes spaces as `▁`, so these forms have no equivalent there.
+    invalid = _find_in_merges({form for form in ordinary if " " in form or form in _BYTE_FORMS}, merges)
+    if invalid:
+        raise RequiresLibraryError(f"the token {min(invalid)!r} is a part or the result of a merge")
+    like_bytes = [form for form in ordinary if form[:3] == "<0x" and _LIKE_BYTE.fullmatch(form)]
+    like_bytes = [form for form in like_bytes if form not in _BYTE_FORMS]
+    if like_bytes:
+        raise RequiresLibraryError(
+            f"the token {like_bytes[0]!r} is decoded to a byte, but no byte becomes it"
+        )
+
+
+def build_metaspace_parts(tokenizer: MetaspaceBPE) -> dict[str, Any]:
+    """Builds the normalizer, pre-tokenizer, decoder and model of a `tokenizer.json`, for export."""
+    vocabulary = tokenizer.vocabulary
+    forms = {form.decode("utf-8"): id_ for form, id_ in vocabulary.ordinary.items()}
+    forms |= get_added_token_ids(vocabulary, forms)
+    return {
+        **_build_space_steps(tokenizer),
+        "decoder": {"type": "Sequence", "decoders": [*_DECODERS, *([_STRIP] if tokenizer.strip else [])]},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": vocabulary.roles.get("unk"),
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": True,
+            "byte_fallback": True,
+            "ignore_merges": False,
+            "vocab": dict(sorted(forms.items(), key=lambda item: item[1])),
+            "merges": [list(merge) for merge in tokenizer.merges],
+        },
+    }
+
+
+def _build_space_steps(tokenizer: MetaspaceBPE) -> dict[str, Any]:
+    """Builds the normalizer or pre-tokenizer for spaces: the inverse of `_parse_space_handling`."""
+    if tokenizer.add_prefix_space == "always":
+        return {"normalizer": {"type": "Sequence", "normalizers": [_PREPEND, _SPACE_TO_METASPACE]}}
+    if tokenizer.add_prefix_space is None and not tokenizer.split_words:
+        return {"normalizer": _SPACE_TO_METASPACE}
+    [scheme] = (name for name, prefix in _SCHEMES.items() if prefix == tokenizer.add_prefix_space)
+    split = tokenizer.split_words
+    return {
+        "pre_tokenizer": {
+            "type": "Metaspace",
+            "replacement": METASPACE,
+            "prepend_scheme": scheme,
+            "split": split,
+        }
+    }
 
 
 def _parse_wordpiece(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordPieceTokenizer:
@@ -295,7 +348,7 @@ def _parse_wordpiece(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> 
     pre_tokenizer = get_single_type(contents, "pre_tokenizer")
     if pre_tokenizer != "BertPreTokenizer":
         raise RequiresLibraryError(f"its pre-tokenizer is {pre_tokenizer}")
-    normalizer = bert_normalizer(**_parse_bert_steps(contents))
+    normalizer = bert_normalizer(**_parse_bert_options(contents))
     vocabulary = _parse_word_vocabulary(contents, roles, normalizes=not normalizer.is_identity)
     prefix = model["continuing_subword_prefix"]
     return make_wordpiece(
@@ -305,14 +358,6 @@ def _parse_wordpiece(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> 
         model["max_input_chars_per_word"],
         cleanup=_parse_cleanup(contents, prefix),
     )
-
-
-def _check_decoder(contents: Mapping[str, Any], kind: str | None) -> None:
-    """Raises `RequiresLibraryError` unless the decoder is of this type, or there is none."""
-    decoder = contents.get("decoder")
-    found = None if decoder is None else get_single_type(contents, "decoder") or "an empty Sequence"
-    if found != kind:
-        raise RequiresLibraryError(f"its decoder is {found or 'none'}")
 
 
 def _parse_cleanup(contents: Mapping[str, Any], prefix: str) -> bool:
@@ -326,43 +371,43 @@ def _parse_cleanup(contents: Mapping[str, Any], prefix: str) -> bool:
 
 def _parse_word_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordLevelTokenizer:
     _check_decoder(contents, None)
-    steps = _parse_bert_steps(contents)
-    lowercase = steps.pop("lowercase")
+    options = _parse_bert_options(contents)
+    lowercase = options.pop("lowercase")
     splitter = _SPLITTERS.get(get_single_type(contents, "pre_tokenizer") or "")
-    strips = lowercase if steps["strip_accents"] is None else steps["strip_accents"]
-    if splitter is None or strips or steps["clean_text"] or steps["handle_chinese_chars"]:
-        raise RequiresLibraryError("it splits or normalises words in another way than word_level does")
+    strips_accents = lowercase if options["strip_accents"] is None else options["strip_accents"]
+    if splitter is None or strips_accents or options["clean_text"] or options["handle_chinese_chars"]:
+        raise RequiresLibraryError("its normalizer or pre-tokenizer is not one that word_level has")
     return make_word_level(_parse_word_vocabulary(contents, roles, normalizes=lowercase), splitter, lowercase)
 
 
-def _parse_bert_steps(contents: Mapping[str, Any]) -> dict[str, Any]:
-    """What a normaliser that is BERT's, or none, does."""
-    kind = get_single_type(contents, "normalizer")
-    if kind is None:
-        return dict.fromkeys(_BERT_STEPS, False)
-    if kind != "BertNormalizer":
-        raise RequiresLibraryError(f"its normaliser is {kind}")
-    [part] = get_steps(contents, "normalizer")
-    return {name: part.get(name) for name in _BERT_STEPS}
+def _parse_bert_options(contents: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of a `BertNormalizer`; all `False` if the definition has no normalizer."""
+    normalizer = get_single_type(contents, "normalizer")
+    if normalizer is None:
+        return dict.fromkeys(_BERT_OPTIONS, False)
+    if normalizer != "BertNormalizer":
+        raise RequiresLibraryError(f"its normalizer is {normalizer}")
+    [step] = get_steps(contents, "normalizer")
+    return {name: step.get(name) for name in _BERT_OPTIONS}
 
 
 def _parse_word_vocabulary(
     contents: Mapping[str, Any], roles: Mapping[Role, str], *, normalizes: bool
 ) -> Vocabulary:
-    """A vocabulary of words, of which the unknown is special in any case."""
+    """Parses the vocabulary of a WordPiece or WordLevel model, whose unknown token must be special."""
     model = contents["model"]
     if parse_trim_offsets(contents) is not None:
-        raise RequiresLibraryError("its post-processor trims offsets")
+        raise RequiresLibraryError("its post-processor has trim_offsets=true")
     added_tokens = parse_added_tokens(contents, normalizes=normalizes)
     forms = parse_token_ids(model["vocab"], "the model's vocab")
     check_added_ids(contents.get("added_tokens") or [], forms)
     unknown = model["unk_token"]
     if unknown not in forms:
-        raise RequiresLibraryError(f"its vocabulary does not hold its unknown token {unknown!r}")
+        raise RequiresLibraryError(f"its unknown token {unknown!r} is not in the vocabulary")
     if unknown not in added_tokens.special:
-        raise RequiresLibraryError(f"its unknown token {unknown!r} is no special one")
+        raise RequiresLibraryError(f"its unknown token {unknown!r} is not a special token")
     if not is_encodable("".join(forms)):
-        raise RequiresLibraryError("a token of its vocabulary is no text")
+        raise RequiresLibraryError("a token of its vocabulary has a lone surrogate")
     ordinary = {
         form: id_ for form, id_ in forms.items() if form not in added_tokens.special
     } | added_tokens.ordinary
@@ -370,21 +415,7 @@ def _parse_word_vocabulary(
     return build_definition_vocabulary(contents, ordinary_bytes, added_tokens, {**roles, "unk": unknown})
 
 
-def _parse_byte_merges(listed: Any, forms: Mapping[str, int]) -> list[tuple[bytes, bytes]]:
-    """The pairs of a list of merges."""
-    tokens = dict(zip(forms, map_all_unicode_to_bytes(forms), strict=True))
-    pairs = parse_merges(listed, forms)
-    lefts, rights = (list(map(tokens.__getitem__, map(itemgetter(side), pairs))) for side in (0, 1))
-    for side in (lefts, rights):
-        if None in side:
-            left, right = pairs[side.index(None)]
-            raise RequiresLibraryError(
-                f"the merge of {left!r} and {right!r} is of tokens that stand for no bytes"
-            )
-    return list(zip(lefts, rights, strict=True))  # type: ignore[arg-type]
-
-
-_MODELS: dict[str, Callable[[Mapping[str, Any], Mapping[Role, str]], SegmentModel]] = {
+_PARSERS: dict[str, Callable[[Mapping[str, Any], Mapping[Role, str]], SegmentModel]] = {
     "BPE": _parse_bpe,
     "WordPiece": _parse_wordpiece,
     "WordLevel": _parse_word_level,

@@ -1,4 +1,24 @@
-"""What a `tokenizer.json` says, part by part."""
+"""Parsing of a `tokenizer.json`, the definition of a tokenizer in Hugging Face's format.
+
+A definition is a JSON object with these parts:
+
+    added_tokens     tokens that are matched in the text before it is split; some of them are special
+    normalizer       steps that change the text: NFC, Lowercase, Replace ...
+    pre_tokenizer    steps that split the text: ByteLevel, Split, Metaspace ...
+    model            vocabulary and merges: BPE, WordPiece, WordLevel, Unigram
+    post_processor   steps that insert special tokens (the template), or trim offsets
+    decoder          steps that turn tokens into text
+
+A part that consists of steps is one step or a `Sequence` of steps; `get_steps` returns a list in both cases.
+
+The functions here return the parts in the terms of tokjax: `AddedToken`, `Template`, pairs of tokens. They
+raise `RequiresLibraryError` where a built-in tokenizer would not give exactly the result of the library. Such
+a tokenizer runs on the library. Two bounds limit the cost of untrusted files:
+
+- `check_growth` limits how much longer the steps can make a text; see `compute_steps_growth`. SECURITY.md,
+  section "Limits", has the default.
+- `_check_match_order` compares added tokens in pairs, at most `_MAX_COMPARED` pairs of characters.
+"""
 
 from __future__ import annotations
 
@@ -20,266 +40,83 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Role, Vocabulary
     from tokjax.models.metaspace import TrimOffsets
 
-
-_MAX_COMPARED = 1 << 20
-
-
-class AddedTokens(NamedTuple):
-    """Tokens that are found in a text before it is split.
-
-    Attributes:
-        special: name to id of special ones.
-        ordinary: name to id of others.
-        flags: all that are no special ones, and those that take white space with them.
-    """
-
-    special: dict[str, int]
-    ordinary: dict[str, int]
-    flags: dict[str, AddedToken]
-
-
-def parse_added_tokens(contents: Mapping[str, Any], *, normalizes: bool) -> AddedTokens:
-    """The added tokens of a definition.
-
-    Args:
-        contents: the definition.
-        normalizes: whether texts are normalised before they are split.
-
-    Raises:
-        RequiresLibraryError: one of them is found in another way than tokjax does.
-        TokenizerFormatError: one of them has no name or no id.
-    """
-    tokens = contents.get("added_tokens") or []
-    found = AddedTokens({}, {}, {})
-    for token in tokens:
-        name, id_ = token.get("content"), token.get("id")
-        if not isinstance(name, str) or not name or not isinstance(id_, int) or isinstance(id_, bool):
-            raise TokenizerFormatError(f"an added token has the content {name!r} and the id {id_!r}")
-        if name in found.special or name in found.ordinary:
-            raise RequiresLibraryError(f"the added token {name!r} stands twice")
-        if get_flag(token, "single_word"):
-            raise RequiresLibraryError(f"the added token {name!r} is found as a whole word only")
-        if get_flag(token, "normalized") and normalizes:
-            raise RequiresLibraryError(f"the added token {name!r} is found in normalised text")
-        is_special = get_flag(token, "special")
-        (found.special if is_special else found.ordinary)[name] = id_
-        flags = AddedToken(get_flag(token, "lstrip"), get_flag(token, "rstrip"))
-        if any(flags) or not is_special:
-            found.flags[name] = flags
-    if any(map(any, found.flags.values())):
-        for name in (*found.special, *found.ordinary):
-            if name != name.strip():
-                raise RequiresLibraryError(
-                    f"added tokens take white space with them, and {name!r} begins or ends with some"
-                )
-    _check_match_order(tokens)
-    return found
-
-
-def check_added_ids(tokens: Sequence[Mapping[str, Any]], forms: Mapping[str, int]) -> None:
-    """Refuse added tokens that get other ids from the library than the definition says.
-
-    It gives those that are not in the model's vocabulary the next ids after it.
-
-    Args:
-        tokens: the added tokens, in the order of the definition.
-        forms: the model's vocabulary.
-    """
-    last = -1
-    for token in tokens:
-        name, id_ = token["content"], token["id"]
-        assigned_id = forms.get(name, max(last + 1, len(forms)))
-        if assigned_id != id_:
-            raise RequiresLibraryError(
-                f"the added token {name!r} has the id {id_}, and the library gives it {assigned_id}"
-            )
-        last = max(last, assigned_id)
-
-
-def build_definition_vocabulary(
-    contents: Mapping[str, Any],
-    ordinary: Mapping[bytes, int],
-    added_tokens: AddedTokens,
-    roles: Mapping[Role, str],
-    duplicate_token_ids: Mapping[str, int] | None = None,
-) -> Vocabulary:
-    """The vocabulary of a definition, with what it puts around texts.
-
-    Args:
-        contents: the definition.
-        ordinary: bytes to id, of all tokens that are not special.
-        added_tokens: those that are found in a text before it is split.
-        roles: which tokens have which role, those of them that are special.
-        duplicate_token_ids: as in `make_vocabulary`.
-
-    Raises:
-        RequiresLibraryError: something is put around texts in another way than tokjax does.
-    """
-    return make_vocabulary(
-        ordinary,
-        added_tokens.special,
-        resolve_roles(added_tokens.special, {}, roles),
-        parse_template(contents, added_tokens.special),
-        added_tokens.flags,
-        duplicate_token_ids,
-    )
-
-
-def parse_merges(listed: Any, forms: Mapping[str, int]) -> list[tuple[str, str]]:
-    """The pairs of a list of merges, as tokens are written.
-
-    Args:
-        listed: pairs, or lines of two tokens.
-        forms: the model's vocabulary.
-
-    Raises:
-        RequiresLibraryError: one stands twice.
-        ValueError: one is no pair, or holds or makes what is no token.
-    """
-    if (pairs := _try_parse_pairs(listed, forms)) is not None:
-        return pairs
-    seen: dict[tuple[str, str], None] = {}
-    if len({isinstance(merge, str) for merge in listed}) > 1:
-        raise ValueError("some merges are lines, others pairs")
-    for merge in listed:
-        parts = merge.split(" ") if isinstance(merge, str) else merge
-        if not isinstance(parts, list) or [type(part) for part in parts] != [str, str]:
-            raise ValueError(f"the merge {merge!r} is no pair of tokens")
-        lstrip, rstrip = parts
-        if lstrip not in forms or rstrip not in forms or lstrip + rstrip not in forms:
-            missing = next(form for form in (lstrip, rstrip, lstrip + rstrip) if form not in forms)
-            raise ValueError(f"the merge {merge!r}: {missing!r} is no token")
-        if (lstrip, rstrip) in seen:
-            raise RequiresLibraryError(f"the merge of {lstrip!r} and {rstrip!r} stands twice")
-        seen[lstrip, rstrip] = None
-    return list(seen)
-
-
-def _try_parse_pairs(listed: Any, forms: Mapping[str, int]) -> list[tuple[str, str]] | None:
-    """Returns the pairs of a list of merges, checked all together; `None` if any of them is wrong."""
-    kinds = set(map(type, listed))
-    if kinds not in ({str}, {list}):
-        return None
-    pairs = [tuple(merge.split(" ")) for merge in listed] if kinds == {str} else list(map(tuple, listed))
-    if set(map(len, pairs)) != {2} or set(map(type, chain.from_iterable(pairs))) != {str}:
-        return None
-    parts = set(chain.from_iterable(pairs))
-    if not (forms.keys() >= parts and all(map(forms.__contains__, map("".join, pairs)))):
-        return None
-    return pairs if len(set(pairs)) == len(pairs) else None
-
-
-def get_literal_tokens(vocabulary: Vocabulary, forms: Mapping[str, int]) -> dict[str, int]:
-    """The tokens at which texts are parted, which are always written as they are, and their ids.
-
-    Args:
-        vocabulary: the tokens.
-        forms: the ids of all others, as they are written.
-
-    Raises:
-        UnsupportedTokenizerError: one of them is written like another.
-    """
-    plain = {name: vocabulary.get_id(name) for name in vocabulary.split_token_names}
-    for name, id_ in plain.items():
-        if forms.get(name, id_) != id_:
-            raise UnsupportedTokenizerError(
-                f"the format can't hold {name!r}: the token with id {forms[name]} is written like that"
-            )
-    return plain
-
-
-def parse_trim_offsets(contents: Mapping[str, Any]) -> TrimOffsets | None:
-    """Which spans leave out blanks.
-
-    Raises:
-        RequiresLibraryError: they are left out more than once.
-    """
-    trims: list[TrimOffsets] = [
-        "but_first" if get_flag(part, "add_prefix_space", True) else "all"
-        for part in get_steps(contents, "post_processor")
-        if part.get("type") in ("ByteLevel", "RobertaProcessing") and get_flag(part, "trim_offsets", True)
-    ]
-    if len(trims) > 1:
-        raise RequiresLibraryError("it has several post-processors that trim offsets")
-    return trims[0] if trims else None
-
-
-def get_single_type(contents: Mapping[str, Any], slot: PipelineSlot) -> str | None:
-    """The type of the only step at one place of a definition; `None` if there is none.
-
-    Raises:
-        RequiresLibraryError: there are several.
-    """
-    parts = get_steps(contents, slot)
-    if len(parts) > 1:
-        raise RequiresLibraryError(f"it has the parts {[single.get('type') for single in parts]} in a row")
-    return str(parts[0].get("type")) if parts else None
-
-
-def _check_match_order(tokens: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse tokens that would be found in another order: the library looks for those as they are first."""
-    verbatim = [token["content"] for token in tokens if not token.get("normalized")]
-    normalized = [token["content"] for token in tokens if token.get("normalized")]
-    if sum(map(len, verbatim)) * sum(map(len, normalized)) > _MAX_COMPARED:
-        raise RequiresLibraryError("it has very many added tokens of two kinds")
-    if verbatim and normalized and any(token.get("lstrip") or token.get("rstrip") for token in tokens):
-        raise RequiresLibraryError(
-            "it has added tokens of two kinds, some of which take white space with them"
-        )
-    for one, other in product(verbatim, normalized):
-        if one in other or other in one or _has_overlap(one, other) or _has_overlap(other, one):
-            raise RequiresLibraryError(f"the added tokens {one!r} and {other!r} can overlap")
-
-
-def _has_overlap(lstrip: str, rstrip: str) -> bool:
-    return any(lstrip.endswith(rstrip[:length]) for length in range(1, min(len(lstrip), len(rstrip))))
-
-
 PipelineSlot: TypeAlias = Literal["normalizer", "pre_tokenizer", "post_processor", "decoder"]
+"""Name of a part of a definition that consists of steps."""
 _SEQUENCE_FIELDS: dict[PipelineSlot, str] = {
     "normalizer": "normalizers",
     "pre_tokenizer": "pretokenizers",
     "post_processor": "processors",
     "decoder": "decoders",
 }
+_MAX_COMPARED = 1 << 20
+_UNICODE_GROWTH = {
+    "NFC": 3,
+    "NFD": 4,
+    "NFKC": 18,
+    "NFKD": 18,
+    "BertNormalizer": 4,
+    "Lowercase": 2,
+    "StripAccents": 1,
+    "Nmt": 1,
+    "Strip": 1,
+}
+"""Maximum number of characters that a Unicode step makes of one character, when it is the only step."""
+_OTHER_GROWTH = {"ByteLevel": 4, "WordPiece": 2, "BPEDecoder": 2}
+"""The same number for other steps that make a text longer, except those that the file parametrizes."""
+# `_NOT_EMPTY` accepts a simple subset of regular expressions that cannot match the empty string: a sequence
+# of atoms (a class, an escape or a character), at least one of which is not optional.
+_ATOM = r"(?:\[\^?\]?[^\[\]]+\]|\\[pP]\{\^?\w+\}|\\[sSdDwWnrt]|\\[^\w\s]|[^\\\[\](){}*+?|^$])"
+_OPTIONAL, _REQUIRED = rf"(?:{_ATOM}[*+?]{{0,2}})*", rf"{_ATOM}(?:\+|\{{[1-9]\d*(?:,\d*)?\}})?(?![*?{{])"
+_NOT_EMPTY = re.compile(f"{_OPTIONAL}{_REQUIRED}{_OPTIONAL}")
+_MAX_CHECKED_LENGTH = 200
 
 
 class RequiresLibraryError(Exception):
-    """The tokenizer has to run on the library; the text says why."""
-
-
-def is_byte_level(parts: Mapping[str, Any]) -> bool:
-    """Returns whether the tokens of a definition are written as `bytes_to_unicode` writes bytes."""
-    slots: tuple[PipelineSlot, ...] = ("normalizer", "pre_tokenizer", "decoder")
-    return any(part.get("type") == "ByteLevel" for slot in slots for part in get_steps(parts, slot))
+    """Raised if a tokenizer has to run on the `tokenizers` library. The message is the reason."""
 
 
 def get_steps(contents: Mapping[str, Any], slot: PipelineSlot) -> list[dict[str, Any]]:
-    """The steps at one place of a definition; sequences are taken apart.
+    """Returns the steps of one part of a definition, with nested sequences flattened.
 
-    What is no step has the type that it is, which no step of the library has.
+    A value that is not an object is returned as a step whose type is the value's `repr`. No step of the
+    library has such a type, so it is handled like any unknown step.
 
     Args:
-        contents: the definition.
-        slot: where they stand.
+        contents: parsed `tokenizer.json`.
+        slot: name of the part.
+
+    >>> get_steps({"decoder": {"type": "Sequence", "decoders": [{"type": "Fuse"}]}}, "decoder")
+    [{'type': 'Fuse'}]
     """
     part = contents.get(slot)
     return [] if part is None else _flatten_steps(part, _SEQUENCE_FIELDS[slot])
 
 
-def _flatten_steps(part: Any, listed: str) -> list[dict[str, Any]]:
+def _flatten_steps(part: Any, field: str) -> list[dict[str, Any]]:
     if not isinstance(part, dict):
         return [{"type": repr(part)[:60]}]
-    if part.get("type") == "Sequence" and isinstance(part.get(listed), list):
-        return [step for inner in part[listed] for step in _flatten_steps(inner, listed)]
+    if part.get("type") == "Sequence" and isinstance(part.get(field), list):
+        return [step for inner in part[field] for step in _flatten_steps(inner, field)]
     return [part]
 
 
-def get_flag(part: Mapping[str, Any], name: str, default: bool = False) -> bool:
-    """A flag of a part of a definition.
+def get_single_type(contents: Mapping[str, Any], slot: PipelineSlot) -> str | None:
+    """Returns the type of the only step of a part; `None` if the part has no steps.
 
     Raises:
-        RequiresLibraryError: it is neither true nor false.
+        RequiresLibraryError: the part has several steps.
+    """
+    steps = get_steps(contents, slot)
+    if len(steps) > 1:
+        raise RequiresLibraryError(f"its {slot} has several steps: {[step.get('type') for step in steps]}")
+    return str(steps[0].get("type")) if steps else None
+
+
+def get_flag(part: Mapping[str, Any], name: str, default: bool = False) -> bool:
+    """Returns a boolean field of a step, a model or an added token.
+
+    Raises:
+        RequiresLibraryError: the value is not a boolean.
     """
     value = part.get(name, default)
     if not isinstance(value, bool):
@@ -287,13 +124,31 @@ def get_flag(part: Mapping[str, Any], name: str, default: bool = False) -> bool:
     return value
 
 
-def decode_byte_level_forms(forms: Mapping[str, int]) -> dict[bytes, int]:
-    """The bytes and ids of tokens that are written in stand-ins for bytes.
+def is_byte_level(contents: Mapping[str, Any]) -> bool:
+    """Returns whether the tokens of a definition are written as `bytes_to_unicode` writes bytes."""
+    slots: tuple[PipelineSlot, ...] = ("normalizer", "pre_tokenizer", "decoder")
+    return any(step.get("type") == "ByteLevel" for slot in slots for step in get_steps(contents, slot))
 
-    A token with a character that stands for none can't come of any text: its bytes are those of its form.
+
+def get_unknown_token(contents: Mapping[str, Any]) -> str | None:
+    """Returns the unknown token of the model, or `None`."""
+    model = contents["model"]
+    if model.get("unk_id") is not None:  # only in a Unigram model, whose vocabulary is a list
+        return str(model["vocab"][model["unk_id"]][0])
+    unknown: str | None = model.get("unk_token")
+    return unknown
+
+
+def decode_byte_level_forms(forms: Mapping[str, int]) -> dict[bytes, int]:
+    """Converts tokens that are written as `bytes_to_unicode` writes bytes.
+
+    A token with any other character cannot occur in an encoded text. Its bytes are its written form in UTF-8.
 
     Args:
-        forms: token to id.
+        forms: written form of each token to id.
+
+    Returns:
+        Token bytes to id.
 
     Raises:
         TokenizerFormatError: two tokens have the same bytes.
@@ -307,35 +162,13 @@ def decode_byte_level_forms(forms: Mapping[str, int]) -> dict[bytes, int]:
         owner: dict[bytes, int] = {}
         for token, id_ in zip(tokens, forms.values(), strict=True):
             if token in owner:
-                raise TokenizerFormatError(f"ids {owner[token]} and {id_} are both for the bytes {token!r}")
+                raise TokenizerFormatError(f"ids {owner[token]} and {id_} both have the bytes {token!r}")
             owner[token] = id_
     return ordinary
 
 
-def merge_added_tokens(
-    ordinary: Mapping[bytes, int], added_tokens: Mapping[str, int]
-) -> tuple[dict[bytes, int], dict[str, int]]:
-    """Tokens and added ones; and those added ones whose bytes are another token's, too, by themselves."""
-    duplicate_token_ids = {
-        name: id_ for name, id_ in added_tokens.items() if ordinary.get(name.encode("utf-8"), id_) != id_
-    }
-    alone = {
-        name.encode("utf-8"): id_ for name, id_ in added_tokens.items() if name not in duplicate_token_ids
-    }
-    return {**ordinary, **alone}, duplicate_token_ids
-
-
-def get_unknown_token(parts: Mapping[str, Any]) -> str | None:
-    """The token that a definition's model has for the unknown, if any."""
-    model = parts["model"]
-    if model.get("unk_id") is not None:  # (of a unigram model, whose vocabulary is a list)
-        return str(model["vocab"][model["unk_id"]][0])
-    unknown: str | None = model.get("unk_token")
-    return unknown
-
-
 def encode_forms(forms: Mapping[str, int]) -> dict[bytes, int]:
-    """The bytes and ids of tokens that are written as they are."""
+    """Converts tokens that are written as text: returns UTF-8 bytes to id."""
     try:
         tokens = list(map(str.encode, forms))
     except UnicodeEncodeError:
@@ -343,161 +176,429 @@ def encode_forms(forms: Mapping[str, int]) -> dict[bytes, int]:
     return dict(zip(tokens, forms.values(), strict=True))
 
 
-def parse_template(contents: Mapping[str, Any], special: Mapping[str, int]) -> Template:
-    """What the definition puts around texts.
+def merge_added_tokens(
+    ordinary: Mapping[bytes, int], added_tokens: Mapping[str, int]
+) -> tuple[dict[bytes, int], dict[str, int]]:
+    """Merges added tokens that are not special into the tokens of the model.
+
+    Args:
+        ordinary: token bytes to id of the model's tokens.
+        added_tokens: name to id.
+
+    Returns:
+        Token bytes to id of all tokens; and name to id of the added tokens that are missing there, since
+        their bytes are those of another token.
+    """
+    duplicate_token_ids = {
+        name: id_ for name, id_ in added_tokens.items() if ordinary.get(name.encode("utf-8"), id_) != id_
+    }
+    unique = {
+        name.encode("utf-8"): id_ for name, id_ in added_tokens.items() if name not in duplicate_token_ids
+    }
+    return {**ordinary, **unique}, duplicate_token_ids
+
+
+def get_added_token_ids(vocabulary: Vocabulary, forms: Mapping[str, int]) -> dict[str, int]:
+    """Returns name to id of all special and added tokens, which a file contains under their names.
+
+    Args:
+        vocabulary: vocabulary of the tokenizer to export.
+        forms: written form to id of the other tokens.
 
     Raises:
-        RequiresLibraryError: it is put there in another way than tokjax does.
+        UnsupportedTokenizerError: the name is also the written form of a token with another id.
+    """
+    ids = {name: vocabulary.get_id(name) for name in vocabulary.split_token_names}
+    for name, id_ in ids.items():
+        if forms.get(name, id_) != id_:
+            raise UnsupportedTokenizerError(
+                f"the format can't represent {name!r}: it is also the written form of the token with id "
+                f"{forms[name]}"
+            )
+    return ids
+
+
+class AddedTokens(NamedTuple):
+    """Added tokens of a definition: they are matched in a text before it is split.
+
+    Attributes:
+        special: name to id of the special tokens.
+        ordinary: name to id of the other added tokens.
+        flags: name to flags of all `ordinary` tokens, and of special tokens with `lstrip` or `rstrip`.
+    """
+
+    special: dict[str, int]
+    ordinary: dict[str, int]
+    flags: dict[str, AddedToken]
+
+
+def parse_added_tokens(contents: Mapping[str, Any], *, normalizes: bool) -> AddedTokens:
+    """Parses the added tokens of a definition for a built-in tokenizer.
+
+    Args:
+        contents: parsed `tokenizer.json`.
+        normalizes: whether the definition has a normalizer that changes texts.
+
+    Raises:
+        RequiresLibraryError: a built-in tokenizer does not match one of them as the library does.
+        TokenizerFormatError: an added token has no name or no id.
+    """
+    tokens = contents.get("added_tokens") or []
+    added_tokens = AddedTokens({}, {}, {})
+    for token in tokens:
+        name, id_ = token.get("content"), token.get("id")
+        if not isinstance(name, str) or not name or not isinstance(id_, int) or isinstance(id_, bool):
+            raise TokenizerFormatError(f"an added token has the content {name!r} and the id {id_!r}")
+        if name in added_tokens.special or name in added_tokens.ordinary:
+            raise RequiresLibraryError(f"duplicate added token {name!r}")
+        if get_flag(token, "single_word"):
+            raise RequiresLibraryError(f"the added token {name!r} has single_word=True")
+        if get_flag(token, "normalized") and normalizes:
+            raise RequiresLibraryError(f"the added token {name!r} is matched in normalized text")
+        is_special = get_flag(token, "special")
+        (added_tokens.special if is_special else added_tokens.ordinary)[name] = id_
+        flags = AddedToken(get_flag(token, "lstrip"), get_flag(token, "rstrip"))
+        if any(flags) or not is_special:
+            added_tokens.flags[name] = flags
+    if any(map(any, added_tokens.flags.values())):
+        # With lstrip or rstrip, a token takes adjacent white space that could be part of another token.
+        for name in (*added_tokens.special, *added_tokens.ordinary):
+            if name != name.strip():
+                raise RequiresLibraryError(
+                    f"it has added tokens with lstrip or rstrip, and {name!r} begins or ends with white space"
+                )
+    _check_match_order(tokens)
+    return added_tokens
+
+
+def _check_match_order(tokens: Sequence[Mapping[str, Any]]) -> None:
+    """Raises `RequiresLibraryError` for added tokens that the library could match in another order.
+
+    The library makes two passes: it matches the added tokens with `normalized=false` first, and the others
+    in the remaining text. A built-in tokenizer matches all of them in one pass from the left, the longest
+    first. The result can differ only if a token of one kind contains or overlaps one of the other kind:
+
+        normalized=false   normalized=true   text   two passes   one pass
+        "b"                "abc"             abc    a [b] c      [abc]
+        "bc"               "ab"              abc    a [bc]       [ab] c
+        "<x>"              "<y>"             any    equal        equal
+
+    The number of comparisons is the product of the numbers of tokens. Files with very many tokens of both
+    kinds run on the library.
+    """
+    verbatim = [token["content"] for token in tokens if not token.get("normalized")]
+    normalized = [token["content"] for token in tokens if token.get("normalized")]
+    if sum(map(len, verbatim)) * sum(map(len, normalized)) > _MAX_COMPARED:
+        raise RequiresLibraryError("it has too many added tokens with and without normalized=true to compare")
+    if verbatim and normalized and any(token.get("lstrip") or token.get("rstrip") for token in tokens):
+        raise RequiresLibraryError(
+            "it has added tokens with and without normalized=true, some of them with lstrip or rstrip"
+        )
+    for one, other in product(verbatim, normalized):
+        if one in other or other in one or _has_overlap(one, other) or _has_overlap(other, one):
+            raise RequiresLibraryError(f"the added tokens {one!r} and {other!r} can overlap")
+
+
+def _has_overlap(left: str, right: str) -> bool:
+    """Returns whether `left` ends with a proper prefix of `right`."""
+    return any(left.endswith(right[:length]) for length in range(1, min(len(left), len(right))))
+
+
+def check_added_ids(tokens: Sequence[Mapping[str, Any]], forms: Mapping[str, int]) -> None:
+    """Raises `RequiresLibraryError` if the library would assign another id to an added token.
+
+    The library assigns the ids itself and does not use the field `id`. An added token that is in the model's
+    vocabulary has its id there. All others get the next ids after the vocabulary, in the order of the
+    definition.
+
+    Args:
+        tokens: added tokens, in the order of the definition.
+        forms: written form to id of the model's vocabulary.
+    """
+    last_id = -1
+    for token in tokens:
+        name, id_ = token["content"], token["id"]
+        assigned_id = forms.get(name, max(last_id + 1, len(forms)))
+        if assigned_id != id_:
+            raise RequiresLibraryError(
+                f"the added token {name!r} has the id {id_}, but the library assigns {assigned_id}"
+            )
+        last_id = max(last_id, assigned_id)
+
+
+def parse_merges(merges: Any, forms: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Parses a list of merges.
+
+    Args:
+        merges: pairs of tokens, or strings of two tokens separated by a space, in order of priority.
+        forms: written form to id of the model's vocabulary.
+
+    Returns:
+        Pairs of written forms, in order of priority.
+
+    Raises:
+        RequiresLibraryError: a merge is a duplicate.
+        ValueError: a merge is not a pair, or a part or the result of a merge is not a token.
+    """
+    if (pairs := _try_parse_pairs(merges, forms)) is not None:
+        return pairs
+    # The list is empty, or a merge is invalid. Find the first one for the error.
+    seen: dict[tuple[str, str], None] = {}
+    if len({isinstance(merge, str) for merge in merges}) > 1:
+        raise ValueError("some merges are strings, others pairs")
+    for merge in merges:
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        if not isinstance(parts, list) or [type(part) for part in parts] != [str, str]:
+            raise ValueError(f"the merge {merge!r} is not a pair of tokens")
+        left, right = parts
+        if left not in forms or right not in forms or left + right not in forms:
+            missing = next(form for form in (left, right, left + right) if form not in forms)
+            raise ValueError(f"the merge {merge!r}: {missing!r} is not a token")
+        if (left, right) in seen:
+            raise RequiresLibraryError(f"duplicate merge of {left!r} and {right!r}")
+        seen[left, right] = None
+    return list(seen)
+
+
+def _try_parse_pairs(merges: Any, forms: Mapping[str, int]) -> list[tuple[str, str]] | None:
+    """Parses all merges at once, which is faster; returns `None` if any of them is invalid."""
+    types = set(map(type, merges))
+    if types not in ({str}, {list}):
+        return None
+    pairs = [tuple(merge.split(" ")) for merge in merges] if types == {str} else list(map(tuple, merges))
+    if set(map(len, pairs)) != {2} or set(map(type, chain.from_iterable(pairs))) != {str}:
+        return None
+    parts = set(chain.from_iterable(pairs))
+    if not (forms.keys() >= parts and all(map(forms.__contains__, map("".join, pairs)))):
+        return None
+    return pairs if len(set(pairs)) == len(pairs) else None
+
+
+def parse_trim_offsets(contents: Mapping[str, Any]) -> TrimOffsets | None:
+    """Returns the value of `trim_offsets` for a built-in tokenizer.
+
+    Raises:
+        RequiresLibraryError: several post-processors trim offsets.
+    """
+    trims: list[TrimOffsets] = [
+        "but_first" if get_flag(step, "add_prefix_space", True) else "all"
+        for step in get_steps(contents, "post_processor")
+        if step.get("type") in ("ByteLevel", "RobertaProcessing") and get_flag(step, "trim_offsets", True)
+    ]
+    if len(trims) > 1:
+        raise RequiresLibraryError("it has several post-processors with trim_offsets=true")
+    return trims[0] if trims else None
+
+
+def parse_template(contents: Mapping[str, Any], special: Mapping[str, int]) -> Template:
+    """Parses the template of a definition: the special tokens that are inserted around texts.
+
+    Args:
+        contents: parsed `tokenizer.json`.
+        special: name to id of the tokens that a template may insert.
+
+    Returns:
+        The template. Its `pair` is empty if the definition's does not contain text A and then text B, each
+        once.
+
+    Raises:
+        RequiresLibraryError: the post-processor does something that a template can't represent.
+        TokenizerFormatError: the single template does not contain the text exactly once, or a token type id
+            is invalid.
     """
     templates = [
         template
-        for part in get_steps(contents, "post_processor")
-        if (template := _parse_template_step(part, special)) is not None
+        for step in get_steps(contents, "post_processor")
+        if (template := _parse_template_step(step, special)) is not None
     ]
     if len(templates) > 1:
-        raise RequiresLibraryError("it has several post-processors that put tokens around texts")
+        raise RequiresLibraryError("it has several post-processors that insert special tokens")
     template = templates[0] if templates else EMPTY_TEMPLATE
     if list_text_indices(template.single) != [0]:
-        raise TokenizerFormatError("the single template of its post-processor must hold the text A once")
+        raise TokenizerFormatError("the single template of its post-processor must contain text A once")
     if list_text_indices(template.pair) != [0, 1]:
         template = Template(template.single, ())
     for token in template.tokens:
         if token not in special:
-            raise RequiresLibraryError(f"it puts {token!r} around texts, which is no special token")
+            raise RequiresLibraryError(f"its template inserts {token!r}, which is not a special token")
     return template
 
 
-def _parse_template_step(part: Mapping[str, Any], special: Mapping[str, int]) -> Template | None:
-    kind = part.get("type")
-    if kind == "ByteLevel":
+def _parse_template_step(step: Mapping[str, Any], special: Mapping[str, int]) -> Template | None:
+    """Returns the template of a post-processor, or `None` if it inserts no tokens."""
+    step_type = step.get("type")
+    if step_type == "ByteLevel":
         return None
-    if kind == "TemplateProcessing":
+    if step_type == "TemplateProcessing":
         return Template(
             *(
-                _parse_template_pieces(part[name], part["special_tokens"], special)
+                _parse_template_pieces(step[name], step["special_tokens"], special)
                 for name in ("single", "pair")
             )
         )
-    if kind in ("BertProcessing", "RobertaProcessing"):
+    if step_type in ("BertProcessing", "RobertaProcessing"):
         names_by_id = {id_: name for name, id_ in special.items()}
-        sep, cls = (_get_token_name(part[slot][1], names_by_id) for slot in ("sep", "cls"))
+        sep, cls = (_get_token_name(step[field][1], names_by_id) for field in ("sep", "cls"))
         first = TemplatePiece(None, cls, 0), TemplatePiece(0, None, 0), TemplatePiece(None, sep, 0)
-        if kind == "BertProcessing":
+        if step_type == "BertProcessing":
             return Template(first, (*first, TemplatePiece(1, None, 1), TemplatePiece(None, sep, 1)))
         return Template(
             first,
             (*first, TemplatePiece(None, sep, 0), TemplatePiece(1, None, 0), TemplatePiece(None, sep, 0)),
         )
-    raise RequiresLibraryError(f"its post-processor is {kind}")
+    raise RequiresLibraryError(f"its post-processor is {step_type}")
 
 
 def _parse_template_pieces(
-    pieces: Sequence[Mapping[str, Any]], inserted: Mapping[str, Any], special: Mapping[str, int]
+    pieces: Sequence[Mapping[str, Any]], special_tokens: Mapping[str, Any], special: Mapping[str, int]
 ) -> tuple[TemplatePiece, ...]:
+    """Returns the pieces of a `TemplateProcessing`. A token with several ids becomes several pieces."""
     names_by_id = {id_: name for name, id_ in special.items()}
-    slots: list[TemplatePiece] = []
+    parsed: list[TemplatePiece] = []
     for piece in pieces:
-        [(kind, about)] = piece.items()
+        [(kind, fields)] = piece.items()
         if kind == "Sequence":
-            slots.append(TemplatePiece({"A": 0, "B": 1}[about["id"]], None, about["type_id"]))
+            parsed.append(TemplatePiece({"A": 0, "B": 1}[fields["id"]], None, fields["type_id"]))
             continue
-        ids = inserted[about["id"]]["ids"]
-        slots += [TemplatePiece(None, _get_token_name(id_, names_by_id), about["type_id"]) for id_ in ids]
-    for slot in slots:
-        if not isinstance(slot.type_id, int) or not 0 <= slot.type_id < 1 << 31:
-            raise TokenizerFormatError(f"a template of its post-processor has the type id {slot.type_id!r}")
-    return tuple(slots)
+        ids = special_tokens[fields["id"]]["ids"]
+        parsed += [TemplatePiece(None, _get_token_name(id_, names_by_id), fields["type_id"]) for id_ in ids]
+    for template_piece in parsed:
+        if not isinstance(template_piece.type_id, int) or not 0 <= template_piece.type_id < 1 << 31:
+            raise TokenizerFormatError(
+                f"a template of its post-processor has the type id {template_piece.type_id!r}"
+            )
+    return tuple(parsed)
 
 
 def _get_token_name(id_: Any, names_by_id: Mapping[int, str]) -> str:
     if id_ not in names_by_id:
-        raise RequiresLibraryError(f"it puts id {id_} around texts, which is no special token")
+        raise RequiresLibraryError(f"its template inserts id {id_}, which is not that of a special token")
     return names_by_id[id_]
 
 
-_UNICODE = {
-    "NFC": 3,
-    "NFD": 4,
-    "NFKC": 18,
-    "NFKD": 18,
-    "BertNormalizer": 4,
-    "Lowercase": 2,
-    "StripAccents": 1,
-    "Nmt": 1,
-    "Strip": 1,
-}
-_FACTORS = {"ByteLevel": 4, "WordPiece": 2, "BPEDecoder": 2}
-# An expression that surely matches at least one character: atoms in sequence, one of them not optional.
-_ATOM = r"(?:\[\^?\]?[^\[\]]+\]|\\[pP]\{\^?\w+\}|\\[sSdDwWnrt]|\\[^\w\s]|[^\\\[\](){}*+?|^$])"
-_OPTIONAL, _REQUIRED = rf"(?:{_ATOM}[*+?]{{0,2}})*", rf"{_ATOM}(?:\+|\{{[1-9]\d*(?:,\d*)?\}})?(?![*?{{])"
-_NOT_EMPTY = re.compile(f"{_OPTIONAL}{_REQUIRED}{_OPTIONAL}")
-_MAX_CHECKED_LENGTH = 200
+def build_definition_vocabulary(
+    contents: Mapping[str, Any],
+    ordinary: Mapping[bytes, int],
+    added_tokens: AddedTokens,
+    roles: Mapping[Role, str],
+    duplicate_token_ids: Mapping[str, int] | None = None,
+) -> Vocabulary:
+    """Builds the vocabulary of a built-in tokenizer, including the template of the definition.
+
+    Args:
+        contents: parsed `tokenizer.json`.
+        ordinary: token bytes to id, of all tokens that are not special.
+        added_tokens: added tokens of the definition.
+        roles: role to the name of a token; names that are not special are ignored.
+        duplicate_token_ids: as in `make_vocabulary`.
+
+    Raises:
+        RequiresLibraryError: the post-processor does something that a template can't represent.
+    """
+    return make_vocabulary(
+        ordinary,
+        added_tokens.special,
+        resolve_roles(added_tokens.special, {}, roles),
+        parse_template(contents, added_tokens.special),
+        added_tokens.flags,
+        duplicate_token_ids,
+    )
 
 
-def check_growth(parts: Mapping[str, Any]) -> None:
+def check_growth(contents: Mapping[str, Any]) -> None:
     """Rejects a definition whose steps or template can make a text too long.
 
     Args:
-        parts: a `tokenizer.json`, parsed.
+        contents: parsed `tokenizer.json`.
 
     Raises:
-        TokenizerFormatError: it exceeds the limit `text_growth`.
+        TokenizerFormatError: the definition exceeds the limit `text_growth`.
     """
+    # Encoding runs the normalizer and the pre-tokenizer, decoding only the decoder.
     slot_groups: tuple[tuple[PipelineSlot, ...], ...] = (("normalizer", "pre_tokenizer"), ("decoder",))
-    for named in slot_groups:
-        steps = [step for slot in named for step in get_steps(parts, slot)]
-        check_text_growth(f"its {named[0]} has {len(steps):,} steps", len(steps))
+    for slots in slot_groups:
+        steps = [step for slot in slots for step in get_steps(contents, slot)]
+        check_text_growth(f"its {slots[0]} has {len(steps):,} steps", len(steps))
         growth = compute_steps_growth(steps)
-        check_text_growth(f"its {named[0]} can make {growth:,.0f} characters of one", growth)
-    for part in get_steps(parts, "post_processor"):
-        if part.get("type") == "TemplateProcessing":
-            inserted = [len(token["ids"]) for token in part["special_tokens"].values()]
-            size = max(len(part["single"]), len(part["pair"])) * max(inserted, default=1)
+        check_text_growth(f"its {slots[0]} can make {growth:,.0f} characters of one", growth)
+    for step in get_steps(contents, "post_processor"):
+        if step.get("type") == "TemplateProcessing":
+            id_counts = [len(token["ids"]) for token in step["special_tokens"].values()]
+            size = max(len(step["single"]), len(step["pair"])) * max(id_counts, default=1)
             check_text_growth(f"its template has {size:,} tokens", size)
 
 
 def compute_steps_growth(steps: Iterable[Mapping[str, Any]]) -> float:
-    """Computes an upper bound on the characters that steps make of one character, or put before a text.
+    """Computes an upper bound on the characters that steps make of one character, or of an empty text.
+
+    Ten steps that each replace "a" by "aaaaaaaaaa" turn one character into 10^10 characters. The bound is
+    computed from the last step to the first. The weight of a character is a bound on the number of characters
+    that the current step and all later ones make of it:
+
+        Replace "a" -> "bb"     "a": 2 * 3 = 6, "b": 3, others: 1
+        Replace "b" -> "ccc"    "b": 3 * 1 = 3, others: 1
+        (after the last step)   all: 1
+
+        bound: 6, since "a" becomes "bb" and then "cccccc"
+
+    `Replace` changes the weights of the characters in its pattern:
+
+    - A literal of n characters: each of them contributes 1/n of the weight of the replacement. It may also
+      occur outside of a match and then keeps its weight, except for n = 1.
+    - An expression that never matches the empty string: any character may be replaced, by no more than one
+      replacement.
+    - Any other expression, or an empty literal: it may match the empty string, and then inserts a replacement
+      before each character and at the end of the text.
+
+    Consecutive Unicode steps (`_UNICODE_GROWTH`) grow a text by the largest of their factors, not by the
+    product; see `_compute_unicode_growth`. `Precompiled` has a table of replacements, which comes from the
+    file. Unicode steps after it make of a replacement at most its length after NFKD, and spaces, so their
+    factor is not multiplied. The factor of steps before it is multiplied, because the table can replace each
+    character that they produce.
 
     Args:
-        steps: the steps of a `tokenizer.json`, in order.
+        steps: steps of a `tokenizer.json`, in order.
     """
-    weights: dict[str, float] = {}
-    other, prepended = 1.0, 0.0
-    unicode_steps: list[str] = []  # in a row after the current step
+    weights: dict[str, float] = {}  # of characters in literals
+    other, prepended = 1.0, 0.0  # weight of all other characters; characters added to any text
+    unicode_steps: list[str] = []  # consecutive Unicode steps that follow the current step
 
     def compute_weight(text: str) -> float:
         return sum(weights.get(character, other) for character in text)
 
     for step in reversed(list(steps)):
-        kind = str(step.get("type"))
-        if kind == "Replace":
-            pattern, after = step["pattern"], compute_weight(step["content"])
+        step_type = str(step.get("type"))
+        if step_type == "Replace":
+            pattern, replacement_weight = step["pattern"], compute_weight(step["content"])
             literal = pattern.get("String")
             if literal:
                 leftover = 0.0 if len(literal) == 1 else 1.0
                 for character in literal:
                     weight = weights.get(character, other)
-                    weights[character] = max(leftover * weight, after / len(literal))
+                    weights[character] = max(leftover * weight, replacement_weight / len(literal))
             elif literal is None and _is_never_empty(pattern["Regex"]):
-                weights = {character: max(weight, after) for character, weight in weights.items()}
-                other = max(other, after)
-            else:  # an empty match inserts the content before each character and at the end
-                weights = {character: weight + after for character, weight in weights.items()}
-                other, prepended = other + after, prepended + after
-        elif kind == "Prepend":
+                weights = {
+                    character: max(weight, replacement_weight) for character, weight in weights.items()
+                }
+                other = max(other, replacement_weight)
+            else:
+                weights = {character: weight + replacement_weight for character, weight in weights.items()}
+                other, prepended = other + replacement_weight, prepended + replacement_weight
+        elif step_type == "Prepend":
             prepended += compute_weight(step["prepend"])
         else:
-            if kind == "Metaspace":
+            if step_type == "Metaspace":
                 prepended += compute_weight(step["replacement"])
-            after, factor = _compute_unicode_growth(unicode_steps), _FACTORS.get(kind, 1.0)
-            if kind == "Precompiled":
+            # `other` already contains the factor of the Unicode steps that follow, so it is divided out.
+            later_growth, factor = _compute_unicode_growth(unicode_steps), _OTHER_GROWTH.get(step_type, 1.0)
+            if step_type == "Precompiled":
                 charsmap = base64.b64decode(step["precompiled_charsmap"])
                 spaces = 2 * unicode_steps.count("BertNormalizer")
-                factor = max(1.0, compute_longest_replacement(charsmap, spaces) / after)
-            unicode_steps = [*unicode_steps, kind] if kind in _UNICODE else []
+                factor = max(1.0, compute_longest_replacement(charsmap, spaces) / later_growth)
+            unicode_steps = [*unicode_steps, step_type] if step_type in _UNICODE_GROWTH else []
             if unicode_steps:
-                factor = _compute_unicode_growth(unicode_steps) / after
+                factor = _compute_unicode_growth(unicode_steps) / later_growth
+            # These steps can turn any character into any other, so all characters get the largest weight.
             other, weights = factor * max(other, *weights.values(), 0.0), {}
             continue
         unicode_steps = []
@@ -505,10 +606,28 @@ def compute_steps_growth(steps: Iterable[Mapping[str, Any]]) -> float:
 
 
 def _is_never_empty(expression: str) -> bool:
+    """Returns `True` only if a regular expression surely does not match the empty string."""
     return len(expression) <= _MAX_CHECKED_LENGTH and _NOT_EMPTY.fullmatch(expression) is not None
 
 
 def _compute_unicode_growth(steps: list[str]) -> int:
-    """Returns how many characters consecutive Unicode steps make of one, at most (see the module)."""
+    """Returns an upper bound on the characters that consecutive Unicode steps make of one character.
+
+    Let w be the length of a text after NFKD.
+
+    - The length of a text is at most w, and w is at most 18 for one character.
+    - Normal forms do not change w, because they do not change the decomposition.
+    - `Lowercase`, `StripAccents`, `Nmt` and `Strip` do not increase w.
+    - `BertNormalizer` adds 2 spaces around each ideograph, and does not increase w otherwise. NFKD makes at
+      most 4 ideographs of one character (U+337F), in addition to 2 other characters; NFC and NFD make 1.
+
+    So steps with n `BertNormalizer` make at most max(18, 4 * (1 + 2 * n)) characters of one. Without NFKC and
+    NFKD, the same argument with NFD, where w is at most 4, gives max(4, 1 + 2 * n).
+
+    Args:
+        steps: types of the steps.
+    """
     ideographs = 4 if "NFKC" in steps or "NFKD" in steps else 1
-    return max(ideographs * (1 + 2 * steps.count("BertNormalizer")), *map(_UNICODE.__getitem__, steps), 1)
+    return max(
+        ideographs * (1 + 2 * steps.count("BertNormalizer")), *map(_UNICODE_GROWTH.__getitem__, steps), 1
+    )

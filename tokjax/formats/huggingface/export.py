@@ -1,4 +1,25 @@
-"""tokjax's own tokenizers as a `tokenizer.json`."""
+"""Export of built-in tokenizers as a `tokenizer.json`.
+
+Merges from ranks
+-----------------
+A tokenizer of tiktoken has ranks instead of merges: of all adjacent pairs of tokens, it merges the one whose
+concatenation has the lowest rank. A `tokenizer.json` needs a list of pairs in order of priority.
+`iter_merges` lists every way to split a token into two tokens, ordered by the rank of the token:
+
+    token   rank   splits          merges
+    "a"     0      -               -
+    "b"     1      -               -
+    "ab"    2      a|b             (a, b)
+    "aa"    3      a|a             (a, a)
+    "aab"   4      a|ab, aa|b      (a, ab), (aa, b)
+
+All splits are listed, because the ranks of the other tokens and the surrounding text decide which of them
+occurs. Here the text "aab" becomes a|ab first, since (a, b) has a higher priority than (a, a). With the ranks
+of "ab" and "aa" exchanged, it becomes aa|b.
+
+A token without a split, such as "xyz" if neither "xy" nor "yz" is a token, has no merge. It needs
+`ignore_merges`, which the rule of tiktoken implies: a pre-token that is a token becomes that token.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.errors import UnsupportedTokenizerError
 from tokjax.formats.huggingface.built_in import build_metaspace_parts
-from tokjax.formats.huggingface.definition import get_literal_tokens
+from tokjax.formats.huggingface.definition import get_added_token_ids
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.word_level import WordLevelTokenizer
@@ -23,11 +44,47 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Vocabulary
 
 
-def iter_merges(ranks: Mapping[bytes, int]) -> Iterator[tuple[bytes, bytes]]:
-    """Every pair of tokens that makes a token, by the ranks of what they make.
+_PRE_TOKENIZERS = {"whitespace": "WhitespaceSplit", "bert": "BertPreTokenizer"}
+
+
+def build_tokenizer_json(tokenizer: Any) -> dict[str, Any]:
+    """Builds a `tokenizer.json` that gives the same ids and offsets as a built-in tokenizer.
 
     Args:
-        ranks: bytes to id, the id being the rank.
+        tokenizer: one of the types in `_EXPORTERS`.
+
+    Returns:
+        The definition, as a JSON object.
+
+    Raises:
+        UnsupportedTokenizerError: the format can't represent the tokenizer or one of its options.
+    """
+    if type(tokenizer) not in _EXPORTERS:
+        supported = ", ".join(kind.__name__ for kind in _EXPORTERS)
+        raise UnsupportedTokenizerError(
+            f"a tokenizer.json can be written for {supported}, not for {type(tokenizer).__name__}"
+        )
+    parts = _EXPORTERS[type(tokenizer)](tokenizer)
+    vocabulary = tokenizer.vocabulary
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": _build_added_tokens(vocabulary),
+        "normalizer": None,
+        "post_processor": _build_template(vocabulary),
+        **parts,
+    }
+
+
+def iter_merges(ranks: Mapping[bytes, int]) -> Iterator[tuple[bytes, bytes]]:
+    """Yields every pair of tokens whose concatenation is a token, ordered by the rank of the concatenation.
+
+    Pairs with the same concatenation are ordered by the length of their first token. The head of the module
+    explains why this list merges texts as the ranks do.
+
+    Args:
+        ranks: token bytes to id; the id is the rank.
 
     >>> list(iter_merges({b"a": 0, b"b": 1, b"aab": 4, b"ab": 2, b"aa": 3}))
     [(b'a', b'b'), (b'a', b'a'), (b'a', b'ab'), (b'aa', b'b')]
@@ -36,33 +93,6 @@ def iter_merges(ranks: Mapping[bytes, int]) -> Iterator[tuple[bytes, bytes]]:
         for index in range(1, len(token)):
             if token[:index] in ranks and token[index:] in ranks:
                 yield token[:index], token[index:]
-
-
-_PRE_TOKENIZERS = {"whitespace": "WhitespaceSplit", "bert": "BertPreTokenizer"}
-
-
-def as_huggingface(tokenizer: Any) -> dict[str, Any]:
-    """A `tokenizer.json` whose ids and offsets are the tokenizer's.
-
-    Raises:
-        UnsupportedTokenizerError: the format can't express something of it.
-    """
-    if type(tokenizer) not in _EXPORTERS:
-        supported = ", ".join(kind.__name__ for kind in _EXPORTERS)
-        raise UnsupportedTokenizerError(
-            f"a tokenizer.json is written of {supported}; not of {type(tokenizer).__name__}"
-        )
-    parts = _EXPORTERS[type(tokenizer)](tokenizer)
-    table = tokenizer.vocabulary
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": _build_added_tokens(table),
-        "normalizer": None,
-        "post_processor": _build_template(table),
-        **parts,
-    }
 
 
 def _build_byte_level(tokenizer: ByteLevelBPE) -> dict[str, Any]:
@@ -91,7 +121,7 @@ def _build_byte_level(tokenizer: ByteLevelBPE) -> dict[str, Any]:
 def _build_byte_level_model(tokenizer: ByteLevelBPE) -> dict[str, Any]:
     ranks = tokenizer.vocabulary.mergeable
     forms = {map_bytes_to_unicode(token): id_ for token, id_ in ranks.items()}
-    forms |= get_literal_tokens(tokenizer.vocabulary, forms)
+    forms |= get_added_token_ids(tokenizer.vocabulary, forms)
     pairs = iter_merges(ranks) if tokenizer.merges is None else tokenizer.merges
     return {
         "type": "BPE",
@@ -103,7 +133,7 @@ def _build_byte_level_model(tokenizer: ByteLevelBPE) -> dict[str, Any]:
         "byte_fallback": False,
         "ignore_merges": tokenizer.ignore_merges,
         "vocab": dict(sorted(forms.items(), key=lambda item: item[1])),
-        "merges": [[map_bytes_to_unicode(lstrip), map_bytes_to_unicode(rstrip)] for lstrip, rstrip in pairs],
+        "merges": [[map_bytes_to_unicode(left), map_bytes_to_unicode(right)] for left, right in pairs],
     }
 
 
@@ -114,13 +144,14 @@ def _build_pre_tokenizer(tokenizer: ByteLevelBPE) -> dict[str, Any]:
         return {**byte_level, "use_regex": True}
     if name is None or name == "whitespace":
         raise UnsupportedTokenizerError(
-            f"a tokenizer.json can't be written with the pattern {tokenizer.pattern!r}: its library has "
-            "another engine for regular expressions, which might split otherwise; published patterns are "
+            f"a tokenizer.json can't be written with the pattern {tokenizer.pattern!r}: the tokenizers "
+            "library has another engine for regular expressions, which may split differently; supported are "
             f"{', '.join(supported for supported in PATTERNS if supported != 'whitespace')}"
         )
     if tokenizer.add_prefix_space:
         raise UnsupportedTokenizerError(
-            f"a tokenizer.json can say add_prefix_space=True with the pattern 'gpt2', not {tokenizer.pattern!r}"
+            "a tokenizer.json supports add_prefix_space=True with the pattern 'gpt2', not with "
+            f"{tokenizer.pattern!r}"
         )
     split = {"type": "Split", "pattern": {"Regex": PATTERNS[name]}, "behavior": "Isolated", "invert": False}
     return {"type": "Sequence", "pretokenizers": [split, {**byte_level, "use_regex": False}]}
@@ -161,7 +192,7 @@ def _build_word_level(tokenizer: WordLevelTokenizer) -> dict[str, Any]:
 
 def _build_vocab(vocabulary: Vocabulary) -> dict[str, int]:
     forms = {token.decode("utf-8"): id_ for token, id_ in vocabulary.ordinary.items()}
-    forms |= get_literal_tokens(vocabulary, forms)
+    forms |= get_added_token_ids(vocabulary, forms)
     return dict(sorted(forms.items(), key=lambda item: item[1]))
 
 

@@ -1,4 +1,9 @@
-"""Hugging Face's `tokenizer.json`, and tokenizers of that library that are in memory."""
+"""Tokenizers from a `tokenizer.json`, and from objects of Hugging Face's `tokenizers` and `transformers`.
+
+A definition becomes a built-in tokenizer if one gives exactly the same result
+(`tokjax.formats.huggingface.built_in`). Otherwise it runs on the `tokenizers` library
+(`tokjax.formats.huggingface.adapter`).
+"""
 
 from __future__ import annotations
 
@@ -38,29 +43,29 @@ def read_huggingface(
     pad_token: str | None = None,
     unk_token: str | None = None,
 ) -> SegmentModel | HuggingFaceTokenizer:
-    """Read a `tokenizer.json`.
+    """Reads a `tokenizer.json`.
 
-    A byte-level BPE whose split pattern is a published one, a BPE with byte fallback (Llama 2, Mistral,
-    Gemma), a WordPiece as BERT's and a word-level tokenizer become tokjax's own, with the same ids.
-    Everything else runs on the `tokenizers` library (the extra `tokjax[huggingface]`), which is logged, and
-    told by the tokenizer's `repr`.
+    A byte-level BPE with a published split pattern, a BPE with byte fallback (Llama 2, Mistral, Gemma), a
+    WordPiece like BERT's and a word-level tokenizer become built-in tokenizers with the same ids. All others
+    run on the `tokenizers` library (the extra `tokjax[huggingface]`). The reason is logged, and part of the
+    tokenizer's `repr`.
 
-    Truncation and padding that the file sets up are not done: `max_length` and `collate_padded_batch` are.
+    Truncation and padding defined in the file are not applied; use `max_length` and `collate_padded_batch`.
 
     Args:
-        path: the file.
-        bos_token: which special token begins a text; like the next three, as the `tokenizer_config.json` or
-            `special_tokens_map.json` beside the file says, or else none. What is put around texts is said by
-            the file itself.
-        eos_token: which special token ends a text.
-        pad_token: which special token pads a batch.
-        unk_token: which special token stands for the unknown.
+        path: path of the file.
+        bos_token: special token in the role of BOS. `None` uses the token that `tokenizer_config.json` or
+            `special_tokens_map.json` in the same directory names, if any; this also applies to the next three
+            arguments. The role does not change the template, which is part of the file.
+        eos_token: special token in the role of EOS.
+        pad_token: special token that pads a batch.
+        unk_token: special token for unknown text.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        InvalidArgumentError: a role is given to a token that is no special one.
-        MissingExtraError: it has to run on the library, which is not installed.
-        TokenizerFormatError: the file is damaged, or makes no tokenizer.
+        FileNotFoundError: the file does not exist.
+        InvalidArgumentError: a role names a token that is not special.
+        MissingExtraError: the tokenizer has to run on the library, which is not installed.
+        TokenizerFormatError: the file is damaged, or does not define a valid tokenizer.
     """
     source = as_path(path)
     try:
@@ -85,29 +90,28 @@ def from_huggingface(
     pad_token: str | None = None,
     unk_token: str | None = None,
 ) -> SegmentModel | HuggingFaceTokenizer:
-    """A tokenizer of the `tokenizers` or the `transformers` library, as one of tokjax.
+    """Converts a tokenizer of the `tokenizers` or the `transformers` library.
 
-    It is one of tokjax's own where `load_tokenizer` makes one of a `tokenizer.json` of the same definition.
+    The result is a built-in tokenizer in the same cases as for `load_tokenizer` with the same definition.
 
     Args:
-        tokenizer: a `tokenizers.Tokenizer`, or a tokenizer of `transformers` that is based on one (a "fast"
-            one).
-        bos_token: which special token begins a text; like the next three, as a tokenizer of `transformers`
-            says, or else none.
-        eos_token: which special token ends a text.
-        pad_token: which special token pads a batch.
-        unk_token: which special token stands for the unknown.
+        tokenizer: a `tokenizers.Tokenizer`, or a "fast" tokenizer of `transformers`, which is based on one.
+        bos_token: special token in the role of BOS. `None` uses the attribute `bos_token` of a `transformers`
+            tokenizer, if any; this also applies to the next three arguments.
+        eos_token: special token in the role of EOS.
+        pad_token: special token that pads a batch.
+        unk_token: special token for unknown text.
 
     Raises:
-        InvalidArgumentError: a role is given to a token that is no special one.
-        TokenizerFormatError: it makes no tokenizer of tokjax.
-        UnsupportedTokenizerError: it is none of those.
+        InvalidArgumentError: a role names a token that is not special.
+        TokenizerFormatError: the definition of the tokenizer is invalid or exceeds `tokjax.limits`.
+        UnsupportedTokenizerError: `tokenizer` is of another type.
     """
     library = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if not (hasattr(library, "to_str") and hasattr(library, "encode_batch")):
         raise UnsupportedTokenizerError(
             f"from_huggingface takes a tokenizers.Tokenizer or a fast tokenizer of transformers, not "
-            f"{type(tokenizer).__name__}; a slow one has no offsets: load it with use_fast=True"
+            f"{type(tokenizer).__name__}; a slow tokenizer has no offsets: load it with use_fast=True"
         )
     names: tuple[Role, ...] = ("bos", "eos", "pad", "unk")
     names_by_role = {role: getattr(tokenizer, f"{role}_token", None) for role in names}
@@ -127,7 +131,9 @@ def _build_tokenizer(
 ) -> SegmentModel | HuggingFaceTokenizer:
     contents = parse_json_object(definition, where)
     if contents.get("version", _VERSION) != _VERSION:
-        raise TokenizerFormatError(f"{where}: version {contents['version']!r} is not known; {_VERSION!r} is")
+        raise TokenizerFormatError(
+            f"{where}: unknown version {contents['version']!r}; supported is {_VERSION!r}"
+        )
     try:
         with as_format_errors(where):
             loaded = build_builtin_tokenizer(contents, roles)

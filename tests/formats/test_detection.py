@@ -1,0 +1,139 @@
+"""Tests of the detection of tokenizer files and their formats."""
+
+import base64
+import gzip
+
+import pytest
+
+import tokjax
+
+FormatError, ArgumentError = tokjax.errors.TokenizerFormatError, tokjax.errors.InvalidArgumentError
+BYTES = {bytes([i]): i for i in range(256)}
+RANKS = b"".join(base64.b64encode(token) + b" %d\n" % id_ for token, id_ in BYTES.items())
+
+
+ORDER = [
+    ("tokjax", ["tokenizer.tokjax.json"]),
+    ("huggingface", ["tokenizer.json"]),
+    ("gpt2", ["vocab.json", "merges.txt"]),
+    ("gpt2", ["encoder.json", "vocab.bpe"]),
+    ("sentencepiece", ["tokenizer.model"]),
+    ("tiktoken", ["ranks.tiktoken"]),
+    ("wordpiece", ["vocab.txt"]),
+]
+
+
+@pytest.mark.parametrize("first", range(len(ORDER)))
+def test_first_format_in_order_is_detected(all_files, tmp_path, first):
+    for _, names in ORDER[first:]:
+        for name in names:
+            (tmp_path / name).write_bytes((all_files / name).read_bytes())
+    detected = tokjax.formats.detect_tokenizer_files(tmp_path)
+    format_, names = ORDER[first]
+    assert detected.format == format_
+    assert detected.files == tuple(tmp_path / name for name in names)
+    assert str(tmp_path) in detected.reason
+    options = {"pattern": "gpt2"} if format_ == "tiktoken" else {}
+    loaded = tokjax.load_tokenizer(tmp_path, **options)
+    assert (
+        tokjax.encode(loaded, "low").tolist()
+        == tokjax.encode(
+            tokjax.load_tokenizer(
+                detected.files if format_ == "gpt2" else detected.files[0], format_, **options
+            ),
+            "low",
+        ).tolist()
+    )
+
+
+@pytest.mark.parametrize(("format_", "names"), ORDER)
+def test_format_is_detected_by_content(all_files, tmp_path, format_, names):
+    if format_ == "gpt2":
+        for name in names:
+            assert tokjax.formats.detect_tokenizer_format(all_files / name).files == tuple(
+                all_files / each for each in names
+            )
+        return
+    other = tmp_path / f"other{(all_files / names[0]).suffix}"
+    other.write_bytes((all_files / names[0]).read_bytes())
+    assert tokjax.formats.detect_tokenizer_format(other).format == format_
+
+
+def test_pair_of_files_in_either_order(all_files):
+    vocab, merges = all_files / "vocab.json", all_files / "merges.txt"
+    for pair in ([vocab, merges], (str(merges), str(vocab))):
+        assert tokjax.formats.detect_tokenizer_files(pair).files == (vocab, merges)
+    assert tokjax.load_tokenizer([merges, vocab]) == tokjax.load_tokenizer([vocab, merges])
+
+
+def test_tokenizer_model_can_be_a_rank_file(tmp_path):
+    (tmp_path / "tokenizer.model").write_bytes(RANKS)
+    assert tokjax.formats.detect_tokenizer_files(tmp_path).format == "tiktoken"
+
+
+class TestAmbiguousOrUnknownFiles:
+    def test_several_files_of_one_format(self, tmp_path):
+        for name in ("b.tiktoken", "a.tiktoken"):
+            (tmp_path / name).write_bytes(RANKS)
+        with pytest.raises(FormatError, match=r"one format, a\.tiktoken, b\.tiktoken; pass the"):
+            tokjax.load_tokenizer(tmp_path)
+        (tmp_path / "spm.model").write_bytes(b"")
+        (tmp_path / "tokenizer.model").write_bytes(b"")
+        with pytest.raises(FormatError, match=r"one format, tokenizer\.model, spm\.model"):
+            tokjax.load_tokenizer(tmp_path)
+
+    def test_directory_without_tokenizer(self, tmp_path):
+        (tmp_path / "README.md").write_text("hello")
+        with pytest.raises(FormatError, match=r"only \['README.md'\]. Looked for tokenizer.tok"):
+            tokjax.load_tokenizer(tmp_path)
+
+    def test_invalid_paths(self, tmp_path):
+        with pytest.raises(ArgumentError, match="expected a path, got 5"):
+            tokjax.load_tokenizer([5, "x"])
+        with pytest.raises(ArgumentError, match="path must be a path or a pair of paths, not None"):
+            tokjax.load_tokenizer(None)
+        with pytest.raises(FileNotFoundError):
+            tokjax.load_tokenizer(tmp_path / "none")
+
+    @pytest.mark.parametrize(
+        ("name", "contents", "message"),
+        [
+            ("x.bin", b"\x93NUMPY\0", r"unknown tokenizer format; the file begins with b'\\x93NUMPY"),
+            ("x.json", b'{"a": "b"}', r"a JSON object, but not a tokenizer; its keys are \['a'\]"),
+            (
+                "x.json",
+                b'{"a": 1}',
+                r"it maps tokens to ids, which is one of the two files of a tokenizer; pass both",
+            ),
+            (
+                "merges.txt",
+                b"#version: 0.2\n",
+                r"it is a list of merges, which is one of the two files of a tokenizer",
+            ),
+            ("x.json", b'{"model": {', "not JSON, or truncated"),
+            ("x.model", b"", "unknown tokenizer format"),
+        ],
+    )
+    def test_invalid_files(self, tmp_path, name, contents, message):
+        path = tmp_path / name
+        path.write_bytes(contents)
+        with pytest.raises(FormatError, match=message) as caught:
+            tokjax.load_tokenizer(path)
+        assert str(path) in str(caught.value)
+
+    def test_invalid_pairs(self, tmp_path):
+        with pytest.raises(ArgumentError, match="a tokenizer is one file or a pair of files, got 3"):
+            tokjax.load_tokenizer([tmp_path / "a", tmp_path / "b", tmp_path / "c"])
+        with pytest.raises(
+            FormatError,
+            match=r"a pair of files is a .json file that maps tokens to ids, and a list of merges; got",
+        ):
+            tokjax.load_tokenizer([tmp_path / "a.txt", tmp_path / "b.txt"])
+
+
+def test_compressed_files_of_other_formats_are_not_detected(tmp_path):
+    path = tmp_path / "tokenizer.json.gz"
+    for data in (gzip.compress(b"{}"), b"\x1f\x8bnot gzip"):
+        path.write_bytes(data)
+        with pytest.raises(FormatError, match="unknown tokenizer format"):
+            tokjax.load_tokenizer(path)

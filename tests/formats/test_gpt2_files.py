@@ -1,0 +1,132 @@
+"""Tests of GPT-2's two files: `vocab.json` and `merges.txt`."""
+
+import json
+
+import pytest
+from hypothesis import given
+
+import tokjax
+from tests.support.text_strategies import hard_texts
+from tokjax.core.utf8 import is_encodable
+from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode
+
+FormatError, ArgumentError = tokjax.errors.TokenizerFormatError, tokjax.errors.InvalidArgumentError
+
+
+class TestGPT2Files:
+    def write(self, directory, vocab, merges):
+        (directory / "vocab.json").write_text(json.dumps(vocab), "utf-8")
+        (directory / "merges.txt").write_bytes(merges)
+        return directory
+
+    def vocab(self, all_files):
+        return json.loads((all_files / "vocab.json").read_text())
+
+    @pytest.mark.parametrize("header", [b"", b"#version: 0.2\n", b"#version: 0.2 - x\r\n"])
+    def test_headers_and_line_ends(self, all_files, tmp_path, header):
+        merges = (all_files / "merges.txt").read_bytes().partition(b"\n")[2]
+        if b"\r" in header:
+            merges = merges.replace(b"\n", b"\r\n") + b"\r\n\r\n"
+        tokenizer = tokjax.load_tokenizer(self.write(tmp_path, self.vocab(all_files), header + merges))
+        assert (
+            tokenizer.merges
+            == tokjax.load_tokenizer([all_files / "vocab.json", all_files / "merges.txt"]).merges
+        )
+        assert tokjax.eos_id(tokenizer) is not None
+
+    @pytest.mark.parametrize(
+        ("merges", "message"),
+        [
+            (b"version 1\nabc\n", r"merges\.txt, line 1: 'version' is not a token"),
+            (b"#version: 0.2\na b c\n", r"merges\.txt, line 2: expected two tokens"),
+            (b"#version: 0.2\n\na b\n", r"merges\.txt, line 2: expected two tokens"),
+            (b"#version: 0.2\na qqqq\n", r"merges\.txt, line 2: 'qqqq' is not a token of the vocabulary"),
+            (b"\xff\xfe\n", r"merges\.txt, line 1: not UTF-8"),
+            (b"#version: 0.2\nq q\n", r"merges\.txt, line 2: 'q q' merges to 'qq', which is not a token"),
+        ],
+    )
+    def test_invalid_merges(self, all_files, tmp_path, merges, message):
+        self.write(tmp_path, self.vocab(all_files), merges)
+        with pytest.raises(FormatError, match=message):
+            tokjax.load_tokenizer(tmp_path)
+
+    def test_duplicate_merge(self, all_files, tmp_path):
+        header, first, _ = (all_files / "merges.txt").read_bytes().split(b"\n", 2)
+        self.write(tmp_path, self.vocab(all_files), b"\n".join([header, first, first]))
+        with pytest.raises(FormatError, match=r"merges\.txt, line 3: duplicate of '.+' in line 2"):
+            tokjax.load_tokenizer(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("vocab", "message"),
+        [
+            ({"a": 0, "b": 0}, "id 0 is given to both 'a' and 'b'"),
+            ({"a": "0"}, "the id of 'a' is '0'"),
+        ],
+    )
+    def test_invalid_vocabulary(self, tmp_path, vocab, message):
+        self.write(tmp_path, vocab, b"#version: 0.2\n")
+        with pytest.raises(FormatError, match=message):
+            tokjax.load_tokenizer(tmp_path)
+
+    def test_word_based_bpe_is_rejected(self, tmp_path):
+        self.write(tmp_path, {"a": 0, "a</w>": 1}, b"#version: 0.2\n")
+        with pytest.raises(FormatError, match="its tokens end in '</w>', so it is not a byte-level BPE"):
+            tokjax.load_tokenizer(tmp_path)
+
+    def test_config_file(self, all_files, tmp_path):
+        merges = (all_files / "merges.txt").read_bytes()
+        self.write(tmp_path, self.vocab(all_files), merges)
+        config = {"add_prefix_space": True, "bos_token": "<|endoftext|>", "eos_token": None}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+        tokenizer = tokjax.load_tokenizer(tmp_path, "gpt2")
+        assert tokenizer.add_prefix_space
+        assert set(tokenizer.vocabulary.roles) == {"bos", "eos"}
+        (tmp_path / "added_tokens.json").write_text('{"<new>": 9999}')
+        with pytest.raises(FormatError, match="has an added token '<new>', which is not in vocab.json"):
+            tokjax.load_tokenizer(tmp_path, "gpt2")
+
+    def test_missing_special_token(self, all_files):
+        with pytest.raises(FormatError, match="the special token '<s>' is not in the vocabulary"):
+            tokjax.load_tokenizer(all_files / "vocab.json", special_tokens=["<s>"])
+
+
+def write_gpt2_files(directory, byte_values):
+    vocab = {map_bytes_to_unicode(bytes([byte])): i for i, byte in enumerate(byte_values)}
+    merges = [("h", "e"), ("Ġ", "he"), ("Ã", "©")]
+    for token in (*map("".join, merges), "<|endoftext|>"):
+        vocab[token] = len(vocab)
+    (directory / "vocab.json").write_text(json.dumps(vocab))
+    (directory / "merges.txt").write_text("".join(f"{left} {right}\n" for left, right in merges))
+    return vocab, merges
+
+
+@pytest.fixture(scope="module")
+def incomplete(tmp_path_factory):
+    """Returns a tokenizer without some of the 256 bytes, and that of transformers."""
+    transformers = pytest.importorskip("transformers", minversion="5")
+    directory = tmp_path_factory.mktemp("incomplete")
+    vocab, merges = write_gpt2_files(directory, [*range(32, 127), 0xC3, 0xA9])
+    return tokjax.load_tokenizer(directory), transformers.GPT2Tokenizer(vocab=vocab, merges=merges)
+
+
+@given(hard_texts)
+def test_incomplete_bytes_give_the_ids_of_transformers(incomplete, text):
+    tokenizer, reference = incomplete
+    assert tokenizer.reason == "its vocabulary does not contain every single byte"
+    if isinstance(text, str) and is_encodable(text) and "<|" not in text:
+        assert tokjax.encode(tokenizer, text).tolist() == reference(text)["input_ids"]
+
+
+def test_incomplete_bytes_by_example(incomplete, tmp_path):
+    tokenizer, _ = incomplete
+    assert tokjax.encode_result(tokenizer, "he hé\n日").tokens == ("he", " ", "h", "é")
+    assert tokjax.eos_id(tokenizer) == tokjax.get_vocabulary(tokenizer).special["<|endoftext|>"]
+    write_gpt2_files(tmp_path, range(256))
+    assert isinstance(tokjax.load_tokenizer(tmp_path), tokjax.models.ByteLevelBPE)
+    write_gpt2_files(tmp_path, range(255))
+    other = tokjax.load_tokenizer(tmp_path, pattern="qwen2")
+    assert tokjax.encode_result(other, " he e\u0301 12").tokens == (" he", " ", "é", " ", "1", "2")
+    spaced = tokjax.load_tokenizer(tmp_path, add_prefix_space=True)
+    assert tokjax.encode_result(spaced, "he").tokens == (" he",)
+    with pytest.raises(ArgumentError, match="pattern='qwen2' needs a vocabulary with every single"):
+        tokjax.load_tokenizer(tmp_path, pattern="qwen2", add_prefix_space=True)

@@ -1,0 +1,82 @@
+"""Tests of `vocab.txt`, BERT's file of a WordPiece vocabulary."""
+
+import pytest
+import tokenizers
+
+import tokjax
+
+FormatError = tokjax.errors.TokenizerFormatError
+
+
+class TestVocabTxt:
+    def load(self, directory, text, **options):
+        (directory / "vocab.txt").write_bytes(text)
+        return tokjax.load_tokenizer(directory / "vocab.txt", **options)
+
+    def test_first_token_is_a_brace(self, tmp_path):
+        assert tokjax.tokenize(self.load(tmp_path, b"{\n[UNK]\n}\n"), "{}") == ["{", "}"]
+
+    def test_line_ends(self, tmp_path):
+        tokenizer = self.load(tmp_path, "[UNK]\r\nfoo\r\n##bar\r\nnaïve".encode())
+        assert tokjax.tokenize(tokenizer, "foobar naïve") == ["foo", "##bar", "[UNK]"]
+
+    def test_lowercase(self, tmp_path):
+        with pytest.raises(FormatError, match="has tokens such as 'Foo', which could not occur then"):
+            self.load(tmp_path, b"[UNK]\nFoo\n")
+        cased = self.load(tmp_path, b"[UNK]\nFoo\n", lowercase=False)
+        assert tokjax.tokenize(cased, "Foo foo") == ["Foo", "[UNK]"]
+        (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+        assert self.load(tmp_path, b"[UNK]\nFoo\n") == cased
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            (b"[UNK]\na\na\n", r"line 3: duplicate of 'a' in line 2"),
+            (b"[UNK]\n\na\n", r"line 2: is empty"),
+            (b"[UNK]\n\xff\n", r"line 2: not UTF-8"),
+            (b"foo\nbar\n", r"vocab\.txt: .*the special token '\[UNK\]' is not among the tokens"),
+        ],
+    )
+    def test_invalid_files(self, tmp_path, text, message):
+        with pytest.raises(FormatError, match=message):
+            self.load(tmp_path, text, format="wordpiece")
+
+    def test_cleanup_equals_that_of_the_library(self, tmp_path):
+        tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", ",", "world", "!"]
+        tokenizer = self.load(tmp_path, "\n".join(tokens).encode())
+        reference = tokenizers.BertWordPieceTokenizer.from_file(str(tmp_path / "vocab.txt"))
+        ids = reference.encode("hello, world!").ids
+        assert (
+            tokjax.decode(tokenizer, ids, skip_special_tokens=True)
+            == reference.decode(ids)
+            == "hello, world!"
+        )
+        plain = tokjax.load_tokenizer(tmp_path / "vocab.txt", cleanup=False)
+        assert tokjax.decode(plain, ids, skip_special_tokens=True) == "hello , world !"
+        with pytest.raises(
+            tokjax.errors.UnsupportedTokenizerError, match=r"a vocab.txt can't represent cleanup=False"
+        ):
+            tokjax.formats.export_tokenizer(plain, tmp_path, "wordpiece")
+
+    @pytest.mark.parametrize("merges", ["merges.txt", "bpe.codes"])
+    def test_word_based_bpe_is_rejected(self, tmp_path, merges):
+        (tmp_path / merges).write_text("#version: 0.2\nl o\n")
+        (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\nl\no\nlo\n")
+        for path in (tmp_path, tmp_path / "vocab.txt"):
+            with pytest.raises(
+                FormatError, match=rf"vocab\.txt and {merges} are a word-based BPE, which is not"
+            ):
+                tokjax.load_tokenizer(path)
+        with pytest.raises(
+            FormatError, match="are a word-based BPE, which is not supported; convert it to a"
+        ):
+            tokjax.load_tokenizer([tmp_path / "vocab.txt", tmp_path / merges])
+        loaded = tokjax.load_tokenizer(tmp_path / "vocab.txt", "wordpiece")
+        assert tokjax.tokenize(loaded, "lo") == ["[CLS]", "lo", "[SEP]"]
+
+    def test_rwkv_vocabulary_is_rejected(self, tmp_path):
+        text = b"1 '\\x00' 1\n2 ' a' 2\n3 b'\\xe3\\x81' 2\n4 \"it's\" 4\n"
+        with pytest.raises(FormatError, match=r"vocab\.txt: a vocabulary of RWKV .* which is not supported;"):
+            self.load(tmp_path, text)
+        with pytest.raises(FormatError, match="a vocabulary of RWKV"):
+            tokjax.load_tokenizer(tmp_path)
