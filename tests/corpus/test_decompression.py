@@ -16,8 +16,8 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tokjax.corpus import readers
-from tokjax.corpus.files import TextFiles, text_files
 from tokjax.corpus.decompression import HEAD_BYTES
+from tokjax.corpus.files import TextFiles, text_files
 from tokjax.corpus.readers import iter_file_chunks, iter_stream_texts
 from tokjax.trainer import count_pretokens
 

@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.markup import escape
 
 import tokjax
-from tokjax.corpus.files import text_files
 from tokjax.corpus.decompression import STANDARD_INPUT
+from tokjax.corpus.files import text_files
 from tokjax.corpus.readers import iter_stream_texts
 from tokjax.errors import TokjaxError
 from tokjax.formats.detection import detect_tokenizer_files

@@ -17,7 +17,6 @@ from tokjax._util.locks import ThreadLock
 from tokjax._util.urls import get_path_or_url
 from tokjax.core.utf8 import Text, count_bytes
 from tokjax.corpus.chunk_boundaries import find_chunk_boundaries, refine_boundaries
-from tokjax.corpus.files import get_format, is_compressed
 from tokjax.corpus.decompression import (
     HEAD_BYTES,
     check_is_text,
@@ -26,6 +25,7 @@ from tokjax.corpus.decompression import (
     open_source,
     report_damage,
 )
+from tokjax.corpus.files import get_format, is_compressed
 from tokjax.errors import Hint, SourceError
 
 if TYPE_CHECKING:

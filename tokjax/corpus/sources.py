@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 from tokjax._util.checks import LIST_PATHS_ADVICE, check_text, reject_tables
 from tokjax._util.urls import get_path_or_url
 from tokjax.core.utf8 import Text, count_bytes, from_characters, to_characters
-from tokjax.corpus.files import SourceFile, TextFiles, get_source_files, is_file, text_files
 from tokjax.corpus.decompression import check_are_text, find_invalid_utf8
+from tokjax.corpus.files import SourceFile, TextFiles, get_source_files, is_file, text_files
 from tokjax.corpus.readers import Chunk, FileChunk, TextChunk, iter_file_chunks
 from tokjax.errors import InvalidArgumentError
 

@@ -1,5 +1,6 @@
 """Datasets on disk: fields, writers, readers, manifests, and loaders."""
 
+from tokjax.datasets.caches import CacheStats
 from tokjax.datasets.conversion import convert_dataset, export_dataset
 from tokjax.datasets.dataset_types import (
     BucketedDataset,
@@ -23,7 +24,6 @@ from tokjax.datasets.loaders.packed import PackedTokenLoader, TokenChunks
 from tokjax.datasets.loaders.prefetch import Prefetched, prefetch_to_device
 from tokjax.datasets.loaders.sequences import SequenceLoader
 from tokjax.datasets.merging import merge_datasets, rebuild_dataset
-from tokjax.datasets.caches import CacheStats
 from tokjax.datasets.opening import open_dataset
 from tokjax.datasets.writer import WrittenDataset, write_dataset
 

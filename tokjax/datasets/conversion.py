@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from tokjax._util.checks import check_int
 from tokjax._util.atomic_files import (
     NotRegularFileError,
     clear_incomplete_directory,
@@ -26,6 +25,7 @@ from tokjax._util.atomic_files import (
     write_atomically,
     write_files_atomically,
 )
+from tokjax._util.checks import check_int
 from tokjax._util.imports import import_optional
 from tokjax._util.urls import reject_urls
 from tokjax.core import protocol

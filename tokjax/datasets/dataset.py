@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
-from tokjax._util.checks import check_int
 from tokjax._util.atomic_files import (
     FileIdentity,
     NotRegularFileError,
@@ -21,13 +20,14 @@ from tokjax._util.atomic_files import (
     get_identity,
     open_regular,
 )
+from tokjax._util.checks import check_int
 from tokjax._util.locks import ThreadLock
 from tokjax.core import protocol
 from tokjax.core.ragged import make_row_splits
+from tokjax.datasets.caches import OpenShard, OpenShards, TokenCache
 from tokjax.datasets.fields import make_field
 from tokjax.datasets.manifest import MANIFEST_FILE
 from tokjax.datasets.manifest_validation import read_manifest_and_identity
-from tokjax.datasets.caches import OpenShard, OpenShards, TokenCache
 from tokjax.errors import (
     DatasetCorruptError,
     DatasetIncompleteError,
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax._util.atomic_files import FileIdentity
+    from tokjax.datasets.caches import CacheStats
     from tokjax.datasets.fields import Field
     from tokjax.datasets.manifest import FileRecord, Manifest, Shard
-    from tokjax.datasets.caches import CacheStats
     from tokjax.datasets.remote import RemoteDirectory
 
 

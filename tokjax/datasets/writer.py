@@ -26,8 +26,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokjax._util.checks import check_int
-from tokjax._util.executors import map_in_workers
 from tokjax._util.atomic_files import (
     DirectoryKind,
     compute_file_sha256,
@@ -36,6 +34,8 @@ from tokjax._util.atomic_files import (
     open_atomic_directory,
     resolve,
 )
+from tokjax._util.checks import check_int
+from tokjax._util.executors import map_in_workers
 from tokjax._util.progress import show_progress_bar
 from tokjax._util.threads import check_executor, map_in_threads, resolve_num_threads
 from tokjax._util.urls import is_url

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, Unpack
 
 import numpy as np
 
-from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, check_texts
 from tokjax._util.atomic_files import compute_json_checksum
+from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, check_texts
 from tokjax._util.threads import resolve_num_threads
 from tokjax.bpe.chunks import as_segments
 from tokjax.core import protocol

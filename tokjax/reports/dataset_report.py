@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.checks import check_int
 from tokjax._util.atomic_files import write_atomically
+from tokjax._util.checks import check_int
 from tokjax._util.permutation import permute
 from tokjax.datasets.dataset import Dataset
 from tokjax.datasets.dataset_types import BucketedDataset, PackedDataset

@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokjax._util.display import make_visible
 from tokjax._util.atomic_files import write_atomically
+from tokjax._util.display import make_visible
 from tokjax._util.imports import import_optional
 from tokjax.errors import InvalidArgumentError
 from tokjax.reports.metrics import (

@@ -54,8 +54,8 @@ from tokjax.formats.huggingface.definition import (
 )
 from tokjax.formats.tokenizer_files import parse_token_ids
 from tokjax.models.byte_bpe import ByteLevelBPE, make_byte_level_bpe
-from tokjax.models.metaspace_bpe import MetaspaceBPE, make_metaspace_bpe
 from tokjax.models.metaspace import BYTE_FORMS, METASPACE
+from tokjax.models.metaspace_bpe import MetaspaceBPE, make_metaspace_bpe
 from tokjax.models.word_level import WordLevelTokenizer, make_word_level
 from tokjax.models.wordpiece import WordPieceTokenizer, make_wordpiece
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
