@@ -107,7 +107,7 @@ def test_json_that_is_hard_to_read(tmp_path):
         (good + "[" * 100_000, "line 2: JSON that can't be read: .*recursion"),
         (good + "1" * 5000, "line 2: JSON that can't be read: .*digits"),
         (nested, r"record 0: a record is .*, not \[{7}\.\.\.\]{7}"),
-        (f'["a", {{"entities": [{nested}]}}]', r"line 1: a span has .*, and not \[{7}\.\.\.\]{7}"),
+        (f'["a", {{"entities": [{nested}]}}]', r"line 1: a span has .*, not \[{7}\.\.\.\]{7}"),
     ]:
         path.write_text(content)
         with pytest.raises(tokjax.errors.SourceError, match=f"train.json, {message}"):

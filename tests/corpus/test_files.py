@@ -78,7 +78,7 @@ class TestEveryFormat:
         caplog.set_level("WARNING", "tokjax")
         path = write(tmp_path / f"corpus{ending}", [])
         other = write(tmp_path / f"other{ending}", ["text"])
-        expected = [f"1 of 2 files had no text in it: {path}"]
+        expected = [f"1 of 2 files had no text: {path}"]
         assert list(map(tokjax.offsets.to_utf8, tokjax.corpus.read_documents([path, other], SEPARATOR))) == [
             b"text"
         ]
@@ -170,7 +170,7 @@ class TestWrongFiles:
         data = gzip.compress(b"some words " * 1000)
         data = {"cut": data[:-20], "altered": data[:60] + b"\0\0\0" + data[63:], "foreign": b"text"}[damage]
         (tmp_path / "c.txt.gz").write_bytes(data)
-        with pytest.raises(tokjax.errors.SourceError, match=r"c\.txt\.gz: cut short or damaged, or not gzip"):
+        with pytest.raises(tokjax.errors.SourceError, match=r"c\.txt\.gz: truncated or damaged, or not gzip"):
             count_pretokens(tmp_path / "c.txt.gz", progress=False)
 
     def test_other_columns_of_text(self, tmp_path):
@@ -186,7 +186,7 @@ class TestWrongFiles:
         with pytest.raises(tokjax.errors.SourceError, match="the column 'id' holds int64, not strings"):
             list(tokjax.corpus.read_documents(text_files(path, field="id"), None))
         path.write_bytes(path.read_bytes()[:-30])
-        with pytest.raises(tokjax.errors.SourceError, match="cut short or damaged, or not Parquet"):
+        with pytest.raises(tokjax.errors.SourceError, match="truncated or damaged, or not Parquet"):
             list(tokjax.corpus.read_documents(path, None))
 
     def test_without_the_extra(self, tmp_path, monkeypatch):
@@ -276,7 +276,9 @@ def test_workers_in_another_directory(tmp_path, monkeypatch):
 
 def test_an_empty_gzip_file(tmp_path):
     (tmp_path / "x.txt.gz").write_bytes(b"")
-    with pytest.raises(tokjax.errors.SourceError, match=r"x\.txt\.gz: is empty, which no gzip file is"):
+    with pytest.raises(
+        tokjax.errors.SourceError, match=r"x\.txt\.gz: is empty, but a valid gzip file is never"
+    ):
         count_pretokens(tmp_path / "x.txt.gz", progress=False)
 
 
@@ -326,7 +328,7 @@ class TestDamagedParquet:
         position = data.index(b"word 700 of")
         data[position] ^= 1
         path.write_bytes(data)
-        with pytest.raises(tokjax.errors.SourceError, match=r"x\.parquet: cut short or damaged"):
+        with pytest.raises(tokjax.errors.SourceError, match=r"x\.parquet: truncated or damaged"):
             count_pretokens(path, progress=False)
 
     def test_bytes_that_are_no_utf_8(self, tmp_path):
@@ -335,7 +337,7 @@ class TestDamagedParquet:
         strings = pa.Array.from_buffers(pa.string(), 2, raw.buffers())
         pq.write_table(pa.table({"text": strings}), path)
         with pytest.raises(
-            tokjax.errors.SourceError, match=r"the column 'text' holds bytes that are no UTF-8"
+            tokjax.errors.SourceError, match=r"the column 'text' holds bytes that are not valid UTF-8"
         ):
             count_pretokens(path, progress=False)
 

@@ -50,13 +50,13 @@ class TestContents:
     @pytest.mark.parametrize(
         ("name", "contents", "message"),
         [
-            ("a.txt", BINARY, "a.txt: byte 0 is NUL, and text is expected; the file is binary, it seems; "),
-            ("a.txt", "one café".encode("latin-1"), "byte 7 (0xe9) is not valid UTF-8, and text is expected"),
+            ("a.txt", BINARY, "a.txt: byte 0 is NUL, but text is expected; the file is probably binary; "),
+            ("a.txt", "one café".encode("latin-1"), "byte 7 (0xe9) is not valid UTF-8, but text is expected"),
             ("a.txt", "é".encode("latin-1"), "iconv -f latin1 -t utf-8"),
             (
                 "a.txt",
                 "a “b”".encode("cp1252"),
-                "another encoding, perhaps: convert it with iconv -f ENCODING",
+                "probably text in another encoding; convert it with iconv -f ENCODING",
             ),
             ("a.txt", "text".encode("utf-16"), "text in UTF-16; convert it with iconv -f utf-16 -t utf-8"),
             ("a.txt", "text".encode("utf-32"), "text in UTF-32; convert it with iconv -f utf-32 -t utf-8"),
@@ -143,7 +143,7 @@ class TestPaths:
             ),
             ("d/v1.0/a.jsonl.gz", r"such as '.*/\*\*/\*\.jsonl\.gz'"),
             ("d/x.arrow", r"is a directory of Arrow files; pass datasets\.load_from_disk\('.*'\)\['text'\]"),
-            ("d/manifest.json", "a dataset of tokjax is read by open_dataset"),
+            ("d/manifest.json", "open a tokjax dataset with open_dataset"),
         ],
     )
     def test_other_directories_get_a_hint(self, tmp_path, name, message):
@@ -158,8 +158,8 @@ class TestPaths:
         for name, message in (
             ("pipe", "is a pipe or a device, not a regular file, and can't be read twice"),
             ("/dev/null", "is a pipe or a device"),
-            ("loop", "is a symbolic link that leads to itself"),
-            ("broken", "is a symbolic link to nothing"),
+            ("loop", "is a symbolic link to itself"),
+            ("broken", "is a broken symbolic link"),
         ):
             assert message in get_message(name, tokjax.errors.InvalidArgumentError)
         for name in ("pipe", "."):  # (as if the file had been replaced meanwhile)
@@ -174,7 +174,7 @@ class TestPaths:
             ("a.tar", "tar -xf"),
             (
                 "a.npy",
-                "is not a text file, by its name; pass numpy.load('a.npy').tolist(), or convert_dataset",
+                "is not a text file, according to its suffix; pass numpy.load('a.npy').tolist(), or convert",
             ),
             ("a.arrow", r"pass datasets.Dataset.from_file('a.arrow')['text']"),
             ("a.array_record", "array_record_data_source"),
@@ -211,14 +211,14 @@ class TestCompression:
         assert sum(chunk.read_nbytes for chunk in chunks) == path.stat().st_size
         path.write_bytes(path.read_bytes()[:-30])
         with pytest.raises(
-            tokjax.errors.SourceError, match=rf"c\.txt\{suffix}: cut short or damaged, or not "
+            tokjax.errors.SourceError, match=rf"c\.txt\{suffix}: truncated or damaged, or not "
         ):
             documents(path)
         path.write_bytes(b"text")
-        with pytest.raises(tokjax.errors.SourceError, match="cut short or damaged, or not "):
+        with pytest.raises(tokjax.errors.SourceError, match="truncated or damaged, or not "):
             documents(path)
         path.write_bytes(b"")
-        with pytest.raises(tokjax.errors.SourceError, match="is empty, which no"):
+        with pytest.raises(tokjax.errors.SourceError, match="file is never empty"):
             documents(path)
 
 

@@ -1,4 +1,4 @@
-"""Opening the files of a corpus: regular files alone, decompressed, and checked to be text in UTF-8."""
+"""Opening of corpus files: regular files only, decompressed, and checked to be UTF-8 text."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ _HINTS = {
     "an Arrow file": Hint("load it with pandas.read_feather(PATH)", SAVE_TEXTS),
     "an Arrow stream": Hint("load it with datasets.Dataset.from_file(PATH)", SAVE_TEXTS),
 }
-_BYTE_ORDER_MARKS = (  # (that of UTF-32 in little endian starts with that of UTF-16)
+_BYTE_ORDER_MARKS = (  # UTF-32 first: its little-endian mark starts with the mark of UTF-16
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _DECOMPRESSORS = {".gz": "gzip -dc", ".bz2": "bzip2 -dc", ".xz": "xz -dc"}
-_NOT_IN_LATIN1 = bytes(range(0x80, 0xA0))  # control characters there, letters and quotes in Windows-1252
+_NOT_IN_LATIN1 = bytes(range(0x80, 0xA0))  # control characters in Latin-1; letters and quotes in Windows-1252
 STANDARD_INPUT = "standard input"
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))
 
 
 def open_source(path: Path) -> BinaryIO:
-    """Opens a file of a corpus for reading.
+    """Opens a corpus file for reading in binary mode.
 
     Raises:
         OSError: the file can't be opened.
@@ -72,14 +72,14 @@ def open_source(path: Path) -> BinaryIO:
 
 @contextmanager
 def open_decompressed(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """Opens a file that may be compressed; read it inside `report_damage`.
+    """Opens a file that may be compressed. Read from it inside of `report_damage`.
 
     Yields:
-        The file, whose position shows how much of it was read, and a stream of its contents. The two are one
-        if the name of the file has no suffix of a compressed file.
+        `(file, stream)`: the file, whose position is the progress in compressed bytes, and the stream of its
+        decompressed contents. Both are the same object if the file is not compressed.
 
     Raises:
-        SourceError: a compressed file has no bytes at all.
+        SourceError: a compressed file is empty.
     """
     with open_source(path) as file:
         if not is_compressed(path):
@@ -88,20 +88,22 @@ def open_decompressed(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
         name = COMPRESSED[path.suffix.lower()]
         if not os.fstat(file.fileno()).st_size:
             kind = name.replace("lzma", "xz")
-            raise SourceError(f"{get_path_or_url(path)}: is empty, which no {kind} file is: cut short?")
-        module = importlib.import_module(name)  # (a Python that was built without bz2 or lzma lacks them)
+            raise SourceError(
+                f"{get_path_or_url(path)}: is empty, but a valid {kind} file is never empty; is it truncated?"
+            )
+        module = importlib.import_module(name)  # not at the top: Python may be built without bz2 or lzma
         with module.open(file, "rb") as stream:
             yield file, stream
 
 
 @contextmanager
 def report_damage(path: Path) -> Iterator[None]:
-    """Names the file in errors of decompression.
+    """Converts errors of decompression to errors that name the file.
 
     Raises:
-        SourceError: the file is cut short or damaged.
+        SourceError: the file is truncated or damaged.
     """
-    lzma = sys.modules.get("lzma")  # (loaded by `open_decompressed` where it is needed)
+    lzma = sys.modules.get("lzma")  # loaded by `open_decompressed` if it is needed
     errors = (
         (EOFError, OSError, zlib.error) if lzma is None else (EOFError, OSError, zlib.error, lzma.LZMAError)
     )
@@ -111,17 +113,17 @@ def report_damage(path: Path) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         name = COMPRESSED.get(path.suffix.lower(), "readable").replace("lzma", "xz")
-        raise SourceError(f"{get_path_or_url(path)}: cut short or damaged, or not {name}: {error}") from error
+        raise SourceError(f"{get_path_or_url(path)}: truncated or damaged, or not {name}: {error}") from error
 
 
 def check_are_text(files: TextFiles) -> None:
-    """Checks the first 64 KiB of each file, before any work begins.
+    """Checks that the first 64 KiB of each file are text, before any work begins.
 
-    Parquet files are not looked into: they have a schema.
+    Parquet files are only opened: their schema declares the types of their columns.
 
     Raises:
         InvalidArgumentError: a path is a directory, a pipe or a device.
-        SourceError: a file holds NUL bytes or bytes that are not UTF-8, is damaged, or all files are empty.
+        SourceError: a file contains NUL bytes or invalid UTF-8, a file is damaged, or all files are empty.
     """
     empty = []
     for path in files.paths:
@@ -134,42 +136,48 @@ def check_are_text(files: TextFiles) -> None:
             empty.append(path)
         check_is_text(head, get_path_or_url(path))
     if len(empty) == len(files.paths):
-        what = f"{get_path_or_url(empty[0])} is" if len(empty) == 1 else f"all {len(empty)} files are"
-        raise SourceError(f"{what} empty; there is nothing to read")
+        subject = f"{get_path_or_url(empty[0])} is" if len(empty) == 1 else f"all {len(empty)} files are"
+        raise SourceError(f"{subject} empty; there is nothing to read")
 
 
 def check_is_text(head: bytes, name: str) -> None:
-    """Checks the start of a file, `name`.
+    """Checks that a file contains text.
+
+    Args:
+        head: the first `HEAD_BYTES` bytes of the file, or all of its bytes.
+        name: the name of the file in errors.
 
     Raises:
-        SourceError: it is not text in UTF-8.
+        SourceError: the bytes are not UTF-8 text. The error suggests the actual format of the file.
     """
-    at = find_invalid_utf8(head, complete=len(head) < HEAD_BYTES)
+    position = find_invalid_utf8(head, complete=len(head) < HEAD_BYTES)
     nul = head.find(b"\0")
-    if at is None and nul < 0:
+    if position is None and nul < 0:
         return
-    if at is None or 0 <= nul < at:
-        at, found = nul, "is NUL"
+    if position is None or 0 <= nul < position:
+        position, problem = nul, "is NUL"
     else:
-        found = f"(0x{head[at]:02x}) is not valid UTF-8"
+        problem = f"(0x{head[position]:02x}) is not valid UTF-8"
     cause = next((cause for magic, cause in _MAGIC if head.startswith(magic)), None)
-    cause = cause or _suggest_conversion(head, name) or "binary, it seems"
+    cause = cause or _suggest_conversion(head, name) or "probably binary"
     hint = Hint("to encode its bytes as they are, pass [path.read_bytes()]", "")
     if cause in _HINTS:
         hint = Hint(f"{_HINTS[cause].python}; {hint.python}", _HINTS[cause].shell)
-    raise SourceError(f"{name}: byte {at} {found}, and text is expected; the file is {cause}", hint=hint)
+    raise SourceError(
+        f"{name}: byte {position} {problem}, but text is expected; the file is {cause}", hint=hint
+    )
 
 
 def _suggest_conversion(head: bytes, name: str) -> str | None:
-    """Returns what the encoding of a text file seems to be, and a command that converts it."""
+    """Returns the likely encoding of a text file with a command that converts it; `None` for binary files."""
     encoding = next((encoding for mark, encoding in _BYTE_ORDER_MARKS if head.startswith(mark)), None)
     if encoding is not None:
         return f"text in {encoding.upper()}; convert it with {_format_iconv_command(encoding, name)}"
     if b"\0" in head or len(head.translate(None, _CONTROL)) != len(head):
         return None
     if len(head.translate(None, _NOT_IN_LATIN1)) != len(head):
-        return f"text in another encoding, perhaps: convert it with {_format_iconv_command('ENCODING', name)}"
-    return f"text in Latin-1, perhaps: convert it with {_format_iconv_command('latin1', name)}"
+        return f"probably text in another encoding; convert it with {_format_iconv_command('ENCODING', name)}"
+    return f"probably text in Latin-1; convert it with {_format_iconv_command('latin1', name)}"
 
 
 def _format_iconv_command(encoding: str, name: str) -> str:
@@ -181,14 +189,16 @@ def _format_iconv_command(encoding: str, name: str) -> str:
 
 
 def find_invalid_utf8(data: bytes, *, complete: bool = True) -> int | None:
-    r"""Returns the position of the first byte that is not valid UTF-8, or `None`.
+    r"""Returns the 0-based position of the first byte that is not valid UTF-8, or `None`.
 
     Args:
-        data: the bytes.
-        complete: whether a character that is cut off at the end counts as invalid.
+        data: the bytes to check.
+        complete: whether a character that is truncated at the end counts as invalid.
 
-    >>> find_invalid_utf8("é".encode()), find_invalid_utf8(b"a\xe9"), find_invalid_utf8(b"a\xe9", complete=False)
-    (None, 1, None)
+    >>> find_invalid_utf8("é".encode()), find_invalid_utf8(b"a\xe9")
+    (None, 1)
+    >>> find_invalid_utf8(b"a\xe9", complete=False) is None
+    True
     """
     if data.isascii():
         return None
