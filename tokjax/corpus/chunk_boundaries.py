@@ -6,8 +6,7 @@ still too long between a letter or number and the whitespace after it:
     file         one text<|e|>two words here<|e|>three
     2 chunks     0                 18                     equal sizes: 37 bytes, every 18 bytes
     separators   0                          27            moved to the next separator
-    refined      0               16         27            target of 10 bytes: the first safe split from byte
-    10
+    refined      0               16         27            first safe split after 10 bytes
 
 The file is read in windows, so memory use does not depend on its size. Consecutive windows overlap by the
 longest separator, so that separators at their ends are found.
@@ -145,7 +144,7 @@ def _find_positions(separator: bytes, window: bytes, start: int, stop: int) -> l
 def _find_safe_split(
     file: BinaryIO, start: int, stop: int, separators: Sequence[bytes], reach: int
 ) -> int | None:
-    """Returns the first safe position in `[start, stop)`, or `None`. `reach` is the maximum separator length."""
+    """Returns the first safe position in `[start, stop)`; `reach` is the length of the longest separator."""
     position = start
     while position < stop:
         base = max(position - reach, 0)

@@ -96,13 +96,14 @@ def text_files(
     Files of all formats except Parquet may be compressed with gzip, bzip2 or xz (`.gz`, `.bz2`, `.xz`).
 
     Args:
-        paths: one or several paths. Each is a file, a glob pattern such as `"data/**/*.jsonl.gz"` (its matches
-            are sorted), or a directory, whose Parquet files are read. Files at a URL, such as
+        paths: one or several paths. Each is a file, a glob pattern such as `"data/**/*.jsonl.gz"` (its
+            matches are sorted), or a directory, whose Parquet files are read. Files at a URL, such as
             `"s3://bucket/*.txt"` (requires `tokjax[remote]`), are fetched to a temporary directory first.
         field: the name of the text field in each JSON record, or the text column of a CSV or Parquet file.
         format: the format of all files: `"text"` (UTF-8), `"jsonl"` (one JSON object per line), `"csv"` or
             `"tsv"` (with a header row), or `"parquet"` (requires `tokjax[parquet]`). `"auto"` chooses by
-            suffix: JSON lines for `.jsonl`, `.ndjson` and `.json`, CSV for `.csv`, TSV for `.tsv`, Parquet for
+            suffix: JSON lines for `.jsonl`, `.ndjson` and `.json`, CSV for `.csv`, TSV for `.tsv`, Parquet
+                for
             `.parquet`, and text for all others.
 
     Raises:

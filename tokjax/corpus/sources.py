@@ -36,16 +36,16 @@ _OBJECT_BYTES = 64
 def find_source_files(source: Source, *, takes_records: bool = False) -> TextFiles | None:
     """Returns the files that a source names, or `None` if the source is an iterable of texts.
 
-    A single `str` or path names a file or a glob pattern. In a list, `os.PathLike` objects are paths and strings
-    are texts.
+    A single `str` or path names a file or a glob pattern. In a list, `os.PathLike` objects are paths and
+    strings are texts.
 
     Args:
         source: the source to inspect.
         takes_records: whether the caller accepts a `datasets.Dataset`, and reads its text column.
 
     Raises:
-        InvalidArgumentError: a path is not a file, a list mixes paths and texts, a list of strings contains the
-            name of an existing file (which is ambiguous), or the source is a table or a dict.
+        InvalidArgumentError: a path is not a file, a list mixes paths and texts, a list of strings contains
+            the name of an existing file (which is ambiguous), or the source is a table or a dict.
         SourceError: a file is not UTF-8 text, or all files are empty.
     """
     if isinstance(source, (str, os.PathLike)):
@@ -133,8 +133,8 @@ def read_documents(source: Source, separator: str | None) -> Iterator[Text]:
     """Yields the documents of a source. Empty documents are skipped.
 
     Args:
-        source: a path, a list of paths, `text_files(...)`, or an iterable of texts. Files are read lazily, some
-            megabytes at a time. The documents of plain text files are `bytes`.
+        source: a path, a list of paths, `text_files(...)`, or an iterable of texts. Files are read lazily,
+            some megabytes at a time. The documents of plain text files are `bytes`.
         separator: the string between documents; `None` if each file, record or text is one document.
     """
     files = find_source_files(source)
