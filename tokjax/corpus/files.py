@@ -103,8 +103,7 @@ def text_files(
         format: the format of all files: `"text"` (UTF-8), `"jsonl"` (one JSON object per line), `"csv"` or
             `"tsv"` (with a header row), or `"parquet"` (requires `tokjax[parquet]`). `"auto"` chooses by
             suffix: JSON lines for `.jsonl`, `.ndjson` and `.json`, CSV for `.csv`, TSV for `.tsv`, Parquet
-                for
-            `.parquet`, and text for all others.
+            for `.parquet`, and text for all others.
 
     Raises:
         InvalidArgumentError: a path is not a regular file, a pattern has no match, a directory has no Parquet
