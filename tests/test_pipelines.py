@@ -193,7 +193,7 @@ def test_what_does_not_pickle(monkeypatch):
     with (
         ThreadPoolExecutor(1) as executor,
         pytest.raises(
-            tokjax.errors.InvalidArgumentError, match="step 'added' does not pickle .*functools.partial"
+            tokjax.errors.InvalidArgumentError, match="step 'added' can't be pickled .*functools.partial"
         ),
     ):
         pipeline(("half", halve), ("added", lambda x: x + 1)).map([1], executor=executor)

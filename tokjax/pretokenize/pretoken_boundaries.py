@@ -286,7 +286,7 @@ def _find_o200k_starts(classes: Classes, codes: NDArray[Any]) -> Flags:
     starts, flags = _look_up_neighbours(O200K_TABLE, classes)
     _split_after_newlines(starts, flags, classes, _O200K_ROLES)
     _join_single_prefixes(starts, flags, classes, codes, _O200K_ROLES)
-    # Here a contraction ends the pre-token before it: "don't" is one, and what follows the "t" starts
+    # Here a contraction is the end of a pre-token: "don't" is one, and the character after the "t" starts
     # another.
     apostrophes = _find_flagged(flags, _APOSTROPHE_AFTER_LETTER)
     contractions = _find_contractions(codes, apostrophes, any_case=True)
@@ -406,10 +406,10 @@ def _split_contractions(starts: Flags, classes: Classes, codes: NDArray[Any], *,
 def _find_contractions(
     codes: NDArray[Any], apostrophes: NDArray[np.int64], *, any_case: bool
 ) -> list[tuple[int, NDArray[np.int64]]]:
-    """Returns `(length, positions)` of the apostrophes that start a contraction, for each length of the letters.
+    """Returns `(length, positions)` of the apostrophes that start a contraction, for lengths 1 and 2.
 
-    Lengths are in entries of `codes`, 1 and then 2. With `any_case`, the long s (U+017F) is an "s"; in UTF-8 it
-    has two bytes.
+    The length is the number of entries of `codes` after the apostrophe. With `any_case`, the long s (U+017F)
+    is an "s"; in UTF-8 it has two bytes.
     """
     last = len(codes) - 1
     first, second = codes[np.minimum(apostrophes + 1, last)], codes[np.minimum(apostrophes + 2, last)]
@@ -434,8 +434,8 @@ def _split_mixed_case(
 ) -> None:
     """Splits before upper case after letters without case, where the pattern does.
 
-    In `o200k` and `tekken`, a pre-token of letters is upper case and then lower case. Letters without case, and
-    marks, count as both. The table splits between lower and upper case; letters without case hide that:
+    In `o200k` and `tekken`, a pre-token of letters is upper case and then lower case. Letters without case,
+    and marks, count as both. The table splits between lower and upper case; letters without case hide that:
 
         a日B     "a日", "B"      lower case came before: the "B" can't follow it
         日B      "日", "B"       no lower case follows: `U*L+` has to end with the "日"
@@ -447,13 +447,15 @@ def _split_mixed_case(
     upper = np.flatnonzero(caseless[:-1] & (classes[1:] == UPPER)) + 1
     if not len(upper):
         return
-    own_classes = classes.copy()
+    adjusted_classes = classes.copy()
     for length, positions in contractions:
         for i in range(1, length + 1):
-            own_classes[positions + i] = OTHER  # the letters of a contraction belong to the pre-token before
+            adjusted_classes[positions + i] = (
+                OTHER  # the letters of a contraction belong to the pre-token before
+            )
     with_case = np.flatnonzero(~caseless)
     index = np.searchsorted(with_case, upper) - 1
-    after_lower = (index >= 0) & (own_classes[with_case[index]] == LOWER)
+    after_lower = (index >= 0) & (adjusted_classes[with_case[index]] == LOWER)
     not_upper = np.flatnonzero(classes != UPPER)
     following = classes[not_upper[np.searchsorted(not_upper, upper)]]
     no_lower_follows = (following != LOWER) & (following != LETTER) & (following != MARK)
@@ -477,8 +479,8 @@ def _split_by_expression(
 ) -> None:
     """Splits the text around some positions with the regular expression, and corrects `starts` there.
 
-    The region around a position extends from the last safe split before it to the first safe split after it. A
-    split is safe between a letter or number and whitespace, and at the ends of texts.
+    The region around a position extends from the last safe split before it to the first safe split after it.
+    A split is safe between a letter or number and whitespace, and at the ends of texts.
     """
     split_points = (
         np.flatnonzero(_map_classes(classes, _BEFORE_SPLIT)[:-1] & _map_classes(classes, _AFTER_SPLIT)[1:])
@@ -487,8 +489,8 @@ def _split_by_expression(
     split_points = np.concatenate([[0], split_points, [len(classes)]])
     regions = np.unique(np.searchsorted(split_points, positions, "right"))
     first, stop = split_points[regions - 1], split_points[regions]
-    # A region inside of a text starts with whitespace and ends with a letter or number. Such regions are safe to
-    # concatenate, and are split in one call. Regions at the start or end of a text are split separately.
+    # A region inside of a text starts with whitespace and ends with a letter or number. Such regions are safe
+    # to concatenate, and are split in one call. Regions at the start or end of a text are split separately.
     at_text_end = (first == 0) | (stop == len(classes)) | (classes[first - 1] == END)
     at_text_end |= classes[np.minimum(stop, len(classes) - 1)] == END
     splitter = make_pattern_splitter(pattern)
@@ -512,8 +514,9 @@ def _get_byte_classes() -> bytes:
     return load_code_point_classes()[:256].tobytes()
 
 
-# The patterns that can split UTF-8 without decoding, each with the classes whose characters it counts: a character
-# of several bytes would be counted several times. The other patterns may need the regular expression.
+# The patterns that can split UTF-8 without decoding, each with the classes whose characters it counts: a
+# character of several bytes would be counted several times. The other patterns may need the regular
+# expression.
 _COUNTED_CLASSES: Mapping[str, list[int]] = {
     "gpt2": [],
     "cl100k": [NUMBER],
