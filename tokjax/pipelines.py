@@ -91,19 +91,16 @@ class Pipeline:
 
         Args:
             items: the items, a possibly infinite stream. It is read in the calling thread, up to
-            `2 * workers`
-                items ahead if there is more than one worker.
+                `2 * workers` items ahead if there is more than one worker.
             workers: the number of items that are processed concurrently. A single worker without an executor
-            runs
-                in the calling thread.
+                runs in the calling thread.
             executor: the executor that runs the steps; `None` for threads of this process. Each worker
-            unpickles
-                the pipeline once. Items are sent to the workers one by one, and so are the results back.
+                unpickles the pipeline once. Items are sent to the workers one by one, and so are the results
+                back.
 
         Raises:
             InvalidArgumentError: the executor is not a `concurrent.futures.Executor`, or there is an executor
-            and
-                a step can't be pickled.
+                and a step can't be pickled.
             RuntimeError: a step raised an error in a worker that can't be unpickled; the message contains its
                 text.
 

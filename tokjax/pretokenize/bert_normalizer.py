@@ -3,9 +3,9 @@ r"""BERT text normalization as in Hugging Face's `tokenizers`, and the alignment
 The four steps of the normalizer, for the text "Café", tab, "中" (`_` is a space):
 
     text                    C  a  f  é  \t  中
-    clean_text              C  a  f  é  _   中         whitespace becomes spaces, control characters are
-    removed handle_chinese_chars    C  a  f  é  _   _中_       CJK ideographs get spaces around them
-    strip_accents           C  a  f  e  _   _中_       decomposed (NFD), nonspacing marks are removed
+    clean_text              C  a  f  é  _   中      whitespace becomes spaces, control characters are removed
+    handle_chinese_chars    C  a  f  é  _   _中_    CJK ideographs get spaces around them
+    strip_accents           C  a  f  e  _   _中_    decomposed (NFD), nonspacing marks are removed
     lowercase               c  a  f  e  _   _中_
 
 Nearly every character is normalized independently of its neighbours. So the four steps together are one table
@@ -15,7 +15,7 @@ from characters to replacements, for `str.translate`. It is filled as characters
 The exception is combining marks in a row: NFD sorts them by their combining class. This has a visible result
 only if marks remain, namely marks that are not nonspacing:
 
-    text                    a  U+302E  U+1B44          classes 224 and 9
+    text                    a  U+302E  U+1B44       classes 224 and 9
     normalized              a  U+1B44  U+302E
 
 The replacement of such a mark is `_SORT_MARKER`. A piece whose replacement contains it is normalized by two

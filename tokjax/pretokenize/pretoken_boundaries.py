@@ -8,8 +8,7 @@ once. For `cl100k`:
     text         d  o  n  '  t  _  _  p  a  y  _  $  1  2  3  4      _ is a space
     classes      l  l  l  '  l  _  _  l  l  l  _  o  n  n  n  n      letter, apostrophe, space, other, number
     table        ^  .  .  ^  ^  ^  ^  .  .  .  ^  .  ^  .  .  .      from pairs of classes alone
-    corrected    ^  .  .  ^  .  ^  ^  .  .  .  ^  .  ^  .  .  ^      "don", "'t", " ", " pay", " $", "123",
-    "4"
+    corrected    ^  .  .  ^  .  ^  ^  .  .  .  ^  .  ^  .  .  ^      don|'t|_|_pay|_$|123|4
 
 The work is done in three steps, from frequent to rare:
 
@@ -449,10 +448,8 @@ def _split_mixed_case(
         return
     adjusted_classes = classes.copy()
     for length, positions in contractions:
-        for i in range(1, length + 1):
-            adjusted_classes[positions + i] = (
-                OTHER  # the letters of a contraction belong to the pre-token before
-            )
+        for i in range(1, length + 1):  # the letters of a contraction end the pre-token before them
+            adjusted_classes[positions + i] = OTHER
     with_case = np.flatnonzero(~caseless)
     index = np.searchsorted(with_case, upper) - 1
     after_lower = (index >= 0) & (adjusted_classes[with_case[index]] == LOWER)

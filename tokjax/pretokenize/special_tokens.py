@@ -28,12 +28,12 @@ WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".joi
 """All characters with Unicode's White_Space property. `str.isspace` is true for four more characters."""
 
 
-def check_special_names(special_tokens: Sequence[str], what: str = "special_tokens") -> list[str]:
+def check_special_names(special_tokens: Sequence[str], argument: str = "special_tokens") -> list[str]:
     """Returns the names of special tokens as a list.
 
     Args:
         special_tokens: the names.
-        what: the name of the argument in errors.
+        argument: the name of the argument in errors.
 
     Raises:
         InvalidArgumentError: the argument is a single string or not iterable, or a name is empty, not a
@@ -41,10 +41,10 @@ def check_special_names(special_tokens: Sequence[str], what: str = "special_toke
     """
     if isinstance(special_tokens, (str, bytes)):
         raise InvalidArgumentError(
-            f"{what} is a list of names, not {special_tokens!r}; pass [{special_tokens!r}]"
+            f"{argument} is a list of names, not {special_tokens!r}; pass [{special_tokens!r}]"
         )
     if not isinstance(special_tokens, Iterable):
-        raise InvalidArgumentError(f"{what} is a list of names, not {special_tokens!r}; pass ()")
+        raise InvalidArgumentError(f"{argument} is a list of names, not {special_tokens!r}; pass ()")
     special = list(special_tokens)
     seen: set[str] = set()
     for i, name in enumerate(special):
@@ -81,13 +81,13 @@ def resolve_special(
     return allowed, _check_names("disallowed_special", disallowed_special, available)
 
 
-def reject_special(text: str, disallowed: frozenset[str], what: str = "the text") -> None:
+def reject_special(text: str, disallowed: frozenset[str], subject: str = "the text") -> None:
     """Raises `DisallowedSpecialTokenError` if a text holds one of these special tokens.
 
     Args:
         text: the text to search.
         disallowed: the special tokens to reject.
-        what: the name of the text in the error.
+        subject: the name of the text in the error.
     """
     if not disallowed:
         return
@@ -95,7 +95,7 @@ def reject_special(text: str, disallowed: frozenset[str], what: str = "the text"
     if match:
         name = match.group()
         raise DisallowedSpecialTokenError(
-            f"{what} holds the special token {name!r} at character {match.start()}, which is not allowed",
+            f"{subject} holds the special token {name!r} at character {match.start()}, which is not allowed",
             hint=Hint(
                 f"to recognise it, add it to allowed_special, as in allowed_special={{{name!r}}} (or pass "
                 "'all'); to encode it as ordinary text, pass disallowed_special=()",

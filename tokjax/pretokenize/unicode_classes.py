@@ -3,8 +3,7 @@
 The Unicode tables of libraries differ, and change between versions. So these tables are pinned:
 
 - `unicode_classes.txt` holds the class of each code point (letter, mark, number, whitespace or other) for the
-split
-  patterns. It is generated from tiktoken, whose classes Hugging Face's tokenizers share.
+  split patterns. It is generated from tiktoken, whose classes Hugging Face's tokenizers share.
 - `bert_characters.txt` holds the flags and the lower case of each code point for BERT's normalizer and
   pre-tokenizer. It is generated from Hugging Face's `tokenizers`.
 

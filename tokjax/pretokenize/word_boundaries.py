@@ -9,12 +9,16 @@ Each byte has a kind, and a table of pairs of kinds says where words start and s
     bytes     64    6f    6e    27    74    20    6f    6b    e3    80    82    0a
     kinds     i     i     i     s     i     w     i     i     s     c     c     w
     starts    ^                 ^     ^           ^           ^
-    stops                       ^     ^     ^                 ^                 ^     the position after a
-    word
+    stops                       ^     ^     ^                 ^                 ^
 
-The kinds are `i`: part of a longer word, `w`: whitespace, `s`: first byte of a single-character word,
-`c`: continuation byte of a single-character word. See docs/performance.md, section "WordPiece and word-level
-tokenizers".
+A stop is the position after a word. The kinds are:
+
+- `i`: part of a longer word
+- `w`: whitespace
+- `s`: the first byte of a word of one character
+- `c`: a continuation byte of a word of one character
+
+See docs/performance.md, section "WordPiece and word-level tokenizers".
 """
 
 from __future__ import annotations
