@@ -1,9 +1,7 @@
-"""Source files that are not text, other encodings, directories, pipes; bzip2, xz, CSV and streams."""
+"""Tests of opening corpus files: binary files, other encodings, directories, pipes and compression."""
 
 import bz2
-import csv
 import gzip
-import io
 import lzma
 import os
 import re
@@ -12,13 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, strategies as st
 
 import tokjax
-from tokjax.corpus import readers
 from tokjax.corpus.files import TextFiles, text_files
 from tokjax.corpus.opening import HEAD_BYTES
-from tokjax.corpus.readers import iter_file_chunks, iter_stream_texts
+from tokjax.corpus.readers import iter_file_chunks
 from tokjax.trainer import count_pretokens
 
 BINARY = bytes(range(256)) * 8
@@ -29,14 +25,14 @@ def in_tmp_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def documents(source, separator=None):
+def read_bytes_of_documents(source, separator=None):
     return list(map(tokjax.offsets.to_utf8, tokjax.corpus.read_documents(source, separator)))
 
 
-def get_message(source, error=tokjax.errors.SourceError):
-    """The error message for a source: the same for reading, counting and writing."""
+def get_error_message(source, error=tokjax.errors.SourceError):
+    """Returns the error message for a source: the same for reading, counting and writing."""
     with pytest.raises(error) as raised:
-        documents(source)
+        read_bytes_of_documents(source)
     with pytest.raises(error, match=re.escape(str(raised.value))):
         count_pretokens(source, progress=False)
     with pytest.raises(error, match=re.escape(str(raised.value))):
@@ -78,36 +74,37 @@ class TestContents:
             ("a.txt.xz", lzma.compress(b""), "a.txt.xz is empty; there is nothing to read"),
         ],
     )
-    def test_what_is_no_text_is_rejected_before_any_work(self, tmp_path, name, contents, message):
+    def test_files_that_are_not_text_are_rejected_before_any_work(self, tmp_path, name, contents, message):
         (tmp_path / name).write_bytes(contents)
         (tmp_path / "0.txt").write_text("text")
         if contents and "empty" not in message:
-            assert message in get_message([tmp_path / "0.txt", tmp_path / name])
-        assert message in get_message(name)
+            assert message in get_error_message([tmp_path / "0.txt", tmp_path / name])
+        assert message in get_error_message(name)
 
-    def test_the_advice_is_followed(self, tmp_path):
+    def test_bytes_of_binary_files_can_be_read(self, tmp_path):
         path = tmp_path / "a.bin"
         path.write_bytes(BINARY)
-        assert "pass [path.read_bytes()]" in get_message(path)
-        assert documents([path.read_bytes()]) == [BINARY]
+        assert "pass [path.read_bytes()]" in get_error_message(path)
+        assert read_bytes_of_documents([path.read_bytes()]) == [BINARY]
 
-    def test_character_split_by_the_head(self, tmp_path):
+    def test_character_at_the_end_of_the_checked_bytes(self, tmp_path):
         text = "a" * (HEAD_BYTES - 1) + "é"
         (tmp_path / "a.txt").write_text(text, "utf-8")
-        assert documents(tmp_path / "a.txt") == [text.encode()]
+        assert read_bytes_of_documents(tmp_path / "a.txt") == [text.encode()]
 
-    def test_all_files_are_empty(self, tmp_path):
+    def test_empty_files_are_rejected(self, tmp_path):
         for name in "ab":
             (tmp_path / name).touch()
         assert (
-            get_message([tmp_path / "a", tmp_path / "b"]) == "all 2 files are empty; there is nothing to read"
+            get_error_message([tmp_path / "a", tmp_path / "b"])
+            == "all 2 files are empty; there is nothing to read"
         )
 
     def test_invalid_bytes_are_preserved_and_counted(self, tmp_path, caplog):
         caplog.set_level("WARNING", "tokjax")
         path = tmp_path / "a.txt"
         path.write_bytes(b"word " * HEAD_BYTES + b"<e>caf\xe9 caf\xe9<e>fine<e>\xff")
-        assert documents(path, "<e>")[1:] == [b"caf\xe9 caf\xe9", b"fine", b"\xff"]
+        assert read_bytes_of_documents(path, "<e>")[1:] == [b"caf\xe9 caf\xe9", b"fine", b"\xff"]
         at = 5 * HEAD_BYTES + 6
         assert caplog.messages == [
             f"2 documents have bytes that are not valid UTF-8, which were kept; the first is byte {at} of "
@@ -119,7 +116,7 @@ class TestContents:
             "3 words of the files have bytes that are not valid UTF-8, which were kept; such as b'\\xe9'"
         ]
 
-    def test_files_to_encode_are_checked_at_once(self, tmp_path, plain_tokenizer):
+    def test_encode_files_checks_files_immediately(self, tmp_path, plain_tokenizer):
         (tmp_path / "a.txt").write_bytes(BINARY)
         with pytest.raises(tokjax.errors.SourceError, match="byte 0 is NUL"):
             tokjax.encode_files(plain_tokenizer, tmp_path / "a.txt", separator=None)
@@ -132,7 +129,7 @@ class TestPaths:
             (tmp_path / name).parent.mkdir(exist_ok=True)
             pq.write_table(pa.table({"text": [name]}), tmp_path / name)
         (tmp_path / "README.md").write_text("not read")
-        assert documents(tmp_path) == [b"a.parquet", b"b/x.parquet"]
+        assert read_bytes_of_documents(tmp_path) == [b"a.parquet", b"b/x.parquet"]
 
     @pytest.mark.parametrize(
         ("name", "message"),
@@ -149,7 +146,7 @@ class TestPaths:
     def test_other_directories_get_a_hint(self, tmp_path, name, message):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("x")
-        assert re.search(message, get_message("d", tokjax.errors.InvalidArgumentError))
+        assert re.search(message, get_error_message("d", tokjax.errors.InvalidArgumentError))
 
     def test_only_regular_files_are_opened(self, tmp_path):
         os.mkfifo("pipe")
@@ -161,11 +158,11 @@ class TestPaths:
             ("loop", "is a symbolic link to itself"),
             ("broken", "is a broken symbolic link"),
         ):
-            assert message in get_message(name, tokjax.errors.InvalidArgumentError)
-        for name in ("pipe", "."):  # (as if the file had been replaced meanwhile)
-            made = TextFiles((tmp_path / name,))
+            assert message in get_error_message(name, tokjax.errors.InvalidArgumentError)
+        for name in ("pipe", "."):  # as if the file had been replaced after `text_files`
+            replaced = TextFiles((tmp_path / name,))
             with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"is a (pipe|directory)"):
-                list(iter_file_chunks(made, [], 10, safe_splits=False))
+                list(iter_file_chunks(replaced, [], 10, safe_splits=False))
 
     @pytest.mark.parametrize(
         ("name", "hint"),
@@ -180,27 +177,27 @@ class TestPaths:
             ("a.array_record", "array_record_data_source"),
         ],
     )
-    def test_names_of_what_is_no_text(self, tmp_path, name, hint):
+    def test_suffixes_of_files_that_are_not_text(self, tmp_path, name, hint):
         (tmp_path / name).write_text("x")
-        assert hint in get_message(name, tokjax.errors.InvalidArgumentError)
-        assert documents(text_files(name, format="text")) == [b"x"]
+        assert hint in get_error_message(name, tokjax.errors.InvalidArgumentError)
+        assert read_bytes_of_documents(text_files(name, format="text")) == [b"x"]
 
-    def test_an_arrow_file_is_no_arrow_stream(self, tmp_path):
+    def test_hints_for_arrow_files_and_streams(self, tmp_path):
         table = pa.table({"text": ["a", "b"]})
         for name, new in (("file", pa.ipc.new_file), ("stream", pa.ipc.new_stream)):
             with new(tmp_path / f"{name}.arrow", table.schema) as writer:
                 writer.write_table(table)
-        assert "pandas.read_feather('file.arrow')" in get_message(
+        assert "pandas.read_feather('file.arrow')" in get_error_message(
             "file.arrow", tokjax.errors.InvalidArgumentError
         )
-        assert "Dataset.from_file('stream.arrow')" in get_message(
+        assert "Dataset.from_file('stream.arrow')" in get_error_message(
             "stream.arrow", tokjax.errors.InvalidArgumentError
         )
 
 
 class TestCompression:
     @pytest.mark.parametrize("module", [bz2, lzma])
-    def test_bzip2_and_xz_are_read_as_gzip_is(self, tmp_path, module):
+    def test_bzip2_and_xz_files(self, tmp_path, module):
         suffix = {bz2: ".bz2", lzma: ".xz"}[module]
         text = b"the quick brown fox jumps over the lazy dog\n" * 2000
         path = tmp_path / f"c.txt{suffix}"
@@ -213,83 +210,10 @@ class TestCompression:
         with pytest.raises(
             tokjax.errors.SourceError, match=rf"c\.txt\{suffix}: truncated or damaged, or not "
         ):
-            documents(path)
+            read_bytes_of_documents(path)
         path.write_bytes(b"text")
         with pytest.raises(tokjax.errors.SourceError, match="truncated or damaged, or not "):
-            documents(path)
+            read_bytes_of_documents(path)
         path.write_bytes(b"")
         with pytest.raises(tokjax.errors.SourceError, match="file is never empty"):
-            documents(path)
-
-
-class TestCSV:
-    @given(
-        rows=st.lists(st.text(st.sampled_from("a\"\n\r,\t é;'")), min_size=1, max_size=8),
-        kind=st.sampled_from(["csv", "tsv", "csv.gz"]),
-    )
-    def test_texts_are_those_that_were_written(self, tmp_path_factory, rows, kind):
-        path = tmp_path_factory.mktemp("csv") / f"a.{kind}"
-        table = io.StringIO(newline="")
-        writer = csv.writer(table, delimiter="\t" if kind == "tsv" else ",")
-        writer.writerows([["id", "text"], *enumerate(rows)])
-        data = table.getvalue().encode("utf-8")
-        path.write_bytes(gzip.compress(data) if kind.endswith("gz") else data)
-        assert documents(path) == [row.encode() for row in rows if row]
-
-    def test_a_column_of_another_name(self, tmp_path):
-        path = tmp_path / "a.csv"
-        path.write_bytes("\ufeffbody,n\r\nfirst,1\r\n\r\nsecond,2\r\n".encode())
-        assert documents(text_files(path, field="body")) == [b"first", b"second"]
-        with pytest.raises(
-            tokjax.errors.SourceError, match=r"no column 'text', of \['body', 'n'\]; pass text_files"
-        ):
-            documents(path)
-        dataset = tokjax.write_dataset(path, tokjax.RawTextField(), tmp_path / "d", text_column="body")
-        assert dataset.num_documents == 2
-
-    def test_a_field_longer_than_the_limit_of_the_csv_module(self, tmp_path):
-        path = tmp_path / "a.csv"
-        path.write_text("text\n" + "a" * 200_000 + "\n")
-        limit = csv.field_size_limit()
-        assert documents(path) == [b"a" * 200_000]
-        assert csv.field_size_limit() == limit == 131_072
-
-    @pytest.mark.parametrize(
-        ("contents", "message"),
-        [
-            (b"text,text\na,b\n", r"several columns 'text', of \['text', 'text'\]"),
-            (b"id,text\n1,a\n2\n", r"a\.csv: row 2 has 1 fields, the header has 2: \['2'\]"),
-            (b"id,text\n1,a,b\n", r"row 1 has 3 fields"),
-            (b'id,text\n1,"open\n2,a\n', r"a\.csv, line 3: unexpected end of data; is a quote not closed"),
-            (b'id,text\n1,"a"b\n', r"line 2: ',' expected after"),
-            (b"id,text\n" + b"1,a\n" * HEAD_BYTES + b"2,\xe9\n", "after line .* not valid UTF-8"),
-        ],
-    )
-    def test_damaged_tables(self, tmp_path, contents, message):
-        (tmp_path / "a.csv").write_bytes(contents)
-        with pytest.raises(tokjax.errors.SourceError, match=message):
-            documents(tmp_path / "a.csv")
-
-    def test_the_longest_field_bounds_a_quote_that_is_not_closed(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(readers, "_LONGEST_FIELD", 100)
-        (tmp_path / "a.csv").write_text('text\n"' + "a\n" * 100)
-        with pytest.raises(
-            tokjax.errors.SourceError, match=r"field larger than field limit \(100\); is a quote not"
-        ):
-            documents(tmp_path / "a.csv")
-
-
-class TestStreams:
-    @given(texts=st.lists(st.text("aé<\n", max_size=9), min_size=2, max_size=9), block=st.integers(1, 20))
-    def test_documents_of_a_stream(self, texts, block):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("tokjax.corpus.readers._STREAM_BLOCK", block)
-            stream = io.BytesIO("<|>".join(texts).encode())
-            parts = b"".join(iter_stream_texts(stream, "standard input", None, ["<|>"]))
-        assert parts == "<|>".join(texts).encode()
-
-    def test_a_stream_that_is_no_text(self):
-        with pytest.raises(tokjax.errors.SourceError, match="standard input: byte 0 is NUL"):
-            list(iter_stream_texts(io.BytesIO(BINARY), "standard input", None, []))
-        with pytest.raises(tokjax.errors.SourceError, match="standard input, the line at byte 0: not JSON"):
-            list(iter_stream_texts(io.BytesIO(b"{"), "standard input", "text", []))
+            read_bytes_of_documents(path)

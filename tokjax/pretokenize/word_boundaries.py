@@ -93,6 +93,8 @@ def find_character_word_bounds(
     Returns:
         `(starts, stops)` in bytes, as from `find_word_bounds`.
     """
+    # Every byte gets the kind of its character. A byte that is not valid UTF-8 is a character of one byte
+    # here, whatever its code point, so the byte positions have to come from `starts`.
     character_kinds = _make_code_point_kinds(splitter).take(codes)
     kinds = np.repeat(character_kinds, np.diff(starts))
     single = np.flatnonzero(character_kinds == _SINGLE)
@@ -111,6 +113,7 @@ def compile_word_expression(splitter: Splitter) -> re.Pattern[str]:
 
 def _find_bounds(kinds: Kinds) -> tuple[Positions, Positions]:
     """Returns the starts and stops of words from the kind of each byte."""
+    # One byte per pair, so that `bytes.translate` looks up all pairs at once.
     pairs = kinds[:-1] << np.uint8(2)
     pairs |= kinds[1:]
     flags = np.frombuffer(pairs.tobytes().translate(_PAIR_TABLE), np.uint8)
