@@ -1,4 +1,4 @@
-"""Functions one after the other: in this process, in others, and on Grain."""
+"""Tests of pipelines: in this process, in executors and on Grain."""
 
 import itertools
 import multiprocessing
@@ -30,7 +30,7 @@ def halve(number):
     return 12 // number
 
 
-def is_odd(number):
+def raise_odd_error(number):
     raise OddError("no", number)
 
 
@@ -39,11 +39,11 @@ def add_labels(batch):
     return tokjax.CausalLMBatch(batch.ids, batch.attention_mask, labels)
 
 
-def get_process_and(value):
+def add_process_id(value):
     return os.getpid(), value
 
 
-def mask_numbered(numbered, seed):
+def mask_batch(numbered, seed):
     number, batch = numbered
     draws = np.random.default_rng([seed, number]).random(batch.ids.shape)
     return batch._replace(ids=np.where(draws < 0.5, 0, batch.ids).astype(np.int32))
@@ -62,9 +62,9 @@ def to_batch(tokenizer):
 def expected(tokenizer):
     padded = [
         tokjax.collate_padded_batch(
-            tokjax.encode_batch_result(tokenizer, some), pad_id=0, buckets=LengthBuckets([8, 32])
+            tokjax.encode_batch_result(tokenizer, texts), pad_id=0, buckets=LengthBuckets([8, 32])
         )
-        for some in batched(TEXTS, 5)
+        for texts in batched(TEXTS, 5)
     ]
     return [add_labels(batch) for batch in padded]
 
@@ -87,11 +87,11 @@ def test_composition_is_associative(functions, text):
     for function in functions:
         expected = function(expected)
     assert compose(*functions)(text) == expected
-    for truncated in range(len(functions) + 1):
-        assert compose(compose(*functions[:truncated]), compose(*functions[truncated:]))(text) == expected
+    for split_index in range(len(functions) + 1):
+        assert compose(compose(*functions[:split_index]), compose(*functions[split_index:]))(text) == expected
 
 
-def test_a_pipeline_is_a_value():
+def test_pipelines_are_immutable_and_comparable():
     first = pipeline(("stripped", str.strip))
     longer = first.then("loud", str.upper)
     assert first.steps == (("stripped", str.strip),)
@@ -112,7 +112,7 @@ def test_from_texts_to_batches(to_batch, expected):
     assert_all_same(expected, to_batch.map(batched(TEXTS, 5), workers=3))
 
 
-def test_steps_on_a_device(to_batch, expected):
+def test_jitted_steps_on_a_device(to_batch, expected):
     moved = to_batch.then("on the device", partial(jax.tree.map, jnp.asarray)).then(
         "again", jax.jit(add_labels)
     )
@@ -145,14 +145,14 @@ def test_in_executors(kind, to_batch, expected):
     with makers[kind]() as executor:
         assert_all_same(expected, to_batch.map(batched(TEXTS, 5), workers=2, executor=executor))
         assert_all_same(expected, executor.map(to_batch, list(batched(TEXTS, 5))))
-        [(process, value)] = compose(get_process_and).map([3], executor=executor)
+        [(process, value)] = compose(add_process_id).map([3], executor=executor)
         assert value == 3
         assert (process == os.getpid()) == (kind == "threads")
         with pytest.raises(ZeroDivisionError) as caught:
             list(pipeline(("half", halve)).map([3, 2, 0], executor=executor))
         expected_error = OddError if kind == "threads" else RuntimeError
         with pytest.raises(expected_error, match="no and 3") as reported:
-            list(pipeline(("odd", is_odd)).map([3], executor=executor))
+            list(pipeline(("odd", raise_odd_error)).map([3], executor=executor))
         assert ("does not unpickle" in str(reported.value)) == (kind != "threads")
         assert list(compose(halve).map([3], executor=executor)) == [4]
     assert caught.value.__notes__ == [
@@ -168,14 +168,14 @@ def test_notebook_functions_in_loky():
 
 
 @pytest.mark.slow
-def test_a_worker_unpickles_once():
+def test_each_worker_unpickles_the_pipeline_once():
     with loky.ProcessPoolExecutor(1) as executor:
         [first, *others] = pipeline(("count", Counter())).map(range(5), executor=executor)
     assert [first, *others] == [1, 2, 3, 4, 5]
 
 
 class Counter:
-    """Counts its calls, from 1 again where it was unpickled."""
+    """Counts its calls; the count restarts at 1 when it is unpickled."""
 
     def __init__(self):
         self.calls = 0
@@ -188,18 +188,18 @@ class Counter:
         return Counter, ()
 
 
-def test_what_does_not_pickle(monkeypatch):
+def test_steps_that_cannot_be_pickled_are_rejected(monkeypatch):
     monkeypatch.delitem(sys.modules, "cloudpickle", raising=False)
     with (
         ThreadPoolExecutor(1) as executor,
         pytest.raises(
-            tokjax.errors.InvalidArgumentError, match="step 'added' does not pickle .*functools.partial"
+            tokjax.errors.InvalidArgumentError, match="step 'added' can't be pickled .*functools.partial"
         ),
     ):
         pipeline(("half", halve), ("added", lambda x: x + 1)).map([1], executor=executor)
 
 
-def test_errors_say_where():
+def test_errors_name_the_step_and_the_item():
     inner = pipeline(("half", halve))
     outer = pipeline(("number", int), ("inner", inner))
     with pytest.raises(ZeroDivisionError) as caught:
@@ -216,7 +216,7 @@ def test_errors_say_where():
 
 @pytest.mark.parametrize("items", [[[1], []], [[]], [[1], [1], [1], []], [[1], [], [2]]])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_step_can_not_end_the_stream(items, workers):
+def test_stop_iteration_in_a_step_is_an_error(items, workers):
     pipe = pipeline(("iterator", iter), ("inner", pipeline(("first", next))))
     before = items.index([])
     for results in (pipe.map(items, workers=workers), map(pipe, items)):
@@ -239,16 +239,16 @@ def test_an_error_in_the_stream_comes_last(count, workers):
     assert collect_until_error(compose(str).map(source(), workers=workers)) == expected
 
 
-def test_streams_are_read_as_they_are_asked_for():
-    selected = []
-    source = (selected.append(i) or i for i in itertools.count())
+def test_streams_are_read_lazily():
+    items_read = []
+    source = (items_read.append(i) or i for i in itertools.count())
     results = compose(str).map(source)
-    assert selected == []
+    assert items_read == []
     assert [next(results) for _ in range(3)] == ["0", "1", "2"]
-    assert selected == [0, 1, 2]
+    assert items_read == [0, 1, 2]
     ahead = compose(str).map(source, workers=2)
     assert [next(ahead) for _ in range(20)] == [str(i) for i in range(3, 23)]
-    assert len(selected) == 23 + 4
+    assert len(items_read) == 23 + 4
 
 
 def test_number_of_active_workers():
@@ -269,13 +269,13 @@ def test_batched_reads_no_more_than_it_needs():
     assert next(source) == 3
 
 
-def test_randomness_is_a_function_of_seed_and_number(to_batch):
+def test_random_steps_depend_on_seed_and_item_number_only(to_batch):
     batches = list(to_batch.map(batched(TEXTS, 5)))
-    masking = compose(partial(mask_numbered, seed=7))
+    masking = compose(partial(mask_batch, seed=7))
     first = list(masking.map(enumerate(batches)))
     assert_all_same(first, masking.map(enumerate(batches), workers=4))
     assert_same(first[3], masking((3, batches[3])), np.ndarray)
-    other = compose(partial(mask_numbered, seed=8))((3, batches[3]))
+    other = compose(partial(mask_batch, seed=8))((3, batches[3]))
     assert (other.ids != first[3].ids).any()
 
 
@@ -291,9 +291,9 @@ def test_on_grain(to_batch, expected):
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_on_grains_loader(workers, to_batch, expected):
+def test_on_grain_data_loader(workers, to_batch, expected):
     grain = pytest.importorskip("grain")
-    pytest.importorskip("absl.flags").FLAGS.mark_as_parsed()  # (as a program of absl's would have done)
+    pytest.importorskip("absl.flags").FLAGS.mark_as_parsed()  # as `absl.app.run` does
     transform = tokjax.pipelines.grain_map(to_batch)
     assert isinstance(transform, grain.transforms.Map)
     assert_same(expected[0], pickle.loads(pickle.dumps(transform)).map(TEXTS[:5]), np.ndarray)
@@ -306,7 +306,7 @@ def test_on_grains_loader(workers, to_batch, expected):
     assert_all_same(expected, loader)
 
 
-def test_supported_values(to_batch):
+def test_description_of_all_steps(to_batch):
     lines = to_batch.describe(TEXTS[:3]).splitlines()
     assert [" ".join(line.split()) for line in lines] == [
         "(example) list of 3",
@@ -335,21 +335,21 @@ def test_supported_values(to_batch):
     assert len({line.rindex("    ") for line in lines}) == 1
 
 
-def test_converted_values(tokenizer):
-    def described(value):
+def test_description_of_other_values(tokenizer):
+    def split_description(value):
         return [line.split(maxsplit=1) for line in pipeline().describe(value).splitlines()]
 
-    assert described(b"abc") == [["(example)", "bytes of 3"]]
-    assert described({"x": jnp.ones((2, 3)), "y": [1.5], "none": None}) == [
+    assert split_description(b"abc") == [["(example)", "bytes of 3"]]
+    assert split_description({"x": jnp.ones((2, 3)), "y": [1.5], "none": None}) == [
         ["(example)", "dict"],
         ["x", "jax float32 (2, 3)"],
         ["y", "list of 1"],
         ["[0]", "float"],
     ]
-    assert described(()) == [["(example)", "tuple of 0"]]
-    assert described(np.float32(1)) == [["(example)", "float32 ()"]]
+    assert split_description(()) == [["(example)", "tuple of 0"]]
+    assert split_description(np.float32(1)) == [["(example)", "float32 ()"]]
     result = tokjax.encode_result(tokenizer, "low", return_masks=False)
-    assert described(result)[:3] == [
+    assert split_description(result)[:3] == [
         ["(example)", "TokenizationResult"],
         ["ids", f"int32 ({len(result)},)"],
         ["offsets", f"int64 ({len(result)}, 2)"],
@@ -378,6 +378,6 @@ def test_invalid_pipelines_are_rejected(call, message):
         call()
 
 
-def test_pipelines_load_nothing_heavy():
+def test_pipelines_import_no_optional_packages():
     code = "import tokjax; assert list(tokjax.pipelines.compose(len).map(['abc'])) == [3]"
     assert find_loaded_modules(code) == []

@@ -1,3 +1,5 @@
+"""Tests of the `quick_` functions."""
+
 import jax
 import pytest
 import tiktoken
@@ -20,7 +22,7 @@ def test_quick_tokenize(tokenizer):
     assert quick.metadata.offsets_reference == "input_text"
 
 
-def test_offsets_are_into_the_view(tokenizer):
+def test_offsets_refer_to_the_view(tokenizer):
     qwen2 = tokjax.byte_level_bpe(dict(tokenizer.vocabulary.ordinary), pattern="qwen2")
     quick = tokjax.quick.quick_tokenize(qwen2, "e\u0301!")
     assert quick.tokenization_text == "é!"
@@ -98,7 +100,7 @@ def test_all_fields_of_a_causal_lm_batch(tokenizer):
     assert jax.tree.map(lambda a: a[:1], quick.batch).ids.shape == (1, 4)
 
 
-def test_columns_that_are_not_wanted(tokenizer):
+def test_columns_can_be_omitted(tokenizer):
     quick = tokjax.quick.quick_tokenize(tokenizer, "low", return_offsets=False, return_masks=False)
     assert quick.token_pieces == ("low", "<|endoftext|>")
     assert {quick.offsets, quick.attention_mask, quick.token_type_ids, quick.special_tokens_mask} == {None}
@@ -106,7 +108,7 @@ def test_columns_that_are_not_wanted(tokenizer):
     assert truncated.token_pieces == (" low", "<|endoftext|>")
 
 
-def test_texts_that_are_views_already():
+def test_texts_that_are_already_views():
     wordpiece = tokjax.wordpiece(["[UNK]", "[CLS]", "[SEP]", "low"])
     assert tokjax.quick.quick_tokenize(wordpiece, "LOW").token_pieces == ("[CLS]", "low", "[SEP]")
     passed = tokjax.quick.quick_tokenize(wordpiece, "LOW", apply_tokenization_view=False)
@@ -127,10 +129,10 @@ def test_special_tokens_in_texts(tokenizer):
         assert len(call(disallowed_special=())) > 10
 
 
-class TestWhatTheyTake:
-    """What `load_tokenizer` takes, and objects of other libraries."""
+class TestTokenizerArguments:
+    """All functions accept paths as `load_tokenizer` does, and tokenizer objects of other libraries."""
 
-    def same(self, passed, tokenizer, text="low lower", **options):
+    def check_ids(self, passed, tokenizer, text="low lower", **options):
         expected = tokjax.encode(tokenizer, text).tolist()
         assert tokjax.quick.quick_tokenize(passed, text, **options).token_ids.tolist() == expected
         assert tokjax.quick.quick_encode_batch(passed, [text], **options).results[0].ids.tolist() == expected
@@ -140,13 +142,15 @@ class TestWhatTheyTake:
         for directory, kind in (("hf", "huggingface"), ("gpt2", "gpt2")):
             (tmp_path / directory).mkdir()
             tokjax.formats.export_tokenizer(tokenizer, tmp_path / directory, kind)
-            self.same(tmp_path / directory, tokjax.load_tokenizer(tmp_path / directory))
-        self.same(str(tmp_path / "hf" / "tokenizer.json"), tokjax.load_tokenizer(tmp_path / "hf"))
+            self.check_ids(tmp_path / directory, tokjax.load_tokenizer(tmp_path / directory))
+        self.check_ids(str(tmp_path / "hf" / "tokenizer.json"), tokjax.load_tokenizer(tmp_path / "hf"))
         pair = [tmp_path / "gpt2" / "vocab.json", tmp_path / "gpt2" / "merges.txt"]
-        self.same(pair, tokjax.load_tokenizer(pair))
+        self.check_ids(pair, tokjax.load_tokenizer(pair))
         (tmp_path / "words.txt").write_text("[UNK]\nlow\nlower\n")
         options = {"format": "wordpiece"}
-        self.same(tmp_path / "words.txt", tokjax.load_tokenizer(tmp_path / "words.txt", **options), **options)
+        self.check_ids(
+            tmp_path / "words.txt", tokjax.load_tokenizer(tmp_path / "words.txt", **options), **options
+        )
 
     def test_objects_of_subclasses(self, tokenizer):
         ranks = {token: id_ for id_, token in tokenizer.vocabulary.bytes_by_id.items() if id_ < 256}
@@ -162,15 +166,15 @@ class TestWhatTheyTake:
             tokjax.encode(custom, "ab")
 
     def test_objects_of_other_libraries(self):
-        theirs, ours = make_pair("GPT-2")
-        self.same(theirs, ours)
+        huggingface_tokenizer, tokenizer = make_pair("GPT-2")
+        self.check_ids(huggingface_tokenizer, tokenizer)
         sentence_piece = train_sentencepiece_models()["unigram"]
         plain = tokjax.formats.from_sentencepiece(sentence_piece.processor)
-        self.same(sentence_piece.processor, plain)
+        self.check_ids(sentence_piece.processor, plain)
         tiktoken = pytest.importorskip("tiktoken")
         ranks = {bytes([i]): i for i in range(256)} | {b"lo": 256}
         encoding = tiktoken.Encoding("x", pat_str=r"\S+|\s+", mergeable_ranks=ranks, special_tokens={})
-        self.same(encoding, tokjax.formats.from_tiktoken(encoding))
+        self.check_ids(encoding, tokjax.formats.from_tiktoken(encoding))
 
     def test_rejected_inputs(self, tokenizer):
         with pytest.raises(

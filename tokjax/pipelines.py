@@ -1,4 +1,4 @@
-"""Functions one after the other: named steps from a text to a batch, over one value or a stream."""
+"""Pipelines: compositions of named functions, applied to one value or to each item of a stream."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Step(NamedTuple):
     """One function of a pipeline.
 
     Attributes:
-        name: what errors and descriptions call it.
-        function: takes one value, and gives one.
+        name: the name of the step in errors and descriptions.
+        function: a function of one argument.
     """
 
     name: str
@@ -47,13 +47,15 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Pipeline:
-    """Named functions in the order in which they are written, the first first; itself a function.
+    """A composition of named functions, which is itself a function. The first step is applied first.
 
-    A step takes what the one before it gave, be that a text, a list of texts, a record or a batch, and knows
-    nothing of streams: `map` applies all steps to each item of one. A pipeline may be a step of another, and
-    goes wherever a function goes: `map(pipe, items)`, `grain.MapDataset.source(items).map(pipe)`.
+    The argument of each step is the result of the previous one: a text, a list of texts, a record, a batch or
+    any other value. Steps process single values; `map` applies all steps to each item of a stream. A pipeline
+    can be used wherever a function can: as a step of another pipeline, in `map(pipe, items)`, or in
+    `grain.MapDataset.source(items).map(pipe)`.
 
-    It pickles if its steps do, as functions of modules do, and `functools.partial`s that give them options.
+    A pipeline can be pickled if its steps can. Functions of modules can, and so can `functools.partial`s of
+    them.
 
     Attributes:
         steps: the functions with their names.
@@ -62,41 +64,45 @@ class Pipeline:
     steps: tuple[Step, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the steps."""
+        """Checks the steps."""
         object.__setattr__(self, "steps", tuple(map(_check_step, self.steps)))
 
     def __call__(self, value: Any) -> Any:
-        """What the last step gives.
+        """Applies all steps to a value, and returns the result of the last step.
 
-        An error in a step is raised with a note that names the step; a `StopIteration`, which a stream would
-        take for its end, becomes the cause of a `RuntimeError`.
+        An error in a step is raised with a note that names the step. A `StopIteration` is raised as a
+        `RuntimeError`, since a stream would end at it.
         """
         for step in self.steps:
             value = _apply_step(step, value)
         return value
 
     def then(self, name: str, function: Callable[[Any], Any]) -> Pipeline:
-        """The pipeline with one step more, behind the others."""
+        """Returns a new pipeline with one more step at the end."""
         return Pipeline((*self.steps, Step(name, function)))
 
     def map(
         self, items: Iterable[Any], *, workers: int = 1, executor: Executor | None = None
     ) -> Iterator[Any]:
-        """What becomes of each item of a stream, in its order, made as it is asked for.
+        """Applies the pipeline lazily to each item of a stream, and yields the results in the same order.
 
-        An error in a step is raised with notes that name the step and the item, counted from 0. It comes
-        behind what became of all items before it, as does an error in the stream.
+        An error in a step is raised with notes that name the step and the 0-based number of the item. It is
+        raised after the results of all earlier items, and so is an error of the stream itself.
 
         Args:
-            items: a stream, which may have no end; it is read in this thread, `2 * workers` items ahead where
-                others do the work.
-            workers: how many items are worked on at a time; with one, in this thread.
-            executor: where; `None` for threads of this process. Each worker unpickles the pipeline once; each
-                item is sent to it on its own, and the result back.
+            items: the items, a possibly infinite stream. It is read in the calling thread, up to
+                `2 * workers` items ahead if there is more than one worker.
+            workers: the number of items that are processed concurrently. A single worker without an executor
+                runs in the calling thread.
+            executor: the executor that runs the steps; `None` for threads of this process. Each worker
+                unpickles the pipeline once. Items are sent to the workers one by one, and so are the results
+                back.
 
         Raises:
-            InvalidArgumentError: the executor is none, or there is one and a step does not pickle.
-            RuntimeError: in a worker, a step raised an error that does not unpickle; its text is in this one.
+            InvalidArgumentError: the executor is not a `concurrent.futures.Executor`, or there is an executor
+                and a step can't be pickled.
+            RuntimeError: a step raised an error in a worker that can't be unpickled; the message contains its
+                text.
 
         >>> list(compose(str.strip, len).map([" a", "bcd "]))
         [1, 3]
@@ -109,7 +115,9 @@ class Pipeline:
         return map_in_workers(Pipeline._run, self._pickle(), numbered, concurrency, executor)
 
     def describe(self, example: Any) -> str:
-        """A table of what each step gives for an example: kinds, shapes and dtypes. The steps are run.
+        """Returns a table of the results of all steps for an example: types, shapes and dtypes.
+
+        Runs the steps.
 
         >>> from functools import partial
         >>> from tokjax.batching.collate import collate_padded_batch
@@ -129,16 +137,16 @@ class Pipeline:
         named = [("(example)", example)]
         for step in self.steps:
             named.append((step.name, _apply_step(step, named[-1][1])))
-        lines = [line for name, value in named for line in iter_shapes(name, value)]
+        lines = [line for name, value in named for line in _iter_descriptions(name, value)]
         width = max(len(name) for name, _ in lines)
-        return "\n".join(f"{name:{width}}    {form}" for name, form in lines)
+        return "\n".join(f"{name:{width}}    {description}" for name, description in lines)
 
     def __repr__(self) -> str:
-        """The names of the steps."""
+        """Shows the names of the steps."""
         return f"Pipeline({' -> '.join(step.name for step in self.steps)})"
 
     def _run(self, numbered: tuple[int, Any]) -> Any:
-        """The pipeline on an item of a stream."""
+        """Applies the pipeline to a numbered item of a stream."""
         number, item = numbered
         try:
             return self(item)
@@ -156,13 +164,13 @@ class Pipeline:
 
 
 def pipeline(*steps: tuple[str, Callable[[Any], Any]]) -> Pipeline:
-    """Named functions, one after the other.
+    """Composes named functions. Use `compose` for functions without names.
 
     Args:
-        *steps: names and functions; the first is applied first.
+        *steps: pairs of a name and a function of one argument; the first function is applied first.
 
     Raises:
-        InvalidArgumentError: something else is among them.
+        InvalidArgumentError: a step is not a pair of a name and a function.
 
     >>> shout = pipeline(("stripped", str.strip), ("loud", str.upper))
     >>> shout, shout(" low ")
@@ -172,11 +180,11 @@ def pipeline(*steps: tuple[str, Callable[[Any], Any]]) -> Pipeline:
 
 
 def compose(*functions: Callable[[Any], Any]) -> Pipeline:
-    """Functions one after the other, under the names that they have.
+    """Composes functions under their own names. Use `pipeline` to choose the names.
 
     Args:
-        *functions: the first is applied first, as in a pipe, so `compose(f, g)(x)` is `g(f(x))`. (In
-            mathematics, and in Julia, the last is.)
+        *functions: functions of one argument. The first is applied first, as in a shell pipe:
+            `compose(f, g)(x)` is `g(f(x))`. (In mathematics, and in Julia, the last is applied first.)
 
     >>> compose(str.strip, len)(" low ")
     3
@@ -185,28 +193,29 @@ def compose(*functions: Callable[[Any], Any]) -> Pipeline:
 
 
 def batched(items: Iterable[Item], size: int, *, drop_last: bool = False) -> Iterator[list[Item]]:
-    """The items of a stream in lists of one size.
+    """Yields the items of a stream in lists of the same size.
 
     Args:
-        items: a stream, which may have no end; no more of it is read than is asked for.
-        size: items a list.
-        drop_last: leave out a last list of fewer items, which would have a shape of its own.
+        items: a possibly infinite stream, which is read lazily.
+        size: the number of items per list.
+        drop_last: whether to drop the last list if it has fewer items. A batch of it would have another
+            shape, which a jitted function is compiled for again.
 
     >>> list(batched("abcde", 2)), list(batched("abcde", 2, drop_last=True))
     ([['a', 'b'], ['c', 'd'], ['e']], [['a', 'b'], ['c', 'd']])
     """
     count, iterator = check_int("size", size, minimum=1), iter(items)
     lists = iter(lambda: list(itertools.islice(iterator, count)), [])
-    return (some for some in lists if len(some) == count or not drop_last)
+    return (batch for batch in lists if len(batch) == count or not drop_last)
 
 
 def grain_map(function: Callable[[Any], Any]) -> Any:
-    """A function as a `grain.transforms.Map`, for `grain.DataLoader(operations=[...])`.
+    """Wraps a function as a `grain.transforms.Map`, for `grain.DataLoader(operations=[...])`.
 
-    A `grain.MapDataset` takes functions, and pipelines, as they are.
+    `grain.MapDataset.map` accepts functions and pipelines directly.
 
     Args:
-        function: takes one element, and gives one.
+        function: a function of one element.
     """
     transforms: Any = import_optional("grain.transforms", extra="grain", purpose="grain_map")
 
@@ -225,7 +234,7 @@ def _check_step(step: Any) -> Step:
         return Step(*step)
     raise InvalidArgumentError(
         f"a step is a name and a function, such as ('tokens', encode), not {step!r:.100}; compose(f, g) "
-        "takes functions alone"
+        "takes functions without names"
     )
 
 
@@ -234,8 +243,8 @@ def _check_picklable(step: Step) -> None:
         pickle_bytes(step.function)
     except Exception as error:
         raise InvalidArgumentError(
-            f"step {step.name!r} does not pickle ({error}), so no other process can run it; make it a "
-            "function of a module, or a functools.partial of one, or leave out executor= for threads"
+            f"step {step.name!r} can't be pickled ({error}), so no other process can run it; make it a "
+            "function of a module or a functools.partial of one, or leave out executor= to use threads"
         ) from error
 
 
@@ -244,24 +253,24 @@ def _apply_step(step: Step, value: Any) -> Any:
         return step.function(value)
     except StopIteration as error:
         raise RuntimeError(
-            f"step {step.name!r} of a pipeline raised StopIteration, as next() does where nothing is left; "
-            "a stream would end there: give next() a default, or raise another error"
+            f"step {step.name!r} of a pipeline raised StopIteration, as next() does for an exhausted "
+            "iterator; a stream would end there: pass a default to next(), or raise another error"
         ) from error
     except Exception as error:
         error.add_note(f"in step {step.name!r} of a pipeline")
         raise
 
 
-def iter_shapes(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """The name and the form of a value, then those of what is in it, indented."""
+def _iter_descriptions(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yields `(name, description)` of a value and, with indented names, of its parts."""
     yield name, _describe_value(value)
-    for inner, part in _get_parts(value):
-        for line, form in iter_shapes(inner, part):
-            yield f"  {line}", form
+    for part_name, part in _get_parts(value):
+        for indented_name, description in _iter_descriptions(part_name, part):
+            yield f"  {indented_name}", description
 
 
 def _get_parts(value: Any) -> list[tuple[str, Any]]:
-    """What is in a value, and worth a line of its own."""
+    """Returns the named parts of a value that are described on separate lines."""
     if isinstance(value, TokenizationBatch):
         return _get_parts(value.ragged)
     if _is_namedtuple(value):

@@ -1,4 +1,4 @@
-"""The `quick_` functions: one call each for the common cases, made of the other modules' functions."""
+"""The `quick_` functions: one call each for the common cases, composed of functions of other modules."""
 
 from __future__ import annotations
 
@@ -50,18 +50,19 @@ __all__ = [
 
 
 class QuickTokens(NamedTuple):
-    """One text's tokens.
+    """The tokens of one text.
 
     Attributes:
-        token_pieces: readable tokens.
-        token_ids: `int32`, shape `(n,)`.
+        token_pieces: the tokens as readable strings.
+        token_ids: the token ids, `int32`, shape `(n,)`.
         decoded_text: the text that the ids decode to, without special tokens.
         tokenization_text: the text that the offsets refer to.
-        offsets: 1-based byte spans, `int64`, shape `(n, 2)`.
-        attention_mask: `int32`, shape `(n,)`.
-        token_type_ids: `int32`, shape `(n,)`.
-        special_tokens_mask: `int32`, shape `(n,)`.
-        metadata: the model and the text that the offsets refer to.
+        offsets: 1-based byte spans, `int64`, shape `(n, 2)`; `None` with `return_offsets=False`.
+        attention_mask: 1 on every token, `int32`, shape `(n,)`; `None` with `return_masks=False`, as the next
+            two.
+        token_type_ids: the token type ids, `int32`, shape `(n,)`.
+        special_tokens_mask: 1 on special tokens, else 0, `int32`, shape `(n,)`.
+        metadata: the type of the model, and which text the offsets refer to.
     """
 
     token_pieces: tuple[str, ...]
@@ -77,13 +78,13 @@ class QuickTokens(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class QuickBatch:
-    """Many texts' tokens.
+    """The tokens of many texts.
 
     Attributes:
-        results: flat columns, and a sequence of one result per text.
-        sequence_lengths: tokens of each text, `int64`, shape `(texts,)`.
+        results: the tokens as flat columns; also a sequence of one result per text.
+        sequence_lengths: the number of tokens of each text, `int64`, shape `(num_texts,)`.
         tokenization_texts: the texts that the offsets refer to.
-        metadata: the model and the text that the offsets refer to.
+        metadata: the type of the model, and which text the offsets refer to.
     """
 
     results: TokenizationBatch
@@ -100,21 +101,21 @@ class QuickBatch:
 class QuickCausalLMBatch:
     """A padded batch for a causal language model, with its texts and options.
 
-    It holds strings, so it is not passed to a jitted step; `batch` is.
+    It contains strings, so it can't be passed to a jitted function. Pass its `batch` instead.
 
     Attributes:
-        ids: the inputs, `int32`, shape `(texts, length)`.
-        attention_mask: 1 on tokens, 0 on padding, `int32`, shape `(texts, length)`.
-        labels: the id that follows each position, `ignore_index` where none does, `int32`, shape `(texts,
-            length)`.
-        token_type_ids: `int32`, shape `(texts, length)`; 0 on padding.
-        special_tokens_mask: 1 on special tokens and on padding, `int32`, shape `(texts, length)`.
-        offsets: 1-based byte spans, `int64`, shape `(texts, length, 2)`, with `return_offsets=True`, else
-            `None`.
-        sequence_lengths: tokens of each text, `int64`, shape `(texts,)`.
+        ids: the input ids, `int32`, shape `(num_texts, length)`.
+        attention_mask: 1 on tokens, 0 on padding, `int32`, shape `(num_texts, length)`.
+        labels: the next id at each position, `ignore_index` at last tokens and on padding, `int32`, shape
+            `(num_texts, length)`.
+        token_type_ids: the token type ids, 0 on padding, `int32`, shape `(num_texts, length)`.
+        special_tokens_mask: 1 on special tokens and on padding, `int32`, shape `(num_texts, length)`.
+        offsets: 1-based byte spans, `int64`, shape `(num_texts, length, 2)`; `None` unless
+            `return_offsets=True`.
+        sequence_lengths: the number of tokens of each text, `int64`, shape `(num_texts,)`.
         tokenization_texts: the texts that the offsets refer to.
         pad_id: the id on padding.
-        ignore_index: the label where none is.
+        ignore_index: the label of positions without a next token.
     """
 
     ids: Array
@@ -134,21 +135,21 @@ class QuickCausalLMBatch:
 
     @property
     def batch(self) -> CausalLMBatch:
-        """The arrays that a training step takes: ids, mask and labels."""
+        """The arrays for a training step: ids, attention mask and labels."""
         return CausalLMBatch(self.ids, self.attention_mask, self.labels)
 
 
 class QuickBundle(NamedTuple):
-    """A trained tokenizer on disk.
+    """A trained tokenizer that was saved to disk.
 
     Attributes:
-        directory: where it is.
-        files: the files in it.
-        tokenizer: read back from there.
-        tokenizer_file: the file that holds it.
-        stats: the statistics of the training.
-        sample_ids: the ids of a short sample, `int32`, shape `(n,)`.
-        sample_text: the text that they decode to.
+        directory: the directory of the bundle.
+        files: the paths of the files in the directory, sorted.
+        tokenizer: the tokenizer, loaded from the directory.
+        tokenizer_file: the path of the tokenizer file.
+        stats: the training statistics.
+        sample_ids: the ids of the sample text, `int32`, shape `(n,)`.
+        sample_text: the text that `sample_ids` decode to.
     """
 
     directory: Path
@@ -171,17 +172,19 @@ def quick_tokenize(
     return_masks: bool = True,
     **options: Unpack[TruncationOptions],
 ) -> QuickTokens:
-    """Tokenizes one text and returns everything about its tokens.
+    """Tokenizes one text, and returns its tokens with ids, offsets and masks.
+
+    Use `quick_encode_batch` for many texts.
 
     Args:
-        tokenizer_or_path: a tokenizer, a path (or a pair of paths) as `load_tokenizer` takes it, or a live
+        tokenizer_or_path: a tokenizer, a path (or a pair of paths) for `load_tokenizer`, or a tokenizer
             object of `tokenizers`, `transformers`, `tiktoken` or `sentencepiece`.
-        text: `str` or `bytes`.
-        format: as in `load_tokenizer`; for paths.
-        apply_tokenization_view: encode `tokenization_view(tokenizer, text)`, which offsets then refer to.
-            `False` if the text is that already.
-        return_offsets: give `offsets`.
-        return_masks: give the masks and `token_type_ids`.
+        text: the text, `str` or `bytes`.
+        format: the format of the file at a path, as in `load_tokenizer`.
+        apply_tokenization_view: whether to encode `tokenization_view(tokenizer, text)`, which the offsets
+            then refer to. Pass `False` if the text is such a view already.
+        return_offsets: whether to return `offsets`.
+        return_masks: whether to return the masks and `token_type_ids`.
         **options: `add_special_tokens`, `max_length`, `truncation_side`, `allowed_special`,
             `disallowed_special` and `threads`, as in `encode_batch_result`.
     """
@@ -222,13 +225,13 @@ def quick_encode_batch(
     """Tokenizes many texts.
 
     Args:
-        tokenizer_or_path: as in `quick_tokenize`.
-        texts: each `str` or `bytes`.
-        format: as in `load_tokenizer`; for paths.
-        apply_tokenization_view: as in `quick_tokenize`.
-        return_offsets: give `offsets`.
-        return_masks: give the masks and `token_type_ids`.
-        **options: as in `quick_tokenize`.
+        tokenizer_or_path: a tokenizer, a path or a tokenizer object, as in `quick_tokenize`.
+        texts: the texts, each `str` or `bytes`.
+        format: the format of the file at a path, as in `load_tokenizer`.
+        apply_tokenization_view: whether to encode the tokenization views, as in `quick_tokenize`.
+        return_offsets: whether to return `offsets`.
+        return_masks: whether to return the masks and `token_type_ids`.
+        **options: the options of `quick_tokenize`.
     """
     tokenizer = _resolve_tokenizer(tokenizer_or_path, format)
     check_texts(texts)
@@ -259,25 +262,27 @@ def quick_causal_lm_batch(
     ignore_index: int = -100,
     **options: Unpack[TruncationOptions],
 ) -> QuickCausalLMBatch:
-    """Makes a padded batch for a causal language model, with labels, from texts.
+    """Makes a padded batch with labels for a causal language model from texts.
 
     Args:
-        tokenizer_or_path: as in `quick_tokenize`.
-        texts: each `str` or `bytes`.
-        format: as in `load_tokenizer`; for paths.
-        apply_tokenization_view: as in `quick_tokenize`.
-        return_offsets: give `offsets`.
-        pad_id: the id on padding; by default the tokenizer's, else its EOS id.
-        pad_side: where padding goes, as in `collate_padded_batch`.
-        multiple_of: pad to the next multiple of this.
-        ignore_index: the label of padding and of each last token.
-        **options: as in `quick_tokenize`.
+        tokenizer_or_path: a tokenizer, a path or a tokenizer object, as in `quick_tokenize`.
+        texts: the texts, each `str` or `bytes`.
+        format: the format of the file at a path, as in `load_tokenizer`.
+        apply_tokenization_view: whether to encode the tokenization views, as in `quick_tokenize`.
+        return_offsets: whether to return `offsets`.
+        pad_id: the id on padding; `None` for the tokenizer's pad id, or else its EOS id.
+        pad_side: the side of the padding, as in `collate_padded_batch`.
+        multiple_of: the number of which the padded length is a multiple; `None` for the longest text.
+        ignore_index: the label on padding and at the last token of each text.
+        **options: the options of `quick_tokenize`.
 
     Returns:
-        Arrays of shape `(texts, length)`; labels are already shifted. A training step takes its `batch`.
+        Arrays of shape `(num_texts, length)`. The labels are already shifted. Pass its `batch` to a training
+        step.
 
     Raises:
-        MissingSpecialTokenError: no `pad_id` is given, and the tokenizer declares neither pad nor EOS.
+        MissingSpecialTokenError: `pad_id` is `None`, and the tokenizer declares neither a pad nor an EOS
+            token.
     """
     tokenizer = _resolve_tokenizer(tokenizer_or_path, format)
     padding = _get_pad_id(tokenizer) if pad_id is None else pad_id
@@ -315,19 +320,23 @@ def quick_train_bundle(
     progress: bool = False,
     **train_options: Any,
 ) -> QuickBundle:
-    """Trains a tokenizer, saves it as a bundle, and checks that a sample has the same ids once it is read.
+    """Trains a tokenizer, saves it as a bundle, and checks that the loaded tokenizer encodes a sample alike.
 
     Args:
-        texts: a path, a list of paths, or an iterable of texts.
-        vocab_size: as in `trainer.train_bpe`.
-        directory: where to save it, as `trainer.save_training_bundle` does.
-        trainer: what to train: with `trainer.train_bpe`, `train_wordpiece`, `train_word_level` or
+        texts: the training texts: a path, a list of paths, or an iterable of texts.
+        vocab_size: the size of the vocabulary, as in `trainer.train_bpe`.
+        directory: the directory of the bundle, as in `trainer.save_training_bundle`.
+        trainer: the name of the trainer: `trainer.train_bpe`, `train_wordpiece`, `train_word_level` or
             `train_sentencepiece`.
-        sample: the text that is encoded.
-        overwrite: replace a bundle that is there already.
-        progress: show bars on standard error.
-        **train_options: any other option of the trainer. `train_bpe` has `special_tokens=("<|endoftext|>",)`
-            by default.
+        sample: the text that is encoded to check the bundle.
+        overwrite: whether to replace an existing bundle.
+        progress: whether to show progress bars on standard error.
+        **train_options: further options of the trainer. For `train_bpe`, `special_tokens` defaults to
+            `("<|endoftext|>",)`.
+
+    Raises:
+        InvalidArgumentError: the name of the trainer is unknown.
+        TokjaxError: the loaded tokenizer encodes the sample differently.
     """
     if trainer not in _TRAINERS:
         raise InvalidArgumentError(f"trainer must be one of {list(_TRAINERS)}, not {trainer!r}")
@@ -337,8 +346,8 @@ def quick_train_bundle(
     bundle = save_training_bundle(trained, directory, overwrite=overwrite)
     tokenizer = bundle.trained.tokenizer
     ids, expected = (
-        protocol.encode(some, sample, add_special_tokens=False, disallowed_special=())
-        for some in (tokenizer, trained.tokenizer)
+        protocol.encode(encoder, sample, add_special_tokens=False, disallowed_special=())
+        for encoder in (tokenizer, trained.tokenizer)
     )
     if ids.tolist() != expected.tolist():
         raise TokjaxError(
@@ -356,7 +365,7 @@ def quick_train_bundle(
 
 
 def _resolve_tokenizer(tokenizer_or_path: Any, format_: Any) -> Any:
-    """The tokenizer that is given, in a file or as an object of another library."""
+    """Returns the tokenizer of a path, of an object of another library, or the tokenizer itself."""
     if isinstance(tokenizer_or_path, (str, os.PathLike, list, tuple)):
         return load_tokenizer(tokenizer_or_path, format_)
     if format_ != "auto":

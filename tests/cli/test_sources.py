@@ -75,7 +75,7 @@ def shell(workspace, tmp_path, monkeypatch, capsys):
         ),
         (
             "pack ids.npy -t t.json -o OUT/d",
-            "JSON lines, CSV or Parquet, or, of token ids, run tokjax convert",
+            "JSON lines, CSV or Parquet, or for token ids run tokjax convert",
         ),
         ("pack list.json -t t.json -o OUT/d", "expected, not a list; write one object per line"),
         ("pack table.csv -t t.json -o OUT/d", "no column 'text', of ['id', 'body']; pass --text-column NAME"),

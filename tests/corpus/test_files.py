@@ -1,4 +1,4 @@
-"""Corpora in files: text, JSON lines and Parquet, compressed or not, by name or by pattern."""
+"""Tests of corpus files: text, JSON lines and Parquet, compressed or not, by path or glob pattern."""
 
 import gzip
 import json
@@ -23,7 +23,7 @@ TEXTS = ["low lower", "", "naïve café\nnew line", f"a{SEPARATOR}b", "日本語
 
 
 def write(path, texts, field="text"):
-    """A file of documents, as its name says."""
+    """Writes documents to a file, in the format of its suffix."""
     lines = "".join(json.dumps({"id": i, field: text}) + "\n" for i, text in enumerate(texts))
     if path.name.endswith(".parquet"):
         pq.write_table(pa.table({"id": list(range(len(texts))), field: texts}), path)
@@ -38,13 +38,13 @@ def write(path, texts, field="text"):
     return path
 
 
-ENDINGS = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz", ".parquet")
+SUFFIXES = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz", ".parquet")
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("suffix", SUFFIXES)
 class TestEveryFormat:
-    def test_documents_and_counts_are_those_of_the_texts(self, tmp_path, ending):
-        path = write(tmp_path / f"corpus{ending}", TEXTS)
+    def test_documents_and_counts_equal_those_of_the_texts(self, tmp_path, suffix):
+        path = write(tmp_path / f"corpus{suffix}", TEXTS)
         documents = [tokjax.offsets.to_utf8(text) for text in tokjax.corpus.read_documents(path, SEPARATOR)]
         expected = [part.encode() for text in TEXTS for part in text.split(SEPARATOR) if part]
         assert documents == expected
@@ -54,11 +54,11 @@ class TestEveryFormat:
         assert (file.path, file.nbytes) == (str(path.resolve()), path.stat().st_size)
 
     @given(texts=st.lists(hard_texts, max_size=8), longest=st.integers(1, 60))
-    def test_chunks_of_any_size_make_no_difference(self, tmp_path_factory, ending, texts, longest):
+    def test_documents_do_not_depend_on_the_chunk_size(self, tmp_path_factory, suffix, texts, longest):
         texts = [text.encode("utf-8", "replace").decode() for text in texts]
-        path = write(tmp_path_factory.mktemp("corpus") / f"corpus{ending}", texts)
+        path = write(tmp_path_factory.mktemp("corpus") / f"corpus{suffix}", texts)
         expected = [part.encode() for text in texts for part in text.split(SEPARATOR) if part]
-        if ending.startswith(".txt"):
+        if suffix.startswith(".txt"):
             expected = [part for part in SEPARATOR.join(texts).encode().split(SEPARATOR.encode()) if part]
         chunks = iter_file_chunks(text_files(path), [SEPARATOR], longest, safe_splits=False)
         pieces = [text for chunk in chunks for text, _ in chunk.read()]
@@ -67,18 +67,18 @@ class TestEveryFormat:
         ]
         assert list(filter(None, documents)) == expected
 
-    def test_a_batch_of_ids_from_files(self, tmp_path, ending, plain_tokenizer):
-        path = write(tmp_path / f"corpus{ending}", TEXTS)
+    def test_files_are_encoded_in_batches(self, tmp_path, suffix, plain_tokenizer):
+        path = write(tmp_path / f"corpus{suffix}", TEXTS)
         batches = tokjax.encode_files(plain_tokenizer, str(tmp_path / "corpus*"), separator=SEPARATOR)
         decoded = [text for batch in batches for text in tokjax.decode_batch(plain_tokenizer, batch)]
         assert decoded == [part for text in TEXTS for part in text.split(SEPARATOR) if part]
         assert path.exists()
 
-    def test_an_empty_file_is_logged_and_skipped(self, tmp_path, ending, caplog):
+    def test_an_empty_file_is_logged_and_skipped(self, tmp_path, suffix, caplog):
         caplog.set_level("WARNING", "tokjax")
-        path = write(tmp_path / f"corpus{ending}", [])
-        other = write(tmp_path / f"other{ending}", ["text"])
-        expected = [f"1 of 2 files had no text in it: {path}"]
+        path = write(tmp_path / f"corpus{suffix}", [])
+        other = write(tmp_path / f"other{suffix}", ["text"])
+        expected = [f"1 of 2 files had no text: {path}"]
         assert list(map(tokjax.offsets.to_utf8, tokjax.corpus.read_documents([path, other], SEPARATOR))) == [
             b"text"
         ]
@@ -116,7 +116,7 @@ def test_compressed_text_is_read_in_pieces(tmp_path):
     assert sum(chunk.read_nbytes for chunk in chunks) == path.stat().st_size
 
 
-def test_patterns_of_paths(tmp_path):
+def test_glob_patterns(tmp_path):
     (tmp_path / "deep").mkdir()
     for name in ("b.txt", "a.txt", "deep/c.txt", "[odd].txt"):
         (tmp_path / name).write_text(name)
@@ -129,7 +129,7 @@ def test_patterns_of_paths(tmp_path):
         text_files(f"{tmp_path}/no*.txt")
 
 
-def test_fields_and_formats_are_reported(tmp_path):
+def test_field_and_format_options(tmp_path):
     path = write(tmp_path / "corpus.jsonl", ["one", "two"], field="content")
     assert list(tokjax.corpus.read_documents(text_files(path, field="content"), None)) == ["one", "two"]
     as_text = tokjax.corpus.read_documents(text_files(path, format="text"), None)
@@ -138,7 +138,7 @@ def test_fields_and_formats_are_reported(tmp_path):
     assert list(tokjax.corpus.read_documents(text_files(odd, format="jsonl"), None)) == ["one"]
 
 
-def test_records_without_text_are_left_out(tmp_path):
+def test_records_without_text_are_skipped(tmp_path):
     path = tmp_path / "corpus.jsonl"
     path.write_bytes(b'{"text": null}\r\n\n{"text": "x"}\r\n')
     assert list(tokjax.corpus.read_documents(path, None)) == ["x"]
@@ -146,7 +146,7 @@ def test_records_without_text_are_left_out(tmp_path):
     assert list(tokjax.corpus.read_documents(tmp_path / "corpus.parquet", None)) == ["x"]
 
 
-class TestWrongFiles:
+class TestInvalidFiles:
     @pytest.mark.parametrize(
         ("line", "message"),
         [
@@ -170,10 +170,12 @@ class TestWrongFiles:
         data = gzip.compress(b"some words " * 1000)
         data = {"cut": data[:-20], "altered": data[:60] + b"\0\0\0" + data[63:], "foreign": b"text"}[damage]
         (tmp_path / "c.txt.gz").write_bytes(data)
-        with pytest.raises(tokjax.errors.SourceError, match=r"c\.txt\.gz: cut short or damaged, or not gzip"):
+        with pytest.raises(
+            tokjax.errors.SourceError, match=r"c\.txt\.gz: split_counts or damaged, or not gzip"
+        ):
             count_pretokens(tmp_path / "c.txt.gz", progress=False)
 
-    def test_other_columns_of_text(self, tmp_path):
+    def test_dictionary_and_binary_columns(self, tmp_path):
         path = tmp_path / "c.parquet"
         for column in (pa.array(["a", "b"]).dictionary_encode(), pa.array([b"a", b"b"], pa.binary())):
             pq.write_table(pa.table({"text": column}), path)
@@ -186,17 +188,17 @@ class TestWrongFiles:
         with pytest.raises(tokjax.errors.SourceError, match="the column 'id' holds int64, not strings"):
             list(tokjax.corpus.read_documents(text_files(path, field="id"), None))
         path.write_bytes(path.read_bytes()[:-30])
-        with pytest.raises(tokjax.errors.SourceError, match="cut short or damaged, or not Parquet"):
+        with pytest.raises(tokjax.errors.SourceError, match="split_counts or damaged, or not Parquet"):
             list(tokjax.corpus.read_documents(path, None))
 
-    def test_without_the_extra(self, tmp_path, monkeypatch):
+    def test_missing_pyarrow_is_reported(self, tmp_path, monkeypatch):
         path = write(tmp_path / "c.parquet", TEXTS)
         monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
         monkeypatch.setitem(sys.modules, "pyarrow", None)
         with pytest.raises(tokjax.errors.MissingExtraError, match=r"pip install 'tokjax\[parquet\]'"):
             list(tokjax.corpus.read_documents(path, None))
 
-    def test_options_that_make_no_sense(self, tmp_path):
+    def test_invalid_options_are_rejected(self, tmp_path):
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="format must be one of .* not 'xml'"):
             text_files(tmp_path, format="xml")
         with pytest.raises(
@@ -217,7 +219,7 @@ class TestWrongFiles:
         as_it_is = text_files(tmp_path / "c.txt.zst", format="text")
         assert list(tokjax.corpus.read_documents(as_it_is, None)) == [b"text"]
 
-    def test_a_file_that_gets_shorter(self, tmp_path):
+    def test_a_file_that_is_truncated_while_it_is_read(self, tmp_path):
         path = tmp_path / "c.txt"
         path.write_bytes(b"some words " * 100)
         (chunk,) = iter_file_chunks(text_files(path), [], 10_000, safe_splits=True)
@@ -228,26 +230,26 @@ class TestWrongFiles:
 
 class TestSampling:
     @given(sizes=st.lists(st.integers(1, 9), max_size=30), budget=st.integers(1, 200), seed=st.integers(0, 3))
-    def test_as_many_chunks_as_reach_the_budget(self, sizes, budget, seed):
+    def test_sample_is_as_small_as_the_budget_allows(self, sizes, budget, seed):
         chunks = [FileChunk("", i, i + size, size) for i, size in enumerate(sizes)]
-        remaining = sample_chunks(iter(chunks), budget, seed)
-        assert remaining == sample_chunks(iter(chunks), budget, seed)
-        assert remaining == [chunk for chunk in chunks if chunk in remaining]
-        nbytes = sum(chunk.nbytes for chunk in remaining)
-        assert remaining == chunks if sum(sizes) < budget else budget <= nbytes < budget + 9
+        sample = sample_chunks(iter(chunks), budget, seed)
+        assert sample == sample_chunks(iter(chunks), budget, seed)
+        assert sample == [chunk for chunk in chunks if chunk in sample]
+        nbytes = sum(chunk.nbytes for chunk in sample)
+        assert sample == chunks if sum(sizes) < budget else budget <= nbytes < budget + 9
 
     def test_another_seed_samples_other_chunks(self):
         chunks = [FileChunk("", i, i + 1, 1) for i in range(100)]
-        drawn = [tuple(chunk.start for chunk in sample_chunks(chunks, 10, seed)) for seed in range(20)]
-        assert len(set(drawn)) == 20
-        assert len({start for starts in drawn for start in starts}) > 80
+        samples = [tuple(chunk.start for chunk in sample_chunks(chunks, 10, seed)) for seed in range(20)]
+        assert len(set(samples)) == 20
+        assert len({start for starts in samples for start in starts}) > 80
 
-    @pytest.mark.parametrize("ending", ENDINGS)
-    def test_a_part_of_a_corpus_is_counted(self, tmp_path, ending, monkeypatch):
+    @pytest.mark.parametrize("suffix", SUFFIXES)
+    def test_counts_of_a_sample(self, tmp_path, suffix, monkeypatch):
         monkeypatch.setattr(readers, "_PARQUET_ROWS", 10)
         monkeypatch.setattr(counting, "_MIN_SAMPLED_BYTES", 1)
         texts = [f"number {i} of many" for i in range(3000)]
-        path = write(tmp_path / f"c{ending}", texts)
+        path = write(tmp_path / f"c{suffix}", texts)
         options = {"special_tokens": [SEPARATOR], "progress": False, "max_bytes": 10_000}
         counts = count_pretokens(path, **options, seed=1)
         assert 3_000 < counts.nbytes < 11_000
@@ -255,20 +257,20 @@ class TestSampling:
             assert counts == count_pretokens(path, **options, seed=1, workers=workers)
         assert counts != count_pretokens(path, **options, seed=2)
 
-    def test_options_that_make_no_sense(self):
+    def test_invalid_options_are_rejected(self):
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="max_bytes must be at least 1, not 0"):
             count_pretokens(["a"], max_bytes=0)
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="seed must be an integer"):
             count_pretokens(["a"], max_bytes=1, seed="s")
 
 
-def test_workers_in_another_directory(tmp_path, monkeypatch):
+def test_relative_paths_in_workers_with_another_directory(tmp_path, monkeypatch):
     for name, text in (("a", "first"), ("b", "second file")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "x.txt").write_text(text)
     monkeypatch.chdir(tmp_path / "a")
     with loky.ProcessPoolExecutor(1) as executor:
-        executor.submit(int).result()  # (the process is there, in the first directory)
+        executor.submit(int).result()  # starts the worker in the first directory
         monkeypatch.chdir(tmp_path / "b")
         counts = count_pretokens("x.txt", executor=executor, progress=False)
     assert dict(counts.items()) == {b"second": 1, b" file": 1}
@@ -276,7 +278,9 @@ def test_workers_in_another_directory(tmp_path, monkeypatch):
 
 def test_an_empty_gzip_file(tmp_path):
     (tmp_path / "x.txt.gz").write_bytes(b"")
-    with pytest.raises(tokjax.errors.SourceError, match=r"x\.txt\.gz: is empty, which no gzip file is"):
+    with pytest.raises(
+        tokjax.errors.SourceError, match=r"x\.txt\.gz: is empty, but a valid gzip file is never"
+    ):
         count_pretokens(tmp_path / "x.txt.gz", progress=False)
 
 
@@ -285,14 +289,14 @@ def test_text_in_any_script_is_split(tmp_path, monkeypatch, text):
     path = tmp_path / "x.txt"
     path.write_text(text * 500, "utf-8")
     monkeypatch.setattr("tokjax.trainer.counting._CHUNK_BYTES", 300)
-    longest, read = 0, FileChunk.read
+    longest, original_read = 0, FileChunk.read
 
-    def watched(chunk):
+    def recording_read(chunk):
         nonlocal longest
         longest = max(longest, chunk.nbytes)
-        return read(chunk)
+        return original_read(chunk)
 
-    monkeypatch.setattr(FileChunk, "read", watched)
+    monkeypatch.setattr(FileChunk, "read", recording_read)
     for pattern in ("gpt2", "cl100k", "o200k"):
         counts = count_pretokens(path, pattern=pattern, progress=False, workers=1)
         assert counts == count_pretokens([text * 500], pattern=pattern, progress=False)
@@ -313,37 +317,5 @@ def test_chunk_boundaries_preserve_pretokens(tmp_path_factory, parts, longest, p
     path.write_bytes("".join(parts).encode())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tokjax.trainer.counting._CHUNK_BYTES", longest)
-        truncated = count_pretokens(path, pattern=pattern, progress=False, workers=1)
-    assert truncated == count_pretokens([path.read_bytes()], pattern=pattern, progress=False)
-
-
-class TestDamagedParquet:
-    def test_pages_whose_checksums_are_wrong(self, tmp_path):
-        path = tmp_path / "x.parquet"
-        table = pa.table({"text": [f"word {i} of the text" for i in range(2000)]})
-        pq.write_table(table, path, write_page_checksum=True, compression="none", use_dictionary=False)
-        data = bytearray(path.read_bytes())
-        position = data.index(b"word 700 of")
-        data[position] ^= 1
-        path.write_bytes(data)
-        with pytest.raises(tokjax.errors.SourceError, match=r"x\.parquet: cut short or damaged"):
-            count_pretokens(path, progress=False)
-
-    def test_bytes_that_are_no_utf_8(self, tmp_path):
-        path = tmp_path / "x.parquet"
-        raw = pa.array([b"ok", b"\xff"], pa.binary())
-        strings = pa.Array.from_buffers(pa.string(), 2, raw.buffers())
-        pq.write_table(pa.table({"text": strings}), path)
-        with pytest.raises(
-            tokjax.errors.SourceError, match=r"the column 'text' holds bytes that are no UTF-8"
-        ):
-            count_pretokens(path, progress=False)
-
-    def test_two_columns_of_one_name(self, tmp_path):
-        path = tmp_path / "x.parquet"
-        table = pa.Table.from_arrays([pa.array(["a"])] * 2, names=["text", "text"])
-        pq.write_table(table, path)
-        with pytest.raises(
-            tokjax.errors.SourceError, match=r"there are several columns 'text', of \['text', 'text'\]"
-        ):
-            count_pretokens(path, progress=False)
+        split_counts = count_pretokens(path, pattern=pattern, progress=False, workers=1)
+    assert split_counts == count_pretokens([path.read_bytes()], pattern=pattern, progress=False)

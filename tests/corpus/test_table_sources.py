@@ -1,4 +1,4 @@
-"""Tables and dicts where texts are expected: pandas, pyarrow, datasets, NumPy."""
+"""Tests of errors for tables and dicts where texts are expected: pandas, pyarrow, datasets, NumPy."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ DATASET = datasets.Dataset.from_dict({"text": ["a b", "c", "d"]})
 
 
 class TestTables:
-    """Iterating over these gives names of columns, or rows: never texts."""
+    """Iterating over a table yields column names or rows, never texts."""
 
     @pytest.mark.parametrize(
         ("source", "hint"),
@@ -34,7 +34,7 @@ class TestTables:
             (["a", None], "a missing value; leave it out"),
         ],
     )
-    def test_what_is_passed_as_texts(self, tmp_path, tokenizer, source, hint):
+    def test_tables_passed_as_texts_are_rejected(self, tmp_path, tokenizer, source, hint):
         for call, name in (
             (lambda: count_pretokens(source, progress=False), "source"),
             (lambda: tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / "d"), "source"),
@@ -48,13 +48,13 @@ class TestTables:
                 call()
             assert hint.format(name) in str(raised.value)
 
-    def test_tables_as_pairs(self, tokenizer):
+    def test_tables_passed_as_pairs_are_rejected(self, tokenizer):
         with pytest.raises(
             tokjax.errors.InvalidArgumentError, match=r"pairs is a DataFrame .*such as pairs\['text'\]"
         ):
             tokjax.encode_batch_result(tokenizer, ["a"] * len(FRAME), FRAME)
 
-    def test_records_are_written_and_else_rejected(self, tmp_path):
+    def test_only_write_dataset_accepts_a_dataset(self, tmp_path):
         assert tokjax.write_dataset(DATASET, tokjax.RawTextField(), tmp_path / "d").num_documents == 3
         with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"such as source\['text'\]"):
             count_pretokens(DATASET, progress=False)
@@ -63,7 +63,7 @@ class TestTables:
         ):
             count_pretokens(list(DATASET), progress=False)
 
-    def test_the_advice_on_tables_is_followed(self, tokenizer):
+    def test_columns_of_tables_are_accepted(self, tokenizer):
         for source in (FRAME["text"], TABLE["text"].to_pylist(), DATASET["text"], FRAME["text"][1:]):
             assert list(tokjax.corpus.read_documents(source, None))[-1] == "d"
             assert len(tokjax.encode_batch_result(tokenizer, source)) == len(source)

@@ -1,4 +1,7 @@
-"""Write `unicode_classes.txt` from the installed tiktoken: `python -m tests.support.generate_unicode_classes`."""
+"""Writes `unicode_classes.txt` from the installed `tiktoken`.
+
+Run `python -m tests.support.generate_unicode_classes`.
+"""
 
 from importlib.metadata import version
 from pathlib import Path
@@ -6,42 +9,46 @@ from pathlib import Path
 import numpy as np
 import tiktoken
 
-from tokjax.pretokenize import unicode_classes as uc
+from tokjax.pretokenize import unicode_classes
 
-PATH = Path(uc.__file__).with_name("unicode_classes.txt")
+PATH = Path(unicode_classes.__file__).with_name("unicode_classes.txt")
 PATTERNS = {
-    uc.UPPER: r"[\p{Lu}\p{Lt}]",
-    uc.LOWER: r"\p{Ll}",
-    uc.LETTER: r"[\p{Lm}\p{Lo}]",
-    uc.MARK: r"\p{M}",
-    uc.NUMBER: r"\p{N}",
-    uc.SPACE: r"\s",
-    uc.NEWLINE: r"[\r\n]",
+    unicode_classes.UPPER: r"[\p{Lu}\p{Lt}]",
+    unicode_classes.LOWER: r"\p{Ll}",
+    unicode_classes.LETTER: r"[\p{Lm}\p{Lo}]",
+    unicode_classes.MARK: r"\p{M}",
+    unicode_classes.NUMBER: r"\p{N}",
+    unicode_classes.SPACE: r"\s",
+    unicode_classes.NEWLINE: r"[\r\n]",
 }
 
 
 def find_members(pattern):
-    """Which code points a pattern matches, in tiktoken's eyes: it drops what does not match."""
+    """Returns which code points tiktoken matches with a pattern, `bool`, shape `(0x110000,)`.
+
+    tiktoken drops characters without a match, so the ids decode to the matches only.
+    """
     encoding = tiktoken.Encoding(
         "members", pat_str=pattern, mergeable_ranks={bytes([i]): i for i in range(256)}, special_tokens={}
     )
-    every = "".join(chr(c) for c in range(uc.CODE_POINTS) if not 0xD800 <= c <= 0xDFFF)
-    matched = np.zeros(uc.CODE_POINTS, bool)
-    matched[[ord(c) for c in bytes(encoding.encode_ordinary(every)).decode()]] = True
+    all_characters = "".join(chr(c) for c in range(unicode_classes.CODE_POINTS) if not 0xD800 <= c <= 0xDFFF)
+    matched = np.zeros(unicode_classes.CODE_POINTS, bool)
+    matched[[ord(c) for c in bytes(encoding.encode_ordinary(all_characters)).decode()]] = True
     return matched
 
 
 def compute_tiktoken_classes():
-    table = np.full(uc.CODE_POINTS, uc.OTHER, np.uint8)
+    """Returns the class of each code point according to tiktoken."""
+    table = np.full(unicode_classes.CODE_POINTS, unicode_classes.OTHER, np.uint8)
     for class_, pattern in PATTERNS.items():
         table[find_members(pattern)] = class_
     return table
 
 
 def compute_base_classes(table):
-    """A table whose single characters are counted with their classes again."""
+    """Returns a table in which the single-character classes are replaced by their Unicode classes."""
     base = table.copy()
-    base[[ord(" "), ord("'"), ord("/")]] = uc.SPACE, uc.OTHER, uc.OTHER
+    base[[ord(" "), ord("'"), ord("/")]] = unicode_classes.SPACE, unicode_classes.OTHER, unicode_classes.OTHER
     return base
 
 

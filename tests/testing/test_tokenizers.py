@@ -122,7 +122,7 @@ def test_word_ids_of_bytes_and_characters():
 @pytest.mark.parametrize(
     ("construct", "message"),
     [
-        (lambda: tokjax.byte_level(["<s>", "<s>"]), "special token '<s>' stands twice"),
+        (lambda: tokjax.byte_level(["<s>", "<s>"]), "duplicate special token '<s>'"),
         (lambda: tokjax.byte_level(eos_token="</s>"), "eos_token is '</s>', which is not among"),
         (
             lambda: tokjax.char_level(["[UNK]", "ab"]),

@@ -1,4 +1,4 @@
-"""Reading of text: files, formats, documents, chunks, annotated text."""
+"""Corpus readers: file formats, documents, chunks and annotated text."""
 
 from tokjax.corpus.annotated_text import AnnotatedText, read_conll, read_spacy
 from tokjax.corpus.chunk_boundaries import find_chunk_boundaries

@@ -1,4 +1,4 @@
-"""Texts whose spans are labelled, from JSON of spaCy's kind."""
+"""Annotated text for token classification: readers for CoNLL columns and for spaCy JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from reprlib import repr as shortened
+from reprlib import repr as shorten
 from typing import TYPE_CHECKING, Any, Literal
 
 from tokjax._util.checks import check_int
@@ -21,18 +21,19 @@ if TYPE_CHECKING:
 
 
 _TAG = re.compile(r"O|[BIELSU]-\S(.*\S)?")
-_DOCUMENT = "-DOCSTART-"
+_DOCUMENT_START = "-DOCSTART-"
 
 
 @dataclass(frozen=True)
 class AnnotatedText:
-    """A text, and what is labelled in it.
+    """A text with labelled spans.
 
     Attributes:
         text: the text.
-        spans: `(start, stop, label)`, 1-based half-open bytes, in the order of the file.
-        words: its words, where the file has words; `text` is these with blanks between them.
-        tags: their tags, `O`, `B-LABEL` or `I-LABEL`, one for each word.
+        spans: labelled spans `(start, stop, label)`, 1-based half-open UTF-8 byte positions, in the order of
+            the file.
+        words: the words of the text if the file has words, else empty; `text` is the words joined by spaces.
+        tags: one BIO tag per word: `O`, `B-LABEL` or `I-LABEL`.
     """
 
     text: str
@@ -48,28 +49,33 @@ def read_conll(
     tag_column: int = -1,
     unit: Literal["sentence", "document"] = "sentence",
 ) -> list[AnnotatedText]:
-    r"""Read words and tags from columns, as in CoNLL-2003: a word a line, blank lines between sentences.
+    r"""Reads words and tags from columns, as in CoNLL-2003: one word per line, empty lines between sentences.
 
-    Columns are split at tabs where a line has one, else at blanks; all rows have as many. Lines end with
-    `\n`, `\r\n` or `\r`. Tags may be of any of the usual schemes (IOB1, IOB2, IOE2, IO, BILOU, BIOES) and
-    come out as BIO: a span begins where `B`, `S` or `U` says so, where the label changes, and after a span
-    that ended with `E`, `L`, `S` or `U`.
+    Columns are separated by tabs if the line contains a tab, else by spaces. All rows have the same number of
+    columns. Lines end with `\n`, `\r\n` or `\r`.
 
-    A line that begins with `#` is a comment, unless it is like the first row that begins with something else:
-    it has a tag in its column, as many columns, and tabs if that row has them. So among rows of two columns
-    `# O` is a row, and `# this is O` is a comment.
+    Tags may use any of the common schemes (IOB1, IOB2, IOE2, IO, BILOU, BIOES). They are converted to BIO: a
+    span starts at `B`, `S` or `U`, where the label changes, and after a span that ended with `E`, `L`, `S` or
+    `U`.
+
+    A line that starts with `#` is a comment, unless it has the format of a row: a tag in the tag column, the
+    same number of columns as the first row that does not start with `#`, and tabs if that row has tabs. For
+    example, among rows of two columns `# O` is a row, and `# this is O` is a comment.
 
     Args:
-        path: a file of UTF-8.
-        word_column: where the word is; negative numbers count from the end.
-        tag_column: where its tag is.
-        unit: whether a text is a sentence, or all that is between two `-DOCSTART-`s (in the first column, or
-            where the word is).
+        path: the path of a UTF-8 file.
+        word_column: the 0-based index of the column with the word; negative indices count from the end.
+        tag_column: the index of the column with the tag, in the same convention.
+        unit: the unit that becomes one text: a sentence, or the document between two `-DOCSTART-` lines
+            (with the marker in the first column or in the word column).
+
+    Returns:
+        One `AnnotatedText` per sentence or document, in the order of the file.
 
     Raises:
-        InvalidArgumentError: a column is no integer, or there is no such unit.
-        SourceError: a line is no UTF-8, lacks a column, has fewer or more than the first row, or its tag is
-            none; the error names the line.
+        InvalidArgumentError: a column is not an integer, or the unit is unknown.
+        SourceError: a line is not valid UTF-8, has another number of columns than the first row, or has no
+            word or no valid tag; the error names the line.
     """
     if unit not in ("sentence", "document"):
         raise InvalidArgumentError(f"unit must be 'sentence' or 'document', not {unit!r}")
@@ -80,7 +86,7 @@ def read_conll(
     for word, tag in _iter_rows(Path(path), word_column, tag_column):
         if tag:
             rows.append((word, tag))
-        elif rows and (word == _DOCUMENT or unit == "sentence"):
+        elif rows and (word == _DOCUMENT_START or unit == "sentence"):
             texts.append(_build_tagged_text(rows))
             rows = []
     if rows:
@@ -89,7 +95,10 @@ def read_conll(
 
 
 def read_lines(path: Path) -> list[str]:
-    r"""The lines of a file of UTF-8, which end with `\n`, `\r\n` or `\r` and nothing else."""
+    r"""Returns the lines of a UTF-8 file without their ends.
+
+    Only `\n`, `\r\n` and `\r` end a line: splitting a `str` would also split at characters such as U+2028.
+    """
     lines = []
     for number, line in enumerate(path.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines(), 1):
         try:
@@ -100,18 +109,22 @@ def read_lines(path: Path) -> list[str]:
 
 
 def _iter_rows(path: Path, word_column: int, tag_column: int) -> Iterator[tuple[str, str]]:
-    """Words and their tags; `-DOCSTART-` without a tag, and nothing at all for a blank line."""
+    """Yields `(word, tag)` for each row; the tag is `""` at the end of a sentence or document.
+
+    The word is then `-DOCSTART-` at the start of a document, and `""` for an empty line.
+    """
     lines = [(number, line, _split_columns(line)) for number, line in enumerate(read_lines(path), 1)]
-    plain = (
+    # The first row that can't be a comment decides how rows look, for all lines that start with "#".
+    rows_without_hash = (
         line
         for line in lines
-        if not line[1].startswith("#") and _find_sentence_end(line[2], word_column) is None
+        if not line[1].startswith("#") and _find_separator(line[2], word_column) is None
     )
-    first = next(plain, None)
+    first = next(rows_without_hash, None)
     for number, line, columns in lines:
-        mark = _find_sentence_end(columns, word_column)
-        if mark is not None:
-            yield mark, ""
+        separator = _find_separator(columns, word_column)
+        if separator is not None:
+            yield separator, ""
             continue
         word, tag = _get_column(columns, word_column), _get_column(columns, tag_column)
         is_row = word and _TAG.fullmatch(tag) and (first is None or len(columns) == len(first[2]))
@@ -119,49 +132,57 @@ def _iter_rows(path: Path, word_column: int, tag_column: int) -> Iterator[tuple[
         if line.startswith("#") and not (is_row and has_tabs):
             continue
         if not is_row:
-            of = f" of {len(first[2])}, as in line {first[0]}" if first and first[0] != number else ""
+            width = f" of {len(first[2])}, as in line {first[0]}" if first and first[0] != number else ""
             raise SourceError(
-                f"{path}, line {number}: expected a word in column {word_column} and a tag ('O', 'B-LABEL' "
-                f"and the like) in column {tag_column}{of}, not {columns}; pass word_column= and tag_column="
+                f"{path}, line {number}: expected a word in column {word_column} and a tag (such as 'O' or "
+                f"'B-LABEL') in column {tag_column}{width}, not {columns}; pass word_column= and tag_column="
             )
         first = first or (number, line, columns)
         yield word, tag
 
 
-def _find_sentence_end(columns: Sequence[str], word_column: int) -> str | None:
-    """What a line ends a sentence with, `-DOCSTART-` or nothing at all; `None` where it does not."""
-    if _DOCUMENT in (_get_column(columns, 0), _get_column(columns, word_column)):
-        return _DOCUMENT
+def _find_separator(columns: Sequence[str], word_column: int) -> str | None:
+    """Returns `-DOCSTART-` for the start of a document, `""` for an empty line, `None` for other lines."""
+    if _DOCUMENT_START in (_get_column(columns, 0), _get_column(columns, word_column)):
+        return _DOCUMENT_START
     return None if any(columns) else ""
 
 
 def _split_columns(line: str) -> list[str]:
     if "\t" in line:
         return [part.strip(" ") for part in line.split("\t")]
-    return [part for part in line.split(" ") if part]  # and not at other white space, which words may hold
+    return [part for part in line.split(" ") if part]  # not at other whitespace, which words may contain
 
 
-def _get_column(columns: Sequence[str], number: int) -> str:
-    return columns[number] if -len(columns) <= number < len(columns) else ""
+def _get_column(columns: Sequence[str], index: int) -> str:
+    return columns[index] if -len(columns) <= index < len(columns) else ""
 
 
 def _build_tagged_text(rows: Sequence[tuple[str, str]]) -> AnnotatedText:
-    """Words and their tags, of any scheme, as a text with spans and BIO tags."""
+    """Joins words to a text, and converts their tags of any scheme to spans and BIO tags.
+
+    For example:
+
+        words       EU      rejects   German   call
+        tags        S-ORG   O         B-MISC   E-MISC
+        BIO tags    B-ORG   O         B-MISC   I-MISC
+        spans       (1, 3, "ORG")     (12, 23, "MISC")
+    """
     tags: list[str] = []
     spans: list[tuple[int, int, str]] = []
-    position, can_continue, last = 1, False, ""
+    start, can_continue, previous_label = 1, False, ""
     for word, tag in rows:
-        role, _, label = tag.partition("-")
-        stop = position + count_bytes(word)
-        if role == "O":
+        prefix, _, label = tag.partition("-")
+        stop = start + count_bytes(word)
+        if prefix == "O":
             tags.append("O")
-        elif role in "BSU" or not can_continue or label != last:
+        elif prefix in "BSU" or not can_continue or label != previous_label:
             tags.append(f"B-{label}")
-            spans.append((position, stop, label))
+            spans.append((start, stop, label))
         else:
             tags.append(f"I-{label}")
             spans[-1] = (spans[-1][0], stop, label)
-        position, can_continue, last = stop + 1, role in "BI", label
+        start, can_continue, previous_label = stop + 1, prefix in "BI", label
     words = tuple(word for word, _ in rows)
     return AnnotatedText(" ".join(words), tuple(spans), words, tuple(tags))
 
@@ -170,36 +191,38 @@ _SPAN_KEYS = ("entities", "ents", "spans")
 
 
 def read_spacy(path: str | os.PathLike[str]) -> list[AnnotatedText]:
-    """Read texts with labelled characters from JSON, as spaCy and its annotators have them.
+    """Reads texts with labelled character spans from JSON, as written by spaCy and its annotation tools.
 
-    The file is JSON lines, a list, one record, or `{"annotations": [...]}` with a list in it. Records are
+    The file is JSON lines, a list of records, a single record, or `{"annotations": [...]}` with a list of
+    records. A record has one of these formats:
 
-    - `[text, {"entities": [[start, end, label], ...]}]`;
-    - `{"text": ..., "spans": [{"start": ..., "end": ..., "label": ...}, ...]}`, as Prodigy has them;
-    - `{"text": ..., "ents": [...], ...}`, as `Doc.to_json()` gives them.
+    - `[text, {"entities": [[start, end, label], ...]}]`, spaCy's training format;
+    - `{"text": ..., "spans": [{"start": ..., "end": ..., "label": ...}, ...]}`, Prodigy's format;
+    - `{"text": ..., "ents": [...], ...}`, the format of `Doc.to_json()`.
 
-    Either name and either kind of span may be in any of them, and a span may have an identifier after its
-    label, which is not read; nor are spans in named groups, `{"spans": {name: [...]}}`, beside entities. Left
-    out are records with an `"answer"` other than `"accept"`, and each `null` in a list.
+    Each format may use any of the three keys and either type of span. These parts are ignored: an identifier
+    after the label of a span, named groups of spans, `{"spans": {name: [...]}}`, beside entities, records
+    with an `"answer"` other than `"accept"`, and `null` in a list of records.
 
     Args:
-        path: a file of UTF-8. Places in it are 0-based characters.
+        path: the path of a UTF-8 file. Its spans are 0-based half-open character positions.
 
     Returns:
-        A text a record, its spans in bytes.
+        One `AnnotatedText` per record, its spans converted to 1-based byte positions.
 
     Raises:
-        SourceError: a record is something else, or a span is no place in its text; the error names it.
+        SourceError: a record has another format, or a span lies outside of its text; the error names the
+            record.
     """
     return [
-        _parse_annotated_text(record, where)
-        for where, record in _iter_records(Path(path))
+        _parse_annotated_text(record, location)
+        for location, record in _iter_records(Path(path))
         if not (isinstance(record, dict) and record.get("answer", "accept") != "accept")
     ]
 
 
 def _iter_records(path: Path) -> Iterator[tuple[str, Any]]:
-    """The records of a file, and what to call each in an error."""
+    """Yields `(location, record)` for each record of a file; the location names the record in errors."""
     lines = read_lines(path)
     nonempty_lines = [number for number, line in enumerate(lines, 1) if line.strip()]
     if len(nonempty_lines) > 1 and _is_json(lines[nonempty_lines[0] - 1]):
@@ -218,64 +241,64 @@ def _is_json(line: str) -> bool:
 
 
 def _parse_json(path: Path, lines: list[str], number: int) -> Any:
-    """What lines say together, of which the first has this number."""
+    """Parses lines as one JSON value; `number` is the 1-based number of the first line, for errors."""
     try:
         return json.loads("\n".join(lines))
     except json.JSONDecodeError as error:
-        position = f"line {number + error.lineno - 1}"
-        raise SourceError(f"{path}, {position}: not JSON: {error.msg} at column {error.colno}") from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits; lists in lists in lists
+        line = f"line {number + error.lineno - 1}"
+        raise SourceError(f"{path}, {line}: not JSON: {error.msg} at column {error.colno}") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits; deeply nested lists
         raise SourceError(f"{path}, line {number}: JSON that can't be read: {error}") from error
 
 
 def _iter_document_records(document: Any, path: Path, number: int) -> Iterator[tuple[str, Any]]:
-    """The records of one JSON value, which begins in the line of that number."""
+    """Yields `(location, record)` for each record of a JSON value that starts in line `number`."""
     if isinstance(document, dict) and "annotations" in document and "text" not in document:
         document = document["annotations"]
     if isinstance(document, list) and not (document and isinstance(document[0], str)):
-        for position, record in enumerate(document):
+        for index, record in enumerate(document):
             if record is not None:
-                yield f"{path}, record {position}", record
+                yield f"{path}, record {index}", record
     else:
         yield f"{path}, line {number}", document
 
 
-def _parse_annotated_text(record: Any, where: str) -> AnnotatedText:
-    text, spans = _parse_text_and_spans(record, where)
+def _parse_annotated_text(record: Any, location: str) -> AnnotatedText:
+    text, spans = _parse_text_and_spans(record, location)
     try:
         byte_spans = char_to_byte_spans(text, [span[:2] for span in spans]).tolist()
     except (OffsetsContractError, InvalidArgumentError) as error:
-        raise SourceError(f"{where}: {error}") from error
+        raise SourceError(f"{location}: {error}") from error
     labelled = [(start, stop, span[2]) for (start, stop), span in zip(byte_spans, spans, strict=True)]
     return AnnotatedText(text, tuple(labelled))
 
 
-def _parse_text_and_spans(record: Any, where: str) -> tuple[str, list[tuple[int, int, str]]]:
+def _parse_text_and_spans(record: Any, location: str) -> tuple[str, list[tuple[int, int, str]]]:
     if isinstance(record, list) and len(record) == 2 and isinstance(record[1], dict):
         record = {**record[1], "text": record[0]}
     if not isinstance(record, dict) or not isinstance(record.get("text"), str):
         raise SourceError(
-            f"{where}: a record is [text, {{'entities': [...]}}] or {{'text': ..., 'spans': [...]}}, not "
-            f"{shortened(record)}"
+            f"{location}: a record is [text, {{'entities': [...]}}] or {{'text': ..., 'spans': [...]}}, not "
+            f"{shorten(record)}"
         )
     span_lists = {name: record[name] for name in _SPAN_KEYS if name in record}
     if len(span_lists) > 1 and isinstance(span_lists.get("spans"), dict):
         del span_lists["spans"]
     if not span_lists or not all(isinstance(spans, list) for spans in span_lists.values()):
         raise SourceError(
-            f"{where}: the record has no list of 'entities', 'ents' or 'spans' (and named groups of spans "
+            f"{location}: the record has no list of 'entities', 'ents' or 'spans' (and named groups of spans "
             f"are not read), only {[*record]}"
         )
     labelled = {
-        name: [_parse_span(span, where) for span in spans] for name, spans in span_lists.items() if spans
+        name: [_parse_span(span, location) for span in spans] for name, spans in span_lists.items() if spans
     }
     if len({tuple(sorted(spans)) for spans in labelled.values()}) > 1:
         names = " and ".join(map(repr, labelled))
-        raise SourceError(f"{where}: the record has {names}, which differ; keep those that are meant")
+        raise SourceError(f"{location}: the record has {names}, which differ; keep only one of them")
     return record["text"], next(iter(labelled.values()), [])
 
 
-def _parse_span(span: Any, where: str) -> tuple[int, int, str]:
+def _parse_span(span: Any, location: str) -> tuple[int, int, str]:
     if isinstance(span, dict):
         span = [span.get(key) for key in ("start", "end", "label")]
     match span:
@@ -283,4 +306,4 @@ def _parse_span(span: Any, where: str) -> tuple[int, int, str]:
             label and start >= 0
         ):
             return start, stop, label
-    raise SourceError(f"{where}: a span has a start, an end and a label, and not {shortened(span)}")
+    raise SourceError(f"{location}: a span has a start, an end and a label, not {shorten(span)}")

@@ -1,4 +1,17 @@
-"""Where a file can be cut so that its parts can be read independently."""
+"""Chunk boundaries: byte positions that split a file so that its chunks can be processed independently.
+
+`find_chunk_boundaries` splits at the start of separators. `refine_boundaries` splits the chunks that are
+still too long between a letter or number and the whitespace after it:
+
+    file         one text<|e|>two words here<|e|>three
+    2 chunks     0                 18                     equal sizes: 37 bytes, every 18 bytes
+    separators   0                          27            moved to the next separator
+    refined      0               16         27            first safe split after 10 bytes
+
+The file is read in windows, so memory use does not depend on its size. Consecutive windows overlap by the
+longest separator, so that separators at their ends are found.
+See docs/performance.md, section "Chunks".
+"""
 
 from __future__ import annotations
 
@@ -13,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _WINDOW = 1 << 16
+# A letter or digit of ASCII, or any other character, before a space or newline. `_is_safe` checks the others.
 _SAFE_SPLIT_CANDIDATE = re.compile(rb"(?:[A-Za-z0-9]|[\xc2-\xf4][\x80-\xbf]{1,3})(?=[ \n])")
 _BEFORE_SPLIT = (UPPER, LOWER, LETTER, NUMBER)
 
@@ -20,19 +34,24 @@ _BEFORE_SPLIT = (UPPER, LOWER, LETTER, NUMBER)
 def find_chunk_boundaries(
     file: BinaryIO, desired_num_chunks: int, split_special_token: bytes | Sequence[bytes]
 ) -> list[int]:
-    """Byte positions that cut a file into chunks, each at the start of a separator.
+    """Returns byte positions that split a file into chunks at the start of separators.
 
-    Every chunk but the first starts with a separator, so splitting the chunks one by one gives the
-    same pieces as splitting the whole file, for any number of chunks. (A place where separators overlap
-    one another is not cut.)
+    Every chunk except the first starts with a separator. Splitting the chunks separately therefore yields the
+    same pieces as splitting the entire file, for any number of chunks. A file is never split where separators
+    overlap one another.
 
     Args:
-        file: opened in binary mode; read from its start to its end.
-        desired_num_chunks: how many chunks to aim at. There are fewer where separators are.
-        split_special_token: the separator, or several of them.
+        file: a file opened in binary mode.
+        desired_num_chunks: the desired number of chunks, at least 1. There are fewer chunks if the file has
+            too few separators.
+        split_special_token: the separator, or several separators.
 
     Returns:
-        Rising positions, 0 first and the size of the file last; `[0]` for an empty file.
+        Strictly increasing 0-based positions; the first is 0, the last is the size of the file. `[0]` for an
+        empty file.
+
+    Raises:
+        InvalidArgumentError: the number of chunks is less than 1, or a separator is empty or not `bytes`.
 
     >>> import io
     >>> text = b"Text1<|endoftext|>Text2<|endoftext|>Text3"
@@ -52,25 +71,28 @@ def find_chunk_boundaries(
 
 
 def refine_boundaries(
-    file: BinaryIO, boundaries: list[int], longest: int, separators: Sequence[bytes] = ()
+    file: BinaryIO, boundaries: list[int], target_nbytes: int, separators: Sequence[bytes] = ()
 ) -> list[int]:
-    """Cut chunks that are still longer than `longest` bytes, between a letter or number and white space.
+    """Splits chunks that are longer than `target_nbytes` between a letter or number and whitespace.
 
-    There, every published split pattern splits the left part alike whatever follows, and the right part
-    alike whatever precedes. A place inside a separator, or at its end, is not cut; a chunk without a safe
-    place stays long.
+    Every published split pattern starts a pre-token there, and splits the text on each side independently of
+    the text on the other side. Positions inside a separator or at its end are not used. A chunk without a
+    safe position stays long.
 
     Args:
-        file: opened in binary mode.
-        boundaries: as `find_chunk_boundaries` gives them.
-        longest: the length to aim at, in bytes.
-        separators: byte strings that are not cut apart.
+        file: a file opened in binary mode.
+        boundaries: the boundaries returned by `find_chunk_boundaries`.
+        target_nbytes: the target size of a chunk in bytes; chunks end at the first safe position after it.
+        separators: byte strings that are kept intact.
+
+    Returns:
+        Strictly increasing positions that include all `boundaries`.
     """
     reach = max(map(len, separators), default=1)
     refined = boundaries[:1]
     for stop in boundaries[1:]:
-        while stop - refined[-1] > longest:
-            split_point = _find_safe_split(file, refined[-1] + longest, stop, separators, reach)
+        while stop - refined[-1] > target_nbytes:
+            split_point = _find_safe_split(file, refined[-1] + target_nbytes, stop, separators, reach)
             if split_point is None:
                 break
             refined.append(split_point)
@@ -79,27 +101,36 @@ def refine_boundaries(
 
 
 def _find_next_separator(file: BinaryIO, start: int, size: int, separators: Sequence[bytes]) -> int:
-    """The first separator at or after `start` that no other separator overlaps from the left."""
+    """Returns the first separator at or after `start` that no other separator overlaps from the left.
+
+    Returns `size` if no such separator exists.
+    """
     reach = max(map(len, separators))
     matcher = re.compile(b"|".join(map(re.escape, separators)))
     position = start
     while position < size:
+        # The window also holds the bytes before `position` at which an overlapping separator may start.
         base = max(position - reach + 1, 0)
         file.seek(base)
         window = file.read(position - base + _WINDOW + 2 * reach)
-        last = min(position + _WINDOW, size)
-        for at in _iter_occurrences(matcher, window, position - base, last - base):
+        stop = min(position + _WINDOW, size)
+        for candidate in _iter_matches(matcher, window, position - base, stop - base):
+            # Reject "bcd" in "abcd" if "abc" is a separator, too: the entire file is split at "abc", and a
+            # chunk that starts at "bcd" would be split there.
             if not any(
-                at < other + len(separator)
+                candidate < other + len(separator)
                 for separator in separators
-                for other in _find_positions(separator, window, max(at - len(separator) + 1, 0), at)
+                for other in _find_positions(
+                    separator, window, max(candidate - len(separator) + 1, 0), candidate
+                )
             ):
-                return base + at
-        position = last
+                return base + candidate
+        position = stop
     return size
 
 
-def _iter_occurrences(matcher: re.Pattern[bytes], window: bytes, start: int, stop: int) -> Iterator[int]:
+def _iter_matches(matcher: re.Pattern[bytes], window: bytes, start: int, stop: int) -> Iterator[int]:
+    """Yields the start of every match in `[start, stop)`, including matches that overlap."""
     match = matcher.search(window, start)
     while match and match.start() < stop:
         yield match.start()
@@ -113,6 +144,7 @@ def _find_positions(separator: bytes, window: bytes, start: int, stop: int) -> l
 def _find_safe_split(
     file: BinaryIO, start: int, stop: int, separators: Sequence[bytes], reach: int
 ) -> int | None:
+    """Returns the first safe position in `[start, stop)`; `reach` is the length of the longest separator."""
     position = start
     while position < stop:
         base = max(position - reach, 0)
@@ -123,21 +155,25 @@ def _find_safe_split(
             if not _is_safe(match.group()):
                 continue
             if split_point > position - base + _WINDOW:
-                break  # what stands around it is in the next window
-            around = window[max(split_point - reach, 0) : split_point + reach - 1]
-            if not any(separator in around for separator in separators):
+                break  # this window may lack the bytes after the candidate; the next window has them
+            # All separators that contain this position or end there lie within `reach` bytes of it.
+            context = window[max(split_point - reach, 0) : split_point + reach - 1]
+            if not any(separator in context for separator in separators):
                 return base + split_point if base + split_point < stop else None
         position += _WINDOW
     return None
 
 
-def _is_safe(before: bytes) -> bool:
-    """Whether a blank or line feed behind this character, or these bytes, begins another word in any case."""
-    if len(before) == 1:
-        return True
+def _is_safe(character: bytes) -> bool:
+    """Returns whether a space or newline after this character always starts a pre-token.
+
+    It does after letters and numbers. It may not after marks and punctuation: `o200k` joins newlines to "!".
+    """
+    if len(character) == 1:
+        return True  # a letter or digit of ASCII; see `_SAFE_SPLIT_CANDIDATE`
     try:
-        return load_code_point_classes()[ord(before.decode("utf-8"))] in _BEFORE_SPLIT
-    except (UnicodeDecodeError, TypeError):
+        return load_code_point_classes()[ord(character.decode("utf-8"))] in _BEFORE_SPLIT
+    except (UnicodeDecodeError, TypeError):  # not one valid UTF-8 character
         return False
 
 
@@ -146,8 +182,8 @@ def _check_separators(value: bytes | Sequence[bytes]) -> list[bytes]:
     for separator in separators:
         if not isinstance(separator, bytes) or not separator:
             raise InvalidArgumentError(
-                f"split_special_token must be one or several byte strings, not {separator!r}"
+                f"split_special_token must be one or several non-empty byte strings, not {separator!r}"
             )
     if not separators:
-        raise InvalidArgumentError("split_special_token must name at least one separator")
+        raise InvalidArgumentError("split_special_token must contain at least one separator")
     return separators

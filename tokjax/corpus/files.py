@@ -1,4 +1,4 @@
-"""The files of a corpus: their paths, formats and compression."""
+"""Corpus files: paths, glob patterns, formats and compression."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from tokjax._util.atomic_files import open_regular
-from tokjax._util.urls import fetch_files, is_url
+from tokjax._util.urls import is_url
 from tokjax.errors import Hint, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _FORMATS = {
     ".parquet": "parquet",
 }
 COMPRESSED = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".xz": "lzma"}
-"""The module of the standard library that reads files with each suffix."""
+"""The standard library module that decompresses files with each suffix."""
 _UNPACK_COMMANDS = {
     ".zst": "zstd -d",
     ".lz4": "lz4 -d",
@@ -47,7 +47,7 @@ _LOAD_CALLS = {
     ".npy": "numpy.load({name!r}).tolist(), or convert_dataset if it holds token ids",
     ".pkl": "pandas.read_pickle({name!r})['text']",
     ".xlsx": "pandas.read_excel({name!r})['text']",
-    ".array_record": "the records that array_record.python.array_record_data_source gives, as texts",
+    ".array_record": "the texts of the records of array_record.python.array_record_data_source",
 }
 _MAX_INSPECTED = 1000
 SAVE_TEXTS = "save its texts as JSON lines, CSV or Parquet"
@@ -56,13 +56,13 @@ _TEXT_IN_MEMORY = Hint("for a text in memory pass [text]", "")
 
 @dataclass(frozen=True)
 class TextFiles:
-    """Files that a corpus is read from. Make one with `text_files`.
+    """Files of a corpus, with their format. Make one with `text_files`.
 
     Attributes:
-        paths: the files, in the order in which they are read.
-        field: the name of the text in each record, where a file has records.
-        format: what all of them are; `"auto"` if their names tell.
-        fetched: those that come from URLs; `paths` has them where they were fetched to.
+        paths: the paths of the files, in the order in which they are read.
+        field: the name of the text field in each record, for files with records.
+        format: the format of all files; `"auto"` if the format follows from the name of each file.
+        fetched: the files that were fetched from URLs; `paths` contains their local copies.
     """
 
     paths: tuple[Path, ...]
@@ -72,12 +72,12 @@ class TextFiles:
 
 
 class SourceFile(NamedTuple):
-    """A file, as it was when it was read.
+    """Size and modification time of a file at the time when it was read.
 
     Attributes:
-        path: its absolute path, or its URL.
-        nbytes: its size.
-        modified_ns: when it was last written, in nanoseconds since 1970.
+        path: the absolute path of the file, or its URL.
+        nbytes: the size of the file in bytes.
+        modified_ns: the time of the last modification, in nanoseconds since 1970.
     """
 
     path: str
@@ -89,24 +89,26 @@ def text_files(
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     *,
     field: str = "text",
-    format: FileFormat = "auto",  # noqa: A002 (the word that everyone expects)
+    format: FileFormat = "auto",  # noqa: A002 (the name that users expect)
 ) -> TextFiles:
     """Finds the files of a corpus, for functions that take a source.
 
-    Any of them but Parquet may be compressed with gzip, bzip2 or xz (`.gz`, `.bz2`, `.xz`).
+    Files of all formats except Parquet may be compressed with gzip, bzip2 or xz (`.gz`, `.bz2`, `.xz`).
 
     Args:
-        paths: a file, a pattern such as `"data/**/*.jsonl.gz"` (whose matches are sorted), a directory, whose
-            Parquet files are read, or several of them. Files at a URL, such as `"s3://bucket/*.txt"` (with
-            `tokjax[remote]`), are fetched to a temporary directory first.
-        field: the name of the text in each record of JSON lines, or the column of a CSV or Parquet file.
-        format: `"text"` in UTF-8, `"jsonl"` (a JSON object a line), `"csv"` or `"tsv"` (with a header row),
-            `"parquet"` (with `tokjax[parquet]`), or `"auto"`: JSON lines where the name ends with `.jsonl`,
-            `.ndjson` or `.json`, CSV with `.csv`, TSV with `.tsv`, Parquet with `.parquet`, and else text.
+        paths: one or several paths. Each is a file, a glob pattern such as `"data/**/*.jsonl.gz"` (its
+            matches are sorted), or a directory, whose Parquet files are read. Files at a URL, such as
+            `"s3://bucket/*.txt"` (requires `tokjax[remote]`), are fetched to a temporary directory first.
+        field: the name of the text field in each JSON record, or the text column of a CSV or Parquet file.
+        format: the format of all files: `"text"` (UTF-8), `"jsonl"` (one JSON object per line), `"csv"` or
+            `"tsv"` (with a header row), or `"parquet"` (requires `tokjax[parquet]`). `"auto"` chooses by
+            suffix: JSON lines for `.jsonl`, `.ndjson` and `.json`, CSV for `.csv`, TSV for `.tsv`, Parquet
+            for `.parquet`, and text for all others.
 
     Raises:
-        InvalidArgumentError: a path that is not a regular file, a pattern that matches none, a directory
-            without Parquet files, or a file that is compressed in another way or is not text, by its name.
+        InvalidArgumentError: a path is not a regular file, a pattern has no match, a directory has no Parquet
+            files, or the suffix of a file indicates an unsupported compression format or a file that is not
+            text.
     """
     if format not in get_args(FileFormat):
         raise InvalidArgumentError(f"format must be one of {get_args(FileFormat)}, not {format!r}")
@@ -118,11 +120,11 @@ def text_files(
             raise InvalidArgumentError(f"paths must be str or os.PathLike, not {type(path).__name__}")
     if not path_list:
         raise InvalidArgumentError("paths is empty; there is nothing to read")
-    at_urls = {path: fetch_files(path) for path in path_list if isinstance(path, str) and is_url(path)}
-    for url in (url for url, found in at_urls.items() if not found.urls):
+    at_urls = {path: fetched(path) for path in path_list if isinstance(path, str) and is_url(path)}
+    for url in (url for url, url_files in at_urls.items() if not url_files.urls):
         raise InvalidArgumentError(f"source {url!r} matches no file")
-    found = (at_urls[path].urls if path in at_urls else _find_matches(path) for path in path_list)
-    files = TextFiles(tuple(itertools.chain.from_iterable(found)), field, format, tuple(at_urls.values()))
+    matches = (at_urls[path].urls if path in at_urls else _find_matches(path) for path in path_list)
+    files = TextFiles(tuple(itertools.chain.from_iterable(matches)), field, format, tuple(at_urls.values()))
     if format == "auto":
         for path in files.paths:
             _check_suffix(path)
@@ -130,7 +132,7 @@ def text_files(
 
 
 def get_format(path: Path, files: TextFiles) -> str:
-    """Returns the format of a file, decompressed: `"text"`, `"jsonl"`, `"csv"`, `"tsv"` or `"parquet"`."""
+    """Returns the format of the decompressed file: `"text"`, `"jsonl"`, `"csv"`, `"tsv"` or `"parquet"`."""
     if files.format != "auto":
         return files.format
     name = path.with_suffix("") if is_compressed(path) else path
@@ -138,12 +140,12 @@ def get_format(path: Path, files: TextFiles) -> str:
 
 
 def is_compressed(path: Path) -> bool:
-    """Whether a file is compressed, by its name."""
+    """Returns whether a file has the suffix of a supported compression format."""
     return path.suffix.lower() in COMPRESSED
 
 
 def get_source_files(files: TextFiles) -> tuple[SourceFile, ...]:
-    """The sizes and times of files."""
+    """Returns the current size and modification time of each file."""
     urls = {path: url for fetched_files in files.fetched for path, url in fetched_files.urls.items()}
     stats = [(path, path.stat()) for path in files.paths]
     return tuple(
@@ -153,25 +155,25 @@ def get_source_files(files: TextFiles) -> tuple[SourceFile, ...]:
 
 
 def is_file(path: str | os.PathLike[str]) -> bool:
-    """Whether there is such a file; `False` for what can't be a path."""
+    """Returns whether a path is an existing regular file; `False` for strings that can't be paths."""
     try:
         return Path(path).is_file()
-    except (OSError, ValueError):  # too long, or with a NUL: a text
+    except (OSError, ValueError):  # too long for a path, or contains NUL: it is a text
         return False
 
 
 def describe_irregular_path(path: str | os.PathLike[str]) -> tuple[str, Hint | None] | None:
-    """Returns why a path can't be opened as a regular file, and a hint; `None` if it does not exist."""
+    """Returns why a path can't be opened as a regular file, and a hint; `None` if the path does not exist."""
     shown = repr(os.fspath(path)[:200])
     try:
         mode = Path(path).stat().st_mode
     except OSError as error:
         if error.errno == errno.ELOOP:
-            return f"source {shown} is a symbolic link that leads to itself", None
+            return f"source {shown} is a symbolic link to itself", None
         if error.errno == errno.EACCES:
             return f"source {shown} can't be read: {error.strerror}", None
-        return (f"source {shown} is a symbolic link to nothing", None) if _is_link(path) else None
-    except ValueError:  # a NUL: a text
+        return (f"source {shown} is a broken symbolic link", None) if _is_link(path) else None
+    except ValueError:  # contains NUL: it is a text
         return None
     if stat.S_ISDIR(mode):
         return f"source {shown} is a directory", None
@@ -184,7 +186,7 @@ def describe_irregular_path(path: str | os.PathLike[str]) -> tuple[str, Hint | N
 def _is_link(path: str | os.PathLike[str]) -> bool:
     try:
         return Path(path).is_symlink()
-    except OSError:  # too long: a text
+    except OSError:  # too long for a path: it is a text
         return False
 
 
@@ -192,7 +194,7 @@ def _check_suffix(path: Path) -> None:
     suffix, name = path.suffix.lower(), str(path)
     if suffix in _UNPACK_COMMANDS:
         raise InvalidArgumentError(
-            f"{name!r} is compressed, by its name, in a way that is not read here; unpack it with "
+            f"{name!r} is compressed in an unsupported format, according to its suffix; unpack it with "
             f"{_UNPACK_COMMANDS[suffix]}, or compress it with gzip, bzip2 or xz"
         )
     if suffix in _LOAD_CALLS:
@@ -200,8 +202,8 @@ def _check_suffix(path: Path) -> None:
             suffix = ".feather"
         loaded = _LOAD_CALLS[suffix].format(name=name)
         raise InvalidArgumentError(
-            f"{name!r} is not a text file, by its name",
-            hint=Hint(f"pass {loaded}", f"{SAVE_TEXTS}, or, of token ids, run tokjax convert"),
+            f"{name!r} is not a text file, according to its suffix",
+            hint=Hint(f"pass {loaded}", f"{SAVE_TEXTS}, or for token ids run tokjax convert"),
         )
 
 
@@ -211,6 +213,7 @@ def _starts_with(path: Path, magic: bytes) -> bool:
 
 
 def _find_matches(path: str | os.PathLike[str]) -> list[Path]:
+    """Returns the files of a path, directory or glob pattern; raises with a hint if no file matches."""
     if is_file(path):
         return [Path(path)]
     pattern = os.fspath(path)
@@ -235,10 +238,10 @@ def _find_matches(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def _describe_directory(directory: Path) -> tuple[str, Hint]:
-    """Returns what a directory without Parquet files holds, and how to name its files."""
+    """Returns a description of a directory without Parquet files, and a hint with a pattern for its files."""
     if (directory / "manifest.json").is_file():
         return " with a manifest.json", Hint(
-            "a dataset of tokjax is read by open_dataset", "if it is a dataset already, see tokjax stats"
+            "open a tokjax dataset with open_dataset", "if it is a dataset already, see tokjax stats"
         )
     files = filter(Path.is_file, itertools.islice(directory.rglob("*"), _MAX_INSPECTED))
     suffixes = Counter("".join(path.suffixes[-2 if is_compressed(path) else -1 :]) for path in files)

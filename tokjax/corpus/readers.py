@@ -1,4 +1,12 @@
-"""Files read as chunks of bounded size, each of which can be read apart from the others."""
+"""Readers of corpus files: chunks of bounded size that can be read independently of one another.
+
+Each format is split in its own way:
+
+    text                 at separators, and between pre-tokens if the split pattern allows it
+    JSON lines           before line feeds
+    CSV, TSV, Parquet    between rows
+    compressed files     like text or JSON lines, but the chunks hold their bytes: a stream is read once
+"""
 
 from __future__ import annotations
 
@@ -45,15 +53,15 @@ _NAME_THE_FIELD = Hint("pass text_files(PATH, field=NAME)", "pass --text-column 
 
 @dataclass(frozen=True, slots=True)
 class FileChunk:
-    """The bytes `[start, stop)` of a file, or of what it holds compressed.
+    """The bytes `[start, stop)` of a file, or of its decompressed contents.
 
     Attributes:
-        path: the file.
-        start: where it begins, 0-based.
-        stop: where it ends.
-        read_nbytes: how far it is in the file, for a progress bar.
-        field: what the text is called, where the bytes are JSON lines.
-        data: the bytes themselves, where they were compressed.
+        path: the path of the file.
+        start: the 0-based position of the first byte.
+        stop: the position after the last byte.
+        read_nbytes: the number of bytes of the file that were read for this chunk, for a progress bar.
+        field: the name of the text field if the bytes are JSON lines, else `None`.
+        data: the decompressed bytes if the file is compressed, else `None`.
     """
 
     path: Path
@@ -64,7 +72,7 @@ class FileChunk:
     data: bytes | None = None
 
     def read(self) -> list[tuple[Text, bool]]:
-        """The texts of the chunk, and whether each starts a document."""
+        """Returns `(text, starts_document)` for each text of the chunk."""
         data = self._read_bytes() if self.data is None else self.data
         if self.field is None:
             return [(data, self.start == 0)]
@@ -72,7 +80,7 @@ class FileChunk:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes the chunk has."""
+        """The number of bytes of the chunk."""
         return self.stop - self.start
 
     def _read_bytes(self) -> bytes:
@@ -81,19 +89,19 @@ class FileChunk:
             data = file.read(self.nbytes)
         if len(data) < self.nbytes:
             raise SourceError(
-                f"{get_path_or_url(self.path)}: became shorter while it was read; nothing was kept"
+                f"{get_path_or_url(self.path)}: became shorter while it was read; the result is discarded"
             )
         return data
 
 
 @dataclass(frozen=True, slots=True)
 class TextChunk:
-    """Some whole documents.
+    """A chunk of complete documents in memory.
 
     Attributes:
         texts: the documents.
-        nbytes: how many bytes they have.
-        read_nbytes: how far they are in the source, for a progress bar.
+        nbytes: the total number of bytes of the documents.
+        read_nbytes: the number of bytes of the source that were read for this chunk, for a progress bar.
     """
 
     texts: tuple[Text, ...]
@@ -101,7 +109,7 @@ class TextChunk:
     read_nbytes: int
 
     def read(self) -> list[tuple[Text, bool]]:
-        """The documents; each of them starts one."""
+        """Returns `(text, True)` for each text: every text starts a document."""
         return [(text, True) for text in self.texts]
 
 
@@ -109,25 +117,26 @@ Chunk: TypeAlias = FileChunk | TextChunk
 
 
 def iter_file_chunks(
-    files: TextFiles, separators: Sequence[str], longest: int, *, safe_splits: bool
+    files: TextFiles, separators: Sequence[str], target_nbytes: int, *, safe_splits: bool
 ) -> Iterator[Chunk]:
-    """Files in chunks of about one size.
+    """Yields chunks of about one size from files.
 
-    Text is cut at separators, and between words if that is safe; records are kept whole.
+    Text is split at separators, and between pre-tokens if `safe_splits` is set. Records are never split.
 
     Args:
-        files: what to read.
-        separators: what stands between documents.
-        longest: how many bytes to aim at.
-        safe_splits: whether text may be cut between words.
+        files: the files to read.
+        separators: the strings between documents.
+        target_nbytes: the target size of a chunk in bytes.
+        safe_splits: whether text may also be split between pre-tokens, as `refine_boundaries` does.
 
     Raises:
-        SourceError: a file is damaged, or holds something else than its format says.
+        SourceError: a file is damaged, or its contents do not match its format.
     """
     encoded = [separator.encode("utf-8") for separator in separators]
     empty: list[Path] = []
-    for path in map(Path.absolute, files.paths):  # (workers of an executor may stand elsewhere)
-        chunks = _iter_chunks(path, files, encoded, longest, safe_splits=safe_splits)
+    # Paths are made absolute: the workers of an executor may have another working directory.
+    for path in map(Path.absolute, files.paths):
+        chunks = _iter_chunks(path, files, encoded, target_nbytes, safe_splits=safe_splits)
         first = next(chunks, None)
         if first is None:
             empty.append(path)
@@ -135,26 +144,28 @@ def iter_file_chunks(
         yield first
         yield from chunks
     if empty:
-        what = f"{len(empty)} of {len(files.paths)} files" if len(files.paths) > 1 else "the only file"
-        _log.warning("%s had no text in it: %s", what, get_path_or_url(empty[0]))
+        subject = f"{len(empty)} of {len(files.paths)} files" if len(files.paths) > 1 else "the only file"
+        _log.warning("%s had no text: %s", subject, get_path_or_url(empty[0]))
 
 
 def _iter_chunks(
-    path: Path, files: TextFiles, separators: Sequence[bytes], longest: int, *, safe_splits: bool
+    path: Path, files: TextFiles, separators: Sequence[bytes], target_nbytes: int, *, safe_splits: bool
 ) -> Iterator[Chunk]:
     kind = get_format(path, files)
     field = None if kind == "text" else files.field
     if kind == "parquet":
-        yield from _iter_table_chunks(_iter_parquet_batches(path, files.field), longest)
+        yield from _iter_table_chunks(_iter_parquet_batches(path, files.field), target_nbytes)
     elif kind in ("csv", "tsv"):
         delimiter = "," if kind == "csv" else "\t"
-        yield from _iter_table_chunks(_iter_csv_batches(path, files.field, delimiter), longest)
+        yield from _iter_table_chunks(_iter_csv_batches(path, files.field, delimiter), target_nbytes)
     elif is_compressed(path):
-        yield from _iter_compressed_chunks(path, field, separators, longest, safe_splits=safe_splits)
+        yield from _iter_compressed_chunks(path, field, separators, target_nbytes, safe_splits=safe_splits)
     else:
         with open_source(path) as file:
             size = file.seek(0, os.SEEK_END)
-            boundaries = _find_boundaries(file, size, field, separators, longest, safe_splits=safe_splits)
+            boundaries = _find_boundaries(
+                file, size, field, separators, target_nbytes, safe_splits=safe_splits
+            )
         for start, stop in zip(boundaries, boundaries[1:], strict=False):
             yield FileChunk(path, start, stop, stop - start, field)
 
@@ -164,44 +175,60 @@ def _find_boundaries(
     size: int,
     field: str | None,
     separators: Sequence[bytes],
-    longest: int,
+    target_nbytes: int,
     *,
     safe_splits: bool,
 ) -> list[int]:
-    """Where to cut a file, its ends among them: before newlines if it has records."""
+    """Returns the chunk boundaries of a file that is not compressed, from 0 to its size.
+
+    Files with records are split before line feeds, all others at separators and, if safe, between pre-tokens.
+    """
     ends = [0, size] if size else [0]
-    pieces = -(-size // longest)
+    num_chunks = -(-size // target_nbytes)
     if field is not None:
-        return find_chunk_boundaries(file, pieces, b"\n") if pieces > 1 else ends
-    boundaries = find_chunk_boundaries(file, pieces, separators) if separators and pieces > 1 else ends
-    return refine_boundaries(file, boundaries, longest, separators) if safe_splits else boundaries
+        return find_chunk_boundaries(file, num_chunks, b"\n") if num_chunks > 1 else ends
+    boundaries = (
+        find_chunk_boundaries(file, num_chunks, separators) if separators and num_chunks > 1 else ends
+    )
+    return refine_boundaries(file, boundaries, target_nbytes, separators) if safe_splits else boundaries
 
 
 def _iter_compressed_chunks(
-    path: Path, field: str | None, separators: Sequence[bytes], longest: int, *, safe_splits: bool
+    path: Path, field: str | None, separators: Sequence[bytes], target_nbytes: int, *, safe_splits: bool
 ) -> Iterator[FileChunk]:
     with open_decompressed(path) as (file, stream):
         yield from _iter_stream_chunks(
-            path, stream, file.tell, field, separators, longest, safe_splits=safe_splits
+            path, stream, file.tell, field, separators, target_nbytes, safe_splits=safe_splits
         )
 
 
 def _iter_stream_chunks(
     path: Path,
     stream: BinaryIO,
-    position: Callable[[], int],
+    get_position: Callable[[], int],
     field: str | None,
     separators: Sequence[bytes],
-    longest: int,
+    target_nbytes: int,
     *,
     safe_splits: bool,
 ) -> Iterator[FileChunk]:
-    """Chunks of a stream that can't be read twice; each holds its bytes."""
-    start = done = 0
+    """Yields chunks of a stream that can't be read twice. Each chunk holds its bytes.
+
+    Args:
+        path: the path of the stream, for errors.
+        stream: the stream to read.
+        get_position: returns the progress in the file below the stream, in bytes.
+        field: the name of the text field if the stream is JSON lines, else `None`.
+        separators: the byte strings between documents.
+        target_nbytes: the target size of a chunk in bytes.
+        safe_splits: whether text may also be split between pre-tokens.
+    """
+    start = reported = 0
     buffered = b""
     while True:
         with report_damage(path):
-            block = stream.read(max(longest, len(buffered)))
+            # Reads double in size while the buffer has no safe split: the total time stays linear.
+            block = stream.read(max(target_nbytes, len(buffered)))
         buffered += block
         split_point = (
             len(buffered)
@@ -209,9 +236,11 @@ def _iter_stream_chunks(
             else _find_last_split(buffered, field, separators, safe_splits=safe_splits)
         )
         if split_point:
-            reached = position()
-            yield FileChunk(path, start, start + split_point, reached - done, field, buffered[:split_point])
-            start, buffered, done = start + split_point, buffered[split_point:], reached
+            position = get_position()
+            yield FileChunk(
+                path, start, start + split_point, position - reported, field, buffered[:split_point]
+            )
+            start, buffered, reported = start + split_point, buffered[split_point:], position
         if not block:
             return
 
@@ -219,16 +248,18 @@ def _iter_stream_chunks(
 def iter_stream_texts(
     stream: BinaryIO, name: str, field: str | None, separators: Sequence[str]
 ) -> Iterator[Text]:
-    """Reads the texts of a stream that can be read once, such as standard input, some megabytes at a time.
+    """Reads the texts of a stream that can be read only once, such as standard input.
+
+    The stream is read lazily, some megabytes at a time.
 
     Args:
-        stream: opened in binary mode. Its start is read at once.
-        name: what errors call it.
-        field: the name of the text in each record if the stream is JSON lines; `None` if it is text.
-        separators: text is cut at these alone; without them, all of it is one text.
+        stream: a stream opened in binary mode. Its first block is read immediately, to check it.
+        name: the name of the stream in errors.
+        field: the name of the text field if the stream is JSON lines; `None` if the stream is text.
+        separators: the strings at which text is split; without separators, the stream is a single text.
 
     Raises:
-        SourceError: it is empty or not text in UTF-8, or a line is no record.
+        SourceError: the stream is empty or not UTF-8 text, or a line is not a JSON record.
     """
     encoded = [separator.encode("utf-8") for separator in separators]
     chunks = _iter_stream_chunks(Path(name), stream, int, field, encoded, _STREAM_BLOCK, safe_splits=False)
@@ -240,8 +271,8 @@ def iter_stream_texts(
     def texts() -> Iterator[Text]:
         invalid = None
         for chunk in itertools.chain([first], chunks):
-            at = None if invalid is not None else find_invalid_utf8(chunk.data or b"")
-            invalid = invalid if at is None else chunk.start + at
+            offset = None if invalid is not None else find_invalid_utf8(chunk.data or b"")
+            invalid = invalid if offset is None else chunk.start + offset
             yield from (text for text, _ in chunk.read())
         if invalid is not None:
             _log.warning(
@@ -254,22 +285,23 @@ def iter_stream_texts(
 def _find_last_split(
     buffered: bytes, field: str | None, separators: Sequence[bytes], *, safe_splits: bool
 ) -> int:
-    """The last place in what was read so far that can be cut whatever follows; 0 if there is none."""
+    """Returns the last position at which the buffer can be split whatever follows it, or 0."""
     if field is not None:
         return buffered.rfind(b"\n") + 1
     window = io.BytesIO(buffered)
-    certain = len(buffered) - max(map(len, separators), default=1)  # a separator might begin behind it
+    # A separator that starts after `limit` may end in the next block.
+    limit = len(buffered) - max(map(len, separators), default=1)
     step = -(-len(buffered) // _PIECES_PER_BLOCK)
     split_points = [0]
     if separators:
         split_points += find_chunk_boundaries(window, _PIECES_PER_BLOCK, separators)[:-1]
     if safe_splits:
         split_points += refine_boundaries(window, [0, len(buffered)], step, separators)[:-1]
-    return max(split_point for split_point in split_points if split_point <= max(certain, 0))
+    return max(split_point for split_point in split_points if split_point <= max(limit, 0))
 
 
 def _iter_line_texts(data: bytes, field: str, path: Path, start: int) -> Iterator[str]:
-    """The texts of JSON lines; records whose text is null have none."""
+    """Yields the texts of JSON lines; records whose text is null are skipped."""
     position = start
     for line in data.split(b"\n"):
         if line.strip():
@@ -279,12 +311,12 @@ def _iter_line_texts(data: bytes, field: str, path: Path, start: int) -> Iterato
         position += len(line) + 1
 
 
-def _get_record_text(line: bytes, field: str, where: str) -> str | None:
+def _get_record_text(line: bytes, field: str, location: str) -> str | None:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise SourceError(
-            f"{where}: not JSON: {error}",
+            f"{location}: not JSON: {error}",
             hint=Hint(
                 "to read the file as plain text pass text_files(PATH, format='text')",
                 "to read the file as plain text pass --format text",
@@ -292,32 +324,33 @@ def _get_record_text(line: bytes, field: str, where: str) -> str | None:
         ) from error
     if not isinstance(record, dict):
         raise SourceError(
-            f"{where}: a JSON object is expected, not a {type(record).__name__}; write one object per line"
+            f"{location}: a JSON object is expected, not a {type(record).__name__}; write one object per line"
         )
     if field not in record:
         raise SourceError(
-            f"{where}: the record has no field {field!r}, it has {list(record)[:20]}", hint=_NAME_THE_FIELD
+            f"{location}: the record has no field {field!r}, it has {list(record)[:20]}", hint=_NAME_THE_FIELD
         )
     text = record[field]
     if not isinstance(text, str | None):
-        raise SourceError(f"{where}: the field {field!r} is a {type(text).__name__}, not a string")
+        raise SourceError(f"{location}: the field {field!r} is a {type(text).__name__}, not a string")
     return text
 
 
-def _iter_table_chunks(batches: Iterable[tuple[list[Text], int]], longest: int) -> Iterator[TextChunk]:
-    """Chunks of the texts of a table.
+def _iter_table_chunks(batches: Iterable[tuple[list[Text], int]], target_nbytes: int) -> Iterator[TextChunk]:
+    """Yields chunks of the texts of a table.
 
     Args:
-        batches: the texts of some rows, and how far they go in the file.
-        longest: how many bytes a chunk has, at least.
+        batches: `(texts, read_nbytes)`: the texts of some rows, and the bytes of the file that were read for
+            them.
+        target_nbytes: the minimum size of a chunk in bytes, except of the last chunk.
     """
     texts: list[Text] = []
     nbytes = read_nbytes = 0
-    for new, new_nbytes in batches:
-        texts += new
-        nbytes += sum(map(count_bytes, new))
+    for new_texts, new_nbytes in batches:
+        texts += new_texts
+        nbytes += sum(map(count_bytes, new_texts))
         read_nbytes += new_nbytes
-        if nbytes >= longest:
+        if nbytes >= target_nbytes:
             yield TextChunk(tuple(texts), nbytes, read_nbytes)
             texts, nbytes, read_nbytes = [], 0, 0
     if texts:
@@ -326,16 +359,16 @@ def _iter_table_chunks(batches: Iterable[tuple[list[Text], int]], longest: int) 
 
 def _iter_csv_batches(path: Path, column: str, delimiter: str) -> Iterator[tuple[list[Text], int]]:
     with open_decompressed(path) as (file, stream):
-        done = 0
+        reported = 0
         rows = read_csv_column(stream, column, delimiter, get_path_or_url(path))
         while True:
             with report_damage(path):
                 texts = next(rows, None)
             if texts is None:
                 return
-            reached = file.tell()
-            yield texts, reached - done
-            done = reached
+            position = file.tell()
+            yield texts, position - reported
+            reported = position
 
 
 def _iter_parquet_batches(path: Path, column: str) -> Iterator[tuple[list[Text], int]]:
@@ -353,27 +386,27 @@ def _iter_parquet_batches(path: Path, column: str) -> Iterator[tuple[list[Text],
                 yield texts, round(rows * nbytes_per_row) - round(start * nbytes_per_row)
     except UnicodeDecodeError as error:
         raise SourceError(
-            f"{get_path_or_url(path)}: the column {column!r} holds bytes that are no UTF-8: {error}"
+            f"{get_path_or_url(path)}: the column {column!r} holds bytes that are not valid UTF-8: {error}"
         ) from error
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, PermissionError):
             raise
         raise SourceError(
-            f"{get_path_or_url(path)}: cut short or damaged, or not Parquet: {error}"
+            f"{get_path_or_url(path)}: truncated or damaged, or not Parquet: {error}"
         ) from error
 
 
 def _check_column(path: Path, column: str, schema: Any, types: Any) -> None:
     if schema.names.count(column) != 1:
-        many = "there are several columns" if column in schema.names else "there is no column"
+        problem = "there are several columns" if column in schema.names else "there is no column"
         raise SourceError(
-            f"{get_path_or_url(path)}: {many} {column!r}, of {schema.names[:20]}", hint=_NAME_THE_FIELD
+            f"{get_path_or_url(path)}: {problem} {column!r}, of {schema.names[:20]}", hint=_NAME_THE_FIELD
         )
-    kind = schema.field(column).type
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    texts = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
-    if str(kind) not in texts:
-        raise SourceError(f"{get_path_or_url(path)}: the column {column!r} holds {kind}, not strings")
+    type_ = schema.field(column).type
+    type_ = type_.value_type if types.is_dictionary(type_) else type_
+    text_types = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
+    if str(type_) not in text_types:
+        raise SourceError(f"{get_path_or_url(path)}: the column {column!r} holds {type_}, not strings")
 
 
 _ROWS_PER_READ = 64
@@ -382,17 +415,20 @@ _limit_lock = ThreadLock()
 
 
 def read_csv_column(stream: BinaryIO, column: str, delimiter: str, name: str) -> Iterator[list[Text]]:
-    r"""Reads the texts of a column, those of some rows at a time; blank lines are skipped.
+    r"""Reads the texts of a column, 64 rows at a time. Empty lines are skipped.
 
     Args:
-        stream: the file, decompressed, with a header row. Fields may be quoted, as Excel quotes them.
+        stream: the decompressed file, with a header row. Fields may be quoted, as Excel quotes them.
         column: the name of the column in the header.
-        delimiter: what separates fields.
-        name: what errors call the file.
+        delimiter: the character between fields.
+        name: the name of the file in errors.
+
+    Yields:
+        The texts of the next rows.
 
     Raises:
-        SourceError: there is no such column, or several; a row has more or fewer fields than the header; a
-            quote is not closed; a byte is not UTF-8.
+        SourceError: the header has no such column or several of them, a row has another number of fields than
+            the header, a quote is not closed, or a byte is not valid UTF-8.
 
     >>> list(read_csv_column(io.BytesIO(b'id,text\n1,"one, two"\n2,three\n'), "text", ",", "a.csv"))
     [['one, two', 'three']]
@@ -402,30 +438,33 @@ def read_csv_column(stream: BinaryIO, column: str, delimiter: str, name: str) ->
     try:
         header = next(iter(_read_rows(reader, 1)), list[str]())
         if header.count(column) != 1:
-            many = "there are several columns" if column in header else "there is no column"
-            raise SourceError(f"{name}: {many} {column!r}, of {header[:20]}", hint=_NAME_THE_FIELD)
+            problem = "there are several columns" if column in header else "there is no column"
+            raise SourceError(f"{name}: {problem} {column!r}, of {header[:20]}", hint=_NAME_THE_FIELD)
         index, width = header.index(column), len(header)
-        done = 0
+        num_rows = 0
         while rows := _read_rows(reader, _ROWS_PER_READ):
-            for i, row in enumerate(rows, done + 1):
+            for i, row in enumerate(rows, num_rows + 1):
                 if len(row) not in (0, width):
                     raise SourceError(
                         f"{name}: row {i} has {len(row)} fields, the header has {width}: {row!r:.200}"
                     )
             yield [row[index] for row in rows if row]
-            done += len(rows)
+            num_rows += len(rows)
     except csv.Error as error:
         raise SourceError(
-            f"{name}, line {reader.line_num}: {error}; is a quote not closed, or is the file no CSV?"
+            f"{name}, line {reader.line_num}: {error}; is a quote not closed, or is the file not CSV?"
         ) from error
     except UnicodeDecodeError as error:
         raise SourceError(f"{name}, after line {reader.line_num}: not valid UTF-8: {error}") from error
     finally:
-        lines.detach()  # (it would close the stream)
+        lines.detach()  # a wrapper that is deleted closes its stream, which the caller still uses
 
 
 def _read_rows(reader: Iterator[list[str]], count: int) -> list[list[str]]:
-    """Reads rows whose fields may be longer than the limit of the csv module, which all threads share."""
+    """Reads rows whose fields may be longer than the limit of the csv module.
+
+    The limit is global to the process, so it is changed under a lock and restored after each read.
+    """
     with _limit_lock.current:
         limit = csv.field_size_limit(_LONGEST_FIELD)
         try:

@@ -1,4 +1,4 @@
-"""Corpora: files or texts, read lazily as documents or as chunks of bounded size."""
+"""Corpus sources: files or iterables of texts, read lazily as documents or as chunks of bounded size."""
 
 from __future__ import annotations
 
@@ -23,29 +23,30 @@ if TYPE_CHECKING:
     from tokjax._util.urls import FetchedFiles
 
 Source: TypeAlias = str | os.PathLike[str] | TextFiles | Iterable[os.PathLike[str]] | Iterable[Text]
-"""A path or a pattern of paths, several (`os.PathLike`), `text_files(...)`, or an iterable of texts."""
+"""A path, a glob pattern, a list of paths (`os.PathLike`), `text_files(...)`, or an iterable of texts."""
 
 _log = logging.getLogger("tokjax")
 
 _READ_SIZE = 1 << 22
 _MAX_INSPECTED = 100
 _OBJECT_BYTES = 64
-"""About what a text takes in memory besides its bytes."""
+"""The approximate size of the Python object of a text, without its bytes."""
 
 
 def find_source_files(source: Source, *, takes_records: bool = False) -> TextFiles | None:
-    """The files that a source names, or `None` where it is an iterable of texts.
+    """Returns the files that a source names, or `None` if the source is an iterable of texts.
 
-    A `str` or a path is one file or a pattern; in a list, paths are `os.PathLike` and strings are texts.
+    A single `str` or path names a file or a glob pattern. In a list, `os.PathLike` objects are paths and
+    strings are texts.
 
     Args:
-        source: what to read.
-        takes_records: whether the caller reads a `datasets.Dataset` by its column.
+        source: the source to inspect.
+        takes_records: whether the caller accepts a `datasets.Dataset`, and reads its text column.
 
     Raises:
-        InvalidArgumentError: a path that is no file; paths and texts in one list; a list of strings
-            of which one is the name of a file, which is ambiguous; a table or a dict.
-        SourceError: a file is not text in UTF-8, or all files are empty.
+        InvalidArgumentError: a path is not a file, a list mixes paths and texts, a list of strings contains
+            the name of an existing file (which is ambiguous), or the source is a table or a dict.
+        SourceError: a file is not UTF-8 text, or all files are empty.
     """
     if isinstance(source, (str, os.PathLike)):
         source = text_files(source)
@@ -66,24 +67,24 @@ def find_source_files(source: Source, *, takes_records: bool = False) -> TextFil
         check_are_text(files)
         return files
     if any(are_paths):
-        raise InvalidArgumentError("source mixes paths and texts; pass the one or the other")
+        raise InvalidArgumentError("source mixes paths and texts; pass either paths or texts")
     for item in source[:_MAX_INSPECTED]:
         if isinstance(item, str) and is_file(item):
             raise InvalidArgumentError(
-                f"source is a list of strings, and {item!r} is the name of a file: for files pass "
-                "text_files([...]), for the names as texts pass iter([...])"
+                f"source is a list of strings, and {item!r} is the name of a file: to read the files pass "
+                "text_files([...]), to read the names as texts pass iter([...])"
             )
     return None
 
 
 class Corpus(NamedTuple):
-    """What to read, in chunks.
+    """A source as chunks, with its total size.
 
     Attributes:
-        chunks: some text each.
-        nbytes: how far they go, as of `read_nbytes`, or `None` where that is not known.
-        files: the files, as they are now; empty for an iterable of texts.
-        fetched: what was fetched from URLs, which stays as long as this refers to it.
+        chunks: the chunks of the source.
+        nbytes: the sum of `read_nbytes` of all chunks, or `None` if it is unknown.
+        files: the sizes and modification times of the files; empty for an iterable of texts.
+        fetched: the files that were fetched from URLs. They are deleted with the last reference to them.
     """
 
     chunks: Iterable[Chunk]
@@ -92,18 +93,27 @@ class Corpus(NamedTuple):
     fetched: tuple[FetchedFiles, ...] = ()
 
 
-def open_corpus(source: Source, separators: Sequence[str], longest: int, *, safe_splits: bool) -> Corpus:
-    """A source in chunks of about `longest` bytes; the arguments are those of `iter_file_chunks`."""
+def open_corpus(
+    source: Source, separators: Sequence[str], target_nbytes: int, *, safe_splits: bool
+) -> Corpus:
+    """Opens a source as chunks of about `target_nbytes` bytes.
+
+    Args:
+        source: the source to read.
+        separators: the strings between documents, as in `iter_file_chunks`.
+        target_nbytes: the target size of a chunk in bytes.
+        safe_splits: whether text may also be split between pre-tokens, as in `iter_file_chunks`.
+    """
     files = find_source_files(source)
     if files is None:
-        return Corpus(iter_text_chunks(source, longest), None, ())  # type: ignore[arg-type]
-    as_read = get_source_files(files)
-    chunks = iter_file_chunks(files, separators, longest, safe_splits=safe_splits)
-    return Corpus(chunks, sum(file.nbytes for file in as_read), as_read, files.fetched)
+        return Corpus(iter_text_chunks(source, target_nbytes), None, ())  # type: ignore[arg-type]
+    source_files = get_source_files(files)
+    chunks = iter_file_chunks(files, separators, target_nbytes, safe_splits=safe_splits)
+    return Corpus(chunks, sum(file.nbytes for file in source_files), source_files, files.fetched)
 
 
-def iter_text_chunks(texts: Iterable[Text], longest: int) -> Iterator[TextChunk]:
-    """Gather texts that are not empty into chunks of about `longest` bytes in memory."""
+def iter_text_chunks(texts: Iterable[Text], target_nbytes: int) -> Iterator[TextChunk]:
+    """Yields chunks of about `target_nbytes` bytes in memory from texts. Empty texts are skipped."""
     gathered: list[Text] = []
     nbytes = 0
     for i, text in enumerate(texts):
@@ -112,7 +122,7 @@ def iter_text_chunks(texts: Iterable[Text], longest: int) -> Iterator[TextChunk]
             continue
         nbytes += size
         gathered.append(text)
-        if nbytes + _OBJECT_BYTES * len(gathered) >= longest:
+        if nbytes + _OBJECT_BYTES * len(gathered) >= target_nbytes:
             yield TextChunk(tuple(gathered), nbytes, nbytes)
             gathered, nbytes = [], 0
     if gathered:
@@ -120,12 +130,12 @@ def iter_text_chunks(texts: Iterable[Text], longest: int) -> Iterator[TextChunk]
 
 
 def read_documents(source: Source, separator: str | None) -> Iterator[Text]:
-    """The documents of a source, one by one, empty ones left out.
+    """Yields the documents of a source. Empty documents are skipped.
 
     Args:
-        source: a path, a list of paths, `text_files(...)`, or an iterable of texts. Files are read some
-            megabytes at a time; the documents of plain text are `bytes`.
-        separator: what stands between documents; `None` if a file, a record or a text is one document.
+        source: a path, a list of paths, `text_files(...)`, or an iterable of texts. Files are read lazily,
+            some megabytes at a time. The documents of plain text files are `bytes`.
+        separator: the string between documents; `None` if each file, record or text is one document.
     """
     files = find_source_files(source)
     if files is None:
@@ -138,28 +148,28 @@ def read_documents(source: Source, separator: str | None) -> Iterator[Text]:
 
 
 def iter_documents_by_chunk(files: TextFiles, separator: str | None) -> Iterator[tuple[Iterable[Text], int]]:
-    """The documents of each chunk of files, with how far it goes in them, as of `read_nbytes`.
+    """Yields `(documents, read_nbytes)` for each chunk of files.
 
-    Documents with bytes that are not UTF-8 are kept as they are; how many there were is logged at the end.
+    Documents with invalid UTF-8 are not changed. Their number is logged at the end.
     """
     separators = [] if separator is None else [separator]
-    num_invalid, first = 0, ""
+    num_invalid, first_invalid = 0, ""
     for chunk in iter_file_chunks(files, separators, _READ_SIZE, safe_splits=False):
         texts = [text for text, _ in chunk.read()]
         for text in texts:
-            at = _find_invalid_byte(text)
-            if at is not None:
+            invalid = _find_invalid_byte(text)
+            if invalid is not None:
                 num_invalid += sum(
-                    _find_invalid_byte(part) is not None for part in _split_documents(text, separator)
+                    _find_invalid_byte(document) is not None for document in _split_documents(text, separator)
                 )
-                first = first or _describe_position(chunk, at)
-        parts = (_split_documents(text, separator) for text in texts)
-        yield itertools.chain.from_iterable(parts), chunk.read_nbytes
+                first_invalid = first_invalid or _describe_position(chunk, invalid)
+        documents = (_split_documents(text, separator) for text in texts)
+        yield itertools.chain.from_iterable(documents), chunk.read_nbytes
     if num_invalid:
         _log.warning(
             "%d documents have bytes that are not valid UTF-8, which were kept; the first is %s",
             num_invalid,
-            first,
+            first_invalid,
         )
 
 
@@ -167,10 +177,10 @@ def _find_invalid_byte(text: Text) -> int | None:
     return find_invalid_utf8(text) if isinstance(text, bytes) else None
 
 
-def _describe_position(chunk: Chunk, at: int) -> str:
-    """Where a byte of a chunk is, for messages."""
+def _describe_position(chunk: Chunk, position: int) -> str:
+    """Describes the position of a byte of a chunk, for log messages."""
     if isinstance(chunk, FileChunk):
-        return f"byte {chunk.start + at} of {get_path_or_url(chunk.path)}"
+        return f"byte {chunk.start + position} of {get_path_or_url(chunk.path)}"
     return "in a Parquet file"
 
 
@@ -183,9 +193,9 @@ def _split_documents(text: Text, separator: str | None) -> Iterable[Text]:
 
 
 class SpooledTexts:
-    """An iterable of texts that can be read again and again: it keeps them in a temporary file.
+    """Texts in a temporary file, so that the texts of an iterator can be read several times.
 
-    Use it as a context manager; the file goes with it.
+    It is a context manager, which deletes the file on exit.
     """
 
     def __init__(self, texts: Iterable[Text]) -> None:
@@ -200,22 +210,25 @@ class SpooledTexts:
             raise
 
     def __enter__(self) -> SpooledTexts:
-        """The texts themselves."""
+        """Returns the object itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Delete the temporary file."""
+        """Deletes the temporary file."""
         self._file.close()
 
     def __iter__(self) -> Iterator[Text]:
-        """The texts from the first, as `bytes`."""
+        """Yields the texts as `bytes`, starting with the first one."""
         self._file.seek(0)
         for line in self._file:
             yield from_characters(json.loads(line))
 
 
 def make_rereadable(source: Source) -> AbstractContextManager[Source]:
-    """A source that can be read several times: an iterator's texts are kept in a temporary file."""
+    """Returns a context manager of a source that can be read several times.
+
+    The texts of an iterator are stored in a temporary file. Other sources are returned as they are.
+    """
     if find_source_files(source) is None and iter(source) is iter(source):  # type: ignore[arg-type]
         return SpooledTexts(source)  # type: ignore[arg-type]
     return nullcontext(source)

@@ -1,1 +1,1 @@
-"""Splitting of text into pre-tokens: patterns, Unicode classes, normalization, special tokens."""
+"""Pre-tokenization: split patterns, Unicode classes, normalization and special tokens."""

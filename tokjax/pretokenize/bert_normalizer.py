@@ -1,4 +1,27 @@
-"""BERT's normaliser, as Hugging Face's `tokenizers` has it, and the way back to the text as it was."""
+r"""BERT text normalization as in Hugging Face's `tokenizers`, and the alignment with the original text.
+
+The four steps of the normalizer, for the text "Café", tab, "中" (`_` is a space):
+
+    text                    C  a  f  é  \t  中
+    clean_text              C  a  f  é  _   中      whitespace becomes spaces, control characters are removed
+    handle_chinese_chars    C  a  f  é  _   _中_    CJK ideographs get spaces around them
+    strip_accents           C  a  f  e  _   _中_    decomposed (NFD), nonspacing marks are removed
+    lowercase               c  a  f  e  _   _中_
+
+Nearly every character is normalized independently of its neighbours. So the four steps together are one table
+from characters to replacements, for `str.translate`. It is filled as characters occur. ASCII has a table for
+`bytes.translate`, which is faster.
+
+The exception is combining marks in a row: NFD sorts them by their combining class. This has a visible result
+only if marks remain, namely marks that are not nonspacing:
+
+    text                    a  U+302E  U+1B44       classes 224 and 9
+    normalized              a  U+1B44  U+302E
+
+The replacement of such a mark is `_SORT_MARKER`. A piece whose replacement contains it is normalized by two
+tables instead, with the sorting between them. See docs/performance.md, section "WordPiece and word-level
+tokenizers".
+"""
 
 from __future__ import annotations
 
@@ -13,8 +36,8 @@ from tokjax.pretokenize.unicode_classes import (
     ACCENT,
     CHINESE,
     DROPPED,
-    combining,
     decompose,
+    get_combining_class,
     is_space,
     load_code_point_flags,
     load_lowercase_map,
@@ -29,20 +52,20 @@ if TYPE_CHECKING:
 
 _ASCII = 128
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
-# No text of characters has this: it stands for a mark that stays, and so has to be sorted among others.
+# The replacement of a mark that has to be sorted. No text contains this surrogate after `to_characters`.
 _SORT_MARKER = "\ud800"
 _MAX_CACHED = 1 << 16
 
 
 @dataclass(frozen=True)
 class BertNormalizer:
-    """What is done to a text before it is split, step by step.
+    """Text normalization before a text is split into words, in the order of the attributes.
 
     Attributes:
-        clean_text: control characters are dropped, and all white space becomes blanks.
-        handle_chinese_chars: CJK ideographs are set between blanks.
-        strip_accents: characters are decomposed (NFD), and nonspacing marks dropped.
-        lowercase: each character becomes its lower case, whatever stands around it.
+        clean_text: whether to remove control characters, and to replace all whitespace by spaces.
+        handle_chinese_chars: whether to put spaces around CJK ideographs.
+        strip_accents: whether to decompose characters (NFD) and to remove nonspacing marks.
+        lowercase: whether to replace each character by its lower case, independently of its neighbours.
     """
 
     clean_text: bool = True
@@ -51,19 +74,25 @@ class BertNormalizer:
     lowercase: bool = True
 
     def __post_init__(self) -> None:
-        """Check that each step is said to be done or not."""
-        for step in reversed(fields(self)):  # (`lowercase` first, since it often decides on `strip_accents`)
+        """Checks that all attributes are booleans."""
+        # In reverse order, so that an invalid `lowercase` is reported before a `strip_accents` derived from
+        # it.
+        for step in reversed(fields(self)):
             value = getattr(self, step.name)
             if not isinstance(value, bool):
                 raise InvalidArgumentError(f"{step.name} must be True or False, not {value!r}")
 
     @property
     def is_identity(self) -> bool:
-        """Whether no text is changed."""
+        """Whether no step is enabled, so that no text changes."""
         return self == _IDENTITY
 
     def normalize(self, text: Text, preserved: frozenset[str] = frozenset()) -> Text:
-        r"""The normal form of a text, but for what is `preserved` (special tokens) as it is.
+        r"""Returns the normalized text.
+
+        Args:
+            text: the text to normalize.
+            preserved: special tokens, which are not changed where they occur in the text.
 
         >>> BertNormalizer().normalize("Café\t中 [CLS]", frozenset({"[CLS]"}))
         'cafe  中  [CLS]'
@@ -71,7 +100,7 @@ class BertNormalizer:
         return normalize_text(text, preserved, _get_tables(self).normalize_piece)
 
     def align(self, text: Text, preserved: frozenset[str] = frozenset()) -> Alignment:
-        """How `normalize(text, preserved)` changed the text."""
+        """Returns the alignment of a text with `normalize(text, preserved)`."""
         tables = _get_tables(self)
         return align(text, preserved, tables.split_groups, tables.normalize_group)
 
@@ -79,7 +108,7 @@ class BertNormalizer:
 def bert_normalizer(
     *, lowercase: bool, strip_accents: bool | None, clean_text: bool, handle_chinese_chars: bool
 ) -> BertNormalizer:
-    """The normaliser of BERT's options, where `strip_accents=None` stands for what `lowercase` says."""
+    """Returns the normalizer for BERT's options; `strip_accents=None` means the value of `lowercase`."""
     return BertNormalizer(
         clean_text=clean_text,
         handle_chinese_chars=handle_chinese_chars,
@@ -89,81 +118,94 @@ def bert_normalizer(
 
 
 class _CharacterTables:
-    """The steps of a normaliser, as tables of characters.
+    """The steps of a normalizer as tables of character replacements.
 
-    Nearly every character goes its own way, whatever stands around it. The exception: marks in a row are put
-    into the order of form NFD, which shows where some of them are not nonspacing, and stay.
+    `_complete` holds all steps, for text without marks to sort. `_expanding` holds the steps before NFD sorts
+    marks (cleaning, spaces, decomposition), and `_reducing` the steps after it (removal of accents, lower
+    case).
     """
 
     def __init__(self, normalizer: BertNormalizer) -> None:
         self._normalizer = normalizer
-        self._all = _CharacterTable(self._normalize_character)
-        self._first = _CharacterTable(self._expand)
-        self._second = _CharacterTable(self._reduce)
+        self._complete = _CharacterTable(self._normalize_character)
+        self._expanding = _CharacterTable(self._expand)
+        self._reducing = _CharacterTable(self._reduce)
+        # ASCII characters become one ASCII character or nothing, so `bytes.translate` handles them.
         ascii_characters = [self._normalize_character(chr(code)) for code in range(_ASCII)]
-        self._dropped = bytes(code for code, becomes in enumerate(ascii_characters) if not becomes)
-        preserved = (becomes or "\0" for becomes in ascii_characters)
-        self._ascii_table = "".join(preserved).encode("ascii") + bytes(range(_ASCII, 256))
+        self._dropped = bytes(code for code, replacement in enumerate(ascii_characters) if not replacement)
+        replacements = (replacement or "\0" for replacement in ascii_characters)
+        self._ascii_table = "".join(replacements).encode("ascii") + bytes(range(_ASCII, 256))
         dropped = "".join(map(re.escape, self._dropped.decode("ascii")))
         not_dropped = f"(?:(?![{dropped}])[\\x00-\\x7f])+" if dropped else r"[\x00-\x7f]+"
-        self._single_or_ascii = re.compile(f"{not_dropped}|.", re.DOTALL)
+        self._groups = re.compile(f"{not_dropped}|.", re.DOTALL)
 
     def normalize_piece(self, piece: str) -> str:
-        """The normal form of any text."""
+        """Normalizes a piece of text without special tokens."""
         data = piece.encode("utf-8", "surrogatepass").translate(self._ascii_table, self._dropped)
-        plain = data.decode("utf-8", "surrogatepass")
-        if plain.isascii():
-            return plain
-        becomes = _NOT_ASCII.sub(self._normalize_match, plain)
-        return self._normalize_with_sorting(plain) if _SORT_MARKER in becomes else becomes
+        with_ascii_done = data.decode("utf-8", "surrogatepass")
+        if with_ascii_done.isascii():
+            return with_ascii_done
+        normalized = _NOT_ASCII.sub(self._normalize_match, with_ascii_done)
+        return self._normalize_with_sorting(with_ascii_done) if _SORT_MARKER in normalized else normalized
 
     def normalize_group(self, group: str) -> str:
-        """The same of one of `split_groups`."""
-        becomes = group.translate(self._all)
-        return self._normalize_with_sorting(group) if _SORT_MARKER in becomes else becomes
+        """Normalizes one of the groups that `split_groups` returns."""
+        normalized = group.translate(self._complete)
+        return self._normalize_with_sorting(group) if _SORT_MARKER in normalized else normalized
 
     def split_groups(self, piece: str) -> list[str]:
-        """Parts that normalise independently, ASCII with as many characters as before."""
-        if _SORT_MARKER not in piece.translate(self._all):
-            return self._single_or_ascii.findall(piece)
-        gathered: list[list[str]] = []
+        """Splits a piece into groups that can be normalized independently.
+
+        A group is a run of ASCII characters of which none is removed, or a single other character. If the
+        piece has marks to sort, each group is a character with all marks after it.
+        """
+        if _SORT_MARKER not in piece.translate(self._complete):
+            return self._groups.findall(piece)
+        groups: list[list[str]] = []
         for character in piece:
             first = self._expand(character)[:1]
-            if gathered and (not first or combining(first)):
-                gathered[-1].append(character)
+            # A removed character stays with the previous one: NFD sorts marks across it.
+            if groups and (not first or get_combining_class(first)):
+                groups[-1].append(character)
             else:
-                gathered.append([character])
-        return list(map("".join, gathered))
+                groups.append([character])
+        return list(map("".join, groups))
 
     def _normalize_match(self, match: re.Match[str]) -> str:
-        return match.group().translate(self._all)
+        return match.group().translate(self._complete)
 
     def _normalize_with_sorting(self, piece: str) -> str:
-        runs = itertools.groupby(piece.translate(self._first), lambda character: combining(character) != 0)
-        return "".join("".join(sorted(run, key=combining)) for _, run in runs).translate(self._second)
+        # Class 0 ends a run of marks. `sorted` is stable, as NFD requires for marks of the same class.
+        runs = itertools.groupby(
+            piece.translate(self._expanding), lambda character: get_combining_class(character) != 0
+        )
+        return "".join("".join(sorted(run, key=get_combining_class)) for _, run in runs).translate(
+            self._reducing
+        )
 
     def _normalize_character(self, character: str) -> str:
         expanded = self._expand(character)
+        # Accents are removed after the sorting, so their order does not matter.
         if self._normalizer.strip_accents and any(
-            combining(part) and not load_code_point_flags()[ord(part)] & ACCENT for part in expanded
+            get_combining_class(part) and not load_code_point_flags()[ord(part)] & ACCENT for part in expanded
         ):
             return _SORT_MARKER
         return "".join(map(self._reduce, expanded))
 
     def _expand(self, character: str) -> str:
-        """Cleaned, set between blanks, decomposed."""
-        bits = load_code_point_flags()[ord(character)]
+        """Cleans and decomposes a character, and puts spaces around it if it is a CJK ideograph."""
+        flags = load_code_point_flags()[ord(character)]
         if self._normalizer.clean_text:
-            if bits & DROPPED:
+            if flags & DROPPED:
                 return ""
             if is_space(ord(character)):
                 return " "
         if self._normalizer.strip_accents:
             character = decompose(character)
-        return f" {character} " if self._normalizer.handle_chinese_chars and bits & CHINESE else character
+        return f" {character} " if self._normalizer.handle_chinese_chars and flags & CHINESE else character
 
     def _reduce(self, character: str) -> str:
-        """Dropped if it is an accent, and in lower case."""
+        """Removes a character if it is an accent, and converts it to lower case."""
         if self._normalizer.strip_accents and load_code_point_flags()[ord(character)] & ACCENT:
             return ""
         return (
@@ -172,20 +214,20 @@ class _CharacterTables:
 
 
 class _CharacterTable(dict[int, str]):
-    """What characters become, worked out when they are first seen, as `str.translate` wants it."""
+    """Cache of character replacements for `str.translate`, filled when a character first occurs."""
 
-    def __init__(self, becomes: Callable[[str], str]) -> None:
+    def __init__(self, compute_replacement: Callable[[str], str]) -> None:
         super().__init__()
-        self._compute = becomes
+        self._compute_replacement = compute_replacement
 
     def __missing__(self, code: int) -> str:
         if len(self) >= _MAX_CACHED:
             self.clear()
-        self[code] = self._compute(chr(code))
+        self[code] = self._compute_replacement(chr(code))
         return self[code]
 
 
-@lru_cache(maxsize=16)  # as many as there are normalisers
+@lru_cache(maxsize=16)  # the number of different normalizers
 def _get_tables(normalizer: BertNormalizer) -> _CharacterTables:
     return _CharacterTables(normalizer)
 

@@ -1,6 +1,6 @@
-"""Split patterns that are known by name, and any other pattern, as a splitter of text into words.
+"""Split patterns: the named patterns, and a splitter of text into pre-tokens for any pattern.
 
-A word here is what the pattern matches: the unit inside which byte-pair merging happens.
+A pre-token is a match of the pattern. BPE merges only inside of pre-tokens.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _PUNCTUATION_AND_SPACE = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _CL100K = rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}|{_PUNCTUATION_AND_SPACE}"
 
-# White space but for control characters that BERT drops from a text: a word goes on behind them.
+# Whitespace without vertical tab, form feed and U+0085. BERT removes these from a text, so a word continues
+# after them.
 _WHITE_SPACE, _NOT_WHITE_SPACE = r"[^\S\x0b\x0c\x85]", r"[\S\x0b\x0c\x85]"
 
 PATTERNS: Mapping[str, str] = MappingProxyType(
@@ -53,9 +54,9 @@ PATTERNS: Mapping[str, str] = MappingProxyType(
         "whitespace": rf"{_WHITE_SPACE}*{_NOT_WHITE_SPACE}+|{_WHITE_SPACE}+",
     }
 )
-"""The split patterns that are known by name: published ones, and `"whitespace"`, whose words are runs of
-other characters with the white space before them (vertical tab, form feed and U+0085 are none here). Each of
-them matches all of any text."""
+"""The split patterns by name: the published ones, and `"whitespace"`, whose pre-tokens are runs of other
+characters with the whitespace before them (vertical tab, form feed and U+0085 do not count as whitespace).
+The matches of each pattern cover every text completely."""
 
 
 _TIKTOKEN_END = r"\s++$|\s+(?!\S)|\s"
@@ -67,42 +68,43 @@ _EQUIVALENT_EXPRESSIONS: Mapping[str, str] = MappingProxyType(
         + _TIKTOKEN_END.replace(r"\s+(", r"\s*[\r\n]|\s+("): "cl100k",
     }
 )
-"""Other ways to write some of them: tiktoken's own, which are faster for its engine, and older ones."""
+"""Equivalent expressions of named patterns: tiktoken's own, which are faster for its engine, and older
+ones."""
 
 
 def find_pattern_name(expression: str) -> str | None:
-    """The name of the published pattern that a regular expression is, in any way that it is written."""
-    name_found = next((name for name, written in PATTERNS.items() if written == expression), None)
-    return name_found or _EQUIVALENT_EXPRESSIONS.get(expression)
+    """Returns the name of the pattern that has this regular expression or an equivalent one, else `None`."""
+    name = next((name for name, pattern in PATTERNS.items() if pattern == expression), None)
+    return name or _EQUIVALENT_EXPRESSIONS.get(expression)
 
 
 @dataclass(frozen=True)
 class PatternSplitter:
-    """Splits text into the words of one pattern. Make one with `make_pattern_splitter`.
+    """Splitter of text into the pre-tokens of one pattern. Make one with `make_pattern_splitter`.
 
     Attributes:
-        pattern: the name of a published pattern, or a regular expression in the `regex` package's syntax.
+        pattern: a name in `PATTERNS`, or a regular expression in the syntax of the `regex` package.
     """
 
     pattern: str
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as the pattern alone."""
+        """Pickles the pattern only, without the compiled expression."""
         return make_pattern_splitter, (self.pattern,)
 
     @property
     def is_named(self) -> bool:
-        """Whether this is a published pattern (by its name or spelt out), which matches all of any text."""
+        """Whether this is a named pattern, passed by name or as an expression. Its matches cover any text."""
         return self.name is not None
 
     @cached_property
     def name(self) -> str | None:
-        """The name of the published pattern that this is, whether given by name or spelt out."""
+        """The name of the pattern, passed by name or as an expression; `None` for other expressions."""
         return find_pattern_name(self.expression)
 
     @property
     def expression(self) -> str:
-        """The regular expression itself: equal for two patterns that split alike by definition."""
+        """The regular expression. Two patterns with the same expression split alike."""
         return PATTERNS.get(self.pattern, self.pattern)
 
     @cached_property
@@ -118,9 +120,9 @@ class PatternSplitter:
             ) from error
 
     def split(self, text: str) -> list[str]:
-        """The words of a text; joined, they are the text.
+        """Splits a text into pre-tokens, whose concatenation is the text.
 
-        Text that the pattern leaves unmatched makes words of its own: nothing is lost.
+        Text between matches of the pattern becomes separate pre-tokens, so nothing is lost.
 
         >>> make_pattern_splitter("gpt2").split("it's 2 words")
         ['it', "'s", ' 2', ' words']
@@ -131,44 +133,46 @@ class PatternSplitter:
             return list(self._iter_matches_and_gaps(text))
         if text.isascii():
             return self._compiled.findall(text)  # type: ignore[no-any-return]
-        # The regex package's classes are not those of the reference: let it see characters it agrees on.
+        # The Unicode tables of `regex` differ from tiktoken's. It agrees on the representatives of the
+        # classes.
         stops = itertools.accumulate(self.compute_lengths(map_text_to_representatives(text)))
         return [text[start:stop] for start, stop in itertools.pairwise(itertools.chain([0], stops))]
 
     def check_speed(self) -> None:
-        """Refuse an expression that tries countless ways to match short texts: it would not end on long ones.
+        """Rejects an expression that takes exponential time on some short texts: it would hang on long ones.
 
         Raises:
-            InvalidArgumentError: it is such a one, as far as some texts tell.
+            InvalidArgumentError: the expression needs more than a second for one of the probe texts.
         """
         for text in _PROBES:
             try:
                 self._compiled.findall(text, timeout=_PROBE_SECONDS)
             except TimeoutError as error:
                 raise InvalidArgumentError(
-                    f"pattern {self.pattern!r} is not done with {len(text)} characters, {text[:20]!r} and so "
-                    f"on, within {_PROBE_SECONDS:g} s: its repetitions can match one text in countless ways; "
-                    "make them possessive (`++`), or let no two of them match the same"
+                    f"pattern {self.pattern!r} takes more than {_PROBE_SECONDS:g} s for {len(text)} "
+                    f"characters, {text[:20]!r}...: its repetitions can match one text in countless ways; "
+                    "make them possessive (`++`), or let no two of them match the same text"
                 ) from error
 
     def compute_lengths(self, text: str) -> list[int]:
-        """The lengths of the words of a text of `representatives`, for a published pattern."""
+        """Returns the lengths of the pre-tokens of representatives of characters, for a named pattern."""
         return list(map(len, self._compiled.findall(text)))
 
     def _iter_matches_and_gaps(self, text: str) -> Iterator[str]:
-        done = 0
+        previous_stop = 0
         for match in self._compiled.finditer(text):
             start, stop = match.span()
             if start == stop:
                 continue
-            if start > done:
-                yield text[done:start]
+            if start > previous_stop:
+                yield text[previous_stop:start]
             yield text[start:stop]
-            done = stop
-        if done < len(text):
-            yield text[done:]
+            previous_stop = stop
+        if previous_stop < len(text):
+            yield text[previous_stop:]
 
 
+# Repeated parts with an end that makes the last match fail: then all ways to match the repetitions are tried.
 _REPEATED = ("a", "A", "é", "日", "1", ".", "'s", " ", "\n", " \n", "a ", " a", "aA", "a1", "a.", "1.", "#a ")
 _PROBES = [part * 100 + end for part in _REPEATED for end in ("", "!", "a", "1", " ", "\n")]
 _PROBE_SECONDS = 1.0
@@ -179,14 +183,14 @@ _NAME_LIKE = re.compile(r"[A-Za-z0-9_-]{2,}")
 
 @lru_cache(maxsize=64)
 def make_pattern_splitter(pattern: str) -> PatternSplitter:
-    """The splitter of a pattern, compiled once.
+    """Returns the splitter of a pattern. It is compiled once and cached.
 
     Args:
-        pattern: a name of `PATTERNS`, or a regular expression.
+        pattern: a name in `PATTERNS`, or a regular expression in the syntax of the `regex` package.
 
     Raises:
-        InvalidArgumentError: the pattern is no regular expression, or one that would not end, or a name that
-            is not known.
+        InvalidArgumentError: the pattern is an unknown name, is not a valid regular expression, or takes
+            exponential time.
     """
     if not isinstance(pattern, str) or not pattern:
         raise InvalidArgumentError(
@@ -199,5 +203,5 @@ def make_pattern_splitter(pattern: str) -> PatternSplitter:
         )
     splitter = PatternSplitter(pattern)
     if not splitter.is_named:
-        splitter.check_speed()  # (and an error in the pattern shows here, not at the first text)
+        splitter.check_speed()  # also compiles the pattern, so that errors in it are raised here
     return splitter

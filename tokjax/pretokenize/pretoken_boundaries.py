@@ -1,9 +1,23 @@
-"""Where words start, for the published split patterns, as array code over the classes of characters.
+"""Boundary tables: the start positions of pre-tokens, computed with array operations.
 
-A pattern's alternatives become tests of two neighbouring classes: one table, looked up for all neighbours
-at once, says with a bit for each test whether a word starts there, or whether it is a place to look at again.
-What depends on more than two neighbours is rare, and is put right afterwards where it occurs; what is rarer
-still is split again by the regular expression itself, between two safe cuts around the place.
+Each character has one of twelve classes (`unicode_classes`). Whether a pre-token starts at a character
+depends, with few exceptions, on its class and on the class of the character before it. So each named split
+pattern has a boundary table: one byte of flags for each pair of classes. All pairs of a text are looked up at
+once. For `cl100k`:
+
+    text         d  o  n  '  t  _  _  p  a  y  _  $  1  2  3  4      _ is a space
+    classes      l  l  l  '  l  _  _  l  l  l  _  o  n  n  n  n      letter, apostrophe, space, other, number
+    table        ^  .  .  ^  ^  ^  ^  .  .  .  ^  .  ^  .  .  .      from pairs of classes alone
+    corrected    ^  .  .  ^  .  ^  ^  .  .  .  ^  .  ^  .  .  ^      don|'t|_|_pay|_$|123|4
+
+The work is done in three steps, from frequent to rare:
+
+1. The table decides where two classes are enough. Its other flags mark the positions of step 2.
+2. Array operations correct the marked positions: contractions, whitespace after newlines, a single character
+   before letters, mixed case, and groups of three digits.
+3. A few pairs are `_RARE`. The regular expression splits the text around them again, between two safe splits.
+
+See docs/performance.md, section "Boundary tables".
 """
 
 from __future__ import annotations
@@ -39,158 +53,195 @@ from tokjax.pretokenize.unicode_classes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from numpy.typing import NDArray
 
     Flags = NDArray[np.bool_]
     Classes = NDArray[np.uint8]
-    from collections.abc import Collection
-
-    from numpy.typing import NDArray
 
 
-_WORD, _NUMBER, ROLE_OTHER, _SPACE, ROLE_NEWLINE = 1, 2, 4, 8, 16  # the roles that a pattern gives to classes
-_AT_END = 32
+_NUM_CLASSES = 12
+_LETTERS, _OTHERS = (UPPER, LOWER, LETTER), (OTHER, APOSTROPHE, SLASH)
 
-# What a table of neighbours tells of the second of them,
-STARTS = 1  # that it starts a word,
-PREVIOUS_STARTS = 2  # that the one before it does (the last white space goes with what follows),
-AFTER_NEWLINE = 4  # that it is white space after a newline,
-ROLE_CHANGES = 8  # that its role is not that of the one before,
-AFTER_OTHER = 16  # that it is a letter after something that is neither letter, number nor white space,
-NUMBER_EDGE = 32  # that a run of numbers starts or has ended,
-SPOT = 64  # that something rare stands here,
-APOSTROPHE_AFTER_WORD = 128  # that it is just that.
+# Roles: the groups of classes that a pattern distinguishes, one bit each.
+_LETTER_ROLE, _NUMBER_ROLE, _OTHER_ROLE, _SPACE_ROLE, _NEWLINE_ROLE, _END_ROLE = 1, 2, 4, 8, 16, 32
+
+# Flags of a pair of neighbours in a boundary table. All refer to the second character of the pair.
+_STARTS = 1  # it starts a pre-token
+_PREVIOUS_STARTS = 2  # the first character starts one: the last whitespace character before other text
+_AFTER_NEWLINE = 4  # it is whitespace after a newline
+_ROLE_CHANGES = 8  # its role differs from the role of the first character
+_LETTER_AFTER_OTHER = 16  # it is a letter after a character that is not a letter, number or whitespace
+_NUMBER_EDGE = 32  # a run of numbers starts at it, or has ended before it
+_RARE = 64  # two classes are not enough to decide; the regular expression splits the text again
+_APOSTROPHE_AFTER_LETTER = 128  # it is an apostrophe after a letter
 
 
-class Roles(NamedTuple):
-    """By class: what a character joins as the *previous* one, and what it is as the *current* one."""
+class _Roles(NamedTuple):
+    """The roles of each class in a pattern.
+
+    Two neighbours belong to the same pre-token if `previous[first class] & current[second class]` is not 0.
+
+    Attributes:
+        previous: the roles that can follow a character of each class within the same pre-token.
+        current: the role of a character of each class.
+    """
 
     previous: dict[int, int]
     current: dict[int, int]
 
 
-def make_class_array(bits: Mapping[int, int]) -> NDArray[np.uint8]:
-    """Bits as an array whose index is the class, 0 where none are given."""
-    return np.array([bits.get(class_, 0) for class_ in range(_CLASSES)], np.uint8)
+def _make_class_array(values: Mapping[int, int]) -> NDArray[np.uint8]:
+    """Returns the value of each class as an array that is indexed by class, 0 for missing classes."""
+    return np.array([values.get(class_, 0) for class_ in range(_NUM_CLASSES)], np.uint8)
 
 
-def _make_class_table(bits: Mapping[int, int]) -> bytes:
-    return bytes(bits.get(class_, 0) for class_ in range(256))
+def _make_class_table(values: Mapping[int, int]) -> bytes:
+    """Returns the value of each class as a table for `bytes.translate`, 0 for missing classes."""
+    return bytes(values.get(class_, 0) for class_ in range(256))
 
 
-def _make_roles(words: tuple[int, ...], others: tuple[int, ...], *, keep_newlines: bool) -> Roles:
-    """Those of the patterns whose white space before a newline, or before a word, goes with it."""
-    spaces = _SPACE | (ROLE_NEWLINE | _WORD if keep_newlines else 0)
-    newline = ROLE_NEWLINE if keep_newlines else _SPACE
-    other = ROLE_OTHER | (ROLE_NEWLINE if keep_newlines else 0)
-    ascii_space = spaces | ROLE_OTHER | (0 if keep_newlines else _WORD | _NUMBER)
-    previous = dict.fromkeys(words, _WORD) | dict.fromkeys(others, other)
-    previous |= {NUMBER: _NUMBER, SPACE: spaces, ASCII_SPACE: ascii_space, NEWLINE: newline | _SPACE, END: 0}
-    current = dict.fromkeys(words, _WORD) | dict.fromkeys(others, ROLE_OTHER)
-    current |= {NUMBER: _NUMBER, SPACE: _SPACE, ASCII_SPACE: _SPACE, NEWLINE: newline, END: _AT_END}
-    return Roles(previous, current)
+def _make_roles(letters: tuple[int, ...], others: tuple[int, ...], *, keep_newlines: bool) -> _Roles:
+    r"""Returns the roles of the published patterns.
 
+    With `keep_newlines` (`cl100k` and later patterns), the previous character can be followed by:
 
-def _make_neighbour_table(
-    roles: Roles,
-    starts: Collection[tuple[int, int]] = (),
-    spots: Collection[tuple[int, int]] = (),
-) -> bytes:
-    """The table of a pattern: bits of two classes, 4 bits of the one before and 4 of the one here.
+        letter         letter
+        number         number
+        other          other, newline                    [^\s\p{L}\p{N}]+[\r\n]*
+        whitespace     whitespace, newline, letter       \s*[\r\n]+ and [^\r\n\p{L}\p{N}]?\p{L}+
+        U+0020         the same, and other               " ?[^\s\p{L}\p{N}]+"
+
+    Without it (`gpt2`), newlines are whitespace like any other, and only U+0020 joins the text after it, also
+    numbers.
 
     Args:
-        roles: two neighbours are of one word if they have a bit in common.
-        starts: other neighbours of which the second starts a word.
-        spots: neighbours where something rare stands.
+        letters: the classes with the role of letters.
+        others: the classes with the role of other characters.
+        keep_newlines: whether whitespace before a newline, and newlines after other characters, join them.
     """
-    bits = bytearray(256)
-    for before, here in itertools.product(range(_CLASSES), repeat=2):
-        was, now = roles.current[before], roles.current[here]
-        tests = {
-            STARTS: not roles.previous[before] & now or (before, here) in starts,
-            PREVIOUS_STARTS: was == _SPACE and not now & (_SPACE | ROLE_NEWLINE | _AT_END),
-            AFTER_NEWLINE: was == ROLE_NEWLINE and now == _SPACE,
-            ROLE_CHANGES: was != now,
-            AFTER_OTHER: was == ROLE_OTHER and now == _WORD,
-            NUMBER_EDGE: (was == _NUMBER) != (now == _NUMBER),
-            SPOT: (before, here) in spots,
-            APOSTROPHE_AFTER_WORD: was == _WORD and here == APOSTROPHE,
+    spaces = _SPACE_ROLE | (_NEWLINE_ROLE | _LETTER_ROLE if keep_newlines else 0)
+    newline = _NEWLINE_ROLE if keep_newlines else _SPACE_ROLE
+    other = _OTHER_ROLE | (_NEWLINE_ROLE if keep_newlines else 0)
+    ascii_space = spaces | _OTHER_ROLE | (0 if keep_newlines else _LETTER_ROLE | _NUMBER_ROLE)
+    previous = dict.fromkeys(letters, _LETTER_ROLE) | dict.fromkeys(others, other)
+    previous |= {NUMBER: _NUMBER_ROLE, SPACE: spaces, ASCII_SPACE: ascii_space}
+    previous |= {NEWLINE: newline | _SPACE_ROLE, END: 0}
+    current = dict.fromkeys(letters, _LETTER_ROLE) | dict.fromkeys(others, _OTHER_ROLE)
+    current |= {NUMBER: _NUMBER_ROLE, SPACE: _SPACE_ROLE, ASCII_SPACE: _SPACE_ROLE}
+    current |= {NEWLINE: newline, END: _END_ROLE}
+    return _Roles(previous, current)
+
+
+def _make_boundary_table(
+    roles: _Roles,
+    starts: Collection[tuple[int, int]] = (),
+    rare: Collection[tuple[int, int]] = (),
+) -> bytes:
+    """Returns the boundary table of a pattern: 256 bytes of flags, indexed by `previous << 4 | current`.
+
+    Args:
+        roles: the roles of the classes. A pre-token starts between neighbours without a common role.
+        starts: further pairs of classes of which the second starts a pre-token.
+        rare: pairs of classes around which the regular expression has to split.
+    """
+    table = bytearray(256)
+    for previous, current in itertools.product(range(_NUM_CLASSES), repeat=2):
+        previous_role, role = roles.current[previous], roles.current[current]
+        conditions = {
+            _STARTS: not roles.previous[previous] & role or (previous, current) in starts,
+            # `\s+(?!\S)` leaves the last whitespace character to the text after it.
+            _PREVIOUS_STARTS: previous_role == _SPACE_ROLE
+            and not role & (_SPACE_ROLE | _NEWLINE_ROLE | _END_ROLE),
+            _AFTER_NEWLINE: previous_role == _NEWLINE_ROLE and role == _SPACE_ROLE,
+            _ROLE_CHANGES: previous_role != role,
+            _LETTER_AFTER_OTHER: previous_role == _OTHER_ROLE and role == _LETTER_ROLE,
+            _NUMBER_EDGE: (previous_role == _NUMBER_ROLE) != (role == _NUMBER_ROLE),
+            _RARE: (previous, current) in rare,
+            _APOSTROPHE_AFTER_LETTER: previous_role == _LETTER_ROLE and current == APOSTROPHE,
         }
-        bits[before << 4 | here] = sum(bit for bit, holds in tests.items() if holds)
-    return bytes(bits)
+        table[previous << 4 | current] = sum(flag for flag, holds in conditions.items() if holds)
+    return bytes(table)
 
 
-_CLASSES = 12
-_LETTERS, _OTHERS = (UPPER, LOWER, LETTER), (OTHER, APOSTROPHE, SLASH)
-
-# Where a text may be cut: what is before the cut, and what is after it, have a bit in common.
-BEFORE_SPLIT = _make_class_table(
-    dict.fromkeys(range(_CLASSES), 2)
+# A text can be split safely between two characters if these values of their classes have a bit in common:
+# after a letter or number and before whitespace (1), before an end (2), and after an end (4).
+_BEFORE_SPLIT = _make_class_table(
+    dict.fromkeys(range(_NUM_CLASSES), 2)
     | dict.fromkeys((UPPER, LOWER, LETTER, NUMBER), 1 | 2)
     | {END: 1 | 2 | 4}
 )
-AFTER_SPLIT = _make_class_table(
-    dict.fromkeys(range(_CLASSES), 4) | dict.fromkeys((SPACE, ASCII_SPACE, NEWLINE), 1) | {END: 2}
+_AFTER_SPLIT = _make_class_table(
+    dict.fromkeys(range(_NUM_CLASSES), 4) | dict.fromkeys((SPACE, ASCII_SPACE, NEWLINE), 1) | {END: 2}
 )
 
 _GPT2_ROLES = _make_roles(_LETTERS, (*_OTHERS, MARK), keep_newlines=False)
-CL100K_ROLES = _make_roles(_LETTERS, (*_OTHERS, MARK), keep_newlines=True)
-O200K_ROLES = _make_roles((*_LETTERS, MARK), _OTHERS, keep_newlines=True)
-GPT2_TABLE = _make_neighbour_table(_GPT2_ROLES)
-CL100K_TABLE = _make_neighbour_table(CL100K_ROLES)
-QWEN2_TABLE = _make_neighbour_table(CL100K_ROLES, starts=[(NUMBER, NUMBER)])
-# Marks that are no part of a word; slashes after newlines.
+_CL100K_ROLES = _make_roles(_LETTERS, (*_OTHERS, MARK), keep_newlines=True)
+_O200K_ROLES = _make_roles((*_LETTERS, MARK), _OTHERS, keep_newlines=True)
+GPT2_TABLE = _make_boundary_table(_GPT2_ROLES)
+CL100K_TABLE = _make_boundary_table(_CL100K_ROLES)
+QWEN2_TABLE = _make_boundary_table(_CL100K_ROLES, starts=[(NUMBER, NUMBER)])
+# A mark after another character may belong to it, as in `[^\s\p{L}\p{N}]+`, or to the letters after it. A
+# slash after newlines may belong to the characters before these, as in `[\r\n/]*`.
 _RARE_IN_O200K = [*((other, MARK) for other in _OTHERS), (NEWLINE, SLASH)]
-O200K_TABLE = _make_neighbour_table(O200K_ROLES, starts=[(LOWER, UPPER)], spots=_RARE_IN_O200K)
-TEKKEN_TABLE = _make_neighbour_table(
-    O200K_ROLES, starts=[(LOWER, UPPER), (NUMBER, NUMBER)], spots=_RARE_IN_O200K
+O200K_TABLE = _make_boundary_table(_O200K_ROLES, starts=[(LOWER, UPPER)], rare=_RARE_IN_O200K)
+TEKKEN_TABLE = _make_boundary_table(
+    _O200K_ROLES, starts=[(LOWER, UPPER), (NUMBER, NUMBER)], rare=_RARE_IN_O200K
 )
 
-# White space goes with whatever follows, all of it, as newlines do that go with newlines.
-_SPACES = dict.fromkeys((SPACE, ASCII_SPACE, NEWLINE), ROLE_NEWLINE)
-_NO_SPACES = dict.fromkeys(range(_CLASSES), _WORD)
-_WHITESPACE = Roles(
-    {**_NO_SPACES, **dict.fromkeys(_SPACES, ROLE_NEWLINE | _WORD), END: 0},
-    {**_NO_SPACES, **_SPACES, END: _AT_END},
+# All whitespace joins the text after it. It has the newline role, because `_PREVIOUS_STARTS` would split
+# before the last of several characters with the space role. All other characters have the letter role.
+_WHITESPACE_CLASSES = dict.fromkeys((SPACE, ASCII_SPACE, NEWLINE), _NEWLINE_ROLE)
+_ALL_LETTERS = dict.fromkeys(range(_NUM_CLASSES), _LETTER_ROLE)
+_WHITESPACE_ROLES = _Roles(
+    {**_ALL_LETTERS, **dict.fromkeys(_WHITESPACE_CLASSES, _NEWLINE_ROLE | _LETTER_ROLE), END: 0},
+    {**_ALL_LETTERS, **_WHITESPACE_CLASSES, END: _END_ROLE},
 )
-WHITESPACE_TABLE = _make_neighbour_table(_WHITESPACE)
+WHITESPACE_TABLE = _make_boundary_table(_WHITESPACE_ROLES)
 
 
 _VERTICAL_TAB, _FORM_FEED = 0x0B, 0x0C
 _MAX_CHARACTER_BYTES = 4
 _FIRST_LEAD = 0xC0
-_DIGITS = 3
+_DIGITS_PER_GROUP = 3
 
 
 def find_pretoken_starts(pattern: str, classes: Classes, codes: NDArray[Any]) -> Flags:
-    """Where each word of one or more texts starts.
+    """Finds where each pre-token of one or several texts starts.
 
     Args:
-        pattern: a name of `PATTERNS`.
-        classes: the class of each character, with `END` after each text; `uint8`, shape `(n,)`.
+        pattern: a name in `PATTERNS`.
+        classes: the class of each character, with `END` after each text; `uint8`, shape `(n,)`. It may be
+            changed.
         codes: the code point of each character, 0 at each `END`; unsigned integers, shape `(n,)`.
 
     Returns:
-        `bool`, shape `(n,)`; also true at each `END`.
+        `bool`, shape `(n,)`: true where a pre-token starts, and at each `END`.
     """
     return _FINDERS[pattern](classes, codes)
 
 
 def find_pretoken_starts_in_bytes(pattern: str, text: bytes, ends: NDArray[np.int64]) -> Flags | None:
-    """The same for UTF-8 that is mostly ASCII, byte by byte: without a detour by code points.
+    """Finds where each pre-token starts in UTF-8 that is mostly ASCII, without decoding it.
 
-    All bytes of a character get its class, so that most tests of neighbours hold for bytes as they do for
-    characters.
+    Every byte of a character gets the class of the character. So almost all tests of neighbours give the same
+    result for bytes as for characters:
+
+        text         c     a     f     é           _     o     k
+        bytes        63    61    66    c3    a9    20    6f    6b
+        classes      l     l     l     l     l     _     l     l
+        starts       ^     .     .     .     .     ^     .     .
 
     Args:
-        pattern: a name of `PATTERNS`.
+        pattern: a name in `PATTERNS`.
         text: valid UTF-8, with one ASCII character after each text.
-        ends: the places of those.
+        ends: the positions of these characters, `int64`, shape `(num_texts,)`.
 
     Returns:
-        `bool`, one entry a byte; `None` where characters have to be counted.
+        `bool`, one entry per byte, as from `find_pretoken_starts`. `None` if the result would be wrong for
+        bytes: the pattern counts characters, or needs the regular expression. Use `find_pretoken_starts`
+            then.
     """
     codes = np.frombuffer(text, np.uint8)
     leads = np.flatnonzero(codes >= _FIRST_LEAD)
@@ -206,6 +257,7 @@ def find_pretoken_starts_in_bytes(pattern: str, text: bytes, ends: NDArray[np.in
     if len(leads) and np.isin(lead_classes, _COUNTED_CLASSES[pattern]).any():
         return None
     starts = _FINDERS[pattern](classes, codes)
+    # `_PREVIOUS_STARTS` has marked the last byte of a whitespace character: move the flag to its first byte.
     spaces = np.flatnonzero(lead_classes == SPACE)
     space_leads = leads.take(spaces)
     starts[space_leads] |= starts[space_leads + widths.take(spaces) - 1]
@@ -221,76 +273,54 @@ def _find_gpt2_starts(classes: Classes, codes: NDArray[Any]) -> Flags:
 
 
 def _find_cl100k_starts(classes: Classes, codes: NDArray[Any], *, table: bytes) -> Flags:
-    starts, bits = _look_up_neighbours(table, classes)
-    _split_after_newlines(starts, bits, classes, CL100K_ROLES)
-    _join_single_prefixes(starts, bits, classes, codes, CL100K_ROLES)
+    starts, flags = _look_up_neighbours(table, classes)
+    _split_after_newlines(starts, flags, classes, _CL100K_ROLES)
+    _join_single_prefixes(starts, flags, classes, codes, _CL100K_ROLES)
     _split_contractions(starts, classes, codes, any_case=True)
-    _split_numbers(starts, bits, classes)
+    _split_numbers(starts, flags, classes)
     return starts
 
 
 def _find_o200k_starts(classes: Classes, codes: NDArray[Any]) -> Flags:
-    starts, bits = _look_up_neighbours(O200K_TABLE, classes)
-    _split_after_newlines(starts, bits, classes, O200K_ROLES)
-    _join_single_prefixes(starts, bits, classes, codes, O200K_ROLES)
-    at = _find_flagged(bits, APOSTROPHE_AFTER_WORD)
-    contracted = _find_contractions(codes, at, any_case=True)
-    for length, found in contracted:
-        starts[found] = starts[found + 1] = False
-        starts[found + 1 + length] = True
-    _split_mixed_case(starts, classes, contracted)
-    _split_numbers(starts, bits, classes)
-    ends = np.concatenate([found + 1 + length for length, found in contracted])
-    spots = np.concatenate([np.intersect1d(ends, at), _find_flagged(bits, SPOT)])
-    if len(spots):
-        _split_by_expression("o200k", starts, classes, codes, spots)
+    starts, flags = _look_up_neighbours(O200K_TABLE, classes)
+    _split_after_newlines(starts, flags, classes, _O200K_ROLES)
+    _join_single_prefixes(starts, flags, classes, codes, _O200K_ROLES)
+    # Here a contraction is the end of a pre-token: "don't" is one, and the character after the "t" starts
+    # another.
+    apostrophes = _find_flagged(flags, _APOSTROPHE_AFTER_LETTER)
+    contractions = _find_contractions(codes, apostrophes, any_case=True)
+    for length, positions in contractions:
+        starts[positions] = starts[positions + 1] = False
+        starts[positions + 1 + length] = True
+    _split_mixed_case(starts, classes, contractions)
+    _split_numbers(starts, flags, classes)
+    # A pre-token has at most one contraction, so the second of two in a row ("a's't") is not one.
+    ends = np.concatenate([positions + 1 + length for length, positions in contractions])
+    rare = np.concatenate([np.intersect1d(ends, apostrophes), _find_flagged(flags, _RARE)])
+    if len(rare):
+        _split_by_expression("o200k", starts, classes, codes, rare)
     return starts
 
 
 def _find_tekken_starts(classes: Classes, codes: NDArray[Any]) -> Flags:
-    """The same without contractions, each number a word."""
-    starts, bits = _look_up_neighbours(TEKKEN_TABLE, classes)
-    _split_after_newlines(starts, bits, classes, O200K_ROLES)
-    _join_single_prefixes(starts, bits, classes, codes, O200K_ROLES)
+    """Does the same as `_find_o200k_starts`, without contractions and with one pre-token per digit."""
+    starts, flags = _look_up_neighbours(TEKKEN_TABLE, classes)
+    _split_after_newlines(starts, flags, classes, _O200K_ROLES)
+    _join_single_prefixes(starts, flags, classes, codes, _O200K_ROLES)
     _split_mixed_case(starts, classes, [])
-    spots = _find_flagged(bits, SPOT)
-    if len(spots):
-        _split_by_expression("tekken", starts, classes, codes, spots)
+    rare = _find_flagged(flags, _RARE)
+    if len(rare):
+        _split_by_expression("tekken", starts, classes, codes, rare)
     return starts
 
 
-def _split_mixed_case(
-    starts: Flags, classes: Classes, contracted: list[tuple[int, NDArray[np.int64]]]
-) -> None:
-    """Upper case after letters without case starts a word if lower case came before, or nothing follows.
-
-    A word is upper case and then lower case; letters without case, and marks, are both. So upper case ends a
-    word in which there was lower case, and if no lower case comes at all, the word ends at its last letter
-    that can be one.
-    """
-    caseless = (classes == LETTER) | (classes == MARK)
-    at = np.flatnonzero(caseless[:-1] & (classes[1:] == UPPER)) + 1
-    if not len(at):
-        return
-    seen = classes.copy()
-    for length, found in contracted:
-        for i in range(1, length + 1):
-            seen[found + i] = OTHER  # these letters are of the word before
-    with_case = np.flatnonzero(~caseless)
-    which = np.searchsorted(with_case, at) - 1
-    after_lower = (which >= 0) & (seen[with_case[which]] == LOWER)
-    not_upper = np.flatnonzero(classes != UPPER)
-    following = classes[not_upper[np.searchsorted(not_upper, at)]]
-    is_last = (following != LOWER) & (following != LETTER) & (following != MARK)
-    starts[at[after_lower | is_last]] = True
-
-
 def _find_whitespace_starts(classes: Classes, codes: NDArray[Any]) -> Flags:
+    # The pattern does not treat these control characters as whitespace: see `PATTERNS`.
     classes[(codes == _VERTICAL_TAB) | (codes == _FORM_FEED)] = OTHER
     if codes.dtype == np.uint8:
-        lead, rest = NEXT_LINE_BYTES
-        at = np.flatnonzero((codes[:-1] == lead) & (codes[1:] == rest))
-        classes[at] = classes[at + 1] = OTHER
+        first_byte, second_byte = NEXT_LINE_BYTES
+        positions = np.flatnonzero((codes[:-1] == first_byte) & (codes[1:] == second_byte))
+        classes[positions] = classes[positions + 1] = OTHER
     else:
         classes[codes == NEXT_LINE] = OTHER
     starts, _ = _look_up_neighbours(WHITESPACE_TABLE, classes)
@@ -298,119 +328,178 @@ def _find_whitespace_starts(classes: Classes, codes: NDArray[Any]) -> Flags:
 
 
 def _look_up_neighbours(table: bytes, classes: Classes) -> tuple[Flags, Classes]:
-    """What neighbours alone say of where words start; and all that the table says of each two."""
+    """Looks up all pairs of neighbours in a boundary table.
+
+    Returns:
+        The starts according to the table alone, `bool`, shape `(n,)`, and the flags of each pair, `uint8`,
+        shape `(n - 1,)`; the flags at index `i` refer to the character at `i + 1`.
+    """
+    # `bytes.translate` is about three times faster than indexing the table with an array.
     pairs = classes[:-1] << np.uint8(4)
     pairs |= classes[1:]
-    bits = np.frombuffer(pairs.tobytes().translate(table), np.uint8)
+    flags = np.frombuffer(pairs.tobytes().translate(table), np.uint8)
     starts = np.empty(len(classes), np.uint8)
-    starts[0] = STARTS
-    np.bitwise_and(bits, STARTS, out=starts[1:])
-    starts[:-1] |= (bits & PREVIOUS_STARTS) >> 1
-    return starts.view(np.bool_), bits
+    starts[0] = _STARTS
+    np.bitwise_and(flags, _STARTS, out=starts[1:])
+    starts[:-1] |= (flags & _PREVIOUS_STARTS) >> 1
+    return starts.view(np.bool_), flags
 
 
-def _find_flagged(bits: Classes, bit: int) -> NDArray[np.int64]:
-    """The characters of which a bit is set."""
-    return np.flatnonzero((bits & bit).view(np.bool_)) + 1
+def _find_flagged(flags: Classes, flag: int) -> NDArray[np.int64]:
+    """Returns the positions of the characters that have a flag."""
+    return np.flatnonzero((flags & flag).view(np.bool_)) + 1
 
 
-def _split_after_newlines(starts: Flags, bits: Classes, classes: Classes, roles: Roles) -> None:
-    """Start a word at white space after the last newline of a run, or after newlines of the word before."""
-    after = _find_flagged(bits, AFTER_NEWLINE)
+def _split_after_newlines(starts: Flags, flags: Classes, classes: Classes, roles: _Roles) -> None:
+    r"""Starts a pre-token at whitespace after newlines, where the newlines end a pre-token.
+
+    They do after the last newline of a run of whitespace, since `\s*[\r\n]+` extends to it, and where the
+    newlines belong to other characters before them:
+
+        text         !  n  _  n  _  x        n is a newline, _ a space
+        table        ^  .  .  .  ^  .
+        corrected    ^  .  ^  .  ^  .        "!\n", " \n", " x"
+    """
+    after = _find_flagged(flags, _AFTER_NEWLINE)
     if not len(after):
         return
-    role = make_class_array(roles.current)
-    changes = _find_flagged(bits, ROLE_CHANGES)
-    which = np.searchsorted(changes, after)
-    last_newline = role[classes[changes[which + 1]]] != ROLE_NEWLINE
-    newlines_start = np.where(which > 0, changes[which - 1], 0)
-    swallowed = (newlines_start > 0) & (role[classes[newlines_start - 1]] == ROLE_OTHER)
-    starts[after[last_newline | swallowed]] = True
+    role = _make_class_array(roles.current)
+    # `changes[index]` is the position itself. The change before it starts the newlines, the change after it
+    # ends the whitespace at it.
+    changes = _find_flagged(flags, _ROLE_CHANGES)
+    index = np.searchsorted(changes, after)
+    is_last_newline = role[classes[changes[index + 1]]] != _NEWLINE_ROLE
+    newlines_start = np.where(index > 0, changes[index - 1], 0)
+    belongs_to_other = (newlines_start > 0) & (role[classes[newlines_start - 1]] == _OTHER_ROLE)
+    starts[after[is_last_newline | belongs_to_other]] = True
 
 
 def _join_single_prefixes(
-    starts: Flags, bits: Classes, classes: Classes, codes: NDArray[Any], roles: Roles
+    starts: Flags, flags: Classes, classes: Classes, codes: NDArray[Any], roles: _Roles
 ) -> None:
-    """A single character of no class goes with the letters after it, unless a blank stands before it."""
-    at = _find_flagged(bits, AFTER_OTHER)
-    prefix = at - 1
+    r"""Joins a single other character to the letters after it, as in `[^\r\n\p{L}\p{N}]?\p{L}+`.
+
+    "(a" is one pre-token. But " (" and "((" are pre-tokens of ` ?[^\s\p{L}\p{N}]+`, so that the "a" after
+    them starts another one.
+    """
+    letters = _find_flagged(flags, _LETTER_AFTER_OTHER)
+    prefix = letters - 1
     if codes.dtype == np.uint8:
         for _ in range(_MAX_CHARACTER_BYTES - 1):
-            prefix = prefix - ((codes[prefix] & 0xC0) == 0x80)  # to the first byte of the character
+            prefix = prefix - ((codes[prefix] & 0xC0) == 0x80)  # back to the first byte of the character
     before = classes[np.maximum(prefix - 1, 0)]
-    alone = (prefix == 0) | (
-        (make_class_array(roles.current)[before] != ROLE_OTHER) & (before != ASCII_SPACE)
+    is_single = (prefix == 0) | (
+        (_make_class_array(roles.current)[before] != _OTHER_ROLE) & (before != ASCII_SPACE)
     )
-    starts[at[alone]] = False
-
-
-def _split_numbers(starts: Flags, bits: Classes, classes: Classes) -> None:
-    """Cut runs of numbers into groups of three."""
-    edges = _find_flagged(bits, NUMBER_EDGE)
-    if classes[0] == NUMBER:
-        edges = np.concatenate([[0], edges])
-    first, stop = edges[::2], edges[1::2]
-    long = np.flatnonzero(stop - first > _DIGITS)
-    first, groups = first[long], (stop[long] - first[long] - 1) // _DIGITS
-    starts[np.repeat(first, groups) + _DIGITS * concatenate_ranges(1, groups)] = True
+    starts[letters[is_single]] = False
 
 
 def _split_contractions(starts: Flags, classes: Classes, codes: NDArray[Any], *, any_case: bool) -> None:
-    """An apostrophe that starts a word and begins a contraction makes a word of just that."""
-    at = np.flatnonzero((classes == APOSTROPHE) & starts)
-    for length, found in _find_contractions(codes, at, any_case=any_case):
-        starts[found + 1] = False
-        starts[found + 1 + length] = True
+    """Makes each contraction a pre-token: an apostrophe that starts a pre-token, and its letters."""
+    apostrophes = np.flatnonzero((classes == APOSTROPHE) & starts)
+    for length, positions in _find_contractions(codes, apostrophes, any_case=any_case):
+        starts[positions + 1] = False
+        starts[positions + 1 + length] = True
 
 
 def _find_contractions(
-    codes: NDArray[Any], at: NDArray[np.int64], *, any_case: bool
+    codes: NDArray[Any], apostrophes: NDArray[np.int64], *, any_case: bool
 ) -> list[tuple[int, NDArray[np.int64]]]:
-    """Apostrophes that begin a contraction, with the number of letters: of one, then of two."""
+    """Returns `(length, positions)` of the apostrophes that start a contraction, for lengths 1 and 2.
+
+    The length is the number of entries of `codes` after the apostrophe. With `any_case`, the long s (U+017F)
+    is an "s"; in UTF-8 it has two bytes.
+    """
     last = len(codes) - 1
-    first, second = codes[np.minimum(at + 1, last)], codes[np.minimum(at + 2, last)]
+    first, second = codes[np.minimum(apostrophes + 1, last)], codes[np.minimum(apostrophes + 2, last)]
     if not any_case:
         long_s = np.zeros(0, np.int64)
     elif codes.dtype == np.uint8:
-        long_s = at[(first == LONG_S_BYTES[0]) & (second == LONG_S_BYTES[1])]
+        long_s = apostrophes[(first == LONG_S_BYTES[0]) & (second == LONG_S_BYTES[1])]
     else:
-        long_s = at[first == LONG_S]
+        long_s = apostrophes[first == LONG_S]
     if any_case:
-        first, second = first | 0x20, second | 0x20  # lower case, for ASCII letters
+        first, second = first | 0x20, second | 0x20  # to lower case, for ASCII letters
     one = (first == ord("s")) | (first == ord("t")) | (first == ord("m")) | (first == ord("d"))
     two = (first == ord("l")) & (second == ord("l"))
     two |= ((first == ord("r")) | (first == ord("v"))) & (second == ord("e"))
     if codes.dtype == np.uint8:
-        return [(1, at[one]), (2, np.concatenate([at[two], long_s]))]
-    return [(1, np.concatenate([at[one], long_s])), (2, at[two])]
+        return [(1, apostrophes[one]), (2, np.concatenate([apostrophes[two], long_s]))]
+    return [(1, np.concatenate([apostrophes[one], long_s])), (2, apostrophes[two])]
+
+
+def _split_mixed_case(
+    starts: Flags, classes: Classes, contractions: list[tuple[int, NDArray[np.int64]]]
+) -> None:
+    """Splits before upper case after letters without case, where the pattern does.
+
+    In `o200k` and `tekken`, a pre-token of letters is upper case and then lower case. Letters without case,
+    and marks, count as both. The table splits between lower and upper case; letters without case hide that:
+
+        a日B     "a日", "B"      lower case came before: the "B" can't follow it
+        日B      "日", "B"       no lower case follows: `U*L+` has to end with the "日"
+        日Bb     "日Bb"          upper case, then lower case
+
+    `contractions` are the results of `_find_contractions`.
+    """
+    caseless = (classes == LETTER) | (classes == MARK)
+    upper = np.flatnonzero(caseless[:-1] & (classes[1:] == UPPER)) + 1
+    if not len(upper):
+        return
+    adjusted_classes = classes.copy()
+    for length, positions in contractions:
+        for i in range(1, length + 1):  # the letters of a contraction end the pre-token before them
+            adjusted_classes[positions + i] = OTHER
+    with_case = np.flatnonzero(~caseless)
+    index = np.searchsorted(with_case, upper) - 1
+    after_lower = (index >= 0) & (adjusted_classes[with_case[index]] == LOWER)
+    not_upper = np.flatnonzero(classes != UPPER)
+    following = classes[not_upper[np.searchsorted(not_upper, upper)]]
+    no_lower_follows = (following != LOWER) & (following != LETTER) & (following != MARK)
+    starts[upper[after_lower | no_lower_follows]] = True
+
+
+def _split_numbers(starts: Flags, flags: Classes, classes: Classes) -> None:
+    """Splits runs of numbers into groups of three, from the left."""
+    edges = _find_flagged(flags, _NUMBER_EDGE)
+    if classes[0] == NUMBER:
+        edges = np.concatenate([[0], edges])
+    # Edges alternate: the start of a run, its stop, the start of the next one. `END` closes the last run.
+    first, stop = edges[::2], edges[1::2]
+    long = np.flatnonzero(stop - first > _DIGITS_PER_GROUP)
+    first, num_splits = first[long], (stop[long] - first[long] - 1) // _DIGITS_PER_GROUP
+    starts[np.repeat(first, num_splits) + _DIGITS_PER_GROUP * concatenate_ranges(1, num_splits)] = True
 
 
 def _split_by_expression(
-    pattern: str, starts: Flags, classes: Classes, codes: NDArray[Any], spots: NDArray[np.int64]
+    pattern: str, starts: Flags, classes: Classes, codes: NDArray[Any], positions: NDArray[np.int64]
 ) -> None:
-    """Split by the regular expression, from the last safe cut before each spot to the first after it.
+    """Splits the text around some positions with the regular expression, and corrects `starts` there.
 
-    A cut between a letter or number and white space is safe, and so are the ends of texts.
+    The region around a position extends from the last safe split before it to the first safe split after it.
+    A split is safe between a letter or number and whitespace, and at the ends of texts.
     """
     split_points = (
-        np.flatnonzero(_map_classes(classes, BEFORE_SPLIT)[:-1] & _map_classes(classes, AFTER_SPLIT)[1:]) + 1
+        np.flatnonzero(_map_classes(classes, _BEFORE_SPLIT)[:-1] & _map_classes(classes, _AFTER_SPLIT)[1:])
+        + 1
     )
     split_points = np.concatenate([[0], split_points, [len(classes)]])
-    regions = np.unique(np.searchsorted(split_points, spots, "right"))
+    regions = np.unique(np.searchsorted(split_points, positions, "right"))
     first, stop = split_points[regions - 1], split_points[regions]
-    # Between two safe cuts regions can stand side by side as in the text; others are texts of their own.
-    apart = (first == 0) | (stop == len(classes)) | (classes[first - 1] == END)
-    apart |= classes[np.minimum(stop, len(classes) - 1)] == END
+    # A region inside of a text starts with whitespace and ends with a letter or number. Such regions are safe
+    # to concatenate, and are split in one call. Regions at the start or end of a text are split separately.
+    at_text_end = (first == 0) | (stop == len(classes)) | (classes[first - 1] == END)
+    at_text_end |= classes[np.minimum(stop, len(classes) - 1)] == END
     splitter = make_pattern_splitter(pattern)
-    for group, is_apart in ((~apart, False), (apart, True)):
+    for group, is_separate in ((~at_text_end, False), (at_text_end, True)):
         sizes = stop[group] - first[group]
-        positions = concatenate_ranges(first[group], sizes)
-        alike = map_to_representatives(codes[positions])
-        stops = np.cumsum(sizes).tolist() if is_apart else [len(alike)]
-        parts = [alike[begin:end] for begin, end in zip([0, *stops], stops, strict=False)]
+        region_positions = concatenate_ranges(first[group], sizes)
+        representatives = map_to_representatives(codes[region_positions])
+        stops = np.cumsum(sizes).tolist() if is_separate else [len(representatives)]
+        parts = [representatives[begin:end] for begin, end in zip([0, *stops], stops, strict=False)]
         lengths = np.fromiter(itertools.chain.from_iterable(map(splitter.compute_lengths, parts)), np.int64)
-        starts[positions] = False
-        starts[positions[np.cumsum(lengths) - lengths]] = True
+        starts[region_positions] = False
+        starts[region_positions[np.cumsum(lengths) - lengths]] = True
 
 
 def _map_classes(classes: Classes, table: bytes) -> Classes:
@@ -422,7 +511,9 @@ def _get_byte_classes() -> bytes:
     return load_code_point_classes()[:256].tobytes()
 
 
-# Classes whose characters a pattern counts. (One that is not here may split again by the expression.)
+# The patterns that can split UTF-8 without decoding, each with the classes whose characters it counts: a
+# character of several bytes would be counted several times. The other patterns may need the regular
+# expression.
 _COUNTED_CLASSES: Mapping[str, list[int]] = {
     "gpt2": [],
     "cl100k": [NUMBER],

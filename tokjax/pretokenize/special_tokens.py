@@ -1,4 +1,4 @@
-"""Special tokens in a text: which are recognised, which are refused, and where the text splits."""
+"""Special tokens in text: which are recognised, which are rejected, and how the text is split at them."""
 
 from __future__ import annotations
 
@@ -21,21 +21,30 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import AddedToken
 
 _MAX_DEPTH = 40
-"""Expressions of more groups in groups are not taken."""
+"""The maximum depth of nested groups in the regular expression; names are not factored below it."""
 WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
-"""All characters that Unicode calls white space. (Python's own notion has four more.)"""
+"""All characters with Unicode's White_Space property. `str.isspace` is true for four more characters."""
 
 
-def check_special_names(special_tokens: Sequence[str], what: str = "special_tokens") -> list[str]:
-    """The names of special tokens as a list; an error for a single string, for doubles and for no names."""
+def check_special_names(special_tokens: Sequence[str], argument: str = "special_tokens") -> list[str]:
+    """Returns the names of special tokens as a list.
+
+    Args:
+        special_tokens: the names.
+        argument: the name of the argument in errors.
+
+    Raises:
+        InvalidArgumentError: the argument is a single string or not iterable, or a name is empty, not a
+            string, duplicate, or has a lone surrogate.
+    """
     if isinstance(special_tokens, (str, bytes)):
         raise InvalidArgumentError(
-            f"{what} is a list of names, not {special_tokens!r}; pass [{special_tokens!r}]"
+            f"{argument} is a list of names, not {special_tokens!r}; pass [{special_tokens!r}]"
         )
     if not isinstance(special_tokens, Iterable):
-        raise InvalidArgumentError(f"{what} is a list of names, not {special_tokens!r}; pass ()")
+        raise InvalidArgumentError(f"{argument} is a list of names, not {special_tokens!r}; pass ()")
     special = list(special_tokens)
     seen: set[str] = set()
     for i, name in enumerate(special):
@@ -44,7 +53,7 @@ def check_special_names(special_tokens: Sequence[str], what: str = "special_toke
         if not is_encodable(name):
             raise InvalidArgumentError(f"special token {name!r} has a lone surrogate")
         if name in seen:
-            raise InvalidArgumentError(f"special token {name!r} stands twice")
+            raise InvalidArgumentError(f"duplicate special token {name!r}")
         seen.add(name)
     return special
 
@@ -52,36 +61,43 @@ def check_special_names(special_tokens: Sequence[str], what: str = "special_toke
 def resolve_special(
     names: Iterable[str], allowed_special: Special = (), disallowed_special: Special = "all"
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """The special tokens to recognise, and those to refuse.
+    """Returns `(allowed, disallowed)`: the special tokens to recognise, and those to reject.
 
     Args:
-        names: the tokenizer's special tokens.
-        allowed_special: names to recognise, or `"all"`.
-        disallowed_special: names to refuse, or `"all"` for every one that is not allowed.
+        names: the special tokens of the tokenizer.
+        allowed_special: the names to recognise, or `"all"`.
+        disallowed_special: the names to reject, or `"all"` for every special token that is not allowed.
 
     Raises:
-        InvalidArgumentError: a bare string other than `"all"`, or a name that is no special token.
+        InvalidArgumentError: an argument is a single string other than `"all"`, or contains a name that is
+            not a special token.
     """
-    available = frozenset(names)  # (no copy of a frozenset)
-    chosen = (
+    available = frozenset(names)  # does not copy a frozenset
+    allowed = (
         available if allowed_special == "all" else _check_names("allowed_special", allowed_special, available)
     )
     if disallowed_special == "all":
-        return chosen, available - chosen if chosen else available
-    return chosen, _check_names("disallowed_special", disallowed_special, available)
+        return allowed, available - allowed if allowed else available
+    return allowed, _check_names("disallowed_special", disallowed_special, available)
 
 
-def reject_special(text: str, disallowed: frozenset[str], what: str = "the text") -> None:
-    """Raise `DisallowedSpecialTokenError`, naming `what`, if it holds any of these special tokens."""
+def reject_special(text: str, disallowed: frozenset[str], subject: str = "the text") -> None:
+    """Raises `DisallowedSpecialTokenError` if a text holds one of these special tokens.
+
+    Args:
+        text: the text to search.
+        disallowed: the special tokens to reject.
+        subject: the name of the text in the error.
+    """
     if not disallowed:
         return
-    found = _compile_matcher(disallowed).search(text)
-    if found:
-        name = found.group()
+    match = _compile_matcher(disallowed).search(text)
+    if match:
+        name = match.group()
         raise DisallowedSpecialTokenError(
-            f"{what} holds the special token {name!r} at character {found.start()}, which is not allowed",
+            f"{subject} holds the special token {name!r} at character {match.start()}, which is not allowed",
             hint=Hint(
-                f"to recognise it, have it in allowed_special, as in allowed_special={{{name!r}}} (or pass "
+                f"to recognise it, add it to allowed_special, as in allowed_special={{{name!r}}} (or pass "
                 "'all'); to encode it as ordinary text, pass disallowed_special=()",
                 "to recognise it, pass --special recognise; "
                 "to encode it as ordinary text, pass --special text",
@@ -90,33 +106,37 @@ def reject_special(text: str, disallowed: frozenset[str], what: str = "the text"
 
 
 def reject_special_in_texts(texts: Sequence[str], disallowed: frozenset[str]) -> None:
-    """The same for many texts."""
+    """Raises `DisallowedSpecialTokenError` if one of many texts holds one of these special tokens."""
     if not disallowed:
         return
-    beginnings = find_shared_prefixes(disallowed)
+    prefixes = find_shared_prefixes(disallowed)
     for i, text in enumerate(texts):
-        if any(beginning in text for beginning in beginnings):  # (quicker than the search, and seldom true)
+        if any(prefix in text for prefix in prefixes):  # faster than the search, and rarely true
             reject_special(text, disallowed, "the text" if len(texts) == 1 else f"text {i}")
 
 
 def has_special(text: str, names: frozenset[str]) -> bool:
-    """Returns whether a text has any of these special tokens in it."""
-    if not any(beginning in text for beginning in find_shared_prefixes(names)):
+    """Returns whether a text holds one of these special tokens."""
+    if not any(prefix in text for prefix in find_shared_prefixes(names)):
         return False
     return _compile_matcher(names).search(text) is not None
 
 
 @lru_cache(maxsize=256)
 def find_shared_prefixes(names: frozenset[str]) -> tuple[str, ...]:
-    """What names begin with: for all that have their first character in common, what they share."""
-    by_first: dict[str, list[str]] = {}
+    """Returns the longest common prefix of the names that start with each character.
+
+    A text that contains none of the prefixes contains none of the names. The result for `<s>`, `<sep>` and
+    `[X]` is `<s` and `[X]`.
+    """
+    by_first_character: dict[str, list[str]] = {}
     for name in names:
-        by_first.setdefault(name[0], []).append(name)
-    return tuple(map(_compute_shared_prefix, by_first.values()))
+        by_first_character.setdefault(name[0], []).append(name)
+    return tuple(map(_compute_shared_prefix, by_first_character.values()))
 
 
 def _compute_shared_prefix(names: list[str]) -> str:
-    first, last = min(names), max(names)
+    first, last = min(names), max(names)  # the common prefix of these two is common to all
     length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
     return first[:length]
 
@@ -126,9 +146,10 @@ def split_at_special(text: str, special: frozenset[str]) -> list[str]: ...
 @overload
 def split_at_special(text: Text, special: frozenset[str]) -> list[Text]: ...
 def split_at_special(text: Text, special: frozenset[str]) -> list[str] | list[Text]:
-    """Ordinary text and special tokens in turn: even places are ordinary (perhaps empty), odd ones special.
+    """Splits a text at special tokens.
 
-    Tokens are found from the left; of two that start at one place, the longer is taken.
+    Even indices of the result are ordinary text, possibly empty; odd indices are special tokens. Tokens are
+    matched from left to right. If two tokens match at the same position, the longer one is used.
 
     >>> split_at_special("a<x>b", frozenset({"<x>"}))
     ['a', '<x>', 'b']
@@ -141,7 +162,11 @@ def split_at_special(text: Text, special: frozenset[str]) -> list[str] | list[Te
 
 
 def move_white_space(pieces: list[str], added_tokens: Mapping[str, AddedToken]) -> list[str]:
-    """What `split_at_special` gave, white space moved to the tokens that take it with them.
+    """Moves whitespace from ordinary text to the tokens with `lstrip` or `rstrip`.
+
+    Args:
+        pieces: the result of `split_at_special`.
+        added_tokens: the options of each special token.
 
     >>> from tokjax.core.vocabulary import AddedToken
     >>> move_white_space(["a ", "<x>", " b"], {"<x>": AddedToken(lstrip=True)})
@@ -162,7 +187,7 @@ def move_white_space(pieces: list[str], added_tokens: Mapping[str, AddedToken]) 
 
 
 def split_ordinary_text(text: Text, special: frozenset[str]) -> list[Text]:
-    """The ordinary text before, between and after special tokens, as `split_at_special` finds them.
+    """Returns the ordinary text before, between and after the special tokens that `split_at_special` finds.
 
     >>> split_ordinary_text("a<x>b", frozenset({"<x>"}))
     ['a', 'b']
@@ -174,13 +199,13 @@ def split_ordinary_text(text: Text, special: frozenset[str]) -> list[Text]:
 
 
 def check_comparisons(names: Collection[str]) -> None:
-    """Rejects special tokens that take too long to find in a text.
+    """Rejects special tokens whose search in a text would be too slow.
 
     Args:
-        names: special and added tokens.
+        names: the names of special and added tokens.
 
     Raises:
-        TokenizerFormatError: they exceed the limit `special_token_comparisons`.
+        TokenizerFormatError: the number of comparisons exceeds the limit `special_token_comparisons`.
     """
     comparisons = _count_comparisons(sorted(names), 0)
     exceeded = exceeds_limit("special_token_comparisons", comparisons)
@@ -188,24 +213,28 @@ def check_comparisons(names: Collection[str]) -> None:
         longest = max(names, key=len)
         raise TokenizerFormatError(
             f"to find special tokens, up to {comparisons:,} characters are compared at each position of a "
-            f"text: they are too long, or too many begin alike (the longest is {longest[:20]!r}..., of "
+            f"text: they are too long, or too many share a prefix (the longest is {longest[:20]!r}..., of "
             f"{len(longest):,} characters); {exceeded}"
         )
 
 
 def _count_comparisons(names: list[str], depth: int) -> int:
-    """Counts the characters that the expression of `_build_alternatives` compares at one position, at most."""
+    """Returns the maximum number of characters that the expression of `_build_alternatives` compares.
+
+    The maximum is over all positions of all texts. At depth 0, `re` selects the first character with a set,
+    so the number of alternatives does not count.
+    """
     if depth == _MAX_DEPTH:
         return sum(map(len, names))
-    maximum = groups = 0
-    for _, same in groupby(filter(None, names), key=itemgetter(0)):
-        groups += 1
-        beginning = _compute_shared_prefix(group := list(same))
-        rests = [name[len(beginning) :] for name in group]
+    maximum = num_groups = 0
+    for _, same_start in groupby(filter(None, names), key=itemgetter(0)):
+        num_groups += 1
+        prefix = _compute_shared_prefix(group := list(same_start))
+        suffixes = [name[len(prefix) :] for name in group]
         maximum = max(
-            maximum, len(beginning) + (_count_comparisons(rests, depth + 1) if len(rests) > 1 else 0)
+            maximum, len(prefix) + (_count_comparisons(suffixes, depth + 1) if len(suffixes) > 1 else 0)
         )
-    return maximum + (groups - 1 if depth and groups else 0)  # (first characters are found by a set)
+    return maximum + (num_groups - 1 if depth and num_groups else 0)
 
 
 @lru_cache(maxsize=256)
@@ -219,20 +248,22 @@ def _compile_byte_matcher(names: frozenset[str]) -> re.Pattern[bytes]:
 
 
 def _build_alternatives(names: list[str], depth: int) -> str:
-    """An expression for the longest of some names: what they begin with stands only once in it.
+    r"""Builds an expression that matches the longest of several names, with shared prefixes factored out.
+
+    For `<s>`, `<sep>` and `[X]` it is `<s(?:>|ep>)|\[X\]`.
 
     Args:
-        names: sorted, all different; one may be empty.
-        depth: how many groups it stands in.
+        names: sorted, distinct names; one may be empty.
+        depth: the number of groups around the expression.
     """
     if depth == _MAX_DEPTH:
         return "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
     parts = []
-    for _, same in groupby(filter(None, names), key=itemgetter(0)):
-        beginning = _compute_shared_prefix(group := list(same))
-        rests = [name[len(beginning) :] for name in group]
-        inner = _build_alternatives(rests, depth + 1) if len(rests) > 1 else ""
-        parts.append(re.escape(beginning) + (f"(?:{inner})" if inner else ""))
+    for _, same_start in groupby(filter(None, names), key=itemgetter(0)):
+        prefix = _compute_shared_prefix(group := list(same_start))
+        suffixes = [name[len(prefix) :] for name in group]
+        inner = _build_alternatives(suffixes, depth + 1) if len(suffixes) > 1 else ""
+        parts.append(re.escape(prefix) + (f"(?:{inner})" if inner else ""))
     return "|".join([*parts, *([""] if "" in names else [])])
 
 

@@ -1,8 +1,13 @@
-"""What every code point is to the published split patterns: letter, mark, number, white space or other.
+"""Unicode tables for pre-tokenization: classes for the split patterns, and character flags for BERT.
 
-The tables of Unicode differ between libraries and change between their versions. The reference here is
-tiktoken's, which Hugging Face's tokenizers share; `unicode_classes.txt` holds it, and a test compares all
-code points with the installed tiktoken.
+The Unicode tables of libraries differ, and change between versions. So these tables are pinned:
+
+- `unicode_classes.txt` holds the class of each code point (letter, mark, number, whitespace or other) for the
+  split patterns. It is generated from tiktoken, whose classes Hugging Face's tokenizers share.
+- `bert_characters.txt` holds the flags and the lower case of each code point for BERT's normalizer and
+  pre-tokenizer. It is generated from Hugging Face's `tokenizers`.
+
+Tests compare all code points with the installed libraries.
 """
 
 from __future__ import annotations
@@ -21,27 +26,28 @@ if TYPE_CHECKING:
 
 
 OTHER, UPPER, LOWER, LETTER, MARK, NUMBER, SPACE, NEWLINE = range(8)
-"""Classes: `UPPER` is Lu and Lt, `LOWER` Ll, `LETTER` Lm and Lo, `NEWLINE` line feed and carriage return."""
+"""Character classes, by Unicode category: `UPPER` is Lu and Lt, `LOWER` is Ll, `LETTER` is Lm and Lo.
+`NEWLINE` is line feed and carriage return."""
 END, ASCII_SPACE, APOSTROPHE, SLASH = range(8, 12)
-"""More of them: `END` is no character but where a text ends; the others are single characters (U+0020, U+0027
-and U+002F) that patterns treat apart from their class."""
+"""Further classes: `END` marks the end of a text. The others are single characters (U+0020, U+0027 and
+U+002F) that patterns treat differently from the rest of their class."""
 
 CODE_POINTS = 0x110000
 _ASCII = 0x80
 LONG_S = 0x17F
-"""A letter outside ASCII that patterns name: it is an `s` where case does not matter."""
+"""The long s, a letter outside of ASCII that contractions match: without case, it equals `s`."""
 LONG_S_BYTES = chr(LONG_S).encode("utf-8")
 NEXT_LINE = 0x85
-"""A control character outside ASCII that a pattern names, white space to the others."""
+"""A control character outside of ASCII that `"whitespace"` names. For the other patterns it is whitespace."""
 NEXT_LINE_BYTES = chr(NEXT_LINE).encode("utf-8")
 _NAMED = (LONG_S, NEXT_LINE)
 
 
 @lru_cache(maxsize=1)
 def load_code_point_classes() -> NDArray[np.uint8]:
-    """The class of each code point, `uint8`, shape `(0x110000,)`.
+    """Returns the class of each code point, `uint8`, shape `(0x110000,)`, read-only.
 
-    The file has a line for each run of equal classes: where it starts, in hexadecimal, and the class.
+    The file has one line for each run of equal classes: the first code point in hexadecimal, and the class.
     """
     text = files("tokjax.pretokenize").joinpath("unicode_classes.txt").read_text("ascii")
     rows = [line.split() for line in text.splitlines() if not line.startswith("#")]
@@ -54,22 +60,25 @@ def load_code_point_classes() -> NDArray[np.uint8]:
 
 
 def map_to_representatives(codes: NDArray[Any]) -> str:
-    """ASCII as it is, and for each other character one of its class that all tables of Unicode agree on.
+    """Replaces each character outside of ASCII by a representative of its class.
+
+    Characters that patterns name are not replaced. All versions of Unicode agree on the representatives. So
+    any library splits the result in the same way, and in the way in which tiktoken splits the original.
 
     Args:
         codes: code points, unsigned integers, shape `(n,)`.
 
     Returns:
-        A string of `n` characters that any published pattern splits like those of `codes`.
+        A string of `n` characters, which the published patterns split at the same positions.
     """
     wide = codes.astype(np.uint32)
-    chosen_representatives = _CLASS_REPRESENTATIVES.take(load_code_point_classes().take(wide))
-    chosen = np.where((wide < _ASCII) | np.isin(wide, _NAMED), wide, chosen_representatives)
-    return chosen.astype("<u4").tobytes().decode("utf-32-le")
+    class_representatives = _CLASS_REPRESENTATIVES.take(load_code_point_classes().take(wide))
+    representatives = np.where((wide < _ASCII) | np.isin(wide, _NAMED), wide, class_representatives)
+    return representatives.astype("<u4").tobytes().decode("utf-32-le")
 
 
 class _RepresentativeCache(dict[int, int]):
-    """The representative of each code point that was asked for, as `str.translate` wants it."""
+    """Cache of the representatives of code points for `str.translate`, filled as code points occur."""
 
     def __missing__(self, code: int) -> int:
         if len(self) >= _MAX_CACHED:
@@ -80,7 +89,7 @@ class _RepresentativeCache(dict[int, int]):
 
 
 def map_text_to_representatives(text: str) -> str:
-    """The same for a short text."""
+    """Does the same as `map_to_representatives` for a `str`, without arrays."""
     return text.translate(_REPRESENTATIVE_CACHE)
 
 
@@ -88,39 +97,41 @@ _MAX_CACHED = 1 << 16
 _REPRESENTATIVE_CACHE = _RepresentativeCache()
 _CLASS_REPRESENTATIVES = np.array(
     [ord(c) for c in "!Zz\u3042\u03019\t\n! '/"], np.uint32
-)  # in the order of classes
+)  # one character for each class, in the order of the classes
 
 
 DROPPED, ACCENT, PUNCTUATION, CHINESE, DECOMPOSES, COMBINES = 1, 2, 4, 8, 16, 32
-"""Bits: `DROPPED` from clean text, `ACCENT` that is stripped, `PUNCTUATION` that is a word by itself,
-`CHINESE` that is set between blanks, `DECOMPOSES` in form NFD, `COMBINES` with a class other than 0."""
+"""Flags of code points for BERT: `DROPPED` by `clean_text`, `ACCENT` removed by `strip_accents`,
+`PUNCTUATION` that is a separate word, `CHINESE` that gets spaces around it, `DECOMPOSES` in form NFD,
+`COMBINES` with a combining class other than 0."""
 
 DOTTED_CAPITAL_I = 0x130
-_LOWER_OF_DOTTED = "i\u0307"  # the one character whose lower case is two
+_LOWER_OF_DOTTED = "i\u0307"  # the only lower case of two characters
 
 
 @lru_cache(maxsize=1)
 def load_code_point_flags() -> NDArray[np.uint8]:
-    """The bits of each code point, `uint8`, shape `(0x110000,)`.
+    """Returns the flags of each code point, `uint8`, shape `(0x110000,)`, read-only.
 
-    The file has a line for each run of equal bits: where it starts, in hexadecimal, and the bits.
+    The file has one line for each run of equal flags: the first code point in hexadecimal, and the flags.
     """
-    rows = [line.split() for line in _read_lines() if line.count(" ") == 1]
+    rows = [line.split() for line in _read_bert_lines() if line.count(" ") == 1]
     starts = np.array([int(start, 16) for start, _ in rows])
-    bits = np.array([int(value) for _, value in rows], np.uint8)
-    table = np.repeat(bits, np.diff(starts, append=CODE_POINTS))
+    flags = np.array([int(value) for _, value in rows], np.uint8)
+    table = np.repeat(flags, np.diff(starts, append=CODE_POINTS))
     table.setflags(write=False)
     return table
 
 
 @lru_cache(maxsize=1)
 def load_lowercase_map() -> Mapping[int, str]:
-    """The lower case of each code point that has another.
+    """Returns the lower case of each code point that differs from its lower case.
 
-    The file has a line for each run of them: first and last in hexadecimal, the step, and how far it is.
+    The file has one line for each run of them: the first and last code point in hexadecimal, the step between
+    code points, and the distance to their lower case.
     """
     lower = {DOTTED_CAPITAL_I: _LOWER_OF_DOTTED}
-    for line in _read_lines():
+    for line in _read_bert_lines():
         if line.count(" ") == 3:
             first, last, step, distance = line.split()
             codes = range(int(first, 16), int(last, 16) + 1, int(step))
@@ -129,21 +140,21 @@ def load_lowercase_map() -> Mapping[int, str]:
 
 
 def is_space(code: int) -> bool:
-    """Whether a code point is white space."""
+    """Returns whether a code point is whitespace."""
     return load_code_point_classes()[code] in (SPACE, NEWLINE, ASCII_SPACE)
 
 
 def decompose(character: str) -> str:
-    """The form NFD of one character."""
+    """Returns the NFD form of one character."""
     decomposes = load_code_point_flags()[ord(character)] & DECOMPOSES
     return unicodedata.normalize("NFD", character) if decomposes else character
 
 
-def combining(character: str) -> int:
-    """The combining class of a character: 0 for those that begin anew."""
+def get_combining_class(character: str) -> int:
+    """Returns the combining class of a character, 0 for characters that are not combining marks."""
     return unicodedata.combining(character) if load_code_point_flags()[ord(character)] & COMBINES else 0
 
 
-def _read_lines() -> list[str]:
+def _read_bert_lines() -> list[str]:
     text = files("tokjax.pretokenize").joinpath("bert_characters.txt").read_text("ascii")
     return [line for line in text.splitlines() if not line.startswith("#")]

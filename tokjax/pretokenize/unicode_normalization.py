@@ -1,4 +1,17 @@
-"""Unicode normalisation, and the way back from normalised text to the text as it was."""
+"""Unicode normalization (NFC), and the alignment of normalized text with the original text.
+
+An alignment divides a text into groups of characters that are normalized independently. For "étudée" with two
+accents as separate combining marks:
+
+    text           e  U+0301    t  u  d    e  U+0301    e
+    groups         0            1          2            3          end
+    before         0            3          6            9          10        bytes of the text
+    after          0            2          5            7          8         bytes of the normalized text
+    is_bytewise    no           yes        no           yes
+
+A span of the normalized text is mapped back to the groups that it covers. Inside of a bytewise group, every
+byte has its own position, so there the mapping is exact: bytes [2, 5) are bytes [3, 6) of the text.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +35,20 @@ if TYPE_CHECKING:
     from tokjax.core.utf8 import Text
 
 _MANY_MARKS = 64
-# Before an ASCII character nothing composes with what precedes it. Others are told one by one.
-_PIECES = re.compile(r"[\x00-\x7f]+|[^\x00-\x7f]")
+# No ASCII character composes with the character before it, so a run of ASCII is one part.
+_PARTS = re.compile(r"[\x00-\x7f]+|[^\x00-\x7f]")
 
 
 class Alignment(NamedTuple):
-    """Which bytes of a text became which bytes of its normalised form, group by group.
+    """Corresponding byte positions of a text and its normalized form, by groups of characters.
 
     Attributes:
-        before: where each group starts in the text, 0-based, and last its end; `int64`, `(groups + 1,)`.
-        after: the same in the normalised text.
-        is_bytewise: which groups became what they are byte by byte, each in its place, `bool`, `(groups,)`.
+        before: the 0-based start of each group in the text, and the end of the text; `int64`, shape
+            `(num_groups + 1,)`.
+        after: the 0-based start of each group in the normalized text, and its end; `int64`, shape
+            `(num_groups + 1,)`.
+        is_bytewise: whether byte `i` of a group corresponds to byte `i` of its normalized form; `bool`, shape
+            `(num_groups,)`.
     """
 
     before: NDArray[np.int64]
@@ -41,12 +57,13 @@ class Alignment(NamedTuple):
 
 
 def normalize_text(text: Text, preserved: frozenset[str], normalize: Callable[[str], str]) -> Text:
-    """The normal form of a text, but for what is `preserved` (special tokens) as it is.
+    """Normalizes a text except its special tokens.
 
     Args:
-        text: any text.
-        preserved: it also parts the text: nothing changes across it.
-        normalize: the normal form of a stretch of characters.
+        text: the text to normalize.
+        preserved: special tokens, which are not changed. The text on both sides of them is normalized
+            separately.
+        normalize: the function that normalizes the text between special tokens.
     """
     pieces = split_at_special(to_characters(text), preserved)
     pieces[::2] = map(normalize, pieces[::2])
@@ -60,14 +77,14 @@ def align(
     split_groups: Callable[[str], list[str]],
     normalize: Callable[[str], str],
 ) -> Alignment:
-    """How `normalize_text(text, preserved, normalize)` changed the text.
+    """Returns the alignment of a text with `normalize_text(text, preserved, normalize)`.
 
     Args:
-        text: the text before normalisation.
-        preserved: as in `normalize_text`.
-        split_groups: parts of a stretch of characters that normalise independently; those of several ASCII
-            characters keep each of them in its place, unless they become something else than ASCII.
-        normalize: as in `normalize_text`, for one group.
+        text: the text before normalization.
+        preserved: special tokens, as in `normalize_text`.
+        split_groups: the function that splits text into groups that can be normalized independently. If a
+            group of several ASCII characters stays ASCII, each character must keep its position.
+        normalize: the function that normalizes one group.
     """
     before: list[int] = []
     after: list[int] = []
@@ -77,6 +94,7 @@ def align(
         changed = groups if i % 2 else list(map(normalize, groups))
         before += [len(from_characters(group)) for group in groups]
         after += [len(from_characters(group)) for group in changed]
+        # ASCII of the same length, such as upper and lower case, corresponds byte by byte.
         is_bytewise += [
             old == new or (len(old) == len(new) and old.isascii() and new.isascii())
             for old, new in zip(groups, changed, strict=True)
@@ -85,7 +103,7 @@ def align(
 
 
 def to_nfc(text: Text, preserved: frozenset[str] = frozenset()) -> Text:
-    r"""The text in Unicode's form NFC, but for what is `preserved` (special tokens) as it is.
+    r"""Returns the text in Unicode's normalization form NFC, except its special tokens (`preserved`).
 
     >>> to_nfc("e\u0301")
     'é'
@@ -94,22 +112,35 @@ def to_nfc(text: Text, preserved: frozenset[str] = frozenset()) -> Text:
 
 
 def align_nfc(text: Text, preserved: frozenset[str] = frozenset()) -> Alignment:
-    """How `to_nfc(text, preserved)` changed the text.
+    """Returns the alignment of a text with `to_nfc(text, preserved)`.
 
     Args:
-        text: the text before normalisation.
-        preserved: as in `to_nfc`.
+        text: the text before normalization.
+        preserved: special tokens, as in `to_nfc`.
     """
     return align(text, preserved, _split_groups, _normalize_nfc)
 
 
 def map_spans_back(alignment: Alignment, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """1-based byte spans in the normalised text as spans in the text; see `map_offsets_to_input`."""
+    """Maps byte spans of the normalized text to byte spans of the original text.
+
+    A span that covers part of a group that is not bytewise is extended to the entire group. Empty spans stay
+    empty. See `map_offsets_to_input`.
+
+    Args:
+        alignment: the alignment of both texts.
+        offsets: 1-based byte spans of the normalized text, `int64`, shape `(n, 2)`; `(0, 0)` without source
+            text.
+
+    Returns:
+        1-based byte spans of the original text, `int64`, shape `(n, 2)`.
+    """
     spans = offsets - 1
-    absent = (spans < 0).any(axis=1)
+    has_no_source = (spans < 0).any(axis=1)
     last = len(alignment.is_bytewise) - 1
     if last < 0:
         return offsets.copy()
+    # The last group that starts at or before the start of a span, and the last that starts before its stop.
     first_group = np.clip(np.searchsorted(alignment.after, spans[:, 0], "right") - 1, 0, last)
     last_group = np.clip(np.searchsorted(alignment.after, spans[:, 1], "left") - 1, 0, last)
     shift = alignment.before[:-1] - alignment.after[:-1]
@@ -119,16 +150,21 @@ def map_spans_back(alignment: Alignment, offsets: NDArray[np.int64]) -> NDArray[
     stops = np.where(
         alignment.is_bytewise[last_group], spans[:, 1] + shift[last_group], alignment.before[last_group + 1]
     )
+    # An empty span at the end of the normalized text lies in no group.
     at_end = spans[:, 0] == alignment.after[-1]
     starts = np.where(at_end, alignment.before[-1], starts)
     stops = np.where(spans[:, 0] == spans[:, 1], starts, stops)
     mapped = np.stack([starts, stops], axis=1) + 1
-    mapped[absent] = 0
+    mapped[has_no_source] = 0
     return mapped
 
 
 def _normalize_nfc(piece: str) -> str:
-    """The form NFC, in linear time: the library sorts marks by insertion, which is slow for many in a row."""
+    """Returns the NFC form in linear time.
+
+    `unicodedata` sorts marks in a row by insertion, which takes quadratic time. So long runs are sorted here
+    first.
+    """
     if not piece.isascii() and len(piece) > _MANY_MARKS:
         piece = _compile_many_marks().sub(_sort_marks, piece)
     return unicodedata.normalize("NFC", piece)
@@ -142,29 +178,32 @@ def _compile_many_marks() -> Any:
 
 
 def _sort_marks(match: Any) -> str:
-    """Marks between two of class 0 in the order that normal forms give them."""
+    """Sorts each run of marks with a class other than 0 by their class, as all normal forms do."""
     marks = itertools.groupby(match.group(), lambda mark: unicodedata.combining(mark) != 0)
     return "".join("".join(sorted(run, key=unicodedata.combining)) for _, run in marks)
 
 
 def _split_groups(piece: str) -> list[str]:
-    """Parts that normalise independently: together they give what the whole gives."""
-    gathered: list[list[str]] = []
-    for part in _PIECES.findall(piece):
-        if gathered and not part.isascii() and not _starts_group(part):
-            last = gathered[-1][-1]
-            if len(last) > 1:  # ASCII, of which only the last character can compose
-                gathered[-1:] = [[last[:-1]], [last[-1]]]
-            gathered[-1].append(part)
+    """Splits a piece into groups that can be normalized independently.
+
+    A group is a character with all marks after it, or a run of ASCII without marks.
+    """
+    parts: list[list[str]] = []
+    for part in _PARTS.findall(piece):
+        if parts and not part.isascii() and not _starts_group(part):
+            last = parts[-1][-1]
+            if len(last) > 1:  # a run of ASCII, of which only the last character can compose with the mark
+                parts[-1:] = [[last[:-1]], [last[-1]]]
+            parts[-1].append(part)
         else:
-            gathered.append([part])
-    groups = list(map("".join, gathered))
+            parts.append([part])
+    groups = list(map("".join, parts))
     if "".join(map(_normalize_nfc, groups)) != _normalize_nfc(piece):
-        return [piece]  # a character that composes and is neither a mark nor a Hangul vowel or final
+        return [piece]  # some character composes but is not a mark, Hangul vowel or Hangul final
     return groups
 
 
 def _starts_group(character: str) -> bool:
     if unicodedata.combining(character) or unicodedata.category(character).startswith("M"):
         return False
-    return not 0x1160 <= ord(character) <= 0x11FF
+    return not 0x1160 <= ord(character) <= 0x11FF  # Hangul vowels and finals

@@ -1,6 +1,24 @@
-"""Where words start and stop that white space parts, and for BERT punctuation too.
+r"""Word boundaries: the positions of words for WordPiece and word-level tokenizers.
 
-Unlike the words of a split pattern, these leave out the white space between them.
+Whitespace separates words. For BERT, each punctuation character is also a word. Unlike the pre-tokens of a
+split pattern, words do not include the whitespace between them.
+
+Each byte has a kind, and a table of pairs of kinds says where words start and stop. For BERT:
+
+    text      d     o     n     '     t     _     o     k     。                \n
+    bytes     64    6f    6e    27    74    20    6f    6b    e3    80    82    0a
+    kinds     i     i     i     s     i     w     i     i     s     c     c     w
+    starts    ^                 ^     ^           ^           ^
+    stops                       ^     ^     ^                 ^                 ^
+
+A stop is the position after a word. The kinds are:
+
+- `i`: part of a longer word
+- `w`: whitespace
+- `s`: the first byte of a word of one character
+- `c`: a continuation byte of a word of one character
+
+See docs/performance.md, section "WordPiece and word-level tokenizers".
 """
 
 from __future__ import annotations
@@ -31,99 +49,116 @@ if TYPE_CHECKING:
     Positions = NDArray[np.int64]
 
 Splitter = Literal["whitespace", "bert"]
-"""`"whitespace"`: a word is a run of characters that are no white space. `"bert"`: a punctuation mark is a
-word by itself, as for BERT's pre-tokenizer."""
+"""The rule that separates words. `"whitespace"`: a word is a run of characters that are not whitespace.
+`"bert"`: in addition, each punctuation character is a word, as in BERT's pre-tokenizer."""
 SPLITTERS: tuple[Splitter, ...] = ("whitespace", "bert")
 
-# What a byte is: part of a word, white space, or the first or a later byte of a word of one character.
-_INSIDE, _SPACE, _ALONE, _REST_OF_ALONE = range(4)
+# The kinds of bytes and characters; see the module docstring.
+_INSIDE, _SPACE, _SINGLE, _SINGLE_CONTINUATION = range(4)
+# Flags of a pair of neighbours: a word starts at the second one, a word stops before it.
 _STARTS, _STOPS = 1, 2
 _FIRST_LEAD = 0xC0
 
 
 def find_word_bounds(splitter: Splitter, text: bytes) -> tuple[Positions, Positions]:
-    """The words of UTF-8 that ends in white space.
+    """Finds the words of UTF-8 that ends in whitespace.
 
     Args:
-        splitter: what parts words.
-        text: valid UTF-8.
+        splitter: the rule that separates words.
+        text: valid UTF-8. The last character must be whitespace, so that the last word has a stop.
 
     Returns:
-        The byte at which each word starts, and the one behind it; `int64`, shape `(words,)`.
+        `(starts, stops)`: the 0-based position of the first byte of each word, and of the byte after it;
+        `int64`, shape `(num_words,)` each.
     """
     kinds = np.frombuffer(bytearray(text).translate(_make_byte_kinds(splitter)), np.uint8)
     codes = np.frombuffer(text, np.uint8)
     leads = np.flatnonzero(codes >= _FIRST_LEAD)
     if len(leads):
-        _mark_wide(splitter, text, kinds, leads)
+        _mark_multibyte_separators(splitter, text, kinds, leads)
     return _find_bounds(kinds)
 
 
 def find_character_word_bounds(
     splitter: Splitter, codes: NDArray[np.uint32], starts: Positions
 ) -> tuple[Positions, Positions]:
-    """The same of any characters, of which the last is white space.
+    """Finds the words of any characters, of which the last is whitespace, also of invalid UTF-8.
 
     Args:
-        splitter: what parts words.
-        codes: the code point of each, shape `(n,)`.
-        starts: the byte at which each starts, and last the number of bytes, shape `(n + 1,)`.
+        splitter: the rule that separates words.
+        codes: the code point of each character, shape `(n,)`.
+        starts: the byte position of each character, and the total number of bytes at the end; shape
+            `(n + 1,)`.
+
+    Returns:
+        `(starts, stops)` in bytes, as from `find_word_bounds`.
     """
+    # Every byte gets the kind of its character. A byte that is not valid UTF-8 is a character of one byte
+    # here, whatever its code point, so the byte positions have to come from `starts`.
     character_kinds = _make_code_point_kinds(splitter).take(codes)
     kinds = np.repeat(character_kinds, np.diff(starts))
-    alone = np.flatnonzero(character_kinds == _ALONE)
-    kinds[concatenate_ranges(starts[alone] + 1, starts[alone + 1] - starts[alone] - 1)] = _REST_OF_ALONE
+    single = np.flatnonzero(character_kinds == _SINGLE)
+    continuation_bytes = concatenate_ranges(starts[single] + 1, starts[single + 1] - starts[single] - 1)
+    kinds[continuation_bytes] = _SINGLE_CONTINUATION
     return _find_bounds(kinds)
 
 
 @lru_cache(maxsize=len(SPLITTERS))
 def compile_word_expression(splitter: Splitter) -> re.Pattern[str]:
-    """What matches the words of a text, one after the other."""
+    """Returns the regular expression whose matches are the words of a text, for short texts."""
     kinds = _make_code_point_kinds(splitter)
-    space, alone = (_format_character_set(np.flatnonzero(kinds == kind)) for kind in (_SPACE, _ALONE))
-    return re.compile(f"[^{space}{alone}]+" + (f"|[{alone}]" if alone else ""))
+    space, single = (_format_character_set(np.flatnonzero(kinds == kind)) for kind in (_SPACE, _SINGLE))
+    return re.compile(f"[^{space}{single}]+" + (f"|[{single}]" if single else ""))
 
 
 def _find_bounds(kinds: Kinds) -> tuple[Positions, Positions]:
+    """Returns the starts and stops of words from the kind of each byte."""
+    # One byte per pair, so that `bytes.translate` looks up all pairs at once.
     pairs = kinds[:-1] << np.uint8(2)
     pairs |= kinds[1:]
-    bits = np.frombuffer(pairs.tobytes().translate(_PAIR_TABLE), np.uint8)
-    starts = np.flatnonzero((bits & _STARTS).view(np.bool_)) + 1
+    flags = np.frombuffer(pairs.tobytes().translate(_PAIR_TABLE), np.uint8)
+    starts = np.flatnonzero((flags & _STARTS).view(np.bool_)) + 1
     if kinds[0] != _SPACE:
-        starts = np.concatenate([[0], starts])
-    return starts, np.flatnonzero(bits >= _STOPS) + 1
+        starts = np.concatenate([[0], starts])  # the first byte is not the second one of any pair
+    return starts, np.flatnonzero(flags >= _STOPS) + 1
 
 
-def _mark_wide(splitter: Splitter, text: bytes, kinds: Kinds, leads: Positions) -> None:
-    """Put right the kinds of characters of several bytes that are not part of words."""
+def _mark_multibyte_separators(splitter: Splitter, text: bytes, kinds: Kinds, leads: Positions) -> None:
+    """Corrects `kinds` at characters of several bytes that are whitespace or punctuation.
+
+    Most characters outside of ASCII are neither. Their first two bytes are enough to skip them, so only a few
+    have to be decoded.
+    """
     codes = np.frombuffer(text, np.uint8)
-    odd = _make_separator_table(splitter).take(codes[leads].astype(np.int64) << 8 | codes[leads + 1])
-    leads = leads.take(np.flatnonzero(odd))
+    prefixes = codes[leads].astype(np.int64) << 8 | codes[leads + 1]
+    may_separate = _make_separator_table(splitter).take(prefixes)
+    leads = leads.take(np.flatnonzero(may_separate))
     widths, characters = decode_characters_at(text, leads)
     lead_kinds = _make_code_point_kinds(splitter).take(characters)
     kinds[leads] = lead_kinds
-    rest = np.where(lead_kinds == _ALONE, _REST_OF_ALONE, lead_kinds).astype(np.uint8)
+    rest = np.where(lead_kinds == _SINGLE, _SINGLE_CONTINUATION, lead_kinds).astype(np.uint8)
     kinds[concatenate_ranges(leads + 1, widths - 1)] = np.repeat(rest, widths - 1)
 
 
 @lru_cache(maxsize=len(SPLITTERS))
 def _make_code_point_kinds(splitter: Splitter) -> Kinds:
+    """Returns the kind of each code point, `uint8`, shape `(0x110000,)`."""
     kinds = np.full(CODE_POINTS, _INSIDE, np.uint8)
     if splitter == "bert":
-        kinds[load_code_point_flags() & PUNCTUATION != 0] = _ALONE
+        kinds[load_code_point_flags() & PUNCTUATION != 0] = _SINGLE
     kinds[np.isin(load_code_point_classes(), (SPACE, NEWLINE, ASCII_SPACE))] = _SPACE
     return kinds
 
 
 @lru_cache(maxsize=len(SPLITTERS))
 def _make_byte_kinds(splitter: Splitter) -> bytes:
-    """The kind of each byte, as far as one byte tells."""
+    """Returns the kind of each byte; bytes outside of ASCII are part of a word until they are decoded."""
     return _make_code_point_kinds(splitter)[:128].tobytes() + bytes([_INSIDE]) * 128
 
 
 @lru_cache(maxsize=len(SPLITTERS))
 def _make_separator_table(splitter: Splitter) -> NDArray[np.bool_]:
-    """Which two first bytes begin a character that parts words."""
+    """Returns which pairs of first bytes may begin whitespace or punctuation, `bool`, shape `(65536,)`."""
     table = np.zeros(1 << 16, bool)
     for code in np.flatnonzero(_make_code_point_kinds(splitter)[128:] != _INSIDE) + 128:
         table[int.from_bytes(chr(code).encode("utf-8")[:2], "big")] = True
@@ -131,7 +166,7 @@ def _make_separator_table(splitter: Splitter) -> NDArray[np.bool_]:
 
 
 def _format_character_set(codes: Positions) -> str:
-    """Code points as the inside of a set of a regular expression."""
+    """Formats code points as the inside of a character set of a regular expression."""
     first = np.flatnonzero(np.diff(codes, prepend=-2) != 1)
     last = np.append(first[1:], len(codes)) - 1
     runs = zip(codes[first].tolist(), codes[last].tolist(), strict=True) if len(codes) else ()
@@ -139,13 +174,13 @@ def _format_character_set(codes: Positions) -> str:
 
 
 def _make_pair_table() -> bytes:
-    """What two neighbours tell of the second: that it starts a word, that the word before it stops."""
-    bits = bytearray(256)
-    for before, here in itertools.product(range(4), repeat=2):
-        starts = here == _ALONE or (here == _INSIDE and before != _INSIDE)
-        stops = before != _SPACE and here != _REST_OF_ALONE and not before == here == _INSIDE
-        bits[before << 2 | here] = _STARTS * starts | _STOPS * stops
-    return bytes(bits)
+    """Returns the flags of each pair of kinds, indexed by `previous << 2 | current`."""
+    table = bytearray(256)
+    for previous, current in itertools.product(range(4), repeat=2):
+        starts = current == _SINGLE or (current == _INSIDE and previous != _INSIDE)
+        stops = previous != _SPACE and current != _SINGLE_CONTINUATION and not previous == current == _INSIDE
+        table[previous << 2 | current] = _STARTS * starts | _STOPS * stops
+    return bytes(table)
 
 
 _PAIR_TABLE = _make_pair_table()

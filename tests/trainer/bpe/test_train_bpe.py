@@ -194,7 +194,7 @@ def test_too_few_pairs_end_training_early(caplog):
     [
         ({"vocab_size": 256, "special_tokens": ["<x>"]}, "256 bytes and 1 special tokens need at least 257"),
         ({"special_tokens": "<x>"}, r"pass \['<x>'\]"),
-        ({"special_tokens": ["<x>", "<x>"]}, "'<x>' stands twice"),
+        ({"special_tokens": ["<x>", "<x>"]}, "duplicate special token '<x>'"),
         ({"special_tokens": [""]}, "special token 0 must be a name"),
         ({"min_frequency": 0}, "min_frequency must be at least 1"),
         ({"tie_break": "random"}, "tie_break must be"),

@@ -1,4 +1,4 @@
-"""Files of labelled characters, in JSON."""
+"""Tests of `read_spacy`: texts with labelled character spans in JSON."""
 
 import json
 
@@ -45,13 +45,13 @@ def to_prodigy(name):
         "\n".join(map(json.dumps, [*to_prodigy("spans"), {"text": "no", "spans": [], "answer": "reject"}])),
     ],
 )
-def test_spacy(tmp_path, content):
+def test_each_format_of_records_is_read(tmp_path, content):
     path = tmp_path / "train.json"
     path.write_text(content, encoding="utf-8")
     assert tokjax.corpus.read_spacy(path) == EXPECTED
 
 
-def test_one_record_of_spacy(tmp_path):
+def test_file_with_a_single_record(tmp_path):
     path = tmp_path / "train.jsonl"
     for record in (SPACY[0], to_prodigy("spans")[0], to_prodigy("ents")[0]):
         path.write_text(json.dumps(record))
@@ -91,23 +91,23 @@ def test_one_record_of_spacy(tmp_path):
         ("null", "line 1: a record is"),
     ],
 )
-def test_spacy_that_is_damaged(tmp_path, content, message):
+def test_invalid_files_are_rejected(tmp_path, content, message):
     path = tmp_path / "train.json"
     path.write_text(content)
     with pytest.raises(tokjax.errors.SourceError, match=f"train.json, {message}"):
         tokjax.corpus.read_spacy(path)
 
 
-def test_json_that_is_hard_to_read(tmp_path):
-    """Lists in lists in lists, and a number of thousands of digits."""
-    path, good = tmp_path / "train.json", '{"text": "a", "spans": []}\n'
+def test_deeply_nested_and_huge_json_is_rejected(tmp_path):
+    """Deeply nested lists, and a number of thousands of digits."""
+    path, valid = tmp_path / "train.json", '{"text": "a", "spans": []}\n'
     nested = "[" * 300 + "]" * 300
     for content, message in [
         ("[" * 100_000, "line 1: JSON that can't be read: .*recursion"),
-        (good + "[" * 100_000, "line 2: JSON that can't be read: .*recursion"),
-        (good + "1" * 5000, "line 2: JSON that can't be read: .*digits"),
+        (valid + "[" * 100_000, "line 2: JSON that can't be read: .*recursion"),
+        (valid + "1" * 5000, "line 2: JSON that can't be read: .*digits"),
         (nested, r"record 0: a record is .*, not \[{7}\.\.\.\]{7}"),
-        (f'["a", {{"entities": [{nested}]}}]', r"line 1: a span has .*, and not \[{7}\.\.\.\]{7}"),
+        (f'["a", {{"entities": [{nested}]}}]', r"line 1: a span has .*, not \[{7}\.\.\.\]{7}"),
     ]:
         path.write_text(content)
         with pytest.raises(tokjax.errors.SourceError, match=f"train.json, {message}"):

@@ -1,4 +1,4 @@
-"""Files of labelled words, in columns."""
+"""Tests of `read_conll`: words and tags in columns."""
 
 import pytest
 from hypothesis import given, strategies as st
@@ -22,8 +22,8 @@ Naïve JJ B-NP O
 """
 
 
-def test_conll(tmp_path):
-    """IOB1, as the files of the shared task were."""
+def test_sentences_and_documents_of_conll_2003(tmp_path):
+    """The tags are IOB1, as in the files of the shared task."""
     path = tmp_path / "eng.train"
     path.write_text(CONLL_2003, encoding="utf-8")
     first, second, third = tokjax.corpus.read_conll(path)
@@ -54,7 +54,7 @@ def test_conll(tmp_path):
         ("I-A-B I-A O I-A_B B-A-B", "B-A-B B-A O B-A_B B-A-B"),
     ],
 )
-def test_schemes_of_conll(tmp_path, tags, expected):
+def test_tag_schemes_are_converted_to_bio(tmp_path, tags, expected):
     path = tmp_path / "words.tsv"
     path.write_bytes(b"\xef\xbb\xbf" + "".join(f"New York\t{tag}\r\n" for tag in tags.split()).encode())
     [text] = tokjax.corpus.read_conll(path)
@@ -62,7 +62,7 @@ def test_schemes_of_conll(tmp_path, tags, expected):
     assert text.words == ("New York",) * 5
 
 
-def test_comments_and_hashes(tmp_path):
+def test_rows_and_comments_that_start_with_a_hash(tmp_path):
     path = tmp_path / "wnut.conll"
     path.write_text("# id = 5\nNo B-A\n# O\n#\tO\n#1 B-A\n\u2028x O\n\n# the end")
     [text] = tokjax.corpus.read_conll(path)
@@ -86,7 +86,7 @@ def test_comments_and_hashes(tmp_path):
         (b"a O\r\xff O\r", "line 2: not UTF-8"),
     ],
 )
-def test_conll_that_is_damaged(tmp_path, content, message):
+def test_invalid_files_are_rejected(tmp_path, content, message):
     path = tmp_path / "words.conll"
     path.write_bytes(content)
     with pytest.raises(tokjax.errors.SourceError, match=message):
@@ -94,7 +94,7 @@ def test_conll_that_is_damaged(tmp_path, content, message):
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_ends_of_lines(tmp_path, end):
+def test_all_line_endings_are_read(tmp_path, end):
     path = tmp_path / "words.conll"
     path.write_bytes(end.join(["Zoe B-PER", "flew O", "", "to O", "Kim\x0bX\x85 B-PER", ""]).encode())
     first, second = tokjax.corpus.read_conll(path)
@@ -104,17 +104,17 @@ def test_ends_of_lines(tmp_path, end):
 
 
 @given(st.text("aO \t\r\n#", max_size=30))
-def test_ends_of_lines_are_all_one(tmp_path_factory, content):
-    """What is read, or refused, is the same however the lines end."""
+def test_line_endings_give_equal_results(tmp_path_factory, content):
+    """The result, or the error, does not depend on the line endings."""
     path = tmp_path_factory.getbasetemp() / "ends.conll"
-    seen = []
+    results = []
     for data in (content, content.replace("\r\n", "\n").replace("\r", "\n")):
         path.write_bytes(data.encode())
         try:
-            seen.append(tokjax.corpus.read_conll(path))
+            results.append(tokjax.corpus.read_conll(path))
         except tokjax.errors.SourceError as error:
-            seen.append(str(error))
-    assert seen[0] == seen[1]
+            results.append(str(error))
+    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize(
@@ -128,22 +128,22 @@ def test_ends_of_lines_are_all_one(tmp_path_factory, content):
         ("#begin document (x); part 000\na b O\n#end document", "a"),
     ],
 )
-def test_comments_and_rows(tmp_path, content, words):
-    """A row after them tells them apart, too."""
+def test_comments_are_distinguished_by_a_later_row(tmp_path, content, words):
+    """The first row that does not start with `#` decides, also for earlier lines."""
     path = tmp_path / "words.conll"
     path.write_text(content)
     texts = tokjax.corpus.read_conll(path)
     assert " ".join(word for text in texts for word in text.words) == words
 
 
-def test_numbered_words_and_documents(tmp_path):
+def test_word_column_and_documents(tmp_path):
     path = tmp_path / "words.conll"
     path.write_text("1 -DOCSTART- O\n1 Zoe B-PER\n\n1 flew O\n1 -DOCSTART- O\n1 Kim B-PER\n")
     documents = tokjax.corpus.read_conll(path, word_column=1, unit="document")
     assert [document.text for document in documents] == ["Zoe flew", "Kim"]
 
 
-def test_labels_with_spaces(tmp_path):
+def test_labels_contain_spaces(tmp_path):
     path = tmp_path / "words.tsv"
     path.write_text("-DOCSTART- O\n\nNew\tB-New York\nYork\tI-New York \nin\tO\n")
     [text] = tokjax.corpus.read_conll(path)
@@ -151,7 +151,7 @@ def test_labels_with_spaces(tmp_path):
     assert text.spans == ((1, 9, "New York"),)
 
 
-def test_conll_options(tmp_path):
+def test_empty_files_and_invalid_options(tmp_path):
     path = tmp_path / "words.conll"
     path.write_text("")
     assert tokjax.corpus.read_conll(path) == []
@@ -165,7 +165,7 @@ def test_conll_options(tmp_path):
         tokjax.corpus.read_conll(tmp_path / "missing")
 
 
-def test_from_file_to_labels_and_back(tmp_path, tokenizer):
+def test_spans_of_a_file_round_trip_through_labels(tmp_path, tokenizer):
     path = tmp_path / "words.conll"
     path.write_text(CONLL_2003, encoding="utf-8")
     texts = tokjax.corpus.read_conll(path)
@@ -173,5 +173,5 @@ def test_from_file_to_labels_and_back(tmp_path, tokenizer):
     batch = tokjax.encode_batch_result(tokenizer, [text.text for text in texts])
     plain, spans = [text.text for text in texts], [text.spans for text in texts]
     aligned = tokjax.align.align_spans(batch, spans, labels=labels, texts=plain)
-    read = tokjax.align.spans_from_labels(batch, aligned.labels, tokjax.align.TagSet(labels), texts=plain)
-    assert read == [list(row) for row in spans]
+    decoded = tokjax.align.spans_from_labels(batch, aligned.labels, tokjax.align.TagSet(labels), texts=plain)
+    assert decoded == [list(row) for row in spans]

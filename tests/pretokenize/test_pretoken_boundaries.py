@@ -1,4 +1,4 @@
-"""Where words start: the array code against regular expressions, and the class table against tiktoken."""
+"""Tests of boundary tables, against regular expressions and tiktoken."""
 
 import itertools
 
@@ -9,14 +9,13 @@ import tiktoken
 from hypothesis import given, strategies as st
 
 import tokjax
-from tests.support.generate_unicode_classes import compute_base_classes, compute_tiktoken_classes
 from tests.support.text_strategies import hard_texts
 from tokjax.core.utf8 import find_character_starts
 from tokjax.pretokenize.patterns import PATTERNS, make_pattern_splitter
 from tokjax.pretokenize.pretoken_boundaries import find_pretoken_starts, find_pretoken_starts_in_bytes
 from tokjax.pretokenize.unicode_classes import CODE_POINTS, END, load_code_point_classes
 
-# Every class, and every character that a pattern treats apart.
+# A character of every class, and every character that a pattern names.
 ALPHABET = [
     "a",
     "s",
@@ -42,29 +41,29 @@ ALPHABET = [
 EXPRESSIONS = {name: regex.compile(pattern) for name, pattern in PATTERNS.items()}
 
 
-def iter_code_points(text):
+def get_code_points(text):
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
 
 
 def compute_starts(pattern, texts):
-    """Word starts of several texts at once, an `END` after each."""
-    codes = np.concatenate([np.append(iter_code_points(text), np.uint32(0)) for text in texts])
+    """Returns the pre-token starts of several texts, with an `END` after each."""
+    codes = np.concatenate([np.append(get_code_points(text), np.uint32(0)) for text in texts])
     classes = load_code_point_classes().take(codes)
     classes[np.cumsum([len(text) + 1 for text in texts]) - 1] = END
     return np.flatnonzero(find_pretoken_starts(pattern, classes, codes)).tolist()
 
 
 def compute_expected_starts(pattern, texts):
-    starts, done = [], 0
+    starts, text_start = [], 0
     for text in texts:
-        starts += [done + match.start() for match in EXPRESSIONS[pattern].finditer(text)]
-        starts.append(done + len(text))
-        done += len(text) + 1
+        starts += [text_start + match.start() for match in EXPRESSIONS[pattern].finditer(text)]
+        starts.append(text_start + len(text))
+        text_start += len(text) + 1
     return starts
 
 
 def assert_bytes_agree(pattern, texts):
-    """The starts that are found byte by byte are those of characters, or there is a reason to find none."""
+    """Checks that bytes give the same starts as characters, or `None` for a good reason."""
     joined = "".join(text + "\n" for text in texts)
     ends = np.cumsum([len(text.encode()) + 1 for text in texts]) - 1
     flags = find_pretoken_starts_in_bytes(pattern, joined.encode(), ends)
@@ -72,13 +71,13 @@ def assert_bytes_agree(pattern, texts):
         assert not joined.isascii()
         assert pattern in ("o200k", "tekken") or any(not c.isascii() and c.isnumeric() for c in joined)
     else:
-        at = find_character_starts(joined)[compute_starts(pattern, texts)]
-        assert np.flatnonzero(flags).tolist() == at.tolist()
+        expected = find_character_starts(joined)[compute_starts(pattern, texts)]
+        assert np.flatnonzero(flags).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("length", [0, 1, 2, 3, pytest.param(4, marks=pytest.mark.slow)])
-def test_all_short_texts(pattern, length):
+def test_all_short_texts_agree_with_the_expression(pattern, length):
     texts = ["".join(text) for text in itertools.product(ALPHABET, repeat=length)]
     for start in range(0, len(texts), 5000):
         part = texts[start : start + 5000]
@@ -88,7 +87,7 @@ def test_all_short_texts(pattern, length):
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @given(texts=st.lists(st.text(st.sampled_from(ALPHABET), max_size=40), min_size=1, max_size=5))
-def test_long_texts_of_the_alphabet(pattern, texts):
+def test_long_texts_agree_with_the_expression(pattern, texts):
     assert compute_starts(pattern, texts) == compute_expected_starts(pattern, texts)
 
 
@@ -104,27 +103,23 @@ def test_bytes_and_characters_split_alike(pattern, texts):
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @given(texts=st.lists(hard_texts, min_size=1, max_size=4))
-def test_any_texts_as_the_splitter_does(pattern, texts):
-    words = [list(map(len, make_pattern_splitter(pattern).split(text))) for text in texts]
-    lengths = [length for of_text in words for length in [*of_text, 1]]
+def test_any_texts_agree_with_the_splitter(pattern, texts):
+    lengths_by_text = [list(map(len, make_pattern_splitter(pattern).split(text))) for text in texts]
+    lengths = [length for text_lengths in lengths_by_text for length in [*text_lengths, 1]]
     assert compute_starts(pattern, texts) == (np.cumsum(lengths) - lengths).tolist()
-
-
-def test_every_code_point_has_the_class_that_tiktoken_gives_it():
-    assert (compute_base_classes(load_code_point_classes()) == compute_tiktoken_classes()).all()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k"])
 def test_every_code_point_splits_as_in_tiktoken(pattern):
-    """Each between two letters, with tokens that form only where it goes with the one or the other."""
+    """Each code point is between two letters. The tokens show which of the letters it is joined to."""
     ranks = {bytes([i]): i for i in range(256)}
     ranks |= {b"a" + bytes([i]): 256 + i for i in range(256)} | {
         bytes([i]) + b"b": 512 + i for i in range(256)
     }
     ranks.pop(b"ab")
     ranks[b"ab"] = 256 + ord("b")
-    theirs = tiktoken.Encoding("x", pat_str=PATTERNS[pattern], mergeable_ranks=ranks, special_tokens={})
-    ours = tokjax.byte_level_bpe(ranks, pattern=pattern)
+    encoding = tiktoken.Encoding("x", pat_str=PATTERNS[pattern], mergeable_ranks=ranks, special_tokens={})
+    tokenizer = tokjax.byte_level_bpe(ranks, pattern=pattern)
     text = "".join(f"a{chr(c)}b " for c in range(CODE_POINTS) if not 0xD800 <= c <= 0xDFFF)
-    assert tokjax.encode(ours, text).tolist() == theirs.encode_ordinary(text)
+    assert tokjax.encode(tokenizer, text).tolist() == encoding.encode_ordinary(text)

@@ -1,0 +1,128 @@
+"""Tests of corpus readers: CSV, damaged Parquet files and streams."""
+
+import csv
+import gzip
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, strategies as st
+from tokjax.corpus.decompression import HEAD_BYTES
+
+import tokjax
+from tokjax.corpus import readers
+from tokjax.corpus.files import text_files
+from tokjax.corpus.readers import iter_stream_texts
+from tokjax.trainer import count_pretokens
+
+BINARY = bytes(range(256)) * 8
+
+
+def read_bytes_of_documents(source):
+    return list(map(tokjax.offsets.to_utf8, tokjax.corpus.read_documents(source, None)))
+
+
+class TestCSV:
+    @given(
+        rows=st.lists(st.text(st.sampled_from("a\"\n\r,\t é;'")), min_size=1, max_size=8),
+        kind=st.sampled_from(["csv", "tsv", "csv.gz"]),
+    )
+    def test_texts_round_trip(self, tmp_path_factory, rows, kind):
+        path = tmp_path_factory.mktemp("csv") / f"a.{kind}"
+        table = io.StringIO(newline="")
+        writer = csv.writer(table, delimiter="\t" if kind == "tsv" else ",")
+        writer.writerows([["id", "text"], *enumerate(rows)])
+        data = table.getvalue().encode("utf-8")
+        path.write_bytes(gzip.compress(data) if kind.endswith("gz") else data)
+        assert read_bytes_of_documents(path) == [row.encode() for row in rows if row]
+
+    def test_column_with_another_name(self, tmp_path):
+        path = tmp_path / "a.csv"
+        path.write_bytes("\ufeffbody,n\r\nfirst,1\r\n\r\nsecond,2\r\n".encode())
+        assert read_bytes_of_documents(text_files(path, field="body")) == [b"first", b"second"]
+        with pytest.raises(
+            tokjax.errors.SourceError, match=r"no column 'text', of \['body', 'n'\]; pass text_files"
+        ):
+            read_bytes_of_documents(path)
+        dataset = tokjax.write_dataset(path, tokjax.RawTextField(), tmp_path / "d", text_column="body")
+        assert dataset.num_documents == 2
+
+    def test_a_field_longer_than_the_limit_of_the_csv_module(self, tmp_path):
+        path = tmp_path / "a.csv"
+        path.write_text("text\n" + "a" * 200_000 + "\n")
+        limit = csv.field_size_limit()
+        assert read_bytes_of_documents(path) == [b"a" * 200_000]
+        assert csv.field_size_limit() == limit == 131_072
+
+    @pytest.mark.parametrize(
+        ("contents", "message"),
+        [
+            (b"text,text\na,b\n", r"several columns 'text', of \['text', 'text'\]"),
+            (b"id,text\n1,a\n2\n", r"a\.csv: row 2 has 1 fields, the header has 2: \['2'\]"),
+            (b"id,text\n1,a,b\n", r"row 1 has 3 fields"),
+            (b'id,text\n1,"open\n2,a\n', r"a\.csv, line 3: unexpected end of data; is a quote not closed"),
+            (b'id,text\n1,"a"b\n', r"line 2: ',' expected after"),
+            (b"id,text\n" + b"1,a\n" * HEAD_BYTES + b"2,\xe9\n", "after line .* not valid UTF-8"),
+        ],
+    )
+    def test_damaged_tables(self, tmp_path, contents, message):
+        (tmp_path / "a.csv").write_bytes(contents)
+        with pytest.raises(tokjax.errors.SourceError, match=message):
+            read_bytes_of_documents(tmp_path / "a.csv")
+
+    def test_the_longest_field_bounds_a_quote_that_is_not_closed(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(readers, "_LONGEST_FIELD", 100)
+        (tmp_path / "a.csv").write_text('text\n"' + "a\n" * 100)
+        with pytest.raises(
+            tokjax.errors.SourceError, match=r"field larger than field limit \(100\); is a quote not"
+        ):
+            read_bytes_of_documents(tmp_path / "a.csv")
+
+
+class TestStreams:
+    @given(texts=st.lists(st.text("aé<\n", max_size=9), min_size=2, max_size=9), block=st.integers(1, 20))
+    def test_documents_of_a_stream(self, texts, block):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("tokjax.corpus.readers._STREAM_BLOCK", block)
+            stream = io.BytesIO("<|>".join(texts).encode())
+            parts = b"".join(iter_stream_texts(stream, "standard input", None, ["<|>"]))
+        assert parts == "<|>".join(texts).encode()
+
+    def test_streams_that_are_not_text(self):
+        with pytest.raises(tokjax.errors.SourceError, match="standard input: byte 0 is NUL"):
+            list(iter_stream_texts(io.BytesIO(BINARY), "standard input", None, []))
+        with pytest.raises(tokjax.errors.SourceError, match="standard input, the line at byte 0: not JSON"):
+            list(iter_stream_texts(io.BytesIO(b"{"), "standard input", "text", []))
+
+
+class TestDamagedParquet:
+    def test_pages_with_invalid_checksums(self, tmp_path):
+        path = tmp_path / "x.parquet"
+        table = pa.table({"text": [f"word {i} of the text" for i in range(2000)]})
+        pq.write_table(table, path, write_page_checksum=True, compression="none", use_dictionary=False)
+        data = bytearray(path.read_bytes())
+        position = data.index(b"word 700 of")
+        data[position] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(tokjax.errors.SourceError, match=r"x\.parquet: split_counts or damaged"):
+            count_pretokens(path, progress=False)
+
+    def test_invalid_utf8_in_a_string_column(self, tmp_path):
+        path = tmp_path / "x.parquet"
+        raw = pa.array([b"ok", b"\xff"], pa.binary())
+        strings = pa.Array.from_buffers(pa.string(), 2, raw.buffers())
+        pq.write_table(pa.table({"text": strings}), path)
+        with pytest.raises(
+            tokjax.errors.SourceError, match=r"the column 'text' holds bytes that are not valid UTF-8"
+        ):
+            count_pretokens(path, progress=False)
+
+    def test_duplicate_column_names(self, tmp_path):
+        path = tmp_path / "x.parquet"
+        table = pa.Table.from_arrays([pa.array(["a"])] * 2, names=["text", "text"])
+        pq.write_table(table, path)
+        with pytest.raises(
+            tokjax.errors.SourceError, match=r"there are several columns 'text', of \['text', 'text'\]"
+        ):
+            count_pretokens(path, progress=False)

@@ -1,0 +1,40 @@
+"""Tests of the pinned Unicode tables, against the installed tiktoken and tokenizers."""
+
+import numpy as np
+import pytest
+
+from tests.support import generate_bert_characters as library
+from tests.support.generate_unicode_classes import compute_base_classes, compute_tiktoken_classes
+from tokjax.pretokenize import unicode_classes
+from tokjax.pretokenize.unicode_classes import (
+    load_code_point_classes,
+    load_code_point_flags,
+    load_lowercase_map,
+)
+
+
+def test_classes_of_all_code_points_equal_tiktokens():
+    assert (compute_base_classes(load_code_point_classes()) == compute_tiktoken_classes()).all()
+
+
+@pytest.mark.slow
+def test_flags_of_all_code_points_equal_the_librarys():
+    assert np.flatnonzero(load_code_point_flags() != library.compute_library_flags()).tolist() == []
+
+
+@pytest.mark.slow
+def test_lower_case_of_all_code_points_equals_the_librarys():
+    expected, lowercase = library.compute_library_lowercase(), load_lowercase_map()
+    differences = [
+        code for code in library.list_assigned_code_points() if expected.get(code) != lowercase.get(code)
+    ]
+    assert differences == []
+
+
+def test_every_flag_occurs():
+    """Otherwise the comparison of the flags could not fail."""
+    names = ("DROPPED", "ACCENT", "PUNCTUATION", "CHINESE", "DECOMPOSES", "COMBINES")
+    counts = {
+        name: int((load_code_point_flags() & getattr(unicode_classes, name) != 0).sum()) for name in names
+    }
+    assert min(counts.values()) > 500
