@@ -24,7 +24,7 @@ class TestRankFiles:
         for name in ("gpt2", "cl100k_base"):
             path = PUBLISHED / f"{name}.tiktoken"
             if not path.exists():
-                pytest.skip("the published ranks are not beside this checkout")
+                pytest.skip("the published ranks are outside the project, and are not available")
             tokenizer = tokjax.load_tokenizer(path)
             encoding = ENCODINGS[name]
             assert dict(tokenizer.vocabulary.special) == dict(
