@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, strategies as st
-from tokjax.corpus.decompression import HEAD_BYTES
 
 import tokjax
 from tokjax.corpus import readers
+from tokjax.corpus.decompression import HEAD_BYTES
 from tokjax.corpus.files import text_files
 from tokjax.corpus.readers import iter_stream_texts
 from tokjax.trainer import count_pretokens

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from tokjax._util.atomic_files import open_regular
-from tokjax._util.urls import is_url
+from tokjax._util.urls import fetch_files, is_url
 from tokjax.errors import Hint, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def text_files(
             raise InvalidArgumentError(f"paths must be str or os.PathLike, not {type(path).__name__}")
     if not path_list:
         raise InvalidArgumentError("paths is empty; there is nothing to read")
-    at_urls = {path: fetched(path) for path in path_list if isinstance(path, str) and is_url(path)}
+    at_urls = {path: fetch_files(path) for path in path_list if isinstance(path, str) and is_url(path)}
     for url in (url for url, url_files in at_urls.items() if not url_files.urls):
         raise InvalidArgumentError(f"source {url!r} matches no file")
     matches = (at_urls[path].urls if path in at_urls else _find_matches(path) for path in path_list)

@@ -1,0 +1,219 @@
+"""Tests of opening corpus files: binary files, other encodings, directories, pipes and compression."""
+
+import bz2
+import gzip
+import lzma
+import os
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tokjax
+from tokjax.corpus.decompression import HEAD_BYTES
+from tokjax.corpus.files import TextFiles, text_files
+from tokjax.corpus.readers import iter_file_chunks
+from tokjax.trainer import count_pretokens
+
+BINARY = bytes(range(256)) * 8
+
+
+@pytest.fixture
+def in_tmp_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def read_bytes_of_documents(source, separator=None):
+    return list(map(tokjax.offsets.to_utf8, tokjax.corpus.read_documents(source, separator)))
+
+
+def get_error_message(source, error=tokjax.errors.SourceError):
+    """Returns the error message for a source: the same for reading, counting and writing."""
+    with pytest.raises(error) as raised:
+        read_bytes_of_documents(source)
+    with pytest.raises(error, match=re.escape(str(raised.value))):
+        count_pretokens(source, progress=False)
+    with pytest.raises(error, match=re.escape(str(raised.value))):
+        tokjax.write_dataset(source, tokjax.RawTextField(), "never-written")
+    assert not list(Path.cwd().glob("never-written*"))
+    return str(raised.value)
+
+
+@pytest.mark.usefixtures("in_tmp_path")
+class TestContents:
+    @pytest.mark.parametrize(
+        ("name", "contents", "message"),
+        [
+            ("a.txt", BINARY, "a.txt: byte 0 is NUL, but text is expected; the file is probably binary; "),
+            ("a.txt", "one café".encode("latin-1"), "byte 7 (0xe9) is not valid UTF-8, but text is expected"),
+            ("a.txt", "é".encode("latin-1"), "iconv -f latin1 -t utf-8"),
+            (
+                "a.txt",
+                "a “b”".encode("cp1252"),
+                "probably text in another encoding; convert it with iconv -f ENCODING",
+            ),
+            ("a.txt", "text".encode("utf-16"), "text in UTF-16; convert it with iconv -f utf-16 -t utf-8"),
+            ("a.txt", "text".encode("utf-32"), "text in UTF-32; convert it with iconv -f utf-32 -t utf-8"),
+            (
+                "a.txt.gz",
+                gzip.compress("é".encode("latin-1"), mtime=0),
+                "a.txt.gz | iconv -f latin1 -t utf-8 > NEW",
+            ),
+            ("a.txt", gzip.compress(b"text", mtime=0), "a gzip file; let its name end with .gz"),
+            ("a.txt", bz2.compress(BINARY), "a bzip2 file; let its name end with .bz2"),
+            ("a.txt", lzma.compress(b"text"), "an xz file; let its name end with .xz"),
+            ("a.txt", b"\x28\xb5\x2f\xfd\x00", "a zstd file; decompress it with zstd -d"),
+            ("a.txt", b"PAR1\x15\x00", "a Parquet file; pass text_files(PATH, format='parquet')"),
+            ("a.jsonl", BINARY, "a.jsonl: byte 0 is NUL"),
+            ("a.csv", BINARY, "a.csv: byte 0 is NUL"),
+            ("a.txt.gz", gzip.compress(BINARY, mtime=0), "a.txt.gz: byte 0 is NUL"),
+            ("a.txt", b"a" * (HEAD_BYTES - 2) + b"\xe9", f"byte {HEAD_BYTES - 2} (0xe9) is not valid"),
+            ("a.txt", b"", "a.txt is empty; there is nothing to read"),
+            ("a.txt.xz", lzma.compress(b""), "a.txt.xz is empty; there is nothing to read"),
+        ],
+    )
+    def test_files_that_are_not_text_are_rejected_before_any_work(self, tmp_path, name, contents, message):
+        (tmp_path / name).write_bytes(contents)
+        (tmp_path / "0.txt").write_text("text")
+        if contents and "empty" not in message:
+            assert message in get_error_message([tmp_path / "0.txt", tmp_path / name])
+        assert message in get_error_message(name)
+
+    def test_bytes_of_binary_files_can_be_read(self, tmp_path):
+        path = tmp_path / "a.bin"
+        path.write_bytes(BINARY)
+        assert "pass [path.read_bytes()]" in get_error_message(path)
+        assert read_bytes_of_documents([path.read_bytes()]) == [BINARY]
+
+    def test_character_at_the_end_of_the_checked_bytes(self, tmp_path):
+        text = "a" * (HEAD_BYTES - 1) + "é"
+        (tmp_path / "a.txt").write_text(text, "utf-8")
+        assert read_bytes_of_documents(tmp_path / "a.txt") == [text.encode()]
+
+    def test_empty_files_are_rejected(self, tmp_path):
+        for name in "ab":
+            (tmp_path / name).touch()
+        assert (
+            get_error_message([tmp_path / "a", tmp_path / "b"])
+            == "all 2 files are empty; there is nothing to read"
+        )
+
+    def test_invalid_bytes_are_preserved_and_counted(self, tmp_path, caplog):
+        caplog.set_level("WARNING", "tokjax")
+        path = tmp_path / "a.txt"
+        path.write_bytes(b"word " * HEAD_BYTES + b"<e>caf\xe9 caf\xe9<e>fine<e>\xff")
+        assert read_bytes_of_documents(path, "<e>")[1:] == [b"caf\xe9 caf\xe9", b"fine", b"\xff"]
+        at = 5 * HEAD_BYTES + 6
+        assert caplog.messages == [
+            f"2 documents have bytes that are not valid UTF-8, which were kept; the first is byte {at} of "
+            + str(path)
+        ]
+        caplog.clear()
+        count_pretokens(path, special_tokens=["<e>"], progress=False)
+        assert caplog.messages == [
+            "3 words of the files have bytes that are not valid UTF-8, which were kept; such as b'\\xe9'"
+        ]
+
+    def test_encode_files_checks_files_immediately(self, tmp_path, plain_tokenizer):
+        (tmp_path / "a.txt").write_bytes(BINARY)
+        with pytest.raises(tokjax.errors.SourceError, match="byte 0 is NUL"):
+            tokjax.encode_files(plain_tokenizer, tmp_path / "a.txt", separator=None)
+
+
+@pytest.mark.usefixtures("in_tmp_path")
+class TestPaths:
+    def test_a_directory_of_parquet_files(self, tmp_path):
+        for name in ("b/x.parquet", "a.parquet"):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            pq.write_table(pa.table({"text": [name]}), tmp_path / name)
+        (tmp_path / "README.md").write_text("not read")
+        assert read_bytes_of_documents(tmp_path) == [b"a.parquet", b"b/x.parquet"]
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            (
+                "d/a.txt",
+                r"source 'd' is a directory without Parquet files; pass a pattern, such as 'd/\*\*/\*\.txt'",
+            ),
+            ("d/v1.0/a.jsonl.gz", r"such as '.*/\*\*/\*\.jsonl\.gz'"),
+            ("d/x.arrow", r"is a directory of Arrow files; pass datasets\.load_from_disk\('.*'\)\['text'\]"),
+            ("d/manifest.json", "open a tokjax dataset with open_dataset"),
+        ],
+    )
+    def test_other_directories_get_a_hint(self, tmp_path, name, message):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("x")
+        assert re.search(message, get_error_message("d", tokjax.errors.InvalidArgumentError))
+
+    def test_only_regular_files_are_opened(self, tmp_path):
+        os.mkfifo("pipe")
+        Path("loop").symlink_to("loop")
+        Path("broken").symlink_to("none")
+        for name, message in (
+            ("pipe", "is a pipe or a device, not a regular file, and can't be read twice"),
+            ("/dev/null", "is a pipe or a device"),
+            ("loop", "is a symbolic link to itself"),
+            ("broken", "is a broken symbolic link"),
+        ):
+            assert message in get_error_message(name, tokjax.errors.InvalidArgumentError)
+        for name in ("pipe", "."):  # as if the file had been replaced after `text_files`
+            replaced = TextFiles((tmp_path / name,))
+            with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"is a (pipe|directory)"):
+                list(iter_file_chunks(replaced, [], 10, safe_splits=False))
+
+    @pytest.mark.parametrize(
+        ("name", "hint"),
+        [
+            ("a.zst", "unpack it with zstd -d, or compress it with gzip, bzip2 or xz"),
+            ("a.tar", "tar -xf"),
+            (
+                "a.npy",
+                "is not a text file, according to its suffix; pass numpy.load('a.npy').tolist(), or convert",
+            ),
+            ("a.arrow", r"pass datasets.Dataset.from_file('a.arrow')['text']"),
+            ("a.array_record", "array_record_data_source"),
+        ],
+    )
+    def test_suffixes_of_files_that_are_not_text(self, tmp_path, name, hint):
+        (tmp_path / name).write_text("x")
+        assert hint in get_error_message(name, tokjax.errors.InvalidArgumentError)
+        assert read_bytes_of_documents(text_files(name, format="text")) == [b"x"]
+
+    def test_hints_for_arrow_files_and_streams(self, tmp_path):
+        table = pa.table({"text": ["a", "b"]})
+        for name, new in (("file", pa.ipc.new_file), ("stream", pa.ipc.new_stream)):
+            with new(tmp_path / f"{name}.arrow", table.schema) as writer:
+                writer.write_table(table)
+        assert "pandas.read_feather('file.arrow')" in get_error_message(
+            "file.arrow", tokjax.errors.InvalidArgumentError
+        )
+        assert "Dataset.from_file('stream.arrow')" in get_error_message(
+            "stream.arrow", tokjax.errors.InvalidArgumentError
+        )
+
+
+class TestCompression:
+    @pytest.mark.parametrize("module", [bz2, lzma])
+    def test_bzip2_and_xz_files(self, tmp_path, module):
+        suffix = {bz2: ".bz2", lzma: ".xz"}[module]
+        text = b"the quick brown fox jumps over the lazy dog\n" * 2000
+        path = tmp_path / f"c.txt{suffix}"
+        path.write_bytes(module.compress(text))
+        assert count_pretokens(path, progress=False) == count_pretokens([text], progress=False)
+        chunks = list(iter_file_chunks(text_files(path), [], 1000, safe_splits=True))
+        assert len(chunks) > 20
+        assert sum(chunk.read_nbytes for chunk in chunks) == path.stat().st_size
+        path.write_bytes(path.read_bytes()[:-30])
+        with pytest.raises(
+            tokjax.errors.SourceError, match=rf"c\.txt\{suffix}: truncated or damaged, or not "
+        ):
+            read_bytes_of_documents(path)
+        path.write_bytes(b"text")
+        with pytest.raises(tokjax.errors.SourceError, match="truncated or damaged, or not "):
+            read_bytes_of_documents(path)
+        path.write_bytes(b"")
+        with pytest.raises(tokjax.errors.SourceError, match="file is never empty"):
+            read_bytes_of_documents(path)

@@ -1,0 +1,209 @@
+"""Opening of corpus files: regular files only, decompressed, and checked to be UTF-8 text."""
+
+from __future__ import annotations
+
+import codecs
+import importlib
+import os
+import sys
+import zlib
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, BinaryIO
+
+from tokjax._util.atomic_files import NotRegularFileError, open_regular
+from tokjax._util.urls import get_path_or_url
+from tokjax.corpus.files import COMPRESSED, SAVE_TEXTS, describe_irregular_path, get_format, is_compressed
+from tokjax.errors import Hint, InvalidArgumentError, SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tokjax.corpus.files import TextFiles
+
+HEAD_BYTES = 1 << 16
+_MAGIC = (
+    (b"\x1f\x8b", "a gzip file; let its name end with .gz"),
+    (b"\x28\xb5\x2f\xfd", "a zstd file; decompress it with zstd -d"),
+    (b"BZh", "a bzip2 file; let its name end with .bz2"),
+    (b"\xfd7zXZ\0", "an xz file; let its name end with .xz"),
+    (b"PK\x03\x04", "a zip archive; unpack it"),
+    (b"PAR1", "a Parquet file"),
+    (b"\x93NUMPY", "a NumPy array"),
+    (b"ARROW1\0\0", "an Arrow file"),
+    (b"\xff\xff\xff\xff", "an Arrow stream"),
+)
+_HINTS = {
+    "a Parquet file": Hint("pass text_files(PATH, format='parquet')", "pass --format parquet"),
+    "a NumPy array": Hint(
+        "for an array of token ids use convert_dataset", "for an array of token ids run tokjax convert"
+    ),
+    "an Arrow file": Hint("load it with pandas.read_feather(PATH)", SAVE_TEXTS),
+    "an Arrow stream": Hint("load it with datasets.Dataset.from_file(PATH)", SAVE_TEXTS),
+}
+_BYTE_ORDER_MARKS = (  # UTF-32 first: its little-endian mark starts with the mark of UTF-16
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_DECOMPRESSORS = {".gz": "gzip -dc", ".bz2": "bzip2 -dc", ".xz": "xz -dc"}
+_NOT_IN_LATIN1 = bytes(range(0x80, 0xA0))  # control characters in Latin-1; letters and quotes in Windows-1252
+STANDARD_INPUT = "standard input"
+_CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))
+
+
+def open_source(path: Path) -> BinaryIO:
+    """Opens a corpus file for reading in binary mode.
+
+    Raises:
+        OSError: the file can't be opened.
+        InvalidArgumentError: the path is a directory, a pipe or a device.
+    """
+    try:
+        return open_regular(path)
+    except NotRegularFileError:
+        reason, hint = describe_irregular_path(path) or (
+            f"{get_path_or_url(path)} is not a regular file",
+            None,
+        )
+        raise InvalidArgumentError(reason, hint=hint) from None
+
+
+@contextmanager
+def open_decompressed(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """Opens a file that may be compressed. Read from it inside of `report_damage`.
+
+    Yields:
+        `(file, stream)`: the file, whose position is the progress in compressed bytes, and the stream of its
+        decompressed contents. Both are the same object if the file is not compressed.
+
+    Raises:
+        SourceError: a compressed file is empty.
+    """
+    with open_source(path) as file:
+        if not is_compressed(path):
+            yield file, file
+            return
+        name = COMPRESSED[path.suffix.lower()]
+        if not os.fstat(file.fileno()).st_size:
+            kind = name.replace("lzma", "xz")
+            raise SourceError(
+                f"{get_path_or_url(path)}: is empty, but a valid {kind} file is never empty; is it truncated?"
+            )
+        module = importlib.import_module(name)  # not at the top: Python may be built without bz2 or lzma
+        with module.open(file, "rb") as stream:
+            yield file, stream
+
+
+@contextmanager
+def report_damage(path: Path) -> Iterator[None]:
+    """Converts errors of decompression to errors that name the file.
+
+    Raises:
+        SourceError: the file is truncated or damaged.
+    """
+    lzma = sys.modules.get("lzma")  # loaded by `open_decompressed` if it is needed
+    errors = (
+        (EOFError, OSError, zlib.error) if lzma is None else (EOFError, OSError, zlib.error, lzma.LZMAError)
+    )
+    try:
+        yield
+    except errors as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        name = COMPRESSED.get(path.suffix.lower(), "readable").replace("lzma", "xz")
+        raise SourceError(f"{get_path_or_url(path)}: truncated or damaged, or not {name}: {error}") from error
+
+
+def check_are_text(files: TextFiles) -> None:
+    """Checks that the first 64 KiB of each file are text, before any work begins.
+
+    Parquet files are only opened: their schema declares the types of their columns.
+
+    Raises:
+        InvalidArgumentError: a path is a directory, a pipe or a device.
+        SourceError: a file contains NUL bytes or invalid UTF-8, a file is damaged, or all files are empty.
+    """
+    empty = []
+    for path in files.paths:
+        if get_format(path, files) == "parquet":
+            open_source(path).close()
+            continue
+        with open_decompressed(path) as (_, stream), report_damage(path):
+            head = stream.read(HEAD_BYTES)
+        if not head:
+            empty.append(path)
+        check_is_text(head, get_path_or_url(path))
+    if len(empty) == len(files.paths):
+        subject = f"{get_path_or_url(empty[0])} is" if len(empty) == 1 else f"all {len(empty)} files are"
+        raise SourceError(f"{subject} empty; there is nothing to read")
+
+
+def check_is_text(head: bytes, name: str) -> None:
+    """Checks that a file contains text.
+
+    Args:
+        head: the first `HEAD_BYTES` bytes of the file, or all of its bytes.
+        name: the name of the file in errors.
+
+    Raises:
+        SourceError: the bytes are not UTF-8 text. The error suggests the actual format of the file.
+    """
+    position = find_invalid_utf8(head, complete=len(head) < HEAD_BYTES)
+    nul = head.find(b"\0")
+    if position is None and nul < 0:
+        return
+    if position is None or 0 <= nul < position:
+        position, problem = nul, "is NUL"
+    else:
+        problem = f"(0x{head[position]:02x}) is not valid UTF-8"
+    cause = next((cause for magic, cause in _MAGIC if head.startswith(magic)), None)
+    cause = cause or _suggest_conversion(head, name) or "probably binary"
+    hint = Hint("to encode its bytes as they are, pass [path.read_bytes()]", "")
+    if cause in _HINTS:
+        hint = Hint(f"{_HINTS[cause].python}; {hint.python}", _HINTS[cause].shell)
+    raise SourceError(
+        f"{name}: byte {position} {problem}, but text is expected; the file is {cause}", hint=hint
+    )
+
+
+def _suggest_conversion(head: bytes, name: str) -> str | None:
+    """Returns the likely encoding of a text file with a command that converts it; `None` for binary files."""
+    encoding = next((encoding for mark, encoding in _BYTE_ORDER_MARKS if head.startswith(mark)), None)
+    if encoding is not None:
+        return f"text in {encoding.upper()}; convert it with {_format_iconv_command(encoding, name)}"
+    if b"\0" in head or len(head.translate(None, _CONTROL)) != len(head):
+        return None
+    if len(head.translate(None, _NOT_IN_LATIN1)) != len(head):
+        return f"probably text in another encoding; convert it with {_format_iconv_command('ENCODING', name)}"
+    return f"probably text in Latin-1; convert it with {_format_iconv_command('latin1', name)}"
+
+
+def _format_iconv_command(encoding: str, name: str) -> str:
+    command = f"iconv -f {encoding} -t utf-8"
+    if name == STANDARD_INPUT:
+        return f"{command} in the pipe"
+    decompressor = _DECOMPRESSORS.get(name[name.rfind(".") :].lower())
+    return f"{command} {name} > NEW" if decompressor is None else f"{decompressor} {name} | {command} > NEW"
+
+
+def find_invalid_utf8(data: bytes, *, complete: bool = True) -> int | None:
+    r"""Returns the 0-based position of the first byte that is not valid UTF-8, or `None`.
+
+    Args:
+        data: the bytes to check.
+        complete: whether a character that is truncated at the end counts as invalid.
+
+    >>> find_invalid_utf8("é".encode()), find_invalid_utf8(b"a\xe9")
+    (None, 1)
+    >>> find_invalid_utf8(b"a\xe9", complete=False) is None
+    True
+    """
+    if data.isascii():
+        return None
+    try:
+        codecs.utf_8_decode(data, "strict", complete)
+    except UnicodeDecodeError as error:
+        return error.start
+    return None
