@@ -18,7 +18,7 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests._util.test_threads import OddError, collect_until_error
-from tests.batching.test_collate import assert_same
+from tests.support.numpy_jax_agreement import assert_same
 from tests.project.test_imports import find_loaded_modules
 from tokjax import LengthBuckets
 from tokjax.pipelines import batched, compose, pipeline
