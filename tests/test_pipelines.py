@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
-from tests._util.test_threads import OddError, collect_until_error
-from tests.support.numpy_jax_agreement import assert_same
+from tests._util.test_threads import NotUnpicklableError, collect_until_error
 from tests.project.test_imports import find_loaded_modules
+from tests.support.numpy_jax_agreement import assert_same
 from tokjax import LengthBuckets
 from tokjax.pipelines import batched, compose, pipeline
 
@@ -31,7 +31,7 @@ def halve(number):
 
 
 def raise_odd_error(number):
-    raise OddError("no", number)
+    raise NotUnpicklableError("no", number)
 
 
 def add_labels(batch):
@@ -150,7 +150,7 @@ def test_in_executors(kind, to_batch, expected):
         assert (process == os.getpid()) == (kind == "threads")
         with pytest.raises(ZeroDivisionError) as caught:
             list(pipeline(("half", halve)).map([3, 2, 0], executor=executor))
-        expected_error = OddError if kind == "threads" else RuntimeError
+        expected_error = NotUnpicklableError if kind == "threads" else RuntimeError
         with pytest.raises(expected_error, match="no and 3") as reported:
             list(pipeline(("odd", raise_odd_error)).map([3], executor=executor))
         assert ("does not unpickle" in str(reported.value)) == (kind != "threads")

@@ -113,7 +113,7 @@ class TestContents:
         caplog.clear()
         count_pretokens(path, special_tokens=["<e>"], progress=False)
         assert caplog.messages == [
-            "3 words of the files have bytes that are not valid UTF-8, which were kept; such as b'\\xe9'"
+            "3 pre-tokens of the files are not valid UTF-8, and were kept; for example b'\\xe9'"
         ]
 
     def test_encode_files_checks_files_immediately(self, tmp_path, plain_tokenizer):
