@@ -105,7 +105,7 @@ class TestDamagedParquet:
         position = data.index(b"word 700 of")
         data[position] ^= 1
         path.write_bytes(data)
-        with pytest.raises(tokjax.errors.SourceError, match=r"x\.parquet: split_counts or damaged"):
+        with pytest.raises(tokjax.errors.SourceError, match=r"x\.parquet: truncated or damaged"):
             count_pretokens(path, progress=False)
 
     def test_invalid_utf8_in_a_string_column(self, tmp_path):
