@@ -170,9 +170,7 @@ class TestInvalidFiles:
         data = gzip.compress(b"some words " * 1000)
         data = {"cut": data[:-20], "altered": data[:60] + b"\0\0\0" + data[63:], "foreign": b"text"}[damage]
         (tmp_path / "c.txt.gz").write_bytes(data)
-        with pytest.raises(
-            tokjax.errors.SourceError, match=r"c\.txt\.gz: truncated or damaged, or not gzip"
-        ):
+        with pytest.raises(tokjax.errors.SourceError, match=r"c\.txt\.gz: truncated or damaged, or not gzip"):
             count_pretokens(tmp_path / "c.txt.gz", progress=False)
 
     def test_dictionary_and_binary_columns(self, tmp_path):

@@ -178,6 +178,7 @@ def _make_pair_table() -> bytes:
     table = bytearray(256)
     for previous, current in itertools.product(range(4), repeat=2):
         starts = current == _SINGLE or (current == _INSIDE and previous != _INSIDE)
+        # A continuation byte never stops a word: its word is the character that it belongs to.
         stops = previous != _SPACE and current != _SINGLE_CONTINUATION and not previous == current == _INSIDE
         table[previous << 2 | current] = _STARTS * starts | _STOPS * stops
     return bytes(table)
