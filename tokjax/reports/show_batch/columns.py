@@ -1,4 +1,4 @@
-"""Reading of a batch: its columns, for all supported types and column names, as one flat view of positions."""
+"""Reading of a batch of any supported type: its columns, and one flat view of its positions."""
 
 from __future__ import annotations
 
