@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: run suites, fetch texts, render records."""
+"""Entry point of `python -m benchmarks`: runs suites, downloads texts, renders records."""
 
 from benchmarks.cli import app
 

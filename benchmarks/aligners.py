@@ -1,4 +1,4 @@
-"""Labels of names in texts as labels of tokens: beside the loops that ask a library for each character."""
+"""Alignment of labelled spans with tokens: tokjax, and loops over `char_to_token` of tokenizers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Entities = list[list[tuple[int, int, str]]]
 
 
 def split_paragraphs(documents: list[str]) -> list[str]:
-    """Long ones."""
+    """Returns up to 10,000 paragraphs that are longer than 200 characters."""
     parts = [part for document in documents for part in document.split("\n\n")]
     return [part for part in parts if len(part) > 200 and "<|" not in part][:PARAGRAPHS]
 
 
 def align_characters(encodings: list[Any], entities: Entities) -> list[list[int]]:
-    """Ask for the token of each character of a name."""
+    """Returns the tags of each text (0 outside, 1 first, 2 inside), with one lookup per character."""
     rows = []
     for encoding, row in zip(encodings, entities, strict=True):
         tags = [0] * len(encoding)
@@ -40,7 +40,7 @@ def align_characters(encodings: list[Any], entities: Entities) -> list[list[int]
 
 
 def align_ends(encodings: list[Any], entities: Entities) -> list[list[int]]:
-    """Ask for the tokens of its first and last characters only."""
+    """Returns the same tags, with two lookups per name: its first and its last character."""
     rows = []
     for encoding, row in zip(encodings, entities, strict=True):
         tags = [0] * len(encoding)
@@ -51,8 +51,14 @@ def align_ends(encodings: list[Any], entities: Entities) -> list[list[int]]:
     return rows
 
 
-def measure_alignment(documents: list[str], ranks: Path) -> dict[str, Callable[[], object]]:
-    """Capitalised words of paragraphs as entities, by characters; tokens are there already."""
+def make_alignment(documents: list[str], ranks: Path) -> dict[str, Callable[[], object]]:
+    """Makes contenders that label the tokens of capitalised names in paragraphs.
+
+    All contenders start from encoded texts, and the spans of the names are in characters.
+
+    Raises:
+        InputError: the contenders give different labels.
+    """
     texts = split_paragraphs(documents)
     entities: Entities = [[(*match.span(), "NAME") for match in NAME.finditer(part)] for part in texts]
     tokenizer = load_ranks_tokenizer(ranks)
@@ -64,7 +70,7 @@ def measure_alignment(documents: list[str], ranks: Path) -> dict[str, Callable[[
     by_arrays = tokjax.align.align_spans(batch, columns, labels=["NAME"]).labels.tolist()
     for loop in (align_characters, align_ends):
         if by_arrays != [tag for row in loop(encodings, entities) for tag in row]:
-            raise InputError(f"the loop {loop.__name__} gives other labels than tokjax")
+            raise InputError(f"{loop.__name__} and tokjax give different labels")
     return {
         "tokjax": lambda: tokjax.align.align_spans(
             batch, tokjax.align.spans_from_characters(texts, entities), labels=["NAME"]

@@ -1,4 +1,4 @@
-"""What a suite is given: sizes, inputs, rounds, and a place for what it measures."""
+"""Context of a running suite: its inputs, sizes and rounds, and the measurements that it collects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.inputs import Text, described, read_start
+from benchmarks.inputs import Text, describe_input, read_start
 from benchmarks.record import Input, Measurement
 from benchmarks.sources import LARGE_TEXT
 from benchmarks.timing import time_interleaved
@@ -24,17 +24,20 @@ QUICK_ROUNDS = 1
 
 @dataclass
 class Bench:
-    """What a suite measures with, and on.
+    """Inputs, options and results of one run of a suite.
 
     Attributes:
-        sources: the texts and ranks.
-        scratch: a directory for files of this suite.
-        say: tells the user where it is.
-        quick: whether small inputs and one round do.
-        num_rounds: how many rounds, instead of what a suite takes by itself.
-        max_megabytes: of each text.
-        threads: how many, where several are measured.
-        install: whether to make environments of their own for libraries that can't be in this one.
+        sources: the texts and the ranks.
+        scratch: directory for temporary files of this suite.
+        say: function that shows the current step to the user.
+        quick: whether to use small inputs and one round.
+        num_rounds: number of rounds for every contender; `None` for the default of each suite.
+        max_megabytes: maximum size of each text, in MB; `None` for no limit.
+        threads: number of threads or workers, in suites that measure more than one.
+        install: whether to create virtual environments for libraries that conflict with installed ones.
+        measurements: the measurements so far.
+        inputs: the inputs that were used so far, by name.
+        settings: further facts for the record, by name.
     """
 
     sources: Sources
@@ -50,26 +53,29 @@ class Bench:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def rounds(self, usual: int) -> int:
-        """How many rounds to go."""
+        """Returns the number of rounds: that of the user, or 1 with `--quick`, or else `usual`."""
         return self.num_rounds or (QUICK_ROUNDS if self.quick else usual)
 
     def choose(self, usual: Any, quick: Any) -> Any:
-        """One of two sizes."""
+        """Returns `quick` with the option `--quick`, and `usual` otherwise."""
         return quick if self.quick else usual
 
     @property
     def ranks(self) -> Path:
-        """The ranks, which get an entry in the record."""
-        self.inputs.setdefault("ranks", described("ranks", self.sources.ranks, self.sources.ranks_note))
+        """Path of the ranks; reading it adds them to the inputs of the record."""
+        self.inputs.setdefault("ranks", describe_input("ranks", self.sources.ranks, self.sources.ranks_note))
         return self.sources.ranks
 
     def text(self, megabytes: float, name: str | None = None, record_name: str | None = None) -> Text:
-        """The beginning of a text, which gets an entry in the record.
+        """Writes the start of a text to a file, and adds it to the inputs of the record.
 
         Args:
-            megabytes: how much of it, at most.
-            name: which text; by default the main one.
-            record_name: its name in the record; by default that of the text.
+            megabytes: maximum size, in MB.
+            name: name of the text; `None` for the main one.
+            record_name: its name in the record; `None` for the name of the text.
+
+        Raises:
+            ValueError: the record already has another input of that name.
         """
         source = name or self.sources.main
         size = min(megabytes, self.limit)
@@ -78,33 +84,33 @@ class Bench:
         if not path.exists():
             path.write_bytes(read_start(self.sources.texts[source], size))
         text = Text(record_name or source, path, self.sources.text_note)
-        if self.inputs.setdefault(text.name, text.described) != text.described:
+        if self.inputs.setdefault(text.name, text.input_entry) != text.input_entry:
             raise ValueError(f"two inputs are called {text.name!r}")
         return text
 
     def sizes(self, megabytes: Sequence[float]) -> list[float]:
-        """Those of the sizes that the largest text has; what there is, if it has none of them."""
+        """Returns the sizes, in MB, for which the largest text is long enough; at least its own size."""
         available = self.sources.texts[self.largest].stat().st_size / 1e6
         maximum = min(available, self.limit)
         return [size for size in megabytes if size <= 1.01 * maximum] or [maximum]
 
     @property
     def largest(self) -> str:
-        """The text that suites take that need much."""
+        """Name of the text for suites that need a lot of text."""
         return LARGE_TEXT if LARGE_TEXT in self.sources.texts else self.sources.main
 
     def find_text(self, megabytes: float) -> str:
-        """The main text, if it has so much, or else the large one."""
+        """Returns the name of the main text if it has that many MB, and of the largest text otherwise."""
         main = self.sources.main
         return main if self.sources.texts[main].stat().st_size >= megabytes * 1e6 else self.largest
 
     @property
     def limit(self) -> float:
-        """Megabytes of a text at most."""
+        """Maximum size of a text, in MB; infinite by default."""
         return self.max_megabytes or (QUICK_MEGABYTES if self.quick else float("inf"))
 
     def add(self, task: str, contender: str, rounds: Iterable[float], **more: Any) -> None:
-        """Write down the rounds of one contender; `more` are attributes of `Measurement`."""
+        """Records the rounds of one contender; `more` are attributes of `Measurement`."""
         self.measurements.append(Measurement(task, contender, rounds=tuple(rounds), **more))
 
     def add_rounds(
@@ -117,19 +123,19 @@ class Bench:
         extra: Mapping[str, float] | None = None,
         at: float | None = None,
     ) -> None:
-        """Write down rounds of all contenders of a task.
+        """Records the rounds of all contenders of a task.
 
         Args:
-            task: its name.
-            seconds: of each contender in each round.
-            reference: the contender that ratios are to; by default the first.
-            fill: how full the blocks of a contender are, where it makes any.
-            extra: other numbers, the same of all.
-            at: the place on a curve.
+            task: name of the task.
+            seconds: seconds of each round, by contender.
+            reference: contender that the others are divided by; `None` for the first.
+            fill: share of the positions in packed blocks that hold tokens, by contender.
+            extra: further numbers, the same for all contenders.
+            at: position on the x axis of a curve.
         """
         for name, rounds in seconds.items():
-            own = {"fill": fill[name]} if fill and name in fill else {}
-            more = {**(extra or {}), **own}
+            fill_entry = {"fill": fill[name]} if fill and name in fill else {}
+            more = {**(extra or {}), **fill_entry}
             self.add(task, name, rounds, reference=reference or next(iter(seconds)), extra=more, at=at)
 
     def compare(
@@ -141,16 +147,16 @@ class Bench:
         twice: bool = False,
         **more: Any,
     ) -> None:
-        """Measure contenders in turn, in this process, as `time_interleaved` does, and write that down."""
+        """Times contenders in this process with `time_interleaved`, and records the rounds."""
         self.say(task)
         self.add_rounds(task, time_interleaved(contenders, rounds, twice=twice), **more)
 
-    def record_skip(self, task: str, contender: str, why: str, **more: Any) -> None:
-        """Write down that something was not measured."""
-        self.measurements.append(Measurement(task, contender, left_out=why, **more))
+    def record_skip(self, task: str, contender: str, reason: str, **more: Any) -> None:
+        """Records why a contender was not measured."""
+        self.measurements.append(Measurement(task, contender, left_out=reason, **more))
 
     def has_package(self, package: str, task: str, contender: str) -> bool:
-        """Whether a library is there; if not, that is written down."""
+        """Returns whether a package is installed; records the contender as skipped if it is not."""
         if find_spec(package) is not None:
             return True
         self.record_skip(task, contender, format_not_installed(package))
@@ -158,5 +164,5 @@ class Bench:
 
 
 def format_not_installed(package: str) -> str:
-    """Why a contender is left out."""
+    """Returns the reason to skip a contender whose package is missing."""
     return f"{package} is not installed"

@@ -1,4 +1,4 @@
-"""The commands: `python -m benchmarks [SUITE ...]`, `python -m benchmarks corpus DIR`, `... render`."""
+"""Command line: `python -m benchmarks [SUITE ...]`, `... corpus DIR`, `... render`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from benchmarks.corpus import fetch_corpus
 from benchmarks.inputs import InputError, get_cache_directory
 from benchmarks.record import RESULTS, RecordError, make_record, write_record
 from benchmarks.render import get_tables, render_pages
-from benchmarks.sources import OWN_MEGABYTES, Sources, find_sources
+from benchmarks.sources import CODE_MEGABYTES, Sources, find_sources
 from benchmarks.suites import SUITES
 
 if TYPE_CHECKING:
@@ -32,17 +32,18 @@ console = Console(highlight=False)
 
 
 class DefaultRunGroup(TyperGroup):
-    """Commands, of which `run` need not be named."""
+    """Group of commands in which `run` is the default."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Put `run` in front of what is no command."""
-        named = args and (args[0] in self.commands or args[0] == "--help")
-        return super().parse_args(ctx, args if named else ["run", *args])
+        """Inserts `run` unless the first argument is a command or `--help`."""
+        is_command = args and (args[0] in self.commands or args[0] == "--help")
+        return super().parse_args(ctx, args if is_command else ["run", *args])
 
 
 app = typer.Typer(
     cls=DefaultRunGroup,
-    help="Measure tokjax and its peers. `run` need not be named: python -m benchmarks encode --quick",
+    help="Benchmarks of tokjax and other libraries. `run` is the default command: "
+    "python -m benchmarks encode --quick",
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -50,7 +51,17 @@ app = typer.Typer(
 
 @dataclass(frozen=True)
 class Options:
-    """What the user wants of all suites."""
+    """Options of a run that apply to all suites.
+
+    Attributes:
+        sources: the texts and the ranks.
+        quick: whether to use small inputs and one round.
+        rounds: number of rounds; `None` for the default of each suite.
+        megabytes: maximum size of each text, in MB; `None` for no limit.
+        threads: number of threads, in suites that measure more than one.
+        install: whether to create a virtual environment for transformers 4.
+        out: directory of the records.
+    """
 
     sources: Sources
     quick: bool
@@ -62,73 +73,74 @@ class Options:
 
 
 def exit_with_error(message: str) -> typer.Exit:
-    """Say what is wrong, in a line."""
+    """Prints an error on one line, and returns the exception that ends the program with status 1."""
     console.print(f"[red]error:[/red] {escape(message)}", soft_wrap=True)
     return typer.Exit(1)
 
 
 @app.command()
 def run(
-    suites: Annotated[list[str] | None, typer.Argument(help="Which suites; all of them by default.")] = None,
+    suites: Annotated[list[str] | None, typer.Argument(help="Suites to run. Default: all.")] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Small inputs and one round: does it work at all?")
+        bool, typer.Option("--quick", help="Small inputs and one round, to check that everything runs.")
     ] = False,
-    listed: Annotated[bool, typer.Option("--list", help="Name the suites, and measure nothing.")] = False,
+    list_suites: Annotated[bool, typer.Option("--list", help="List the suites and exit.")] = False,
     texts: Annotated[
         Path | None,
-        typer.Option(help="A directory of *.txt files; by default this interpreter's Python code."),
+        typer.Option(help="Directory of *.txt files. Default: the Python files of this interpreter."),
     ] = None,
     ranks: Annotated[
-        Path | None, typer.Option(help="Ranks in tiktoken's format; by default trained on the texts.")
+        Path | None, typer.Option(help="Vocabulary in tiktoken's format. Default: trained on the texts.")
     ] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="How often each contender is measured.")] = None,
-    megabytes: Annotated[float | None, typer.Option(help="Of each text at most.")] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Where several threads are measured.")] = 2,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds per contender.")] = None,
+    megabytes: Annotated[float | None, typer.Option(help="Maximum size of each text, in MB.")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Number of threads in multi-threaded runs.")] = 2,
     install: Annotated[
-        bool, typer.Option(help="Install transformers 4 into an environment of its own, for one contender.")
+        bool,
+        typer.Option(help="Install transformers 4, which one contender needs, into a separate environment."),
     ] = True,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Where records go; by default benchmarks/results, of less than all benchmarks/cache."
+            help="Directory of the records. Default: benchmarks/results; for partial runs benchmarks/cache."
         ),
     ] = None,
 ) -> None:
-    """Run suites, and write a record of each."""
-    if listed:
+    """Run suites, and write one record per suite."""
+    if list_suites:
         for name, about in SUITES.items():
             console.print(f"{name:12} {about}", soft_wrap=True)
         return
-    wanted = suites or list(SUITES)
-    if unknown := [name for name in wanted if name not in SUITES]:
-        raise exit_with_error(f"there is no suite {unknown[0]!r}; there are {', '.join(SUITES)}")
+    names = suites or list(SUITES)
+    if unknown := [name for name in names if name not in SUITES]:
+        raise exit_with_error(f"unknown suite {unknown[0]!r}; the suites are {', '.join(SUITES)}")
     if megabytes is not None and megabytes <= 0:
         raise exit_with_error(f"--megabytes must be above 0, not {megabytes:g}")
-    own = megabytes or (QUICK_MEGABYTES if quick else OWN_MEGABYTES)
+    code_megabytes = megabytes or (QUICK_MEGABYTES if quick else CODE_MEGABYTES)
     try:
-        sources = find_sources(texts, ranks, own_megabytes=own)
+        sources = find_sources(texts, ranks, code_megabytes=code_megabytes)
     except InputError as error:
         raise exit_with_error(str(error)) from error
-    if out is None:  # (what the pages show is not measured on less than all)
-        part = "quick" if quick else "own" if rounds or megabytes else ""
-        out = get_cache_directory() / part if part else RESULTS
+    if out is None:  # only full runs overwrite the records that the pages are rendered from
+        subdirectory = "quick" if quick else "own" if rounds or megabytes else ""
+        out = get_cache_directory() / subdirectory if subdirectory else RESULTS
     if out.exists() and not out.is_dir():
-        raise exit_with_error(f"--out is no directory: {out}")
+        raise exit_with_error(f"--out is not a directory: {out}")
     options = Options(sources, quick, rounds, megabytes, threads, install, out)
-    failed = run_all(wanted, options)
+    failed = run_all(names, options)
     if failed:
         raise typer.Exit(1)
 
 
 def run_all(names: list[str], options: Options) -> list[str]:
-    """Run suites one after the other; the names of those that failed."""
+    """Runs suites sequentially, and returns the names of those that failed."""
     outcomes = {}
     columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("", total=len(names))
         for name in names:
             outcomes[name] = run_one(
-                name, options, lambda doing, name=name: progress.update(bar, description=f"{name}: {doing}")
+                name, options, lambda step, name=name: progress.update(bar, description=f"{name}: {step}")
             )
             progress.advance(bar)
             progress.console.print(f"{name:12} {escape(outcomes[name] or 'done')}", soft_wrap=True)
@@ -141,15 +153,15 @@ def run_all(names: list[str], options: Options) -> list[str]:
 
 
 def run_one(name: str, options: Options, say: Callable[[str], None]) -> str:
-    """Run a suite and write its record; what went wrong, if anything."""
+    """Runs a suite and writes its record; returns the reason if it failed, and `""` otherwise."""
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as scratch:
         bench = Bench(
             options.sources,
             Path(scratch),
             say,
             quick=options.quick,
-            rounds_wanted=options.rounds,
-            megabytes_at_most=options.megabytes,
+            num_rounds=options.rounds,
+            max_megabytes=options.megabytes,
             threads=min(options.threads, os.cpu_count() or 1),
             install=options.install,
         )
@@ -157,8 +169,8 @@ def run_one(name: str, options: Options, say: Callable[[str], None]) -> str:
             suite = import_module(f"benchmarks.suites.{name}")
             suite.measure(bench)
         except ImportError as error:
-            return f"left out: {error.name} is not installed; pip install -e '.[benchmarks]'"
-        except Exception as error:  # (the others go on)
+            return f"skipped: {error.name} is not installed; pip install -e '.[benchmarks]'"
+        except Exception as error:  # the other suites still run
             return f"failed: {type(error).__name__}: {error}"
     settings = {"quick": options.quick, "rounds": options.rounds or "as usual", **bench.settings}
     record = make_record(name, suite.PACKAGES, settings, bench.inputs.values(), bench.measurements)
@@ -169,13 +181,13 @@ def run_one(name: str, options: Options, say: Callable[[str], None]) -> str:
 @app.command()
 def corpus(
     directory: Annotated[
-        Path, typer.Argument(help="Where to write en.txt, multi.txt, code.txt and large.txt.")
+        Path, typer.Argument(help="Directory for en.txt, multi.txt, code.txt and large.txt.")
     ],
     megabytes: Annotated[
-        float, typer.Option(help="Of each text at most, and five times that of large.txt.")
+        float, typer.Option(help="Maximum size of each text, in MB; five times as much for large.txt.")
     ] = 100,
 ) -> None:
-    """Fetch real text: documentation and manual pages from Debian packages, and Python code."""
+    """Download real text: documentation and manual pages from Debian packages, and Python code."""
     try:
         with console.status("") as status:
             written = fetch_corpus(directory, megabytes, status.update)
@@ -187,7 +199,7 @@ def corpus(
 
 @app.command()
 def render() -> None:
-    """Render all records as the tables and plots of the pages."""
+    """Render the records as the tables and plots of the pages."""
     try:
         for path in render_pages():
             console.print(f"rendered {path}", soft_wrap=True)

@@ -1,6 +1,6 @@
-"""The tokenizers that are compared: each makes of a vocabulary a call for many documents, and one for one.
+"""Tokenizers that are compared. Each is built from a vocabulary, and encodes one text or a list of documents.
 
-Each imports its own library, in the process that measures it.
+Each `make_` function imports its own library, so that only the process that measures a library loads it.
 """
 
 from __future__ import annotations
@@ -28,29 +28,30 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-LATENCY_PIECES = 1000
+MAX_LATENCY_TEXTS = 1000
+"""Maximum number of texts that a latency is the median of."""
 
 
 class EncodeCalls(NamedTuple):
-    """A tokenizer that is ready.
+    """Functions of a tokenizer that is loaded.
 
     Attributes:
-        many: a list of documents to whatever holds their ids.
-        one: one text to its ids.
+        encode_documents: encodes a list of documents; `flatten_ids` reads the ids from its result.
+        encode_text: encodes one text.
     """
 
-    many: Callable[[list[Any]], Any]
-    one: Callable[[str], Any]
+    encode_documents: Callable[[list[Any]], Any]
+    encode_text: Callable[[str], Any]
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A library.
+    """Library, or configuration of a library.
 
     Attributes:
-        package: what has to be installed.
-        make: the calls, of a path and a number of threads. The path is that of the ranks, but for
-            SentencePiece that of its model.
+        package: name of the package to install.
+        make: loads the tokenizer from a path, for a number of threads. The path is the file of the ranks; for
+            SentencePiece, it is the file of the model.
     """
 
     package: str
@@ -58,7 +59,7 @@ class Contender:
 
     @property
     def installed(self) -> bool:
-        """Whether the package is there."""
+        """Whether the package is installed."""
         return find_spec(self.package) is not None
 
 
@@ -85,7 +86,7 @@ def make_tokjax_offsets(ranks: Path, threads: int) -> EncodeCalls:
 
 
 def make_tokjax_with_special(ranks: Path, _: int) -> EncodeCalls:
-    """With a special token, which texts are searched for."""
+    """Loads tokjax with a special token, which it searches for in every text."""
     import tokjax
 
     tokenizer = load_ranks_tokenizer(ranks)
@@ -142,8 +143,8 @@ def make_tokie_ids(ranks: Path, _: int) -> EncodeCalls:
 
 def make_tokie_offsets(ranks: Path, _: int) -> EncodeCalls:
     tokenizer = _load_tokie(ranks)
-    one = tokenizer.encode_with_offsets
-    return EncodeCalls(lambda documents: [get_columns(one(document)) for document in documents], one)
+    encode = tokenizer.encode_with_offsets
+    return EncodeCalls(lambda documents: [get_columns(encode(document)) for document in documents], encode)
 
 
 def _load_tokie(ranks: Path) -> Any:
@@ -166,7 +167,7 @@ def make_transformers_fast(ranks: Path, _: int) -> EncodeCalls:
     from transformers import PreTrainedTokenizerFast
     from transformers.utils import logging
 
-    logging.set_verbosity_error()  # (it warns of texts that are longer than a model's)
+    logging.set_verbosity_error()  # it warns about texts longer than a model's maximum length
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(_make_huggingface_json(ranks)))
     return EncodeCalls(
         lambda documents: tokenizer(documents, add_special_tokens=False)["input_ids"],
@@ -175,7 +176,7 @@ def make_transformers_fast(ranks: Path, _: int) -> EncodeCalls:
 
 
 def make_transformers_slow(ranks: Path, _: int) -> EncodeCalls:
-    """The tokenizer in Python, which transformers 4 has, and 5 has no more."""
+    """Loads the tokenizer in pure Python of transformers 4, which transformers 5 removed."""
     from transformers import GPT2Tokenizer
     from transformers.utils import logging
 
@@ -217,67 +218,86 @@ def _make_huggingface_json(ranks: Path) -> Path:
 
 
 def get_columns(encoding: Any) -> tuple[Any, ...]:
-    """What an encoding has of each token, as arrays."""
+    """Returns the ids, offsets, attention mask and special-token mask of an encoding as arrays."""
     columns = (encoding.ids, encoding.offsets, encoding.attention_mask, encoding.special_tokens_mask)
     return tuple(map(np.array, columns))
 
 
 def time_two_passes(calls: EncodeCalls, texts: list[Any]) -> tuple[dict[str, float], Any]:
-    """What the first and a second pass over texts take, and what came of the second.
+    """Times a first (cold) and a second (warm) pass over texts.
 
     Returns:
-        Seconds, cold and warm, and the memory that the first pass took, in MB; and the ids.
+        The seconds as `"cold"` and `"warm"`, the growth of the peak memory in the first pass in MB as
+        `"memory"`; and the result of the second pass.
     """
     before = get_peak_megabytes()
-    cold, rows = time_call(lambda: calls.many(texts))
+    cold, rows = time_call(lambda: calls.encode_documents(texts))
     memory = get_peak_megabytes() - before
-    del rows  # (before there are others)
-    warm, rows = time_call(lambda: calls.many(texts))
+    del rows  # free the memory before the second pass
+    warm, rows = time_call(lambda: calls.encode_documents(texts))
     return {"cold": cold, "memory": memory, "warm": warm}, rows
 
 
 def measure_passes(name: str, source: str, text: str, threads: int) -> dict[str, Any]:
-    """The same of a tokenizer that is made first, on the documents of a file; and how long that takes.
+    """Loads a tokenizer, and times two passes over the documents of a file.
+
+    Args:
+        name: name of the contender.
+        source: path of the ranks or of the model.
+        text: path of the documents.
+        threads: number of threads.
 
     Returns:
-        Beside the numbers a checksum of all ids, by which contenders are compared.
+        The numbers of `time_two_passes`, the seconds to load as `"build"`, and a checksum of all ids as
+        `"ids"`, which shows whether contenders agree.
     """
     documents = read_documents(Path(text))
     build, calls = time_call(lambda: CONTENDERS[name].make(Path(source), threads))
-    seen, rows = time_two_passes(calls, documents)
-    return {"build": build, "ids": hashlib.sha256(flatten_ids(rows).tobytes()).hexdigest()} | seen
+    numbers, rows = time_two_passes(calls, documents)
+    return {"build": build, "ids": hashlib.sha256(flatten_ids(rows).tobytes()).hexdigest()} | numbers
 
 
 def measure_latency(name: str, source: str, text: str, lengths: dict[str, int]) -> dict[str, Any]:
-    """Two passes on one thread, how many tokens came of them, and seconds for one text of each length."""
+    """Times two passes on one thread, and single calls for texts of several lengths.
+
+    Args:
+        name: name of the contender.
+        source: path of the ranks or of the model.
+        text: path of the documents.
+        lengths: number of characters of the single texts, by name.
+
+    Returns:
+        The numbers of `time_two_passes`, the number of ids as `"tokens"`, and the median seconds of a single
+        call by name of the length as `"latency"`.
+    """
     documents = read_documents(Path(text))
     calls = CONTENDERS[name].make(Path(source), 1)
-    seen, rows = time_two_passes(calls, documents)
-    return seen | {
+    numbers, rows = time_two_passes(calls, documents)
+    return numbers | {
         "tokens": len(flatten_ids(rows)),
         "latency": {
             kind: float(
-                np.median([measure_seconds(lambda piece=piece: calls.one(piece)) for piece in pieces])
+                np.median([measure_seconds(lambda text=text: calls.encode_text(text)) for text in texts])
             )
             for kind, length in lengths.items()
-            if (pieces := split_pieces(documents, length))
+            if (texts := take_prefixes(documents, length))
         },
     }
 
 
-def split_pieces(documents: list[str], length: int) -> list[str]:
-    """Different texts of so many characters, from the starts of documents that have them."""
-    long_enough = [document[:length] for document in documents if len(document) >= length]
-    return long_enough[:LATENCY_PIECES]
+def take_prefixes(documents: list[str], length: int) -> list[str]:
+    """Returns the first `length` characters of documents that are long enough, at most 1,000 of them."""
+    prefixes = [document[:length] for document in documents if len(document) >= length]
+    return prefixes[:MAX_LATENCY_TEXTS]
 
 
 def flatten_ids(rows: Any) -> NDArray[np.int64]:
-    """All ids that a contender gave, one document after the other."""
-    if hasattr(rows, "ids"):  # (tokjax)
+    """Returns the ids of all documents, concatenated, from the result of any contender."""
+    if hasattr(rows, "ids"):  # tokjax: a batch
         flat = rows.ids
-    elif isinstance(rows, tuple):  # (tokie: ids, and where rows end)
+    elif isinstance(rows, tuple):  # tokie: (flat ids, row ends)
         flat = rows[0]
-    else:  # (a row may be ids, or columns of which ids are the first)
-        each = [np.asarray(row[0] if isinstance(row, tuple) else row, np.int64) for row in rows]
-        flat = np.concatenate(each) if each else []
+    else:  # the others: one row per document, either ids or a tuple of columns that starts with the ids
+        ids_by_row = [np.asarray(row[0] if isinstance(row, tuple) else row, np.int64) for row in rows]
+        flat = np.concatenate(ids_by_row) if ids_by_row else []
     return np.asarray(flat, np.int64)

@@ -1,7 +1,8 @@
-"""Real text to measure on, from Debian packages and from this interpreter: `python -m benchmarks corpus DIR`.
+"""Download of real text, from Debian packages and from this interpreter: `python -m benchmarks corpus DIR`.
 
-English: the kernel's documentation and a dictionary. Several languages: manual pages. Code: Python files.
-Packages are downloaded and unpacked, not installed. The same packages give the same files.
+English is the documentation of the Linux kernel and a dictionary, the multilingual text is manual pages, and
+the code is Python files. Packages are downloaded and unpacked, not installed. The result is deterministic:
+the same packages give the same files.
 """
 
 from __future__ import annotations
@@ -24,35 +25,36 @@ if TYPE_CHECKING:
 
 PACKAGES = {"en": ("linux-doc-6.1", "dict-gcide"), "multi": ("manpages-ja", "manpages-de", "manpages-fr")}
 DICTIONARY_CHARACTERS = 4000
-"""A dictionary is one file: it is cut into documents of so many characters."""
+"""Characters per document of a dictionary, which is one file and is split."""
 BODY = re.compile(r"<body.*?>(.*)</body>", re.DOTALL | re.IGNORECASE)
-NOT_SHOWN = re.compile(r"<(script|style).*?</\1>", re.DOTALL | re.IGNORECASE)
+INVISIBLE = re.compile(r"<(script|style).*?</\1>", re.DOTALL | re.IGNORECASE)
 
 
 def fetch_corpus(directory: Path, megabytes: float, say: Callable[[str], None]) -> list[Path]:
-    """Write `en.txt`, `multi.txt`, `code.txt` and `large.txt`, documents joined by `<|endoftext|>`.
+    """Writes `en.txt`, `multi.txt`, `code.txt` and `large.txt`, with documents joined by `<|endoftext|>`.
 
     Args:
-        directory: where to.
-        megabytes: of each text at most; of the large one, which has documents of all, five times as much.
-        say: tells the user where it is.
+        directory: directory of the files.
+        megabytes: maximum size of each text, in MB. The limit of `large.txt`, which has documents from all of
+            the others, is five times as much.
+        say: function that shows the current step to the user.
 
     Returns:
-        The files.
+        The paths of the files.
 
     Raises:
-        InputError: a package can't be fetched.
+        InputError: a package can't be downloaded.
     """
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         raise InputError(
-            "texts are fetched as Debian packages, with apt-get and dpkg, which are not here; put *.txt "
-            f"files with documents joined by {SEPARATOR} into a directory, and name it with --texts"
+            "texts are downloaded as Debian packages with apt-get and dpkg, which are not installed; "
+            f"put *.txt files with documents joined by {SEPARATOR} into a directory, and pass it as --texts"
         )
     packages = directory / "packages"
     packages.mkdir(parents=True, exist_ok=True)
     texts = {}
-    for name, wanted in PACKAGES.items():
-        roots = [download_package(package, packages, say) for package in wanted]
+    for name, package_names in PACKAGES.items():
+        roots = [download_package(package, packages, say) for package in package_names]
         texts[name] = [document for root in roots for document in iter_documents(root)]
     texts["code"] = list(iter_code_documents())
     texts["large"] = [document for documents in texts.values() for document in documents]
@@ -61,27 +63,27 @@ def fetch_corpus(directory: Path, megabytes: float, say: Callable[[str], None]) 
 
 
 def download_package(package: str, directory: Path, say: Callable[[str], None]) -> Path:
-    """The files of a Debian package, downloaded if they are not there."""
+    """Downloads and unpacks a Debian package unless that was done before; returns its directory."""
     target = directory / package
     if not target.exists():
-        say(f"fetching {package}")
+        say(f"downloading {package}")
         _run(["apt-get", "download", "-q", package], directory)
         [archive] = directory.glob(f"{package}_*.deb")
-        part = directory / f"{package}.part"
-        _run(["dpkg", "-x", str(archive), str(part)], directory)
-        part.rename(target)
+        partial = directory / f"{package}.part"
+        _run(["dpkg", "-x", str(archive), str(partial)], directory)
+        partial.rename(target)
     return target
 
 
 def _run(command: list[str], directory: Path) -> None:
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = done.stderr.strip().splitlines() or ["it says nothing"]
-        raise InputError(f"{' '.join(command)} failed: {said[-1]}; try: apt-get update")
+        lines = done.stderr.strip().splitlines() or ["no error message"]
+        raise InputError(f"{' '.join(command)} failed: {lines[-1]}; try: apt-get update")
 
 
 def iter_documents(root: Path) -> Iterator[str]:
-    """The texts of a package."""
+    """Yields the texts of an unpacked package: HTML, text files, manual pages and dictionaries."""
     for path in sorted(path for path in root.rglob("*") if path.is_file()):
         name = path.name.removesuffix(".gz")
         if name.endswith(".html"):
@@ -94,14 +96,14 @@ def iter_documents(root: Path) -> Iterator[str]:
 
 
 def iter_code_documents() -> Iterator[str]:
-    """The Python files of this interpreter and its packages."""
+    """Yields the Python files of this interpreter and its packages."""
     roots = {Path(sysconfig.get_path(kind)) for kind in ("stdlib", "purelib")}
     for path in sorted({path for root in roots for path in root.rglob("*.py")}):
         yield read(path)
 
 
 def read(path: Path) -> str:
-    """The text of a file, which may be compressed; nothing of one that can't be read."""
+    """Returns the text of a file, which may be compressed with gzip; `""` if it can't be read."""
     open_file = gzip.open if path.suffix in {".gz", ".dz"} else open
     try:
         with open_file(path, "rt", encoding="utf-8", errors="replace") as file:
@@ -111,23 +113,23 @@ def read(path: Path) -> str:
 
 
 def strip_markup(page: str) -> str:
-    """What a page of HTML says, its paragraphs kept apart."""
-    found = BODY.search(page)
-    text = NOT_SHOWN.sub("", found[1] if found else page)
+    """Returns the visible text of an HTML page, with an empty line between paragraphs."""
+    match = BODY.search(page)
+    text = INVISIBLE.sub("", match[1] if match else page)
     text = html.unescape(re.sub(r"<[^>]+>", "", text))
     return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text)).strip()
 
 
 def write_documents(path: Path, documents: Iterable[str], limit: int) -> Path:
-    """Write documents in a mixed order that is always the same, until there are about that many bytes."""
-    mixed = [document for document in documents if document.strip() and SEPARATOR not in document]
-    random.Random(0).shuffle(mixed)
+    """Writes documents in a fixed pseudorandom order until the file has `limit` bytes; returns the path."""
+    shuffled = [document for document in documents if document.strip() and SEPARATOR not in document]
+    random.Random(0).shuffle(shuffled)
     size = 0
-    part = path.with_suffix(".part")
-    with part.open("wb") as file:
-        for i, document in enumerate(mixed):
+    partial = path.with_suffix(".part")
+    with partial.open("wb") as file:
+        for i, document in enumerate(shuffled):
             size += file.write((SEPARATOR * (i > 0) + document).encode("utf-8", "replace"))
             if size >= limit:
                 break
-    part.replace(path)
+    partial.replace(path)
     return path

@@ -1,4 +1,4 @@
-"""A large packed dataset of random ids: values make no difference to what loads them."""
+"""Large packed datasets of random ids. The speed of loading does not depend on the ids."""
 
 from __future__ import annotations
 
@@ -14,22 +14,28 @@ if TYPE_CHECKING:
 LENGTH = 2048
 VOCAB_SIZE = 32_000
 DOCUMENT = 800
-"""A document ends every so many ids or so."""
-PART = 1 << 24
+"""Approximate number of ids per document."""
+CHUNK = 1 << 24
+"""Number of ids that are generated at a time."""
 
 
 def write_ids(path: Path, ids: int) -> None:
-    """Random ids as a flat file of `uint16`, as nanoGPT has them."""
+    """Writes random ids as a flat file of `uint16`, the format of nanoGPT.
+
+    Args:
+        path: the file to write.
+        ids: number of ids.
+    """
     rng = np.random.default_rng(0)
     with path.open("wb") as file:
-        for done in range(0, ids, PART):
-            part = rng.integers(0, VOCAB_SIZE - 1, min(PART, ids - done), dtype=np.uint16)
-            part[::DOCUMENT] = VOCAB_SIZE - 1
-            file.write(part.tobytes())
+        for start in range(0, ids, CHUNK):
+            chunk = rng.integers(0, VOCAB_SIZE - 1, min(CHUNK, ids - start), dtype=np.uint16)
+            chunk[::DOCUMENT] = VOCAB_SIZE - 1
+            file.write(chunk.tobytes())
 
 
 def write_packed_dataset(directory: Path, ids: int) -> tokjax.datasets.PackedDataset:
-    """The ids in `DIRECTORY/ids.bin`, and the dataset made of them in `DIRECTORY/large`."""
+    """Writes random ids to `DIRECTORY/ids.bin`, and converts them to a dataset in `DIRECTORY/large`."""
     tokenizer = tokjax.byte_level_bpe(
         {bytes([i]): i for i in range(256)}, special_tokens={"</s>": VOCAB_SIZE - 1}, eos_token="</s>"
     )

@@ -1,4 +1,4 @@
-"""Names that suites write into records, and tables look for."""
+"""Names that suites write into records and tables look up. Changing one makes old records unreadable."""
 
 OURS, THEIRS = "tokjax, ids", "tiktoken, ids"
 IDS, OFFSETS = "ids", "ids with offsets and masks"
@@ -33,5 +33,5 @@ CURVES = (
 
 
 def format_run_name(contender: str, threads: int) -> str:
-    """A contender and its threads."""
+    """Returns the name of a contender that runs on a number of threads."""
     return f"{contender}; {threads}"

@@ -1,4 +1,4 @@
-"""How much of the time of loading is hidden behind training steps, by `prefetch_to_device`."""
+"""Overlap of loading with training steps in `prefetch_to_device`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 STEPS, QUICK_STEPS = 50, 3
 BATCH, LENGTH, WIDTH, LAYERS = 32, 512, 32, 2
 CLASSES = 128
-"""Ids are taken modulo this, so that logits are no larger than what is before them."""
+"""Number of classes: ids are reduced modulo this, so that the logits do not dominate the step."""
 IDS, QUICK_IDS = 10_000_000, 500_000
 MEGABYTES = 10
 
 
 def make_weights() -> dict[str, Any]:
-    """An embedding, which is the readout too, and some dense layers."""
+    """Returns an embedding, which is also the output projection, and dense layers."""
     embedding, *layers = jax.random.split(jax.random.key(0), 1 + LAYERS)
     return {
         "embedding": 0.02 * jax.random.normal(embedding, (CLASSES, WIDTH)),
@@ -39,7 +39,7 @@ def make_weights() -> dict[str, Any]:
 
 
 def compute_loss(weights: Any, ids: Any) -> Any:
-    """Cross entropy of the next id, told from the one before."""
+    """Computes the mean cross entropy of each id, predicted from the id before it."""
     classes = ids % CLASSES
     hidden = weights["embedding"][classes[:, :-1]]
     for layer in weights["layers"]:
@@ -50,20 +50,23 @@ def compute_loss(weights: Any, ids: Any) -> Any:
 
 @jax.jit
 def train_step(weights: Any, ids: Any) -> tuple[Any, Any]:
-    """One step of gradient descent."""
+    """Takes one step of gradient descent."""
     value, gradients = jax.value_and_grad(compute_loss)(weights, ids)
     return jax.tree.map(lambda old, change: old - 0.01 * change, weights, gradients), value
 
 
 def make_loops(make_loader: Callable[[], Any], steps: int) -> dict[str, Callable[[], None]]:
-    """The same number of steps on a batch that is there, of batches without steps, and of both."""
+    """Makes three loops of the same number of steps: training only, loading only, and both.
+
+    Training alone repeats one batch that is already on the device.
+    """
     weights = make_weights()
-    present = jnp.asarray(make_loader().batch_at(0).ids)
+    resident_ids = jnp.asarray(make_loader().batch_at(0).ids)
 
     def run_step() -> None:
         state = weights
         for _ in range(steps):
-            state, value = train_step(state, present)
+            state, value = train_step(state, resident_ids)
         jax.block_until_ready(value)
 
     def run_loading() -> None:
@@ -71,19 +74,19 @@ def make_loops(make_loader: Callable[[], Any], steps: int) -> dict[str, Callable
         for _ in range(steps):
             jax.block_until_ready(jax.device_put(next(batches).ids))
 
-    def both() -> None:
+    def run_both() -> None:
         state = weights
         with tokjax.prefetch_to_device(make_loader().repeat()) as batches:
             for _ in range(steps):
                 state, value = train_step(state, next(batches).ids)
         jax.block_until_ready(value)
 
-    return {STEP: run_step, LOADING: run_loading, BOTH: both}
+    return {STEP: run_step, LOADING: run_loading, BOTH: run_both}
 
 
 def make_loaders(bench: Bench) -> dict[str, Callable[[], Any]]:
-    """One that reads ids, and one that makes them of text."""
-    packed = write_packed_dataset(bench.scratch, bench.pick(IDS, QUICK_IDS))
+    """Makes a loader that reads ids from a packed dataset, and one that encodes text while it loads."""
+    packed = write_packed_dataset(bench.scratch, bench.choose(IDS, QUICK_IDS))
     tokenizer = load_ranks_tokenizer(bench.ranks)
     text = bench.text(MEGABYTES)
     tokjax.write_dataset(text.documents, tokjax.RawTextField(), bench.scratch / "raw")
@@ -95,12 +98,12 @@ def make_loaders(bench: Bench) -> dict[str, Callable[[], Any]]:
 
 
 def measure_overlap(bench: Bench) -> None:
-    """Seconds of a step alone, of loading a batch alone, and of both."""
-    steps = bench.pick(STEPS, QUICK_STEPS)
+    """Records the seconds per step of training alone, of loading alone, and of both."""
+    steps = bench.choose(STEPS, QUICK_STEPS)
     bench.settings |= {"steps": steps, "batch": BATCH, "batch_length": LENGTH}
     for kind, make_loader in make_loaders(bench).items():
         task = f"{OVERLAP}, {kind}"
         bench.say(task)
         seconds = time_interleaved(make_loops(make_loader, steps), bench.rounds(5))
-        of_one = {name: [value / steps for value in values] for name, values in seconds.items()}
-        bench.add_rounds(task, of_one, extra={"tokens": BATCH * LENGTH})
+        per_step = {name: [value / steps for value in values] for name, values in seconds.items()}
+        bench.add_rounds(task, per_step, extra={"tokens": BATCH * LENGTH})

@@ -1,4 +1,4 @@
-"""Packing beside TRL, Grain and seqio: plans, and whole documents to blocks."""
+"""Packing with tokjax, TRL, Grain and seqio: computing plans, and packing documents into blocks."""
 
 from __future__ import annotations
 
@@ -26,41 +26,50 @@ STRATEGIES = ("concat", "first_fit", "best_fit")
 
 
 def measure_planning(bench: Bench, lengths: NDArray[np.int64]) -> None:
-    """Plans for many documents, and how full the blocks are."""
+    """Times packing plans for many documents, and records the fill rate of the blocks."""
 
-    def of(strategy: Any) -> Callable[[], tokjax.packing.PackingPlan]:
+    def make_planner(strategy: Any) -> Callable[[], tokjax.packing.PackingPlan]:
         return lambda: tokjax.packing.plan_packing(lengths, BLOCK, strategy, overlong="split")
 
     bench.settings[FULLEST_PLAN] = compute_fullest_plan(lengths)
-    plans: Contenders = {strategy: of(strategy) for strategy in STRATEGIES}
-    fill = {strategy: of(strategy)().fill_rate for strategy in STRATEGIES}
+    plans: Contenders = {strategy: make_planner(strategy) for strategy in STRATEGIES}
+    fill = {strategy: make_planner(strategy)().fill_rate for strategy in STRATEGIES}
     bench.compare("planning", plans, bench.rounds(10), fill=fill)
 
 
 def compute_fullest_plan(lengths: NDArray[np.int64]) -> float:
-    """How full no plan can be more than, that splits documents as `plan_packing` does: by Martello and Toth.
+    """Returns an upper bound of the fill rate of any plan that splits documents as `plan_packing` does.
 
-    Documents of up to a block stay whole, and longer ones are cut at each block's length.
-    Pieces of more than `BLOCK - small` share no block with any of at least `small`; those of more than half a
-    block share none with each other, and what is left in their blocks is all that the rest may have of them.
+    A document longer than a block is split at every multiple of the block size; its last piece, and every
+    shorter document, is not split. The bound on the number of blocks for these pieces is L2 of Martello and
+    Toth. For any threshold `small`, up to half a block, sort the pieces by length:
+
+        0      small        BLOCK/2        BLOCK - small      BLOCK
+        |ignored|    medium    |     large       |  exclusive  |
+
+    - Two pieces above half a block never share one, so large and exclusive pieces need one block each.
+    - An exclusive piece shares its block with no piece of `small` or more, so medium pieces do not fit there.
+    - Medium pieces fill the free space after large pieces; the remainder needs further blocks.
+
+    The best bound is the maximum over all thresholds.
     """
-    full, rests = int((lengths // BLOCK).sum()), lengths % BLOCK
-    rests = np.sort(rests[rests > 0])
-    ends = np.concatenate([[0], np.cumsum(rests)])
-    half = np.searchsorted(rests, BLOCK // 2, "right")
+    num_full, lasts = int((lengths // BLOCK).sum()), lengths % BLOCK
+    lasts = np.sort(lasts[lasts > 0])
+    ends = np.concatenate([[0], np.cumsum(lasts)])  # ends[j] - ends[i] is the total length of lasts[i:j]
+    half = np.searchsorted(lasts, BLOCK // 2, "right")  # first index of the large pieces
     small = np.arange(BLOCK // 2 + 1)
-    alone = np.searchsorted(rests, BLOCK - small, "right")
-    first = np.searchsorted(rests, small)
-    left = (alone - half) * BLOCK - (ends[alone] - ends[half])
-    more = np.maximum(0, -(-(ends[half] - ends[first] - left) // BLOCK))
-    least = full + int((len(rests) - half + more).max())
-    return float(lengths.sum() / (least * BLOCK))
+    exclusive = np.searchsorted(lasts, BLOCK - small, "right")  # first index of the exclusive pieces
+    medium = np.searchsorted(lasts, small)  # first index of the medium pieces
+    free = (exclusive - half) * BLOCK - (ends[exclusive] - ends[half])
+    num_further = np.maximum(0, -(-(ends[half] - ends[medium] - free) // BLOCK))
+    minimum = num_full + int((len(lasts) - half + num_further).max())
+    return float(lengths.sum() / (minimum * BLOCK))
 
 
-def measure_planning_beside_trl(bench: Bench, lengths: NDArray[np.int64]) -> None:
-    """Plans for as many documents as TRL does in seconds; it copies a byte a token besides."""
+def measure_planning_of_trl(bench: Bench, lengths: NDArray[np.int64]) -> None:
+    """Times plans of tokjax and TRL, whose function also copies the documents, here one byte per token."""
     task = f"planning, {len(lengths):,}"
-    if not bench.has("trl", task, "TRL"):
+    if not bench.has_package("trl", task, "TRL"):
         return
     import pyarrow as pa
     from trl.data_utils import _pack_bfd
@@ -76,9 +85,9 @@ def measure_planning_beside_trl(bench: Bench, lengths: NDArray[np.int64]) -> Non
 
 
 def make_packers(lengths: NDArray[np.int64]) -> dict[str, tuple[str, Callable[[], Contenders]]]:
-    """Whole documents to blocks, each in its own form: TRL gives ids and lengths, others positions too.
+    """Returns the package that each packer needs, and a function that makes its contenders.
 
-    The package that each needs, and what makes the calls.
+    Each packer returns blocks in its own format: TRL has ids and lengths, the others also have positions.
     """
     truncated = np.minimum(lengths, BLOCK)
     rng = np.random.default_rng(0)
@@ -94,10 +103,10 @@ def make_packers(lengths: NDArray[np.int64]) -> dict[str, tuple[str, Callable[[]
 def pack_with_tokjax(rows: Rows) -> Contenders:
     ragged = tokjax.ragged_from_rows(rows)
 
-    def of(strategy: Any) -> Callable[[], tokjax.PackedBlocks]:
+    def make(strategy: Any) -> Callable[[], tokjax.PackedBlocks]:
         return lambda: tokjax.pack_blocks(ragged, block_size=BLOCK, pad_id=0, strategy=strategy)
 
-    return {"tokjax, best fit": of("best_fit"), "tokjax, first fit": of("first_fit")}
+    return {"tokjax, best fit": make("best_fit"), "tokjax, first fit": make("first_fit")}
 
 
 def pack_with_trl(rows: Rows) -> Contenders:
@@ -116,7 +125,7 @@ def pack_with_grain(rows: Rows) -> Contenders:
 
     records = [{"tokens": row} for row in rows]
 
-    def of(kind: Any) -> Callable[[], list[Any]]:
+    def make(kind: Any) -> Callable[[], list[Any]]:
         def run() -> list[Any]:
             source = grain.MapDataset.source(records).to_iter_dataset()
             return list(kind(source, length_struct={"tokens": BLOCK}, num_packing_bins=64))
@@ -124,13 +133,13 @@ def pack_with_grain(rows: Rows) -> Contenders:
         return run
 
     return {
-        "Grain, best fit of 64": of(BestFitPackIterDataset),
-        "Grain, first fit of 64": of(FirstFitPackIterDataset),
+        "Grain, best fit of 64": make(BestFitPackIterDataset),
+        "Grain, first fit of 64": make(FirstFitPackIterDataset),
     }
 
 
 def pack_with_seqio(rows: Rows) -> Contenders:
-    """Documents packed in their order by seqio, on TensorFlow's pipelines."""
+    """Makes the contender seqio, which packs documents in order on `tensorflow.data`."""
     import seqio
     import tensorflow
 
@@ -145,17 +154,19 @@ def pack_with_seqio(rows: Rows) -> Contenders:
 
 
 def measure_packing(bench: Bench, lengths: NDArray[np.int64]) -> None:
-    """All packers that are installed, and how full their blocks are."""
+    """Times the packers that are installed, and records the fill rate of their blocks."""
     task = "packing"
-    ours, *others_of = [
-        make() for name, (package, make) in make_packers(lengths).items() if bench.has(package, task, name)
+    ours, *groups = [
+        make()
+        for name, (package, make) in make_packers(lengths).items()
+        if bench.has_package(package, task, name)
     ]
-    others = {name: run for made_of in others_of for name, run in made_of.items()}
+    others = {name: run for group in groups for name, run in group.items()}
     blocks = {name: count_blocks(run()) for name, run in (ours | others).items()}
-    made = np.ones((5, blocks["tokjax, best fit"], BLOCK), np.int32)
-    contenders = ours | {"memcpy of the result": made.copy} | others
-    remaining = int(np.minimum(lengths, BLOCK).sum())
-    fill = {name: remaining / (count * BLOCK) for name, count in blocks.items()}
+    result = np.ones((5, blocks["tokjax, best fit"], BLOCK), np.int32)
+    contenders = ours | {"memcpy of the result": result.copy} | others
+    num_tokens = int(np.minimum(lengths, BLOCK).sum())
+    fill = {name: num_tokens / (count * BLOCK) for name, count in blocks.items()}
     bench.compare(task, contenders, bench.rounds(5), twice=True, fill=fill)
 
 

@@ -1,4 +1,4 @@
-"""Curves drawn as SVG: the same record and the same matplotlib give the same file."""
+"""Plots of curves as SVG. The output is deterministic for a record and a version of matplotlib."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ AXES = {"text": "bytes of text", "vocabulary": "ids of the vocabulary", "documen
 
 
 def draw_curves(record: Record, directory: Path) -> list[Path]:
-    """A picture of each curve that the record has."""
-    drawn = []
+    """Draws each curve of the record into a file, and returns the paths."""
+    paths = []
     for task in CURVES:
         lines = get_lines(record, task)
         if lines:
             directory.mkdir(parents=True, exist_ok=True)
             path = directory / f"{make_slug(task)}.svg"
             draw_plot(task, lines, path)
-            drawn.append(path)
-    return drawn
+            paths.append(path)
+    return paths
 
 
 def draw_plot(task: str, lines: dict[str, list[Measurement]], path: Path) -> None:
-    """Seconds over the places, a line each, both axes logarithmic."""
+    """Draws seconds by size, with one line per contender and measure, on logarithmic axes."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=SIZE, layout="constrained")
         axes = figure.add_subplot()

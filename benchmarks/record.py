@@ -1,7 +1,10 @@
-"""The one format of all records: what was measured, where, with which versions and on which inputs.
+"""Format of benchmark records: measurements with the machine, the versions and the inputs.
 
-A record is a JSON file. Its measurements are a flat list; each says how long one contender took for one task
-(or how much memory), round by round, with the median, and the ratio to a reference contender of that task.
+A record is a JSON file with a flat list of measurements. Each measurement has the seconds (or the memory) of
+one contender for one task in every round, the median, and the ratio to a reference contender of that task:
+
+    {"task": "masking", "contender": "tokjax", "rounds": [0.001, 0.002, 0.003], "median": 0.002,
+     "reference": "transformers", "ratio": 0.05}
 """
 
 from __future__ import annotations
@@ -28,18 +31,18 @@ UNITS = ("s", "MB")
 
 
 class RecordError(ValueError):
-    """A record that does not keep to the format."""
+    """Raised when a record does not follow the format."""
 
 
 @dataclass(frozen=True)
 class Input:
-    """What was measured on.
+    """Input file of a measurement.
 
     Attributes:
-        name: what the contenders know it by.
-        bytes: its size.
-        sha256: of all of it, in hexadecimal.
-        note: where it comes from, if that is not plain.
+        name: name of the input in the tasks of the record.
+        bytes: size of the file.
+        sha256: SHA-256 of the file, in hexadecimal.
+        note: origin of the file, where the user did not pass it.
     """
 
     name: str
@@ -50,20 +53,20 @@ class Input:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One contender at one task.
+    """Result of one contender for one task.
 
     Attributes:
-        task: what is done; the same for all contenders that are compared.
-        contender: who does it.
-        measure: which of its numbers: `"time"`, `"cold"`, `"warm"`, `"memory"` ...
-        unit: `"s"` or `"MB"`, of rounds and median.
-        rounds: the value of each round; empty where only a median was kept, or nothing measured.
-        median: of the rounds; `None` if nothing was measured.
-        at: the place on the axis of a curve: bytes, ids, documents or threads; `None` for no curve.
-        reference: the contender that the ratio is to, of the same task, measure and place.
-        ratio: the median, divided by that of the reference.
-        left_out: why nothing was measured.
-        extra: other numbers that belong to it, such as how full blocks are.
+        task: name of the task; the same for all contenders that are compared.
+        contender: name of the library, or of its configuration.
+        measure: name of the quantity: `"time"`, `"cold"`, `"warm"`, `"memory"` ...
+        unit: unit of the rounds and the median, `"s"` or `"MB"`.
+        rounds: value of each round; empty where only the median was stored, or nothing was measured.
+        median: median of the rounds; `None` if nothing was measured.
+        at: position on the x axis of a curve: bytes, ids, documents or threads; `None` for no curve.
+        reference: contender of the same task, measure and position that the ratio refers to.
+        ratio: the median divided by the median of the reference.
+        left_out: reason why nothing was measured; empty otherwise.
+        extra: further numbers, such as the fill rate of packed blocks.
     """
 
     task: str
@@ -80,13 +83,25 @@ class Measurement:
 
     @property
     def key(self) -> tuple[str, float | None, str, str]:
-        """What no two measurements of a record share."""
+        """Key that is unique within a record."""
         return self.task, self.at, self.contender, self.measure
 
 
 @dataclass(frozen=True)
 class Record:
-    """All measurements of a suite, and what is needed to make them again."""
+    """Measurements of one suite, with all that is needed to reproduce them.
+
+    Attributes:
+        benchmark: name of the suite.
+        date: day of the run, as `YYYY-MM-DD`.
+        commit: commit of the repository; ends in `-dirty` if files were changed since.
+        machine: system, processor, number of cores, and memory in GiB where it can be read.
+        python: version of Python.
+        versions: versions of the packages that were measured, by name.
+        settings: options of the run and facts about its inputs, by name.
+        inputs: input files.
+        measurements: all results, in the order in which tables show them.
+    """
 
     benchmark: str
     date: str
@@ -98,21 +113,17 @@ class Record:
     inputs: tuple[Input, ...]
     measurements: tuple[Measurement, ...]
 
-    def of(self, measure: str = "time", **wanted: Any) -> list[Measurement]:
-        """What was measured, in order, of one measure and with the given attributes."""
+    def select(self, measure: str = "time", **attributes: Any) -> list[Measurement]:
+        """Returns the measurements of one measure that have these attributes and were not skipped."""
         return [
             one
             for one in self.measurements
-            if one.measure == measure and not one.left_out and _matches(one, wanted)
+            if one.measure == measure and not one.left_out and _matches(one, attributes)
         ]
 
-    def input(self, name: str) -> Input | None:
-        """The input of that name."""
-        return next((one for one in self.inputs if one.name == name), None)
 
-
-def _matches(measurement: Measurement, wanted: Mapping[str, Any]) -> bool:
-    return all(getattr(measurement, name) == value for name, value in wanted.items())
+def _matches(measurement: Measurement, attributes: Mapping[str, Any]) -> bool:
+    return all(getattr(measurement, name) == value for name, value in attributes.items())
 
 
 def make_record(
@@ -122,7 +133,7 @@ def make_record(
     inputs: Iterable[Input],
     measurements: Sequence[Measurement],
 ) -> Record:
-    """The record of today and of this machine; packages that are not installed have no version."""
+    """Returns a record with the date, the machine and the versions of the packages that are installed."""
     return Record(
         benchmark=benchmark,
         date=time.strftime("%Y-%m-%d"),
@@ -137,27 +148,27 @@ def make_record(
 
 
 def add_ratios(measurements: Sequence[Measurement]) -> list[Measurement]:
-    """The measurements, with medians and ratios as they follow from the rounds."""
-    own = {one.key: compute_median(one) for one in measurements}
+    """Returns the measurements with medians and ratios computed from their rounds."""
+    medians = {one.key: compute_median(one) for one in measurements}
     return [
-        replace(one, median=own[one.key], ratio=_compute_ratio(own, one) if one.reference else None)
+        replace(one, median=medians[one.key], ratio=_compute_ratio(medians, one) if one.reference else None)
         for one in measurements
     ]
 
 
 def compute_median(measurement: Measurement) -> float | None:
-    """The median of the rounds; where these were not kept, the median that was."""
+    """Returns the median of the rounds, or the stored median where a record has only that."""
     return statistics.median(measurement.rounds) if measurement.rounds else measurement.median
 
 
 def _compute_ratio(medians: Mapping[Any, float | None], one: Measurement) -> float | None:
-    own = medians[one.key]
+    median = medians[one.key]
     reference = medians.get((one.task, one.at, one.reference, one.measure))
-    return None if own is None or not reference else own / reference
+    return None if median is None or not reference else median / reference
 
 
 def get_version(package: str) -> str | None:
-    """The installed version of a package; `None` if it is not installed."""
+    """Returns the version of a package; `None` if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -165,7 +176,7 @@ def get_version(package: str) -> str | None:
 
 
 def write_record(record: Record, directory: Path) -> Path:
-    """Write `DIRECTORY/BENCHMARK.json`, a measurement a line."""
+    """Writes `DIRECTORY/BENCHMARK.json`, with one line per measurement, and returns its path."""
     check_record(record)
     body = asdict(record)
     lines = [json.dumps(_drop_defaults(one), ensure_ascii=False) for one in body.pop("measurements")]
@@ -177,54 +188,63 @@ def write_record(record: Record, directory: Path) -> Path:
 
 
 def _drop_defaults(measurement: dict[str, Any]) -> dict[str, Any]:
-    measured = {name: value for name, value in measurement.items() if value not in (None, "", {}, ())}
-    return measured | {"rounds": list(measurement["rounds"])}
+    changed = {name: value for name, value in measurement.items() if value not in (None, "", {}, ())}
+    return changed | {"rounds": list(measurement["rounds"])}
 
 
 def read_record(path: Path) -> Record:
-    """Read a record, and see that it keeps to the format."""
+    """Reads and checks a record.
+
+    Raises:
+        RecordError: the file is not a record, or the record is inconsistent.
+    """
     try:
-        reported = json.loads(path.read_text())
-        reported["inputs"] = tuple(Input(**one) for one in reported["inputs"])
-        reported["measurements"] = tuple(
-            Measurement(**(one | {"rounds": tuple(one["rounds"])})) for one in reported["measurements"]
+        fields_by_name = json.loads(path.read_text())
+        fields_by_name["inputs"] = tuple(Input(**one) for one in fields_by_name["inputs"])
+        fields_by_name["measurements"] = tuple(
+            Measurement(**(one | {"rounds": tuple(one["rounds"])})) for one in fields_by_name["measurements"]
         )
-        record = Record(**reported)
+        record = Record(**fields_by_name)
     except (KeyError, TypeError, ValueError) as error:
-        raise RecordError(f"{path} is no record of a benchmark: {error!r}") from error
+        raise RecordError(f"{path} is not a benchmark record: {error!r}") from error
     check_record(record)
     return record
 
 
 def check_record(record: Record) -> None:
-    """Raise `RecordError` unless medians and ratios follow from rounds, and no two measurements are one."""
+    """Checks that a record is complete and consistent.
+
+    Raises:
+        RecordError: a field is empty, two measurements have the same key, or a median or ratio does not
+            follow from the rounds.
+    """
     for part in fields(record):
         if getattr(record, part.name) in (None, "", {}):
             raise RecordError(f"{record.benchmark}: {part.name} is empty")
     keys = [one.key for one in record.measurements]
     if len(set(keys)) < len(keys):
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise RecordError(f"{record.benchmark}: {twice} was measured twice")
-    for one, worked_out in zip(record.measurements, add_ratios(record.measurements), strict=True):
-        _check_measurement(record.benchmark, one, worked_out)
+        duplicate = next(key for key in keys if keys.count(key) > 1)
+        raise RecordError(f"{record.benchmark}: duplicate measurement {duplicate}")
+    for one, expected in zip(record.measurements, add_ratios(record.measurements), strict=True):
+        _check_measurement(record.benchmark, one, expected)
 
 
-def _check_measurement(benchmark: str, one: Measurement, worked_out: Measurement) -> None:
+def _check_measurement(benchmark: str, one: Measurement, expected: Measurement) -> None:
     where = f"{benchmark}: {one.key}"
     if one.unit not in UNITS:
-        raise RecordError(f"{where}: the unit {one.unit!r} is none of {', '.join(UNITS)}")
+        raise RecordError(f"{where}: unknown unit {one.unit!r}; the units are {', '.join(UNITS)}")
     if (one.median is None) != bool(one.left_out):
-        raise RecordError(f"{where}: there is either a median or a reason to have left it out")
+        raise RecordError(f"{where}: must have either a median or a reason in left_out")
     if not all(isinstance(value, int | float) and 0 <= value < math.inf for value in one.rounds):
-        raise RecordError(f"{where}: a round is negative, or no number")
+        raise RecordError(f"{where}: a round is negative or not a finite number")
     for name in ("median", "ratio"):
-        stored, right = getattr(one, name), getattr(worked_out, name)
-        if stored != right:
-            raise RecordError(f"{where}: the {name} is {stored}, but {right} by the rounds")
+        stored, computed = getattr(one, name), getattr(expected, name)
+        if stored != computed:
+            raise RecordError(f"{where}: the {name} is {stored}, but the rounds give {computed}")
 
 
 def _get_commit() -> str:
-    """The commit that was measured; `-dirty` behind it says that files were changed since."""
+    """Returns the current commit, with the suffix `-dirty` if files were changed since."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -234,15 +254,15 @@ def _get_commit() -> str:
 
 
 def _describe_machine() -> dict[str, Any]:
-    reported: dict[str, Any] = {
+    machine: dict[str, Any] = {
         "system": platform.system(),
         "processor": _get_processor(),
         "cores": os.cpu_count(),
     }
     info = Path("/proc/meminfo")
-    if info.exists() and (found := re.search(r"MemTotal:\s+(\d+) kB", info.read_text())):
-        reported["memory_gib"] = round(int(found[1]) / 2**20, 1)
-    return reported
+    if info.exists() and (match := re.search(r"MemTotal:\s+(\d+) kB", info.read_text())):
+        machine["memory_gib"] = round(int(match[1]) / 2**20, 1)
+    return machine
 
 
 def _get_processor() -> str:

@@ -1,4 +1,4 @@
-"""Records rendered into pages: the tables and pictures between `<!-- NAME -->` and `<!-- end -->`."""
+"""Rendering of records into pages: tables and plots between `<!-- NAME -->` and `<!-- end -->`."""
 
 from __future__ import annotations
 
@@ -29,47 +29,48 @@ TABLE_MARKERS: dict[str, tuple[str, Callable[[Record], str]]] = (
     | {make_slug(task): ("curves", partial(make_curve_table, task=task)) for task in CURVES}
     | {"curves": ("curves", format_host)}
 )
-"""What goes to each place, and the record that it is made of."""
+"""Name of the record and the function that renders it, by the name of the marker."""
 
 
 def render_page(page: str, results: Path = RESULTS) -> str:
-    """The page with what is between its markers made anew."""
-    return TABLE_MARKER.sub(lambda found: _fill_marker(found, results), page)
+    """Returns the page with the text between its markers rendered from the records."""
+    return TABLE_MARKER.sub(lambda match: _fill_marker(match, results), page)
 
 
-def _fill_marker(found: re.Match[str], results: Path) -> str:
-    name = found["name"]
+def _fill_marker(match: re.Match[str], results: Path) -> str:
+    name = match["name"]
     if name in FRONT_TABLES:
-        table_of_peers = make_front_table(results, only_headlines=name == "front")
-        return f"<!-- {name} -->\n{table_of_peers}\n<!-- end -->"
-    return (
-        f"<!-- {name} -->\n{render_table(name, results)}\n<!-- end -->" if name in TABLE_MARKERS else found[0]
-    )
+        table = make_front_table(results, only_headlines=name == "front")
+    elif name in TABLE_MARKERS:
+        table = render_table(name, results)
+    else:
+        return match[0]
+    return f"<!-- {name} -->\n{table}\n<!-- end -->"
 
 
 def render_table(name: str, results: Path) -> str:
-    """What goes to one place."""
-    benchmark, table_makers = TABLE_MARKERS[name]
+    """Returns the text for one marker, or a note if its record does not exist."""
+    benchmark, make_table = TABLE_MARKERS[name]
     path = results / f"{benchmark}.json"
-    return table_makers(read_record(path)) if path.exists() else NOT_MEASURED_TEXT.format(benchmark)
+    return make_table(read_record(path)) if path.exists() else NOT_MEASURED_TEXT.format(benchmark)
 
 
 def get_tables(benchmark: str, results: Path) -> str:
-    """All that is made of one record."""
+    """Returns all tables that are rendered from one record."""
     return "\n\n".join(
-        render_table(name, results) for name, (of, _) in TABLE_MARKERS.items() if of == benchmark
+        render_table(name, results) for name, (record, _) in TABLE_MARKERS.items() if record == benchmark
     )
 
 
 def render_pages() -> list[Path]:
-    """Render all pages and pictures; the files that were written."""
+    """Renders all pages and plots, and returns the paths of the files."""
     for page in PAGES:
         page.write_text(render_page(page.read_text()))
     return [*PAGES, *render_pictures(RESULTS, PICTURE_DIRECTORY)]
 
 
 def render_pictures(results: Path, directory: Path) -> list[Path]:
-    """Draw the curves, if they were measured."""
+    """Draws the curves if their record exists, and returns the paths of the files."""
     path = results / "curves.json"
     if not path.exists():
         return []

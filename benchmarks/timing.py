@@ -1,6 +1,6 @@
-"""How things are measured: rounds that go through all contenders in turn, and processes of their own.
+"""Timing: interleaved rounds in one process, and calls in fresh processes.
 
-Run as a program it calls one function in a fresh process, and prints what that gave as JSON:
+Run as a program, this module calls one function and prints its result as JSON. `run_in_process` uses that:
 
     python -m benchmarks.timing MODULE:FUNCTION '{"argument": ...}'
 """
@@ -26,19 +26,25 @@ T = TypeVar("T")
 
 
 class ProcessError(RuntimeError):
-    """A process of its own that failed."""
+    """Raised when a subprocess fails."""
 
 
 def time_interleaved(
     contenders: Mapping[str, Callable[[], object]], rounds: int, *, twice: bool = False
 ) -> dict[str, list[float]]:
-    """Seconds of each contender in each round; all of them run once before, and then in turn.
+    """Times contenders in interleaved rounds, after one warm-up call of each.
+
+    Interleaving spreads slow phases of the machine over all contenders. With two rounds of `a` and `b`, the
+    calls are `a b` (warm-up), `a b`, `a b`. With `twice`, they are `a b` (warm-up), `a a b b`, `a a b b`.
 
     Args:
-        contenders: what to call.
-        rounds: how often.
-        twice: in its turn, each runs twice, and only the second run counts: so that each finds the memory
-            that it gave back itself, and not what others left.
+        contenders: functions without arguments, by name.
+        rounds: number of rounds.
+        twice: whether to call each contender twice per round and to time only the second call. That call
+            reuses memory that the same contender freed, so that contenders do not affect one another.
+
+    Returns:
+        The seconds of each round, by contender.
     """
     for run in contenders.values():
         run()
@@ -52,27 +58,30 @@ def time_interleaved(
 
 
 def measure_seconds(run: Callable[[], object]) -> float:
-    """How long one call takes, until what it gave is given up too."""
+    """Returns the seconds that one call takes, including the deallocation of its result."""
     begin = time.perf_counter()
     run()
     return time.perf_counter() - begin
 
 
 def time_call(run: Callable[[], T]) -> tuple[float, T]:
-    """How long one call takes, and what it gave."""
+    """Returns the seconds that one call takes, and its result."""
     begin = time.perf_counter()
     result = run()
     return time.perf_counter() - begin, result
 
 
 def get_peak_megabytes() -> float:
-    """The peak of this process alone: `getrusage` would begin at that of the process that started it."""
+    """Returns the peak resident memory of this process, in MiB.
+
+    `getrusage` is only the fallback: in a new process it starts at the peak of the parent process.
+    """
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
         return _get_peak_without_proc()
-    found = re.search(r"VmHWM:\s+(\d+) kB", status)
-    return int(found[1]) / 1024 if found else _get_peak_without_proc()
+    match = re.search(r"VmHWM:\s+(\d+) kB", status)
+    return int(match[1]) / 1024 if match else _get_peak_without_proc()
 
 
 def _get_peak_without_proc() -> float:
@@ -84,16 +93,16 @@ def _get_peak_without_proc() -> float:
 def run_in_process(
     function: str, arguments: Mapping[str, Any], *, threads: int = 1, python: str = sys.executable
 ) -> Any:
-    """What a function gives, named as `module:function`, called in a fresh process.
+    """Calls a function in a fresh process, and returns its result.
 
     Args:
-        function: of this package; what it takes and gives is JSON.
-        arguments: of the function.
-        threads: how many its libraries may use, where an environment variable tells them.
-        python: the interpreter; its environment needs what the function imports, and not this package.
+        function: name of the function, as `module:function`. Its arguments and result must be JSON values.
+        arguments: keyword arguments of the function.
+        threads: number of threads, for libraries that read it from an environment variable.
+        python: interpreter to run. Its environment needs the imports of the function, but not this package.
 
     Raises:
-        ProcessError: the process failed, with what it wrote.
+        ProcessError: the process failed; the message has the last line of its error output.
     """
     done = subprocess.run(
         [python, "-m", "benchmarks.timing", function, json.dumps(arguments)],
@@ -103,9 +112,9 @@ def run_in_process(
         env=_make_environment(threads),
     )
     if done.returncode:
-        said = done.stderr.strip().splitlines()
-        raise ProcessError(f"{function} failed: {said[-1] if said else f'exit status {done.returncode}'}")
-    return json.loads(done.stdout.splitlines()[-1])  # (some libraries print on the way)
+        lines = done.stderr.strip().splitlines()
+        raise ProcessError(f"{function} failed: {lines[-1] if lines else f'exit status {done.returncode}'}")
+    return json.loads(done.stdout.splitlines()[-1])  # (libraries may print lines before the result)
 
 
 def _make_environment(threads: int) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The trainers that are compared, each as a function from a file to a vocabulary."""
+"""Trainers that are compared. Each is a function that trains a BPE vocabulary on a file."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Trainer:
-    """A library.
+    """Library that trains vocabularies.
 
     Attributes:
-        package: what has to be installed.
-        train: a vocabulary of a file, of so many ids, by so many workers; gives what there is to tell of it.
+        package: name of the package to install.
+        train: trains on a file, for a vocabulary size, with a number of workers. It returns numbers for the
+            record, such as the size of the vocabulary as `"ids"`.
     """
 
     package: str
@@ -33,7 +34,7 @@ class Trainer:
 
     @property
     def installed(self) -> bool:
-        """Whether the package is there."""
+        """Whether the package is installed."""
         return find_spec(self.package) is not None
 
 
@@ -115,7 +116,18 @@ TRAINERS = {
 
 
 def measure(name: str, text: str, vocab_size: int, workers: int) -> dict[str, Any]:
-    """Seconds from the file to the vocabulary, and memory over what the process began with, in MB."""
+    """Trains a vocabulary, and returns seconds and memory.
+
+    Args:
+        name: name of the trainer.
+        text: path of the text.
+        vocab_size: number of ids of the vocabulary.
+        workers: number of workers, for trainers with that option.
+
+    Returns:
+        The seconds from the file to the vocabulary as `"seconds"`, the growth of the peak memory of the
+        process in MB as `"memory"`, and the numbers that the trainer returns.
+    """
     before, begin = get_peak_megabytes(), time.perf_counter()
-    reported = TRAINERS[name].train(Path(text), vocab_size, workers)
-    return {"seconds": time.perf_counter() - begin, "memory": get_peak_megabytes() - before} | reported
+    numbers = TRAINERS[name].train(Path(text), vocab_size, workers)
+    return {"seconds": time.perf_counter() - begin, "memory": get_peak_megabytes() - before} | numbers

@@ -1,4 +1,4 @@
-"""Examples in docstrings (`>>>`) as blocks of code: as text, Markdown takes them for quotations."""
+"""Griffe extension that renders examples in docstrings (`>>>`) as code; Markdown would render quotations."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _EXAMPLE = re.compile(r"^>>> .*(?:\n(?!\s*$).*)*", re.MULTILINE)
 
 
 class Doctests(griffe.Extension):
-    """An extension of griffe, which reads the docstrings."""
+    """Extension that adds code fences around the examples of all docstrings."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
-        """Put a fence around each example of an object's docstring."""
+        """Adds a code fence around each example in the docstring of an object."""
         if obj.docstring:
             obj.docstring.value = _EXAMPLE.sub(
                 r"```pycon\n\g<0>\n```", obj.docstring.value

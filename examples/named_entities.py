@@ -1,41 +1,48 @@
-"""Texts in which names are marked, the baseline of known names, and scores: nothing of tokens."""
+"""Named entities without a model: reading labelled texts, a baseline that looks names up, and scores."""
 
 import sysconfig
 from collections import Counter, defaultdict
 from pathlib import Path
 
 import regex
-from corpora import iter_marked_docstrings
+from corpus import iter_marked_docstrings
 from rich.table import Table
 
 import tokjax
 
-EDGE = r"(?:\b|(?=['’])|(?<=['’]))"  # of a word, as Unicode has it; and "Zoë" is one in "Zoë's"
+EDGE = r"(?:\b|(?=['’])|(?<=['’]))"  # Unicode word boundary, or an apostrophe: "Zoë's" has the word "Zoë"
 
 
 def read_marked(path, limit):
-    """Texts, the spans of each, and which source it is from: the file of a docstring, else the text itself.
+    """Reads texts with labelled spans.
 
     Args:
-        path: CoNLL columns, whose texts are documents, or sentences where no documents are marked; or spaCy's
-            or Prodigy's JSON. None for the docstrings of the packages that are installed.
-        limit: how many texts to read at most.
+        path: CoNLL columns, or JSON of spaCy or Prodigy. A CoNLL file is split into documents, or into
+            sentences if it has no document boundaries. `None` for docstrings of the installed packages.
+        limit: maximum number of texts.
+
+    Returns:
+        The texts, the spans of each text in 1-based bytes, and the source of each text: the file of a
+        docstring, or the index of the text.
     """
     if path is None:
-        found = iter_marked_docstrings(Path(sysconfig.get_path("purelib")), limit)
-        texts, spans, sources = ([row[i] for row in found] for i in range(3))
+        docstrings = iter_marked_docstrings(Path(sysconfig.get_path("purelib")), limit)
+        texts, spans, sources = ([row[i] for row in docstrings] for i in range(3))
         return texts, tokjax.align.spans_from_characters(texts, spans), sources
     if path.suffix in (".json", ".jsonl"):
-        found = tokjax.corpus.read_spacy(path)
+        rows = tokjax.corpus.read_spacy(path)
     else:
         documents = tokjax.corpus.read_conll(path, unit="document")
-        found = documents if len(documents) > 1 else tokjax.corpus.read_conll(path)
-    found = found[:limit]
-    return [row.text for row in found], [row.spans for row in found], range(len(found))
+        rows = documents if len(documents) > 1 else tokjax.corpus.read_conll(path)
+    rows = rows[:limit]
+    return [row.text for row in rows], [row.spans for row in rows], range(len(rows))
 
 
 def find_split(sources):
-    """Where the last tenth begins, or somewhat before: no source is on both sides."""
+    """Returns the index of the first held-out text: the last tenth, extended to a boundary between sources.
+
+    Texts of one source are never on both sides, so that near-duplicates of held-out texts are not trained on.
+    """
     start = len(sources) * 9 // 10
     while start and sources[start - 1] == sources[start]:
         start -= 1
@@ -43,7 +50,16 @@ def find_split(sources):
 
 
 def find_seen_names(texts, spans, held_out):
-    """The baseline: what is marked in the training texts, as it mostly is there; the longest first."""
+    """Returns the byte spans of a baseline that looks up names from the training texts, per held-out text.
+
+    A name gets the label that it most often has in the training texts. It is not marked if it is more often
+    unlabelled there. Longer names win over shorter ones.
+
+    Args:
+        texts: training texts.
+        spans: their labelled byte spans.
+        held_out: texts in which to look names up.
+    """
     rows, votes = tokjax.align.spans_to_characters(texts, spans), defaultdict(Counter)
     for text, row in zip(texts, rows, strict=True):
         for start, stop, label in row:
@@ -54,29 +70,35 @@ def find_seen_names(texts, spans, held_out):
         for match in find(text):
             votes[match[0]][None] += match.span() not in marked
     best = {name: counts.most_common(1)[0][0] for name, counts in votes.items()}
-    remaining = (filter(lambda match: best.get(match[0]), find(text)) for text in held_out)
+    matches = (filter(lambda match: best.get(match[0]), find(text)) for text in held_out)
     return tokjax.align.spans_from_characters(
-        held_out, [[(*m.span(), best[m[0]]) for m in row] for row in remaining]
+        held_out, [[(*m.span(), best[m[0]]) for m in row] for row in matches]
     )
 
 
-def compute_scores(gold, found, label=None):
-    """Precision, recall and F1 of whole spans, and how many there are."""
-    gold, found = (
+def compute_scores(gold, predicted, label=None):
+    """Returns precision, recall and F1 of exact spans, and the number of gold spans.
+
+    Args:
+        gold: the correct spans of each text.
+        predicted: the spans that a model or the baseline found, of each text.
+        label: label whose spans are scored; `None` for all.
+    """
+    gold, predicted = (
         {(i, *span) for i, row in enumerate(rows) for span in row if label in (None, span[2])}
-        for rows in (gold, found)
+        for rows in (gold, predicted)
     )
-    sizes = len(found), len(gold), (len(found) + len(gold)) / 2
-    return [*(len(gold & found) / max(size, 1) for size in sizes), len(gold)]
+    sizes = len(predicted), len(gold), (len(predicted) + len(gold)) / 2
+    return [*(len(gold & predicted) / max(size, 1) for size in sizes), len(gold)]
 
 
-def format_table(gold, found, baseline, labels):
-    """Scores of each label, of all, and of the baseline."""
-    table = Table("label", "precision", "recall", "F1", "spans", title="whole spans in held-out texts")
-    rows = [(label, compute_scores(gold, found, label)) for label in labels]
+def format_table(gold, predicted, baseline, labels):
+    """Returns a table with the scores of each label, of the baseline, and of all labels together."""
+    table = Table("label", "precision", "recall", "F1", "spans", title="exact spans in held-out texts")
+    rows = [(label, compute_scores(gold, predicted, label)) for label in labels]
     rows += [
-        ("names known from training", compute_scores(gold, baseline)),
-        ("all", compute_scores(gold, found)),
+        ("baseline: names from training", compute_scores(gold, baseline)),
+        ("all", compute_scores(gold, predicted)),
     ]
     for name, (*shares, count) in rows:
         table.add_row(name, *(f"{share:.3f}" for share in shares), str(count))

@@ -1,8 +1,9 @@
-"""A training pipeline: text files, tokens, batches in a few lengths, labels, a jitted step.
+"""Training pipeline from functions: texts, tokens, batches of a few lengths, labels, a jitted step.
 
     pip install '.[examples]' && python examples/pipeline.py
 
-The texts are the paragraphs of the Python standard library's source, or of `--corpus`.
+The texts are paragraphs of the Python standard library's source, or of `--corpus`. Batches have one of at
+most four lengths, so that the training step is compiled at most four times.
 """
 
 import itertools
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import rich
 import typer
-from corpora import read_corpus, split_paragraphs
+from corpus import read_corpus, split_paragraphs
 from transformer import compute_cross_entropy, compute_logits, fit, init_params, sum_over_batches
 
 import tokjax
@@ -24,12 +25,16 @@ from tokjax.trainer import train_bpe
 
 
 def add_labels(padded):
+    """Returns the batch with next-token labels."""
     labels = tokjax.causal_lm_labels(padded.ids, padded.attention_mask)
     return tokjax.CausalLMBatch(padded.ids, padded.attention_mask, labels)
 
 
 def make_batch_pipeline(tokenizer, lists):
-    """From a list of texts to a batch on the device, of a length of a ladder that suits such lists."""
+    """Returns a pipeline from a list of texts to a batch on the device, and its length buckets.
+
+    The boundaries of the buckets are fitted to the longest text of each list.
+    """
     tokens = partial(tokjax.encode_batch_result, tokenizer, max_length=256, disallowed_special=())
     longest = [tokens(texts).lengths.max() for texts in lists]
     options = {
@@ -48,27 +53,28 @@ def make_batch_pipeline(tokenizer, lists):
 
 
 def group_by_length(tokenizer, texts, size):
-    """Lists of texts that have about as many tokens, in mixed order."""
+    """Returns lists of `size` texts with similar numbers of tokens, in random order."""
     counts = tokjax.count_tokens(tokenizer, texts, disallowed_special=())
     by_tokens = [texts[i] for i in np.argsort(counts, kind="stable")]
     lists = list(tokjax.pipelines.batched(by_tokens, size, drop_last=True))
     if not lists:
-        raise tokjax.errors.InvalidArgumentError(f"the corpus is too small: a batch takes {size} paragraphs")
+        raise tokjax.errors.InvalidArgumentError(f"the corpus is too small: a batch needs {size} paragraphs")
     random.Random(0).shuffle(lists)
     return lists
 
 
 def compute_total_loss(params, batch):
+    """Returns the summed next-token loss in nats and the number of labels."""
     mask = tokjax.masks.make_attention_mask(attention_mask=batch.attention_mask)
     logits = compute_logits(params, batch.ids, jnp.arange(batch.ids.shape[1]), mask)
     return compute_cross_entropy(logits, batch.labels)
 
 
 def main(
-    corpus: list[Path] = typer.Option([], help="a text file, or several: the option again for each"),
-    megabytes: float = typer.Option(4, help="how much text to train on"),
+    corpus: list[Path] = typer.Option([], help="text file; repeat the option for several files"),
+    megabytes: float = typer.Option(4, help="amount of text to train on, in MB"),
     vocab_size: int = 1024,
-    batch_size: int = typer.Option(32, min=1, help="paragraphs a batch"),
+    batch_size: int = typer.Option(32, min=1, help="paragraphs per batch"),
     steps: int = typer.Option(200, min=1),
 ):
     texts, held_out = map(split_paragraphs, read_corpus(corpus, megabytes))
@@ -82,12 +88,12 @@ def main(
 
     params = init_params(jax.random.key(0), tokjax.vocab_size(tokenizer), max(buckets))
     nats, count = sum_over_batches(compute_total_loss, params, held)
-    limited = tokjax.limit_traces(compute_total_loss, buckets)
+    limited = tokjax.limit_traces(compute_total_loss, buckets)  # an error if it is traced more often
     batches = to_batch.map(itertools.cycle(lists), workers=2)
     params = fit(params, limited, batches, steps, 4e-3)
-    print(f"{len(limited.traces)} traces, for a ladder of {list(buckets)}")
+    print(f"{len(limited.traces)} traces, for the length buckets {list(buckets)}")
     nats_after, _ = sum_over_batches(compute_total_loss, params, held)
-    print(f"held-out nats a token: {nats / count:.3f} before, {nats_after / count:.3f} after")
+    print(f"held-out nats per token: {nats / count:.3f} before, {nats_after / count:.3f} after")
     if not nats_after < nats:
         sys.exit("the loss did not fall")
 

@@ -1,4 +1,4 @@
-"""The small transformer that the examples fit, and the loop that fits it, in plain JAX and optax."""
+"""Small transformer and its training loop, in plain JAX and optax. Most examples use both."""
 
 import time
 from functools import partial
@@ -13,6 +13,8 @@ SECONDS_BETWEEN_ROWS = 4
 
 @partial(jax.jit, static_argnames=("vocab_size", "length", "width", "heads", "layers"))
 def init_params(key, vocab_size, length, width=128, heads=4, layers=2):
+    """Returns random parameters, for token ids below `vocab_size` and positions below `length`."""
+
     def normal(*shape):
         nonlocal key
         key, part = jax.random.split(key)
@@ -27,7 +29,7 @@ def init_params(key, vocab_size, length, width=128, heads=4, layers=2):
             "norms": jnp.ones((2, width)),
         }
 
-    embeddings = {"embed": normal(vocab_size, width), "place": normal(length, width)}
+    embeddings = {"embed": normal(vocab_size, width), "position": normal(length, width)}
     return embeddings | {"layers": [layer() for _ in range(layers)], "norm": jnp.ones(width)}
 
 
@@ -36,15 +38,15 @@ def rms_norm(x, scale):
 
 
 def compute_logits(params, ids, positions, mask):
-    """Scores of all ids at each place, `(batch, length, vocab_size)`.
+    """Computes the scores of all ids at each position, shape `(batch, length, vocab_size)`.
 
     Args:
-        params: as `init_params` gives them.
-        ids: `(batch, length)`.
-        positions: the place of each token in its document, `(batch, length)`.
-        mask: true where a query sees a key, `(batch, 1, length, length)` or what broadcasts to it.
+        params: parameters from `init_params`.
+        ids: token ids, shape `(batch, length)`.
+        positions: index of each token in its document, shape `(batch, length)` or `(length,)`.
+        mask: attention mask, true where a query attends to a key; broadcasts to `(batch, 1, length, length)`.
     """
-    x = params["embed"][ids] + params["place"][positions]
+    x = params["embed"][ids] + params["position"][positions]
     for layer in params["layers"]:
         q, k, v = jnp.einsum("bld,dchn->cblhn", rms_norm(x, layer["norms"][0]), layer["qkv"])
         attended = jax.nn.dot_product_attention(q, k, v, mask=mask)
@@ -54,22 +56,22 @@ def compute_logits(params, ids, positions, mask):
 
 
 def compute_cross_entropy(logits, labels):
-    """The summed nats of the labels that are not -100, and how many these are."""
+    """Returns the summed cross entropy in nats and the number of labels; labels of -100 are ignored."""
     counted = labels != -100
     nats = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.where(counted, labels, 0))
     return jnp.sum(nats, where=counted), jnp.sum(counted, dtype=jnp.int32)
 
 
 def fit(params, total_loss, batches, steps, learning_rate, measures=None):
-    """Returns fitted parameters, and prints a table of losses: a row every few seconds.
+    """Trains with AdamW, prints a table of losses with a row every few seconds, and returns the parameters.
 
     Args:
-        params: parameters to start with; their memory is used again.
-        total_loss: `total_loss(params, batch)` gives the summed loss in nats, and the count of labels.
-        batches: an iterable of batches, one for each step.
-        steps: how many steps.
-        learning_rate: the highest one, of a warm-up and a cosine decay.
-        measures: further columns: functions of the parameters, by name.
+        params: initial parameters. Their buffers are donated, so they can't be used afterwards.
+        total_loss: function of `(params, batch)` that returns the summed loss in nats and the label count.
+        batches: iterable of batches, one per step.
+        steps: number of steps.
+        learning_rate: peak of the learning rate, between warm-up and cosine decay.
+        measures: further columns of the table, by name: functions of the parameters that return a number.
     """
     schedule = optax.warmup_cosine_decay_schedule(0.0, learning_rate, steps // 10 + 1, steps + 1)
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule))
@@ -89,24 +91,25 @@ def fit(params, total_loss, batches, steps, learning_rate, measures=None):
     state, sums, begin = optimizer.init(params), make_zero_totals(), None
     for step, batch in zip(range(1, steps + 1), batches, strict=False):
         params, state, sums = train_step(params, state, batch, sums)
-        nats, count = map(float, sums)  # (waits for the step)
+        nats, count = map(float, sums)  # waits until the step is complete
         seconds = time.perf_counter() - begin if begin else 0
         if step == 1:
             print("  ".join(names), flush=True)
         if step in (1, steps) or seconds > SECONDS_BETWEEN_ROWS:
-            found = [f"{measure(params):.3f}" for measure in (measures or {}).values()]
+            measured = [f"{measure(params):.3f}" for measure in (measures or {}).values()]
             rate = f"{count / seconds:,.0f}" if begin else "-"
-            row = zip(names, [f"{step:,}", f"{nats / max(count, 1):.3f}", *found, rate], strict=True)
+            row = zip(names, [f"{step:,}", f"{nats / max(count, 1):.3f}", *measured, rate], strict=True)
             print("  ".join(value.rjust(len(name)) for name, value in row), flush=True)
             sums, begin = make_zero_totals(), time.perf_counter()
     return params
 
 
 def make_zero_totals():
+    """Returns zeros for the sums of the loss and of the number of labels."""
     return jnp.float32(0), jnp.int32(0)
 
 
 def sum_over_batches(totals, params, batches):
-    """The sums over batches of the numbers that `totals(params, batch)` gives."""
+    """Returns the sums over all batches of the numbers that `totals(params, batch)` returns."""
     jitted = jax.jit(totals)
     return np.sum([jitted(params, batch) for batch in batches], axis=0, dtype=np.float64)

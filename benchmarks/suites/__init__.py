@@ -1,17 +1,20 @@
-"""The suites, in the order in which they run. Each is a module here with `PACKAGES` and `measure(bench)`."""
+"""Suites, in the order in which they run.
+
+Each is a module of this package with `PACKAGES`, whose versions are recorded, and `measure(bench)`.
+"""
 
 SUITES = {
-    "encode": "text to ids, and to ids with offsets and masks, beside four other libraries",
-    "short": "what a call for one text costs, from a character to a megabyte",
+    "encode": "encoding to ids, and to ids with offsets and masks, compared with four libraries",
+    "short": "latency of encoding one text, from a character to a megabyte",
     "first": "large vocabularies: loading, the first call, and one short text per call",
-    "tokenizers": "tokens a second and latency, beside Hugging Face, tiktoken and SentencePiece",
-    "kinds": "every kind of tokenizer beside the library whose files it reads",
-    "growth": "inputs that are slow for careless tokenizers, at doubling sizes",
-    "curves": "time by size of text, size of vocabulary, documents and threads",
-    "train": "text to a BPE vocabulary, beside five other trainers",
-    "ladder": "three ways to merge the same counted words",
-    "storage": "what each way to store texts costs, on disk and when it is loaded",
-    "loading": "batches from a large dataset, beside nanoGPT's loop, torch and Grain",
-    "batching": "batches beside transformers, TRL, Grain, seqio, loops and copies",
-    "device": "batching functions under jit by the memory's bandwidth; loading behind training steps",
+    "tokenizers": "tokens per second and latency, compared with Hugging Face, tiktoken and SentencePiece",
+    "kinds": "every type of tokenizer, compared with the library whose files it reads",
+    "growth": "worst-case inputs of doubling sizes",
+    "curves": "time by size of text, size of vocabulary, number of documents and threads",
+    "train": "training of BPE vocabularies, compared with five other trainers",
+    "ladder": "three merge algorithms on the same pre-token counts",
+    "storage": "storage strategies: size on disk and loading time",
+    "loading": "batches from a large dataset, compared with nanoGPT's loop, torch and Grain",
+    "batching": "batching, compared with transformers, TRL, Grain, seqio, Python loops and memcpy",
+    "device": "batching functions under jit, as a share of memory bandwidth; overlap of loading with steps",
 }

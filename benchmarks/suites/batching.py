@@ -1,7 +1,7 @@
-"""The batch layer beside transformers, TRL, Grain, seqio, loops over rows, and `memcpy` of what is made.
+"""Batching on the host, compared with transformers, TRL, Grain, seqio, Python loops and `memcpy`.
 
-TRL is needed without the libraries that it trains with: `pip install --no-deps trl`. T5's own code is
-measured where it is installed: `pip install seqio t5`.
+TRL is needed without its dependencies: `pip install --no-deps trl`. The code of T5 is measured if it is
+installed: `pip install seqio t5`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from tokenizers import Tokenizer, models
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
 
 import tokjax
-from benchmarks.aligners import measure_alignment
+from benchmarks.aligners import make_alignment
 from benchmarks.inputs import load_ranks_tokenizer
-from benchmarks.packers import measure_packing, measure_planning, measure_planning_beside_trl
+from benchmarks.packers import measure_packing, measure_planning, measure_planning_of_trl
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,26 +36,26 @@ DOCUMENTS, QUICK_DOCUMENTS = 1_000_000, 20_000
 COLUMNS = ["ids", "attention_mask"]
 
 
-def measure_collation(lengths: NDArray[np.int64], rows: int) -> Contenders:
-    """Eight batches of rows of real lengths, at most 1,024, to ids and attention masks, one by one."""
-    each = [measure_single_batch(some) for some in np.minimum(lengths[: 8 * rows], 1024).reshape(8, rows)]
+def make_collation(lengths: NDArray[np.int64], rows: int) -> Contenders:
+    """Makes contenders that collate eight batches of ids and masks, with up to 1,024 tokens per row."""
+    batches = [make_single_batch(part) for part in np.minimum(lengths[: 8 * rows], 1024).reshape(8, rows)]
 
     def collate_sequentially(name: str) -> None:
-        for contenders in each:
-            contenders[name]()  # (a batch is given up before the next, as training does)
+        for contenders in batches:
+            contenders[name]()  # the result is freed before the next batch, as in a training loop
 
-    return {name: partial(collate_sequentially, name) for name in each[0]}
+    return {name: partial(collate_sequentially, name) for name in batches[0]}
 
 
-def measure_single_batch(lengths: NDArray[np.int64]) -> Contenders:
-    """One batch of rows of these lengths."""
+def make_single_batch(lengths: NDArray[np.int64]) -> Contenders:
+    """Makes contenders that collate one batch of rows of these lengths."""
     rng = np.random.default_rng(0)
     rows = [rng.integers(1, VOCAB_SIZE, n).astype(np.int32) for n in lengths]
     ragged = tokjax.ragged_from_rows(rows)
     lists, arrays = {"input_ids": [row.tolist() for row in rows]}, {"input_ids": rows}
     padder = PreTrainedTokenizerFast(tokenizer_object=make_word_tokenizer(), pad_token="[PAD]")
     longest = max(map(len, rows))
-    made = np.zeros((2, len(rows), longest), np.int32)
+    result = np.zeros((2, len(rows), longest), np.int32)
 
     def row_loop() -> None:
         ids = np.zeros((len(rows), longest), np.int32)
@@ -73,17 +73,17 @@ def measure_single_batch(lengths: NDArray[np.int64]) -> Contenders:
         "row loop": row_loop,
         "transformers pad": lambda: padder.pad(lists, return_tensors="np"),
         "transformers pad, from arrays": lambda: padder.pad(arrays, return_tensors="np"),
-        "memcpy of the result": made.copy,
+        "memcpy of the result": result.copy,
     }
 
 
 def make_word_tokenizer() -> Any:
-    """The smallest tokenizer that transformers takes: only its padding is used."""
+    """Returns a minimal tokenizer for transformers, which only uses its padding token."""
     return Tokenizer(models.WordLevel({"[PAD]": 0}, unk_token="[PAD]"))
 
 
-def measure_masking(lengths: NDArray[np.int64]) -> Contenders:
-    """256 rows of 512 to masked ids and labels, in NumPy."""
+def make_masking(lengths: NDArray[np.int64]) -> Contenders:
+    """Makes contenders that mask 256 rows of 512 ids in NumPy, and return the labels."""
     rng = np.random.default_rng(0)
     ids = rng.integers(1, VOCAB_SIZE, (256, 512)).astype(np.int32)
     special = (np.arange(512) >= np.minimum(lengths[:256], 512)[:, None]).astype(np.int32)
@@ -108,8 +108,8 @@ def measure_masking(lengths: NDArray[np.int64]) -> Contenders:
     }
 
 
-def measure_corruption(bench: Bench) -> Contenders:
-    """256 rows of 512 to T5's inputs and targets, in NumPy; of T5's own code without padding."""
+def make_corruption(bench: Bench) -> Contenders:
+    """Makes contenders that turn 256 rows of 512 ids into T5's inputs and targets; T5's code does not pad."""
     rng = np.random.default_rng(0)
     ids = rng.integers(1, VOCAB_SIZE, (256, 512)).astype(np.int32)
     mask = np.ones_like(ids)
@@ -121,13 +121,13 @@ def measure_corruption(bench: Bench) -> Contenders:
         corrupt(ids, mask, tokjax.objectives.draw_uniform(rng, ids.shape), eos_id=1)
 
     contenders: Contenders = {"tokjax, drawing too": run_tokjax}
-    if bench.has("t5", "span corruption", "T5"):
+    if bench.has_package("t5", "span corruption", "T5"):
         contenders["T5"] = corrupt_with_t5(ids)
     return contenders | {"memcpy of the rows": ids.copy}
 
 
 def corrupt_with_t5(ids: NDArray[np.int32]) -> Callable[[], list[Any]]:
-    """T5's own functions, a row at a time, on TensorFlow's pipelines."""
+    """Makes the contender T5, which works row by row on `tensorflow.data`."""
     import seqio
     import tensorflow
     from t5.data import preprocessors
@@ -147,7 +147,7 @@ def corrupt_with_t5(ids: NDArray[np.int32]) -> Callable[[], list[Any]]:
 
 
 def count_token_lengths(bench: Bench, text: Text) -> NDArray[np.int64]:
-    """Tokens of each document of a text, in a random order."""
+    """Returns the number of tokens of each document of a text that has any, in random order."""
     tokenizer = load_ranks_tokenizer(bench.ranks)
     counts = np.asarray(tokjax.count_tokens(tokenizer, text.documents, add_special_tokens=False))
     lengths = np.random.default_rng(0).permutation(counts[counts > 0])
@@ -157,17 +157,17 @@ def count_token_lengths(bench: Bench, text: Text) -> NDArray[np.int64]:
 
 
 def measure(bench: Bench) -> None:
-    """All of the batch layer that runs on the host."""
+    """Measures the batching functions that run on the host."""
     lengths = count_token_lengths(bench, bench.text(MEGABYTES))
-    rows = bench.pick(ROWS, QUICK_ROWS)
+    rows = bench.choose(ROWS, QUICK_ROWS)
     rounds = bench.rounds(20)
-    enough = np.resize(lengths, max(len(lengths), 8 * ROWS))
-    bench.compare("collation, 8 batches", measure_collation(enough, rows), rounds)
-    bench.compare("masking", measure_masking(enough), rounds)
-    bench.compare("span corruption", measure_corruption(bench), rounds)
-    aligned = bench.text(ALIGNED_MEGABYTES, called="aligned")
-    bench.compare("alignment", measure_alignment(aligned.documents, bench.ranks), bench.rounds(5))
-    many = np.random.default_rng(1).choice(lengths, bench.pick(DOCUMENTS, QUICK_DOCUMENTS))
-    measure_planning(bench, many)
-    measure_planning_beside_trl(bench, many[: len(many) // 20])
-    measure_packing(bench, many[: len(many) // 50])
+    repeated = np.resize(lengths, max(len(lengths), 8 * ROWS))  # at least eight batches
+    bench.compare("collation, 8 batches", make_collation(repeated, rows), rounds)
+    bench.compare("masking", make_masking(repeated), rounds)
+    bench.compare("span corruption", make_corruption(bench), rounds)
+    aligned = bench.text(ALIGNED_MEGABYTES, record_name="aligned")
+    bench.compare("alignment", make_alignment(aligned.documents, bench.ranks), bench.rounds(5))
+    many_lengths = np.random.default_rng(1).choice(lengths, bench.choose(DOCUMENTS, QUICK_DOCUMENTS))
+    measure_planning(bench, many_lengths)
+    measure_planning_of_trl(bench, many_lengths[: len(many_lengths) // 20])
+    measure_packing(bench, many_lengths[: len(many_lengths) // 50])

@@ -1,6 +1,6 @@
-"""Time by size of text, size of vocabulary, documents and threads: of encoding, training and packing.
+"""Time of encoding, training and packing, by size of text, size of vocabulary, documents and threads.
 
-Encoding and training are measured in processes of their own, at the first sight of a text.
+Each measurement of encoding and training is a fresh process, so that it starts with a cold cache.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PACKAGES = ["tokjax", "numpy", "tiktoken", "gigatoken", "rustbpe", "tokenizers"]
 ENCODERS = (OURS, THEIRS, f"gigatoken, {IDS}")
 TRAINERS_BY_NAME = ("tokjax", "gigatoken", "rustbpe", "tokenizers")
 SLOW_SECONDS = 60.0
-"""A contender that took longer at one place is not asked at larger ones."""
+"""Limit for a contender: if one point takes longer, larger points are skipped."""
 TEXT_MEGABYTES = (0.5, 1, 2, 4, 8, 16, 32)
 VOCAB_SIZES = (512, 2048, 8192, 32_768, 131_072)
 DOCUMENTS = (1, 10, 100, 1000, 10_000, 100_000)
@@ -44,13 +44,13 @@ LENGTHS_MEGABYTES = 20
 
 
 class CurvePoint(NamedTuple):
-    """A place on a curve.
+    """One x position of a curve.
 
     Attributes:
-        at: the place.
-        function: what measures there, in a process of its own.
-        arguments: of that, but for the contender's name.
-        threads: of its libraries.
+        at: position on the x axis.
+        function: name of the function that measures in a fresh process, as `module:function`.
+        arguments: keyword arguments of the function, without the name of the contender.
+        threads: number of threads of the libraries.
     """
 
     at: float
@@ -60,77 +60,79 @@ class CurvePoint(NamedTuple):
 
 
 def make_encoding_point(at: float, text: Path, ranks: Path, threads: int = 1) -> CurvePoint:
-    """Two passes over a text."""
-    reported = {"source": str(ranks), "text": str(text), "threads": threads}
-    return CurvePoint(at, "benchmarks.contenders:measure_passes", reported, threads)
+    """Returns a point that times two passes over a text."""
+    arguments = {"source": str(ranks), "text": str(text), "threads": threads}
+    return CurvePoint(at, "benchmarks.contenders:measure_passes", arguments, threads)
 
 
 def make_training_point(at: float, text: Path, vocab_size: int, workers: int) -> CurvePoint:
-    """From a text to a vocabulary."""
-    reported = {"text": str(text), "vocab_size": vocab_size, "workers": workers}
-    return CurvePoint(at, "benchmarks.trainers:measure", reported, workers)
+    """Returns a point that trains a vocabulary on a text."""
+    arguments = {"text": str(text), "vocab_size": vocab_size, "workers": workers}
+    return CurvePoint(at, "benchmarks.trainers:measure", arguments, workers)
 
 
 def measure_curve(
     bench: Bench, task: str, points: list[CurvePoint], names: Iterable[str], measures: Any
 ) -> None:
-    """All contenders at all places, in turn; one that is slow or fails stays behind.
+    """Measures all contenders at all points, in interleaved rounds.
+
+    A contender that fails, or takes longer than `SLOW_SECONDS`, is skipped at this and all larger points.
 
     Args:
-        bench: where to write it down.
-        task: its name.
-        points: the places, in order.
-        names: of the contenders.
-        measures: which of what a process tells, and what a record calls it.
+        bench: the running suite, which records the results.
+        task: name of the curve.
+        points: points in ascending order.
+        names: names of the contenders.
+        measures: names of the measures in the record, by their keys in the result of the function.
     """
     names = list(names)
-    seen: dict[Any, list[dict[str, float]]] = defaultdict(list)
-    after: dict[str, float] = {}
+    results: dict[Any, list[dict[str, float]]] = defaultdict(list)
+    limits: dict[str, float] = {}
     rounds = bench.rounds(3)
     for number in range(rounds):
         for point in points:
-            for name in (name for name in names if point.at < after.get(name, math.inf)):
+            for name in (name for name in names if point.at < limits.get(name, math.inf)):
                 bench.say(f"{task}, round {number + 1} of {rounds}, {point.at:,.12g}: {name}")
                 row = measure_point(point, name)
                 if row is None or max(row[key] for key in measures) > SLOW_SECONDS:
-                    after[name] = point.at
-                seen[name, point.at] += [row] if row else []
-    for (name, at), rows in ((run, rows) for run, rows in seen.items() if rows):
+                    limits[name] = point.at
+                results[name, point.at] += [row] if row else []
+    for (name, at), rows in ((run, rows) for run, rows in results.items() if rows):
         for key, measure_name in measures.items():
             values = [row[key] for row in rows]
             bench.add(task, name, values, measure=measure_name, at=at, reference=names[0])
 
 
 def measure_point(point: CurvePoint, name: str) -> dict[str, float] | None:
-    """What a process tells; `None` where a peer fails."""
+    """Returns the result of a fresh process; `None` if a contender other than tokjax fails."""
     try:
-        seen: dict[str, float] = run_in_process(
+        result: dict[str, float] = run_in_process(
             point.function, {"name": name} | point.arguments, threads=point.threads
         )
     except ProcessError:
         if name.startswith("tokjax"):
             raise
         return None
-    return seen
+    return result
 
 
 def measure_encoding(bench: Bench) -> None:
-    """Encoding by size of text, of vocabulary, by documents and by threads."""
+    """Measures encoding by size of text, size of vocabulary, number of documents, and threads."""
     names = [name for name in ENCODERS if CONTENDERS[name].installed]
     measures = {"cold": "cold", "warm": "warm"}
     makers = (make_text_points, make_vocabulary_points, make_document_points, make_thread_points)
-    for task, points_of in zip(CURVES, makers, strict=False):
-        points = points_of(bench)
-        measure_curve(bench, task, points[: bench.pick(None, 2)], names, measures)
+    for task, make_points in zip(CURVES, makers, strict=False):
+        points = make_points(bench)
+        measure_curve(bench, task, points[: bench.choose(None, 2)], names, measures)
 
 
 def make_text_points(bench: Bench) -> list[CurvePoint]:
-    texts = [bench.text(size, called=f"{size:g} MB") for size in bench.sizes(TEXT_MEGABYTES)]
+    texts = [bench.text(size, record_name=f"{size:g} MB") for size in bench.sizes(TEXT_MEGABYTES)]
     return [make_encoding_point(bench.inputs[text.name].bytes, text.path, bench.ranks) for text in texts]
 
 
 def make_vocabulary_points(bench: Bench) -> list[CurvePoint]:
-    """The first ranks of a vocabulary are a smaller one."""
+    """Makes points with smaller vocabularies: the first ranks of the full one."""
     by_rank = read_ranks(bench.ranks)
     text = bench.text(VOCAB_MEGABYTES)
     points = []
@@ -142,7 +144,7 @@ def make_vocabulary_points(bench: Bench) -> list[CurvePoint]:
 
 
 def make_document_points(bench: Bench) -> list[CurvePoint]:
-    """The same text cut into more and more documents."""
+    """Makes points that split the same text into more and more documents."""
     text = "".join(bench.text(DOCUMENTS_MEGABYTES).documents)
     points = []
     for count in (count for count in DOCUMENTS if count * 40 <= len(text)):
@@ -155,37 +157,37 @@ def make_document_points(bench: Bench) -> list[CurvePoint]:
 
 
 def make_thread_points(bench: Bench) -> list[CurvePoint]:
-    """Powers of two up to the number of cores."""
+    """Makes points with powers of two up to the number of cores, and the number of cores."""
     cores = os.cpu_count() or 1
-    path = bench.text(THREADS_MEGABYTES, called="for threads").path
+    path = bench.text(THREADS_MEGABYTES, record_name="for threads").path
     counts = sorted({1 << i for i in range(cores.bit_length())} | {cores})
     return [make_encoding_point(count, path, bench.ranks, count) for count in counts if count <= cores]
 
 
 def measure_training(bench: Bench) -> None:
-    """Training by size of text and of vocabulary."""
+    """Measures training by size of text and size of vocabulary."""
     names = [name for name in TRAINERS_BY_NAME if TRAINERS[name].installed]
     workers = bench.threads
     by_text_name, by_vocabulary_name = CURVES[4:6]
-    size = bench.pick(TRAINED_VOCAB_SIZE, 500)
-    texts = [bench.text(part, called=f"{part:g} MB") for part in bench.sizes(TRAINED_MEGABYTES)]
+    size = bench.choose(TRAINED_VOCAB_SIZE, 500)
+    texts = [bench.text(part, record_name=f"{part:g} MB") for part in bench.sizes(TRAINED_MEGABYTES)]
     by_text = [make_training_point(bench.inputs[text.name].bytes, text.path, size, workers) for text in texts]
     measure_curve(bench, by_text_name, by_text, names, {"seconds": "time"})
     path = bench.text(TRAINED_VOCAB_MEGABYTES).path
-    sizes = bench.pick(TRAINED_VOCAB_SIZES, (500, 1000))
+    sizes = bench.choose(TRAINED_VOCAB_SIZES, (500, 1000))
     by_vocabulary = [make_training_point(size, path, size, workers) for size in sizes]
     measure_curve(bench, by_vocabulary_name, by_vocabulary, names, {"seconds": "time"})
 
 
 def measure_packing(bench: Bench) -> None:
-    """Plans of more and more documents, and blocks made of them, of lengths drawn from those of a text."""
-    text = bench.text(LENGTHS_MEGABYTES, called="lengths")
+    """Measures packing plans by number of documents, with lengths sampled from those of a text."""
+    text = bench.text(LENGTHS_MEGABYTES, record_name="lengths")
     tokenizer = load_ranks_tokenizer(bench.ranks)
     lengths = np.asarray(tokjax.count_tokens(tokenizer, text.documents, add_special_tokens=False))
     rng = np.random.default_rng(0)
     for count in (count for count in PACKED if not bench.quick or count <= PACKED[1]):
-        drawn = rng.choice(lengths[lengths > 0], count)
-        plans = {f"plan, {strategy}": make_planner(drawn, strategy) for strategy in STRATEGIES}
+        sample = rng.choice(lengths[lengths > 0], count)
+        plans = {f"plan, {strategy}": make_planner(sample, strategy) for strategy in STRATEGIES}
         bench.say(f"{CURVES[6]}, {count:,}")
         seconds = time_interleaved(plans, bench.rounds(5))
         bench.add_rounds(CURVES[6], seconds, at=count, reference="plan, best_fit")
@@ -196,7 +198,7 @@ def make_planner(lengths: Any, strategy: Any) -> Callable[[], object]:
 
 
 def measure(bench: Bench) -> None:
-    """All curves."""
+    """Measures all curves."""
     bench.settings |= {"workers": bench.threads, "vocab_size": TRAINED_VOCAB_SIZE}
     measure_encoding(bench)
     measure_training(bench)

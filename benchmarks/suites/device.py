@@ -1,7 +1,7 @@
-"""Batching functions under `jax.jit`, as a share of the device's memory bandwidth; and loading beside a step.
+"""Batching functions under `jax.jit`, as a share of memory bandwidth; overlap of loading with training steps.
 
-Each function is measured beside copies of as many bytes as it reads and writes, by XLA into new memory, and
-on a CPU by NumPy into memory that is there. The bandwidth is that of a jitted copy of a large array.
+Each function is compared with copies of as many bytes as it reads and writes: by XLA into new memory, and on
+a CPU also by NumPy into allocated memory. The bandwidth is measured with a jitted copy of a large array.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.jit_cases import make_cases, nbytes, put_on_device
+from benchmarks.jit_cases import count_bytes, make_cases, put_on_device
 from benchmarks.names import BANDWIDTH, COPY, MEMCPY, OWN
 from benchmarks.overlap import measure_overlap
 from benchmarks.timing import time_interleaved
@@ -30,30 +30,30 @@ LARGE_BYTES, QUICK_LARGE_BYTES = 1 << 28, 1 << 22
 
 
 def measure_bandwidth(bench: Bench) -> None:
-    """A jitted copy of a large array, which reads and writes it once."""
-    size = bench.pick(LARGE_BYTES, QUICK_LARGE_BYTES)
+    """Measures a jitted copy of a large array, which reads and writes each byte once."""
+    size = bench.choose(LARGE_BYTES, QUICK_LARGE_BYTES)
     run = make_jitted_copy(size)
     bench.compare(BANDWIDTH, {COPY: run}, bench.rounds(20), extra={"bytes": 2 * size})
 
 
 def make_jitted_copy(size: int) -> Callable[[], object]:
-    """A copy into new memory of the device."""
+    """Makes a jitted copy of `size` bytes into new memory of the device."""
     source, copy = jnp.ones(size // 4, jnp.int32), jax.jit(jnp.copy)
     return lambda: jax.block_until_ready(copy(source))
 
 
 def make_memcpy(size: int) -> Callable[[], object]:
-    """A copy into memory that is there, on the host."""
+    """Makes a NumPy copy of `size` bytes into allocated memory of the host."""
     source = np.ones(size, np.uint8)
     target = np.ones_like(source)
     return lambda: np.copyto(target, source)
 
 
 def measure_case(bench: Bench, name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """One function beside its copies (a copy of half the bytes reads and writes as many)."""
-    moved, jitted = put_on_device(arguments), jax.jit(function)
-    size = nbytes(jitted(*moved), moved)
-    contenders = {OWN: lambda: jax.block_until_ready(jitted(*moved)), COPY: make_jitted_copy(size // 2)}
+    """Measures a function, and copies that move as many bytes: a copy of `n` bytes reads and writes `2 n`."""
+    on_device, jitted = put_on_device(arguments), jax.jit(function)
+    size = count_bytes(jitted(*on_device), on_device)
+    contenders = {OWN: lambda: jax.block_until_ready(jitted(*on_device)), COPY: make_jitted_copy(size // 2)}
     if jax.default_backend() == "cpu":
         contenders[MEMCPY] = make_memcpy(size // 2)
     bench.say(name)
@@ -61,10 +61,10 @@ def measure_case(bench: Bench, name: str, function: Callable[..., Any], argument
 
 
 def measure(bench: Bench) -> None:
-    """The bandwidth, all functions, and how much of loading a step hides."""
+    """Measures the bandwidth, all functions, and the overlap of loading with training steps."""
     device = jax.devices()[0]
     rows = ROWS if device.platform == "cpu" else ROWS_ON_ACCELERATOR
-    rows, length = bench.pick((rows, LENGTH), (QUICK_ROWS, QUICK_LENGTH))
+    rows, length = bench.choose((rows, LENGTH), (QUICK_ROWS, QUICK_LENGTH))
     bench.settings |= {
         "platform": device.platform,
         "device": device.device_kind,

@@ -1,7 +1,7 @@
-"""Text to ids, and to ids with offsets: tokjax and its peers on the same documents.
+"""Encoding to ids, and to ids with offsets and masks, by tokjax and other libraries on the same documents.
 
-All contenders use the same ranks with the GPT-2 pattern. Each measurement is a process of its own: the first
-pass (cold), then the same documents once more (warm). Rounds go through all contenders in turn.
+All contenders use the same ranks with the GPT-2 pattern. Each measurement is a fresh process, which encodes
+the documents twice: first with a cold cache, then with a warm one. Rounds interleave the contenders.
 """
 
 from __future__ import annotations
@@ -24,17 +24,22 @@ if TYPE_CHECKING:
 
 PACKAGES = ["tokjax", "numpy", "tiktoken", "tokenizers", "gigatoken", "tokie"]
 MEGABYTES = 50
-ONE_THREAD = [name for name in CONTENDERS if name.endswith((IDS, OFFSETS))]
+NAMES = [name for name in CONTENDERS if name.endswith((IDS, OFFSETS))]
 SINGLE_THREADED = [f"tokie, {OFFSETS}"]
-"""Which takes one document a call."""
+"""Contenders without multi-threaded encoding: tokie returns offsets for one document per call."""
 UNITS = {"cold": "s", "warm": "s", "build": "s", "memory": "MB"}
 
 
 def record_other_ids(bench: Bench, text: str, ids: dict[Run, str]) -> None:
-    """Write down whose ids are not those of tokjax, by their checksums, though all have the same ranks.
+    """Records the contenders whose ids differ from those of tokjax, although the ranks are the same.
+
+    Args:
+        bench: the running suite.
+        text: name of the text.
+        ids: checksums of the ids, by contender and threads.
 
     Raises:
-        InputError: tiktoken's are not.
+        InputError: the ids of tiktoken differ.
     """
     others = sorted({name for (name, _), checksum in ids.items() if checksum != ids[OURS, 1]})
     if THEIRS in others:
@@ -44,18 +49,18 @@ def record_other_ids(bench: Bench, text: str, ids: dict[Run, str]) -> None:
 
 
 def measure_text(bench: Bench, text: Text, runs: list[Run]) -> None:
-    """All contenders on one text."""
-    seen: dict[Run, list[dict[str, Any]]] = defaultdict(list)
+    """Measures all contenders on one text."""
+    results: dict[Run, list[dict[str, Any]]] = defaultdict(list)
     rounds = bench.rounds(3)
     for number in range(rounds):
         for name, threads in runs:
             bench.say(f"{text.name}, round {number + 1} of {rounds}: {name}, threads: {threads}")
-            reported = {"name": name, "source": str(bench.ranks), "text": str(text.path), "threads": threads}
-            row = run_in_process("benchmarks.contenders:measure_passes", reported, threads=threads)
-            seen[name, threads].append(row)
-        record_other_ids(bench, text.name, {run: rows[-1]["ids"] for run, rows in seen.items()})
+            arguments = {"name": name, "source": str(bench.ranks), "text": str(text.path), "threads": threads}
+            row = run_in_process("benchmarks.contenders:measure_passes", arguments, threads=threads)
+            results[name, threads].append(row)
+        record_other_ids(bench, text.name, {run: rows[-1]["ids"] for run, rows in results.items()})
     size = {"bytes": sum(len(document.encode()) for document in text.documents)}
-    for (name, threads), rows in seen.items():
+    for (name, threads), rows in results.items():
         for measure, unit in UNITS.items():
             bench.add(
                 text.name,
@@ -69,17 +74,17 @@ def measure_text(bench: Bench, text: Text, runs: list[Run]) -> None:
 
 
 def measure(bench: Bench) -> None:
-    """All contenders on all texts."""
+    """Measures all contenders on all texts."""
     write_vocabulary_file(bench.ranks, "huggingface")
-    names = [name for name in ONE_THREAD if CONTENDERS[name].installed]
+    names = [name for name in NAMES if CONTENDERS[name].installed]
     runs = [(name, 1) for name in names]
     if bench.threads > 1:
         runs += [(name, bench.threads) for name in names if name not in SINGLE_THREADED]
     bench.settings["threads"] = sorted({threads for _, threads in runs})
     texts = [name for name in bench.sources.texts if name != LARGE_TEXT]
-    for text in [bench.text(MEGABYTES, name) for name in bench.pick(texts, [bench.sources.main])]:
+    for text in [bench.text(MEGABYTES, name) for name in bench.choose(texts, [bench.sources.main])]:
         measure_text(bench, text, runs)
-        for name in (name for name in ONE_THREAD if name not in names):
+        for name in (name for name in NAMES if name not in names):
             bench.record_skip(
                 text.name, format_run_name(name, 1), format_not_installed(CONTENDERS[name].package)
             )

@@ -1,7 +1,7 @@
-"""Large vocabularies: loading a file, the first short text, each further one, and the first 10 kB.
+"""Large vocabularies: loading a file, the first short text, later short texts, and the first 10 kB.
 
-The files are made from the ranks, with a thousand added tokens each: one runs on the tokenizers library, and
-tokjax runs the two others itself. Both read the same file.
+The files are made from the ranks, with a thousand added tokens each. tokjax runs one of them on the
+tokenizers library, and two on its built-in models. Both libraries read the same file.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
 
 
 def make_added_tokens(first: int) -> list[dict[str, Any]]:
-    """A thousand special tokens with the ids from `first` on."""
+    """Returns a thousand special tokens, with consecutive ids that start at `first`."""
     return [
         {"id": first + i, "content": f"<|added {i}|>", **_FLAGS, "special": True} for i in range(NUM_ADDED)
     ]
 
 
 def make_byte_level_json(ranks: Path, *, digits: bool) -> dict[str, Any]:
-    """A byte-level BPE; one that splits digits off first runs on the library."""
+    """Returns a byte-level BPE. One that splits digits first is not built in, and runs on the library."""
     path = write_vocabulary_file(ranks, "huggingface") / "tokenizer.json"
     contents: dict[str, Any] = json.loads(path.read_text("utf-8"))
     contents["added_tokens"] = make_added_tokens(len(contents["model"]["vocab"]))
@@ -48,17 +48,12 @@ def make_byte_level_json(ranks: Path, *, digits: bool) -> dict[str, Any]:
 
 
 def make_metaspace_json(ranks: Path) -> dict[str, Any]:
-    """A BPE with byte fallback, as Gemma's: all pairs merge that make a token."""
+    """Returns a BPE with byte fallback like Gemma's: every pair of tokens that forms a token is a merge."""
     texts = (token.decode("utf-8", "replace") for token in read_ranks(ranks))
     forms = [f"<0x{byte:02X}>" for byte in range(256)] + ["▁"]
     forms += [text.replace(" ", "▁") for text in texts if "\ufffd" not in text]
     ids = {form: id_ for id_, form in enumerate(dict.fromkeys(forms))}
-    cuts = (
-        (form[:truncated], form[truncated:])
-        for form in ids
-        for truncated in range(1, len(form))
-        if form[:3] != "<0x"
-    )
+    splits = ((form[:i], form[i:]) for form in ids for i in range(1, len(form)) if form[:3] != "<0x")
     steps: list[dict[str, Any]] = [
         {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
         {"type": "ByteFallback"},
@@ -73,13 +68,13 @@ def make_metaspace_json(ranks: Path) -> dict[str, Any]:
             "type": "BPE",
             "byte_fallback": True,
             "vocab": ids,
-            "merges": [pair for pair in cuts if pair[0] in ids and pair[1] in ids],
+            "merges": [pair for pair in splits if pair[0] in ids and pair[1] in ids],
         },
     }
 
 
 def measure(bench: Bench) -> None:
-    """Seconds of each library, which loads the file anew in each round."""
+    """Measures both libraries on each file, which every round loads again."""
     book = "\n".join(bench.text(0.1).documents)[:10_000]
     kinds = {
         "byte-level BPE, on the library": make_byte_level_json(bench.ranks, digits=True),
@@ -100,7 +95,7 @@ def measure(bench: Bench) -> None:
 
 
 def measure_round(name: str, path: Path, book: str) -> dict[str, float]:
-    """Seconds of loading, and of calls of what was loaded."""
+    """Returns the seconds of loading a tokenizer, and of its first and later calls."""
     read = tokjax.load_tokenizer if name == "tokjax" else Tokenizer.from_file
     load, tokenizer = time_call(lambda: read(str(path)))
 

@@ -1,6 +1,6 @@
-"""Inputs that are slow for careless tokenizers, at doubling sizes: is time linear, and memory bounded?
+"""Worst-case inputs of doubling sizes: these show whether time is linear and memory bounded.
 
-Each measurement is a process of its own, and sees its input for the first time.
+Each measurement is a fresh process, so that the cache holds nothing of the input.
 """
 
 from __future__ import annotations
@@ -48,37 +48,37 @@ UNITS = {"cold": "s", "warm": "s", "memory": "MB"}
 
 
 def measure_input(library: str, source: str, name: str, size: int) -> dict[str, float]:
-    """Two passes over one input. A text of ordinary words comes first, and makes what is only made once."""
-    made = INPUTS[name](size)
+    """Times two passes over one input, after a text of other words that triggers lazy initialization."""
+    texts = INPUTS[name](size)
     calls = CONTENDERS[library].make(Path(source), 1)
-    calls.many(["Some other words. " * 1000])
-    return time_two_passes(calls, made if isinstance(made, list) else [made])[0]
+    calls.encode_documents(["Some other words. " * 1000])
+    return time_two_passes(calls, texts if isinstance(texts, list) else [texts])[0]
 
 
 def measure_in_process(bench: Bench, library: str, name: str, size: int) -> dict[str, float] | None:
-    """The same in a fresh process; `None` where a peer crashes."""
-    reported: dict[str, Any] = {"library": library, "source": str(bench.ranks), "name": name, "size": size}
+    """Calls `measure_input` in a fresh process; returns `None` if another library than tokjax crashes."""
+    arguments: dict[str, Any] = {"library": library, "source": str(bench.ranks), "name": name, "size": size}
     try:
-        seen: dict[str, float] = run_in_process("benchmarks.suites.growth:measure_input", reported)
+        result: dict[str, float] = run_in_process("benchmarks.suites.growth:measure_input", arguments)
     except ProcessError:
         if library == OURS:
             raise
         return None
-    return seen
+    return result
 
 
 def get_skip_reason(library: str, name: str) -> str:
-    """Why a library is not asked; nothing if it is."""
+    """Returns the reason to skip a library; `""` if it is measured."""
     if not CONTENDERS[library].installed:
         return format_not_installed(CONTENDERS[library].package)
     return TAKES_NO_BYTES if library == THEIRS and name in NOT_TEXT else ""
 
 
 def measure(bench: Bench) -> None:
-    """All inputs at all sizes."""
-    sizes = bench.pick(SIZES, [size // 100 for size in SIZES[1:3]])
-    names = bench.pick(list(INPUTS), list(INPUTS)[::4])
-    seen: dict[Any, list[dict[str, float]]] = defaultdict(list)
+    """Measures all inputs at all sizes."""
+    sizes = bench.choose(SIZES, [size // 100 for size in SIZES[1:3]])
+    names = bench.choose(list(INPUTS), list(INPUTS)[::4])
+    results: dict[Any, list[dict[str, float]]] = defaultdict(list)
     crashed = set()
     rounds = bench.rounds(3)
     for number in range(rounds):
@@ -89,21 +89,21 @@ def measure(bench: Bench) -> None:
             bench.say(f"round {number + 1} of {rounds}: {name}, {size:,} bytes, {library}")
             row = measure_in_process(bench, library, name, size)
             crashed |= {run} if row is None else set()
-            seen[run] += [row] if row else []
+            results[run] += [row] if row else []
     for name in names:
-        record_results(bench, name, sizes, seen)
+        record_results(bench, name, sizes, results)
 
 
 def record_results(
-    bench: Bench, name: str, sizes: list[int], seen: dict[Any, list[dict[str, float]]]
+    bench: Bench, name: str, sizes: list[int], results: dict[Any, list[dict[str, float]]]
 ) -> None:
-    """What was seen of one input."""
+    """Records the results of one input."""
     for size in sizes:
         for library in (OURS, THEIRS):
-            rows = seen[name, size, library]
+            rows = results[name, size, library]
             if not rows:
-                why = get_skip_reason(library, name) or CRASHED
-                bench.record_skip(name, library, why, measure="cold", at=size)
+                reason = get_skip_reason(library, name) or CRASHED
+                bench.record_skip(name, library, reason, measure="cold", at=size)
                 continue
             for measure_name, unit in UNITS.items():
                 values = [row[measure_name] for row in rows]

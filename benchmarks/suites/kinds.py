@@ -1,7 +1,7 @@
-"""Every kind of tokenizer beside the library that it stands for, or that it runs on.
+"""Every type of tokenizer, compared with the library whose files it reads, or on which it runs.
 
-Their libraries train the tokenizers on a part of the text, and tokjax reads what they write. Then both encode
-the same documents to arrays of ids, offsets and masks.
+Each library trains a tokenizer on a part of the text, and tokjax loads its file. Then both encode the same
+documents to arrays of ids, offsets and masks.
 """
 
 from __future__ import annotations
@@ -32,60 +32,62 @@ SPECIAL = ["<unk>", "<s>", "</s>"]
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
-def train_byte_level_bpe() -> tuple[Tokenizer, Any]:
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+def make_byte_level_bpe() -> tuple[Tokenizer, Any]:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    return made, trainers.BpeTrainer(
+    return tokenizer, trainers.BpeTrainer(
         vocab_size=VOCAB_SIZE, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
     )
 
 
-def train_bpe_with_bytes() -> tuple[Tokenizer, Any]:
-    made = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.Metaspace()
+def make_bpe_with_bytes() -> tuple[Tokenizer, Any]:
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    made.decoder = decoders.Sequence(steps)
-    return made, trainers.BpeTrainer(
+    tokenizer.decoder = decoders.Sequence(steps)
+    return tokenizer, trainers.BpeTrainer(
         vocab_size=VOCAB_SIZE, special_tokens=[*SPECIAL, *BYTES], limit_alphabet=1000, show_progress=False
     )
 
 
-def train_wordpiece_json() -> tuple[Tokenizer, Any]:
-    made = Tokenizer(models.WordPiece(unk_token="<unk>"))
-    made.normalizer = normalizers.BertNormalizer()
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return made, trainers.WordPieceTrainer(vocab_size=VOCAB_SIZE, special_tokens=SPECIAL, show_progress=False)
+def make_wordpiece() -> tuple[Tokenizer, Any]:
+    tokenizer = Tokenizer(models.WordPiece(unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer, trainers.WordPieceTrainer(
+        vocab_size=VOCAB_SIZE, special_tokens=SPECIAL, show_progress=False
+    )
 
 
-def train_unigram() -> tuple[Tokenizer, Any]:
-    made = Tokenizer(models.Unigram())
-    made.normalizer = normalizers.NFKC()
-    made.pre_tokenizer = pre_tokenizers.Metaspace()
-    made.decoder = decoders.Metaspace()
-    return made, trainers.UnigramTrainer(
+def make_unigram() -> tuple[Tokenizer, Any]:
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    return tokenizer, trainers.UnigramTrainer(
         vocab_size=VOCAB_SIZE, special_tokens=SPECIAL, unk_token="<unk>", show_progress=False
     )
 
 
 HUGGING_FACE = {
-    "byte-level BPE, tokjax's own": train_byte_level_bpe,
-    "BPE with byte fallback, tokjax's own": train_bpe_with_bytes,
-    "WordPiece, tokjax's own": train_wordpiece_json,
-    "unigram, on tokenizers": train_unigram,
+    "byte-level BPE, tokjax's own": make_byte_level_bpe,
+    "BPE with byte fallback, tokjax's own": make_bpe_with_bytes,
+    "WordPiece, tokjax's own": make_wordpiece,
+    "unigram, on tokenizers": make_unigram,
 }
 
 
 def drop_special_bytes(trained: Tokenizer) -> Tokenizer:
-    """Bytes as ordinary tokens, as in published vocabularies; a trainer only takes them as special ones."""
+    """Makes byte tokens ordinary, as in published vocabularies; trainers only allow special ones."""
     parts = json.loads(trained.to_str())
     parts["added_tokens"] = [token for token in parts["added_tokens"] if token["content"] not in BYTES]
     return Tokenizer.from_str(json.dumps(parts))
 
 
 def train_hugging_face(documents: list[str], directory: Path) -> Iterator[tuple[str, Encode, Encode]]:
-    """Each kind, with tokjax's way to encode and the library's."""
+    """Yields the name of each type, and the functions of tokjax and of the library that encode documents."""
     for name, make in HUGGING_FACE.items():
         theirs, trainer = make()
         theirs.train_from_iterator(documents[: len(documents) // 4], trainer)
@@ -97,7 +99,7 @@ def train_hugging_face(documents: list[str], directory: Path) -> Iterator[tuple[
 
 
 def train_sentencepiece_model(documents: list[str]) -> tuple[str, Encode, Encode]:
-    """The same for a model of the sentencepiece library."""
+    """Returns the same three values for a model of the sentencepiece library."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(documents[: len(documents) // 4]),
@@ -109,8 +111,8 @@ def train_sentencepiece_model(documents: list[str]) -> tuple[str, Encode, Encode
     processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
 
     def encode(texts: list[str]) -> object:
-        found = processor.encode(texts, out_type="offset_mapping")
-        return [(np.array(row["ids"]), np.array(row["offsets"]), np.ones(len(row["ids"]))) for row in found]
+        rows = processor.encode(texts, out_type="offset_mapping")
+        return [(np.array(row["ids"]), np.array(row["offsets"]), np.ones(len(row["ids"]))) for row in rows]
 
     return (
         "SentencePiece unigram, on sentencepiece",
@@ -128,7 +130,7 @@ def _make_tokenizers_call(tokenizer: Tokenizer) -> Encode:
 
 
 def measure(bench: Bench) -> None:
-    """Each kind beside its library."""
+    """Measures each type and its library."""
     text = bench.text(MEGABYTES)
     documents = text.documents
     size = {"bytes": sum(len(document.encode()) for document in documents)}

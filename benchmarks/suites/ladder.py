@@ -1,6 +1,6 @@
-"""Three ways to merge: naive, with counts kept up to date, and many at a time, on the same counted words.
+"""Three merge algorithms on the same pre-token counts: naive, incremental counts, and batched merges.
 
-The first two are the test suite's oracles, in plain Python. All give the same merges, which is checked.
+The first two are oracles of the test suite, in plain Python. The suite checks that all give the same merges.
 Counting is not measured.
 """
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from benchmarks.bench import Bench
 
     Merges = list[tuple[bytes, bytes]]
-    Way = Callable[[PretokenCounts, int], Merges]
+    MergeFunction = Callable[[PretokenCounts, int], Merges]
 
 PACKAGES = ["tokjax", "numpy"]
 CORPUS_SIZES = ((0.065, 1000), (22, 1000), (22, 32_000))
-"""Megabytes of text, and ids of the vocabulary."""
+"""Size of the text in MB, and size of the vocabulary."""
 QUICK_CORPUS_SIZES = ((0.02, 400), (0.1, 500))
 SLOW_SECONDS = 60.0
 NAIVE_SECONDS = 900.0
-"""A naive run that would take longer, by its first ten merges, is left out."""
+"""Limit for a naive run, estimated from its first ten merges; longer ones are skipped."""
 TOO_LONG = "too long to wait for"
 
 
@@ -46,49 +46,53 @@ def train_batched(counts: PretokenCounts, merges: int) -> Merges:
     return list(train_bpe(counts, vocab_size=vocab_size, progress=False).merges)
 
 
-ALGORITHMS: dict[str, Way] = {
+ALGORITHMS: dict[str, MergeFunction] = {
     "naive": train_naive,
     "counts kept up to date": train_incremental,
     "many at a time": train_batched,
 }
 
 
-def select_algorithms(counts: PretokenCounts, merges: int) -> dict[str, Way]:
-    """All ways that end in time."""
-    of_ten = measure_seconds(lambda: train_naive(counts, 10))
-    slow = of_ten / 10 * merges > NAIVE_SECONDS
-    return {name: way for name, way in ALGORITHMS.items() if not (slow and way is train_naive)}
+def select_algorithms(counts: PretokenCounts, merges: int) -> dict[str, MergeFunction]:
+    """Returns the algorithms that finish in time."""
+    seconds_of_ten = measure_seconds(lambda: train_naive(counts, 10))
+    slow = seconds_of_ten / 10 * merges > NAIVE_SECONDS
+    return {name: merge for name, merge in ALGORITHMS.items() if not (slow and merge is train_naive)}
 
 
 def measure_algorithms(
-    ways: dict[str, Way], counts: PretokenCounts, merges: int, rounds: int
+    algorithms: dict[str, MergeFunction], counts: PretokenCounts, merges: int, rounds: int
 ) -> dict[str, list[float]]:
-    """Seconds of each way in each round."""
-    seconds: dict[str, list[float]] = defaultdict(list)
-    made: dict[str, Merges] = {}
+    """Returns the seconds of each round, by algorithm.
 
-    def make(name: str) -> None:
-        made[name] = ways[name](counts, merges)
+    Raises:
+        InputError: the algorithms give different merges.
+    """
+    seconds: dict[str, list[float]] = defaultdict(list)
+    results: dict[str, Merges] = {}
+
+    def run(name: str) -> None:
+        results[name] = algorithms[name](counts, merges)
 
     for _ in range(rounds):
-        for name in (name for name in ways if max(seconds[name], default=0) < SLOW_SECONDS):
-            seconds[name].append(measure_seconds(lambda name=name: make(name)))
-    if any(merged != made["many at a time"] for merged in made.values()):
-        raise InputError("the ways to merge give different merges")
+        for name in (name for name in algorithms if max(seconds[name], default=0) < SLOW_SECONDS):
+            seconds[name].append(measure_seconds(lambda name=name: run(name)))
+    if any(result != results["many at a time"] for result in results.values()):
+        raise InputError("the merge algorithms give different merges")
     return seconds
 
 
 def measure(bench: Bench) -> None:
-    """Each rung, from few words and merges to many."""
-    for megabytes, vocab_size in bench.pick(CORPUS_SIZES, QUICK_CORPUS_SIZES):
-        text = bench.text(megabytes, called=f"{megabytes:g} MB")
+    """Measures each size, from few pre-tokens and merges to many."""
+    for megabytes, vocab_size in bench.choose(CORPUS_SIZES, QUICK_CORPUS_SIZES):
+        text = bench.text(megabytes, record_name=f"{megabytes:g} MB")
         counts = count_pretokens(text.path, special_tokens=[SEPARATOR], progress=False)
-        about = {"bytes": bench.inputs[text.name].bytes, "words": len(counts)}
-        ways = select_algorithms(counts, vocab_size - 256)
+        extra = {"bytes": bench.inputs[text.name].bytes, "words": len(counts)}
+        algorithms = select_algorithms(counts, vocab_size - 256)
         bench.say(f"{text.name}, {vocab_size:,} ids")
-        seconds = measure_algorithms(ways, counts, vocab_size - 256, bench.rounds(3))
+        seconds = measure_algorithms(algorithms, counts, vocab_size - 256, bench.rounds(3))
         for name in ALGORITHMS:
-            if name not in ways:
-                bench.record_skip(text.name, name, TOO_LONG, at=vocab_size, extra=about)
+            if name not in algorithms:
+                bench.record_skip(text.name, name, TOO_LONG, at=vocab_size, extra=extra)
                 continue
-            bench.add(text.name, name, seconds[name], at=vocab_size, reference="many at a time", extra=about)
+            bench.add(text.name, name, seconds[name], at=vocab_size, reference="many at a time", extra=extra)

@@ -1,4 +1,4 @@
-"""Batches from a large dataset: beside nanoGPT's loop, Grain, torch, and the sequential roofline."""
+"""Batches from a large dataset, compared with nanoGPT's loop, Grain, torch, and a sequential roofline."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FRESH_LOADERS = 25
 def make_loops(
     dataset: tokjax.datasets.PackedDataset, path: Path, steps: int
 ) -> dict[str, Callable[[], object]]:
-    """What makes the same number of batches of `(64, 2048)` each, ids and what follows them."""
+    """Makes loops that load `steps` batches of shape `(64, 2048)`, with one further token per row."""
     return {
         ROOFLINE: make_roofline(path, steps),
         "nanoGPT's loop": make_nanogpt(path, steps),
@@ -52,7 +52,7 @@ def make_loops(
 
 
 def make_roofline(path: Path, steps: int) -> Callable[[], None]:
-    """As many consecutive ids, cast to `int32`."""
+    """Makes the roofline: a loop that casts as many consecutive ids to `int32`."""
     stream, size = np.memmap(path, np.uint16, "r"), BATCH * LENGTH
 
     def run() -> None:
@@ -64,7 +64,7 @@ def make_roofline(path: Path, steps: int) -> Callable[[], None]:
 
 
 def make_nanogpt(path: Path, steps: int) -> Callable[[], None]:
-    """Ids of random places and what follows them, as `int64`."""
+    """Makes nanoGPT's loop: windows at random positions, and their targets, as `int64`."""
     stream, rng = np.memmap(path, np.uint16, "r"), np.random.default_rng(1)
 
     def run() -> None:
@@ -99,7 +99,7 @@ def make_device_loop(dataset: tokjax.datasets.PackedDataset, steps: int) -> Call
 
 
 class MemmapRecords:
-    """A plain source of records for other loaders: consecutive ids of a file, and the one that follows."""
+    """Random-access source for other loaders: windows of a file of ids, with one further token each."""
 
     def __init__(self, path: Path) -> None:
         self._stream = np.memmap(path, np.uint16, "r")
@@ -113,7 +113,7 @@ class MemmapRecords:
 
 
 def make_grain_loop(path: Path, steps: int) -> Callable[[], None]:
-    """A record at a time, by index, in this process."""
+    """Makes a loop over Grain, which reads records by index in this process."""
     import grain.python as grain
 
     batches = grain.MapDataset.source(MemmapRecords(path)).shuffle(seed=0).batch(BATCH)
@@ -126,7 +126,7 @@ def make_grain_loop(path: Path, steps: int) -> Callable[[], None]:
 
 
 def make_torch_loop(path: Path, steps: int) -> Callable[[], None]:
-    """A record at a time, by index, in this process (`num_workers=0`)."""
+    """Makes a loop over torch's `DataLoader`, which reads records by index, without worker processes."""
     import torch
 
     records = MemmapRecords(path)
@@ -147,7 +147,7 @@ OTHER_LOADERS = {
 
 
 def measure_far_steps(bench: Bench, dataset: tokjax.datasets.PackedDataset) -> None:
-    """Seconds to the first batch of a fresh loader, and to that of a step far away."""
+    """Measures the first batch of a new loader, and the batch of a distant step."""
 
     def packed(seed: int) -> Any:
         return tokjax.PackedTokenLoader(dataset, batch_size=BATCH, documents=False, seed=seed)
@@ -160,7 +160,7 @@ def measure_far_steps(bench: Bench, dataset: tokjax.datasets.PackedDataset) -> N
 
     for kind, make in (("packed", packed), ("bucketed", bucketed)):
         seconds: dict[str, list[float]] = {FIRST_STEP: [], FAR_STEP: []}
-        for seed in range(bench.pick(FRESH_LOADERS, 3)):
+        for seed in range(bench.choose(FRESH_LOADERS, 3)):
             for name, step in zip(seconds, (1, FAR_INDEX), strict=True):
                 loader = make(seed)
                 begin = time.perf_counter()
@@ -170,7 +170,17 @@ def measure_far_steps(bench: Bench, dataset: tokjax.datasets.PackedDataset) -> N
 
 
 def open_and_load(path: str, verify: bool, steps: int) -> dict[str, float]:
-    """Seconds from opening to the first batch, and memory at most after some; in MB, mapped pages too."""
+    """Opens a dataset and loads batches.
+
+    Args:
+        path: path of the dataset.
+        verify: whether to verify the checksum of each file before its first use.
+        steps: number of batches.
+
+    Returns:
+        The seconds from opening to the first batch as `"first"`, and the peak memory of the process after all
+        batches in MB, including mapped pages, as `"memory"`.
+    """
     begin = time.perf_counter()
     dataset = tokjax.open_dataset(Path(path), verify_on_touch=verify)
     loader = tokjax.PackedTokenLoader(dataset, batch_size=BATCH, documents=False)
@@ -182,11 +192,11 @@ def open_and_load(path: str, verify: bool, steps: int) -> dict[str, float]:
 
 
 def measure_starting(bench: Bench, path: Path, steps: int) -> None:
-    """The same, in processes of their own."""
+    """Measures `open_and_load` in fresh processes, with and without checksums."""
     for name, verify in ((CHECKED, True), (UNCHECKED, False)):
-        reported = {"path": str(path), "verify": verify, "steps": steps}
+        arguments = {"path": str(path), "verify": verify, "steps": steps}
         rounds = [
-            run_in_process("benchmarks.suites.loading:open_and_load", reported)
+            run_in_process("benchmarks.suites.loading:open_and_load", arguments)
             for _ in range(bench.rounds(3))
         ]
         bench.add(OPENING, name, [row["first"] for row in rounds])
@@ -195,8 +205,8 @@ def measure_starting(bench: Bench, path: Path, steps: int) -> None:
 
 
 def measure_writing(bench: Bench) -> None:
-    """Encoding alone, and writing a packed dataset."""
-    text = bench.text(WRITTEN_MEGABYTES, bench.holder(WRITTEN_MEGABYTES))
+    """Measures encoding alone, and writing a packed dataset."""
+    text = bench.text(WRITTEN_MEGABYTES, bench.find_text(WRITTEN_MEGABYTES))
     tokenizer = load_ranks_tokenizer(bench.ranks)
     field = tokjax.PackedTokenField(tokenizer)
     target = bench.scratch / "written"
@@ -217,8 +227,8 @@ def measure_writing(bench: Bench) -> None:
 
 
 def measure(bench: Bench) -> None:
-    """Batches, the first of them, and writing."""
-    ids, steps = bench.pick(IDS, QUICK_IDS), bench.pick(STEPS, 10)
+    """Measures batches, starting times, and writing."""
+    ids, steps = bench.choose(IDS, QUICK_IDS), bench.choose(STEPS, 10)
     bench.settings |= {"ids": ids, "batch": BATCH, "length": LENGTH, "steps": steps}
     bench.say(f"writing {ids:,} ids")
     dataset = write_packed_dataset(bench.scratch, ids)
@@ -227,7 +237,7 @@ def measure(bench: Bench) -> None:
     contenders |= {
         name: make(bench.scratch / "ids.bin", steps)
         for name, (package, make) in OTHER_LOADERS.items()
-        if bench.has(package, task, name)
+        if bench.has_package(package, task, name)
     }
     bench.compare(task, contenders, bench.rounds(5), extra={"tokens": BATCH * LENGTH * steps})
     measure_far_steps(bench, dataset)

@@ -1,4 +1,4 @@
-"""One text at a time, from one byte to a megabyte: what a call costs. All have seen the texts before."""
+"""Latency of encoding one text, from one byte to a megabyte, with warm caches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = ("tokjax", REFERENCE, "tokenizers")
 
 
 def make_repeated(call: Callable[[str], Any], text: str, times: int) -> Callable[[], None]:
-    """The call so many times."""
+    """Returns a function that makes the call `times` times."""
 
     def run() -> None:
         for _ in range(times):
@@ -30,15 +30,15 @@ def make_repeated(call: Callable[[str], Any], text: str, times: int) -> Callable
 
 
 def measure(bench: Bench) -> None:
-    """Seconds a call, of each library and length."""
+    """Measures seconds per call, for each library and length."""
     book = "\n".join(bench.text(2 * LENGTHS[-1] / 1e6).documents)
     texts = {"hello world": "hello world"}
     texts |= {f"{length} characters": book[:length] for length in LENGTHS if length <= len(book)}
     names = [name for name in NAMES if CONTENDERS[name].installed or name == REFERENCE]
-    by_library = {name: CONTENDERS[name].make(bench.ranks, 1).one for name in names}
+    by_library = {name: CONTENDERS[name].make(bench.ranks, 1).encode_text for name in names}
     for task, text in texts.items():
         bench.say(task)
-        times = max(1, bench.pick(CHARACTERS_PER_ROUND, CHARACTERS_PER_ROUND // 100) // (len(text) + 50))
+        times = max(1, bench.choose(CHARACTERS_PER_ROUND, CHARACTERS_PER_ROUND // 100) // (len(text) + 50))
         runs = {library: make_repeated(call, text, times) for library, call in by_library.items()}
         for library, seconds in time_interleaved(runs, bench.rounds(9)).items():
             bench.add(task, library, [value / times for value in seconds], reference=REFERENCE)

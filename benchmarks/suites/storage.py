@@ -1,6 +1,6 @@
-"""What each way to store texts costs: on disk, and when batches of 32 rows are loaded, on one thread.
+"""Storage strategies: size on disk, and time to load batches of 32 rows on one thread.
 
-Texts are paragraphs. `raw` makes ids of them when they are loaded; `packed` gives chunks of 512 ids.
+Texts are paragraphs. `raw` encodes them while it loads; `packed` has chunks of 512 ids.
 """
 
 from __future__ import annotations
@@ -44,30 +44,41 @@ MAKERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
         lambda data: tokjax.BucketedLoader(data, batch_size=ROWS, pad_id=0),
     ),
 }
-"""The field and the loader of each way."""
+"""Functions that make the field and the loader of each strategy, from the tokenizer and from the dataset."""
 
 
 def measure_strategies(ranks: str, text: str, directory: str, rounds: int) -> dict[str, dict[str, Any]]:
-    """Seconds a batch, bytes on disk a byte of text, and padding, of each way; on one core."""
+    """Measures each strategy on one core.
+
+    Args:
+        ranks: path of the ranks.
+        text: path of the text.
+        directory: directory of the datasets.
+        rounds: number of rounds.
+
+    Returns:
+        By strategy, the seconds per batch in each round as `"rounds"`, the bytes on disk per byte of text as
+        `"of_the_text"`, and the share of padding as `"padding"`.
+    """
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     tokenizer = load_ranks_tokenizer(Path(ranks))
     texts = [part for document in read_documents(Path(text)) for part in document.split("\n\n") if part]
     texts = texts[:PARAGRAPHS]
     size = sum(len(text.encode()) for text in texts)
-    reported, loops = {}, {}
-    for name, (make_field, loader_of) in MAKERS.items():
+    results, loops = {}, {}
+    for name, (make_field, make_loader) in MAKERS.items():
         tokjax.write_dataset(texts, make_field(tokenizer), Path(directory) / name)
         dataset = tokjax.open_dataset(Path(directory) / name, tokenizer)
-        loader = loader_of(dataset)
-        reported[name] = {
+        loader = make_loader(dataset)
+        results[name] = {
             "of_the_text": _count_disk_bytes(dataset) / size,
             "padding": _measure_padding_share(loader),
         }
         loops[name] = partial(_run_loader, loader)
     for name, seconds in time_interleaved(loops, rounds).items():
-        reported[name]["rounds"] = [value / STEPS for value in seconds]
-    return reported
+        results[name]["rounds"] = [value / STEPS for value in seconds]
+    return results
 
 
 def _count_disk_bytes(dataset: Any) -> int:
@@ -86,15 +97,15 @@ def _run_loader(loader: Any) -> None:
 
 
 def measure(bench: Bench) -> None:
-    """Each way to store."""
+    """Measures each storage strategy."""
     bench.settings |= {"threads": 1, "rows": ROWS, "length": LENGTH}
     bench.say("writing, and loading on one core")
-    reported = {
+    arguments = {
         "ranks": str(bench.ranks),
         "text": str(bench.text(MEGABYTES).path),
         "directory": str(bench.scratch),
         "rounds": bench.rounds(5),
     }
-    for name, seen in run_in_process("benchmarks.suites.storage:measure_strategies", reported).items():
-        extra = {"of_the_text": seen["of_the_text"], "padding": seen["padding"], "samples": ROWS}
-        bench.add(f"{ROWS} rows of up to {LENGTH}", name, seen["rounds"], reference="raw", extra=extra)
+    for name, result in run_in_process("benchmarks.suites.storage:measure_strategies", arguments).items():
+        extra = {"of_the_text": result["of_the_text"], "padding": result["padding"], "samples": ROWS}
+        bench.add(f"{ROWS} rows of up to {LENGTH}", name, result["rounds"], reference="raw", extra=extra)

@@ -1,7 +1,7 @@
-"""Tokens a second and latency of the tokenizers that people use, on one thread.
+"""Tokens per second and latency of widely used tokenizers, on one thread.
 
-All but SentencePiece have the same ranks; it reads none, and gets a BPE model of as many pieces, trained on
-the same text. The tokenizer in Python comes from transformers 4, in an environment of its own.
+All have the same ranks except SentencePiece, which can't read them: it has a BPE model with as many pieces,
+trained on the same text. The tokenizer in pure Python is from transformers 4, in a separate environment.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NAMES = (SLOW, "Hugging Face, fast", THEIRS, OTHER_VOCABULARY, f"gigatoken, {IDS
 
 
 def train_sentencepiece_model(text: Text, pieces: int) -> Path:
-    """A BPE model of that text, kept beside the records."""
+    """Trains a BPE model on the text unless one is cached; returns its path."""
     digest = hashlib.sha256(text.path.read_bytes()).hexdigest()[:16]
     path = get_cache_directory() / "sentencepiece" / f"{digest}-{pieces}.model"
     if not path.exists():
@@ -53,57 +53,61 @@ def train_sentencepiece_model(text: Text, pieces: int) -> Path:
 
 
 def find_interpreters(bench: Bench) -> dict[str, str]:
-    """Which interpreter runs each contender; none for those that are left out."""
-    found = {name: sys.executable for name in NAMES if name != SLOW and CONTENDERS[name].installed}
-    for name in (name for name in NAMES if name not in found and name != SLOW):
+    """Returns the interpreter that runs each contender, and records the contenders that are skipped."""
+    interpreters = {name: sys.executable for name in NAMES if name != SLOW and CONTENDERS[name].installed}
+    for name in (name for name in NAMES if name not in interpreters and name != SLOW):
         bench.record_skip(ENCODING, name, format_not_installed(CONTENDERS[name].package))
     if not bench.install:
-        bench.record_skip(ENCODING, SLOW, "no environment is made for transformers 4")
-        return found
+        bench.record_skip(ENCODING, SLOW, "no environment for transformers 4 (--no-install)")
+        return interpreters
     try:
-        found[SLOW] = str(make_slow_environment(bench.say))
+        interpreters[SLOW] = str(make_slow_environment(bench.say))
     except InputError as error:
         bench.record_skip(ENCODING, SLOW, str(error))
-        return found
-    reported = {"distribution_name": "transformers"}
-    bench.settings[SLOW] = (
-        f"transformers {run_in_process('importlib.metadata:version', reported, python=found[SLOW])}"
-    )
-    return found
+        return interpreters
+    arguments = {"distribution_name": "transformers"}
+    version = run_in_process("importlib.metadata:version", arguments, python=interpreters[SLOW])
+    bench.settings[SLOW] = f"transformers {version}"
+    return interpreters
 
 
 def measure(bench: Bench) -> None:
-    """Two passes of each contender over the same documents, and single texts of four lengths."""
+    """Measures two passes of each contender over the same documents, and single texts of four lengths."""
     text, ranks = bench.text(MEGABYTES), bench.ranks
     for kind in ("huggingface", "gpt2"):
         write_vocabulary_file(ranks, kind)
     model = train_sentencepiece_model(text, len(read_ranks(ranks)))
     bench.settings["threads"] = 1
-    python = find_interpreters(bench)
-    seen: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    interpreters = find_interpreters(bench)
+    results: dict[str, list[dict[str, Any]]] = defaultdict(list)
     rounds = bench.rounds(3)
     for number in range(rounds):
-        for name in (name for name in NAMES if name in python):
+        for name in (name for name in NAMES if name in interpreters):
             bench.say(f"round {number + 1} of {rounds}: {name}")
             source = model if name == OTHER_VOCABULARY else ranks
-            reported = {"name": name, "source": str(source), "text": str(text.path), "lengths": LENGTHS}
-            seen[name].append(
-                run_in_process("benchmarks.contenders:measure_latency", reported, python=python[name])
+            arguments = {"name": name, "source": str(source), "text": str(text.path), "lengths": LENGTHS}
+            result = run_in_process(
+                "benchmarks.contenders:measure_latency", arguments, python=interpreters[name]
             )
-    check_counts({name: rows[0]["tokens"] for name, rows in seen.items() if name != OTHER_VOCABULARY})
+            results[name].append(result)
+    check_counts({name: rows[0]["tokens"] for name, rows in results.items() if name != OTHER_VOCABULARY})
     size = sum(len(document.encode()) for document in text.documents)
-    for name, rows in seen.items():
+    for name, rows in results.items():
         record_results(bench, name, rows, size)
 
 
 def check_counts(tokens: dict[str, int]) -> None:
-    """Refuse to go on if contenders with the same ranks give different numbers of tokens."""
+    """Checks that contenders with the same ranks give the same number of tokens.
+
+    Raises:
+        InputError: the numbers differ.
+    """
     if len(set(tokens.values())) > 1:
         raise InputError(f"the same ranks give different numbers of tokens: {tokens}")
 
 
 def record_results(bench: Bench, name: str, rows: list[dict[str, Any]], size: int) -> None:
-    """What was seen of one contender."""
+    """Records the results of one contender."""
     extra = {"bytes": size, "tokens": rows[0]["tokens"]}
     for measure_name in ("cold", "warm"):
         values = [row[measure_name] for row in rows]

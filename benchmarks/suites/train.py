@@ -1,7 +1,7 @@
-"""Text to a byte-level BPE vocabulary: tokjax and its peers on the same file.
+"""Training of byte-level BPE vocabularies by tokjax and other trainers, on the same file.
 
-Each measurement is a process of its own, from the file to the vocabulary; rounds go through all contenders in
-turn, but for one that took more than a minute: it is not asked again.
+Each measurement is a fresh process, from the file to the vocabulary. Rounds interleave the trainers. A
+trainer that took more than a minute is not measured again for the same text and vocabulary.
 """
 
 from __future__ import annotations
@@ -21,51 +21,51 @@ MEGABYTES = (20, 120, 500)
 VOCAB_SIZES = (8000, 32_000, 128_000)
 SLOW_SECONDS = 60.0
 MANY_MEGABYTES = 200
-"""A text of more is gone through once."""
+"""Size above which a text is measured in one round."""
 UNITS = {"seconds": ("time", "s"), "memory": ("memory", "MB")}
 PHASES = ("counting", "merging")
 PACKAGES = ["tokjax", "numpy", "tokenizers", "gigatoken", "rustbpe", "bpeasy", "sentencepiece"]
 
 
 def train_in_process(bench: Bench, name: str, text: Text, vocab_size: int) -> dict[str, float] | None:
-    """What `trainers.measure` sees in a fresh process; `None` where a peer fails."""
-    reported = {"name": name, "text": str(text.path), "vocab_size": vocab_size, "workers": bench.threads}
+    """Calls `trainers.measure` in a fresh process; returns `None` if another trainer than tokjax fails."""
+    arguments = {"name": name, "text": str(text.path), "vocab_size": vocab_size, "workers": bench.threads}
     try:
-        seen: dict[str, float] = run_in_process(
-            "benchmarks.trainers:measure", reported, threads=bench.threads
+        result: dict[str, float] = run_in_process(
+            "benchmarks.trainers:measure", arguments, threads=bench.threads
         )
     except ProcessError:
         if name == "tokjax":
             raise
         return None
-    return seen
+    return result
 
 
 def measure_text(bench: Bench, text: Text, vocab_sizes: tuple[int, ...], rounds: int) -> None:
-    """All trainers on one text, for several sizes of vocabulary."""
+    """Measures all trainers on one text, for several sizes of vocabulary."""
     runs = [(size, name) for size in vocab_sizes for name, one in TRAINERS.items() if one.installed]
-    seen: dict[Any, list[dict[str, float]]] = defaultdict(list)
+    results: dict[Any, list[dict[str, float]]] = defaultdict(list)
     failed = set()
     for number in range(rounds):
         for run in runs:
-            if run in failed or any(row["seconds"] > SLOW_SECONDS for row in seen[run]):
+            if run in failed or any(row["seconds"] > SLOW_SECONDS for row in results[run]):
                 continue
             bench.say(f"{text.name}, round {number + 1} of {rounds}, {run[0]:,} ids: {run[1]}")
             row = train_in_process(bench, run[1], text, run[0])
             failed |= {run} if row is None else set()
-            seen[run] += [row] if row else []
+            results[run] += [row] if row else []
     for size, name in failed:
         bench.record_skip(text.name, name, "fails", at=size)
-    for (size, name), rows in ((run, rows) for run, rows in seen.items() if rows):
+    for (size, name), rows in ((run, rows) for run, rows in results.items() if rows):
         record_results(bench, (text.name, name, size), rows)
     for name in (name for name, one in TRAINERS.items() if not one.installed):
         bench.record_skip(text.name, name, format_not_installed(TRAINERS[name].package))
 
 
 def record_results(bench: Bench, run: tuple[str, str, int], rows: list[dict[str, float]]) -> None:
-    """What was seen of one trainer: time and memory, and of tokjax the parts of the time."""
+    """Records time and memory of one trainer, and the phases of the time for tokjax."""
     task, name, size = run
-    extra = {"ids": made} if (made := rows[-1].get("ids")) else {}
+    extra = {"ids": num_ids} if (num_ids := rows[-1].get("ids")) else {}
     for key, (measure_name, unit) in UNITS.items():
         values = [row[key] for row in rows]
         reference = "tokjax" if unit == "s" else None
@@ -77,9 +77,9 @@ def record_results(bench: Bench, run: tuple[str, str, int], rows: list[dict[str,
 
 
 def measure(bench: Bench) -> None:
-    """All trainers on texts of several sizes."""
+    """Measures all trainers on texts of several sizes."""
     bench.settings["workers"] = bench.threads
     for megabytes in bench.sizes(MEGABYTES):
-        text = bench.text(megabytes, bench.holder(megabytes), called=f"{megabytes:g} MB")
+        text = bench.text(megabytes, bench.find_text(megabytes), record_name=f"{megabytes:g} MB")
         rounds = 1 if megabytes > MANY_MEGABYTES else 3
-        measure_text(bench, text, bench.pick(VOCAB_SIZES, (1000, 2000)), bench.rounds(rounds))
+        measure_text(bench, text, bench.choose(VOCAB_SIZES, (1000, 2000)), bench.rounds(rounds))

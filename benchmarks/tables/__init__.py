@@ -1,4 +1,4 @@
-"""All tables by the name of their place in a page, with the record that each is made of."""
+"""Tables of the pages, by the name of their marker, with the record that each is rendered from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all tables are made with."""
+"""Functions that all tables share: Markdown, numbers, and lookups in records."""
 
 from __future__ import annotations
 
@@ -9,58 +9,74 @@ if TYPE_CHECKING:
 
     from benchmarks.record import Measurement, Record
 
-QUICK = "Small inputs, few rounds: this says that it runs, not how fast."
+QUICK = "Small inputs and few rounds: these numbers show that the suite runs, not how fast it is."
+LABELS = {
+    "counts kept up to date": "incremental counts",
+    "many at a time": "batched merges",
+    "byte-level BPE, tokjax's own": "byte-level BPE, built-in",
+    "BPE with byte fallback, tokjax's own": "BPE with byte fallback, built-in",
+    "WordPiece, tokjax's own": "WordPiece, built-in",
+    "tokjax, drawing too": "tokjax, with random draws",
+    "transformers, arrays alone": "transformers, array part only",
+    "labels, holes": "labels, mask with gaps",
+}
+"""Labels that tables show instead of names in records, which stay the same for the sake of old records."""
 
 
 def format_markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], note: str = "") -> str:
-    """A table, and what is said below it."""
+    """Returns a table in Markdown, followed by a note."""
     lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([*lines, "", note] if note else lines)
 
 
 def format_host(record: Record) -> str:
-    """The machine, the versions and the date; and whose ranks, where they are no published ones."""
-    named = ", ".join(f"{package} {number}" for package, number in record.versions.items())
-    parts = [f"{get_machine(record)}, {named}; {record.date}."]
+    """Returns the machine, the versions, the date, and the origin of the ranks if they are not published."""
+    versions = ", ".join(f"{package} {number}" for package, number in record.versions.items())
+    parts = [f"{get_machine(record)}, {versions}; {record.date}."]
     parts += [f"{one.name}: {one.note}." for one in record.inputs if one.note and one.name == "ranks"]
     return " ".join([*parts, QUICK] if record.settings["quick"] else parts)
 
 
 def get_machine(record: Record) -> str:
-    """The processor, its cores, the memory, where it is known, and Python."""
+    """Returns the processor, the number of cores, the memory where the record has it, and Python."""
     machine = record.machine
     memory = f", {machine['memory_gib']:.0f} GiB" if "memory_gib" in machine else ""
     return f"{machine['processor']}, {machine['cores']} cores{memory}, Python {record.python}"
 
 
 def get_names(measurements: Iterable[Measurement], attribute: str) -> list[str]:
-    """The different values of an attribute, in order."""
+    """Returns the distinct values of an attribute, in order of first occurrence."""
     return list(dict.fromkeys(getattr(one, attribute) for one in measurements))
 
 
-def get_measurement(record: Record, measure: str = "time", **wanted: object) -> Measurement | None:
-    """The first measurement with the given attributes."""
-    return next(iter(record.of(measure, **wanted)), None)
+def get_label(name: str) -> str:
+    """Returns the label that tables show for the name of a task or contender."""
+    return LABELS.get(name, name)
 
 
-def format_seconds(record: Record, measure: str = "time", **wanted: object) -> float | None:
-    """The median of that."""
-    found = get_measurement(record, measure, **wanted)
-    return None if found is None else found.median
+def get_measurement(record: Record, measure: str = "time", **attributes: object) -> Measurement | None:
+    """Returns the first measurement with these attributes, or `None`."""
+    return next(iter(record.select(measure, **attributes)), None)
+
+
+def get_median(record: Record, measure: str = "time", **attributes: object) -> float | None:
+    """Returns the median of the first measurement with these attributes, or `None`."""
+    measurement = get_measurement(record, measure, **attributes)
+    return None if measurement is None else measurement.median
 
 
 def compute_megabytes_per_second(measurement: Measurement) -> float:
-    """Of the bytes that it tells."""
+    """Returns the throughput of a measurement that has the number of its bytes."""
     return measurement.extra["bytes"] / 1e6 / (measurement.median or 1)
 
 
-def left_out(record: Record) -> str:
-    """Who was left out, and why; nothing if nobody was."""
-    reasons = dict.fromkeys((one.contender, one.left_out) for one in record.measurements if one.left_out)
-    return "".join(f" {contender}: {why}." for contender, why in reasons)
+def format_skipped(record: Record) -> str:
+    """Returns the contenders that were not measured, with the reasons; `""` if all were measured."""
+    skipped = dict.fromkeys((one.contender, one.left_out) for one in record.measurements if one.left_out)
+    return "".join(f" {contender}: {reason}." for contender, reason in skipped)
 
 
 def format_count(value: float) -> str:
-    """A number for the eye."""
+    """Returns a rounded number with thousands separators."""
     return f"{value:,.0f}"

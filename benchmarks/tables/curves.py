@@ -1,39 +1,39 @@
-"""Curves as pictures, and the numbers that they are drawn from."""
+"""Curves: the plots in pages, and tables of their numbers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.tables.common import format_markdown_table, format_seconds, get_names
+from benchmarks.tables.common import format_markdown_table, get_median, get_names
 
 if TYPE_CHECKING:
     from benchmarks.record import Measurement, Record
 
 PICTURES = "pictures/bench"
-MEASURES = {"time": "", "cold": ", first pass", "warm": ", second pass"}
+MEASURES = {"time": "", "cold": ", cold cache", "warm": ", warm cache"}
 
 
 def make_slug(task: str) -> str:
-    """The name of a task as that of a file and a place in a page."""
+    """Returns the name of the file and of the marker for a task."""
     return task.replace(" ", "-")
 
 
 def get_lines(record: Record, task: str) -> dict[str, list[Measurement]]:
-    """The points of each contender and measure."""
-    found = {}
-    for measure, said in MEASURES.items():
-        for name in get_names(record.of(measure, task=task), "contender"):
-            found[f"{name}{said}"] = record.of(measure, task=task, contender=name)
-    return found
+    """Returns the points of each line of a plot, by its label: one line per contender and measure."""
+    lines = {}
+    for measure, suffix in MEASURES.items():
+        for name in get_names(record.select(measure, task=task), "contender"):
+            lines[f"{name}{suffix}"] = record.select(measure, task=task, contender=name)
+    return lines
 
 
 def format_point_name(task: str, at: float) -> str:
-    """A point of the axis: bytes as megabytes, all else as a number."""
+    """Returns the label of a position on the x axis: bytes in MB, other quantities as they are."""
     return f"{at / 1e6:.3g} MB" if task.endswith("size of text") else f"{at:,.12g}"
 
 
 def make_curve_table(record: Record, task: str) -> str:
-    """The picture of a curve, and a row a line with seconds at each place."""
+    """Renders a plot and a table of its seconds, with a row for each line and a column for each position."""
     lines = get_lines(record, task)
     if not lines:
         return "Not measured yet."
@@ -42,10 +42,11 @@ def make_curve_table(record: Record, task: str) -> str:
         [name, *(_format_cell(record, points[0], at) for at in positions)] for name, points in lines.items()
     ]
     header = ["seconds", *(format_point_name(task, at) for at in positions)]
-    picture = f"![{task.capitalize()}: seconds, both axes logarithmic]({PICTURES}/{make_slug(task)}.svg)"
+    picture = f"![{task.capitalize()}: seconds, logarithmic axes]({PICTURES}/{make_slug(task)}.svg)"
     return f"{picture}\n\n{format_markdown_table(header, rows)}"
 
 
-def _format_cell(record: Record, like: Measurement, at: float) -> str:
-    value = format_seconds(record, like.measure, task=like.task, contender=like.contender, at=at)
+def _format_cell(record: Record, point: Measurement, at: float) -> str:
+    """Returns the seconds at a position, for the contender and measure of another point."""
+    value = get_median(record, point.measure, task=point.task, contender=point.contender, at=at)
     return "" if value is None else f"{value:.3g}"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from benchmarks.record import Measurement, Record
 
 PEERS = ("tiktoken", "tokie", "gigatoken")
-_HEADER = ["", "tokjax", "times as fast as"]
+_HEADER = ["task", "tokjax", "speedup over"]
 
 
 class Comparison(NamedTuple):
@@ -56,20 +56,21 @@ def _format_time(one: Measurement) -> str:
 
 
 def _format_tokens(one: Measurement) -> str:
-    return f"{one.extra['tokens'] / 1e6 / (one.median or 1):.0f} million ids/s"
+    return f"{one.extra['tokens'] / 1e6 / (one.median or 1):,.0f} million ids/s"
 
 
-def _is_single_threaded(kind: str, *libraries: str) -> dict[str, str]:
+def _get_single_threaded(kind: str, *libraries: str) -> dict[str, str]:
+    """Returns the contenders of libraries on one thread, by the name of the library."""
     return {library: format_run_name(f"{library}, {kind}", 1) for library in libraries}
 
 
 COMPARISONS = (
     Comparison(
-        "encoding of 50 MB of English, one thread, cold cache",
+        "encoding 50 MB of English, one thread, cold cache",
         "encode",
         {"task": "en", "measure": "cold"},
         format_run_name(f"tokjax, {IDS}", 1),
-        _is_single_threaded(IDS, *PEERS),
+        _get_single_threaded(IDS, *PEERS),
         _format_rate,
         is_headline=True,
     ),
@@ -78,7 +79,7 @@ COMPARISONS = (
         "encode",
         {"task": "en", "measure": "warm"},
         format_run_name(f"tokjax, {IDS}", 1),
-        _is_single_threaded(IDS, *PEERS),
+        _get_single_threaded(IDS, *PEERS),
         _format_rate,
     ),
     Comparison(
@@ -86,12 +87,12 @@ COMPARISONS = (
         "encode",
         {"task": "en", "measure": "cold"},
         format_run_name(f"tokjax, {OFFSETS}", 1),
-        _is_single_threaded(OFFSETS, "tokenizers", "tokie"),
+        _get_single_threaded(OFFSETS, "tokenizers", "tokie"),
         _format_rate,
         is_headline=True,
     ),
     Comparison(
-        "training of 32,000 tokens on 120 MB",
+        "training 32,000 tokens on 120 MB",
         "train",
         {"task": "120 MB", "at": 32_000},
         "tokjax",
@@ -100,7 +101,7 @@ COMPARISONS = (
         is_headline=True,
     ),
     Comparison(
-        "padding of lists of ids",
+        "padding lists of ids",
         "batching",
         {"task": "collation, 8 batches"},
         "tokjax, from lists",
@@ -108,15 +109,15 @@ COMPARISONS = (
         _format_time,
     ),
     Comparison(
-        "padding of arrays of ids",
+        "padding arrays of ids",
         "batching",
         {"task": "collation, 8 batches"},
         "tokjax",
-        {"transformers' `pad`": "transformers pad, from arrays", "a loop over rows": "row loop"},
+        {"transformers' `pad`": "transformers pad, from arrays", "a Python loop": "row loop"},
         _format_time,
     ),
     Comparison(
-        "packing of whole documents",
+        "packing whole documents",
         "batching",
         {"task": "packing"},
         "tokjax, best fit",
@@ -125,24 +126,24 @@ COMPARISONS = (
         is_headline=True,
     ),
     Comparison(
-        "masking of tokens as in BERT",
+        "masking tokens as in BERT",
         "batching",
         {"task": "masking"},
         "tokjax, drawing too",
         {
-            "transformers' collator, its arrays alone": "transformers, arrays alone",
-            "with lists to arrays": "transformers",
+            "transformers' collator on arrays": "transformers, arrays alone",
+            "on lists": "transformers",
         },
         _format_time,
     ),
     Comparison(
-        "alignment of named entities with tokens",
+        "aligning named entities with tokens",
         "batching",
         {"task": "alignment"},
         "tokjax",
         {
             "`char_to_token` of each character": "char_to_token of each character",
-            "of both ends alone": "char_to_token of both ends",
+            "of both ends": "char_to_token of both ends",
         },
         _format_time,
     ),
@@ -154,7 +155,7 @@ COMPARISONS = (
         {
             "Grain": "Grain, by record",
             "torch": "torch DataLoader",
-            "nanoGPT's loop, int64 and targets too": "nanoGPT's loop",
+            "nanoGPT's loop (int64, with targets)": "nanoGPT's loop",
         },
         _format_tokens,
     ),
@@ -203,6 +204,6 @@ def _format_machine_and_dates(records: Mapping[str, Record]) -> str:
 
 def _format_note(records: Mapping[str, Record]) -> str:
     versions = {name: number for record in records.values() for name, number in record.versions.items()}
-    named = ", ".join(f"{name} {number}" for name, number in versions.items())
+    formatted = ", ".join(f"{name} {number}" for name, number in versions.items())
     others = format_other_ids(records["encode"]) if "encode" in records else ""
-    return f"{_format_machine_and_dates(records)} {others}{named}."
+    return f"{_format_machine_and_dates(records)} {others}{formatted}."

@@ -1,4 +1,4 @@
-"""Tables of what makes vocabularies."""
+"""Tables of training vocabularies."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from benchmarks.tables.common import (
     format_count,
     format_host,
     format_markdown_table,
-    format_seconds,
+    format_skipped,
+    get_label,
     get_measurement,
+    get_median,
     get_names,
-    left_out,
 )
 
 if TYPE_CHECKING:
@@ -19,29 +20,30 @@ if TYPE_CHECKING:
 
 
 def make_train_table(record: Record) -> str:
-    """Seconds from file to vocabulary, in brackets times tokjax's, and the most memory; a column a size."""
-    columns = list(dict.fromkeys((one.task, one.at) for one in record.of()))
-    header = ["", *(f"{task}, {format_count(size)}" for task, size in columns), "memory, MB"]
+    """Renders seconds from file to vocabulary, the ratio to tokjax, and the peak memory."""
+    columns = list(dict.fromkeys((one.task, one.at) for one in record.select()))
+    header = ["trainer", *(f"{task}, {format_count(size)}" for task, size in columns), "memory, MB"]
     rows = []
-    for name in get_names(record.of(), "contender"):
-        found = [get_measurement(record, task=task, at=size, contender=name) for task, size in columns]
-        cells = ["" if one is None else f"{one.median:.1f} ({one.ratio:.2f})" for one in found]
+    for name in get_names(record.select(), "contender"):
+        measurements = [get_measurement(record, task=task, at=size, contender=name) for task, size in columns]
+        cells = ["" if one is None else f"{one.median:.1f} ({one.ratio:.2f})" for one in measurements]
         rows.append(
-            [name, *cells, format_count(max(one.median for one in record.of("memory", contender=name)))]
+            [name, *cells, format_count(max(one.median for one in record.select("memory", contender=name)))]
         )
     workers = record.settings["workers"]
-    note = f"Seconds, in brackets times tokjax; {workers} workers. {format_host(record)}{left_out(record)}"
+    details = f"{format_host(record)}{format_skipped(record)}"
+    note = f"Seconds; in brackets the ratio to tokjax. {workers} workers. {details}"
     return format_markdown_table(header, rows, note)
 
 
 def make_phases_table(record: Record) -> str:
-    """Where tokjax's time goes."""
+    """Renders the phases of training in tokjax: seconds of counting and merging, and memory."""
     rows = []
-    for one in record.of("counting"):
+    for one in record.select("counting"):
         where = {"task": one.task, "at": one.at, "contender": one.contender}
         merging, memory = (
-            format_seconds(record, "merging", **where),
-            format_seconds(record, "memory", **where),
+            get_median(record, "merging", **where),
+            get_median(record, "memory", **where),
         )
         rows.append(
             [one.task, format_count(one.at), f"{one.median:.2f} s", f"{merging:.2f} s", format_count(memory)]
@@ -50,14 +52,19 @@ def make_phases_table(record: Record) -> str:
 
 
 def make_algorithms_table(record: Record) -> str:
-    """Seconds to merge, one row a text and vocabulary."""
-    ways = get_names(record.measurements, "contender")
+    """Renders seconds of the merge algorithms, with one row per text and vocabulary."""
+    algorithms = get_names(record.measurements, "contender")
     rows = []
     for task, size in dict.fromkeys((one.task, one.at) for one in record.measurements):
-        found = [
-            next(one for one in record.measurements if (one.task, one.at, one.contender) == (task, size, way))
-            for way in ways
+        measurements = [
+            next(
+                one for one in record.measurements if (one.task, one.at, one.contender) == (task, size, name)
+            )
+            for name in algorithms
         ]
-        text = f"{found[0].extra['bytes'] / 1e6:.3g} MB, {format_count(found[0].extra['words'])} words"
-        rows.append([text, format_count(size), *(one.left_out or f"{one.median:.3g} s" for one in found)])
-    return format_markdown_table(["text", "vocabulary", *ways], rows, format_host(record))
+        counts = measurements[0].extra
+        text = f"{counts['bytes'] / 1e6:.3g} MB, {format_count(counts['words'])} distinct pre-tokens"
+        cells = [one.left_out or f"{one.median:.3g} s" for one in measurements]
+        rows.append([text, format_count(size), *cells])
+    header = ["text", "vocabulary", *map(get_label, algorithms)]
+    return format_markdown_table(header, rows, format_host(record))

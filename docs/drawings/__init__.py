@@ -1,1 +1,1 @@
-"""What the pages and the README draw, as SVG, from the code and from the arrays that it returns."""
+"""SVG drawings of the README and the pages, generated from the code and from its results."""

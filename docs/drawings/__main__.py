@@ -1,4 +1,4 @@
-"""Draw what stands in the README: `python -m docs.drawings`."""
+"""Writes the drawings of the README: `python -m docs.drawings`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Padded batches and packed blocks as grids of tokens, each token in the colour of its document."""
+"""Drawings of padded batches and packed blocks: grids of tokens in the colours of their documents."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _IGNORED = -100
 
 
 class _Grid(NamedTuple):
-    """Numbers in rows.
+    """Grid of numbers.
 
     Attributes:
-        heading: stands above.
-        values: the numbers, shape `(rows, length)`.
-        documents: which document each is of, -1 for none, `(rows, length)`.
-        names: stand beside the rows, one each, or none at all.
+        heading: text above the grid.
+        values: the numbers, `int32`, shape `(rows, length)`.
+        documents: document index of each number, -1 for padding, shape `(rows, length)`.
+        names: labels of the rows; empty for no labels.
     """
 
     heading: str
@@ -38,11 +38,11 @@ class _Grid(NamedTuple):
 
 
 def draw_batches(title: str, batches: Mapping[str, PaddedBatch | PackedBlocks]) -> str:
-    """The ids of batches one below the other, under headings; ids of padding stand on no colour.
+    """Draws the ids of batches below one another, with headings; padding has no colour.
 
     Args:
-        title: what there is to see.
-        batches: by heading; row `i` of a padded one is document `i`.
+        title: title of the drawing, for screen readers.
+        batches: batches by heading; row `i` of a padded batch is document `i`.
     """
     return _draw_grids(
         title, [_get_ids(heading, batch) for heading, batch in batches.items()]
@@ -52,14 +52,14 @@ def draw_batches(title: str, batches: Mapping[str, PaddedBatch | PackedBlocks]) 
 def draw_batches_at(
     svg: Svg, x: float, y: float, batches: Mapping[str, PaddedBatch | PackedBlocks]
 ) -> None:
-    """The ids of batches side by side in a drawing, from `(x, y)` on, under headings."""
+    """Draws the ids of batches side by side into `svg`, with the upper left corner at `(x, y)`."""
     for heading, batch in batches.items():
         _draw_grid(svg, x, y, _get_ids(heading, batch), left=0)
         x += batch.ids.shape[1] * _WIDTH + 2 * _SPACE
 
 
 def draw_columns(title: str, blocks: PackedBlocks) -> str:
-    """All that packed blocks tell of their tokens, and the labels, block by block."""
+    """Draws ids, segment ids, positions, document ids and labels of packed blocks, block by block."""
     columns = {
         "ids": blocks.ids,
         "segment_ids": blocks.segment_ids,

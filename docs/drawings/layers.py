@@ -6,27 +6,32 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from docs.drawings.svg import DARK, FAINT, PALETTE, Svg
-from tests.support.import_layers import LAYERS, iter_modules, read_imports
+from tests.support.import_layers import (
+    LAYERS,
+    get_package,
+    iter_modules,
+    read_imports,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _WIDTH, _LABEL, _GAP = 700, 58, 6
 _PACKAGES_PER_ROW = 5
-_BOX, _HIGH = (_WIDTH - _LABEL) / _PACKAGES_PER_ROW, 42
-_LOW_HEIGHT = 1
-"""Nearly all modules import from the layers up to this one: in the matrix each of them is one column."""
+_BOX, _ROW = (_WIDTH - _LABEL) / _PACKAGES_PER_ROW, 42
+_LAST_MERGED_LAYER = 1
+"""Layers up to this one have one column each in the matrix, because nearly all modules import them."""
 _CELL, _NAMES, _HEADS = 34, 92, 78
 
 
 class Package(NamedTuple):
-    """A package or a module at the top level.
+    """Package, or module of the top level.
 
     Attributes:
-        name: its name below `tokjax`.
-        layer: the layer it is in.
+        name: name below `tokjax`.
+        layer: index of its layer.
         files: number of Python files.
-        lines: number of lines in them.
+        lines: number of lines in these files.
     """
 
     name: str
@@ -36,11 +41,11 @@ class Package(NamedTuple):
 
 
 def read_packages() -> list[Package]:
-    """Returns all packages, from the lowest layer, with their sizes."""
+    """Returns all packages with their sizes, from the lowest layer to the highest."""
     files: Counter[str] = Counter()
     lines: Counter[str] = Counter()
     for name, path in iter_modules().items():
-        package = name.split(".")[0]
+        package = get_package(name)
         files[package] += 1
         lines[package] += len(path.read_text("utf-8").splitlines())
     return [
@@ -49,7 +54,7 @@ def read_packages() -> list[Package]:
 
 
 def read_uses() -> Counter[tuple[str, str]]:
-    """Counts the imports from each package to each other; the lowest layers are counted as one each."""
+    """Counts the imports between packages; each of the lowest layers counts as one package."""
     return Counter(
         (_get_label(user), _get_label(used))
         for user, targets in read_imports().items()
@@ -59,14 +64,14 @@ def read_uses() -> Counter[tuple[str, str]]:
 
 
 def draw_layers() -> str:
-    """Draws the layers with their packages and the sizes of those."""
+    """Draws the layers, with their packages and the sizes of the packages."""
     packages = read_packages()
     layers = sorted({package.layer for package in packages}, reverse=True)
     rows = {
         layer: _split_rows(package for package in packages if package.layer == layer)
         for layer in layers
     }
-    height = sum(len(rows[layer]) * _HIGH + 2 * _GAP for layer in layers)
+    height = sum(len(rows[layer]) * _ROW + 2 * _GAP for layer in layers)
     svg = Svg(
         _WIDTH,
         height,
@@ -75,11 +80,11 @@ def draw_layers() -> str:
     y = 0
     for layer in layers:
         svg.line(0, y, _WIDTH, y, stroke=FAINT)
-        svg.text(0, y + _GAP + _HIGH / 2, f"layer {layer}", size=12)
+        svg.text(0, y + _GAP + _ROW / 2, f"layer {layer}", size=12)
         for row in rows[layer]:
             for i, package in enumerate(row):
                 _draw_package(svg, _LABEL + i * _BOX, y + _GAP, package)
-            y += _HIGH
+            y += _ROW
         y += 2 * _GAP
     return str(svg)
 
@@ -106,14 +111,17 @@ def draw_uses() -> str:
 
 
 def _get_label(module: str) -> str:
-    package = module.split(".", maxsplit=1)[0]
-    return package if LAYERS[package] > _LOW_HEIGHT else f"layer {LAYERS[package]}"
+    package = get_package(module)
+    return (
+        package if LAYERS[package] > _LAST_MERGED_LAYER else f"layer {LAYERS[package]}"
+    )
 
 
 def _split_rows(packages: Iterable[Package]) -> list[list[Package]]:
-    left = list(packages)
+    items = list(packages)
     return [
-        left[i : i + _PACKAGES_PER_ROW] for i in range(0, len(left), _PACKAGES_PER_ROW)
+        items[i : i + _PACKAGES_PER_ROW]
+        for i in range(0, len(items), _PACKAGES_PER_ROW)
     ]
 
 
@@ -126,7 +134,7 @@ def _draw_package(svg: Svg, x: float, y: float, package: Package) -> None:
         x,
         y,
         _BOX - _GAP,
-        _HIGH - _GAP,
+        _ROW - _GAP,
         fill=PALETTE[package.layer % len(PALETTE)],
         radius=4,
     )

@@ -1,4 +1,4 @@
-"""Attention masks as squares: a row a query, a column a key, a colour where the query sees the key."""
+"""Drawings of attention masks: one row per query, one column per key, coloured where the mask is true."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ _MASKS_PER_ROW = 3
 def draw_masks(
     title: str, masks: Mapping[str, Array], segment_ids: Array | None = None
 ) -> str:
-    """Masks beside one another, under headings.
+    """Draws masks side by side, with headings.
 
     Args:
-        title: what there is to see.
-        masks: by heading, `bool`, of one row: shapes like `(1, queries, keys)`, the last two of one size.
-        segment_ids: colour keys by their segments, 0 in grey; `None` for one colour.
+        title: title of the drawing, for screen readers.
+        masks: masks of one sequence by heading, `bool`, shape `(..., queries, keys)` with leading axes of
+            size 1; a mask with a single query applies to all queries.
+        segment_ids: segment of each key, which gives its colour (0 is grey); `None` for one colour.
     """
     squares = {heading: _to_square(mask) for heading, mask in masks.items()}
     length = max(len(square) for square in squares.values())
@@ -57,17 +58,17 @@ def draw_masks(
 
 
 def _to_square(mask: Array) -> NDArray[np.bool_]:
-    """Masks of one row, or of one query for all, as queries and keys."""
-    seen = np.asarray(mask)
-    keys = seen.shape[-1]
-    return np.broadcast_to(seen.reshape(-1, keys), (keys, keys))
+    """Broadcasts a mask of one sequence to shape `(keys, keys)`."""
+    array = np.asarray(mask)
+    keys = array.shape[-1]
+    return np.broadcast_to(array.reshape(-1, keys), (keys, keys))
 
 
 def _draw_square(
     svg: Svg, x: float, y: float, square: NDArray[np.bool_], colours: NDArray[np.int32]
 ) -> None:
-    for (query, key), is_seen in np.ndenumerate(square):
-        fill = _get_colour(int(colours[key])) if is_seen else "none"
+    for (query, key), is_visible in np.ndenumerate(square):
+        fill = _get_colour(int(colours[key])) if is_visible else "none"
         svg.rectangle(
             x + key * _CELL, y + query * _CELL, _CELL, _CELL, fill=fill, stroke=FAINT
         )

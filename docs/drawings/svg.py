@@ -1,7 +1,7 @@
-"""The few shapes that drawings are made of, as SVG that is the same byte for byte whenever it is made.
+"""Deterministic SVG output: rectangles, lines and text.
 
-Drawings are read on light and on dark pages: `INK` takes the colour of the text around, and what is written
-on the fixed colours of `PALETTE` is `DARK`.
+Drawings are shown on light and on dark pages. `INK` is the colour of the surrounding text. Text on the fixed
+colours of `PALETTE` is `DARK`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 INK = "currentColor"
 DARK = "#1f2328"
 FAINT = "#8b949e"
-"""A grey that is seen on light and on dark pages."""
+"""Grey that is visible on light and on dark pages."""
 PALETTE = (
     "#9ecbff",
     "#ffd08a",
@@ -23,25 +23,27 @@ PALETTE = (
     "#e8dc8a",
     "#d9c2ad",
 )
-"""Fills that are told apart from one another and from either background."""
+"""Fill colours that differ from one another and from both backgrounds."""
 
 Anchor: TypeAlias = Literal["start", "middle", "end"]
 
 _STYLE = (
     ".drawing{color:#1f2328;max-width:100%;height:auto}"
     "@media (prefers-color-scheme:dark){.drawing{color:#e6edf3}}"
-    "[data-md-color-scheme] .drawing{color:inherit}"  # (the site has a switch of its own)
+    "[data-md-color-scheme] .drawing{color:inherit}"  # the site has its own switch
 )
 _FONTS = {False: "system-ui, sans-serif", True: "ui-monospace, monospace"}
 
 
 class Svg:
-    """A drawing, to which shapes are added; later ones lie above earlier ones. `str` of it is SVG.
+    """Drawing to which shapes are added; `str` returns it as SVG.
+
+    Later shapes cover earlier ones. The x axis points right, and the y axis down. All lengths are in pixels.
 
     Args:
-        width: in pixels, like all lengths; x goes right, and y down.
-        height: in pixels.
-        title: what there is to see, for those who do not see it.
+        width: width of the drawing.
+        height: height of the drawing.
+        title: title of the drawing, for screen readers.
     """
 
     def __init__(self, width: float, height: float, title: str) -> None:
@@ -71,7 +73,7 @@ class Svg:
         radius: float = 0,
         hint: str = "",
     ) -> None:
-        """A rectangle with its upper left corner at `(x, y)`; a mouse above it shows `hint`."""
+        """Adds a rectangle with its upper left corner at `(x, y)`, and `hint` as tooltip."""
         positions = {"x": x, "y": y, "width": width, "height": height, "rx": radius}
         shape = self._add("rect", positions, {"fill": fill, "stroke": stroke})
         if hint:
@@ -90,8 +92,8 @@ class Svg:
         monospace: bool = False,
         upwards: bool = False,
     ) -> None:
-        """One line of text, which begins, has its middle or ends at `(x, y)`."""
-        looks = {
+        """Adds one line of text that is anchored at `(x, y)` by its start, middle or end."""
+        attributes = {
             "text-anchor": anchor,
             "dominant-baseline": "central",
             "fill": fill,
@@ -99,8 +101,10 @@ class Svg:
             "font-weight": "bold" if bold else "normal",
         }
         if upwards:
-            looks["transform"] = f"rotate(-90 {_format_number(x)} {_format_number(y)})"
-        self._add("text", {"x": x, "y": y, "font-size": size}, looks).text = string
+            attributes["transform"] = (
+                f"rotate(-90 {_format_number(x)} {_format_number(y)})"
+            )
+        self._add("text", {"x": x, "y": y, "font-size": size}, attributes).text = string
 
     def line(
         self,
@@ -113,25 +117,27 @@ class Svg:
         width: float = 1,
         dashed: bool = False,
     ) -> None:
-        """A straight line from `(x1, y1)` to `(x2, y2)`."""
-        looks = {"stroke": stroke} | ({"stroke-dasharray": "4 3"} if dashed else {})
+        """Adds a straight line from `(x1, y1)` to `(x2, y2)`."""
+        attributes = {"stroke": stroke} | (
+            {"stroke-dasharray": "4 3"} if dashed else {}
+        )
         self._add(
             "line",
             {"x1": x1, "y1": y1, "x2": x2, "y2": y2, "stroke-width": width},
-            looks,
+            attributes,
         )
 
     def __str__(self) -> str:
-        """The drawing as one line of SVG, to stand in a page or in a file."""
+        """Returns the drawing as one line of SVG, for a page or a file."""
         return ElementTree.tostring(self._root, encoding="unicode")
 
     def _add(
-        self, tag: str, numbers: dict[str, float], looks: dict[str, str]
+        self, tag: str, numbers: dict[str, float], attributes: dict[str, str]
     ) -> ElementTree.Element:
-        attributes = {name: _format_number(value) for name, value in numbers.items()}
-        return ElementTree.SubElement(self._root, tag, attributes | looks)
+        formatted = {name: _format_number(value) for name, value in numbers.items()}
+        return ElementTree.SubElement(self._root, tag, formatted | attributes)
 
 
 def _format_number(value: float) -> str:
-    """Without digits that no one sees: they would differ between machines."""
+    """Formats a number with two decimals: further digits are invisible, and could differ between machines."""
     return f"{round(value, 2):g}"

@@ -1,4 +1,4 @@
-"""Texts as tokens with their places, above the padded and the packed batch that they become."""
+"""Drawing of texts as tokens with byte offsets, and of the padded and the packed batch of them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _CORPUS = (
     "the naïve read in cafés, the naïve café is not to be",
 )
 _VOCAB_SIZE = 304
-"""So that a token ends within the emoji: the two of the corpus have all bytes but the last in common."""
+"""Chosen so that a token ends inside an emoji: the two emoji of the corpus differ only in their last byte."""
 _BYTE, _BOX, _ROW, _INSERTED = 27, 40, 72, 62
 _WIDTH = 640
 
 
 def draw_overview() -> str:
-    """Tokens with ids and the bytes between which they lie, and what a batch of them is."""
+    """Draws tokens with ids and byte offsets, and below them the padded and the packed batch."""
     options = {
         "special_tokens": ["<pad>", "<eos>"],
         "eos_token": "<eos>",
@@ -41,16 +41,16 @@ def draw_overview() -> str:
     )
     for i, result in enumerate(results):
         _draw_tokens(svg, i * _ROW, result, PALETTE[i])
-    svg.text(_WIDTH, 10, "a token, its id, and the", size=11, anchor="end")
-    svg.text(_WIDTH, 26, "bytes where it starts and stops;", size=11, anchor="end")
-    svg.text(_WIDTH, 42, "<eos> was inserted: it has none", size=11, anchor="end")
+    svg.text(_WIDTH, 10, "token, id, and the byte offsets", size=11, anchor="end")
+    svg.text(_WIDTH, 26, "where it starts and stops;", size=11, anchor="end")
+    svg.text(_WIDTH, 42, "<eos> is inserted: no offsets", size=11, anchor="end")
     padded = tokjax.collate_padded_batch(results, pad_id=pad_id)
     packed = tokjax.pack_blocks(
         results, block_size=9, pad_id=pad_id, strategy="best_fit"
     )
     headings = (
-        f"padded: {padded.ids.size} places for {len(results.ids)} tokens",
-        f"packed: {packed.ids.size} places",
+        f"padded: {padded.ids.size} positions for {len(results.ids)} tokens",
+        f"packed: {packed.ids.size} positions",
     )
     draw_batches_at(
         svg, 0, len(TEXTS) * _ROW, dict(zip(headings, (padded, packed), strict=True))
@@ -59,9 +59,9 @@ def draw_overview() -> str:
 
 
 def _draw_tokens(svg: Svg, y: float, result: TokenizationResult, fill: str) -> None:
-    """A box a token, as wide as it has bytes; the numbers below are where spans start and stop."""
+    """Draws one box per token, as wide as its number of bytes, above the offsets of its boundaries."""
     x = 0
-    assert result.offsets is not None  # all results here have them
+    assert result.offsets is not None  # narrows the type; these results have offsets
     for token, id_, (start, stop) in zip(
         result.tokens, result.ids, result.offsets.tolist(), strict=True
     ):
@@ -78,7 +78,7 @@ def _draw_tokens(svg: Svg, y: float, result: TokenizationResult, fill: str) -> N
         middle = {"anchor": "middle", "fill": DARK, "monospace": True}
         size = min(
             13, (width - 4) / len(token) * 1.6
-        )  # (a letter is 0.6 times as wide as high)
+        )  # monospace letters are 0.6 times as wide as high
         svg.text(x + width / 2, y + 13, token.replace(" ", "␣"), size=size, **middle)
         svg.text(x + width / 2, y + 29, str(id_), size=10, **middle)
         position = start if has_span else int(result.offsets.max())

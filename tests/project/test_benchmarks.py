@@ -1,4 +1,4 @@
-"""Every suite runs, records keep to the format, and pages are rendered from them. Nothing is timed."""
+"""Tests of the benchmarks: suites, the format of records, and rendering. Nothing is timed."""
 
 import json
 import os
@@ -51,13 +51,13 @@ RUNS = [pytest.param(name, marks=[] if name in FAST_RUNS else [pytest.mark.slow]
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    """What is made once is made anew here, and not beside the records."""
+    """Replaces the cache of the benchmarks by an empty directory."""
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
 
 
 @pytest.fixture
 def texts(tmp_path):
-    """A directory with one text of many documents, each of one paragraph."""
+    """Returns a directory with one text of 80 documents, each of one paragraph."""
     directory = tmp_path / "texts"
     directory.mkdir()
     documents = ["".join(SENTENCE.format(i, i * j, i + j) for j in range(5)) for i in range(80)]
@@ -68,35 +68,36 @@ def texts(tmp_path):
 @pytest.fixture
 def ranks(tmp_path, plain_tokenizer):
     ordinary = plain_tokenizer.vocabulary.ordinary
-    path = tmp_path / "own.tiktoken"
+    path = tmp_path / "small.tiktoken"
     write_ranks(sorted(ordinary, key=ordinary.__getitem__), path)
     return path
 
 
 @pytest.fixture
-def small(texts, ranks, tmp_path):
-    """Options of a run that takes seconds."""
-    own = ["--texts", texts, "--ranks", ranks, "--out", tmp_path / "out"]
-    return ["--quick", "--megabytes", 0.03, "--no-install", *own]
+def small_run(texts, ranks, tmp_path):
+    """Returns options of a run that takes seconds."""
+    paths = ["--texts", texts, "--ranks", ranks, "--out", tmp_path / "out"]
+    return ["--quick", "--megabytes", 0.03, "--no-install", *paths]
 
 
 def run(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def split_words(result):
+def get_output(result):
+    """Returns the output with single spaces: the console wraps long lines."""
     return " ".join(result.output.split())
 
 
-def example():
+def make_example():
     rounds = {"tokjax": (1.0, 3.0, 2.0), "peer": (4.0, 4.0, 5.0)}
-    measured = [Measurement("task", name, rounds=of_one, reference="peer") for name, of_one in rounds.items()]
-    return make_record("short", ["tokjax"], {"quick": True}, [], measured)
+    measurements = [Measurement("task", name, rounds=rounds[name], reference="peer") for name in rounds]
+    return make_record("short", ["tokjax"], {"quick": True}, [], measurements)
 
 
 @pytest.mark.parametrize("suite", RUNS)
-def test_a_suite_runs_and_its_record_is_rendered(suite, small, tmp_path):
-    done = run(suite, *small)
+def test_suite_writes_a_record_that_renders(suite, small_run, tmp_path):
+    done = run(suite, *small_run)
     assert done.exit_code == 0, done.output
     record = read_record(tmp_path / "out" / f"{suite}.json")
     assert record.benchmark == suite
@@ -111,28 +112,28 @@ def test_a_suite_runs_and_its_record_is_rendered(suite, small, tmp_path):
 
 
 @pytest.mark.slow
-def test_failed_suite_is_reported_and_others_run(small, tmp_path, monkeypatch):
+def test_failed_suite_is_reported_and_others_run(small_run, tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.suites.kinds.VOCAB_SIZE", "many")
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     monkeypatch.delitem(sys.modules, "benchmarks.suites.tokenizers", raising=False)
-    done = run("kinds", "tokenizers", "short", *small)
+    done = run("kinds", "tokenizers", "short", *small_run)
     assert done.exit_code == 1
-    assert "kinds failed: TypeError:" in split_words(done)
-    assert "tokenizers left out: sentencepiece is not installed; pip install" in split_words(done)
-    assert "1 of 3 suites done" in split_words(done)
+    assert "kinds failed: TypeError:" in get_output(done)
+    assert "tokenizers skipped: sentencepiece is not installed; pip install" in get_output(done)
+    assert "1 of 3 suites done" in get_output(done)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["short.json"]
 
 
 @pytest.mark.slow
-def test_contenders_that_are_not_installed_are_named(small, tmp_path, monkeypatch):
+def test_missing_contenders_are_reported(small_run, tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.contenders.find_spec", lambda package: package != "tiktoken" or None)
-    done = run("growth", *small)
+    done = run("growth", *small_run)
     assert done.exit_code == 0, done.output
     assert "tiktoken is not installed |" in done.output
     monkeypatch.setitem(sys.modules, "tiktoken", None)
-    done = run("short", *small)
+    done = run("short", *small_run)
     assert done.exit_code == 1
-    assert "short left out: tiktoken is not installed" in split_words(done)
+    assert "short skipped: tiktoken is not installed" in get_output(done)
 
 
 def test_suites_are_listed():
@@ -142,48 +143,51 @@ def test_suites_are_listed():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (["nosuch"], "error: there is no suite 'nosuch'; there are encode, short,"),
-        (["short", "--texts", "texts", "--ranks", "none"], "error: there is no file none; give one in"),
+        (["nosuch"], "error: unknown suite 'nosuch'; the suites are encode, short,"),
+        (["short", "--texts", "texts", "--ranks", "none"], "error: no such file: none; pass a file in"),
         (
             ["short", "--texts", "empty"],
             "error: empty has no *.txt files; make some with: python -m benchmarks",
         ),
         (["short", "--texts", "texts", "--ranks", "bad"], "error: bad is not in tiktoken's format:"),
-        (["short", "--texts", "texts", "--ranks", "few"], "error: few has 1 tokens; the 256 bytes"),
+        (
+            ["short", "--texts", "texts", "--ranks", "few"],
+            "error: few has 1 tokens; a vocabulary needs at least the 256 bytes",
+        ),
         (["short", "--megabytes", "-1"], "error: --megabytes must be above 0, not -1"),
     ],
 )
-def test_usage_errors(arguments, said, texts, tmp_path, monkeypatch):
+def test_usage_errors(arguments, message, texts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "bad").write_text("not ranks at all\n")
     (tmp_path / "few").write_text("YQ== 0\n")
     done = run(*arguments)
     assert done.exit_code == 1
-    assert said in split_words(done)
+    assert message in get_output(done)
 
 
 def test_runs_without_local_files(monkeypatch):
     documents = [SENTENCE * 40, "x = 1\n" * 50]
     monkeypatch.setattr("benchmarks.sources.iter_code_documents", lambda: iter(documents))
-    sources = find_sources(None, None, own_megabytes=0.05)
+    sources = find_sources(None, None, code_megabytes=0.05)
     assert sources.main == "code"
     assert sorted(read_documents(sources.texts["code"])) == sorted(documents)
     assert "trained by tokjax on the text 'code'" in sources.ranks_note
     monkeypatch.setattr(
-        "benchmarks.sources.iter_code_documents", lambda: pytest.fail("they are there already")
+        "benchmarks.sources.iter_code_documents", lambda: pytest.fail("the cache already has the texts")
     )
-    assert find_sources(None, None, own_megabytes=0.05) == sources
+    assert find_sources(None, None, code_megabytes=0.05) == sources
 
 
-def test_documents_are_read_as_they_were_written(tmp_path):
+def test_documents_round_trip(tmp_path):
     path = write_documents(tmp_path / "x.txt", ["a", " ", f"no {SEPARATOR}", "ü\r\n", "c"], 100)
     assert sorted(read_documents(path)) == ["a", "c", "ü\r\n"]
 
 
-def test_a_package_becomes_documents(tmp_path):
+def test_package_is_split_into_documents(tmp_path):
     pages = tmp_path / "usr" / "share" / "man" / "man1"
     pages.mkdir(parents=True)
     (pages / "ls.1").write_text("list")
@@ -192,9 +196,9 @@ def test_a_package_becomes_documents(tmp_path):
     assert list(iter_documents(tmp_path)) == ["1 < 2", "list"]
 
 
-def test_texts_need_the_tools_of_debian(tmp_path, monkeypatch):
+def test_download_needs_apt_and_dpkg(tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.corpus.shutil.which", lambda _: None)
-    with pytest.raises(InputError, match="apt-get and dpkg, which are not here"):
+    with pytest.raises(InputError, match="apt-get and dpkg, which are not installed"):
         fetch_corpus(tmp_path, 1, print)
 
 
@@ -226,24 +230,24 @@ def test_rounds_are_interleaved():
 
 
 @given(st.lists(st.integers(1, 3 * BLOCK), min_size=1, max_size=40))
-def test_plans_stay_below_the_bound(lengths):
+def test_fill_rate_of_plans_is_below_the_bound(lengths):
     lengths = np.array(lengths)
     plan = tokjax.packing.plan_packing(lengths, BLOCK, "best_fit", overlong="split")
     assert plan.fill_rate <= compute_fullest_plan(lengths) + 1e-12
 
 
-def test_the_bound_of_plans():
-    halves, rest = [BLOCK // 2 + 1] * 10, [BLOCK // 2 - 1] * 10
-    assert compute_fullest_plan(np.array(halves)) == pytest.approx((BLOCK // 2 + 1) / BLOCK)
-    assert compute_fullest_plan(np.array(halves + rest)) == 1
-    assert compute_fullest_plan(np.array([*halves, *rest, 1])) == pytest.approx(
+def test_bound_of_fill_rate_is_exact_for_simple_lengths():
+    large, small = [BLOCK // 2 + 1] * 10, [BLOCK // 2 - 1] * 10
+    assert compute_fullest_plan(np.array(large)) == pytest.approx((BLOCK // 2 + 1) / BLOCK)
+    assert compute_fullest_plan(np.array(large + small)) == 1
+    assert compute_fullest_plan(np.array([*large, *small, 1])) == pytest.approx(
         (10 * BLOCK + 1) / (11 * BLOCK)
     )
     assert compute_fullest_plan(np.array([3 * BLOCK])) == 1
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
-def test_committed_records_keep_to_the_format(path, tmp_path):
+def test_committed_records_follow_the_format(path, tmp_path):
     record = read_record(path)
     assert record.benchmark == path.stem
     assert path.stem in SUITES
@@ -251,56 +255,56 @@ def test_committed_records_keep_to_the_format(path, tmp_path):
     assert write_record(record, tmp_path).read_text() == path.read_text()
 
 
-def test_medians_and_ratios_follow_from_rounds(tmp_path):
-    record = example()
+def test_medians_and_ratios_are_computed_from_rounds(tmp_path):
+    record = make_example()
     assert [(one.median, one.ratio) for one in record.measurements] == [(2.0, 0.5), (4.0, 1.0)]
     assert read_record(write_record(record, tmp_path)) == record
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
-        ({"median": 3.0}, "the median is 3.0, but 2.0 by the rounds"),
-        ({"ratio": 0.4}, "the ratio is 0.4, but 0.5 by the rounds"),
-        ({"unit": "furlongs"}, "the unit 'furlongs' is none of s, MB"),
-        ({"left_out": "lost"}, "either a median or a reason"),
+        ({"median": 3.0}, "the median is 3.0, but the rounds give 2.0"),
+        ({"ratio": 0.4}, "the ratio is 0.4, but the rounds give 0.5"),
+        ({"unit": "furlongs"}, "unknown unit 'furlongs'; the units are s, MB"),
+        ({"left_out": "lost"}, "must have either a median or a reason"),
         ({"rounds": (-1.0,), "median": -1.0, "ratio": -0.25}, "a round is negative"),
-        ({"contender": "peer", "ratio": 1.0}, "was measured twice"),
+        ({"contender": "peer", "ratio": 1.0}, "duplicate measurement"),
     ],
 )
-def test_inconsistent_records_are_rejected(change, said):
-    record = example()
+def test_inconsistent_records_are_rejected(change, message):
+    record = make_example()
     first, second = record.measurements
-    with pytest.raises(RecordError, match=said):
+    with pytest.raises(RecordError, match=message):
         check_record(replace(record, measurements=(replace(first, **change), second)))
 
 
 def test_invalid_records_are_rejected(tmp_path):
     path = tmp_path / "short.json"
     path.write_text(json.dumps({"benchmark": "short", "inputs": []}))
-    with pytest.raises(RecordError, match=r"short\.json is no record of a benchmark"):
+    with pytest.raises(RecordError, match=r"short\.json is not a benchmark record"):
         read_record(path)
 
 
-def test_all_markers_are_in_a_page():
-    found = {match["name"] for page in PAGES for match in TABLE_MARKER.finditer(page.read_text())}
-    assert found == {*TABLE_MARKERS, *FRONT_TABLES}
+def test_every_table_is_in_a_page():
+    names = {match["name"] for page in PAGES for match in TABLE_MARKER.finditer(page.read_text())}
+    assert names == {*TABLE_MARKERS, *FRONT_TABLES}
 
 
-def test_only_the_marker_is_replaced(tmp_path):
+def test_rendering_replaces_only_text_between_markers(tmp_path):
     page = "before\n<!-- short -->\nold\n<!-- end -->\nbetween\n<!-- other -->\nkept\n<!-- end -->\n"
     assert "Not measured yet: `python -m benchmarks short`." in render_page(page, tmp_path)
-    write_record(example(), tmp_path)
-    filled = render_page(page, tmp_path)
-    assert "| task | 2000000.0 (0.5) | 4000000.0 (1.0) |" in filled
-    assert filled.startswith("before\n<!-- short -->\n| one text | tokjax | peer |")
-    assert filled.endswith("<!-- end -->\nbetween\n<!-- other -->\nkept\n<!-- end -->\n")
-    assert render_page(filled, tmp_path) == filled
+    write_record(make_example(), tmp_path)
+    rendered = render_page(page, tmp_path)
+    assert "| task | 2000000.0 (0.5) | 4000000.0 (1.0) |" in rendered
+    assert rendered.startswith("before\n<!-- short -->\n| one text | tokjax | peer |")
+    assert rendered.endswith("<!-- end -->\nbetween\n<!-- other -->\nkept\n<!-- end -->\n")
+    assert render_page(rendered, tmp_path) == rendered
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("matplotlib")
-def test_pictures_are_the_same_each_time(tmp_path):
+def test_plots_are_deterministic(tmp_path):
     points = [
         Measurement(task, "tokjax", measure="cold", rounds=(at / 1e6,), at=at)
         for task in CURVES
@@ -314,7 +318,7 @@ def test_pictures_are_the_same_each_time(tmp_path):
     assert render_pictures(tmp_path / "nowhere", tmp_path / "three") == []
 
 
-def test_it_starts_as_a_program():
+def test_module_runs_as_a_program():
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", "--list"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -323,32 +327,32 @@ def test_it_starts_as_a_program():
 
 
 def test_front_table_shows_measurements(tmp_path):
-    reported = make_front_table(RESULTS)
+    table = make_front_table(RESULTS)
     ours, theirs = (
         next(
             one.median
-            for one in read_record(RESULTS / "encode.json").of("warm", task="en")
+            for one in read_record(RESULTS / "encode.json").select("warm", task="en")
             if one.contender == f"{library}, ids; 1"
         )
         for library in ("tokjax", "tiktoken")
     )
-    assert f"tiktoken {theirs / ours:.2g};" in reported
-    assert reported.count("\n| ") == len(COMPARISONS)
+    assert f"tiktoken {theirs / ours:.2g};" in table
+    assert table.count("\n| ") == len(COMPARISONS)
     headlines = make_front_table(RESULTS, only_headlines=True)
     assert headlines.count("\n| ") == 4
-    assert set(headlines.splitlines()[2:6]) < set(reported.splitlines())
+    assert set(headlines.splitlines()[2:6]) < set(table.splitlines())
     (tmp_path / "encode.json").write_text((RESULTS / "encode.json").read_text())
-    alone = make_front_table(tmp_path)
-    assert "gigatoken" in alone
-    assert "transformers" not in alone
+    partial = make_front_table(tmp_path)
+    assert "gigatoken" in partial
+    assert "transformers" not in partial
 
 
 @pytest.mark.slow
-def test_partial_records_are_not_published(texts, ranks, tmp_path):
+def test_partial_runs_do_not_overwrite_published_records(texts, ranks, tmp_path):
     arguments = ["short", "--texts", str(texts), "--ranks", str(ranks), "--rounds", "1"]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     assert (tmp_path / "cache" / "own" / "short.json").exists()
-    refused = CliRunner().invoke(app, [*arguments, "--out", str(ranks)])
-    assert refused.exit_code == 1
-    assert "--out is no directory" in refused.output
+    rejected = CliRunner().invoke(app, [*arguments, "--out", str(ranks)])
+    assert rejected.exit_code == 1
+    assert "--out is not a directory" in rejected.output

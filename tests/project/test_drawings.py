@@ -1,4 +1,4 @@
-"""The drawings of the docs are well-formed, always the same, and show all that they are to show."""
+"""Tests of the drawings in the docs: well-formed, deterministic, and complete."""
 
 from xml.etree import ElementTree
 
@@ -12,7 +12,7 @@ from docs.drawings.layers import draw_layers, draw_uses, read_packages, read_use
 from docs.drawings.masks import draw_masks
 from docs.drawings.svg import FAINT, PALETTE, Svg
 from docs.drawings.tokens import TEXTS, draw_overview
-from tests.support.import_layers import iter_modules
+from tests.support.import_layers import get_package, iter_modules
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -37,7 +37,7 @@ def get_hints(drawing):
     return [element.text for element in ElementTree.fromstring(drawing).iterfind(f"{SVG}rect/{SVG}title")]
 
 
-def test_an_svg_is_xml_that_holds_what_was_drawn():
+def test_svg_has_all_shapes():
     root = ElementTree.fromstring(make_drawing())
     assert root.attrib["viewBox"] == "0 0 100 50.12"
     assert root.find(f"{SVG}title").text == "two <boxes>"
@@ -47,19 +47,19 @@ def test_an_svg_is_xml_that_holds_what_was_drawn():
     assert root.find(f"{SVG}line").attrib["stroke-dasharray"] == "4 3"
 
 
-def test_an_svg_is_the_same_each_time():
+def test_svg_is_deterministic():
     assert make_drawing() == make_drawing()
     assert "\n" not in make_drawing()
 
 
 def test_all_packages_are_drawn():
     drawn = get_texts(draw_layers())
-    assert {name.split(".", maxsplit=1)[0] for name in iter_modules()} <= set(drawn)
+    assert {get_package(name) for name in iter_modules()} <= set(drawn)
     assert sum(package.files for package in read_packages()) == len(iter_modules())
 
 
 @pytest.mark.slow
-def test_the_matrix_has_all_imports():
+def test_matrix_has_all_imports():
     drawn = get_texts(draw_uses())
     assert sum(int(number) for number in drawn if number.isdigit()) == sum(
         count for (user, _), count in read_uses().items() if not user.startswith("layer")
@@ -83,7 +83,7 @@ def test_batch_cells_have_document_colours():
     assert get_fills(drawing) == [a, a, a, b, b, "none", c, "none", "none", a, a, a, b, b, c, "none", "none"]
 
 
-def test_the_columns_of_blocks_are_drawn_with_their_names():
+def test_columns_of_blocks_have_names():
     packed = tokjax.pack_blocks(tokjax.ragged_from_rows(ROWS), block_size=4, pad_id=0)
     drawn = get_texts(draw_columns("columns", packed))
     assert drawn.count("labels") == packed.ids.shape[0] == 2
@@ -91,29 +91,40 @@ def test_the_columns_of_blocks_are_drawn_with_their_names():
     assert drawn[-4:] == list(map(str, labels))
 
 
-def test_a_mask_has_a_colour_where_it_is_true():
+def test_mask_is_coloured_where_it_is_true():
     segments = np.array([1, 2, 0])
-    masks = {"see": tokjax.masks.segment_mask(segments), "causal": tokjax.masks.causal_mask(3)}
+    masks = {"segment": tokjax.masks.segment_mask(segments), "causal": tokjax.masks.causal_mask(3)}
     drawing = draw_masks("two masks", masks, segments)
-    a, b, no, grey = PALETTE[0], PALETTE[1], "none", FAINT
-    assert get_fills(drawing) == [a, no, no, no, b, no, no, no, grey, a, no, no, a, b, no, a, b, grey]
-    assert get_texts(drawing) == ["see", "causal"]
+    a, b, none, grey = PALETTE[0], PALETTE[1], "none", FAINT
+    assert get_fills(drawing) == [
+        a,
+        none,
+        none,
+        none,
+        b,
+        none,
+        none,
+        none,
+        grey,
+        *[a, none, none, a, b, none, a, b, grey],
+    ]
+    assert get_texts(drawing) == ["segment", "causal"]
 
 
-def test_a_mask_of_keys_holds_for_each_query():
+def test_mask_of_keys_applies_to_every_query():
     drawing = draw_masks("padding", {"padding": tokjax.masks.padding_mask(np.array([1, 0]))})
     assert get_fills(drawing) == [PALETTE[0], "none"] * 2
 
 
 @pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.name)
-def test_pictures_are_those_that_the_code_draws(path):
+def test_pictures_are_up_to_date(path):
     assert path.read_text(encoding="utf-8") == PICTURES[path]() + "\n", "run: python -m docs.drawings"
 
 
-def test_the_overview_shows_each_token_and_both_batches():
+def test_overview_shows_all_tokens_and_both_batches():
     drawn = get_texts(draw_overview())
-    assert "padded: 24 places for 17 tokens" in drawn
-    assert "packed: 18 places" in drawn
+    assert "padded: 24 positions for 17 tokens" in drawn
+    assert "packed: 18 positions" in drawn
     assert drawn.count("257") == 3 * len(TEXTS)  # the EOS of each text, padded and packed
     assert "␣\\xf0\\x9f\\x99" in drawn
     assert "'\\\\x83', id 131, bytes [15, 16)" in get_hints(draw_overview())

@@ -1,4 +1,4 @@
-"""The examples are programs: what holds for all of them."""
+"""Tests of all example programs: help texts, tests and length."""
 
 import pytest
 
@@ -7,15 +7,15 @@ from tests.support.example_runner import EXAMPLES, PROGRAMS, run_example
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
-def test_help(program):
+def test_help_is_shown(program):
     done = run_example(program, "--help")
     assert done.returncode == 0
     assert "usage" in done.stdout.casefold()
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
-def test_all_programs_are_run_by_tests(program):
-    tests = EXAMPLES.parent.glob("tests/test_examples*.py")
+def test_every_program_has_a_test(program):
+    tests = (EXAMPLES.parent / "tests").rglob("test_examples*.py")
     assert any(f'run_example("{program.name}"' in path.read_text("utf-8") for path in tests)
 
 

@@ -1,4 +1,4 @@
-"""The examples of pipelines, processes, clusters and types of one's own are programs: run them, in small."""
+"""Tests of the examples with Dask, Grain, several processes, and a custom tokenizer, on small corpora."""
 
 import re
 
@@ -20,7 +20,7 @@ SOURCE = '''def read_http(first_line):
 
 @pytest.fixture
 def corpus(tmp_path):
-    """Forty documents of Python source, of which no two are the same."""
+    """Returns a file with forty different documents of Python source."""
     path = tmp_path / "corpus.txt"
     documents = [f"# {i}\n" + SOURCE.replace("status", f"status_{i}") * 4 for i in range(40)]
     path.write_text("<|endoftext|>".join(documents), encoding="utf-8")
@@ -32,7 +32,7 @@ def test_dask_corpus(tmp_path, corpus):
     small = ["--directory", tmp_path / "run", "--vocab-size", 300]
     done = run_example("dask_corpus.py", "--corpus", corpus, *small)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"on the cluster: .* s, [1-9]\d* tasks of [12] workers", done.stdout)
+    assert re.search(r"on the cluster: .* s, [1-9]\d* tasks on [12] workers", done.stdout)
     assert re.search(r"all 5 files .* byte for byte", done.stdout)
     tokenizer = tokjax.load_tokenizer(tmp_path / "run" / "cluster" / "tokenizer.json")
     dataset = tokjax.open_dataset(tmp_path / "run" / "cluster" / "dataset", tokenizer)
@@ -46,9 +46,9 @@ def test_grain_pipeline(tmp_path, corpus):
     small = ["--vocab-size", 300, "--length", 32, "--batch-size", 8, "--steps", 30]
     done = run_example("grain_pipeline.py", "--corpus", corpus, "--directory", tmp_path / "run", *small)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "resumed: 15 of 15 batches are those of the run that was not interrupted" in done.stdout
-    nats, usual = map(float, re.search(r"nats a token: (.+); .* alone: (.+)", done.stdout).groups())
-    assert nats < usual
+    assert "resumed: 15 of 15 batches equal those of the uninterrupted run" in done.stdout
+    nats, baseline = map(float, re.search(r"nats per token: (.+); .* baseline: (.+)", done.stdout).groups())
+    assert nats < baseline
 
 
 @pytest.mark.slow
@@ -61,19 +61,19 @@ def test_multi_host(tmp_path, corpus):
 
 
 @pytest.mark.slow
-def test_your_own_tokenizer(tmp_path, corpus):
+def test_custom_tokenizer(tmp_path, corpus):
     small = ["--directory", tmp_path / "run", "--vocab-size", 300]
-    done = run_example("your_own_tokenizer.py", "--corpus", corpus, *small)
+    done = run_example("custom_tokenizer.py", "--corpus", corpus, *small)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "passes 13 checks" in done.stdout
-    own, bpe = (float(share) for share in re.findall(r"token, (.+)% of words", done.stdout))
-    assert own == 100 > bpe
+    assert "passed 13 checks" in done.stdout
+    name_parts, bpe = (float(share) for share in re.findall(r"token, (.+)% of words", done.stdout))
+    assert name_parts == 100 > bpe
 
 
 @pytest.fixture(scope="module")
 def name_parts():
     with pytest.MonkeyPatch.context() as patch:
-        return load_example("your_own_tokenizer", patch).name_parts([SOURCE], 300)
+        return load_example("custom_tokenizer", patch).train_name_parts([SOURCE], 300)
 
 
 @given(text=hard_texts | byte_strings)
@@ -90,8 +90,8 @@ def test_custom_tokenizer_splits_names(name_parts):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", ["dask_corpus", "grain_pipeline", "multi_host", "your_own_tokenizer"])
-def test_missing_corpus(tmp_path, program):
+@pytest.mark.parametrize("program", ["dask_corpus", "grain_pipeline", "multi_host", "custom_tokenizer"])
+def test_missing_corpus_is_reported(tmp_path, program):
     failed = run_example(
         f"{program}.py", "--corpus", tmp_path / "missing.txt", "--directory", tmp_path / "run"
     )

@@ -1,4 +1,4 @@
-"""The examples that fit language models are programs: run them, in small."""
+"""Tests of the examples that train language models, on small corpora."""
 
 import random
 import re
@@ -22,10 +22,10 @@ def write_documents(path, documents):
 
 @pytest.fixture
 def sentences(tmp_path):
-    """Paragraphs of one to three sentences, ten a document."""
-    draw = random.Random(0)
+    """Returns a file of documents with ten paragraphs of one to three sentences each."""
+    rng = random.Random(0)
     documents = [
-        "\n\n".join(" ".join(draw.choices(SENTENCES, k=draw.choice([1, 2, 3]))) for _ in range(10))
+        "\n\n".join(" ".join(rng.choices(SENTENCES, k=rng.choice([1, 2, 3]))) for _ in range(10))
         for _ in range(40)
     ]
     return write_documents(tmp_path / "sentences.txt", documents)
@@ -33,7 +33,7 @@ def sentences(tmp_path):
 
 @pytest.fixture
 def functions(tmp_path):
-    """Python source, in which functions do what their names say."""
+    """Returns a file of Python source, in which docstrings follow from the names of functions."""
     documents = [
         "\n\n".join(
             f'def {verb}_{noun}(path):\n    """{verb.title()} the {noun} of a path."""\n    return {i}\n'
@@ -48,9 +48,9 @@ def functions(tmp_path):
 SMALL = ("--megabytes", 0.3, "--vocab-size", 400, "--length", 32, "--steps", 20)
 
 
-def parse_losses(shown):
-    """The steps, and the columns of losses, of the table that a program has printed."""
-    lines = shown.splitlines()
+def parse_losses(output):
+    """Returns the steps and the two columns of losses from the table in the output of a program."""
+    lines = output.splitlines()
     rows = [line.split() for line in lines[lines.index("compiling the training step") + 2 :]]
     rows = [row for row in rows if row[0].isdigit()]
     return [int(row[0]) for row in rows], [float(row[1]) for row in rows], [float(row[2]) for row in rows]
@@ -71,7 +71,7 @@ def test_train_lm(tmp_path, functions):
 
 
 @pytest.mark.slow
-def test_train_lm_as_the_readme_runs_it(tmp_path):
+def test_train_lm_with_default_options(tmp_path):
     done = run_example("train_lm.py", "--directory", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     steps, _, held_out = parse_losses(done.stdout)
@@ -80,15 +80,15 @@ def test_train_lm_as_the_readme_runs_it(tmp_path):
 
 
 @pytest.mark.slow
-def test_train_lm_again(tmp_path, sentences):
+def test_train_lm_reuses_its_dataset(tmp_path, sentences):
     first = run_example("train_lm.py", "--directory", tmp_path, *SMALL, "--steps", 1)
     assert "no dataset of these texts yet" in first.stdout
     second = run_example("train_lm.py", "--directory", tmp_path, *SMALL, "--learning-rate", 0)
     assert second.returncode == 1
     assert second.stderr.endswith("the loss did not fall\n")
     assert "using the dataset of an earlier run" in second.stdout
-    others = ["--vocab-size", 300, "--corpus", sentences, "--steps", 1]
-    third = run_example("train_lm.py", "--directory", tmp_path, *SMALL, *others)
+    changed = ["--vocab-size", 300, "--corpus", sentences, "--steps", 1]
+    third = run_example("train_lm.py", "--directory", tmp_path, *SMALL, *changed)
     assert "no dataset of these texts yet" in third.stdout
 
 
@@ -105,7 +105,7 @@ def test_train_lm_again(tmp_path, sentences):
         ("pipeline.py", "tiny.txt"),
     ],
 )
-def test_no_corpus(tmp_path, name, corpus):
+def test_missing_or_tiny_corpus_is_reported(tmp_path, name, corpus):
     (tmp_path / "tiny.txt").write_text("tiny")
     done = run_example(name, "--corpus", tmp_path / corpus)
     assert done.returncode == 1
@@ -114,11 +114,11 @@ def test_no_corpus(tmp_path, name, corpus):
 
 
 @pytest.mark.slow
-def test_invalid_options_are_rejected_first(tmp_path, sentences):
+def test_invalid_options_are_rejected_before_training(tmp_path, sentences):
     (tmp_path / "file").touch()
     for arguments, error in {
-        ("--megabytes", "nan"): "megabytes is nan; pass how much text to read, such as 8",
-        ("--megabytes", "0"): "megabytes is 0.0; pass how much text to read, such as 8",
+        ("--megabytes", "nan"): "megabytes is nan; pass the amount of text to read, such as 8",
+        ("--megabytes", "0"): "megabytes is 0.0; pass the amount of text to read, such as 8",
         ("--corpus", sentences, "--directory", tmp_path / "file" / "run"): str(tmp_path / "file"),
     }.items():
         done = run_example("train_lm.py", *arguments)
@@ -130,7 +130,7 @@ def test_invalid_options_are_rejected_first(tmp_path, sentences):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("corpus", "count"), [("sentences", 0), ("functions", 456)])
-def test_finetune_on_no_conversations(request, corpus, count):
+def test_finetune_packed_without_conversations(request, corpus, count):
     path = request.getfixturevalue(corpus)
     done = run_example("finetune_packed.py", "--corpus", path, "--vocab-size", 300, "--length", 8)
     assert done.returncode == 1
@@ -159,10 +159,10 @@ def test_masked_lm(sentences):
     small = ["--vocab-size", 60, "--length", 16, "--batch-size", 16, "--steps", 60]
     done = run_example("masked_lm.py", "--corpus", sentences, *small)
     assert done.returncode == 0, done.stdout + done.stderr
-    right, baseline = map(
-        float, re.search(r"said right: (.+)%; most frequent token: (.+)%", done.stdout).groups()
+    accuracy, baseline = map(
+        float, re.search(r"accuracy: (.+)%; most frequent token: (.+)%", done.stdout).groups()
     )
-    assert baseline < right - 10
+    assert baseline < accuracy - 10
     assert "a paragraph: [CLS]" in done.stdout
     assert "[MASK]" in done.stdout
 
@@ -172,18 +172,18 @@ def test_span_corruption(sentences):
     small = ["--vocab-size", 380, "--length", 32, "--batch-size", 16, "--steps", 60]
     done = run_example("span_corruption.py", "--corpus", sentences, *small)
     assert done.returncode == 0, done.stdout + done.stderr
-    losses = re.search(r"nats a token of spans: (.+); by counts of tokens: (.+)", done.stdout).groups()
+    losses = re.search(r"nats per span token: (.+); unigram baseline: (.+)", done.stdout).groups()
     assert 0 < float(losses[0]) < float(losses[1]) - 0.2
-    shown = re.search(r"inputs: (.*)</s>\ntargets: (.*)</s>", done.stdout, re.DOTALL).groups()
-    sentinels = [re.findall("<extra_id_[0-9]+>", text) for text in shown]
+    texts = re.search(r"inputs: (.*)</s>\ntargets: (.*)</s>", done.stdout, re.DOTALL).groups()
+    sentinels = [re.findall("<extra_id_[0-9]+>", text) for text in texts]
     assert sentinels[0] == sentinels[1] != []
 
 
 @pytest.mark.slow
-def test_span_corruption_in_few_steps(sentences):
+def test_span_corruption_fails_below_the_baseline(sentences):
     done = run_example("span_corruption.py", "--corpus", sentences, "--vocab-size", 380, "--steps", 1)
     assert done.returncode == 1
-    assert done.stderr.endswith("no better than the counts of tokens\n")
+    assert done.stderr.endswith("no better than the unigram baseline\n")
 
 
 @pytest.mark.slow
@@ -192,14 +192,14 @@ def test_pipeline(sentences):
     done = run_example("pipeline.py", "--corpus", sentences, *small)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "CausalLMBatch: 8 rows of" in done.stdout
-    traces, boundaries = re.search(r"(\d+) traces, for a ladder of \[(.*)\]", done.stdout).groups()
+    traces, boundaries = re.search(r"(\d+) traces, for the length buckets \[(.*)\]", done.stdout).groups()
     assert 1 < int(traces) <= len(boundaries.split(", "))
-    before, after = re.search(r"nats a token: (.+) before, (.+) after", done.stdout).groups()
+    before, after = re.search(r"nats per token: (.+) before, (.+) after", done.stdout).groups()
     assert float(after) < float(before) - 1
 
 
 @pytest.mark.slow
-def test_pipeline_on_fewer_paragraphs_than_a_batch_takes(sentences):
+def test_pipeline_with_fewer_paragraphs_than_a_batch(sentences):
     done = run_example("pipeline.py", "--corpus", sentences, "--batch-size", 21, "--vocab-size", 280)
     assert done.returncode == 1
-    assert done.stderr.endswith("error: the corpus is too small: a batch takes 21 paragraphs\n")
+    assert done.stderr.endswith("error: the corpus is too small: a batch needs 21 paragraphs\n")

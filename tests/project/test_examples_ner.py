@@ -1,4 +1,4 @@
-"""The example of a tagger is a program: run it, in small."""
+"""Tests of the example of named-entity recognition, and of its modules."""
 
 import json
 import random
@@ -11,7 +11,7 @@ from tests.support.example_runner import load_example, run_example
 
 
 def make_conll(count, per_document=None):
-    """People come after a title, and places after "in"; no name is there twice."""
+    """Returns CoNLL text in which persons follow "Mr" and locations follow "in"; every name is unique."""
     names = [
         f"{a}{b}{c}{d}"
         for a in ("Ka", "Lo", "Mi", "Nu")
@@ -24,8 +24,8 @@ def make_conll(count, per_document=None):
     for i in range(count):
         if per_document and i % per_document == 0:
             lines += ["-DOCSTART- O", ""]
-        person, position = names[2 * i], names[2 * i + 1]
-        words = [("Mr", "O"), (person, "I-PER"), ("lives", "O"), ("in", "O"), (position, "I-LOC"), (".", "O")]
+        person, location = names[2 * i], names[2 * i + 1]
+        words = [("Mr", "O"), (person, "I-PER"), ("lives", "O"), ("in", "O"), (location, "I-LOC"), (".", "O")]
         lines += [f"{word} {tag}" for word, tag in words] + [""]
     return "\n".join(lines)
 
@@ -43,7 +43,7 @@ def test_ner_on_conll(tmp_path):
 
 @pytest.mark.slow
 def test_ner_holds_out_complete_documents(tmp_path):
-    """They are longer than a window."""
+    """The documents are longer than a window."""
     path = tmp_path / "people.conll"
     path.write_text(make_conll(120, per_document=12), encoding="utf-8")
     done = run_example("ner.py", "--data", path, "--steps", 100, "--vocab-size", 300)
@@ -57,17 +57,17 @@ def test_ner_holds_out_complete_documents(tmp_path):
 @pytest.fixture(scope="module")
 def entities():
     with pytest.MonkeyPatch.context() as patch:
-        return load_example("entities", patch)
+        return load_example("named_entities", patch)
 
 
 @pytest.fixture(scope="module")
-def corpora():
+def corpus():
     with pytest.MonkeyPatch.context() as patch:
-        return load_example("corpora", patch)
+        return load_example("corpus", patch)
 
 
 @pytest.mark.parametrize(
-    ("known", "text", "expected"),
+    ("names", "text", "expected"),
     [
         (["Zoë"], "Zoë flew", ["Zoë"]),
         (
@@ -85,14 +85,14 @@ def corpora():
         ([], "Zoë flew", []),
     ],
 )
-def test_the_baseline_of_ner(entities, known, text, expected):
-    spans = [[(1, len(name.encode()) + 1, "PER")] for name in known]
-    [found] = entities.find_seen_names(known, spans, [text])
-    assert [text.encode()[start - 1 : stop - 1].decode() for start, stop, _ in found] == expected
-    assert {label for *_, label in found} <= {"PER"}
+def test_baseline_finds_names_from_training(entities, names, text, expected):
+    spans = [[(1, len(name.encode()) + 1, "PER")] for name in names]
+    [predicted] = entities.find_seen_names(names, spans, [text])
+    assert [text.encode()[start - 1 : stop - 1].decode() for start, stop, _ in predicted] == expected
+    assert {label for *_, label in predicted} <= {"PER"}
 
 
-def test_the_baseline_of_ner_goes_by_what_is_usual(entities):
+def test_baseline_uses_the_most_frequent_label(entities):
     texts = ["May flew", "May flew", "in May", "Kim", "Kim", "Kim May"]
     spans = [[(1, 4, "PER")], [], [], [(1, 4, "PER")], [(1, 4, "LOC")], [(1, 4, "PER")]]
     assert entities.find_seen_names(texts, spans, ["Kim flew in May"]) == [[(1, 4, "PER")]]
@@ -103,50 +103,50 @@ NAMES = st.lists(st.sampled_from(["a", "é", "b"]), min_size=1, max_size=3).map(
 
 
 @given(st.sets(NAMES), st.lists(st.sampled_from(["a", "é", "b", "ab"]), max_size=12))
-def test_the_baseline_of_ner_finds_the_longest_first(entities, known, words):
+def test_baseline_prefers_longer_names(entities, names, words):
     expected, position = [], 0
     while position < len(words):
-        sizes = [size for size in (3, 2, 1) if " ".join(words[position : position + size]) in known]
+        sizes = [size for size in (3, 2, 1) if " ".join(words[position : position + size]) in names]
         name = " ".join(words[position : position + sizes[0]]) if sizes else None
         start = len(" ".join([*words[:position], ""]).encode()) + 1
         if name:
             expected.append((start, start + len(name.encode()), "X"))
         position += name.count(" ") + 1 if name else 1
-    spans = [[(1, len(name.encode()) + 1, "X")] for name in known]
-    assert entities.find_seen_names(list(known), spans, [" ".join(words)]) == [expected]
+    spans = [[(1, len(name.encode()) + 1, "X")] for name in names]
+    assert entities.find_seen_names(list(names), spans, [" ".join(words)]) == [expected]
 
 
 @given(st.lists(st.integers(1, 12)))
-def test_what_ner_holds_out_is_of_other_files(entities, sizes):
+def test_split_does_not_divide_a_file(entities, sizes):
     sources = [file for file, size in enumerate(sizes) for _ in range(size)]
     start = entities.find_split(sources)
     assert not {*sources[:start]} & {*sources[start:]}
     assert len(sources) * 9 // 10 - 12 < start <= len(sources) * 9 // 10
 
 
-def test_files_with_equal_names(corpora, tmp_path):
+def test_docstrings_of_files_with_equal_names(corpus, tmp_path):
     for package in range(20):
         (tmp_path / f"p{package}").mkdir()
         for name in ("__init__", "core"):
             paragraphs = "\n\n    ".join(f"See :func:`~{name}.f{package}` {i}, in short." for i in range(3))
             source = f'def f():\n    """Say.\n\n    {paragraphs}\n    """\n'
             (tmp_path / f"p{package}" / f"{name}.py").write_text(source)
-    found = corpora.iter_marked_docstrings(tmp_path, 1000)
-    paths = [path for *_, path in found]
+    rows = corpus.iter_marked_docstrings(tmp_path, 1000)
+    paths = [path for *_, path in rows]
     names = [path.name for path in paths[::3]]
     assert len(paths) == 120
     assert paths == [path for path in paths[::3] for _ in range(3)]
     assert names not in (sorted(names), sorted(names, reverse=True))
-    assert corpora.iter_marked_docstrings(tmp_path, 50) == found[:50]
-    text, [(start, stop, label)], _ = found[0]
+    assert corpus.iter_marked_docstrings(tmp_path, 50) == rows[:50]
+    text, [(start, stop, label)], _ = rows[0]
     assert (text[start:stop], label) == (text.split()[1], "FUNCTION")
 
 
-def test_ner_without_markup(corpora):
+def test_markup_is_removed(corpus):
     paragraph = (
         ":func:`~a.b.c()`, :class:`.Foo`\n:meth:`the words <A.b>` :py:attr:`!x.y ` :ref:`z` :mod:`~p:q.r`"
     )
-    text, spans = corpora.remove_markup(paragraph)
+    text, spans = corpus.remove_markup(paragraph)
     assert text == "c(), Foo\nthe words x.y :ref:`z` r"
     assert [text[start:stop] for start, stop, _ in spans] == ["c()", "Foo", "the words", "x.y", "r"]
     assert [label for *_, label in spans] == ["FUNCTION", "CLASS", "METHOD", "ATTRIBUTE", "MODULE"]
@@ -154,7 +154,7 @@ def test_ner_without_markup(corpora):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["--steps", "--texts"])
-def test_ner_of_nothing(option):
+def test_ner_rejects_zero(option):
     done = run_example("ner.py", option, 0)
     assert done.returncode == 2
     assert f"Invalid value for '{option}'" in done.stderr
@@ -163,24 +163,24 @@ def test_ner_of_nothing(option):
 @pytest.mark.slow
 def test_ner_on_docstrings():
     done = run_example("ner.py", "--texts", 100, "--steps", 2, "--vocab-size", 400)
-    assert "whole spans in held-out texts" in done.stdout, done.stdout + done.stderr
-    assert done.returncode == ("no better than known names" in done.stderr)
+    assert "exact spans in held-out texts" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == ("no better than the baseline" in done.stderr)
 
 
 @pytest.mark.slow
-def test_ner_against_seen_names(tmp_path):
-    """They are found where they are all that there is, whatever they are made of."""
+def test_ner_fails_below_the_baseline(tmp_path):
+    """Every held-out name also occurs in training, so the baseline is perfect."""
     path = tmp_path / "people.json"
     path.write_text(json.dumps([["Zoë Kim flew", {"entities": [[0, 7, "PER"]]}]] * 20))
     done = run_example("ner.py", "--data", path, "--steps", 1, "--vocab-size", 270)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert re.search(r"names known from training +│ 1.000 +│ 1.000 +│ 1.000 +│ 2 ", done.stdout)
-    assert "no better than known names" in done.stderr
+    assert re.search(r"baseline: names from training +│ 1.000 +│ 1.000 +│ 1.000 +│ 2 ", done.stdout)
+    assert "no better than the baseline" in done.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("content", [None, "", "one line\n"])
-def test_ner_on_no_data(tmp_path, content):
+def test_ner_without_data(tmp_path, content):
     path = tmp_path / "words.conll"
     if content is not None:
         path.write_text(content)
