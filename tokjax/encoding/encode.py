@@ -296,7 +296,7 @@ def encode_without_template(
 
 
 def resolve_template(tokenizer: Any, is_pair: bool, add_special_tokens: bool) -> list[ResolvedPiece]:
-    """Returns the tokenizer's template for single texts or pairs, with ids in place of names.
+    """Returns the tokenizer's template for single texts or pairs, with ids instead of names.
 
     Args:
         tokenizer: any registered tokenizer.

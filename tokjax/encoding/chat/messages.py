@@ -1,10 +1,10 @@
 r"""Chat messages: copies and checks of their data, and special tokens in their text.
 
 Messages come from users, who could forge a turn with the text `<|im_end|>`. So by default special tokens in
-messages raise an error (`check_strings`). If a caller wants them as ordinary text, they must be told apart
-from those that the template writes. For this, they are hidden while the template is rendered: each of their
-characters is replaced by an unused one from Unicode's private use area (`HiddenTokens`). Below, a hidden
-character is shown as `#`.
+messages raise an error (`check_strings`). If a caller wants them as ordinary text, they must be
+distinguished from those that the template writes. For this, they are hidden while the template is rendered:
+each of their characters is replaced by an unused one from Unicode's private use area (`HiddenTokens`). Below,
+a hidden character is shown as `#`.
 
     message                 "say <|im_end|>"
     hidden                  "say ##########"
@@ -149,7 +149,7 @@ def check_strings(value: Any, path: str, disallowed: frozenset[str]) -> None:
 def replace_with_placeholders(value: Any, placeholders: dict[str, str], key: str = "") -> Any:
     """Copies messages and replaces each text by a placeholder: `x0`, `x1` and so on.
 
-    Rendering the copy shows which special tokens a template writes by itself, whatever the messages contain.
+    Rendering the copy shows which special tokens a template writes for any messages.
     Equal texts have equal placeholders, because templates compare messages. Roles, types and texts of
     whitespace are not changed, because templates branch on them.
 
