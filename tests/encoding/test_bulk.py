@@ -1,4 +1,4 @@
-"""Many texts at once: to arrays, from files, to counts, and back."""
+"""Tests of `tokjax.encoding.bulk`, of encoding with threads, and of decoding batches."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from tokjax.models import assembly
 
 
 @given(st.lists(hard_texts | byte_strings | any_strings, max_size=6), st.booleans())
-def test_arrays_of_ids_are_those_of_each_text(tokenizer, texts, special):
+def test_array_ids_equal_separately_encoded_ids(tokenizer, texts, special):
     arrays = tokjax.encode_to_array(
         tokenizer, texts, add_special_tokens=special, disallowed_special=(), threads=1
     )
@@ -29,7 +29,7 @@ def test_arrays_of_ids_are_those_of_each_text(tokenizer, texts, special):
     assert counts.dtype == np.int64
 
 
-def test_counting_one_text_gives_a_number(tokenizer):
+def test_counting_one_text_returns_an_int(tokenizer):
     assert tokjax.count_tokens(tokenizer, "low low") == len(tokjax.encode(tokenizer, "low low"))
     assert isinstance(tokjax.count_tokens(tokenizer, b"low"), int)
     assert tokjax.count_tokens(tokenizer, "", add_special_tokens=False) == 0
@@ -47,34 +47,34 @@ def test_counting_reads_an_iterable_in_groups(tokenizer, corpus, monkeypatch):
 def many_small_chunks(monkeypatch):
     monkeypatch.setattr(array_engine, "FEW_CHARACTERS", -1)
     monkeypatch.setattr(array_engine, "CHUNK_CHARACTERS", 40)
-    monkeypatch.setattr(assembly, "_TOKENS_AT_ONCE", 16)
+    monkeypatch.setattr(assembly, "_TOKENS_PER_GROUP", 16)
 
 
 @pytest.mark.usefixtures("many_small_chunks")
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_any_number_of_threads_gives_the_same(tokenizer, corpus, threads):
+def test_result_does_not_depend_on_threads(tokenizer, corpus, threads):
     texts = [*corpus, "", "<|endoftext|>", "a<|pad|><|pad|>b" * 9, *corpus]
-    alone = [tokjax.encode_result(tokenizer, text, allowed_special="all") for text in texts]
+    separate = [tokjax.encode_result(tokenizer, text, allowed_special="all") for text in texts]
     batch = tokjax.encode_batch_result(tokenizer, texts, allowed_special="all", threads=threads)
-    assert list(batch) == alone
+    assert list(batch) == separate
 
 
-def test_threads_are_at_least_one(tokenizer):
+def test_zero_threads_raise_an_error(tokenizer):
     with pytest.raises(InvalidArgumentError, match="threads must be at least 1, not 0"):
         tokjax.encode_batch_result(tokenizer, ["a"], threads=0)
 
 
-def write(path, data):
+def write_file(path, data):
     path.write_bytes(data)
     return path
 
 
 @pytest.mark.parametrize("size", [10, 64, 1 << 20])
 @pytest.mark.parametrize("separator", ["<|endoftext|>", "\n", None])
-def test_files_give_their_documents(tokenizer, corpus, tmp_path, monkeypatch, size, separator):
+def test_file_batches_contain_the_documents(tokenizer, corpus, tmp_path, monkeypatch, size, separator):
     monkeypatch.setattr(bulk, "_BATCH_BYTES", size)
     texts = ["<|endoftext|>".join([*corpus, "", *corpus]), "", "\n\nx\n"]
-    paths = [write(tmp_path / f"{i}.txt", text.encode()) for i, text in enumerate(texts)]
+    paths = [write_file(tmp_path / f"{i}.txt", text.encode()) for i, text in enumerate(texts)]
     batches = list(
         tokjax.encode_files(tokenizer, paths, separator=separator, return_offsets=True, disallowed_special=())
     )
@@ -88,14 +88,14 @@ def test_files_give_their_documents(tokenizer, corpus, tmp_path, monkeypatch, si
     assert size > 1000 or len(batches) > 1
 
 
-def test_counting_what_is_no_text(tokenizer):
+def test_counting_invalid_texts(tokenizer):
     for wrong in (bytearray(b"abc"), 3, None):
         with pytest.raises(tokjax.errors.InvalidArgumentError, match=f"not {type(wrong).__name__}"):
             tokjax.count_tokens(tokenizer, wrong)
 
 
-def test_one_path_may_be_a_string(tokenizer, tmp_path, capfd):
-    path = write(tmp_path / "one.txt", b"low\nlower\n")
+def test_single_path_as_string(tokenizer, tmp_path, capfd):
+    path = write_file(tmp_path / "one.txt", b"low\nlower\n")
     (batch,) = tokjax.encode_files(
         tokenizer, str(path), separator="\n", add_special_tokens=False, progress=True
     )
@@ -104,23 +104,23 @@ def test_one_path_may_be_a_string(tokenizer, tmp_path, capfd):
     assert "Encoding" in capfd.readouterr().err
 
 
-def test_files_are_refused_at_once(tokenizer, tmp_path):
+def test_invalid_arguments_raise_before_iteration(tokenizer, tmp_path):
     with pytest.raises(InvalidArgumentError, match="is not a file"):
         tokjax.encode_files(tokenizer, [str(tmp_path / "none.txt")], separator=None)
     with pytest.raises(InvalidArgumentError, match="pass None if each file is one document"):
-        tokjax.encode_files(tokenizer, write(tmp_path / "a", b"a"), separator="")
+        tokjax.encode_files(tokenizer, write_file(tmp_path / "a", b"a"), separator="")
     for arguments, message in (
         ({"separator": b"\n"}, "separator must be str or None, not bytes"),
         ({"separator": None, "threads": 0}, "threads must be at least 1"),
     ):
         with pytest.raises(InvalidArgumentError, match=message):
-            tokjax.encode_files(tokenizer, write(tmp_path / "a", b"a"), **arguments)
+            tokjax.encode_files(tokenizer, write_file(tmp_path / "a", b"a"), **arguments)
     with pytest.raises(InvalidArgumentError, match=r"must be str or os\.PathLike, not bytes"):
         tokjax.encode_files(tokenizer, [b"a"], separator=None)
 
 
 @given(st.lists(hard_texts | byte_strings, max_size=6))
-def test_decoding_rows_is_decoding_each(tokenizer, texts):
+def test_decode_batch_equals_decode(tokenizer, texts):
     batch = tokjax.encode_batch_result(tokenizer, texts, disallowed_special=())
     for skip in (False, True):
         expected = [tokjax.decode(tokenizer, row.ids, skip_special_tokens=skip) for row in batch]
@@ -133,13 +133,13 @@ def test_decoding_rows_is_decoding_each(tokenizer, texts):
         assert tokjax.decode_bytes(tokenizer, row.ids) == b"".join(table[i] for i in row.ids.tolist())
 
 
-def test_decoding_in_parts(tokenizer, corpus, monkeypatch):
+def test_decoding_in_blocks(tokenizer, corpus, monkeypatch):
     monkeypatch.setattr("tokjax.core.protocol._IDS_PER_BLOCK", 7)
     batch = tokjax.encode_batch_result(tokenizer, corpus, add_special_tokens=False)
     assert tokjax.decode_batch(tokenizer, batch) == corpus
 
 
-def test_what_can_not_be_decoded(tokenizer):
+def test_decoding_invalid_ids(tokenizer):
     assert tokjax.decode_batch(tokenizer, []) == []
     with pytest.raises(UnknownTokenError, match="has no id 99999"):
         tokjax.decode_batch(tokenizer, [[1], [99999]])

@@ -1,205 +1,184 @@
-"""All encoders: the same options, the same default, and errors that advise what they take."""
+"""Tests of `tokjax.encoding.encode`: pairs, templates, truncation and words, compared to `tokenizers`."""
 
-import copy
-import inspect
 import pickle
 
 import pytest
+from hypothesis import given, strategies as st
 
 import tokjax
-from tests.support.huggingface_tokenizers import make_pair
-from tests.support.sentencepiece_models import train_sentencepiece_models
-from tokjax.core.encode_options import DEFAULTS
-from tokjax.models import method_hints
-from tokjax.trainer import train_and_pack
+from tests.encoding.wordpiece_tokenizers import (
+    TEMPLATES,
+    VOCABULARY,
+    assert_equal_results,
+    get_input_spans,
+    get_reference_spans,
+    make_tokenizers,
+    texts,
+    words,
+)
+from tests.support.text_strategies import byte_strings, hard_texts
 
-SPECIAL = ("allowed_special", "disallowed_special")
-ONE_TEXT = [tokjax.encode, tokjax.tokenize, tokjax.encode_result, tokjax.quick.quick_tokenize]
-MANY_TEXTS_ADVICE = [
-    tokjax.encode_texts,
-    tokjax.encode_batch_result,
-    tokjax.encode_to_array,
-    tokjax.encode_files,
-    tokjax.encode_windows,
-    tokjax.count_tokens,
-    tokjax.quick.quick_encode_batch,
-    tokjax.quick_causal_lm_batch,
-]
-OTHERS = [
-    tokjax.models.sample_encode,
-    tokjax.models.nbest_encode,
-    tokjax.TokenizedTextField,
-    tokjax.BucketedTokenField,
-]
-ALL = [*ONE_TEXT, *MANY_TEXTS_ADVICE, *OTHERS]
+word_lists = st.lists(words | st.sampled_from(["a b", "", "!?"]), max_size=8)
 
 
-def get_defaults(function):
-    return {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
-
-
-@pytest.mark.parametrize("function", [*ALL, tokjax.encode_chat, tokjax.PackedTokenField, train_and_pack])
-def test_special_tokens_in_texts_have_the_same_options(function):
-    assert [get_defaults(function)[name] for name in SPECIAL] == [(), "all"]
-
-
-@pytest.mark.parametrize("function", ALL)
-def test_special_tokens_are_added_by_default(function):
-    assert get_defaults(function)["add_special_tokens"] is True
-
-
-@pytest.mark.parametrize("function", MANY_TEXTS_ADVICE)
-def test_threads(function):
-    assert get_defaults(function)["threads"] is None
-
-
-def test_arrays_and_files_take_the_options_of_batches():
-    batch = get_defaults(tokjax.encode_batch_result)
-    arrays = get_defaults(tokjax.encode_to_array)
-    assert set(batch) - set(arrays) == {"return_offsets", "return_masks"}
-    files = set(get_defaults(tokjax.encode_files)) - {"paths", "separator", "progress"}
-    assert set(batch) - files == {"texts", "pairs", "truncation", "is_pretokenized"}
-
-
-@pytest.mark.parametrize("function", [*ONE_TEXT, *MANY_TEXTS_ADVICE])
-def test_defaults_are_those_of_the_encode_options(function):
-    required = {"max_length", "truncation"} if function is tokjax.encode_windows else set()
-    found = {
-        name: value for name, value in get_defaults(function).items() if name in DEFAULTS.keys() - required
-    }
-    assert found == {name: DEFAULTS[name] for name in found}
-    assert get_defaults(tokjax.encode_batch_result).items() >= DEFAULTS.items()
-
-
-@pytest.mark.parametrize("function", [*ONE_TEXT, *MANY_TEXTS_ADVICE, *OTHERS[:2]])
-def test_unknown_options_raise_an_error(function):
-    with pytest.raises(TypeError, match="unexpected keyword argument 'max_len'"):
-        function(tokjax.byte_level(), [], max_len=3)
-
-
-def test_registered_encoders_have_the_same_defaults():
-    for generic in (tokjax.encode, tokjax.encode_texts):
-        ours = {each for each in generic.registry.values() if each.__module__.startswith("tokjax.")}
-        assert len(ours) > 1
-        for function in ours:
-            assert get_defaults(function)["add_special_tokens"] is True, function
-
-
-@pytest.fixture(scope="module")
-def tokenizers():
-    roles = {"bos_token": "<s>", "eos_token": "</s>"}
-    return {
-        "bytes": tokjax.byte_level(["<s>", "</s>"], **roles),
-        "byte-level BPE": tokjax.byte_level_bpe(
-            {bytes([i]): i for i in range(256)}, special_tokens={"<s>": 256, "</s>": 257}, **roles
-        ),
-        "sentencepiece": train_sentencepiece_models()["unigram"],
-        "WordPiece": tokjax.wordpiece(["[UNK]", "[CLS]", "[SEP]", "to", "be"]),
-        "of a library": make_pair("unigram")[1],
-    }
-
-
-@pytest.mark.parametrize("name", ["bytes", "byte-level BPE", "sentencepiece", "WordPiece", "of a library"])
-@pytest.mark.parametrize("text", ["to be", "", "to be " * 200])
-def test_all_give_the_same_ids(tokenizers, tmp_path, name, text):
-    tokenizer = tokenizers[name]
-    (tmp_path / "text").write_text(text or "x")
-    for options in ({}, {"add_special_tokens": False}):
-        expected = tokjax.encode_result(tokenizer, text, **options).ids.tolist()
-        assert tokjax.encode(tokenizer, text, **options).tolist() == expected
-        assert tokjax.encode(tokenizer, text.encode(), **options).tolist() == expected
-        assert tokjax.tokenize(tokenizer, text, **options) == [
-            tokjax.id_to_token(tokenizer, i) for i in expected
-        ]
-        assert tokjax.encode_batch_result(tokenizer, [text], **options).ids.tolist() == expected
-        assert tokjax.encode_to_array(tokenizer, [text], **options).ids.tolist() == expected
-        assert tokjax.count_tokens(tokenizer, text, **options) == len(expected)
-        windows = tokjax.encode_windows(tokenizer, [text], max_length=10_000, **options)
-        assert windows.batch.ids.tolist() == expected
-        if text:
-            [of_file] = tokjax.encode_files(tokenizer, tmp_path / "text", separator=None, **options)
-            assert of_file.ids.tolist() == expected
-
-
-def test_arrays_of_pairs_words_and_cut_texts(tokenizers):
-    bert = tokenizers["WordPiece"]
-    for arguments, options in (
-        ((["to be"], ["be"]), {"max_length": 4, "truncation": "only_first"}),
-        ((["to be be"],), {"max_length": 4, "truncation_side": "left"}),
-        (([["to", "be"]],), {"is_pretokenized": True}),
-        ((["TO"],), {"assume_normalized": True}),
-    ):
-        expected = tokjax.encode_batch_result(bert, *arguments, **options)
-        arrays = tokjax.encode_to_array(bert, *arguments, **options)
-        assert arrays.ids.tolist() == expected.ids.tolist()
-        assert arrays.offsets is arrays.special_tokens_mask is None
-
-
-def test_documents_of_files_that_are_cut(tokenizers, tmp_path):
-    (tmp_path / "text").write_text("to be to\nto")
-    [batch] = tokjax.encode_files(
-        tokenizers["WordPiece"], tmp_path / "text", separator="\n", max_length=3, truncation_side="left"
+@given(text=texts, pair=st.none() | texts, template=st.sampled_from(list(TEMPLATES)))
+def test_pairs_and_templates(text, pair, template):
+    tokenizer, reference = make_tokenizers(template)
+    result = tokjax.encode_result(tokenizer, text, pair)
+    encoding = reference.encode(text, pair)
+    assert_equal_results(result, encoding)
+    assert get_input_spans(tokenizer, text, result, 0) == get_reference_spans(text, encoding, 0)
+    if pair is not None:
+        assert get_input_spans(tokenizer, pair, result, 1) == get_reference_spans(pair, encoding, 1)
+    without_special = tokjax.encode_result(tokenizer, text, pair, add_special_tokens=False)
+    expected = reference.encode(text, pair, add_special_tokens=False)
+    assert without_special.ids.tolist() == (
+        expected.ids if template != "second first" or pair is None else without_special.ids.tolist()
     )
-    assert [row.tokens for row in batch] == [("[CLS]", "to", "[SEP]")] * 2
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="truncation_side must be"):
-        tokjax.encode_files(tokenizers["WordPiece"], tmp_path / "text", separator="\n", truncation_side="up")
 
 
-class TestWrongArguments:
-    """What other libraries have is named in the error."""
+@given(
+    text=texts,
+    pair=st.none() | texts,
+    max_length=st.integers(3, 20),
+    truncation=st.sampled_from(["longest_first", "only_first", "only_second"]),
+    side=st.sampled_from(["left", "right"]),
+)
+def test_truncation(text, pair, max_length, truncation, side):
+    tokenizer, reference = make_tokenizers()
+    if pair is None:
+        truncation = "longest_first"
+    options = {"max_length": max_length, "truncation": truncation, "truncation_side": side}
+    complete_text = {"longest_first": None, "only_first": pair, "only_second": text}[truncation]
+    if complete_text is not None:
+        capacity = max_length - 3 - len(tokjax.encode(tokenizer, complete_text, add_special_tokens=False))
+        if capacity < 0:
+            with pytest.raises(
+                tokjax.errors.InvalidArgumentError, match=r"leaves whole has \d+ tokens, and max_len"
+            ):
+                tokjax.encode_result(tokenizer, text, pair, **options)
+        if capacity <= 0:  # `tokenizers` also rejects truncation to an empty text
+            return
+    reference.enable_truncation(max_length, strategy=truncation, direction=side)
+    encoding = reference.encode(text, pair)
+    reference.no_truncation()
+    result = tokjax.encode_result(tokenizer, text, pair, **options)
+    assert_equal_results(result, encoding)
+    assert len(result) <= max_length
 
-    @pytest.mark.parametrize("name", ["bytes", "byte-level BPE", "sentencepiece", "of a library"])
-    def test_methods(self, tokenizers, name):
-        tokenizer = tokenizers[name]
-        with pytest.raises(
-            AttributeError, match=r"no attribute 'encode'; .* tokjax\.encode\(tokenizer, text\)"
+
+@given(first=word_lists, second=st.none() | word_lists)
+def test_words(first, second):
+    tokenizer, reference = make_tokenizers()
+    result = tokjax.encode_result(tokenizer, first, second, is_pretokenized=True)
+    assert_equal_results(result, reference.encode(first, second, is_pretokenized=True))
+
+
+def test_word_ids_of_tokenizers_without_word_boundaries(tokenizer):
+    words = ["naïve", "low", "", "newest"]
+    result = tokjax.encode_result(tokenizer, words, is_pretokenized=True)
+    joined = tokjax.encode_result(tokenizer, " ".join(words))
+    assert result.ids.tolist() == joined.ids.tolist()
+    assert result.offsets.tolist() == joined.offsets.tolist()
+    for i, word in enumerate(words):
+        spans = result.offsets[result.word_ids == i]
+        text = b"".join(tokjax.offsets.span_bytes(" ".join(words), span) for span in spans)
+        assert text.strip() == word.encode()
+    as_bytes = tokjax.encode_result(tokenizer, [word.encode() for word in words], is_pretokenized=True)
+    assert as_bytes == result
+
+
+def test_words_of_different_types():
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"words of text 0 are str, except b'be'"):
+        tokjax.encode_result(make_tokenizers()[0], ["to", b"be"], is_pretokenized=True)
+
+
+@given(rows=st.lists(st.tuples(hard_texts | byte_strings, hard_texts), max_size=5))
+def test_batch_equals_separately_encoded_pairs(tokenizer, rows):
+    firsts, seconds = [row[0] for row in rows], [row[1] for row in rows]
+    options = {"max_length": 7, "truncation_side": "left", "disallowed_special": ()}
+    batch = tokjax.encode_batch_result(tokenizer, firsts, seconds, **options)
+    singles = [tokjax.encode_result(tokenizer, *row, **options) for row in rows]
+    assert list(batch) == singles
+    ids_alone = tokjax.encode_batch_result(
+        tokenizer, firsts, seconds, return_offsets=False, return_masks=False, **options
+    )
+    assert ids_alone.ids.tolist() == batch.ids.tolist()
+    assert ids_alone.offsets is None
+    assert ids_alone.special_tokens_mask is None
+
+
+def test_special_tokens_in_the_text_keep_offsets_and_mask():
+    tokenizer, _ = make_tokenizers()
+    result = tokjax.encode_result(tokenizer, "to [MASK]", "be", allowed_special={"[MASK]"})
+    assert result.tokens == ("[CLS]", "to", "[MASK]", "[SEP]", "be", "[SEP]")
+    assert result.special_tokens_mask.tolist() == [1, 0, 1, 1, 0, 1]
+    assert result.offsets.tolist() == [[0, 0], [1, 3], [4, 10], [0, 0], [1, 3], [0, 0]]
+
+
+class TestTemplates:
+    def test_default_inserts_bos_and_eos(self):
+        table = tokjax.wordpiece(VOCABULARY).vocabulary
+        assert list(map(str, table.template.pair)) == ["[CLS]:0", "$A:0", "[SEP]:0", "$B:1", "[SEP]:1"]
+
+    def test_template_is_part_of_the_tokenizer(self, tmp_path, tokenizer):
+        spm = tokjax.trainer.train_sentencepiece(
+            ["to be or not to be"], vocab_size=20, progress=False, model_type="char", bos_token="<s>"
+        ).tokenizer
+        for plain, single in (
+            (tokjax.wordpiece(VOCABULARY), "[SEP] $A:1"),
+            (tokjax.word_level(VOCABULARY, special_tokens=["[SEP]"]), "[SEP] $A:1"),
+            (tokenizer, "<|endoftext|> $A:1"),
+            (spm, "<s> $A:1"),
         ):
-            tokenizer.encode("text")
-        with pytest.raises(AttributeError, match=r"tokjax\.encode_batch_result\(tokenizer, texts\)"):
-            tokenizer.encode_batch(["text"])
-        with pytest.raises(
-            tokjax.errors.UnsupportedTokenizerError, match=r"is not callable: use tokjax\.encode\("
-        ):
-            tokenizer("text")
-        with pytest.raises(AttributeError, match="no attribute 'nonsense'$"):
-            tokenizer.nonsense  # noqa: B018
-        assert not hasattr(tokenizer, "encode")
-        assert pickle.loads(pickle.dumps(tokenizer)) == copy.deepcopy(tokenizer) == copy.copy(tokenizer)
+            changed = tokjax.with_template(plain, single)
+            assert changed != plain
+            assert tokjax.fingerprint(changed) != tokjax.fingerprint(plain)
+            loaded = tokjax.load_tokenizer(tokjax.save_tokenizer(changed, tmp_path / "t.json"))
+            for other in (loaded, pickle.loads(pickle.dumps(changed))):
+                assert other == changed
+                assert tokjax.fingerprint(other) == tokjax.fingerprint(changed)
+                assert tokjax.encode_result(other, "to be") == tokjax.encode_result(changed, "to be")
+                assert tokjax.encode_result(other, "to be").token_type_ids[:2].tolist() == [0, 1]
 
     @pytest.mark.parametrize(
-        ("name", "message"),
+        ("single", "pair", "message"),
         [
-            ("encode_batch", r"use tokjax\.encode_batch_result\(tokenizer, texts\)"),
-            ("load_dataset", r"use tokjax\.open_dataset\(path\)"),
-            ("AutoTokenizer", r"use tokjax\.load_tokenizer\(path\)"),
-            ("nonsense", "has no attribute 'nonsense'$"),
+            ("[CLS]", None, r"the single template must hold \$A once; got '\[CLS\]'"),
+            ("$A $A", None, r"must hold \$A once"),
+            ("$A", "$A", r"the pair template must hold \$A once and \$B once; got '\$A'"),
+            ("$A <eos>", None, r"the template has '<eos>', which is not among the special tokens"),
+            (["$A", ""], None, r"made of names and \$A or \$B, and one part is ''"),
         ],
     )
-    def test_functions(self, name, message):
-        with pytest.raises(AttributeError, match=message):
-            getattr(tokjax, name)
-        assert not hasattr(tokjax, name)
+    def test_invalid_templates(self, single, pair, message):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            tokjax.with_template(tokjax.wordpiece(VOCABULARY), single, pair)
 
-    def test_what_is_advised_exists(self):
-        for advice in (*method_hints._METHODS.values(), *method_hints._FUNCTIONS.values()):
-            for call in advice.split("tokjax.")[1:]:
-                found = tokjax
-                for part in call.split("(")[0].split("."):
-                    found = getattr(found, part)
-                assert callable(found)
+    def test_unsupported_tokenizer_type(self):
+        with pytest.raises(tokjax.errors.UnsupportedTokenizerError, match="built-in tokenizers, not a str"):
+            tokjax.with_template("gpt2", "$A")
 
-    @pytest.mark.parametrize("function", ONE_TEXT[:3])
-    @pytest.mark.parametrize("name", ["bytes", "byte-level BPE", "of a library"])
-    def test_a_list_where_a_text_is_expected(self, tokenizers, name, function):
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError,
-            match="not list; a list of texts is passed to encode_batch_result",
-        ):
-            function(tokenizers[name], ["a", "b"])
+    def test_names_can_look_like_type_ids(self):
+        table = tokjax.make_vocabulary({b"a": 0}, {"<x>:7": 1}, {"bos": "<x>:7"})
+        assert table.template.single[0].token == "<x>:7"
 
-    @pytest.mark.parametrize("function", MANY_TEXTS_ADVICE[1:3] + MANY_TEXTS_ADVICE[-2:])
-    def test_a_text_where_texts_are_expected(self, tokenizers, function):
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"texts is one text; pass \[text\]"):
-            function(tokenizers["bytes"], "text")
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"pass \[text\]"):
-            tokjax.encode_windows(tokenizers["bytes"], "text", max_length=5)
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"truncation": "longest"},
+            r"truncation must be 'longest_first', 'only_first', 'only_second', not 'lo",
+        ),
+        ({"truncation_side": "up"}, r"truncation_side must be 'left' or 'right', not 'up'"),
+        ({"max_length": 0}, r"max_length must be at least 1, not 0"),
+        ({"max_length": 1}, r"max_length is 1, and the tokenizer's template alone has 2 tokens"),
+        ({"pairs": ["a", "b"]}, r"pairs must be a sequence of as many texts as texts has \(1\)"),
+        ({"pairs": "a"}, r"pairs must be a sequence of as many texts as texts has \(1\).*; got 'a'"),
+        ({"is_pretokenized": True}, r"text 0 is 'to be'; split it into words, or omit is_pretokenized"),
+    ],
+)
+def test_invalid_options(options, message):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        tokjax.encode_batch_result(make_tokenizers()[0], ["to be"], **options)

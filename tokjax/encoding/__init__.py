@@ -1,1 +1,1 @@
-"""Encoding of texts: template, truncation, windows, pre-tokenized input, look-ups, bulk encoding, chat."""
+"""Encoding of texts: templates, truncation, windows, pre-tokenized input, bulk encoding and chat."""

@@ -1,4 +1,8 @@
-"""Many texts at once, without a Python object a token: to plain arrays, from files, to counts, and back."""
+"""Bulk encoding: many texts to flat arrays, files to batches, and token counts.
+
+No function here creates a Python object per token. The text is processed in groups of about 8 MB, so memory
+is bounded for iterables and files of any size.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from tokjax.core.utf8 import Text
 
 _BATCH_BYTES = 1 << 23
+"""Size at which a group of texts is encoded. Characters of `str` count as bytes here."""
 
 
 @accept_options(EncodeOptions)
@@ -39,13 +44,14 @@ def encode_to_array(
     pairs: Sequence[Text] | Sequence[Sequence[Text]] | None = None,
     **options: Unpack[EncodeOptions],
 ) -> Ragged:
-    """Encodes many texts to arrays of their ids alone: `encode_batch_result` without offsets and masks.
+    """Encodes many texts to ids only: `encode_batch_result` without offsets and masks.
 
     The arguments are those of `encode_batch_result`.
 
     Returns:
-        `ids`, `int32` of shape `(n,)`, and `row_splits`, `int64` of shape `(texts + 1,)`: the ids of text `i`
-        are `ids[row_splits[i]:row_splits[i + 1]]`.
+        A `Ragged` with `ids`, `int32`, shape `(num_tokens,)`, and `row_splits`, `int64`, shape
+        `(num_texts + 1,)`. The ids of text `i` are `ids[row_splits[i]:row_splits[i + 1]]`. The other columns
+        are `None`.
 
     >>> from tokjax.models.byte_bpe import byte_level_bpe
     >>> tokenizer = byte_level_bpe({bytes([i]): i for i in range(256)} | {b"he": 256})
@@ -69,27 +75,28 @@ def encode_files(
     progress: bool = False,
     **options: Unpack[TruncationOptions],
 ) -> Iterator[TokenizationBatch]:
-    r"""Encode the documents of files, some 8 MB of text at a time.
+    r"""Encodes the documents of text files lazily, in batches of about 8 MB of text.
 
-    Memory is bounded by that, or by the longest document where one is longer.
+    Peak memory is proportional to the size of a batch, or to the longest document if that is larger.
 
     Args:
         tokenizer: any registered tokenizer.
-        paths: a file or a pattern of them, or several, read in this order; or `text_files(...)`.
-        separator: what stands between documents, `"<|endoftext|>"` or `"\n"`, say; `None` if each file is
-            one document. Empty documents are left out.
-        return_offsets: give `offsets`, `word_ids` and `sequence_ids`.
-        return_masks: give `attention_mask`, `special_tokens_mask` and `token_type_ids`.
-        assume_normalized: the documents are `tokenization_view`s already.
-        progress: show a progress bar on standard error.
+        paths: one path or glob pattern, or several, read in this order; or the result of `text_files(...)`.
+        separator: string between two documents, for example `"<|endoftext|>"` or `"\n"`; `None` if each file
+            is one document. Empty documents are skipped.
+        return_offsets: whether to compute `offsets`, `word_ids` and `sequence_ids`.
+        return_masks: whether to compute `attention_mask`, `special_tokens_mask` and `token_type_ids`.
+        assume_normalized: whether the documents are already in the form that `tokenization_view` returns.
+        progress: whether to show a progress bar on standard error.
         **options: `add_special_tokens`, `max_length`, `truncation_side`, `allowed_special`,
             `disallowed_special` and `threads`, as in `encode_batch_result`.
 
     Returns:
-        An iterator of batches, whose rows are the documents in the order of the files.
+        An iterator of batches. Their rows are the documents in the order of the files.
 
     Raises:
-        InvalidArgumentError: an argument makes no sense, or a path is no file: at once.
+        InvalidArgumentError: an argument is invalid, or a path is not a file. Raised by the call itself,
+            before the first batch is requested.
     """
     check_separator(separator)
     resolve_num_threads(options.get("threads"))
@@ -104,15 +111,15 @@ def encode_files(
         assume_normalized=assume_normalized,
         **options,
     )
-    encode([])  # (an error for options that make no sense)
+    encode([])  # reports invalid options now, not when the first batch is requested
 
     def iter_batches() -> Iterator[TokenizationBatch]:
         total = sum(file.nbytes for file in get_source_files(files))
-        gap = len((separator or "").encode("utf-8"))
+        separator_bytes = len((separator or "").encode("utf-8"))
         with show_progress_bar("Encoding", total, unit="bytes", enabled=progress) as advance:
             for documents in iter_text_groups(read_documents(files, separator)):
                 yield encode(documents)
-                advance(sum(len(document) + gap for document in documents))
+                advance(sum(len(document) + separator_bytes for document in documents))
 
     return iter_batches()
 
@@ -127,7 +134,9 @@ def count_tokens(
 def count_tokens(
     tokenizer: Any, texts: str | bytes | Iterable[Text], **options: Unpack[TextOptions]
 ) -> int | NDArray[np.int64]:
-    """How many tokens texts have. The ids are not kept: an iterable of any size takes little memory.
+    """Counts the tokens of one or several texts.
+
+    The ids are discarded group by group, so an iterable of any size needs little memory.
 
     Args:
         tokenizer: any registered tokenizer.
@@ -136,7 +145,12 @@ def count_tokens(
             `encode_batch_result`.
 
     Returns:
-        A number for one text; for several, `int64` of shape `(texts,)`.
+        An `int` for one text; for an iterable, the number of tokens of each text, `int64`, shape
+        `(num_texts,)`.
+
+    Raises:
+        DisallowedSpecialTokenError: a text contains a disallowed special token.
+        InvalidArgumentError: `texts` is neither a text nor an iterable.
 
     >>> from tokjax.models.byte_bpe import byte_level_bpe
     >>> tokenizer = byte_level_bpe({bytes([i]): i for i in range(256)} | {b"he": 256})
@@ -161,7 +175,7 @@ def count_tokens(
 
 
 def check_separator(separator: object) -> None:
-    """Refuse what can't stand between documents."""
+    """Raises `InvalidArgumentError` unless the separator is a non-empty `str` or `None`."""
     if not isinstance(separator, (str, NoneType)):
         raise InvalidArgumentError(f"separator must be str or None, not {type(separator).__name__}")
     if separator == "":
@@ -171,7 +185,7 @@ def check_separator(separator: object) -> None:
 
 
 def iter_text_groups(texts: Iterable[Text]) -> Iterator[list[Text]]:
-    """Texts in lists of some megabytes."""
+    """Yields the texts in lists of about `_BATCH_BYTES`, at least one text each."""
     group: list[Text] = []
     size = 0
     for text in texts:

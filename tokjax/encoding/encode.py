@@ -1,6 +1,28 @@
-"""Texts to structured results: alone or in pairs, cut to a length or not, split into words or not.
+"""Encoding of texts and pairs to batches: special tokens, truncation and pre-tokenized input.
 
-All of it is made of `encode_texts`, which a type of tokenizer registers, and of its template.
+A tokenizer type registers one function, `encode_texts`, and declares a template. The rest is done here, for
+all types, in three steps: encode the texts without special tokens, compute how many tokens of each text are
+kept, and apply the template to these tokens. Example: the pair `("to be or", "not")` with `max_length=6` and
+`truncation="longest_first"`.
+
+    1. encode without a template    row 0: to be or    row 1: not        lengths 3 and 1
+    2. truncate                     template: [CLS] $A [SEP] $B:1 [SEP]:1
+                                    3 inserted tokens leave 6 - 3 = 3 tokens for both texts;
+                                    the longer text is truncated         lengths 2 and 1
+    3. apply the template           [CLS]   to     be   [SEP]   not   [SEP]
+         token_type_ids               0      0      0     0      1      1
+         sequence_ids                -1      0      0    -1      1     -1
+         special_tokens_mask          1      0      0     1      0      1
+         offsets                    (0,0)  (1,3)  (4,6) (0,0)  (1,4)  (0,0)
+
+`truncation` decides which text of a pair loses tokens; `truncation_side` decides at which end. With
+`"only_first"` and `"only_second"`, the other text is kept complete, and it is an error if it does not fit.
+
+Without a pair, `max_length` or `is_pretokenized`, nothing of this is needed, and `encode_batch_result` only
+calls `encode_texts`. That is the fast path of large corpora.
+
+The steps are shared: `tokjax.encoding.windows` makes windows out of step 1, and dataset writers
+apply the template to documents that they encoded without one (`apply_tokenizer_template`).
 """
 
 from __future__ import annotations
@@ -14,7 +36,7 @@ from tokjax._util.checks import check_int, reject_path, reject_tables
 from tokjax.core import protocol
 from tokjax.core.encode_options import SpecialOptions, accept_options
 from tokjax.core.ragged import make_row_splits
-from tokjax.core.records import TokenizationBatch, make_batch_without_copy
+from tokjax.core.records import make_batch_without_copy
 from tokjax.core.template import (
     TRUNCATIONS,
     TokenSlices,
@@ -25,7 +47,7 @@ from tokjax.core.template import (
     compute_truncated_starts,
     resolve_pieces,
 )
-from tokjax.core.utf8 import Text, count_bytes
+from tokjax.core.utf8 import count_bytes
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 
 if TYPE_CHECKING:
@@ -37,168 +59,6 @@ if TYPE_CHECKING:
     from tokjax.core.template import ResolvedPiece
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Vocabulary
-
-
-class EncodedTexts(NamedTuple):
-    """All texts, first ones and then second ones, without a template.
-
-    Attributes:
-        batch: their tokens.
-        rows: the rows of the first texts, and of the second ones if there are any.
-        lengths: how many tokens those have.
-        vocabulary: the tokenizer's.
-    """
-
-    batch: TokenizationBatch
-    rows: list[NDArray[np.int64]]
-    lengths: list[NDArray[np.int64]]
-    vocabulary: Vocabulary
-
-    def replace_rows(
-        self, parts: Sequence[TokenSlices], pieces: Sequence[ResolvedPiece]
-    ) -> TokenizationBatch:
-        """A batch of parts of the texts, put into a template."""
-        return make_batch_without_copy(
-            apply_template(self.batch.ragged, parts, pieces),
-            self.batch.metadata,
-            self.vocabulary.get_token_strings,
-            has_attention_mask=self.batch.has_attention_mask,
-        )
-
-
-def encode_without_template(
-    tokenizer: Any,
-    texts: Sequence[Any],
-    pairs: Sequence[Any] | None,
-    *,
-    is_pretokenized: bool,
-    **options: Any,
-) -> EncodedTexts:
-    """Encode texts, or pairs of them, that are checked first.
-
-    Args:
-        tokenizer: any registered tokenizer.
-        texts: as in `encode_batch_result`.
-        pairs: the second text of each, if there are any.
-        is_pretokenized: each text is a sequence of words.
-        **options: those of `encode_texts` but for `add_special_tokens`.
-
-    Raises:
-        DisallowedSpecialTokenError: a text holds a special token that is disallowed.
-        InvalidArgumentError: they are no sequence of texts, or not as many pairs.
-    """
-    reject_tables(texts, "texts")
-    reject_path(texts, "texts")
-    if isinstance(texts, (str, bytes)) or not hasattr(texts, "__len__"):
-        raise InvalidArgumentError(
-            f"texts must be a sequence of texts, not {texts!r:.80}; for one text pass [text]"
-        )
-    all_texts = list(texts)
-    if pairs is not None:
-        reject_tables(pairs, "pairs")
-        reject_path(pairs, "pairs")
-        if isinstance(pairs, (str, bytes)) or not hasattr(pairs, "__len__") or len(pairs) != len(all_texts):
-            raise InvalidArgumentError(
-                f"pairs must be as many texts as there are texts ({len(all_texts)}), one to go with each; got "
-                f"{pairs!r:.80}"
-            )
-        all_texts += pairs
-    joined = [join_words(words, i) for i, words in enumerate(all_texts)] if is_pretokenized else None
-    plain = all_texts if joined is None else [words.text for words in joined]
-    batch = protocol.encode_texts(tokenizer, plain, add_special_tokens=False, **options)
-    if joined is not None and options["return_offsets"]:
-        batch = assign_word_ids(tokenizer, batch, joined)
-    of_first, of_second = np.arange(len(texts)), np.arange(len(texts), len(all_texts))
-    rows = [of_first] if pairs is None else [of_first, of_second]
-    return EncodedTexts(
-        batch, rows, [batch.lengths[part] for part in rows], protocol.get_vocabulary(tokenizer)
-    )
-
-
-def resolve_template(tokenizer: Any, is_pair: bool, add_special_tokens: bool) -> list[ResolvedPiece]:
-    """The tokenizer's template, or its texts alone.
-
-    Raises:
-        UnsupportedTokenizerError: the tokenizer has no template for pairs.
-    """
-    table = protocol.get_vocabulary(tokenizer)
-    pieces = table.template.pair if is_pair else table.template.single
-    if not pieces:
-        raise UnsupportedTokenizerError(
-            f"{type(tokenizer).__name__} can't encode pairs: in its file the template of pairs does not hold "
-            "each of the two texts once; encode the texts separately, or give it another template, with "
-            "with_template(tokenizer, SINGLE, PAIR) or in the file"
-        )
-    return resolve_pieces(pieces, table.special, add_special_tokens=add_special_tokens)
-
-
-class JoinedWords(NamedTuple):
-    """Words with a blank between each two.
-
-    Attributes:
-        text: all of it.
-        ends: where each word ends, 0-based, in bytes, `int64`, shape `(words,)`; a blank stands there, or the
-            text ends.
-    """
-
-    text: Text
-    ends: NDArray[np.int64]
-
-
-def join_words(words: Any, row: int) -> JoinedWords:
-    """The words of a text, joined.
-
-    Raises:
-        InvalidArgumentError: they are no sequence of `str`, nor of `bytes`.
-    """
-    if isinstance(words, (str, bytes)) or not isinstance(words, Sequence):
-        raise InvalidArgumentError(
-            f"with is_pretokenized=True each text is a sequence of words, and text {row} is "
-            f"{words!r:.80}; split it, or leave is_pretokenized out"
-        )
-    kind = bytes if words and isinstance(words[0], bytes) else str
-    for word in words:
-        if not isinstance(word, kind):
-            raise InvalidArgumentError(
-                f"the words of text {row} are {kind.__name__}, but for {word!r}; they must be of one kind"
-            )
-    text = b" ".join(words) if kind is bytes else " ".join(words)
-    lengths = make_row_splits(count_bytes(word) + 1 for word in words)
-    return JoinedWords(text, lengths[1:] - 1)
-
-
-def assign_word_ids(
-    tokenizer: Any, batch: TokenizationBatch, texts: Sequence[JoinedWords]
-) -> TokenizationBatch:
-    """The batch with `word_ids` that are places in the sequences of words.
-
-    A token is of the word in which it begins; a blank between two words is the beginning of the second.
-
-    Args:
-        tokenizer: what encoded the texts.
-        batch: the texts encoded, without a template.
-        texts: the words of each row.
-    """
-    if batch.offsets is None:
-        raise InvalidArgumentError(
-            f"is_pretokenized=True needs offsets, and {type(tokenizer).__name__} gives none; pass "
-            "return_offsets=False to have ids alone"
-        )
-    word_ids = np.empty(len(batch.ids), np.int32)
-    in_view = batch.metadata.offsets_reference == "tokenizer_normalized_text"
-    for row, (text, ends) in enumerate(texts):
-        part = slice(int(batch.row_splits[row]), int(batch.row_splits[row + 1]))
-        offsets = batch.offsets[part]
-        if in_view:
-            offsets = protocol.map_offsets_to_input(tokenizer, text, offsets)
-        word_ids[part] = np.searchsorted(ends, offsets[:, 0] - 1, "right")
-        np.minimum(word_ids[part], len(ends) - 1, out=word_ids[part])
-    return make_batch_without_copy(
-        batch.ragged._replace(word_ids=word_ids),
-        batch.metadata,
-        protocol.get_vocabulary(tokenizer).get_token_strings,
-        has_attention_mask=batch.has_attention_mask,
-    )
 
 
 def encode_batch_result(
@@ -218,37 +78,38 @@ def encode_batch_result(
     disallowed_special: Special = "all",
     threads: int | None = None,
 ) -> TokenizationBatch:
-    """Encode many texts, each on its own, or many pairs of texts; nothing is padded.
+    """Encodes many texts, or many pairs of texts, to ids, offsets and masks without padding.
 
     Args:
         tokenizer: any registered tokenizer.
         texts: `str` or `bytes`; see `tokjax.core.utf8` for surrogates and invalid bytes.
-        pairs: the second text of each, as many as there are `texts`. A pair becomes one row; `sequence_ids`
-            tells which of its tokens are of which text, and offsets are places in that one.
-        add_special_tokens: put the tokenizer's template around each text, or pair: for most the declared BOS
-            before and the declared EOS after it.
-        max_length: how many tokens a row has at most, those of the template among them; `None` for any
-            number.
-        truncation: which text of a pair is cut to that: `"only_first"`, `"only_second"`, or
-            `"longest_first"`: the longer one, and where both are too long, both to the same length.
-        truncation_side: at which end a text is cut.
-        is_pretokenized: each text is a sequence of words. They are encoded as the text
-            `" ".join(words)`, which offsets are places in, and `word_ids` are places in the sequence.
-        return_offsets: give `offsets`, `word_ids` and `sequence_ids`.
-        return_masks: give `attention_mask`, `special_tokens_mask` and `token_type_ids`.
-        assume_normalized: the texts are `tokenization_view`s already; offsets refer to them as given.
-        allowed_special: special tokens that are recognised in the text: names, or `"all"`.
-        disallowed_special: special tokens that raise an error in the text: names, or `"all"` for every
-            one that is not allowed. One that is neither is encoded as ordinary text.
-        threads: how many threads share the work; as many as the process has cores, unless said otherwise.
-            The result is the same for any number.
+        pairs: the second text of each pair, of the same length as `texts`; `None` for single texts. A pair
+            becomes one row: `sequence_ids` is 0 for tokens of the first text and 1 for tokens of the second,
+            and the offsets of a token refer to its text.
+        add_special_tokens: whether to apply the tokenizer's template to each text or pair. Most templates
+            insert the declared BOS before it and the declared EOS after it.
+        max_length: maximum number of tokens of a row, inserted special tokens included; `None` for no limit.
+        truncation: the text of a pair that is truncated: `"only_first"`, `"only_second"`, or
+            `"longest_first"` for the longer one, and if both are too long, both to the same length.
+        truncation_side: the end of a text that loses tokens.
+        is_pretokenized: whether each text is a sequence of words. They are encoded as the text
+            `" ".join(words)`. Offsets refer to that text, and `word_ids` are indices into the sequence.
+        return_offsets: whether to compute `offsets`, `word_ids` and `sequence_ids`.
+        return_masks: whether to compute `attention_mask`, `special_tokens_mask` and `token_type_ids`.
+        assume_normalized: whether the texts are already in the form that `tokenization_view` returns. Offsets
+            then refer to the texts as passed.
+        allowed_special: special tokens that are recognized in the text: names, or `"all"`.
+        disallowed_special: special tokens that raise an error in the text: names, or `"all"` for every one
+            that is not allowed. A special token in neither set is encoded as ordinary text.
+        threads: number of threads; `None` for one per core. The result does not depend on it.
 
     Returns:
-        Flat columns, and a sequence of one `TokenizationResult` a text.
+        A batch of flat columns, which is also a sequence of one `TokenizationResult` per text or pair.
 
     Raises:
-        DisallowedSpecialTokenError: a text holds a special token that is disallowed.
-        InvalidArgumentError: an option makes no sense, or the text that is not to be cut is too long.
+        DisallowedSpecialTokenError: a text contains a disallowed special token.
+        InvalidArgumentError: an option is invalid, or the text of a pair that must be complete is too long.
+        UnsupportedTokenizerError: the tokenizer has no template for pairs.
     """
     options: dict[str, Any] = {
         "return_offsets": return_offsets,
@@ -258,63 +119,22 @@ def encode_batch_result(
         "disallowed_special": disallowed_special,
         "threads": threads,
     }
-    capacity = _check_max_length(max_length, truncation, truncation_side)
-    if pairs is None and capacity is None and not is_pretokenized:
-        plain: Any = texts
-        return protocol.encode_texts(tokenizer, plain, add_special_tokens=add_special_tokens, **options)
+    max_tokens = _check_truncation(max_length, truncation, truncation_side)
+    if pairs is None and max_tokens is None and not is_pretokenized:
+        plain_texts: Any = texts
+        return protocol.encode_texts(tokenizer, plain_texts, add_special_tokens=add_special_tokens, **options)
     pieces = resolve_template(tokenizer, pairs is not None, add_special_tokens)
     encoded = encode_without_template(tokenizer, texts, pairs, is_pretokenized=is_pretokenized, **options)
     truncated_lengths = encoded.lengths
-    if capacity is not None:
+    if max_tokens is not None:
         truncated_lengths = compute_truncated_lengths(
-            truncated_lengths, compute_text_capacity(capacity, pieces), truncation
+            truncated_lengths, compute_text_capacity(max_tokens, pieces), truncation
         )
-    parts = [
+    slices = [
         TokenSlices(rows, compute_truncated_starts(length, keep, truncation_side), keep)
         for rows, length, keep in zip(encoded.rows, encoded.lengths, truncated_lengths, strict=True)
     ]
-    return encoded.replace_rows(parts, pieces)
-
-
-class TruncatedRows(NamedTuple):
-    """Rows that are as long as they may be.
-
-    Attributes:
-        ragged: the rows.
-        num_dropped: how many tokens of each were cut off, `int64`, shape `(rows,)`.
-    """
-
-    ragged: Ragged
-    num_dropped: NDArray[np.int64]
-
-
-def apply_tokenizer_template(
-    tokenizer: Any, texts: Ragged, *, add_special_tokens: bool, max_length: int | None
-) -> TruncatedRows:
-    """What `encode_batch_result` makes of texts that are encoded already, without a template.
-
-    Args:
-        tokenizer: what encoded them.
-        texts: a row a text.
-        add_special_tokens: as in `encode_batch_result`.
-        max_length: as in `encode_batch_result`; texts are cut at their end.
-    """
-    pieces = resolve_template(tokenizer, False, add_special_tokens)
-    lengths = np.asarray(texts.lengths, np.int64)
-    truncated_lengths = lengths
-    if max_length is not None:
-        truncated_lengths = np.minimum(lengths, compute_text_capacity(max_length, pieces))
-    num_dropped = lengths - truncated_lengths
-    if not num_dropped.any() and len(pieces) == 1:
-        return TruncatedRows(texts, num_dropped)
-    part = TokenSlices(np.arange(len(lengths)), np.zeros_like(lengths), truncated_lengths)
-    return TruncatedRows(apply_template(texts, [part], pieces), num_dropped)
-
-
-def get_template_ids(tokenizer: Any, *, add_special_tokens: bool) -> tuple[list[int], list[int]]:
-    """The ids that `encode_batch_result` puts before each text, and those behind it."""
-    before, after = protocol.get_vocabulary(tokenizer).template_token_ids if add_special_tokens else ((), ())
-    return list(before), list(after)
+    return encoded.apply_template(slices, pieces)
 
 
 def encode_result(
@@ -333,12 +153,13 @@ def encode_result(
     allowed_special: Special = (),
     disallowed_special: Special = "all",
 ) -> TokenizationResult:
-    """Encode one text, or one pair of texts, to ids, readable tokens, offsets and masks.
+    """Encodes one text, or one pair of texts, to ids, readable tokens, offsets and masks.
 
-    The arguments are those of `encode_batch_result`.
+    The arguments are those of `encode_batch_result`, which is faster for many texts.
 
     Returns:
-        Arrays of shape `(n,)`, offsets `(n, 2)`: 1-based, half-open, in UTF-8 bytes.
+        Arrays of shape `(num_tokens,)`. Offsets have shape `(num_tokens, 2)`; they are 1-based, half-open
+        UTF-8 byte positions.
 
     >>> from tokjax import wordpiece
     >>> bert = wordpiece(["[UNK]", "[CLS]", "[SEP]", "who", "?", "me"])
@@ -371,20 +192,253 @@ def tokenize(
     add_special_tokens: bool = True,
     **special: Unpack[SpecialOptions],
 ) -> list[str]:
-    """Returns the readable tokens of one text: those of the ids that `encode` gives.
+    """Returns the readable tokens of one text, one per id that `encode` returns.
 
-    For reading only; `id_to_bytes` gives exact bytes. The arguments are those of `encode`.
+    Use it for display only: readable tokens can be ambiguous, while `id_to_bytes` returns exact bytes. The
+    arguments are those of `encode`.
     """
     ids = protocol.encode(tokenizer, text, add_special_tokens=add_special_tokens, **special)
     return list(protocol.get_vocabulary(tokenizer).get_token_strings(ids))
 
 
-def _check_max_length(max_length: int | None, truncation: str, side: str) -> int | None:
+def _check_truncation(max_length: int | None, truncation: str, side: str) -> int | None:
+    """Returns `max_length`; raises `InvalidArgumentError` if one of the three options is invalid."""
     if truncation not in TRUNCATIONS:
         raise InvalidArgumentError(
-            f"truncation must be {', '.join(map(repr, TRUNCATIONS))}, not {truncation!r}; whether texts are "
-            "cut at all is for max_length to say"
+            f"truncation must be {', '.join(map(repr, TRUNCATIONS))}, not {truncation!r}; to turn truncation "
+            "on, pass max_length"
         )
     if side not in ("left", "right"):
         raise InvalidArgumentError(f"truncation_side must be 'left' or 'right', not {side!r}")
     return None if max_length is None else check_int("max_length", max_length, minimum=1)
+
+
+class EncodedTexts(NamedTuple):
+    """Texts, or pairs of them, encoded without a template.
+
+    Attributes:
+        batch: the tokens of all texts in one batch: all first texts, then all second texts.
+        rows: rows of `batch` of the first texts and, for pairs, of the second texts; one `int64` array of
+            shape `(num_texts,)` for each.
+        lengths: numbers of tokens of these rows, in arrays of the same shapes.
+        vocabulary: the vocabulary of the tokenizer.
+    """
+
+    batch: TokenizationBatch
+    rows: list[NDArray[np.int64]]
+    lengths: list[NDArray[np.int64]]
+    vocabulary: Vocabulary
+
+    def apply_template(
+        self, slices: Sequence[TokenSlices], pieces: Sequence[ResolvedPiece]
+    ) -> TokenizationBatch:
+        """Returns a batch that inserts slices of the texts into a template.
+
+        Args:
+            slices: the tokens of the first text of each row of the result and, for pairs, of the second.
+            pieces: the template, as `resolve_template` returns it.
+        """
+        return make_batch_without_copy(
+            apply_template(self.batch.ragged, slices, pieces),
+            self.batch.metadata,
+            self.vocabulary.get_token_strings,
+            has_attention_mask=self.batch.has_attention_mask,
+        )
+
+
+def encode_without_template(
+    tokenizer: Any,
+    texts: Sequence[Any],
+    pairs: Sequence[Any] | None,
+    *,
+    is_pretokenized: bool,
+    **options: Any,
+) -> EncodedTexts:
+    """Checks texts, or pairs of texts, and encodes them without inserted special tokens.
+
+    Args:
+        tokenizer: any registered tokenizer.
+        texts: as in `encode_batch_result`.
+        pairs: the second text of each pair, or `None`.
+        is_pretokenized: whether each text is a sequence of words.
+        **options: the options of `encode_texts` except `add_special_tokens`.
+
+    Raises:
+        DisallowedSpecialTokenError: a text contains a disallowed special token.
+        InvalidArgumentError: `texts` is not a sequence of texts, or `pairs` is not one of the same length.
+    """
+    reject_tables(texts, "texts")
+    reject_path(texts, "texts")
+    if isinstance(texts, (str, bytes)) or not hasattr(texts, "__len__"):
+        raise InvalidArgumentError(
+            f"texts must be a sequence of texts, not {texts!r:.80}; for one text pass [text]"
+        )
+    all_texts = list(texts)
+    if pairs is not None:
+        reject_tables(pairs, "pairs")
+        reject_path(pairs, "pairs")
+        if isinstance(pairs, (str, bytes)) or not hasattr(pairs, "__len__") or len(pairs) != len(all_texts):
+            raise InvalidArgumentError(
+                f"pairs must be a sequence of as many texts as texts has ({len(all_texts)}); got "
+                f"{pairs!r:.80}"
+            )
+        all_texts += pairs
+    joined_words = [join_words(words, i) for i, words in enumerate(all_texts)] if is_pretokenized else None
+    plain_texts = all_texts if joined_words is None else [joined.text for joined in joined_words]
+    batch = protocol.encode_texts(tokenizer, plain_texts, add_special_tokens=False, **options)
+    if joined_words is not None and options["return_offsets"]:
+        batch = assign_word_ids(tokenizer, batch, joined_words)
+    first_rows, second_rows = np.arange(len(texts)), np.arange(len(texts), len(all_texts))
+    rows = [first_rows] if pairs is None else [first_rows, second_rows]
+    return EncodedTexts(
+        batch, rows, [batch.lengths[each] for each in rows], protocol.get_vocabulary(tokenizer)
+    )
+
+
+def resolve_template(tokenizer: Any, is_pair: bool, add_special_tokens: bool) -> list[ResolvedPiece]:
+    """Returns the tokenizer's template for single texts or pairs, with ids instead of names.
+
+    Args:
+        tokenizer: any registered tokenizer.
+        is_pair: whether to return the template for pairs.
+        add_special_tokens: `False` omits the special tokens, so that only the texts remain.
+
+    Raises:
+        UnsupportedTokenizerError: the tokenizer has no template for pairs.
+    """
+    vocabulary = protocol.get_vocabulary(tokenizer)
+    pieces = vocabulary.template.pair if is_pair else vocabulary.template.single
+    if not pieces:
+        raise UnsupportedTokenizerError(
+            f"{type(tokenizer).__name__} can't encode pairs: in its file the template for pairs does not "
+            "contain each of the two texts exactly once; encode the texts separately, or set another "
+            "template with with_template(tokenizer, SINGLE, PAIR) or in the file"
+        )
+    return resolve_pieces(pieces, vocabulary.special, add_special_tokens=add_special_tokens)
+
+
+class TruncatedRows(NamedTuple):
+    """Rows of at most a maximum number of tokens.
+
+    Attributes:
+        ragged: the rows.
+        num_dropped: number of tokens that truncation removed from each row, `int64`, shape `(num_rows,)`.
+    """
+
+    ragged: Ragged
+    num_dropped: NDArray[np.int64]
+
+
+def apply_tokenizer_template(
+    tokenizer: Any, texts: Ragged, *, add_special_tokens: bool, max_length: int | None
+) -> TruncatedRows:
+    """Truncates texts that were encoded without a template, and applies the tokenizer's template to them.
+
+    The rows are equal to those that `encode_batch_result` returns for the same texts.
+
+    Args:
+        tokenizer: the tokenizer that encoded the texts.
+        texts: the encoded texts, one per row.
+        add_special_tokens: as in `encode_batch_result`.
+        max_length: as in `encode_batch_result`; texts are truncated at their end.
+    """
+    pieces = resolve_template(tokenizer, False, add_special_tokens)
+    lengths = np.asarray(texts.lengths, np.int64)
+    truncated_lengths = lengths
+    if max_length is not None:
+        truncated_lengths = np.minimum(lengths, compute_text_capacity(max_length, pieces))
+    num_dropped = lengths - truncated_lengths
+    if not num_dropped.any() and len(pieces) == 1:  # only the text itself: there is nothing to copy
+        return TruncatedRows(texts, num_dropped)
+    slices = TokenSlices(np.arange(len(lengths)), np.zeros_like(lengths), truncated_lengths)
+    return TruncatedRows(apply_template(texts, [slices], pieces), num_dropped)
+
+
+def get_template_ids(tokenizer: Any, *, add_special_tokens: bool) -> tuple[list[int], list[int]]:
+    """Returns the ids that `encode_batch_result` inserts before each single text, and those after it."""
+    before, after = protocol.get_vocabulary(tokenizer).template_token_ids if add_special_tokens else ((), ())
+    return list(before), list(after)
+
+
+class JoinedWords(NamedTuple):
+    """Words joined by single spaces.
+
+    Attributes:
+        text: the joined text.
+        ends: end of each word, a 0-based byte position, `int64`, shape `(num_words,)`. A space is at this
+            position, except after the last word, where the text ends.
+    """
+
+    text: Text
+    ends: NDArray[np.int64]
+
+
+def join_words(words: Any, row: int) -> JoinedWords:
+    """Joins the words of one text.
+
+    Args:
+        words: the words, all `str` or all `bytes`.
+        row: the index of the text, for error messages.
+
+    Raises:
+        InvalidArgumentError: `words` is not a sequence of `str` or of `bytes`.
+    """
+    if isinstance(words, (str, bytes)) or not isinstance(words, Sequence):
+        raise InvalidArgumentError(
+            f"with is_pretokenized=True each text is a sequence of words, and text {row} is "
+            f"{words!r:.80}; split it into words, or omit is_pretokenized"
+        )
+    kind = bytes if words and isinstance(words[0], bytes) else str
+    for word in words:
+        if not isinstance(word, kind):
+            raise InvalidArgumentError(
+                f"the words of text {row} are {kind.__name__}, except {word!r}; they must all have the same "
+                "type"
+            )
+    text = b" ".join(words) if kind is bytes else " ".join(words)
+    lengths = make_row_splits(count_bytes(word) + 1 for word in words)
+    return JoinedWords(text, lengths[1:] - 1)
+
+
+def assign_word_ids(
+    tokenizer: Any, batch: TokenizationBatch, texts: Sequence[JoinedWords]
+) -> TokenizationBatch:
+    """Returns the batch with `word_ids` that are indices into the sequences of words.
+
+    A token belongs to the word in which it begins. The space before a word counts as its first byte, because
+    byte-level and metaspace tokenizers put it into the first token of the word:
+
+        text        l o w _ n e w e s t      words: low, newest; _ is the space
+        byte        0 1 2 3 4 5 6 7 8 9      ends of words:       3, 10
+        tokens      low   _new    est        starts of tokens:    0, 3, 7
+        word_ids    0     1       1          number of ends that are <= start
+
+    Args:
+        tokenizer: the tokenizer that encoded the texts.
+        batch: the texts, encoded without a template.
+        texts: the words of each row.
+
+    Raises:
+        InvalidArgumentError: the tokenizer does not compute offsets.
+    """
+    if batch.offsets is None:
+        raise InvalidArgumentError(
+            f"is_pretokenized=True needs offsets, which {type(tokenizer).__name__} does not compute; pass "
+            "return_offsets=False to get ids only"
+        )
+    word_ids = np.empty(len(batch.ids), np.int32)
+    is_normalized = batch.metadata.offsets_reference == "tokenizer_normalized_text"
+    for row, (text, ends) in enumerate(texts):
+        tokens = slice(int(batch.row_splits[row]), int(batch.row_splits[row + 1]))
+        offsets = batch.offsets[tokens]
+        if is_normalized:  # `ends` refers to the input text
+            offsets = protocol.map_offsets_to_input(tokenizer, text, offsets)
+        word_ids[tokens] = np.searchsorted(ends, offsets[:, 0] - 1, "right")
+        # A token with an empty span can start at the end of the text, which is the end of the last word.
+        np.minimum(word_ids[tokens], len(ends) - 1, out=word_ids[tokens])
+    return make_batch_without_copy(
+        batch.ragged._replace(word_ids=word_ids),
+        batch.metadata,
+        protocol.get_vocabulary(tokenizer).get_token_strings,
+        has_attention_mask=batch.has_attention_mask,
+    )

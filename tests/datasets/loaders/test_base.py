@@ -1,12 +1,12 @@
-"""What loaders are asked for: one vocabulary, special tokens in texts, cut documents, and clear refusals."""
+"""Tests of the base class of loaders: vocabularies, state, sharding, iteration and errors."""
 
-import json
+import pickle
 
 import numpy as np
 import pytest
 
 import tokjax
-from tests.support.loader_cases import FIELDS, PAD, TEXTS, TOKENIZER
+from tests.support.loader_cases import FIELDS, LOADERS, PAD, TEXTS, TOKENIZER, are_equal, write_datasets
 from tokjax.datasets.loaders.base import make_state
 
 OTHER = tokjax.byte_level_bpe(
@@ -22,6 +22,11 @@ WITHOUT_SPECIAL = tokjax.byte_level_bpe(
 
 
 @pytest.fixture(scope="module")
+def datasets(tmp_path_factory):
+    return write_datasets(tmp_path_factory.mktemp("loaders"))
+
+
+@pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     directory = tmp_path_factory.mktemp("options")
     for name, field in FIELDS.items():
@@ -30,30 +35,42 @@ def directory(tmp_path_factory):
     return directory
 
 
+loaders = pytest.mark.parametrize("name", LOADERS)
+
+
 class TestOneVocabulary:
     def loader(self, *datasets, **options):
         return tokjax.SequenceLoader(list(datasets), batch_size=97, length=20, shuffle=False, **options)
 
-    def test_of_texts_and_ids(self, directory):
-        """In any order, whatever is given; the error comes before a batch."""
+    def test_texts_and_ids(self, directory):
+        # For any order of datasets. The error is raised before a batch is loaded.
         raw, other = (tokjax.open_dataset(directory / "raw", each) for each in (TOKENIZER, OTHER))
-        untold, stored = tokjax.open_dataset(directory / "raw"), tokjax.open_dataset(directory / "tokenized")
+        without_tokenizer, stored = (
+            tokjax.open_dataset(directory / "raw"),
+            tokjax.open_dataset(directory / "tokenized"),
+        )
         for pair in ((other, stored), (raw, other)):
             for passed in (pair, pair[::-1]):
                 with pytest.raises(tokjax.errors.DatasetMismatchError, match="ids would be of 2 tokenizers"):
                     self.loader(*passed)
         with pytest.raises(tokjax.errors.DatasetMismatchError, match="ids would be of 2 tokenizers"):
-            self.loader(untold, stored, tokenizer=OTHER)
+            self.loader(without_tokenizer, stored, tokenizer=OTHER)
         with pytest.raises(tokjax.errors.DatasetMismatchError, match="ids would be of 2 tokenizers"):
             self.loader(stored, tokenizer=OTHER)
         expected = self.loader(stored).batch_at(0)
         expected_state = make_state(0, {"tokenizer": tokjax.fingerprint(TOKENIZER)})
-        for passed in ((raw, stored), (stored, raw), (untold, stored), (stored, untold), (untold, raw)):
+        for passed in (
+            (raw, stored),
+            (stored, raw),
+            (without_tokenizer, stored),
+            (stored, without_tokenizer),
+            (without_tokenizer, raw),
+        ):
             assert np.array_equal(self.loader(*passed).batch_at(0).ids, expected.ids)
             assert np.array_equal(self.loader(*passed).batch_at(1).ids, expected.ids)
             assert self.loader(*passed).get_state()["tokenizer"] == expected_state["tokenizer"]
 
-    def test_each_of_several_texts_is_tokenized_by_it(self, directory):
+    def test_several_text_datasets(self, directory):
         both = [tokjax.open_dataset(directory / name, OTHER) for name in ("raw others", "raw")]
         batch = self.loader(*both).batch_at(0)
         assert batch.ids[0, :5].tolist() == [256, *(255 - byte for byte in b"one"), 257]
@@ -61,80 +78,99 @@ class TestOneVocabulary:
         chosen = self.loader(*both, tokenizer=TOKENIZER).batch_at(0)
         assert chosen.ids[0, :5].tolist() == [256, *b"one", 257]
 
-    def test_missing_special_token(self, directory):
+    def test_missing_tokenizer(self, directory):
         with pytest.raises(
             tokjax.errors.DatasetIncompleteError, match=r"raw holds texts and no tokenizer; open"
         ):
             self.loader(tokjax.open_dataset(directory / "raw"))
 
-    def test_a_length_of_any_of_them(self, directory):
+    def test_length_defaults_to_that_of_any_dataset(self, directory):
         both = [tokjax.open_dataset(directory / name) for name in ("raw", "tokenized")]
         assert [tokjax.SequenceLoader(each, batch_size=4).length for each in (both, both[::-1])] == [50, 50]
 
 
-class TestSpecialTokensInTexts:
-    @pytest.fixture
-    def raw(self, tmp_path):
-        tokjax.write_dataset(["a", "b", "hello </s> x", "c"], tokjax.RawTextField(), tmp_path / "raw")
-        return tokjax.open_dataset(tmp_path / "raw", TOKENIZER)
-
-    def test_rejection_names_the_document(self, raw):
-        for seed in range(3):
-            loader = tokjax.SequenceLoader(raw, batch_size=4, length=8, seed=seed)
+class TestStateAndSharding:
+    def test_datasets_of_several_tokenizers(self, datasets, tmp_path):
+        other = tokjax.byte_level(["</s>", "<pad>"], eos_token="</s>", pad_token="<pad>")
+        tokjax.write_dataset(TEXTS, tokjax.TokenizedTextField(other, 50), tmp_path / "other")
+        both = [datasets["tokenized"], tokjax.open_dataset(tmp_path / "other")]
+        for weights in (None, [1, 1]):
+            with pytest.raises(tokjax.errors.DatasetMismatchError, match="ids would be of 2 tokenizers"):
+                tokjax.SequenceLoader(both, batch_size=2, weights=weights)
+        for kind, options in ((tokjax.PackedTokenLoader, {}), (tokjax.BucketedLoader, {})):
             with pytest.raises(
-                tokjax.errors.DisallowedSpecialTokenError,
-                match=r"in document 2 of .*/raw, the text holds .*'</s>'.*pass disallowed_special=\(\)",
+                tokjax.errors.InvalidArgumentError, match="loads a .*Dataset, .* not a RawTextDataset"
             ):
-                loader.batch_at(0)
+                kind(datasets["raw"], batch_size=2, **options)
+        raw = LOADERS["raw"](datasets)
+        with pytest.raises(tokjax.errors.DatasetMismatchError, match="the state's tokenizer is"):
+            raw.set_state(LOADERS["raw"](datasets, tokenizer=other, pad_id=0).get_state())
 
-    def test_special_token_options(self, raw):
-        def row(**options):
-            loader = tokjax.SequenceLoader(raw, batch_size=4, length=20, shuffle=False, **options)
-            assert json.loads(json.dumps(loader.get_state())) == loader.get_state()
-            return loader.batch_at(0).ids[2].tolist(), loader.get_state()
+    def test_state_of_another_loader(self, datasets):
+        loader = LOADERS["tokenized"](datasets)
+        for other in (
+            LOADERS["raw"](datasets),
+            LOADERS["tokenized"](datasets, seed=1),
+            LOADERS["budget"](datasets),
+        ):
+            with pytest.raises(
+                tokjax.errors.DatasetMismatchError, match=r"the state's \w+ is .*, this loader's is"
+            ):
+                loader.set_state(other.get_state())
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="the state's step must be at least 0"):
+            loader.set_state(loader.get_state() | {"step": -1})
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match="state must be a value of get_state.*got None"
+        ):
+            loader.set_state(None)
 
-        ids, state = row(allowed_special={"</s>"})
-        assert ids == [256, *b"hello ", 257, *b" x", 257] + [PAD] * 9
-        assert row(disallowed_special=())[0] == [256, *b"hello </s> x", 257] + [PAD] * 6
-        other = tokjax.SequenceLoader(raw, batch_size=4, length=20, shuffle=False, allowed_special="all")
-        with pytest.raises(tokjax.errors.DatasetMismatchError, match="the state's allowed_special is"):
-            other.set_state(state)
+    @loaders
+    def test_pickled_loader_continues(self, datasets, name):
+        loader = LOADERS[name](datasets)
+        next(iter(loader))
+        restored = pickle.loads(pickle.dumps(loader))
+        assert are_equal(restored.batch_at(1), loader.batch_at(1))
+        assert restored.get_state() == loader.get_state()
 
+    def test_invalid_processes(self, datasets):
+        loader = LOADERS["tokenized"](datasets)
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError,
+            match="batch_size is 12, and 5 processes can't share rows equally; make it a multiple of 5",
+        ):
+            loader.shard(0, 5)
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError,
+            match="process_index is 2, and must be less than process_count, 2",
+        ):
+            loader.shard(2, 2)
 
-class TestCutDocuments:
-    @pytest.mark.parametrize("name", ["tokenized", "bucketed", "packed"])
-    @pytest.mark.parametrize("length", [2, 3, 7, 20])
-    def test_stored_ids_are_truncated_like_texts(self, directory, name, length):
-        options = {"batch_size": 97, "length": length, "shuffle": False}
-        raw, stored = tokjax.open_dataset(directory / "raw", TOKENIZER), tokjax.open_dataset(directory / name)
-        order = np.argsort(stored.documents["doc_id"])
-        expected = tokjax.SequenceLoader(raw, **options).batch_at(0)
-        found = tokjax.SequenceLoader(stored, **options).batch_at(0)
-        assert np.array_equal(found.ids[order], expected.ids)
-        assert np.array_equal(found.attention_mask[order], expected.attention_mask)
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="length is 1, and 2 ids stand around"):
-            tokjax.SequenceLoader(stored, batch_size=2, length=1)
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="length is 1, and 2 ids stand around"):
-            tokjax.SequenceLoader(raw, batch_size=2, length=1)
+    def test_repeat(self, datasets):
+        loader = LOADERS["tokenized"](datasets)
+        next(iter(loader))
+        assert len(list(loader.repeat(2))) == 2 * len(loader) - 1
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="epochs must be at least 1"):
+            next(loader.repeat(0))
 
-    def test_missing_eos_is_not_added(self, tmp_path):
-        """Rows of another program have no EOS."""
-        np.save(tmp_path / "x.npy", np.arange(20).reshape(2, 10))
-        tokjax.datasets.convert_dataset(tmp_path / "x.npy", WITHOUT_SPECIAL, tmp_path / "data")
-        loader = tokjax.SequenceLoader(
-            tokjax.open_dataset(tmp_path / "data"), batch_size=2, length=4, shuffle=False, pad_id=0
-        )
-        assert loader.batch_at(0).ids.tolist() == [[0, 1, 2, 3], [10, 11, 12, 13]]
-
-    def test_without_a_template_nothing_stays(self, tmp_path):
-        field = tokjax.TokenizedTextField(TOKENIZER, add_special_tokens=False)
-        tokjax.write_dataset(["abcdef"], field, tmp_path / "data")
-        loader = tokjax.SequenceLoader(tokjax.open_dataset(tmp_path / "data"), batch_size=1, length=1)
-        assert loader.batch_at(0).ids.tolist() == [[97]]
+    def test_invalid_options(self, datasets):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="PackedTokenField has no limit of ids"):
+            tokjax.SequenceLoader(datasets["packed"], batch_size=2)
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="TokenizedTextField has no buckets"):
+            tokjax.BucketedLoader(datasets["tokenized"], batch_size=2)
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="multiple_of needs the lengths"):
+            tokjax.SequenceLoader(datasets["raw"], batch_size=2, length=4, multiple_of=2)
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="a loader needs a dataset; got none"):
+            tokjax.SequenceLoader([], batch_size=2)
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match=r"bucketed fills no batch: its fullest bucket"
+        ):
+            tokjax.BucketedLoader(datasets["bucketed"], batch_size=98)
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="97 items, fewer than one batch of 98"):
+            tokjax.SequenceLoader(datasets["tokenized"], batch_size=98)
 
 
 class TestPadding:
-    def test_of_packed_batches_is_the_tokenizer_s(self, directory):
+    def test_packed_batches_use_the_pad_token(self, directory):
         loader = tokjax.PackedTokenLoader(
             tokjax.open_dataset(directory / "packed"), batch_size=60, drop_last=False, shuffle=False
         )
@@ -155,7 +191,7 @@ class TestPadding:
 
 
 class TestErrors:
-    def test_rows_that_processes_can_not_share(self, directory):
+    def test_processes_that_do_not_divide_the_rows(self, directory):
         budget = tokjax.TokenBudgetLoader(tokjax.open_dataset(directory / "tokenized"), budget=700)
         with pytest.raises(
             tokjax.errors.InvalidArgumentError,
@@ -165,7 +201,7 @@ class TestErrors:
 
     def test_datasets_without_documents(self, directory, tmp_path):
         tokjax.write_dataset([], FIELDS["tokenized"], tmp_path / "none")
-        none, some = tokjax.open_dataset(tmp_path / "none"), tokjax.open_dataset(directory / "tokenized")
+        empty, nonempty = tokjax.open_dataset(tmp_path / "none"), tokjax.open_dataset(directory / "tokenized")
         for make in (
             lambda **options: tokjax.TokenBudgetLoader(budget=700, **options),
             lambda **options: tokjax.SequenceLoader(batch_size=2, **options),
@@ -174,42 +210,15 @@ class TestErrors:
             with pytest.raises(
                 tokjax.errors.InvalidArgumentError, match="none has no documents; there is nothing"
             ):
-                make(dataset=none)
-            assert make(dataset=[none, some]).steps_per_epoch > 0
+                make(dataset=empty)
+            assert make(dataset=[empty, nonempty]).steps_per_epoch > 0
         with pytest.raises(
             tokjax.errors.InvalidArgumentError, match="none fills no batch: it has no documents"
         ):
-            tokjax.TokenBudgetLoader([some, none], budget=700, weights=[1, 1])
-
-    @pytest.mark.parametrize("boundaries", [8, "64", b"8"])
-    def test_invalid_boundaries(self, directory, boundaries):
-        message = "bucket_boundaries must be integers, for instance .*, not "
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match=f"{message}{boundaries!r}"):
-            tokjax.BucketedTokenField(TOKENIZER, bucket_boundaries=boundaries)
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match=f"{message}{boundaries!r}"):
-            tokjax.BucketedLoader(
-                tokjax.open_dataset(directory / "tokenized"), batch_size=2, bucket_boundaries=boundaries
-            )
-
-    @pytest.mark.parametrize("value", [float("nan"), np.float32("nan"), None, "3"])
-    def test_invalid_costs(self, directory, value):
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"cost\(1, 64\) gave .*, which is no number"
-        ):
-            tokjax.TokenBudgetLoader(
-                tokjax.open_dataset(directory / "tokenized"), budget=700, cost=lambda *_: value
-            )
-
-    def test_a_cost_that_is_infinite_is_above_any_budget(self, directory):
-        loader = tokjax.TokenBudgetLoader(
-            tokjax.open_dataset(directory / "tokenized"),
-            budget=700,
-            cost=lambda rows, length: rows * length if rows < 5 else float("inf"),
-        )
-        assert {batch.ids.shape[0] for batch in loader} <= {1, 2, 3, 4}
+            tokjax.TokenBudgetLoader([nonempty, empty], budget=700, weights=[1, 1])
 
 
-def test_a_loader_says_what_it_is(tmp_path):
+def test_repr(tmp_path):
     tokenizer = tokjax.byte_level(["</s>"], eos_token="</s>")
     tokjax.write_dataset(["abc"] * 9, tokjax.PackedTokenField(tokenizer, 4), tmp_path / "data")
     dataset = tokjax.open_dataset(tmp_path / "data")

@@ -1,7 +1,6 @@
-"""Loaders of several datasets; their states, copies and shares, and what makes no sense."""
+"""Tests of the order of items: permutations, mixtures, and loaders of several datasets."""
 
 import json
-import pickle
 
 import numpy as np
 import pytest
@@ -9,8 +8,9 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.support.hypothesis_profiles import get_max_examples
-from tests.support.loader_cases import LOADERS, TEXTS, are_equal, read_document_numbers, write_datasets
-from tokjax.datasets.loaders.item_order import build_mixture
+from tests.support.loader_cases import are_equal, read_document_numbers, write_datasets
+from tokjax._util.permutation import permute
+from tokjax.datasets.loaders.item_order import ItemOrder, build_mixture
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,88 @@ def datasets(tmp_path_factory):
     return write_datasets(tmp_path_factory.mktemp("loaders"))
 
 
-loaders = pytest.mark.parametrize("name", LOADERS)
+@given(st.one_of(st.integers(1, 600), st.integers(4090, 4200)), st.integers(0, 2**64 - 1), st.integers(0, 5))
+def test_permutation(size, seed, epoch):
+    order = permute(np.arange(size), size, seed, epoch)
+    assert sorted(order.tolist()) == list(range(size))
+    subset = np.arange(0, size, 3)
+    assert permute(subset, size, seed, epoch).tolist() == order[::3].tolist()
+
+
+@given(
+    size=st.one_of(st.integers(1, 40), st.integers(4090, 4200)),
+    epochs=st.lists(st.integers(0, 2**62), max_size=30),
+    seed=st.integers(-(2**70), 2**70),
+)
+def test_permutation_with_one_key_per_index(size, epochs, seed):
+    indices = np.arange(len(epochs)) * 7 % size
+    together = permute(indices, size, seed, np.array(epochs, np.int64), 3)
+    separate = [
+        int(permute(index, size, seed, epoch, 3)) for index, epoch in zip(indices, epochs, strict=True)
+    ]
+    assert together.tolist() == separate
+
+
+def test_permutations_are_stable():
+    # Saved states depend on them.
+    assert permute(np.arange(7), 7, 5, 1).tolist() == [2, 3, 1, 5, 4, 6, 0]
+    assert permute(np.arange(4), 5000, 5, 1).tolist() == [2275, 1943, 4196, 2284]
+    assert permute(np.arange(4), 5000, -1, 2**40, 3).tolist() == [2657, 4480, 2707, 4558]
+
+
+def test_permutations_differ_and_look_random():
+    size = 5000
+    orders = [permute(np.arange(size), size, seed, epoch) for seed in (0, 1) for epoch in (0, 1)]
+    for i, order in enumerate(orders):
+        assert abs(np.corrcoef(order, np.arange(size))[0, 1]) < 0.06
+        for other in orders[:i]:
+            assert (order == other).sum() < 12
+            assert abs(np.corrcoef(order, other)[0, 1]) < 0.06
+
+
+def test_positions_are_uniform():
+    hits = np.zeros((6, 6))
+    for seed in range(3000):
+        hits[np.arange(6), permute(np.arange(6), 6, seed)] += 1
+    expected = 3000 / 6
+    assert ((hits - expected) ** 2 / expected).sum() < 60  # chi-squared with 25 degrees of freedom
+
+
+def test_permutation_of_a_huge_range():
+    permuted = permute(np.arange(10), 10**15, 3)
+    assert len(set(permuted.tolist())) == 10
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="from 0 to 9"):
+        permute([10], 10)
+
+
+@pytest.mark.parametrize("per_step", [40, 5000])
+def test_tiny_dataset_in_a_mixture_needs_one_permutation_call(monkeypatch, per_step):
+    calls = []
+    monkeypatch.setattr(
+        "tokjax.datasets.loaders.item_order.permute",
+        lambda *arguments: calls.append(arguments) or permute(*arguments),
+    )
+    order = ItemOrder([1, 3, 100_000], per_step, seed=0, shuffle=True, weights=[1, 1, 1])
+    datasets, items, epochs = order.get_items(2)
+    assert len(calls) == 3
+    assert set(items[datasets == 0].tolist()) == {0}
+    assert len(set(epochs[datasets == 0].tolist())) > 1
+    in_epochs = [
+        sorted(items[(datasets == 1) & (epochs == epoch)]) for epoch in np.unique(epochs[datasets == 1])
+    ]
+    assert in_epochs[1:-1] == [[0, 1, 2]] * (len(in_epochs) - 2)
+
+
+@given(weights=st.lists(st.floats(0.01, 1), min_size=1, max_size=6), first=st.integers(0, 10**15))
+def test_mixture_positions(weights, first):
+    mixture = build_mixture(weights, len(weights))
+    datasets, counts = mixture.locate(np.arange(200))
+    for dataset in range(len(weights)):
+        assert counts[datasets == dataset].tolist() == list(range((datasets == dataset).sum()))
+    datasets, counts = mixture.locate(np.arange(first, first + 50))
+    for dataset in range(len(weights)):
+        dataset_counts = counts[datasets == dataset]
+        assert (np.diff(dataset_counts) == 1).all()
 
 
 class TestSeveralDatasets:
@@ -26,7 +107,7 @@ class TestSeveralDatasets:
         both = [datasets["tokenized"], datasets["tokenized others"]]
         return tokjax.SequenceLoader(both, batch_size=10, **options)
 
-    def test_without_weights_each_document_comes_once(self, datasets):
+    def test_documents_occur_once_per_epoch_without_weights(self, datasets):
         loader = self.make(datasets, drop_last=False)
         for _ in range(2):
             numbers = [number for batch in loader for number in read_document_numbers(batch)]
@@ -34,7 +115,7 @@ class TestSeveralDatasets:
 
     @get_max_examples(20)
     @given(weights=st.lists(st.floats(0.02, 1), min_size=2, max_size=2), seed=st.integers(0, 100))
-    def test_with_weights_they_are_mixed(self, datasets, weights, seed):
+    def test_weights_are_shares_of_the_stream(self, datasets, weights, seed):
         loader = self.make(datasets, weights=weights, seed=seed)
         stream = loader.repeat()
         numbers = [number for _ in range(60) for number in read_document_numbers(next(stream))]
@@ -59,10 +140,10 @@ class TestSeveralDatasets:
             )
             both = [datasets[name], datasets[f"{name} others"]]
             loader = kind(both, weights=[1, 1], **options)
-            marks = [(batch.ids == ord("y")).any() for batch in (loader.batch_at(step) for step in range(20))]
-            assert any(marks)
-            if name != "packed":  # (a batch is of one dataset)
-                assert sum(marks) == 10
+            has_y = [(batch.ids == ord("y")).any() for batch in (loader.batch_at(step) for step in range(20))]
+            assert any(has_y)
+            if name != "packed":  # each batch has documents of one dataset
+                assert sum(has_y) == 10
         packed = tokjax.PackedTokenLoader(
             [datasets["packed"], datasets["packed others"]],
             batch_size=3,
@@ -76,11 +157,11 @@ class TestSeveralDatasets:
         assert [int(batch.total_tokens) for batch in batches[:-1]] == [48] * (len(batches) - 1)
 
     def test_weights_of_any_iterable(self, datasets):
-        given, listed = self.make(datasets, weights=iter((2, 1))), self.make(datasets, weights=[2.0, 1.0])
-        assert are_equal(given.batch_at(3), listed.batch_at(3))
-        given.set_state(json.loads(json.dumps(listed.get_state())))
+        loader, expected = self.make(datasets, weights=iter((2, 1))), self.make(datasets, weights=[2.0, 1.0])
+        assert are_equal(loader.batch_at(3), expected.batch_at(3))
+        loader.set_state(json.loads(json.dumps(expected.get_state())))
 
-    def test_steps_that_are_too_far(self, datasets):
+    def test_too_large_steps(self, datasets):
         loader = self.make(datasets, weights=[2, 1])
         with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"step is \d+; steps are below \d+"):
             loader.batch_at(2**62)
@@ -89,8 +170,8 @@ class TestSeveralDatasets:
         ("weights", "message"),
         [
             ([1], "there are 2 datasets and 1 weights"),
-            ([1, 0], "weights are above 0"),
-            ([1, 1e-9], "no less than 1/16384 of all"),
+            ([1, 0], "weights must be above 0"),
+            ([1, 1e-9], "at least 1/16384 of their sum"),
             ([1, float("nan")], "weights must be a number"),
             ("12", "weights must be numbers, one for each dataset"),
             (2, "weights must be numbers, one for each dataset"),
@@ -99,93 +180,3 @@ class TestSeveralDatasets:
     def test_invalid_weights(self, datasets, weights, message):
         with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
             self.make(datasets, weights=weights)
-
-
-@given(weights=st.lists(st.floats(0.01, 1), min_size=1, max_size=6), place=st.integers(0, 10**15))
-def test_mixture_positions(weights, place):
-    mixed = build_mixture(weights, len(weights))
-    some = np.arange(200)
-    datasets, counts = mixed.at(some)
-    for dataset in range(len(weights)):
-        assert counts[datasets == dataset].tolist() == list(range((datasets == dataset).sum()))
-    datasets, counts = mixed.at(np.arange(place, place + 50))
-    for dataset in range(len(weights)):
-        here = counts[datasets == dataset]
-        assert (np.diff(here) == 1).all()
-
-
-class TestPositions:
-    def test_datasets_of_several_tokenizers(self, datasets, tmp_path):
-        other = tokjax.byte_level(["</s>", "<pad>"], eos_token="</s>", pad_token="<pad>")
-        tokjax.write_dataset(TEXTS, tokjax.TokenizedTextField(other, 50), tmp_path / "other")
-        both = [datasets["tokenized"], tokjax.open_dataset(tmp_path / "other")]
-        for weights in (None, [1, 1]):
-            with pytest.raises(tokjax.errors.DatasetMismatchError, match="ids would be of 2 tokenizers"):
-                tokjax.SequenceLoader(both, batch_size=2, weights=weights)
-        for kind, options in ((tokjax.PackedTokenLoader, {}), (tokjax.BucketedLoader, {})):
-            with pytest.raises(
-                tokjax.errors.InvalidArgumentError, match="loads a .*Dataset, .* not a RawTextDataset"
-            ):
-                kind(datasets["raw"], batch_size=2, **options)
-        raw = LOADERS["raw"](datasets)
-        with pytest.raises(tokjax.errors.DatasetMismatchError, match="the state's tokenizer is"):
-            raw.set_state(LOADERS["raw"](datasets, tokenizer=other, pad_id=0).get_state())
-
-    def test_a_state_of_another_loader(self, datasets):
-        loader = LOADERS["tokenized"](datasets)
-        for other in (
-            LOADERS["raw"](datasets),
-            LOADERS["tokenized"](datasets, seed=1),
-            LOADERS["budget"](datasets),
-        ):
-            with pytest.raises(
-                tokjax.errors.DatasetMismatchError, match=r"the state's \w+ is .*, this loader's is"
-            ):
-                loader.set_state(other.get_state())
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="the state's step must be at least 0"):
-            loader.set_state(loader.get_state() | {"step": -1})
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match="a state is what get_state gave.*got None"
-        ):
-            loader.set_state(None)
-
-    @loaders
-    def test_pickled(self, datasets, name):
-        loader = LOADERS[name](datasets)
-        next(iter(loader))
-        again = pickle.loads(pickle.dumps(loader))
-        assert are_equal(again.batch_at(1), loader.batch_at(1))
-        assert again.get_state() == loader.get_state()
-
-    def test_invalid_processes(self, datasets):
-        loader = LOADERS["tokenized"](datasets)
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError,
-            match="batch_size is 12, and 5 processes can't share rows equally; make it a multiple of 5",
-        ):
-            loader.shard(0, 5)
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="process_index is 2; with 2 processes"):
-            loader.shard(2, 2)
-
-    def test_repeat(self, datasets):
-        loader = LOADERS["tokenized"](datasets)
-        next(iter(loader))
-        assert len(list(loader.repeat(2))) == 2 * len(loader) - 1
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="epochs must be at least 1"):
-            next(loader.repeat(0))
-
-    def test_options_that_make_no_sense(self, datasets):
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="PackedTokenField has no limit of ids"):
-            tokjax.SequenceLoader(datasets["packed"], batch_size=2)
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="TokenizedTextField has no buckets"):
-            tokjax.BucketedLoader(datasets["tokenized"], batch_size=2)
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="multiple_of needs lengths"):
-            tokjax.SequenceLoader(datasets["raw"], batch_size=2, length=4, multiple_of=2)
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="a loader needs a dataset; got none"):
-            tokjax.SequenceLoader([], batch_size=2)
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"bucketed fills no batch: its fullest bucket"
-        ):
-            tokjax.BucketedLoader(datasets["bucketed"], batch_size=98)
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="97 items, fewer than one batch of 98"):
-            tokjax.SequenceLoader(datasets["tokenized"], batch_size=98)

@@ -1,4 +1,4 @@
-"""Datasets and loaders with Grain, Orbax and several JAX processes: the real libraries."""
+"""Tests of datasets and loaders with Grain, Orbax and several JAX processes."""
 
 import json
 import os
@@ -76,9 +76,9 @@ def test_orbax_restores_the_position(dataset, tmp_path):
         manager.save(7, args=state)
         manager.wait_until_finished()
         restored = manager.restore(7, args=checkpoint.args.Composite(loader=checkpoint.args.JsonRestore()))
-    again = make()
-    again.set_state(restored["loader"])
-    assert next(again.repeat()).ids.tolist() == next(stream).ids.tolist()
+    resumed = make()
+    resumed.set_state(restored["loader"])
+    assert next(resumed.repeat()).ids.tolist() == next(stream).ids.tolist()
 
 
 @pytest.mark.parametrize("name", ["grain", "iterator", "json", "standard", "standard with a target"])
@@ -113,7 +113,7 @@ def test_states_in_checkpoints(dataset, tmp_path, name):
     assert next(resumed.repeat()).ids.tolist() == next(stream).ids.tolist()
 
 
-def test_a_state_is_a_pytree_of_integers(dataset):
+def test_state_is_a_pytree_of_integers(dataset):
     loader = tokjax.PackedTokenLoader(dataset, batch_size=4, seed=9, weights=[1])
     state = loader.get_state()
     assert {type(leaf) for leaf in jax.tree.leaves(state)} == {int}
@@ -121,7 +121,9 @@ def test_a_state_is_a_pytree_of_integers(dataset):
     loader.set_state(jax.tree.map(np.asarray, state))
     for text in (json.dumps(state), json.dumps(state).encode()):
         loader.set_state(text)
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="what get_state gave; this is no JSON"):
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="a value of get_state, or its JSON; this is not JSON"
+    ):
         loader.set_state("step 3")
     old = {
         "version": 2,
@@ -139,8 +141,8 @@ def test_a_state_is_a_pytree_of_integers(dataset):
         loader.set_state(old | options | {"weights": [2.0]})
 
 
-def test_a_run_that_is_resumed_has_the_same_losses(dataset, tmp_path):
-    """A small model and its momentum, saved halfway by Orbax together with the place of the loader."""
+def test_resumed_run_has_the_same_losses(dataset, tmp_path):
+    # Orbax saves a small model, its momentum and the state of the loader halfway.
     checkpoint = pytest.importorskip("orbax.checkpoint")
 
     def compute_loss(table, batch):
@@ -217,7 +219,7 @@ print(json.dumps({"sums": sums, "rows": rows, "total": int(batch.total_tokens)})
 
 
 @pytest.mark.slow
-def test_two_processes_of_jax(dataset, tmp_path):
+def test_two_jax_processes(dataset, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,4 +1,4 @@
-"""The packed loader: order, places, documents."""
+"""Tests of `PackedTokenLoader`: order, state, and document columns."""
 
 import json
 import pickle
@@ -11,79 +11,6 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.support.hypothesis_profiles import get_max_examples
-from tokjax._util.permutation import permute
-from tokjax.datasets.loaders.item_order import ItemOrder
-
-
-@given(st.one_of(st.integers(1, 600), st.integers(4090, 4200)), st.integers(0, 2**64 - 1), st.integers(0, 5))
-def test_a_permutation(size, seed, epoch):
-    order = permute(np.arange(size), size, seed, epoch)
-    assert sorted(order.tolist()) == list(range(size))
-    some = np.arange(0, size, 3)
-    assert permute(some, size, seed, epoch).tolist() == order[::3].tolist()
-
-
-@pytest.mark.parametrize("per_step", [40, 5000])
-def test_a_tiny_dataset_in_a_mixture_takes_no_step_for_each_epoch(monkeypatch, per_step):
-    calls = []
-    monkeypatch.setattr(
-        "tokjax.datasets.loaders.item_order.permute", lambda *given: calls.append(given) or permute(*given)
-    )
-    order = ItemOrder([1, 3, 100_000], per_step, seed=0, shuffle=True, weights=[1, 1, 1])
-    datasets, items, epochs = order.at(2)
-    assert len(calls) == 3
-    assert set(items[datasets == 0].tolist()) == {0}
-    assert len(set(epochs[datasets == 0].tolist())) > 1
-    in_epochs = [
-        sorted(items[(datasets == 1) & (epochs == epoch)]) for epoch in np.unique(epochs[datasets == 1])
-    ]
-    assert in_epochs[1:-1] == [[0, 1, 2]] * (len(in_epochs) - 2)
-
-
-@given(
-    size=st.one_of(st.integers(1, 40), st.integers(4090, 4200)),
-    epochs=st.lists(st.integers(0, 2**62), max_size=30),
-    seed=st.integers(-(2**70), 2**70),
-)
-def test_a_permutation_for_each_index(size, epochs, seed):
-    indices = np.arange(len(epochs)) * 7 % size
-    found = permute(indices, size, seed, np.array(epochs, np.int64), 3)
-    one_by_one = [
-        int(permute(index, size, seed, epoch, 3)) for index, epoch in zip(indices, epochs, strict=True)
-    ]
-    assert found.tolist() == one_by_one
-
-
-def test_permutations_stay_what_they_are():
-    """Saved states name places in them."""
-    assert permute(np.arange(7), 7, 5, 1).tolist() == [2, 3, 1, 5, 4, 6, 0]
-    assert permute(np.arange(4), 5000, 5, 1).tolist() == [2275, 1943, 4196, 2284]
-    assert permute(np.arange(4), 5000, -1, 2**40, 3).tolist() == [2657, 4480, 2707, 4558]
-
-
-def test_permutations_differ_and_look_random():
-    size = 5000
-    orders = [permute(np.arange(size), size, seed, epoch) for seed in (0, 1) for epoch in (0, 1)]
-    for i, one in enumerate(orders):
-        assert abs(np.corrcoef(one, np.arange(size))[0, 1]) < 0.06
-        for other in orders[:i]:
-            assert (one == other).sum() < 12
-            assert abs(np.corrcoef(one, other)[0, 1]) < 0.06
-
-
-def test_positions_are_uniform():
-    hits = np.zeros((6, 6))
-    for seed in range(3000):
-        hits[np.arange(6), permute(np.arange(6), 6, seed)] += 1
-    expected = 3000 / 6
-    assert ((hits - expected) ** 2 / expected).sum() < 60  # chi-squared with 25 degrees of freedom
-
-
-def test_a_permutation_of_very_many():
-    where = permute(np.arange(10), 10**15, 3)
-    assert len(set(where.tolist())) == 10
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="from 0 to 9"):
-        permute([10], 10)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +25,7 @@ def stream(dataset):
     return dataset.read(0, dataset.num_tokens)
 
 
-def test_in_order(dataset):
+def test_order_without_shuffling(dataset):
     loader = tokjax.PackedTokenLoader(dataset, batch_size=3, shuffle=False)
     ids = np.concatenate([batch.ids.reshape(-1) for batch in loader])
     assert len(loader) == dataset.num_tokens // 16 // 3
@@ -108,7 +35,7 @@ def test_in_order(dataset):
     assert batch.total_tokens == 48
 
 
-def test_an_extra_token_for_the_targets(dataset):
+def test_extra_token(dataset):
     plain = tokjax.PackedTokenLoader(dataset, batch_size=2, seed=5)
     extra = tokjax.PackedTokenLoader(dataset, batch_size=2, seed=5, extra_token=True)
     assert extra.batch_at(1).ids.shape == (2, 17)
@@ -119,7 +46,7 @@ def test_an_extra_token_for_the_targets(dataset):
         assert (plain.batch_at(1).ids == extra.batch_at(1).ids[:, :16]).all()
 
 
-def test_an_epoch_holds_each_chunk_once_in_another_order_each_time(dataset):
+def test_epochs_have_each_chunk_once_in_different_orders(dataset):
     loader = tokjax.PackedTokenLoader(dataset, batch_size=1, seed=1)
     chunks = sorted(map(tuple, stream(dataset)[: len(loader) * 16].reshape(-1, 16).tolist()))
     epochs = [[tuple(batch.ids[0].tolist()) for batch in loader] for _ in range(3)]
@@ -148,13 +75,13 @@ def test_resumed_loader_continues(dataset, steps):
     state = json.loads(json.dumps(loader.get_state()))
     resumed = make()
     resumed.set_state(state)
-    going_on = endless(resumed)
+    resumed_batches = endless(resumed)
     for i in range(3):
-        expected, actual = next(batches), next(going_on)
+        expected, actual = next(batches), next(resumed_batches)
         assert expected.ids.tolist() == actual.ids.tolist() == make().batch_at(steps + i).ids.tolist()
 
 
-def test_segments_are_the_documents(dataset):
+def test_segments_are_documents(dataset):
     loader = tokjax.PackedTokenLoader(dataset, batch_size=2, seed=0, chunk_tokens=50, extra_token=True)
     splits = dataset.document_splits
     owner = np.repeat(np.arange(dataset.num_documents), np.diff(splits))
@@ -175,7 +102,7 @@ def test_segments_are_the_documents(dataset):
             assert batch.positions[row].tolist() == positions
 
 
-def test_empty_documents_own_no_token(tokenizer, tmp_path):
+def test_empty_documents_have_no_tokens(tokenizer, tmp_path):
     field = tokjax.PackedTokenField(tokenizer, chunk_tokens=2, add_eos_between_docs=False)
     tokjax.write_dataset(["", "low", "", "", "low", "low", ""], field, tmp_path / "data")
     dataset = tokjax.open_dataset(tmp_path / "data")
@@ -184,7 +111,7 @@ def test_empty_documents_own_no_token(tokenizer, tmp_path):
     assert batch.segment_ids.tolist() == [[1, 2, 3]]
 
 
-def test_a_state_of_another_loader(dataset):
+def test_state_of_another_loader(dataset):
     loader = tokjax.PackedTokenLoader(dataset, batch_size=2, seed=3)
     state = loader.get_state()
     for options, name in (
@@ -202,7 +129,7 @@ def test_a_state_of_another_loader(dataset):
             loader.set_state(state | {"step": step})
 
 
-def test_a_state_of_another_dataset_of_the_same_size(tokenizer, tmp_path):
+def test_state_of_another_dataset_of_the_same_size(tokenizer, tmp_path):
     loaders = []
     for name, texts in (("one", ["abcd", "efgh"]), ("two", ["WXYZ", "1234"])):
         tokjax.write_dataset(texts, tokjax.PackedTokenField(tokenizer, chunk_tokens=2), tmp_path / name)
@@ -211,19 +138,19 @@ def test_a_state_of_another_dataset_of_the_same_size(tokenizer, tmp_path):
         loaders[1].set_state(loaders[0].get_state())
 
 
-def test_going_back_within_an_epoch(dataset):
+def test_set_state_moves_back_within_an_epoch(dataset):
     loader = tokjax.PackedTokenLoader(dataset, batch_size=2)
-    start, seen = loader.get_state(), 0
+    start, count = loader.get_state(), 0
     for _ in loader:
-        seen += 1
-        if seen == 3:
+        count += 1
+        if count == 3:
             loader.set_state(start)
-    assert seen == len(loader) + 3
+    assert count == len(loader) + 3
 
 
-def test_a_dataset_travels_to_workers(dataset):
-    again = pickle.loads(pickle.dumps(dataset))
-    assert again.read(0, 50).tolist() == dataset.read(0, 50).tolist()
+def test_dataset_can_be_pickled(dataset):
+    restored = pickle.loads(pickle.dumps(dataset))
+    assert restored.read(0, 50).tolist() == dataset.read(0, 50).tolist()
 
 
 def test_invalid_arguments_are_rejected(dataset):
@@ -235,12 +162,12 @@ def test_invalid_arguments_are_rejected(dataset):
         tokjax.PackedTokenLoader(dataset, batch_size=1).batch_at(-1)
 
 
-def test_far_steps(dataset):
+def test_large_steps(dataset):
     loader = tokjax.PackedTokenLoader(dataset, batch_size=2, seed=3)
     assert loader.batch_at(10**12).ids.shape == (2, 16)
 
 
-def test_the_order_is_the_same_in_another_process(dataset):
+def test_order_is_the_same_in_another_process(dataset):
     code = (
         "import sys, tokjax\n"
         "loader = tokjax.PackedTokenLoader(tokjax.open_dataset(sys.argv[1]), batch_size=2, seed=11)\n"

@@ -1,4 +1,4 @@
-"""Batches on devices: threads that end with the program, errors that reach the user, leaves of every kind."""
+"""Tests of `prefetch_to_device`: order, state, sharding, errors, and exit of the program."""
 
 import subprocess
 import sys
@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import tokjax
+from tests.support.loader_cases import LOADERS, are_equal, write_datasets
 
 ENDS = {
     "the end": "",
     "sys.exit": "sys.exit(3)",
     "an error": "raise ValueError('mine')",
-    "forgotten": "batches = None",
+    "garbage collection": "batches = None",
 }
 PROGRAM = """
 import itertools, sys
@@ -27,9 +28,74 @@ print(total)
 """
 
 
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory):
+    return write_datasets(tmp_path_factory.mktemp("loaders"))
+
+
+class TestPrefetch:
+    def test_batches_come_in_order_on_devices(self, datasets):
+        loader = LOADERS["packed"](datasets, seed=5)
+        prefetched = list(tokjax.prefetch_to_device(loader.repeat(2), size=3))
+        assert len(prefetched) == 2 * len(loader)
+        for step, batch in enumerate(prefetched):
+            assert isinstance(batch.ids, jax.Array)
+            assert are_equal(jax.tree.map(np.asarray, batch), loader.batch_at(step))
+
+    def test_state_follows_yielded_batches(self, datasets):
+        loader = LOADERS["packed"](datasets, seed=5)
+        with tokjax.prefetch_to_device(loader.repeat(), size=4) as batches:
+            assert batches.get_state()["step"] == 0
+            for _ in range(3):
+                next(batches)
+            state = batches.get_state()
+        assert state["step"] == 3
+        restored = LOADERS["packed"](datasets, seed=5)
+        restored.set_state(state)
+        assert are_equal(next(restored.repeat()), LOADERS["packed"](datasets, seed=5).batch_at(3))
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="do not come from a loader"):
+            tokjax.prefetch_to_device(iter([np.zeros(1)])).get_state()
+
+    def test_sharding(self, datasets):
+        mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("data",))
+        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+        batch = next(tokjax.prefetch_to_device(LOADERS["packed"](datasets), sharding=sharding))
+        assert batch.ids.sharding == sharding
+        assert batch.total_tokens.shape == ()
+
+    def test_errors_are_raised_by_next(self):
+        def broken():
+            yield np.zeros(2, np.int32)
+            raise RuntimeError("the disk is gone")
+
+        batches = tokjax.prefetch_to_device(broken())
+        assert next(batches).shape == (2,)
+        with pytest.raises(RuntimeError, match="the disk is gone"):
+            next(batches)
+        with pytest.raises(StopIteration):
+            next(batches)
+
+    def test_prefetching_stops(self):
+        def endless():
+            while True:
+                yield np.zeros(2, np.int32)
+
+        with tokjax.prefetch_to_device(endless()) as batches:
+            next(batches)
+            assert batches._worker.thread.is_alive()
+        assert not batches._worker.thread.is_alive()
+        unclosed = tokjax.prefetch_to_device(endless())
+        thread = unclosed._worker.thread
+        del unclosed
+        thread.join(timeout=5)
+        assert not thread.is_alive()
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="size must be at least 1"):
+            tokjax.prefetch_to_device(endless(), size=0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ENDS)
-def test_a_program_ends_without_closing_it(end):
+def test_program_exits_without_close(end):
     for _ in range(3):
         done = subprocess.run([sys.executable, "-c", PROGRAM + ENDS[end]], capture_output=True, check=False)
         assert done.returncode == {"sys.exit": 3, "an error": 1}.get(end, 0), done.stderr
@@ -38,7 +104,7 @@ def test_a_program_ends_without_closing_it(end):
         assert b"terminate" not in done.stderr
 
 
-def test_a_program_ends_while_the_source_waits():
+def test_program_exits_while_the_source_blocks():
     program = """
 import threading
 import numpy as np
@@ -70,22 +136,22 @@ class TestErrors:
             def get_state(self):
                 if self.received > 2:
                     raise RuntimeError("the state is broken")
-                return {"taken": self.received}
+                return {"step": self.received}
 
-        batches, found = tokjax.prefetch_to_device(Source()), []
+        batches, results = tokjax.prefetch_to_device(Source()), []
 
-        def take():
+        def consume():
             try:
-                found.extend(batches)
+                results.extend(batches)
             except RuntimeError as error:
-                found.append(error)
+                results.append(error)
 
-        taker = threading.Thread(target=take, daemon=True)  # (so that a hang fails, and does not hang)
-        taker.start()
-        taker.join(timeout=30)
-        assert not taker.is_alive()
-        assert str(found[-1]) == "the state is broken"
-        assert batches.get_state() == {"taken": 2}
+        consumer = threading.Thread(target=consume, daemon=True)  # a deadlock fails the test after 30 s
+        consumer.start()
+        consumer.join(timeout=30)
+        assert not consumer.is_alive()
+        assert str(results[-1]) == "the state is broken"
+        assert batches.get_state() == {"step": 2}
 
     def test_errors_of_the_first_state(self):
         class Source:
@@ -102,7 +168,7 @@ class TestErrors:
             tokjax.prefetch_to_device(Source())
 
     @pytest.mark.parametrize("wrong", [5, None])
-    def test_what_is_no_iterable(self, wrong):
+    def test_invalid_iterables(self, wrong):
         with pytest.raises(
             tokjax.errors.InvalidArgumentError,
             match=rf"batches must be an iterable, such as a loader or loader\.repeat\(\), not {wrong}",

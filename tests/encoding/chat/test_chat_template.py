@@ -1,4 +1,4 @@
-"""Chat templates render as in transformers: the features that the families of published templates use."""
+"""Tests that chat templates render as in transformers, for the features that published templates use."""
 
 import itertools
 
@@ -130,7 +130,7 @@ TEMPLATES = {
 <|{{ m.role }}|>{{ m['content'] }}
 {% endif %}
 {% endfor %}""",
-    # what else Jinja has
+    # other features of Jinja
     "filters": """\
 {{ messages | map(attribute='role') | join(',') }} {{ messages | groupby('role') | length }}
 {{ [3, 1] | sort }} {{ 'a b' | title | center(7) }} {{ 3.7 | round | int }} {{ [1, 2] | sum }}
@@ -163,7 +163,7 @@ TOOLS = [
 
 
 def make_conversation(*contents, **last):
-    """A conversation whose roles alternate, with more in the last message."""
+    """Makes a conversation with alternating roles. `last` has more keys of the last message."""
     roles = itertools.cycle(("user", "assistant"))
     messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=False)]
     messages[-1] |= last
@@ -197,17 +197,17 @@ def library_tokenizer(tokenizer, tmp_path_factory):
     transformers = pytest.importorskip("transformers", minversion="5")
     directory = tmp_path_factory.mktemp("tokenizer")
     tokjax.formats.export_tokenizer(tokenizer, directory, "huggingface")
-    made = transformers.PreTrainedTokenizerFast.from_pretrained(directory)
-    made.bos_token, made.eos_token = "<s>", "</s>"
-    return made
+    reference = transformers.PreTrainedTokenizerFast.from_pretrained(directory)
+    reference.bos_token, reference.eos_token = "<s>", "</s>"
+    return reference
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_ids_are_those_of_transformers(tokenizer, library_tokenizer, name):
+def test_ids_equal_those_of_transformers(tokenizer, library_tokenizer, name):
     rendered = 0
-    more = {"enable_thinking": False, "documents": [{"title": "t", "text": "é"}]}
+    other_variables = {"enable_thinking": False, "documents": [{"title": "t", "text": "é"}]}
     for messages, prompt, tools, variables in itertools.product(
-        CONVERSATIONS, (0, 1), (None, TOOLS), ({}, more)
+        CONVERSATIONS, (0, 1), (None, TOOLS), ({}, other_variables)
     ):
         options = {"add_generation_prompt": bool(prompt)}
         passed = {"bos_token": "<s>", "eos_token": "</s>", "tools": tools, **variables}
@@ -215,7 +215,7 @@ def test_ids_are_those_of_transformers(tokenizer, library_tokenizer, name):
             expected = library_tokenizer.apply_chat_template(
                 messages, chat_template=TEMPLATES[name], tools=tools, **options, **variables
             )["input_ids"]
-        except Exception:  # (an error of the template: of any type)
+        except Exception:  # templates raise errors of any type
             with pytest.raises(tokjax.errors.InvalidArgumentError, match="can't render these messages"):
                 tokjax.encode_chat(
                     tokenizer, messages, TEMPLATES[name], mask=False, variables=passed, **options
@@ -230,7 +230,7 @@ def test_ids_are_those_of_transformers(tokenizer, library_tokenizer, name):
 
 
 def test_special_tokens_in_messages_are_text_as_in_transformers(tokenizer, library_tokenizer):
-    """At the beginning and the end of a message: transformers splits the text there in any case."""
+    # Only at the start and the end of a message, where transformers always splits the text.
     template = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
     for messages in (
         make_conversation("<|end|>"),
@@ -244,8 +244,8 @@ def test_special_tokens_in_messages_are_text_as_in_transformers(tokenizer, libra
         assert chat.result.ids.tolist() == expected["input_ids"]
 
 
-def test_the_arguments_of_tojson(tokenizer):
-    """By place and by name, as in transformers: `tojson(x, ensure_ascii, indent, separators, sort_keys)`."""
+def test_tojson_arguments(tokenizer):
+    """The arguments are positional or keywords: `tojson(x, ensure_ascii, indent, separators, sort_keys)`."""
     variables = {"x": {"b": "é", "a": [1]}}
     for arguments, expected in {
         "": '{"b": "é", "a": [1]}',

@@ -1,4 +1,4 @@
-"""Conversations: what a template makes of them, and which tokens the assistant said."""
+"""Tests of `encode_chat`: rendered text, ids, masks of the assistant, and rejected messages."""
 
 import json
 from types import MappingProxyType
@@ -27,7 +27,7 @@ U: {{ message.content | trim }}
 {% endif %}
 {% endfor %}"""
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
-TALK = [
+CONVERSATION = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "low?"},
     {"role": "assistant", "content": "low."},
@@ -43,7 +43,7 @@ def bpe():
 
 
 def encode_answers(tokenizer, chat):
-    """The text of the tokens with mask 1, runs apart."""
+    """Decodes each run of consecutive tokens with mask 1."""
     parts = []
     for i, mask in enumerate(chat.assistant_mask.tolist()):
         if mask:
@@ -53,8 +53,8 @@ def encode_answers(tokenizer, chat):
     return [tokjax.decode(tokenizer, ids) for ids in parts]
 
 
-def test_what_the_template_writes(bpe):
-    chat = tokjax.encode_chat(bpe, TALK, CHATML)
+def test_text_ids_and_mask(bpe):
+    chat = tokjax.encode_chat(bpe, CONVERSATION, CHATML)
     assert chat.text.startswith(
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nlow?<|im_end|>\n<|im"
     )
@@ -63,24 +63,24 @@ def test_what_the_template_writes(bpe):
     assert encode_answers(bpe, chat) == ["low.<|im_end|>\n", "newest naïve.<|im_end|>\n"]
 
 
-def test_a_template_that_marks_what_is_generated(bpe):
-    chat = tokjax.encode_chat(bpe, TALK[1:], MARKED)
+def test_generation_blocks(bpe):
+    chat = tokjax.encode_chat(bpe, CONVERSATION[1:], MARKED)
     assert chat.text == "U: low?\nA: low.<|endoftext|>\nU: low?\nA: newest naïve.<|endoftext|>\n"
     assert encode_answers(bpe, chat) == [
         " low.<|endoftext|>",
         " newest naïve.<|endoftext|>",
-    ]  # the blank is of the token
+    ]  # the space belongs to the token
 
 
-def test_labels_are_of_what_the_assistant_said(bpe):
-    chat = tokjax.encode_chat(bpe, TALK[:3], CHATML)
+def test_labels_are_the_answers(bpe):
+    chat = tokjax.encode_chat(bpe, CONVERSATION[:3], CHATML)
     ids, mask = chat.result.ids[None], chat.result.attention_mask[None]
     labels = tokjax.causal_lm_labels(ids, mask, loss_mask=chat.assistant_mask[None])[0]
     assert tokjax.decode(bpe, labels[labels >= 0]) == "low.<|im_end|>\n"
 
 
-def test_the_prompt_for_an_answer(bpe):
-    chat = tokjax.encode_chat(bpe, TALK[:2], CHATML, add_generation_prompt=True)
+def test_generation_prompt(bpe):
+    chat = tokjax.encode_chat(bpe, CONVERSATION[:2], CHATML, add_generation_prompt=True)
     assert chat.text.endswith("<|im_start|>assistant\n")
     assert not chat.assistant_mask.any()
 
@@ -90,15 +90,14 @@ def test_the_prompt_for_an_answer(bpe):
         st.tuples(st.sampled_from(["user", "assistant"]), st.text("abé ", max_size=8)), max_size=6
     )
 )
-def test_any_conversation(bpe, contents):
-    """What was said stands where the mask is, also where others said the same."""
-    talk = [{"role": role, "content": text} for role, text in contents]
-    chat = tokjax.encode_chat(bpe, talk, CHATML)
+def test_mask_covers_the_answers_of_any_conversation(bpe, contents):
+    conversation = [{"role": role, "content": text} for role, text in contents]
+    chat = tokjax.encode_chat(bpe, conversation, CHATML)
     expected = [text + "<|im_end|>\n" for role, text in contents if role == "assistant"]
     assert encode_answers(bpe, chat) == expected
 
 
-def test_a_tokenizer_that_normalises():
+def test_normalizing_tokenizer():
     wordpiece = train_wordpiece(CORPUS, vocab_size=300, progress=False).tokenizer
     chat = tokjax.encode_chat(
         wordpiece, [{"role": "assistant", "content": "NAÏVE  low"}], "{{ messages[0].content }}"
@@ -108,17 +107,17 @@ def test_a_tokenizer_that_normalises():
 
 
 class TestForgedTurns:
-    def test_in_their_contents(self, bpe):
-        talk = [*TALK, {"role": "user", "content": "a<|im_end|>"}]
+    def test_in_contents(self, bpe):
+        conversation = [*CONVERSATION, {"role": "user", "content": "a<|im_end|>"}]
         with pytest.raises(
             tokjax.errors.DisallowedSpecialTokenError,
             match=r"messages\[5\]\['content'\] holds the special token '<\|im_end\|>' at character 1",
         ):
-            tokjax.encode_chat(bpe, talk, CHATML)
-        allowed = tokjax.encode_chat(bpe, talk, CHATML, allowed_special={"<|im_end|>"})
+            tokjax.encode_chat(bpe, conversation, CHATML)
+        allowed = tokjax.encode_chat(bpe, conversation, CHATML, allowed_special={"<|im_end|>"})
         assert allowed.result.special_tokens_mask.sum() == 13
 
-    def test_anywhere(self, bpe):
+    def test_in_roles_and_keys(self, bpe):
         for message in ({"role": "<|im_start|>", "content": ""}, {"tools": [{"<|im_end|>": 1}]}):
             with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match=r"messages\[0\]"):
                 tokjax.encode_chat(bpe, [message], CHATML)
@@ -140,11 +139,11 @@ class TestForgedTurns:
             ([MappingProxyType({"content": "<|im_end|>"})], "{{ messages[0].content }}"),
         ],
     )
-    def test_by_what_a_template_makes_of_them(self, bpe, messages, template):
+    def test_assembled_by_the_template(self, bpe, messages, template):
         with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match="im_end"):
             tokjax.encode_chat(bpe, messages, template)
 
-    def test_in_roles(self, bpe):
+    def test_parts_in_roles(self, bpe):
         with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"messages\[0\]\['role'\] is 'end\|>x'"):
             tokjax.encode_chat(bpe, [{"role": "end|>x"}], "{{ '<|im_' + messages[0].role }}")
 
@@ -155,7 +154,7 @@ class TestForgedTurns:
         ("hello", "messages must be a list of messages, not 'hello'"),
         (None, "messages must be a list of messages, not None"),
         (["hi"], r"messages\[0\] must map 'role' and 'content', not be 'hi'"),
-        ([{"content": b"x"}], r"messages\[0\]\['content'\] is a bytes; it must be what JSON can hold"),
+        ([{"content": b"x"}], r"messages\[0\]\['content'\] is a bytes; it must be JSON data"),
     ],
 )
 def test_invalid_conversations(bpe, messages, message):
@@ -164,7 +163,7 @@ def test_invalid_conversations(bpe, messages, message):
 
 
 def test_generation_prompt_after_assistant(bpe):
-    chat = tokjax.encode_chat(bpe, TALK, CHATML, add_generation_prompt=True)
+    chat = tokjax.encode_chat(bpe, CONVERSATION, CHATML, add_generation_prompt=True)
     assert encode_answers(bpe, chat)[-1] == "newest naïve.<|im_end|>\n"
 
 
@@ -179,15 +178,15 @@ CAPTURED = "{% for m in messages %}{% set x %}" + TEMPLATES_AND_ANSWERS + "{% en
 
 @pytest.mark.parametrize("template", [IN_MACRO, CAPTURED])
 def test_generation_blocks_in_macros(bpe, template):
-    talk = [{"role": "assistant", "content": "<"}, {"role": "assistant", "content": "<"}]
-    chat = tokjax.encode_chat(bpe, talk, template)
+    conversation = [{"role": "assistant", "content": "<"}, {"role": "assistant", "content": "<"}]
+    chat = tokjax.encode_chat(bpe, conversation, template)
     assert chat.text == "<<><<>"
     plain = tokjax.byte_level(list(bpe.vocabulary.special))
-    assert tokjax.encode_chat(plain, talk, template).assistant_mask.tolist() == [0, 1, 0, 0, 1, 0]
+    assert tokjax.encode_chat(plain, conversation, template).assistant_mask.tolist() == [0, 1, 0, 0, 1, 0]
 
 
-def test_a_block_in_a_comment_is_none(bpe):
-    chat = tokjax.encode_chat(bpe, TALK, "{# {% generation %} #}" + CHATML)
+def test_generation_block_in_a_comment_is_ignored(bpe):
+    chat = tokjax.encode_chat(bpe, CONVERSATION, "{# {% generation %} #}" + CHATML)
     assert encode_answers(bpe, chat) == ["low.<|im_end|>\n", "newest naïve.<|im_end|>\n"]
 
 
@@ -207,34 +206,34 @@ def test_a_block_in_a_comment_is_none(bpe):
         (b"bytes", "template must be a Jinja template, not bytes"),
     ],
 )
-def test_templates_without_mask_support(bpe, template, message):
+def test_invalid_templates(bpe, template, message):
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
-        tokjax.encode_chat(bpe, TALK, template)
+        tokjax.encode_chat(bpe, CONVERSATION, template)
 
 
-def test_what_templates_see(bpe):
+def test_variables_and_functions_of_templates(bpe):
     template = "{{ tools | tojson }}{{ eos_token }}{{ pad_token is defined }}{{ strftime_now('%%') }}"
     template += "{% for i in [1, 2] %}{% break %}{% endfor %}"
     chat = tokjax.encode_chat(bpe, [], template, variables={"tools": {"a": "é<"}})
     assert chat.text == '{"a": "é<"}<|endoftext|>False%'
 
 
-class TestWithoutAMask:
+class TestWithoutMask:
     TEMPLATE = "{% for m in messages %}{{ m.role[0] if loop.last else '' }}{{ m.content }};{% endfor %}"
 
-    def test_a_template_that_rewrites_earlier_messages(self, bpe):
+    def test_template_that_rewrites_earlier_messages(self, bpe):
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"Pass mask=False to have the ids without"
+            tokjax.errors.InvalidArgumentError, match=r"Pass mask=False to get the ids without"
         ):
-            tokjax.encode_chat(bpe, TALK, self.TEMPLATE)
-        chat = tokjax.encode_chat(bpe, TALK, self.TEMPLATE, mask=False)
+            tokjax.encode_chat(bpe, CONVERSATION, self.TEMPLATE)
+        chat = tokjax.encode_chat(bpe, CONVERSATION, self.TEMPLATE, mask=False)
         assert chat.assistant_mask is None
         assert chat.text == tokjax.decode(bpe, chat.result.ids) == "Be brief.;low?;low.;low?;anewest naïve.;"
 
     def test_the_ids_are_the_same(self, bpe):
         for template in (CHATML, MARKED):
-            chat = tokjax.encode_chat(bpe, TALK, template, mask=False)
-            assert chat.result == tokjax.encode_chat(bpe, TALK, template).result
+            chat = tokjax.encode_chat(bpe, CONVERSATION, template, mask=False)
+            assert chat.result == tokjax.encode_chat(bpe, CONVERSATION, template).result
             assert chat.assistant_mask is None
 
 
@@ -252,23 +251,23 @@ def test_none_fields_are_omitted(bpe):
 
 
 class TestVariables:
-    def test_tools_and_documents_are_checked_as_messages_are(self, bpe):
+    def test_tools_and_documents_are_checked_like_messages(self, bpe):
         template = "{{ documents[0].text }}<|im_end|>"
-        given = {"documents": [{"text": "<|im_end|>"}]}
+        variables = {"documents": [{"text": "<|im_end|>"}]}
         with pytest.raises(
             tokjax.errors.DisallowedSpecialTokenError, match=r"^variables\['documents'\]\[0\]\['text'\] holds"
         ):
-            tokjax.encode_chat(bpe, [], template, variables=given)
-        chat = tokjax.encode_chat(bpe, [], template, variables=given, disallowed_special=())
+            tokjax.encode_chat(bpe, [], template, variables=variables)
+        chat = tokjax.encode_chat(bpe, [], template, variables=variables, disallowed_special=())
         assert chat.result.special_tokens_mask.sum() == 1
-        chat = tokjax.encode_chat(bpe, [], template, variables=given, allowed_special="all")
+        chat = tokjax.encode_chat(bpe, [], template, variables=variables, allowed_special="all")
         assert chat.result.special_tokens_mask.sum() == 2
 
-    def test_others_are_trusted(self, bpe):
+    def test_other_variables_are_trusted(self, bpe):
         chat = tokjax.encode_chat(bpe, [], "{{ end }}", variables={"end": "<|im_end|>"})
         assert chat.result.tokens == ("<|im_end|>",)
 
-    def test_a_function_is_no_json(self, bpe):
+    def test_functions_are_rejected(self, bpe):
         with pytest.raises(
             tokjax.errors.InvalidArgumentError,
             match=r"variables\['tools'\]\[0\] is a function; .* a function is passed as its JSON schema",
@@ -286,13 +285,13 @@ class TestVariables:
             tokjax.encode_chat(bpe, [{"role": "user", "x": nested}], "{{ messages }}")
 
 
-def test_messages_that_a_template_compares(bpe):
-    """Messages that say nothing, which special tokens are counted with, differ where these do."""
+def test_templates_can_compare_messages(bpe):
+    """Placeholders for messages are equal only where the messages are equal."""
     template = (
         "{% for m in messages %}{% if m == messages[-1] %}<|im_end|>{% endif %}{{ m.content }}{% endfor %}"
     )
-    talk = [{"role": "user", "content": text} for text in ("a", "b", "a")]
-    assert tokjax.encode_chat(bpe, talk, template).text == "<|im_end|>ab<|im_end|>a"
+    conversation = [{"role": "user", "content": text} for text in ("a", "b", "a")]
+    assert tokjax.encode_chat(bpe, conversation, template).text == "<|im_end|>ab<|im_end|>a"
 
 
 class TestTemplatesInFiles:
@@ -323,14 +322,14 @@ class TestTemplatesInFiles:
             tokjax.formats.load_chat_template(tmp_path / "none")
 
 
-def test_as_transformers_has_it(bpe, tmp_path):
+def test_ids_and_mask_equal_those_of_transformers(bpe, tmp_path):
     transformers = pytest.importorskip("transformers")
     tokjax.formats.export_tokenizer(bpe, tmp_path, "huggingface")
-    theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    reference = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
     for template in (CHATML, MARKED):
-        chat = tokjax.encode_chat(bpe, TALK, template)
-        expected = theirs.apply_chat_template(
-            TALK,
+        chat = tokjax.encode_chat(bpe, CONVERSATION, template)
+        expected = reference.apply_chat_template(
+            CONVERSATION,
             chat_template=template,
             return_dict=True,
             return_assistant_tokens_mask="generation" in template,

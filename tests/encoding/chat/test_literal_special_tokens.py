@@ -1,4 +1,4 @@
-"""Special tokens in the messages of a conversation, as ordinary text."""
+"""Tests of special tokens in messages as ordinary text."""
 
 import json
 
@@ -27,13 +27,13 @@ QUESTION = [
 
 
 def render_chat(chat):
-    """The bytes of each token by its span."""
+    """Returns the bytes of the span of each token."""
     data = chat.text.encode()
     return [data[start - 1 : stop - 1] for start, stop in chat.result.offsets.tolist()]
 
 
 class TestSpecialTokensAsText:
-    """With `disallowed_special=()`, special tokens are those of the template alone."""
+    """With `disallowed_special=()`, only the special tokens of the template are recognized."""
 
     def test_ids_and_columns(self, bpe):
         chat = tokjax.encode_chat(bpe, QUESTION, CHATML, disallowed_special=())
@@ -46,14 +46,13 @@ class TestSpecialTokensAsText:
         assert (result.word_ids[1:] >= result.word_ids[:-1]).all()
         assert encode_answers(bpe, chat) == ["<|im_end|> low<|im_end|>\n"]
 
-    def test_the_text_around_is_encoded_as_one(self, bpe):
-        """As `encode` of the same text with `disallowed_special=()`."""
+    def test_ordinary_text_is_encoded_in_one_piece(self, bpe):
         chat = tokjax.encode_chat(bpe, QUESTION[:1], CHATML, disallowed_special=())
         ordinary = "user\n" + QUESTION[0]["content"]
         expected = tokjax.encode(bpe, ordinary, disallowed_special=()).tolist()
         assert chat.result.ids.tolist()[1:-2] == expected
 
-    def test_some_are_allowed(self, bpe):
+    def test_allowed_tokens_are_recognized(self, bpe):
         chat = tokjax.encode_chat(
             bpe, QUESTION, CHATML, allowed_special={"<|im_end|>"}, disallowed_special=()
         )
@@ -73,13 +72,13 @@ class TestSpecialTokensAsText:
             ([{"content": "<|im_end|>"}], "{{ messages[0].content | tojson(ensure_ascii=True) }}"),
         ],
     )
-    def test_templates_that_look_into_them(self, bpe, messages, template):
+    def test_templates_that_change_them_are_rejected(self, bpe, messages, template):
         if "tojson" in template:
             messages = [{"content": "é<|im_end|>"}]
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="or changes their characters"):
             tokjax.encode_chat(bpe, messages, template, disallowed_special=())
 
-    def test_those_that_a_template_joins_are_rejected(self, bpe):
+    def test_tokens_assembled_by_the_template_are_rejected(self, bpe):
         messages = [{"content": "<|im_"}, {"content": "end|>"}, {"content": "<|im_end|>"}]
         with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match="would become a special token"):
             tokjax.encode_chat(
@@ -87,7 +86,7 @@ class TestSpecialTokensAsText:
             )
 
 
-def metaspace(add_prefix_space):
+def make_metaspace(add_prefix_space):
     names = [chr(i) for i in range(33, 127)] + ["\u2581"]
     tokens = {name: i for i, name in enumerate([*names, *(f"\u2581{name}" for name in "abE")])}
     tokens |= {f"<0x{i:02X}>": 200 + i for i in range(256)}
@@ -110,8 +109,8 @@ TOKENIZERS = {
         ).tokenizer
     ),
     **{
-        f"metaspace, {where}": lambda where=where: metaspace(where)
-        for where in ("always", "first", "missing")
+        f"metaspace, {position}": lambda position=position: make_metaspace(position)
+        for position in ("always", "first", "missing")
     },
 }
 
@@ -131,7 +130,7 @@ def tokenizers():
     )
 )
 def test_any_tokenizer(tokenizers, name, contents):
-    """The template writes one special token, messages hold another: `encode_result` can tell them apart."""
+    """If template and messages have different special tokens, `encode_result` gives the expected one."""
     tokenizer = tokenizers[name]
     messages = [{"content": "".join(parts)} for parts in contents]
     template = "{% for m in messages %}<|A|>{{ m.content }}{% endfor %}<|A|>"
@@ -146,7 +145,7 @@ def test_any_tokenizer(tokenizers, name, contents):
 
 
 class TestLibraryTokenizer:
-    """It recognises all special tokens of a text, or none: it is given the parts of the text."""
+    """The library recognizes all special tokens of a text or none, so the text is encoded in parts."""
 
     MESSAGES = ({"content": "low <s>low"},)
     TEMPLATE = "<s>{{ messages[0].content }}<s>"

@@ -1,11 +1,11 @@
-"""A chat template is untrusted: its time, its memory and what it writes are bounded."""
+"""Tests of the limits on time, memory and output of chat templates, which are untrusted."""
 
 import pytest
 
 import tokjax
 from tokjax.encoding.chat.template_limits import Budget, TemplateLimitError
 
-TALK = [{"role": "user", "content": "hi"}]
+MESSAGES = [{"role": "user", "content": "hi"}]
 NESTED = "{% set ns = namespace(x=[1]) %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
 TUPLES = "{% set ns = namespace(x=(1,)) %}{% for i in range(16) %}{% set ns.x = (ns.x, ns.x) %}{% endfor %}"
 GROWN = "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = "
@@ -14,7 +14,7 @@ NUMBERS = "{% set r = range(10000) %}"
 
 
 def render_text(template, **options):
-    return tokjax.encode_chat(tokjax.byte_level(), TALK, template, mask=False, **options).text
+    return tokjax.encode_chat(tokjax.byte_level(), MESSAGES, template, mask=False, **options).text
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_ordinary_arithmetic():
     ) == ("4 1700000000 2.35 -2")
 
 
-def test_the_limit_can_be_raised():
+def test_limit_can_be_raised():
     template = "{{ 'a' * 1000 }}"
     with pytest.raises(
         tokjax.errors.InvalidArgumentError, match=r"writes more than 999 .* pass a larger max_characters"
@@ -110,7 +110,7 @@ def test_the_limit_can_be_raised():
 
 
 def test_long_conversations_are_far_from_the_limit(monkeypatch):
-    """A thousand turns of a kilobyte take a small part of the default budget."""
+    """A thousand turns of a kilobyte take less than a tenth of the default budget."""
     spent = []
     spend = Budget.spend
     monkeypatch.setattr(Budget, "spend", lambda self, units: spent.append(units) or spend(self, units))
@@ -121,7 +121,7 @@ def test_long_conversations_are_far_from_the_limit(monkeypatch):
     )
     messages = [{"role": "user", "content": "a" * 1000}] * 1000
     tokjax.encode_chat(tokjax.byte_level(), messages, template, mask=False)
-    assert sum(spent) / 2 < 32 * 2**22 / 10  # (it is rendered twice)
+    assert sum(spent) / 2 < 32 * 2**22 / 10  # it is rendered twice
 
 
 @pytest.mark.parametrize(
@@ -137,16 +137,16 @@ def test_long_conversations_are_far_from_the_limit(monkeypatch):
         ("a" * 1_000_001, "has 1000001 characters; templates have at most 1000000"),
     ],
 )
-def test_what_is_left_out(template, message):
+def test_removed_features(template, message):
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
         render_text(template)
 
 
-def test_what_a_namespace_holds_is_not_shown():
+def test_namespace_repr_hides_its_contents():
     assert render_text("{% set ns = namespace(x=1) %}{% set ns.y = ns %}{{ ns }}{{ ns.x }}") == "<namespace>1"
 
 
-def test_a_budget():
+def test_budget():
     budget = Budget(100)
     assert budget.spend_on_text("abc") == 4
     with pytest.raises(TemplateLimitError):

@@ -1,1 +1,1 @@
-"""Loaders: batches as a function of a seed and a step."""
+"""Loaders of datasets: batches as a function of seed and step."""

@@ -1,4 +1,10 @@
-"""What all loaders have in common: a batch is a pure function of a seed and a step."""
+"""Base class of loaders: batches as a pure function of seed and step, iteration, state and sharding.
+
+A subclass implements `batch_at(step)` and an `ItemOrder`. Iterating is a loop over `batch_at` that advances
+`step`, so the state of a loader is one integer. The state also has the seed, the fingerprints of the datasets
+and all options that change the order (the identity of the loader). Restoring it into a loader with another
+identity raises an error.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +32,18 @@ if TYPE_CHECKING:
 
 
 STATE_VERSION = 3
-_READ_VERSIONS = (2, STATE_VERSION)  # version 2 held the options as they are, as version 3 does integers
+_READ_VERSIONS = (2, STATE_VERSION)  # version 2 stored options as JSON values instead of digests
 
 
 class LoaderState(dict[str, int]):
-    """The position of a loader, a dict of integers that fit `int32` unless the seed or the step is larger.
+    """Position of a loader, a dict of integers that fit into `int32` unless the seed or the step is larger.
 
-    It is plain JSON, and a pytree once JAX is loaded, so that `JsonSave` and `StandardSave` of Orbax take it.
-    Options that are not integers are stored as digests.
+    It is plain JSON, and a pytree once JAX is loaded, so that `JsonSave` and `StandardSave` of Orbax accept
+    it. Options that are not integers are stored as digests of 31 bits.
     """
 
     def decode(self) -> str:
-        """Returns the state as JSON: Grain's `CheckpointSave` expects bytes and calls this method."""
+        """Returns the state as JSON. Grain's `CheckpointSave` calls it, because it expects `bytes`."""
         return json.dumps(self)
 
 
@@ -45,8 +51,8 @@ def make_state(step: int, identity: Mapping[str, Any]) -> LoaderState:
     """Returns the state of a loader.
 
     Args:
-        step: the number of the next batch.
-        identity: the values that decide the order of batches, plain JSON.
+        step: index of the next batch.
+        identity: the values that determine the order of batches, as plain JSON.
     """
     if "jax" in sys.modules:
         _register_pytree()
@@ -55,23 +61,25 @@ def make_state(step: int, identity: Mapping[str, Any]) -> LoaderState:
 
 
 def check_state(state: object, identity: Mapping[str, Any]) -> int:
-    """Returns the step of a state.
+    """Checks a state and returns its step.
 
     Args:
-        state: a dict of integers or scalar arrays, or its JSON as text or bytes.
-        identity: the values that decide the order of the loader's batches.
+        state: a dict of integers or scalar arrays, or its JSON as `str` or `bytes`.
+        identity: the values that determine the order of the loader's batches.
 
     Raises:
-        DatasetMismatchError: the state is of a loader with another identity.
-        InvalidArgumentError: it is no state.
+        DatasetMismatchError: the state belongs to a loader with another identity.
+        InvalidArgumentError: `state` is not a state.
     """
     if isinstance(state, (str, bytes)):
         try:
             state = json.loads(state)
         except ValueError as error:
-            raise InvalidArgumentError(f"a state is what get_state gave; this is no JSON: {error}") from error
+            raise InvalidArgumentError(
+                f"state must be a value of get_state, or its JSON; this is not JSON: {error}"
+            ) from error
     if not isinstance(state, Mapping):
-        raise InvalidArgumentError(f"a state is what get_state gave, a dict; got {state!r:.100}")
+        raise InvalidArgumentError(f"state must be a value of get_state, a dict; got {state!r:.100}")
     version = _as_int(state.get("version"))
     if version not in _READ_VERSIONS:
         raise DatasetMismatchError(
@@ -82,14 +90,14 @@ def check_state(state: object, identity: Mapping[str, Any]) -> int:
         if received != (value if version == 2 else _as_number(value)):
             shown = repr(received) if version == 2 or isinstance(value, int) else "different"
             raise DatasetMismatchError(
-                f"the state's {name} is {shown}, this loader's is {value!r}; make the loader as it was "
-                "when the state was taken"
+                f"the state's {name} is {shown}, this loader's is {value!r}; create the loader with the "
+                "datasets and options that it had when the state was saved"
             )
     return check_int("the state's step", _as_int(state.get("step", -1)), minimum=0)
 
 
 def _as_number(value: Any) -> int:
-    """Returns an integer as it is, and a digest of 31 bits of any other JSON value."""
+    """Returns an integer unchanged, and a digest of 31 bits of any other JSON value."""
     if isinstance(value, int):
         return int(value)
     digest = hashlib.sha256(json.dumps(value).encode("ascii")).digest()
@@ -97,14 +105,14 @@ def _as_number(value: Any) -> int:
 
 
 def _as_int(value: Any) -> Any:
-    """Returns the integer of a scalar array, as a checkpoint may restore it; other values as they are."""
+    """Converts a scalar array, as restored from a checkpoint, to an integer; returns other values as is."""
     is_array = hasattr(value, "dtype") and np.ndim(value) == 0
     return np.asarray(value).item() if is_array else value
 
 
 @cache
 def _register_pytree() -> None:
-    """Makes the class a pytree: JAX takes plain dicts apart, but not subclasses of `dict`."""
+    """Registers `LoaderState` as a pytree: JAX handles plain dicts, but not subclasses of `dict`."""
     from jax import tree_util  # noqa: PLC0415 (only reached when JAX is loaded)
 
     tree_util.register_pytree_with_keys(
@@ -122,16 +130,17 @@ Source = TypeVar("Source", bound=Dataset)
 
 
 class Loader(ABC, Generic[Source, Batch]):
-    """Batches of datasets, in an order that depends on the seed and the step alone.
+    """Batches of datasets in an order that depends only on the seed and the step.
 
-    Iterating gives the rest of the current epoch; iterating again gives the next epoch, in another order.
-    `repeat` gives several, or all there ever are. `batch_at(step)` gives any batch of any epoch at once.
-    `get_state` and `set_state` save and restore the place. `shard` is what one process of several loads.
+    Iterating yields the rest of the current epoch; iterating again yields the next epoch, in another order.
+    `repeat` yields several epochs or an endless stream. `batch_at(step)` returns any batch of any epoch
+    directly. `get_state` and `set_state` save and restore the position. `shard` returns the loader of one of
+    several processes.
 
     Attributes:
-        datasets: where batches come from.
-        seed: names the order.
-        step: the number of the next batch.
+        datasets: the datasets, a tuple.
+        seed: the seed of the order.
+        step: the index of the next batch, counted from 0 through all epochs.
     """
 
     _dataset_type: ClassVar[type[Dataset]] = Dataset
@@ -148,14 +157,14 @@ class Loader(ABC, Generic[Source, Batch]):
         self._process_index, self._process_count = 0, 1
 
     def _check_datasets(self) -> None:
-        """Refuse what this can't load, nothing at all, and ids of several vocabularies."""
+        """Raises an error unless there are documents, of supported dataset types and of one vocabulary."""
         if not self.datasets:
             raise InvalidArgumentError("a loader needs a dataset; got none")
         for dataset in self.datasets:
             if not isinstance(dataset, self._dataset_type):
                 raise InvalidArgumentError(
-                    f"{type(self).__name__} loads a {self._dataset_type.__name__}, as open_dataset gives it, not a "
-                    f"{type(dataset).__name__}"
+                    f"{type(self).__name__} loads a {self._dataset_type.__name__}, as returned by "
+                    f"open_dataset, not a {type(dataset).__name__}"
                 )
         if not any(map(len, self.datasets)):
             raise InvalidArgumentError(
@@ -164,55 +173,56 @@ class Loader(ABC, Generic[Source, Batch]):
         fingerprints = self._find_fingerprints()
         if len(fingerprints) > 1:
             raise DatasetMismatchError(
-                f"ids would be of {len(fingerprints)} tokenizers ({', '.join(sorted(fingerprints))}), and "
-                "mean other things; load the datasets of each with a loader of their own"
+                f"ids would be of {len(fingerprints)} tokenizers ({', '.join(sorted(fingerprints))}), so "
+                "equal ids would mean different tokens; use a separate loader for the datasets of each "
+                "tokenizer"
             )
 
     def _find_fingerprints(self) -> set[str]:
-        """Those of the tokenizers whose ids are loaded."""
-        found = {dataset.manifest.plan.tokenizer_fingerprint for dataset in self.datasets}
-        return {fingerprint for fingerprint in found if fingerprint is not None}
+        """Returns the fingerprints of the tokenizers whose ids are loaded."""
+        fingerprints = {dataset.manifest.plan.tokenizer_fingerprint for dataset in self.datasets}
+        return {fingerprint for fingerprint in fingerprints if fingerprint is not None}
 
     @abstractmethod
     def batch_at(self, step: int) -> Batch:
-        """The batch of a step, counted from 0 through all epochs; a pure function of seed and step."""
+        """Returns the batch of a step, counted from 0 through all epochs; a function of seed and step."""
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Batches an epoch; `None` for a mixture, which has no end."""
+        """Number of batches of an epoch; `None` for a mixture, which has no end."""
         return self._order.steps_per_epoch
 
     @property
     @abstractmethod
     def batch_rows(self) -> int:
-        """Of how many rows the processes take equal parts: their number must divide this one."""
+        """Number of rows of which each process loads an equal share. The process count must divide it."""
 
     @abstractmethod
     def _get_options(self) -> dict[str, Any]:
-        """What decides the order, besides the seed and the datasets."""
+        """Returns the options that determine the order, apart from seed and datasets, as plain JSON."""
 
     def __repr__(self) -> str:
-        """What it loads, in which order, and where it is."""
+        """Returns the datasets, the main options and the position."""
         datasets = ", ".join(map(repr, self.datasets))
         options = f"{self._rows_option}={self.batch_rows}, seed={self.seed}"
         return f"{type(self).__name__}([{datasets}], {options}), at step {self.step}"
 
     def __len__(self) -> int:
-        """Batches an epoch."""
+        """Returns the number of batches of an epoch; raises `TypeError` for a mixture."""
         if self.steps_per_epoch is None:
-            raise TypeError("a mixture has no end, and so no length")
+            raise TypeError("a mixture has no end, and therefore no length")
         return self.steps_per_epoch
 
     def __iter__(self) -> Batches[Batch]:
-        """The rest of the current epoch, or all of the next if that is done; of a mixture all there is."""
+        """Iterates over the rest of the current epoch, or the next one at its end; endless for mixtures."""
         return self.repeat(1)
 
     def repeat(self, epochs: int | None = None) -> Batches[Batch]:
-        """Batches from the current step on.
+        """Iterates over several epochs, starting at the current step.
 
         Args:
-            epochs: how many epochs, the current one, as far as it is left, among them; `None` for no end. (A
-                mixture has none.)
+            epochs: number of epochs, including the rest of the current one; `None` for an endless stream.
+                Ignored by mixtures, which are always endless.
         """
         length = self.steps_per_epoch
         stop = None
@@ -222,48 +232,52 @@ class Loader(ABC, Generic[Source, Batch]):
         return Batches(self, stop)
 
     def shard(self, process_index: int, process_count: int) -> Self:
-        """What one of several processes loads: its rows of the same batches, side by side with the others'.
+        """Returns a loader of the rows of one of several processes.
 
-        State that a shard gives is that of the whole: any number of processes can go on from it.
+        All processes load the same batches. Process `i` of `n` has rows `i * rows / n` to `(i + 1) * rows /
+        n`. The state of a shard is that of the whole loader, so any number of processes can resume from it.
 
         Args:
-            process_index: which process, from 0; for instance `jax.process_index()`.
-            process_count: how many there are; for instance `jax.process_count()`.
+            process_index: 0-based index of the process, for example `jax.process_index()`.
+            process_count: number of processes, for example `jax.process_count()`.
 
         Raises:
-            InvalidArgumentError: the rows of a batch can't be shared by so many.
+            InvalidArgumentError: `process_count` does not divide the rows of a batch, or `process_index` is
+                out of range.
         """
         count = check_int("process_count", process_count, minimum=1)
         index = check_int("process_index", process_index, minimum=0)
         if index >= count:
-            raise InvalidArgumentError(f"process_index is {index}; with {count} processes it is below that")
+            raise InvalidArgumentError(
+                f"process_index is {index}, and must be less than process_count, {count}"
+            )
         if self.batch_rows % count:
             raise InvalidArgumentError(
                 f"{self._rows_option} is {self.batch_rows}, and {count} processes can't share rows equally; "
                 f"make it a multiple of {count}"
             )
-        part = copy.copy(self)
-        part._lock = ThreadLock()
-        part._process_index, part._process_count = index, count
-        return part
+        shard = copy.copy(self)
+        shard._lock = ThreadLock()
+        shard._process_index, shard._process_count = index, count
+        return shard
 
     def get_state(self) -> LoaderState:
-        """Returns the position in the stream: the next step, and which loader it belongs to.
+        """Returns the position in the stream: the next step, and the identity of the loader.
 
-        It is a small dict of integers, for `json.dumps`, for `JsonSave` and `StandardSave` of Orbax, and for
-        Grain's `CheckpointSave(loader)`.
+        The state is a small dict of integers. It works with `json.dumps`, with `JsonSave` and `StandardSave`
+        of Orbax, and with Grain's `CheckpointSave(loader)`.
         """
         return make_state(self.step, self._build_identity())
 
     def set_state(self, state: Mapping[str, Any] | str | bytes) -> None:
-        """Continues at the position that `get_state` returned, in this process or another.
+        """Moves to the position that `get_state` returned, in this process or another.
 
         Args:
-            state: the dict, its values integers or scalar arrays; or its JSON.
+            state: the dict, with integers or scalar arrays as values, or its JSON.
 
         Raises:
-            DatasetMismatchError: the state is of other datasets, or of a loader with other options.
-            InvalidArgumentError: it is no state.
+            DatasetMismatchError: the state belongs to other datasets, or to a loader with other options.
+            InvalidArgumentError: `state` is not a state.
         """
         step = check_state(state, self._build_identity())
         with self._lock.current:
@@ -281,7 +295,7 @@ class Loader(ABC, Generic[Source, Batch]):
         }
 
     def _select_rows(self, rows: int) -> slice:
-        """The rows of a batch of so many that this process loads."""
+        """Returns the rows that this process loads of a batch with `rows` rows."""
         share = rows // self._process_count
         return slice(self._process_index * share, (self._process_index + 1) * share)
 
@@ -297,11 +311,11 @@ class Batches(Generic[Batch]):
         self._stop = stop
 
     def __iter__(self) -> Batches[Batch]:
-        """The iterator itself."""
+        """Returns the iterator itself."""
         return self
 
     def __next__(self) -> Batch:
-        """The next batch."""
+        """Returns the next batch, and advances the loader."""
         loader = self._loader
         with loader._lock.current:
             if self._stop is not None and loader.step >= self._stop:

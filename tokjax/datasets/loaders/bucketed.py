@@ -1,4 +1,22 @@
-"""Batches of documents of about one length: of a number of rows, or as many as a budget allows."""
+"""Loaders of batches of documents of similar length: with a fixed number of rows, or with a cost budget.
+
+The documents of a dataset are sorted into buckets by length, and each batch has documents of one bucket. The
+batches of all buckets are numbered, and these numbers are the items of the `ItemOrder`. Example: 8 documents
+in two buckets, 2 rows per batch, `drop_last=False`.
+
+    bucket       0 (padded to 16)       1 (padded to 32)
+    documents    1  4  5  7  8          0  2  6             their rows in the dataset
+    position     0  1  2  3  4          0  1  2
+    batch        0     1     2          3     4             batch_splits = 0, 3, 5
+
+A step draws a batch, for example 1: positions 2 and 3 of bucket 0. Which documents are there differs from
+epoch to epoch, since the positions of a bucket are permuted, too:
+
+    permute([2, 3], 5, seed, epoch, dataset, bucket) = [4, 0], which are documents 8 and 1
+
+So there are two shuffles: of the batches of all buckets, and of the documents of each bucket. Both are
+functions of the step (see `item_order`), and every document occurs once per epoch.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +52,12 @@ _COLUMNS = ("ids", "attention_mask")
 
 
 class Buckets(NamedTuple):
-    """The documents of a dataset by their lengths.
+    """Documents of a dataset, sorted into buckets by length.
 
     Attributes:
-        lengths: to which length the documents of each bucket are padded, `int64`, shape `(buckets,)`.
-        sizes: how many documents each has.
-        rows: gives the documents at some places of a bucket.
+        lengths: length that the documents of each bucket are padded to, `int64`, shape `(num_buckets,)`.
+        sizes: number of documents of each bucket, `int64`, shape `(num_buckets,)`.
+        rows: function of a bucket and positions in it, which returns the documents at these positions.
     """
 
     lengths: NDArray[np.int64]
@@ -49,36 +67,39 @@ class Buckets(NamedTuple):
 
 @dataclass(frozen=True)
 class _SortedRows:
-    """The documents of all buckets, one bucket after the other: what pickles, as a function would not.
+    """Documents in the order of their buckets.
+
+    This is a callable class because local functions can't be pickled.
 
     Attributes:
-        rows: the documents, `int64`, shape `(documents,)`.
-        starts: where those of each bucket start, `int64`, shape `(buckets,)`.
+        rows: the documents of all buckets, concatenated, `int64`, shape `(num_documents,)`.
+        starts: start of each bucket in `rows`, `int64`, shape `(num_buckets,)`.
     """
 
     rows: NDArray[np.int64]
     starts: NDArray[np.int64]
 
     def __call__(self, bucket: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The documents at some places of a bucket."""
-        found: NDArray[np.int64] = self.rows.take(positions + self.starts[bucket])
-        return found
+        """Returns the documents at positions in a bucket."""
+        documents: NDArray[np.int64] = self.rows.take(positions + self.starts[bucket])
+        return documents
 
 
 class _BucketBatches(NamedTuple):
-    """The batches of a dataset.
+    """Batches of a dataset, numbered by bucket.
 
     Attributes:
-        rows: how many rows a batch of each bucket has, `int64`, shape `(buckets,)`.
-        up_to: how many batches there are before each bucket, and in all, shape `(buckets + 1,)`.
+        rows: number of rows of the batches of each bucket, `int64`, shape `(num_buckets,)`.
+        batch_splits: number of the first batch of each bucket, then the number of all batches, `int64`, shape
+            `(num_buckets + 1,)`.
     """
 
     rows: NDArray[np.int64]
-    up_to: NDArray[np.int64]
+    batch_splits: NDArray[np.int64]
 
 
 class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
-    """Loaders whose batches are each of one bucket of one dataset."""
+    """Base class of loaders whose batches have documents of one bucket of one dataset."""
 
     _dataset_type = TokenDataset
 
@@ -98,9 +119,9 @@ class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
         self._weights = check_weights(weights)
         self._buckets = [self._build_buckets(each) for each in self.datasets]
         self._batches = [self._count_batches(buckets) for buckets in self._buckets]
-        counts = [int(batches.up_to[-1]) for batches in self._batches]
+        counts = [int(batches.batch_splits[-1]) for batches in self._batches]
         self._check_nonempty(counts)
-        self._order = ItemOrder(
+        self._order = ItemOrder(  # an item is a batch
             counts,
             1,
             seed=self.seed,
@@ -109,41 +130,47 @@ class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
         )
 
     def _check_nonempty(self, counts: list[int]) -> None:
-        """Refuse datasets that fill no batch."""
+        """Raises an error if no dataset has a batch, or, with weights, if one of them has none."""
         if any(counts) if self._weights is None else all(counts):
             return
         empty = counts.index(0)
         fullest = int(self._buckets[empty].sizes.max(initial=0))
-        why = f"its fullest bucket has {fullest} documents; make batches smaller, or pass drop_last=False"
+        cause = f"its fullest bucket has {fullest} documents; make batches smaller, or pass drop_last=False"
         raise InvalidArgumentError(
-            f"{self.datasets[empty].location} fills no batch: {why if fullest else 'it has no documents'}"
+            f"{self.datasets[empty].location} fills no batch: {cause if fullest else 'it has no documents'}"
         )
 
     @abstractmethod
     def _build_buckets(self, dataset: TokenDataset) -> Buckets:
-        """The buckets of a dataset."""
+        """Sorts the documents of a dataset into buckets."""
 
     @abstractmethod
     def _compute_rows(self, length: int, size: int) -> int:
-        """How many rows a batch of a length has, where there are so many documents of it."""
+        """Returns the number of rows of a batch of a bucket.
+
+        Args:
+            length: the length that documents of the bucket are padded to.
+            size: the number of documents of the bucket.
+        """
 
     def batch_at(self, step: int) -> PaddedBatch:
-        """The batch of a step, counted from 0 through all epochs; a pure function of seed and step.
+        """Returns the batch of a step, counted from 0 through all epochs; a pure function of seed and step.
 
         Returns:
-            `ids` and `attention_mask`, NumPy arrays, `int32`, of shape `(rows, length)` of the bucket.
+            `ids` and `attention_mask`, NumPy arrays, `int32`, shape `(rows, length)`. `length` is that of the
+            bucket. If the bucket has too few documents, the last rows are empty.
         """
-        positions: ItemSlots = self._order.at(check_int("step", step, minimum=0))
-        index, item, epoch = (int(column[0]) for column in positions)
+        slots: ItemSlots = self._order.get_items(check_int("step", step, minimum=0))
+        index, item, epoch = (int(column[0]) for column in slots)
         buckets, batches = self._buckets[index], self._batches[index]
-        bucket = int(np.searchsorted(batches.up_to, item, "right")) - 1
+        bucket = int(np.searchsorted(batches.batch_splits, item, "right")) - 1
         count, size = int(batches.rows[bucket]), int(buckets.sizes[bucket])
-        first = (item - int(batches.up_to[bucket])) * count
+        first = (item - int(batches.batch_splits[bucket])) * count
         own = self._select_rows(count)
-        wanted = np.arange(first + own.start, min(first + own.stop, size))
+        positions = np.arange(first + own.start, min(first + own.stop, size))
         if self._shuffle:
-            wanted = permute(wanted, size, self.seed, epoch, index, bucket)
-        documents = buckets.rows(bucket, wanted)
+            positions = permute(positions, size, self.seed, epoch, index, bucket)
+        documents = buckets.rows(bucket, positions)
         rows = [self.datasets[index].document(row) for row in documents.tolist()]
         rows += [np.zeros(0, np.int32)] * (own.stop - own.start - len(rows))
         length = int(buckets.lengths[bucket])
@@ -164,13 +191,14 @@ class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
 
 
 class BucketedLoader(_LengthBucketedLoader):
-    """Batches of documents of one length bucket, padded to its boundary: as many shapes as buckets.
+    """Loader of batches of documents of one length bucket, padded to its boundary.
 
-    Batches of all buckets are mixed. Of several datasets without weights each document comes once an epoch,
-    but for those that fill no batch if `drop_last` is set; with weights they are mixed without end.
+    There are as many shapes as buckets, and a jitted step compiles once for each. Batches of all buckets are
+    mixed. With several datasets and no weights, each document occurs once per epoch, except documents that do
+    not fill a batch if `drop_last` is set. With weights, the datasets are mixed in an endless stream.
 
     Attributes:
-        batch_size: documents a batch, of all processes together.
+        batch_size: number of documents of a batch, of all processes together.
     """
 
     def __init__(
@@ -185,18 +213,25 @@ class BucketedLoader(_LengthBucketedLoader):
         drop_last: bool = True,
         weights: Iterable[float] | None = None,
     ) -> None:
-        """Plan the batches; nothing is read yet but lengths, and of a `BucketedDataset` not even those.
+        """Initializes the loader.
+
+        Only the lengths of documents are read here, and those of a `BucketedDataset` are not needed either.
 
         Args:
             dataset: an open dataset, or several.
-            batch_size: documents a batch.
-            bucket_boundaries: the most ids that a document of each bucket has, such as a `LengthBuckets`;
-                `None` for those of the dataset's field.
-            pad_id: the id on padding; `None` for the tokenizer's PAD token.
-            seed: names the order.
-            shuffle: whether documents come in another order each epoch.
-            drop_last: leave out documents that fill no batch; if not, such batches have empty rows.
-            weights: how often a batch of each dataset is drawn; `None` to go through all of them together.
+            batch_size: number of documents of a batch.
+            bucket_boundaries: maximum number of ids of the documents of each bucket, for example a
+                `LengthBuckets`; `None` for the boundaries of the dataset's field.
+            pad_id: id of padding; `None` for the tokenizer's PAD token.
+            seed: seed of the order.
+            shuffle: whether the order differs from epoch to epoch.
+            drop_last: whether to omit documents that do not fill a batch; if not, such batches have empty
+                rows.
+            weights: relative frequency of batches of each dataset; `None` to go through all of them together.
+
+        Raises:
+            InvalidArgumentError: an argument is invalid, a document is longer than the last boundary, or the
+                documents do not fill a batch.
         """
         self.batch_size = check_int("batch_size", batch_size, minimum=1)
         self._boundaries: tuple[int, ...] | None = None
@@ -211,7 +246,7 @@ class BucketedLoader(_LengthBucketedLoader):
 
     @property
     def batch_rows(self) -> int:
-        """Of how many rows the processes take equal parts."""
+        """Number of rows of which each process loads an equal share: `batch_size`."""
         return self.batch_size
 
     def _build_buckets(self, dataset: TokenDataset) -> Buckets:
@@ -224,7 +259,7 @@ class BucketedLoader(_LengthBucketedLoader):
         lengths = np.array(dataset.bucket_boundaries, np.int64)
         return Buckets(lengths, dataset.bucket_sizes(), dataset.bucket_rows)
 
-    def _compute_rows(self, length: int, size: int) -> int:  # noqa: ARG002 (the same for all)
+    def _compute_rows(self, length: int, size: int) -> int:  # noqa: ARG002 (the same for all buckets)
         return self.batch_size
 
     def _get_options(self) -> dict[str, Any]:
@@ -233,15 +268,15 @@ class BucketedLoader(_LengthBucketedLoader):
 
 
 class TokenBudgetLoader(_LengthBucketedLoader):
-    """Batches of as many documents as a budget allows: many short ones, or a few long ones.
+    """Loader of batches with as many documents as a budget allows: many short ones, or a few long ones.
 
-    Documents are padded to one of at most `max_shapes` lengths: those multiples of `multiple_of` that pad the
-    documents of all datasets least (`LengthBuckets.fit`). All batches of a length have the same number of
-    rows, so a jitted step compiles at most `max_shapes` times. (With `drop_last`, a dataset with few
-    documents of a length has batches of fewer rows, which is one more shape.)
+    Documents are padded to one of at most `max_shapes` lengths. The lengths are the multiples of
+    `multiple_of` that minimize the padding of all documents (`LengthBuckets.fit`). All batches of a length
+    have the same number of rows, so a jitted step compiles at most `max_shapes` times. (With `drop_last`, a
+    dataset with few documents of a length has batches with fewer rows, which is one more shape.)
 
     Attributes:
-        budget: what a batch may cost, of all processes together.
+        budget: maximum cost of a batch, of all processes together.
     """
 
     _rows_option = "rows_multiple_of"
@@ -261,24 +296,28 @@ class TokenBudgetLoader(_LengthBucketedLoader):
         drop_last: bool = False,
         weights: Iterable[float] | None = None,
     ) -> None:
-        """Plan the batches from the lengths of documents.
+        """Initializes the loader from the lengths of documents.
 
         Args:
             dataset: an open dataset, or several.
-            budget: the most that a batch may cost.
-            cost: what a batch of `(rows, length)` costs, rising with both: for instance the bytes that a step
-                takes. `None` for `rows * length`: the budget is in tokens, padding among them.
-            multiple_of: documents are padded to multiples of this.
-            max_shapes: how many lengths there are at most. More of them pad less, and compile more often.
-            rows_multiple_of: a batch has a multiple of so many rows; the number of processes must divide it.
-            pad_id: the id on padding; `None` for the tokenizer's PAD token.
-            seed: names the order.
-            shuffle: whether documents come in another order each epoch.
-            drop_last: leave out documents that fill no batch; if not, such batches have empty rows.
-            weights: how often a batch of each dataset is drawn; `None` to go through all of them together.
+            budget: maximum cost of a batch.
+            cost: function of the number of rows and the length of a batch that returns its cost, for example
+                the memory of a training step in bytes. It must increase with both. `None` for `rows *
+                length`, so that the budget is a number of tokens, including padding.
+            multiple_of: number that the padded lengths are multiples of.
+            max_shapes: maximum number of lengths. More lengths mean less padding, but more compilations.
+            rows_multiple_of: number that the rows of a batch are a multiple of; the number of processes must
+                divide it.
+            pad_id: id of padding; `None` for the tokenizer's PAD token.
+            seed: seed of the order.
+            shuffle: whether the order differs from epoch to epoch.
+            drop_last: whether to omit documents that do not fill a batch; if not, such batches have empty
+                rows.
+            weights: relative frequency of batches of each dataset; `None` to go through all of them together.
 
         Raises:
-            InvalidArgumentError: a document alone costs more than the budget, or `cost` gives no number.
+            InvalidArgumentError: an argument is invalid, `rows_multiple_of` documents cost more than the
+                budget, or `cost` does not return a number.
         """
         self.budget = check_int("budget", budget, minimum=1)
         self._cost = cost
@@ -291,7 +330,7 @@ class TokenBudgetLoader(_LengthBucketedLoader):
 
     @property
     def batch_rows(self) -> int:
-        """Of how many rows the processes take equal parts."""
+        """Number of rows of which each process loads an equal share: `rows_multiple_of`."""
         return self._rows_multiple_of
 
     def _build_buckets(self, dataset: TokenDataset) -> Buckets:
@@ -299,7 +338,7 @@ class TokenBudgetLoader(_LengthBucketedLoader):
 
     @cached_property
     def _lengths(self) -> NDArray[np.int64]:
-        """The lengths that documents are padded to, rising, shape `(lengths,)`."""
+        """Lengths that documents are padded to, ascending, `int64`, shape `(num_lengths,)`."""
         lengths = np.concatenate([dataset.document_lengths for dataset in self.datasets])
         if not len(lengths):
             return np.array([self._multiple_of])
@@ -307,18 +346,19 @@ class TokenBudgetLoader(_LengthBucketedLoader):
         return np.array(buckets.boundaries, np.int64)
 
     def _compute_rows(self, length: int, size: int) -> int:
-        """The most rows whose cost is within the budget."""
+        """Returns the maximum number of rows whose cost is within the budget, by binary search."""
         step = self._rows_multiple_of
         cost = self._compute_cost
-        if not self._drop_last:  # batches of all datasets have one shape
+        if not self._drop_last:  # one shape for all datasets
             size = sum(int(buckets.sizes[buckets.lengths == length].sum()) for buckets in self._buckets)
         if cost(step, length) > self.budget:
             raise InvalidArgumentError(
                 f"{step} rows of {length} ids cost {cost(step, length)}, above the budget of {self.budget}; "
-                "raise it, or cut documents when the dataset is written (max_tokens)"
+                "pass a larger budget, or truncate documents when the dataset is written (max_tokens)"
             )
         fits, too_many = 1, 2
-        maximum = -(-size // step)  # (more rows than there are documents would be empty)
+        maximum = -(-size // step)  # rows beyond the number of documents would be empty
+        # In units of `step`: `fits` is within the budget, and `too_many` is not, or exceeds `maximum`.
         while too_many <= maximum and cost(too_many * step, length) <= self.budget:
             fits, too_many = too_many, 2 * too_many
         too_many = min(too_many, maximum + 1)
@@ -330,11 +370,12 @@ class TokenBudgetLoader(_LengthBucketedLoader):
         return fits * step
 
     def _compute_cost(self, rows: int, length: int) -> float:
+        """Returns the cost of a batch; raises an error if `cost` does not return a number."""
         if self._cost is None:
             return rows * length
         value: Any = self._cost(rows, length)
         if not isinstance(value, Real) or math.isnan(value):
-            raise InvalidArgumentError(f"cost({rows}, {length}) gave {value!r}, which is no number")
+            raise InvalidArgumentError(f"cost({rows}, {length}) returned {value!r}, which is not a number")
         return float(value)
 
     def _get_options(self) -> dict[str, Any]:
@@ -349,7 +390,15 @@ class TokenBudgetLoader(_LengthBucketedLoader):
 
 
 def _sort_into_buckets(dataset: TokenDataset, boundaries: NDArray[np.int64]) -> Buckets:
-    """The documents of a dataset in buckets; those of no bucket's length are refused."""
+    """Sorts the documents of a dataset into buckets, and omits empty buckets.
+
+    Args:
+        dataset: the dataset.
+        boundaries: maximum number of ids of the documents of each bucket, ascending.
+
+    Raises:
+        InvalidArgumentError: a document is longer than the last boundary.
+    """
     lengths = dataset.document_lengths
     if len(lengths) and int(lengths.max()) > int(boundaries[-1]):
         raise InvalidArgumentError(
@@ -360,5 +409,5 @@ def _sort_into_buckets(dataset: TokenDataset, boundaries: NDArray[np.int64]) -> 
     order = np.argsort(buckets, kind="stable")
     sizes = np.bincount(buckets, minlength=len(boundaries))
     starts = make_row_splits(sizes)
-    filled = np.flatnonzero(sizes)
-    return Buckets(boundaries.take(filled), sizes.take(filled), _SortedRows(order, starts.take(filled)))
+    nonempty = np.flatnonzero(sizes)
+    return Buckets(boundaries.take(nonempty), sizes.take(nonempty), _SortedRows(order, starts.take(nonempty)))

@@ -1,4 +1,15 @@
-"""Batches of consecutive tokens from packed datasets."""
+"""Loader of packed datasets: batches of chunks of consecutive tokens.
+
+A packed dataset is one stream of tokens, in which documents are concatenated. Chunk `i` of a loader has the
+tokens from `i * chunk_tokens`. With `documents=True`, a batch also says to which document each token belongs.
+Example: documents of 3, 5 and 2 tokens, `chunk_tokens=4`, and `extra_token=False`:
+
+    stream           a0 a1 a2 b0 b1 b2 b3 b4 c0 c1         document_splits = 0, 3, 8, 10
+    chunk 0          a0 a1 a2 b0                           (chunk 1 is b1 b2 b3 b4; c0 c1 do not fill a chunk)
+    segment_ids       1  1  1  2                           documents of the chunk, from 1
+    positions         0  1  2  0                           positions in the part of the document in this chunk
+    document_ids      0  0  0  1                           rows of `dataset.documents`
+"""
 
 from __future__ import annotations
 
@@ -24,48 +35,51 @@ if TYPE_CHECKING:
     from tokjax._util.arrays import Array
 
 
-_FILLS = (0, 0, 0, 0, -1)
-"""What `ids` (the id of padding), the mask, segments, positions and documents hold on padding."""
+_PADDING = (0, 0, 0, 0, -1)
+"""Padding of `ids` (replaced by the pad id), mask, segment ids, positions and document ids."""
 
 
 class TokenChunks(NamedTuple):
-    """Chunks of consecutive tokens and nothing else: a pytree of one array.
+    """Chunks of consecutive tokens without document columns, a pytree of one array.
 
     Attributes:
-        ids: `int32`, shape `(batch, chunk_tokens)`, or one more with `extra_token`.
+        ids: token ids, `int32`, shape `(batch, length)`, where `length` is `chunk_tokens`, plus 1 with
+            `extra_token`.
     """
 
     ids: Array
 
     def __repr__(self) -> str:
-        """The dtype and shape of each array."""
+        """Returns the dtype and shape of the array."""
         return describe_batch(self)
 
     @property
     @jit_eager
     def inputs(self) -> Array:
-        """All ids but the last of each chunk, shape `(batch, length - 1)`."""
+        """Ids of each chunk except the last one, `int32`, shape `(batch, length - 1)`."""
         return self.ids[..., :-1]
 
     @property
     @jit_eager
     def targets(self) -> Array:
-        """For each of the inputs the id that follows it, of the same shape."""
+        """Id that follows each of the inputs, `int32`, shape `(batch, length - 1)`."""
         return self.ids[..., 1:]
 
 
 class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
-    """Batches of chunks of packed datasets, in an order that depends on the seed and the step alone.
+    """Loader of batches of chunks of packed datasets, in an order that depends only on the seed and the step.
 
-    Chunks do not overlap (but for the extra token); a tail of a stream that fills no chunk is left out. With
-    `drop_last`, so are chunks that fill no batch; with shuffling, other ones each epoch.
+    Chunks do not overlap, except for the extra token. Tokens at the end of a dataset that do not fill a chunk
+    are omitted. With `drop_last`, chunks that do not fill a batch are omitted, too; with shuffling these
+    differ from epoch to epoch.
 
-    Of several datasets without weights, each chunk comes once an epoch. With weights they are mixed without
-    end: each dataset is gone through in an order of its own, and again in another when it is done.
+    With several datasets and no weights, each chunk occurs once per epoch. With weights, the datasets are
+    mixed in an endless stream; each of them is shuffled separately, in another order whenever it starts
+    again.
 
     Attributes:
-        batch_size: chunks a batch, of all processes together.
-        chunk_tokens: ids a chunk, the extra one not counted.
+        batch_size: number of chunks of a batch, of all processes together.
+        chunk_tokens: number of ids of a chunk, without the extra one.
     """
 
     _dataset_type = PackedDataset
@@ -84,21 +98,25 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
         pad_id: int | None = None,
         weights: Iterable[float] | None = None,
     ) -> None:
-        """Plan the chunks; nothing is read yet.
+        """Initializes the loader. Tokens are read by `batch_at`.
 
         Args:
             dataset: an open dataset, or several.
-            batch_size: chunks a batch.
-            seed: names the order.
-            shuffle: whether chunks come in another order each epoch.
-            chunk_tokens: ids a chunk; `None` for the first dataset's own number.
-            extra_token: give `chunk_tokens + 1` ids, so that `ids[:, :-1]` are inputs and `ids[:, 1:]`
-                their targets.
-            documents: tell which document each token is of, in `PackedBlocks`; if not, batches are
-                `TokenChunks`, which are several times quicker to load.
-            drop_last: leave out chunks that fill no batch; if not, the last batch of an epoch is padded.
-            pad_id: the id on padding, if there can be any; `None` for the tokenizer's PAD token.
-            weights: how often each dataset is drawn from; `None` to go through all of them together.
+            batch_size: number of chunks of a batch.
+            seed: seed of the order.
+            shuffle: whether the order differs from epoch to epoch.
+            chunk_tokens: number of ids of a chunk; `None` for the first dataset's `chunk_tokens`.
+            extra_token: whether chunks have `chunk_tokens + 1` ids, so that `ids[:, :-1]` are inputs and
+                `ids[:, 1:]` are their targets.
+            documents: whether batches are `PackedBlocks`, with the document of each token; if not, they are
+                `TokenChunks`, which load several times faster.
+            drop_last: whether to omit chunks that do not fill a batch; if not, the last batch of an epoch is
+                padded.
+            pad_id: id of padding; `None` for the tokenizer's PAD token. Unused with `drop_last`.
+            weights: relative frequency of each dataset; `None` to go through all of them together.
+
+        Raises:
+            InvalidArgumentError: an argument is invalid, or the chunks do not fill a batch.
         """
         super().__init__(dataset, seed)
         self.batch_size = check_int("batch_size", batch_size, minimum=1)
@@ -120,39 +138,41 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
 
     @property
     def batch_rows(self) -> int:
-        """Of how many rows the processes take equal parts."""
+        """Number of rows of which each process loads an equal share: `batch_size`."""
         return self.batch_size
 
     def batch_at(self, step: int) -> PackedBlocks | TokenChunks:
-        """The batch of a step, counted from 0 through all epochs; a pure function of seed and step.
+        """Returns the batch of a step, counted from 0 through all epochs; a pure function of seed and step.
 
         Returns:
-            NumPy arrays, `int32`, of shape `(batch_size, chunk_tokens)`, one more with `extra_token`.
-            `segment_ids` count the documents of each chunk from 1, `positions` count from 0 in each, and
-            `document_ids` are rows of `dataset.documents`, of several datasets one after the other. On
-            padding they are 0, 0 and -1.
+            NumPy arrays, `int32`, shape `(batch_size, length)`, where `length` is `chunk_tokens`, plus 1 with
+            `extra_token`. `segment_ids` count the documents of each chunk from 1. `positions` count the
+            tokens of each segment from 0. `document_ids` are rows of `dataset.documents`, with several
+            datasets of their concatenation. On padding these three are 0, 0 and -1. A shard has only its
+            rows.
         """
-        slots = self._order.at(check_int("step", step, minimum=0)).part(self._select_rows(self.batch_size))
+        all_slots = self._order.get_items(check_int("step", step, minimum=0))
+        slots = all_slots.select(self._select_rows(self.batch_size))
         length, starts = self.chunk_tokens + self._extra, slots.items * self.chunk_tokens
-        # (One array for all columns: the allocator keeps a large one for the next batch, where it would give
-        # back several smaller ones to the system and fault their pages in again, which took twice the time.)
-        columns = np.empty((len(_FILLS) if self._documents else 1, len(starts), length), np.int32)
+        # One array for all columns: the allocator keeps one large array for the next batch. It returns
+        # several smaller ones to the system, and the page faults of the next batch doubled the time.
+        columns = np.empty((len(_PADDING) if self._documents else 1, len(starts), length), np.int32)
         groups = slots.group_by_dataset()
         if len(groups) == 1 and len(groups[0][1]) == len(starts):
-            self._fill(columns, groups[0][0], starts)
+            self._fill_columns(columns, groups[0][0], starts)
         else:
-            fills = np.array((self._pad_id, *_FILLS[1:]), np.int32)[: len(columns)]
-            columns[:] = fills[:, None, None]
+            padding = np.array((self._pad_id, *_PADDING[1:]), np.int32)[: len(columns)]
+            columns[:] = padding[:, None, None]
             for index, rows in groups:
                 dataset_columns = np.empty((len(columns), len(rows), length), np.int32)
-                self._fill(dataset_columns, index, starts[rows])
+                self._fill_columns(dataset_columns, index, starts[rows])
                 columns[:, rows] = dataset_columns
         if not self._documents:
             return TokenChunks(columns[0])
         return PackedBlocks(*columns)
 
-    def _fill(self, columns: NDArray[np.int32], index: int, starts: NDArray[np.int64]) -> None:
-        """Write all columns of windows of one dataset."""
+    def _fill_columns(self, columns: NDArray[np.int32], index: int, starts: NDArray[np.int64]) -> None:
+        """Writes all columns of the chunks of one dataset, in place."""
         dataset = self.datasets[index]
         dataset.gather_into(starts, columns[0])
         if self._documents:
@@ -175,35 +195,41 @@ def _write_documents(
     starts: NDArray[np.int64],
     first_document: int,
 ) -> None:
-    """Which document each token of windows is of, and its place there: a few runs a window.
+    """Writes the document columns of chunks, in place.
+
+    The columns are constant or count up in runs: the parts of documents in a chunk. A chunk has few runs, so
+    only their starts are computed, and `np.repeat` expands them.
 
     Args:
-        columns: takes attention mask, segment ids, positions and document ids: shape `(4, windows, length)`.
-        document_splits: where each document of the dataset starts, and the last one ends.
-        starts: where each window starts, shape `(windows,)`.
-        first_document: how many documents datasets before this one have.
+        columns: output for attention mask, segment ids, positions and document ids, shape
+            `(4, num_chunks, length)`.
+        document_splits: start of each document of the dataset, and the end of the last one, in tokens,
+            `int64`, shape `(num_documents + 1,)`.
+        starts: start of each chunk, in tokens, `int64`, shape `(num_chunks,)`.
+        first_document: number of documents of the datasets before this one.
     """
     mask, segments, positions, documents = columns
     count, length = mask.shape
-    # Of documents of no tokens that start at one place, the last is the one whose tokens stand there.
+    # Of several documents that start at the same token, all but the last are empty: search from the right.
     first = np.searchsorted(document_splits, starts, "right") - 1
     counts = np.searchsorted(document_splits, starts + length, "left") - first
-    windows = np.repeat(np.arange(count), counts)
+    chunks = np.repeat(np.arange(count), counts)
     run_documents = concatenate_ranges(first, counts)
-    begins = np.maximum(document_splits.take(run_documents) - starts.take(windows), 0)
-    slots = begins + windows * length
-    nonempty = np.flatnonzero(np.diff(slots, append=count * length))
-    windows, run_documents, begins, slots = (
-        column.take(nonempty) for column in (windows, run_documents, begins, slots)
+    begins = np.maximum(document_splits.take(run_documents) - starts.take(chunks), 0)
+    run_starts = begins + chunks * length
+    nonempty = np.flatnonzero(np.diff(run_starts, append=count * length))
+    chunks, run_documents, begins, run_starts = (
+        column.take(nonempty) for column in (chunks, run_documents, begins, run_starts)
     )
-    runs = np.diff(slots, append=count * length)
+    run_lengths = np.diff(run_starts, append=count * length)
 
-    def spread(values: NDArray[np.int64]) -> NDArray[np.int32]:
-        return np.repeat(values.astype(np.int32), runs).reshape(count, length)
+    def expand(values: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Repeats the value of each run for its tokens."""
+        return np.repeat(values.astype(np.int32), run_lengths).reshape(count, length)
 
     mask[:] = 1
-    segments[:] = spread(
-        np.arange(1, len(runs) + 1) - np.searchsorted(windows, np.arange(count)).take(windows)
+    segments[:] = expand(
+        np.arange(1, len(run_lengths) + 1) - np.searchsorted(chunks, np.arange(count)).take(chunks)
     )
-    np.subtract(np.arange(length, dtype=np.int32), spread(begins), out=positions)
-    documents[:] = spread(run_documents + first_document)
+    np.subtract(np.arange(length, dtype=np.int32), expand(begins), out=positions)
+    documents[:] = expand(run_documents + first_document)

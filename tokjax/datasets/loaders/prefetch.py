@@ -1,4 +1,12 @@
-"""Batches put on devices on a thread of their own, while the step before is running."""
+"""Prefetching of batches to devices on a background thread, while the device computes the previous step.
+
+    source ──▶ thread: next(batches), device_put ──▶ queue of `size` batches ──▶ `Prefetched`: next()
+
+The difficult part is the end. If the interpreter exits while the thread is in a transfer, it aborts the
+process. And a source that waits forever must not keep the program from ending. So the thread is a daemon, it
+checks an event between transfers, and an exit handler sets the event and waits for the current transfer, but
+only briefly for the source.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +29,20 @@ if TYPE_CHECKING:
 Batch = TypeVar("Batch")
 
 _WAIT_SECONDS = 0.1
+"""Interval at which threads that wait for the queue check whether it was closed."""
 _CLOSE_SECONDS = 1.0
-"""How long `close` waits for a source that is about to return a batch."""
+"""Maximum time that `close` waits for a source that is about to return a batch."""
 _TRANSFER_SECONDS = 10
-"""How long `close` waits for a batch that is on its way to a device."""
+"""Maximum time that `close` waits for a transfer to a device."""
 
 
 class _Worker(NamedTuple):
-    """The thread that puts batches on devices.
+    """Background thread that transfers batches to devices.
 
     Attributes:
         thread: the thread.
-        stop: set once nobody waits for batches any more.
-        transfer: held while a batch is put on devices.
+        stop: event that is set when no more batches are needed.
+        transfer: lock that the thread holds during a transfer.
     """
 
     thread: threading.Thread
@@ -41,9 +50,10 @@ class _Worker(NamedTuple):
     transfer: threading.Lock
 
     def close(self) -> None:
-        """Stops the thread, and waits for it, but no longer than for a moment if its source waits.
+        """Stops the thread and waits for it, but at most `_CLOSE_SECONDS` for its source.
 
-        Afterwards the thread puts nothing on a device: the interpreter would abort if it ended meanwhile.
+        After that, the thread does not start a transfer any more. An exit of the interpreter during a
+        transfer would abort the process.
         """
         self.stop.set()
         if self.thread is threading.current_thread():
@@ -56,39 +66,43 @@ class _Worker(NamedTuple):
 _running: dict[threading.Thread, _Worker] = {}
 """The threads that have not ended."""
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_running.clear)  # (a child has no thread but its first)
+    os.register_at_fork(after_in_child=_running.clear)  # a forked child has only the thread that forked
 
 
 def prefetch_to_device(batches: Iterable[Batch], size: int = 2, *, sharding: Any = None) -> Prefetched[Batch]:
-    """Batches on devices, some of them ahead of their time.
+    """Transfers batches to devices ahead of their use, on a background thread.
 
-    The thread stops when the batches end, when the iterator is closed, when nothing refers to it any more,
-    or when the program ends. `close` does not wait for a source that waits itself. An error in the thread is
-    raised here, in the place of the batch that could not be made.
+    The thread stops when the batches end, when the iterator is closed or garbage-collected, or when the
+    program ends. An error in the thread is raised by `next`, instead of the batch that could not be loaded.
 
-    Threads can share the iterator. A forked child process can't use it, since the thread stays in the parent.
+    The iterator is thread-safe. A forked child process can't use it, because the thread exists only in the
+    parent.
 
-    The loader itself is some batches ahead of what was given out here: save the state that this iterator's
-    `get_state` gives, not the loader's.
+    The loader is ahead of this iterator by the batches in the queue. So save the state that the `get_state`
+    of this iterator returns, not that of the loader.
 
-    With several processes each passes its own part (`loader.shard(...)`), and gets global arrays.
+    With several processes, each passes its own shard (`loader.shard(...)`), and the batches are global
+    arrays.
 
     Args:
-        batches: pytrees of NumPy arrays and numbers, for instance a loader, or what its `repeat` gives.
-        size: how many batches are kept ready.
-        sharding: a `jax.sharding.Sharding` for the arrays, whose first dimension is the batch (numbers are
+        batches: iterable of pytrees of NumPy arrays and numbers, for example a loader or `loader.repeat()`.
+        size: number of batches in the queue.
+        sharding: `jax.sharding.Sharding` of the arrays, whose first dimension is the batch (numbers are
             replicated); `None` for the default device.
 
+    Returns:
+        An iterator of batches on devices. It is also a context manager that closes itself.
+
     Raises:
-        InvalidArgumentError: `batches` can't be iterated over, `size` is no number from 1, or several
-            processes give no sharding.
+        InvalidArgumentError: `batches` is not iterable, `size` is not an integer of at least 1, or `sharding`
+            is missing with several processes.
     """
     import jax  # noqa: PLC0415 (slow to import)
 
     capacity = check_int("size", size, minimum=1)
     if sharding is None and jax.process_count() > 1:
         raise InvalidArgumentError(
-            "with several processes pass sharding=..., which tells how arrays are spread over them"
+            "with several processes pass sharding=..., the sharding of arrays over their devices"
         )
     try:
         iterator = iter(batches)
@@ -100,12 +114,12 @@ def prefetch_to_device(batches: Iterable[Batch], size: int = 2, *, sharding: Any
 
 
 class _Item(NamedTuple):
-    """What the thread has made.
+    """Entry of the queue.
 
     Attributes:
         kind: `"batch"`, `"error"` or `"end"`.
-        value: the batch, or the error.
-        state: the loader's, behind the batch; `None` without a loader.
+        value: the batch or the error; `None` at the end.
+        state: state of the loader after the batch; `None` if the batches do not come from a loader.
     """
 
     kind: str
@@ -114,7 +128,7 @@ class _Item(NamedTuple):
 
 
 class Prefetched(Generic[Batch]):
-    """The iterator of `prefetch_to_device`, also a context manager that closes it."""
+    """Iterator that `prefetch_to_device` returns; also a context manager that closes it."""
 
     def __init__(self, batches: Iterator[Batch], size: int, sharding: Any) -> None:
         self._ready: queue.Queue[_Item] = queue.Queue(size)
@@ -131,23 +145,25 @@ class Prefetched(Generic[Batch]):
         self._worker = _Worker(thread, stop, transfer)
         self._state = _get_state(batches)
         _running[thread] = self._worker
-        atexit.unregister(_stop_all)  # (what was registered last runs first: before JAX clears its devices)
+        # Exit handlers run in reverse order. Registering again makes this one run before JAX releases its
+        # devices.
+        atexit.unregister(_stop_all)
         atexit.register(_stop_all)
         thread.start()
 
     def __iter__(self) -> Prefetched[Batch]:
-        """The iterator itself."""
+        """Returns the iterator itself."""
         return self
 
     def __next__(self) -> Batch:
-        """The next batch."""
+        """Returns the next batch, or raises the error of the thread."""
         if self._process != os.getpid():
             raise InvalidArgumentError(
-                "this process was forked after prefetch_to_device(...) began, whose thread is in the parent "
-                "only; call prefetch_to_device in the process that uses the batches"
+                "this process was forked after prefetch_to_device(...) began, and its thread exists only in "
+                "the parent; call prefetch_to_device in the process that uses the batches"
             )
         with self._lock.current:
-            item = self._next_item()
+            item = self._get_item()
             if item.kind == "batch":
                 self._state = item.state
                 batch: Batch = item.value
@@ -157,7 +173,8 @@ class Prefetched(Generic[Batch]):
             raise item.value
         raise StopIteration
 
-    def _next_item(self) -> _Item:
+    def _get_item(self) -> _Item:
+        """Waits for the next entry of the queue; returns an `"end"` if another thread closes the iterator."""
         while not self._done:
             try:
                 return self._ready.get(timeout=_WAIT_SECONDS)
@@ -166,39 +183,43 @@ class Prefetched(Generic[Batch]):
         return _Item("end", None, None)
 
     def get_state(self) -> dict[str, Any]:
-        """The place behind the last batch that was given out here, as the loader's `get_state` has it.
+        """Returns the state of the loader after the last batch that this iterator returned.
 
         Raises:
-            InvalidArgumentError: the batches come of no loader.
+            InvalidArgumentError: the batches do not come from a loader.
         """
         if self._state is None:
-            raise InvalidArgumentError("these batches come of no loader, and so have no state")
+            raise InvalidArgumentError(
+                "these batches do not come from a loader, so they have no state; pass a loader to "
+                "prefetch_to_device"
+            )
         return self._state
 
     def __enter__(self) -> Prefetched[Batch]:
-        """The iterator itself."""
+        """Returns the iterator itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Closes the iterator."""
         self.close()
 
     def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:
-        """Tells the thread that nobody waits for it. At the end of the process `os` may be gone already."""
+        """Stops the thread. `getpid` is a default argument, because `os` can be gone at exit."""
         if self._process == getpid():
             self._worker.stop.set()
 
     def close(self) -> None:
-        """Stops the thread, and waits for it; if its source waits, for a second at most."""
+        """Stops the thread and waits until it ends; if its source blocks, for about one second."""
         self._done = True
         if self._process == os.getpid():
             self._worker.close()
-            with suppress(queue.Empty):  # (frees the batches that are ready)
+            with suppress(queue.Empty):  # frees the memory of the batches in the queue
                 while True:
                     self._ready.get_nowait()
 
 
 def _get_state(batches: Iterator[Any]) -> dict[str, Any] | None:
+    """Returns the state of the source; `None` if it has no `get_state`."""
     get_state = getattr(batches, "get_state", None)
     return None if get_state is None else get_state()
 
@@ -210,7 +231,7 @@ def _run(
     batches: Iterator[Any],
     sharding: Any,
 ) -> None:
-    """Put batches into a queue until they end or nobody wants them; runs on the thread."""
+    """Transfers batches and puts them into the queue until they end or `stop` is set; runs on the thread."""
     last = _Item("end", None, None)
     try:
         for batch in batches:
@@ -228,7 +249,7 @@ def _run(
 
 
 def _put_item(ready: queue.Queue[_Item], stop: threading.Event, item: _Item) -> bool:
-    """Put something into a queue as soon as there is room; `False` if nobody wants it."""
+    """Puts an entry into the queue as soon as it is not full; returns `False` if `stop` is set before."""
     while not stop.is_set():
         try:
             ready.put(item, timeout=_WAIT_SECONDS)
@@ -239,7 +260,7 @@ def _put_item(ready: queue.Queue[_Item], stop: threading.Event, item: _Item) -> 
 
 
 def _stop_all() -> None:
-    """Stop all threads before the interpreter goes: one that is on its way to a device would abort it."""
+    """Stops all threads before the interpreter exits: a transfer at that time would abort the process."""
     workers = list(_running.values())
     for worker in workers:
         worker.stop.set()
@@ -248,9 +269,10 @@ def _stop_all() -> None:
 
 
 def _put_on_device(batch: Any, sharding: Any) -> Any:
+    """Returns a batch with its leaves on devices; with several processes, as global arrays."""
     import jax as typed_jax  # noqa: PLC0415
 
-    jax: Any = typed_jax  # (only a part of it has types)
+    jax: Any = typed_jax  # JAX is only partly typed
     if sharding is None:
         return jax.device_put(batch)
 

@@ -1,4 +1,12 @@
-"""Batches of whole documents, padded: of ids, or of texts that are tokenized when they are loaded."""
+"""Loader of padded batches with one document per row: of stored ids, or of texts that are encoded on loading.
+
+Both give the same rows. A text that is too long is truncated by `encode_batch_result`, which keeps the
+special tokens of the template. Stored ids have their special tokens already, so `_truncate` keeps those at
+the end. With `length=5`:
+
+    text "abcdef", template `<s> $A </s>`       <s> a b c </s>
+    stored ids <s> a b c d e f </s>             <s> a b c </s>
+"""
 
 from __future__ import annotations
 
@@ -32,14 +40,15 @@ _COLUMNS = ("ids", "attention_mask")
 
 
 class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
-    """Batches of a document a row, in an order that depends on the seed and the step alone.
+    """Loader of batches with one document per row, in an order that depends only on the seed and the step.
 
-    All batches have one shape, unless `multiple_of` is given, so that a step compiles once. Of several
-    datasets without weights each document comes once an epoch; with weights they are mixed without end.
+    All batches have one shape unless `multiple_of` is passed, so that a training step compiles once. With
+    several datasets and no weights, each document occurs once per epoch. With weights, the datasets are mixed
+    in an endless stream.
 
     Attributes:
-        batch_size: documents a batch, of all processes together.
-        length: ids a row; longer documents are cut at their end.
+        batch_size: number of documents of a batch, of all processes together.
+        length: maximum number of ids of a row; longer documents are truncated at their end.
     """
 
     def __init__(
@@ -58,29 +67,31 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
         drop_last: bool = True,
         weights: Iterable[float] | None = None,
     ) -> None:
-        """Plan the batches; nothing is read yet.
+        """Initializes the loader. Documents are read by `batch_at`.
 
         Args:
             dataset: an open dataset, or several.
-            batch_size: documents a batch.
-            length: ids a row; `None` for the `max_tokens` of the first dataset that has one. Longer documents
-                are cut as `encode_batch_result` cuts them: what the tokenizer puts behind a text stays.
-            multiple_of: pad to the next multiple of this above the batch's longest document, and to `length`
-                at most; `None` always to `length`. (Not for texts.)
-            pad_id: the id on padding; `None` for the tokenizer's PAD token.
-            tokenizer: what tokenizes texts; `None` for what their datasets were opened with, or else for what
-                made the ids of the others.
-            allowed_special: special tokens that are recognised in texts, as in `encode_batch_result`.
-            disallowed_special: special tokens that are refused in texts, as in `encode_batch_result`.
-            seed: names the order.
-            shuffle: whether documents come in another order each epoch.
-            drop_last: leave out documents that fill no batch; if not, the last batch of an epoch has empty
-                rows.
-            weights: how often each dataset is drawn from; `None` to go through all of them together.
+            batch_size: number of documents of a batch.
+            length: maximum number of ids of a row; `None` for the `max_tokens` of the first dataset that has
+                it. Longer documents are truncated as in `encode_batch_result`, which keeps inserted special
+                tokens.
+            multiple_of: pad a batch to the smallest multiple of this number that holds its longest document,
+                but at most to `length`; `None` to pad all batches to `length`. Texts do not support it.
+            pad_id: id of padding; `None` for the tokenizer's PAD token.
+            tokenizer: tokenizer of texts; `None` for the one that their datasets were opened with or, without
+                one, that of the datasets of ids.
+            allowed_special: special tokens that are recognized in texts, as in `encode_batch_result`.
+            disallowed_special: special tokens that raise an error in texts, as in `encode_batch_result`.
+            seed: seed of the order.
+            shuffle: whether the order differs from epoch to epoch.
+            drop_last: whether to omit documents that do not fill a batch; if not, the last batch of an epoch
+                has empty rows.
+            weights: relative frequency of each dataset; `None` to go through all of them together.
 
         Raises:
-            DatasetIncompleteError: there are texts, and nothing to tokenize them with.
-            DatasetMismatchError: ids would be of several tokenizers.
+            DatasetIncompleteError: there are texts without a tokenizer.
+            DatasetMismatchError: the ids would be of several tokenizers.
+            InvalidArgumentError: an argument is invalid, or the documents do not fill a batch.
         """
         self._tokenizer_override = tokenizer
         super().__init__(dataset, seed)
@@ -95,7 +106,7 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
         self._multiple_of = None if multiple_of is None else check_int("multiple_of", multiple_of, minimum=1)
         if self._multiple_of is not None and any(map(_is_text, self.datasets)):
             raise InvalidArgumentError(
-                "multiple_of needs lengths, which texts have only when they are loaded"
+                "multiple_of needs the lengths of documents, which are unknown for texts; omit multiple_of"
             )
         self._pad_id = resolve_pad_id(pad_id, self._find_tokenizer)
         self._shuffle, self._drop_last = bool(shuffle), bool(drop_last)
@@ -111,23 +122,24 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
 
     @property
     def batch_rows(self) -> int:
-        """Of how many rows the processes take equal parts."""
+        """Number of rows of which each process loads an equal share: `batch_size`."""
         return self.batch_size
 
     def batch_at(self, step: int) -> PaddedBatch:
-        """The batch of a step, counted from 0 through all epochs; a pure function of seed and step.
+        """Returns the batch of a step, counted from 0 through all epochs; a pure function of seed and step.
 
         Returns:
-            `ids` and `attention_mask`, NumPy arrays, `int32`, of shape `(batch_size, length)`.
+            `ids` and `attention_mask`, NumPy arrays, `int32`, shape `(batch_size, length)`. A shard has only
+            its rows.
         """
-        positions = self._order.at(check_int("step", step, minimum=0))
-        length = self.length if self._multiple_of is None else self._compute_padded_length(positions)
+        slots = self._order.get_items(check_int("step", step, minimum=0))
+        length = self.length if self._multiple_of is None else self._compute_padded_length(slots)
         rows: list[NDArray[np.int32]] = [np.zeros(0, np.int32)] * self.batch_size
         own = self._select_rows(self.batch_size)
-        for index, row_positions in positions.part(own).group_by_dataset():
-            found = self._load_rows(index, positions.items[own][row_positions], length)
-            for position, ids in zip(row_positions.tolist(), found, strict=True):
-                rows[position] = ids
+        for index, dataset_rows in slots.select(own).group_by_dataset():
+            documents = self._load_rows(index, slots.items[own][dataset_rows], length)
+            for row, ids in zip(dataset_rows.tolist(), documents, strict=True):
+                rows[row] = ids
         ragged = ragged_from_rows(rows[: own.stop - own.start])
         return pad_ragged(ragged, length=length, pad_id=self._pad_id, columns=_COLUMNS)
 
@@ -135,23 +147,27 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
         return super()._find_fingerprints() | {protocol.fingerprint(each) for each in self._find_overrides()}
 
     def _find_overrides(self) -> list[Any]:
-        """What texts are tokenized by, as far as it was given."""
+        """Returns the tokenizers of texts that were passed to the loader or to `open_dataset`."""
         if self._tokenizer_override is not None:
             return [self._tokenizer_override]
         tokenizers = [dataset.tokenizer_override for dataset in self.datasets if _is_text(dataset)]
         return [tokenizer for tokenizer in tokenizers if tokenizer is not None]
 
     def _get_text_tokenizer(self) -> Any:
-        """What tokenizes texts; `None` if there are none."""
+        """Returns the tokenizer of texts; `None` if all datasets have ids."""
         return self._find_tokenizer() if any(map(_is_text, self.datasets)) else None
 
     def _find_tokenizer(self) -> Any:
-        """The one tokenizer of all ids, wherever it is found."""
+        """Returns the tokenizer of all ids: the one that was passed, or that of a dataset."""
         tokenizers = self._find_overrides()
         return tokenizers[0] if tokenizers else min(self.datasets, key=_is_text).tokenizer
 
     def _get_end_ids(self, dataset: SequenceDataset) -> list[int]:
-        """The ids that stay behind a document that is cut."""
+        """Returns the ids at the end of a document that truncation keeps.
+
+        Raises:
+            InvalidArgumentError: `length` is too small for the special tokens around a text.
+        """
         if isinstance(dataset, RawTextDataset):
             before, after = get_template_ids(self._tokenizer, add_special_tokens=True)
         else:
@@ -161,10 +177,14 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
             )
         around = len(before) + len(after)
         if self.length < around:
-            raise InvalidArgumentError(f"length is {self.length}, and {around} ids stand around each text")
+            raise InvalidArgumentError(
+                f"length is {self.length}, and {around} special tokens surround each text; pass a "
+                "larger length"
+            )
         return after
 
     def _load_rows(self, index: int, items: NDArray[np.int64], length: int) -> list[NDArray[np.int32]]:
+        """Returns the ids of documents of one dataset, truncated to `length`."""
         dataset = self.datasets[index]
         if isinstance(dataset, TokenDataset):
             return [_truncate(dataset.document(item), length, self._ends[index]) for item in items.tolist()]
@@ -180,12 +200,12 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
         batch = encode_named(encode, texts, lambda i: f"document {items[i]} of {dataset.location}")
         return [row.ids for row in batch]
 
-    def _compute_padded_length(self, positions: ItemSlots) -> int:
-        """The length of a batch, which all processes must agree on."""
+    def _compute_padded_length(self, slots: ItemSlots) -> int:
+        """Returns the length of a batch. It depends on the rows of all processes, so that they agree."""
         assert self._multiple_of is not None
         longest = max(
-            int(self.datasets[index].document_lengths[positions.items[rows]].max())
-            for index, rows in positions.group_by_dataset()
+            int(self.datasets[index].document_lengths[slots.items[rows]].max())
+            for index, rows in slots.group_by_dataset()
         )
         return min(-(-max(longest, 1) // self._multiple_of) * self._multiple_of, self.length)
 
@@ -194,7 +214,7 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
             "batch_size": self.batch_size,
             "length": self.length,
             "tokenizer": None if self._tokenizer is None else protocol.fingerprint(self._tokenizer),
-            **{option: _as_json(names) for option, names in self._special.items()},
+            **{option: _convert_to_json(names) for option, names in self._special.items()},
             "multiple_of": self._multiple_of,
             "shuffle": self._shuffle,
             "drop_last": self._drop_last,
@@ -203,12 +223,21 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
 
 
 def resolve_pad_id(pad_id: int | None, tokenizer: Callable[[], Any]) -> int:
-    """The id to pad with: the one that is given, or that of a tokenizer, which is only then asked for."""
-    chosen = pad_id
-    if chosen is None:
-        chosen = protocol.get_vocabulary(tokenizer()).require_role("pad", "a loader without pad_id=ID")
-    check_id("pad_id", chosen)
-    return chosen
+    """Returns the id of padding.
+
+    Args:
+        pad_id: the id, or `None` for the PAD token of the tokenizer.
+        tokenizer: function that returns the tokenizer. It is called only if `pad_id` is `None`, because not
+            every dataset has a tokenizer.
+
+    Raises:
+        MissingSpecialTokenError: `pad_id` is `None`, and the tokenizer has no PAD token.
+    """
+    resolved = pad_id
+    if resolved is None:
+        resolved = protocol.get_vocabulary(tokenizer()).require_role("pad", "a loader without pad_id=ID")
+    check_id("pad_id", resolved)
+    return resolved
 
 
 def _is_text(dataset: SequenceDataset) -> bool:
@@ -216,17 +245,18 @@ def _is_text(dataset: SequenceDataset) -> bool:
 
 
 def _get_length(datasets: Sequence[SequenceDataset]) -> int:
+    """Returns the `max_tokens` of the first dataset that has it."""
     for dataset in datasets:
         length = dataset.manifest.plan.options.get("max_tokens")
         if length is not None:
             return int(length)
     raise InvalidArgumentError(
-        f"{datasets[0].manifest.plan.field} has no limit of ids a document; pass length=LENGTH"
+        f"{datasets[0].manifest.plan.field} has no limit of ids per document; pass length=LENGTH"
     )
 
 
 def _truncate(ids: NDArray[np.int32], length: int, end: list[int]) -> NDArray[np.int32]:
-    """A document cut to a length; if it ends with `end`, that stays."""
+    """Returns a document truncated to a length. If it ends with the ids `end`, the result does, too."""
     if len(ids) <= length:
         return ids
     truncated = ids[:length]
@@ -235,5 +265,5 @@ def _truncate(ids: NDArray[np.int32], length: int, end: list[int]) -> NDArray[np
     return truncated
 
 
-def _as_json(names: str | tuple[str, ...]) -> str | list[str]:
+def _convert_to_json(names: str | tuple[str, ...]) -> str | list[str]:
     return names if isinstance(names, str) else list(names)

@@ -1,9 +1,29 @@
-"""Chat templates: compiled once, rendered in Jinja's sandbox with bounded time and memory.
+"""Chat templates: compilation, and rendering in Jinja's sandbox with bounded time and memory.
 
-A template sees what transformers' `apply_chat_template` shows it: the filters and tests of Jinja, `tojson`,
-`raise_exception`, `strftime_now`, `{% break %}` and `{% continue %}`, and `{% generation %}` blocks, whose
-places in the text are reported. Left out are `lipsum`, which is random, and the filters `urlize`, `striptags`
-and `wordwrap`, whose time is not bounded by the size of their input.
+A template has the environment of transformers' `apply_chat_template`: the filters and tests of Jinja,
+`tojson`, `raise_exception`, `strftime_now`, `{% break %}` and `{% continue %}`, and `{% generation %}`
+blocks, whose spans in the text are returned. These are removed: `lipsum`, because it is random, and the
+filters `urlize`, `striptags` and `wordwrap`, because their running time is not bounded by the size of their
+input.
+
+A template is untrusted code. Each operation spends units of a `Budget`
+(`template_limits`), and the hooks for this are in four layers:
+
+    environment      calls, operators, `str.format`: Jinja's sandbox lets subclasses intercept them
+    filters, tests   each function is wrapped (`_limit`)
+    syntax tree      loops, `~`, comparisons, slices and dict keys have no hook, so calls of internal filters
+                     are inserted into the parsed template (`_make_cost_inserter`)
+    output           `finalize` is called with each value that is written
+
+For example, `{% for m in messages %}<{{ m.a ~ m.b }}>{% endfor %}` is compiled as if it were
+
+    {% for m in messages %}{% do 2 | " step" %}<{{ m.a | " joined"(m.b) }}>{% endfor %}
+
+where 2 is the number of literal characters in the body. The names of internal filters begin with a space, so
+that the syntax of templates has no way to write them. (`map(' step')` can call one, which only spends more.)
+
+Classes that derive from Jinja's are made in functions, so that Jinja is imported only when a template is
+used.
 """
 
 from __future__ import annotations
@@ -33,10 +53,12 @@ if TYPE_CHECKING:
 
 _MAX_TEMPLATE_LENGTH = 1_000_000
 _MAX_INDENT = 16
+"""Maximum indentation of `tojson`, in characters. Nested data multiplies it."""
 _REMOVED_FILTERS = ("urlize", "striptags", "wordwrap")
 _SHALLOW_TESTS = frozenset(("defined", "undefined", "none", "string", "mapping", "sequence", "iterable"))
-"""Tests that don't look into the elements of a list."""
+"""Tests that do not access the elements of a list."""
 _DEEP_METHODS = frozenset(("count", "index"))
+"""Methods that compare all elements of a list, recursively."""
 _TEMPLATE_ERRORS = (
     ArithmeticError,
     AttributeError,
@@ -46,15 +68,17 @@ _TEMPLATE_ERRORS = (
     TypeError,
     ValueError,
 )
+"""Exceptions that a template can cause, apart from Jinja's own."""
 _budget: ContextVar[Budget] = ContextVar("budget")
+"""Budget of the rendering in progress. Compiled templates are shared by threads, and so can't hold it."""
 
 
 class RenderedTemplate(NamedTuple):
     """The output of a template.
 
     Attributes:
-        text: all of it.
-        generated: character spans `(start, stop)` of its `{% generation %}` blocks.
+        text: the complete text, without markers.
+        generated: character spans `(start, stop)` of the `{% generation %}` blocks, 0-based and half-open.
     """
 
     text: str
@@ -62,13 +86,13 @@ class RenderedTemplate(NamedTuple):
 
 
 class ChatTemplate(NamedTuple):
-    """A compiled template.
+    """Compiled chat template. Create one with `compile_template`.
 
     Attributes:
-        compiled: Jinja's template.
-        markers: strings that stand for the beginning and the end of a `{% generation %}` block while it is
-            rendered.
-        has_generation_blocks: whether it has such blocks.
+        compiled: Jinja's template object.
+        markers: random strings that are written at the start and the end of each `{% generation %}` block
+            while the template is rendered.
+        has_generation_blocks: whether the template contains `{% generation %}` blocks.
     """
 
     compiled: Any
@@ -76,11 +100,12 @@ class ChatTemplate(NamedTuple):
     has_generation_blocks: bool
 
     def render(self, variables: Mapping[str, Any], max_characters: int) -> RenderedTemplate:
-        """Render the template.
+        """Renders the template.
 
         Args:
             variables: the variables of the template.
-            max_characters: how long the text may be; the work that the template may do is in proportion.
+            max_characters: maximum length of the output in characters. The work that the template can do is
+                limited to `WORK_PER_CHARACTER` units for each.
 
         Raises:
             InvalidArgumentError: the template raises an error, or exceeds its limits.
@@ -88,19 +113,19 @@ class ChatTemplate(NamedTuple):
         jinja2 = import_optional("jinja2", extra="chat", purpose="encode_chat")
         token = _budget.set(Budget(WORK_PER_CHARACTER * max_characters))
         pieces: list[str] = []
-        left = max_characters
+        remaining = max_characters
         try:
             for piece in self.compiled.generate(variables):
-                left -= len(piece)
-                if left < 0:
+                remaining -= len(piece)
+                if remaining < 0:
                     raise TemplateLimitError
                 pieces.append(piece)
             return _split_at_markers("".join(pieces), *self.markers)
         except TemplateLimitError:
             raise InvalidArgumentError(
                 f"the chat template writes more than {max_characters} characters, or does more work than is "
-                "allowed; if you trust it, pass a larger max_characters (its integers have at most "
-                f"{MAX_BITS:,} bits in any case)"
+                "allowed; if you trust it, pass a larger max_characters (integers are always limited to "
+                f"{MAX_BITS:,} bits)"
             ) from None
         except (*_TEMPLATE_ERRORS, jinja2.TemplateError) as error:
             raise InvalidArgumentError(
@@ -112,10 +137,10 @@ class ChatTemplate(NamedTuple):
 
 @lru_cache(maxsize=16)
 def compile_template(template: str) -> ChatTemplate:
-    """Compile a chat template.
+    """Compiles a chat template. The most recently used ones are cached.
 
     Raises:
-        InvalidArgumentError: it is not a valid Jinja template, or too long.
+        InvalidArgumentError: `template` is not a valid Jinja template, or is too long.
         MissingExtraError: Jinja is not installed.
     """
     jinja2 = import_optional("jinja2", extra="chat", purpose="encode_chat")
@@ -128,16 +153,17 @@ def compile_template(template: str) -> ChatTemplate:
     environment = _make_environment_class()(
         trim_blocks=True,
         lstrip_blocks=True,
-        optimized=False,  # (constants would be computed without a budget)
+        optimized=False,  # otherwise constant expressions are computed by the compiler, without a budget
         finalize=_make_output_finalizer(),
         extensions=["jinja2.ext.loopcontrols", _make_generation_extension()],
     )
     environment.filters["tojson"] = _to_json
     for name in _REMOVED_FILTERS:
         del environment.filters[name]
-    environment.filters = {name: _limit(name, made) for name, made in environment.filters.items()}
+    environment.filters = {name: _limit(name, function) for name, function in environment.filters.items()}
     environment.tests = {
-        name: _limit(name, made, shallow=name in _SHALLOW_TESTS) for name, made in environment.tests.items()
+        name: _limit(name, function, shallow=name in _SHALLOW_TESTS)
+        for name, function in environment.tests.items()
     }
     environment.filters |= {" step": _spend_step, " joined": _concatenate, " weighed": _spend_comparison}
     del environment.globals["lipsum"]
@@ -147,10 +173,11 @@ def compile_template(template: str) -> ChatTemplate:
         namespace=_make_namespace_class(),
         dict=_DictFunction(),
     )
+    # Random, so that no message can contain them.
     markers = f"\ue000{secrets.token_hex(16)}\ue001", f"\ue000{secrets.token_hex(16)}\ue001"
-    environment.tokjax_marks, environment.tokjax_has_blocks = markers, False
+    environment.tokjax_markers, environment.tokjax_has_blocks = markers, False
     try:
-        tree = _make_counting_class()().visit(environment.parse(template))
+        tree = _make_cost_inserter()().visit(environment.parse(template))
         compiled = environment.template_class.from_code(
             environment, environment.compile(tree), environment.make_globals(None)
         )
@@ -161,7 +188,7 @@ def compile_template(template: str) -> ChatTemplate:
 
 @lru_cache(maxsize=1)
 def _make_environment_class() -> Any:
-    """Jinja's sandbox with a budget."""
+    """Makes the environment class: Jinja's immutable sandbox, with a budget for calls and operators."""
     sandbox = import_optional("jinja2.sandbox", extra="chat", purpose="encode_chat")
     base: Any = sandbox.ImmutableSandboxedEnvironment
 
@@ -179,7 +206,7 @@ def _make_environment_class() -> Any:
         intercepted_binops = frozenset(base.default_binop_table)
         intercepted_unops = frozenset(base.default_unop_table)
 
-        def call(__self, __context: Any, __function: Any, *args: Any, **options: Any) -> Any:  # noqa: N805 (names that no option has)
+        def call(__self, __context: Any, __function: Any, *args: Any, **options: Any) -> Any:  # noqa: N805 (not a keyword of a call)
             budget = _budget.get()
             name = getattr(__function, "__name__", "")
             owner = getattr(__function, "__self__", None)
@@ -204,7 +231,7 @@ def _make_environment_class() -> Any:
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
             budget = _budget.get()
-            if operator == "+" and isinstance(left, str) and isinstance(right, str):  # (most are)
+            if operator == "+" and isinstance(left, str) and isinstance(right, str):  # the most frequent case
                 budget.spend(CALL + 2 * (len(left) + len(right)))
                 return left + right
             budget.spend_on_operator(operator, left, right)
@@ -213,8 +240,7 @@ def _make_environment_class() -> Any:
             return result
 
         def wrap_str_format(self, value: Any) -> Any:
-            made = super().wrap_str_format(value)
-            if made is None:
+            if super().wrap_str_format(value) is None:  # `value` is not a method of a string
                 return None
 
             def wrapper(*args: Any, **options: Any) -> str:
@@ -230,24 +256,24 @@ def _make_environment_class() -> Any:
 
 
 @lru_cache(maxsize=1)
-def _make_counting_class() -> Any:
-    """Makes the class that adds costs to a parsed template: of loops, `~`, comparisons, slices and keys."""
+def _make_cost_inserter() -> Any:
+    """Makes the visitor that inserts costs of loops, `~`, comparisons, slices and dict keys."""
     nodes = import_optional("jinja2.nodes", extra="chat", purpose="encode_chat")
     base: Any = import_optional("jinja2.visitor", extra="chat", purpose="encode_chat").NodeTransformer
 
     def call(name: str, arguments: list[Any], line: int) -> Any:
         first, *others = arguments
-        made = nodes.Filter(first, name, others, [], None, None)
-        for node in (made, *arguments):
+        filter_node = nodes.Filter(first, name, others, [], None, None)
+        for node in (filter_node, *arguments):
             node.set_lineno(line)
-        return made
+        return filter_node
 
     class CostInserter(base):  # type: ignore[misc]
         def visit_For(self, node: Any) -> Any:  # noqa: N802 (Jinja's name)
             literal = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
             self.generic_visit(node)
             step = call(" step", [nodes.Const(literal)], node.lineno)
-            if node.test is not None:
+            if node.test is not None:  # `for ... if TEST`: steps that the test skips have a cost, too
                 node.test = nodes.And(
                     call(" step", [nodes.Const(0)], node.lineno), node.test, lineno=node.lineno
                 )
@@ -279,7 +305,7 @@ def _make_counting_class() -> Any:
 
 @lru_cache(maxsize=1)
 def _make_namespace_class() -> Any:
-    """Jinja's `namespace`, without names of Python's internals, and with a `repr` of bounded length."""
+    """Makes Jinja's `namespace`, except that private names are rejected and `repr` has a fixed length."""
     utils: Any = import_optional("jinja2.utils", extra="chat", purpose="encode_chat")
     sandbox = import_optional("jinja2.sandbox", extra="chat", purpose="encode_chat")
 
@@ -306,7 +332,7 @@ def _make_namespace_class() -> Any:
 
 
 class _DictFunction:
-    """`dict` as a function, without the attributes of the type."""
+    """The functions `dict` and `dict.fromkeys`, with a cost and without the other attributes of the type."""
 
     def __call__(self, *positional: Any, **values: Any) -> dict[Any, Any]:
         _budget.get().spend_on_text(positional)
@@ -318,8 +344,11 @@ class _DictFunction:
 
 
 def _limit(name: str, function: Callable[..., Any], *, shallow: bool = False) -> Callable[..., Any]:
-    """A filter or a test with a cost. Filters that give iterators give lists."""
-    first = int(hasattr(function, "jinja_pass_arg"))  # (1 where the first argument is Jinja's context)
+    """Wraps a filter or a test so that calls have a cost.
+
+    Filters that return iterators return lists instead, so that their whole cost is spent by the call.
+    """
+    first = int(hasattr(function, "jinja_pass_arg"))  # 1 if the first argument is Jinja's context
 
     @functools.wraps(function)
     def call_with_budget(*args: Any, **options: Any) -> Any:
@@ -335,13 +364,13 @@ def _limit(name: str, function: Callable[..., Any], *, shallow: bool = False) ->
 
 
 def _spend_step(literal: int) -> bool:
-    """Spends the cost of one step of a loop, whose body has so much literal text."""
-    _budget.get().spend(LOOP_STEP + max(literal, 0))  # (a template may call it by `map`, with any number)
+    """Spends the cost of one step of a loop whose body has `literal` characters of literal text."""
+    _budget.get().spend(LOOP_STEP + max(literal, 0))  # `map(' step')` can pass a negative number
     return True
 
 
 def _concatenate(*values: Any) -> str:
-    """Concatenates values, as `~` does."""
+    """Concatenates values as `~` does, and spends the cost."""
     budget = _budget.get()
     for value in values:
         budget.spend_on_text(value)
@@ -349,26 +378,27 @@ def _concatenate(*values: Any) -> str:
 
 
 def _spend_comparison(value: Any) -> Any:
-    """Spends the cost of comparing or copying a value."""
+    """Returns the value, and spends the cost of comparing or copying it."""
     _budget.get().spend_on_text(value)
     return value
 
 
 @lru_cache(maxsize=1)
 def _make_output_finalizer() -> Any:
-    """Makes the function that Jinja calls with every value that is written."""
+    """Makes the function that Jinja calls with each value before writing it."""
     utils = import_optional("jinja2.utils", extra="chat", purpose="encode_chat")
 
     def spend(_: Any, value: Any) -> Any:
         _budget.get().spend_on_text(value)
         return value
 
-    return utils.pass_eval_context(spend)  # (so that it is not called when a template is compiled)
+    # With an evaluation context, it is not called for constants when a template is compiled.
+    return utils.pass_eval_context(spend)
 
 
 @lru_cache(maxsize=1)
 def _make_generation_extension() -> Any:
-    """Jinja's extension for `{% generation %}` blocks, which marks their output."""
+    """Makes the Jinja extension for `{% generation %}` blocks. It puts markers around their output."""
     nodes = import_optional("jinja2.nodes", extra="chat", purpose="encode_chat")
     base: Any = import_optional("jinja2.ext", extra="chat", purpose="encode_chat").Extension
 
@@ -382,21 +412,26 @@ def _make_generation_extension() -> Any:
             return nodes.CallBlock(self.call_method("_write"), [], [], body).set_lineno(line)
 
         def _write(self, caller: Callable[[], str]) -> str:
-            begin, end = self.environment.tokjax_marks
+            begin, end = self.environment.tokjax_markers
             return f"{begin}{caller()}{end}"
 
     return GenerationBlocks
 
 
 def _split_at_markers(marked: str, begin: str, end: str) -> RenderedTemplate:
-    """The text without the marks of `{% generation %}` blocks, and the character spans between them."""
+    """Removes the markers of `{% generation %}` blocks from a text, and returns the spans between them.
+
+    With `<` for `begin` and `>` for `end`:
+
+        "U: hi A: <low.> U: ok A: <yes>"   text "U: hi A: low. U: ok A: yes", spans (9, 13) and (23, 26)
+    """
     pieces: list[str] = []
     spans: list[tuple[int, int]] = []
     length = 0
     for i, part in enumerate(marked.split(begin)):
         inner, closed, rest = part.partition(end) if i else ("", end, part)
         if not closed or end in rest:
-            raise ValueError("{% generation %} blocks are nested, or a filter cut one")
+            raise ValueError("{% generation %} blocks are nested, or a filter truncated one")
         if i:
             spans.append((length, length + len(inner)))
         pieces += [inner, rest]
@@ -411,17 +446,19 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """The filter `tojson`, with the arguments that it has in transformers."""
+    """Converts a value to JSON: the filter `tojson`, with the arguments that it has in transformers."""
     if (indent if isinstance(indent, int) else len(indent or "")) > _MAX_INDENT:
         raise ValueError(f"tojson indents by at most {_MAX_INDENT}, not {indent!r:.20}")
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _raise(message: Any) -> NoReturn:
+    """Raises an error: the function `raise_exception` of templates."""
     _budget.get().spend_on_text(message)
     raise ValueError(message)
 
 
 def _format_now(pattern: str) -> str:
-    _budget.get().spend(256 * len(pattern))  # (the longest that a character of it becomes)
+    """Formats the current local time: the function `strftime_now` of templates."""
+    _budget.get().spend(256 * len(pattern))  # 256 characters: more than a directive can produce
     return datetime.now().strftime(pattern)

@@ -1,4 +1,16 @@
-"""Encoding of conversations with chat templates, with a mask of the assistant's tokens."""
+r"""Encoding of conversations with chat templates, with a mask of the assistant's tokens.
+
+The assistant's text is located by position, not by searching for it. If the template has no
+`{% generation %}` blocks, it is rendered for prefixes of the conversation. For a message of the assistant at
+index 1 these are
+
+    before     messages[:1] with the generation prompt     "U: hi\nA:"
+    until      messages[:2] without it                     "U: hi\nA: low.\n"
+    text       the whole conversation                      "U: hi\nA: low.\nU: ok\n"
+
+Each must be a prefix of the next one. The span of the message is from `len(before)` to `len(until)`,
+which is `" low.\n"`. The tokens that overlap this span have mask 1.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +30,7 @@ from tokjax.encoding.chat.messages import (
     copy_messages,
     encode_with_hidden,
     hide_special_tokens,
-    neutralize,
+    replace_with_placeholders,
 )
 from tokjax.encoding.encode import encode_result
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
@@ -36,15 +48,16 @@ if TYPE_CHECKING:
 
 _ASSISTANT = "assistant"
 _UNTRUSTED = ("tools", "documents")
+"""Variables that are checked like messages, because they often contain text of third parties."""
 
 
 class EncodedChat(NamedTuple):
-    """A conversation as tokens.
+    """Tokens of a conversation.
 
     Attributes:
-        result: the tokens of `text`; special tokens of the template are special tokens.
-        assistant_mask: 1 on tokens that hold any text of the assistant, `int32`, shape `(n,)`: a `loss_mask`
-            for `causal_lm_labels`. `None` with `mask=False`.
+        result: the encoded `text`. Special tokens that the template writes are recognized.
+        assistant_mask: 1 for tokens that contain text of the assistant, otherwise 0, `int32`, shape
+            `(num_tokens,)`; the `loss_mask` of `causal_lm_labels`. `None` with `mask=False`.
         text: the rendered conversation.
     """
 
@@ -65,52 +78,53 @@ def encode_chat(
     variables: Mapping[str, Any] | None = None,
     max_characters: int = 1 << 22,
 ) -> EncodedChat:
-    """Encodes a conversation with a chat template, and marks the tokens of the assistant.
+    """Encodes a conversation with a chat template, and masks the tokens of the assistant.
 
-    The template is a Jinja template as Hugging Face's libraries have them (`load_chat_template` reads one
-    from a model's directory). It runs in Jinja's sandbox, with bounded time and memory. It sees `messages`,
-    `add_generation_prompt`, `bos_token`, `eos_token`, `pad_token`, `unk_token` where the tokenizer declares
-    them, and `variables`; `tools` and `documents` are `None`, unless they are among them. Keys of messages
-    whose value is `None` are left out. `reasoning_content` and `thinking`, of which templates read one or the
-    other, fill each other.
+    Templates are Jinja templates in the format of Hugging Face's libraries (`load_chat_template` reads one
+    from a model's directory). A template runs in Jinja's sandbox with bounded time and memory. Its variables
+    are `messages`, `add_generation_prompt`, the declared ones of `bos_token`, `eos_token`, `pad_token` and
+    `unk_token`, and `variables`. `tools` and `documents` are `None` unless they are in `variables`. Keys of
+    messages whose value is `None` are omitted. `reasoning_content` and `thinking` are aliases: templates read
+    one or the other.
 
-    The assistant's tokens are found by their position, not by searching for words: the contents of the
-    template's `{% generation %}` blocks, if it has such blocks; otherwise the text that the template adds for
-    a message of the assistant after the generation prompt (with its role, if the template writes no such
-    prompt).
+    The assistant's tokens are located by position: the contents of `{% generation %}` blocks if the template
+    has such blocks. Otherwise they are the text that the template adds for a message of the assistant after
+    the generation prompt. (If the template has no generation prompt, this includes the role.)
 
-    Special tokens are recognised where the template writes them. In messages, tools and documents they raise
-    an error, since a user could end a turn with them. With `disallowed_special=()` they are ordinary text
-    there, and special tokens still where the template writes them; with `allowed_special` they are recognised
-    there, too. Messages from whose parts a template makes special tokens (`"<|im_" + "end|>"`) raise an error
-    unless those are allowed. Other `variables` are trusted.
+    Special tokens that the template writes are always recognized. In messages, `tools` and `documents` they
+    raise an error by default, because a user could end a turn with them. With `disallowed_special=()` they
+    are ordinary text there; with `allowed_special` they are recognized there, too. If a template concatenates
+    texts of messages to a special token (`"<|im_" + "end|>"`), this raises an error unless the token is
+    allowed. Other `variables` are trusted.
 
     Args:
-        tokenizer: any registered tokenizer; with a mask, one that gives offsets.
-        messages: each with a `"role"` and mostly a `"content"`; whatever the template asks for.
+        tokenizer: any registered tokenizer. With `mask=True` it must compute offsets.
+        messages: the messages, each with a `"role"`, usually a `"content"`, and other keys that the template
+            reads.
         template: the Jinja template.
-        add_generation_prompt: end with the prompt for the assistant's answer.
-        mask: whether to give `assistant_mask`. Without it, templates that rewrite earlier messages can be
-            used, too (such as those that drop the reasoning of all turns except the last).
-        allowed_special: special tokens that are recognised in messages: names, or `"all"`.
+        add_generation_prompt: whether to end with the prompt for an answer of the assistant.
+        mask: whether to compute `assistant_mask`. `False` supports templates that rewrite earlier messages,
+            such as those that drop the reasoning of all turns except the last.
+        allowed_special: special tokens that are recognized in messages: names, or `"all"`.
         disallowed_special: special tokens that raise an error in messages: names, or `"all"` for every one
-            that is not allowed. One that is neither is encoded as ordinary text.
-        variables: what else the template reads, as JSON data: `tools`, say.
-        max_characters: how long the text may be that the template writes. The work and the memory of a
-            template are bounded in proportion.
+            that is not allowed. A special token in neither set is encoded as ordinary text.
+        variables: other variables of the template, for example `tools`, as JSON data.
+        max_characters: maximum length of the rendered text in characters. The work and the memory of the
+            template are limited in proportion to it.
 
     Raises:
-        DisallowedSpecialTokenError: a message holds a special token.
-        InvalidArgumentError: the template is not valid, raises an error or exceeds its limits; or it writes
-            an earlier message otherwise once more is said, so that the tokens of the assistant are not known
-            (pass `mask=False`).
+        DisallowedSpecialTokenError: a message contains a disallowed special token, or the template makes one
+            of the texts of messages.
+        InvalidArgumentError: the template is invalid, raises an error or exceeds its limits; or it renders an
+            earlier message differently when more messages follow, so that the assistant's tokens can't be
+            located (pass `mask=False`).
         MissingExtraError: Jinja is not installed.
     """
-    table = protocol.get_vocabulary(tokenizer)
-    allowed, disallowed = resolve_special(table.special_names, allowed_special, disallowed_special)
-    unrecognised = frozenset(table.special) - allowed
-    talk = copy_messages(messages)
-    check_strings(talk, "messages", disallowed)
+    vocabulary = protocol.get_vocabulary(tokenizer)
+    allowed, disallowed = resolve_special(vocabulary.special_names, allowed_special, disallowed_special)
+    not_allowed = frozenset(vocabulary.special) - allowed
+    conversation = copy_messages(messages)
+    check_strings(conversation, "messages", disallowed)
     template_variables: dict[str, Any] = {"tools": None, "documents": None, **(variables or {})}
     template_variables = {
         name: copy_json(value, f"variables[{name!r}]") for name, value in template_variables.items()
@@ -118,13 +132,13 @@ def encode_chat(
     untrusted = {name: template_variables[name] for name in _UNTRUSTED}
     check_strings(untrusted, "variables", disallowed)
     compiled = compile_template(template)
-    literal = unrecognised - disallowed
-    texts = collect_strings([talk, untrusted]) if literal else []
+    literal = not_allowed - disallowed  # ordinary text in messages, special tokens in the template
+    texts = collect_strings([conversation, untrusted]) if literal else []
     hidden = hide_special_tokens(
         literal, texts, [*collect_strings(template_variables), template] if literal else []
     )
 
-    roles = {f"{role}_token": name for role, name in table.roles.items()}
+    roles = {f"{role}_token": name for role, name in vocabulary.roles.items()}
 
     def make_renderer(change: Callable[[str], str]) -> _ChatRenderer:
         changed = copy_json(untrusted, "", lambda text, _: change(text)) if hidden.names else {}
@@ -132,13 +146,18 @@ def encode_chat(
         return _ChatRenderer(compiled, roles | template_variables | changed, limit)
 
     renderer = make_renderer(hidden.hide)
-    shown = copy_json(talk, "", lambda text, _: hidden.hide(text)) if hidden.names else talk
-    text, spans = renderer.render_with_spans(shown, add_generation_prompt, mask)
-    expected = renderer.render_text(neutralize(shown, {}), add_generation_prompt)
-    _check_counts(text, expected, unrecognised)
+    rendered_messages = conversation
+    if hidden.names:
+        rendered_messages = copy_json(conversation, "", lambda text, _: hidden.hide(text))
+    text, spans = renderer.render_with_spans(rendered_messages, add_generation_prompt, mask)
+    # Special tokens that the template itself writes are the same for any messages, so they are counted with
+    # placeholders. Any other number means that the template made or removed one with texts of messages.
+    expected = renderer.render_text(replace_with_placeholders(rendered_messages, {}), add_generation_prompt)
+    _check_counts(text, expected, not_allowed)
     full_text = hidden.restore(text)
     if hidden.names:
-        _check_unchanged(full_text, make_renderer(str).render_text(talk, add_generation_prompt), hidden)
+        visible_text = make_renderer(str).render_text(conversation, add_generation_prompt)
+        _check_unchanged(full_text, visible_text, hidden)
         result = encode_with_hidden(tokenizer, text, hidden)
     else:
         result = encode_result(tokenizer, text, add_special_tokens=False, allowed_special="all")
@@ -148,7 +167,7 @@ def encode_chat(
 
 
 class _ChatRenderer:
-    """One template, with all that does not change from call to call."""
+    """A compiled template with its variables, which renders different lists of messages."""
 
     def __init__(self, template: ChatTemplate, variables: dict[str, Any], max_characters: int) -> None:
         self._template = template
@@ -156,7 +175,7 @@ class _ChatRenderer:
         self._max_characters = max_characters
 
     def render_with_spans(self, messages: list[Message], prompt: bool, mask: bool) -> RenderedTemplate:
-        """The text, and the character spans of the assistant's text, if there is to be a mask."""
+        """Renders messages; with `mask`, also locates the character spans of the assistant's text."""
         rendered = self._render(messages, prompt)
         if not mask or self._template.has_generation_blocks:
             return rendered
@@ -168,27 +187,31 @@ class _ChatRenderer:
         return RenderedTemplate(rendered.text, spans)
 
     def _find_span(self, text: str, messages: list[Message], i: int) -> tuple[int, int]:
-        """Where message `i` is: the texts without it and up to it are prefixes of the whole text."""
+        """Returns the character span of message `i`, as the difference of two prefixes of the text.
+
+        Raises:
+            InvalidArgumentError: these texts are not prefixes of the whole text.
+        """
         before = self.render_text(messages[:i], True) if i else self._render_preamble()
         until = self.render_text(messages[: i + 1], False)
         if not (text.startswith(until) and until.startswith(before)):
             raise InvalidArgumentError(
-                f"the chat template writes messages[{i}], or an earlier message, otherwise if more messages "
-                "follow: which tokens are the assistant's is not known. Pass mask=False to have the ids "
+                f"the chat template writes messages[{i}], or an earlier message, differently if more "
+                "messages follow, so the assistant's tokens can't be located. Pass mask=False to get the ids "
                 "without a mask, or put {% generation %} and {% endgeneration %} around the assistant's text "
                 "in the template"
             )
         return len(before), len(until)
 
     def _render_preamble(self) -> str:
-        """The text before a first message; nothing if the template needs messages."""
+        """Returns the text before the first message; empty if the template fails without messages."""
         try:
             return self.render_text([], True)
         except InvalidArgumentError:
             return ""
 
     def render_text(self, messages: list[Message], prompt: bool) -> str:
-        """The text alone."""
+        """Renders messages and returns only the text."""
         return self._render(messages, prompt).text
 
     def _render(self, messages: list[Message], prompt: bool) -> RenderedTemplate:
@@ -197,41 +220,66 @@ class _ChatRenderer:
 
 
 def _check_counts(text: str, expected: str, names: frozenset[str]) -> None:
-    """Raise an error if the text has other special tokens than with messages that say nothing."""
+    """Checks that messages do not change the number of special tokens.
+
+    Args:
+        text: the rendered text.
+        expected: the text with placeholders for the texts of messages.
+        names: the special tokens that are not allowed in messages.
+
+    Raises:
+        DisallowedSpecialTokenError: the number of one of them differs between the two texts.
+    """
     for name in sorted(names):
         if text.count(name) != expected.count(name):
             raise DisallowedSpecialTokenError(
                 f"with these messages the chat template writes {name!r} {text.count(name)} times, and "
-                f"{expected.count(name)} times with others: their text would become a special token, or "
-                f"remove one. If that is meant, pass allowed_special={{{name!r}}}"
+                f"{expected.count(name)} times with placeholders for their texts: a text would become a "
+                f"special token, or remove one. If this is intended, pass allowed_special={{{name!r}}}"
             )
 
 
 def _check_unchanged(text: str, expected: str, hidden: HiddenTokens) -> None:
-    """Raise an error if the template treats special tokens in messages other than as text that it copies."""
+    """Raises `InvalidArgumentError` unless the template copies hidden special tokens like any other text.
+
+    Args:
+        text: the text that was rendered with replacements, and restored.
+        expected: the text rendered without replacements.
+        hidden: the replacements.
+    """
     if text != expected:
         raise InvalidArgumentError(
             f"the chat template looks for {sorted(hidden.names)} in the messages, or changes their "
-            "characters, so that they can't be distinguished from the template's special tokens; leave them "
-            "out of the messages, or pass allowed_special= to recognise them"
+            "characters, so that they can't be distinguished from the template's special tokens; remove them "
+            "from the messages, or pass allowed_special= to recognize them"
         )
 
 
 def _compute_mask(
     tokenizer: Any, text: str, result: TokenizationResult, spans: list[tuple[int, int]]
 ) -> NDArray[np.int32]:
-    """1 on tokens that hold any of the bytes of some character spans."""
+    """Returns a mask with 1 for tokens that overlap any of the spans.
+
+    Args:
+        tokenizer: the tokenizer that encoded the text.
+        text: the encoded text.
+        result: its tokens.
+        spans: disjoint character spans `(start, stop)`, 0-based and half-open.
+
+    Returns:
+        `int32`, shape `(num_tokens,)`.
+    """
     offsets = result.offsets
     if offsets is None:
         raise InvalidArgumentError(
-            f"{type(tokenizer).__name__} gives no offsets, and so no mask of the assistant's tokens; pass "
-            "mask=False"
+            f"{type(tokenizer).__name__} does not compute offsets, which the mask of the assistant's tokens "
+            "needs; pass mask=False"
         )
     if result.metadata.offsets_reference == "tokenizer_normalized_text":
         offsets = protocol.map_offsets_to_input(tokenizer, text, offsets)
     bounds = char_to_byte_spans(text, np.array(sorted(spans), np.int64).reshape(-1, 2))
-    last = (
-        np.searchsorted(bounds[:, 0], offsets[:, 1], "left") - 1
-    )  # the last span that begins before the token ends
-    stops = np.append(bounds[:, 1], 0)  # (the last entry, for tokens before the first span)
+    # A token overlaps a span only if it overlaps the last span that begins before the token ends. Tokens
+    # before the first span have index -1, which is the appended entry, so that they overlap nothing.
+    last = np.searchsorted(bounds[:, 0], offsets[:, 1], "left") - 1
+    stops = np.append(bounds[:, 1], 0)
     return (offsets[:, 0] < stops[last]).astype(np.int32)

@@ -1,4 +1,21 @@
-"""Messages as a template sees them: copied, checked, with special tokens in them hidden or rejected."""
+r"""Chat messages: copies and checks of their data, and special tokens in their text.
+
+Messages come from users, who could forge a turn with the text `<|im_end|>`. So by default special tokens in
+messages raise an error (`check_strings`). If a caller wants them as ordinary text, they must be
+distinguished from those that the template writes. For this, they are hidden while the template is rendered:
+each of their characters is replaced by an unused one from Unicode's private use area (`HiddenTokens`). Below,
+a hidden character is shown as `#`.
+
+    message                 "say <|im_end|>"
+    hidden                  "say ##########"
+    rendered                "<|im_start|>user\nsay ##########<|im_end|>"
+    split at special tokens "<|im_start|>" | "user\nsay ##########" | "<|im_end|>"
+    restored and encoded    the outer parts as special tokens, "user\nsay <|im_end|>" as ordinary text
+
+The replacement has the same number of characters, so a template that measures or slices the text has the same
+output. `encode_with_hidden` encodes the parts separately where this gives the ids of the whole text, and
+raises an error otherwise.
+"""
 
 from __future__ import annotations
 
@@ -24,63 +41,21 @@ if TYPE_CHECKING:
 
 _PLAIN_TEXT = re.compile(r"[\w -]*")
 _PLAIN_KEYS = ("role", "type")
-_REASONING = ("reasoning_content", "thinking", "reasoning")
+"""Keys whose values select branches of a template. They must match `_PLAIN_TEXT`."""
+_REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
 _PRIVATE_USE = range(0xF0000, 0xFFFFE)
 _MAX_DEPTH = 100
+"""Maximum nesting depth of messages. It keeps recursive functions below Python's recursion limit."""
 
 Message = dict[str, Any]
-
-
-class HiddenTokens(NamedTuple):
-    """Special tokens that are ordinary text where messages hold them.
-
-    A template is rendered with each of their characters replaced by another one, so that they differ from the
-    special tokens that the template itself writes.
-
-    Attributes:
-        names: the special tokens, each with its replacement, of the same length.
-        restore_table: the code point of each of these characters, and the character that it replaces; for
-            `str.translate`.
-    """
-
-    names: dict[str, str]
-    restore_table: dict[int, str]
-
-    def hide(self, text: str) -> str:
-        """Returns the text with the special tokens replaced."""
-        pieces = split_at_special(text, frozenset(self.names))
-        return "".join(self.names.get(piece, piece) for piece in pieces)
-
-    def restore(self, text: str) -> str:
-        """Returns the text with the special tokens restored."""
-        return text.translate(self.restore_table)
-
-    def is_in(self, text: str) -> bool:
-        """Whether a text has any of the replacements' characters."""
-        return any(chr(point) in text for point in self.restore_table)
-
-
-def hide_special_tokens(names: Iterable[str], texts: Sequence[str], others: Sequence[str]) -> HiddenTokens:
-    """Makes a `HiddenTokens` of the special tokens in any of the texts.
-
-    Args:
-        names: the special tokens that are ordinary text in messages.
-        texts: the texts of messages.
-        others: more texts whose characters are not used.
-    """
-    found = [name for name in names if any(name in text for text in texts)]
-    used_characters = set().union(*texts, *others) if found else set()
-    free = (chr(point) for point in _PRIVATE_USE if chr(point) not in used_characters)
-    replaced = {name: "".join(next(free) for _ in name) for name in found}
-    pairs = [pair for name, hidden in replaced.items() for pair in zip(hidden, name, strict=True)]
-    return HiddenTokens(replaced, {ord(hidden): character for hidden, character in pairs})
 
 
 def copy_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
     """Copies messages to lists and dicts, without the keys whose value is `None`.
 
     Raises:
-        InvalidArgumentError: they are not a list of mappings, or hold something that is not JSON data.
+        InvalidArgumentError: `messages` is not a sequence of mappings, or contains something that is not JSON
+            data.
     """
     untyped: object = messages
     if isinstance(untyped, (str, bytes)) or not isinstance(untyped, Sequence):
@@ -95,109 +70,166 @@ def copy_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
     return copied
 
 
-def add_reasoning_aliases(messages: list[Message]) -> list[Message]:
-    """Returns the messages, with reasoning under both names that templates read.
-
-    They are `reasoning_content` and `thinking`.
-    """
-    filled = []
-    for message in messages:
-        reasoning = next((message[key] for key in _REASONING if key in message), None)
-        aliases = {} if reasoning is None else {"reasoning_content": reasoning}
-        filled.append({"thinking": reasoning} | message | aliases if aliases else message)
-    return filled
-
-
 def copy_json(
-    value: Any, where: str, change: Callable[[str, str], str] = lambda text, _: text, *, depth: int = 0
+    value: Any, path: str, change: Callable[[str, str], str] = lambda text, _: text, *, depth: int = 0
 ) -> Any:
     """Copies JSON data to lists and dicts.
 
     Args:
-        value: what to copy.
-        where: its name in errors.
-        change: a function of a string and its name in errors; returns the string of the copy.
+        value: the value to copy.
+        path: the expression for the value in error messages, for example `"messages[0]['content']"`.
+        change: a function of a string and its path, which returns the string for the copy.
         depth: the number of mappings and lists that contain the value.
 
     Raises:
-        InvalidArgumentError: something in it is not JSON data, or it is nested too deeply.
+        InvalidArgumentError: the value contains something that is not JSON data, or is nested too deeply.
     """
     if isinstance(value, str):
-        return change(str(value), where)
+        return change(str(value), path)
     if depth > _MAX_DEPTH:
-        raise InvalidArgumentError(
-            f"{where[:60]}... has mappings or lists nested more than {_MAX_DEPTH} deep"
-        )
+        raise InvalidArgumentError(f"{path[:60]}... has mappings or lists nested more than {_MAX_DEPTH} deep")
     if isinstance(value, Mapping):
         return {
-            copy_json(key, f"a key of {where}", change, depth=depth + 1): copy_json(
-                inner, f"{where}[{key!r}]", change, depth=depth + 1
+            copy_json(key, f"a key of {path}", change, depth=depth + 1): copy_json(
+                inner, f"{path}[{key!r}]", change, depth=depth + 1
             )
             for key, inner in value.items()
         }
     if isinstance(value, (list, tuple)):
-        return [copy_json(inner, f"{where}[{i}]", change, depth=depth + 1) for i, inner in enumerate(value)]
+        return [copy_json(inner, f"{path}[{i}]", change, depth=depth + 1) for i, inner in enumerate(value)]
     if isinstance(value, (int, float, NoneType)):
         return value
     advice = "; a function is passed as its JSON schema" if callable(value) else ""
-    raise InvalidArgumentError(f"{where} is a {type(value).__name__}; it must be what JSON can hold{advice}")
+    raise InvalidArgumentError(f"{path} is a {type(value).__name__}; it must be JSON data{advice}")
+
+
+def add_reasoning_aliases(messages: list[Message]) -> list[Message]:
+    """Returns the messages with their reasoning under both names that templates read.
+
+    The names are `reasoning_content` and `thinking`. The value is that of the first key of `_REASONING_KEYS`
+    that a message has. A message that has its own `thinking` keeps it.
+    """
+    completed = []
+    for message in messages:
+        reasoning = next((message[key] for key in _REASONING_KEYS if key in message), None)
+        aliases = {} if reasoning is None else {"reasoning_content": reasoning}
+        completed.append({"thinking": reasoning} | message | aliases if aliases else message)
+    return completed
 
 
 def collect_strings(value: Any) -> list[str]:
-    """Lists all strings in JSON data, with the keys of mappings."""
-    found: list[str] = []
-    copy_json(value, "", lambda text, _: found.append(text) or text)  # type: ignore[func-returns-value]
-    return found
+    """Lists all strings in JSON data, including the keys of mappings."""
+    strings: list[str] = []
+    copy_json(value, "", lambda text, _: strings.append(text) or text)  # type: ignore[func-returns-value]
+    return strings
 
 
-def check_strings(value: Any, where: str, disallowed: frozenset[str]) -> None:
-    """Checks that strings hold no special tokens, and that roles and types are words.
-
-    Raises:
-        DisallowedSpecialTokenError: a string holds a special token.
-        InvalidArgumentError: a role or a type has other characters than those of words.
-    """
-
-    def check(text: str, path: str) -> str:
-        reject_special(text, disallowed, path)
-        if path.endswith(tuple(f"[{key!r}]" for key in _PLAIN_KEYS)) and not _PLAIN_TEXT.fullmatch(text):
-            raise InvalidArgumentError(f"{path} is {text!r}; roles and types are words")
-        return text
-
-    copy_json(value, where, check)
-
-
-def neutralize(value: Any, replacements: dict[str, str], key: str = "") -> Any:
-    """Copies messages, with texts that say nothing except in roles and types. Equal texts stay equal.
+def check_strings(value: Any, path: str, disallowed: frozenset[str]) -> None:
+    r"""Checks that strings contain no disallowed special tokens, and that roles and types are plain words.
 
     Args:
-        value: messages, or a part of one.
-        replacements: the texts that were replaced so far, and their replacements.
-        key: the key of the value, if it is that of a mapping.
+        value: JSON data, for example messages.
+        path: the expression for the value in error messages.
+        disallowed: the disallowed special tokens.
+
+    Raises:
+        DisallowedSpecialTokenError: a string contains a disallowed special token.
+        InvalidArgumentError: a role or type has other characters than `\w`, spaces and hyphens.
+    """
+
+    def check(text: str, text_path: str) -> str:
+        reject_special(text, disallowed, text_path)
+        if text_path.endswith(tuple(f"[{key!r}]" for key in _PLAIN_KEYS)) and not _PLAIN_TEXT.fullmatch(text):
+            raise InvalidArgumentError(f"{text_path} is {text!r}; roles and types are words")
+        return text
+
+    copy_json(value, path, check)
+
+
+def replace_with_placeholders(value: Any, placeholders: dict[str, str], key: str = "") -> Any:
+    """Copies messages and replaces each text by a placeholder: `x0`, `x1` and so on.
+
+    Rendering the copy shows which special tokens a template writes for any messages.
+    Equal texts have equal placeholders, because templates compare messages. Roles, types and texts of
+    whitespace are not changed, because templates branch on them.
+
+    Args:
+        value: messages, or a part of a message.
+        placeholders: the placeholder of each text so far. This function adds entries.
+        key: the key of the value if it belongs to a mapping.
     """
     if isinstance(value, str):
         is_unchanged = key in _PLAIN_KEYS or not value.strip()
-        return value if is_unchanged else replacements.setdefault(value, f"x{len(replacements)}")
+        return value if is_unchanged else placeholders.setdefault(value, f"x{len(placeholders)}")
     if isinstance(value, dict):
-        return {name: neutralize(inner, replacements, name) for name, inner in value.items()}
-    return [neutralize(inner, replacements) for inner in value] if isinstance(value, list) else value
+        return {name: replace_with_placeholders(inner, placeholders, name) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [replace_with_placeholders(inner, placeholders) for inner in value]
+    return value
+
+
+class HiddenTokens(NamedTuple):
+    """Replacements of special tokens that are ordinary text in messages.
+
+    Create one with `hide_special_tokens`.
+
+    Attributes:
+        names: the replacement of each special token, of the same number of characters.
+        restore_table: a table for `str.translate` that maps the code point of each replacement character to
+            the original character.
+    """
+
+    names: dict[str, str]
+    restore_table: dict[int, str]
+
+    def hide(self, text: str) -> str:
+        """Returns the text with the special tokens replaced."""
+        pieces = split_at_special(text, frozenset(self.names))
+        return "".join(self.names.get(piece, piece) for piece in pieces)
+
+    def restore(self, text: str) -> str:
+        """Returns the text with the original characters."""
+        return text.translate(self.restore_table)
+
+    def occurs_in(self, text: str) -> bool:
+        """Returns whether a text contains a replacement character."""
+        return any(chr(point) in text for point in self.restore_table)
+
+
+def hide_special_tokens(names: Iterable[str], texts: Sequence[str], others: Sequence[str]) -> HiddenTokens:
+    """Makes replacements for those special tokens that occur in texts.
+
+    Args:
+        names: the special tokens that are ordinary text in messages.
+        texts: the texts of messages.
+        others: more texts whose characters must not be used as replacements.
+    """
+    present = [name for name in names if any(name in text for text in texts)]
+    used_characters = set().union(*texts, *others) if present else set()
+    free = (chr(point) for point in _PRIVATE_USE if chr(point) not in used_characters)
+    replacements = {name: "".join(next(free) for _ in name) for name in present}
+    pairs = [pair for name, hidden in replacements.items() for pair in zip(hidden, name, strict=True)]
+    return HiddenTokens(replacements, {ord(hidden): character for hidden, character in pairs})
 
 
 def encode_with_hidden(tokenizer: Any, text: str, hidden: HiddenTokens) -> TokenizationResult:
-    """Encode a text whose special tokens are recognised, except those that are hidden.
+    """Encodes a text with its special tokens recognized, and its hidden special tokens as ordinary text.
+
+    The result is that of encoding the restored text, except that hidden special tokens are not recognized.
 
     Args:
         tokenizer: any registered tokenizer.
-        text: the text, in which the special tokens that are ordinary text are replaced.
-        hidden: their replacements.
+        text: the rendered text, with replacements for the hidden special tokens.
+        hidden: the replacements.
 
     Raises:
-        InvalidArgumentError: the tokenizer can't encode them as ordinary text there.
+        InvalidArgumentError: the tokenizer can't encode a hidden special token as ordinary text next to a
+            special token of the template.
     """
     names = frozenset(protocol.get_vocabulary(tokenizer).special)
     pieces = ["", *split_at_special(text, names), ""]
     parts: list[TokenizationBatch] = []
-    recognised = ""
+    recognized = ""
     texts: list[str] = []
 
     def encode(part: str, allowed: Any = "all") -> None:
@@ -213,63 +245,79 @@ def encode_with_hidden(tokenizer: Any, text: str, hidden: HiddenTokens) -> Token
                 )
             )
 
+    # `pieces` alternates between special tokens and ordinary text. Text without hidden characters is
+    # collected with the special tokens around it, and encoded in one call.
     for special, ordinary, following in zip(pieces[:-1:2], pieces[1::2], pieces[2::2], strict=True):
-        if not hidden.is_in(ordinary):
-            recognised += special + ordinary
+        if not hidden.occurs_in(ordinary):
+            recognized += special + ordinary
             continue
-        encode(recognised)
-        recognised, ordinary = "", hidden.restore(ordinary)  # noqa: PLW2901
-        if not _is_separate(tokenizer, "x \n", following):
+        encode(recognized)
+        recognized, ordinary = "", hidden.restore(ordinary)  # noqa: PLW2901
+        # The text is split here. That is correct only if the tokenizer encodes both sides independently,
+        # which is not the case, for example, if the special token removes the whitespace next to it.
+        if not _is_separable(tokenizer, "x \n", following):
             raise _make_error(tokenizer, hidden, following)
-        if all(_is_separate(tokenizer, special, start) for start in ("x", " x", "\nx")):
+        if all(_is_separable(tokenizer, special, start) for start in ("x", " x", "\nx")):
             encode(special)
             encode(ordinary, ())
-        elif special not in ordinary:
+        elif special not in ordinary:  # the special token changes the text after it: encode both together
             encode(special + ordinary, {special})
         else:
             raise _make_error(tokenizer, hidden, special)
-    encode(recognised)
+    encode(recognized)
     return _concatenate_results(tokenizer, texts, parts)
 
 
-def _is_separate(tokenizer: Any, first: str, second: str) -> bool:
-    """Whether two texts, one of which is a special token, have the ids together that they have alone."""
+def _is_separable(tokenizer: Any, first: str, second: str) -> bool:
+    """Returns whether the ids of two concatenated texts are the concatenated ids of each.
+
+    One of the texts is a special token or empty.
+    """
     if not first or not second:
         return True
     options: dict[str, Any] = {"add_special_tokens": False, "return_offsets": False, "return_masks": False}
     batch = protocol.encode_texts(
         tokenizer, [first + second, first, second], allowed_special="all", **options
     )
-    combined, *alone = (row.ids for row in batch)
-    return bool(np.array_equal(combined, np.concatenate(alone)))
+    combined, *separate = (row.ids for row in batch)
+    return bool(np.array_equal(combined, np.concatenate(separate)))
 
 
 def _make_error(tokenizer: Any, hidden: HiddenTokens, name: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"{type(tokenizer).__name__} can't encode {sorted(hidden.names)} as ordinary text beside the special "
-        f"token {name!r} that the template writes; leave them out of the messages, or pass allowed_special= "
-        "to recognise them"
+        f"{type(tokenizer).__name__} can't encode {sorted(hidden.names)} as ordinary text next to the "
+        f"special token {name!r} that the template writes; remove them from the messages, or pass "
+        "allowed_special= to recognize them"
     )
 
 
 def _concatenate_results(
     tokenizer: Any, texts: list[str], parts: list[TokenizationBatch]
 ) -> TokenizationResult:
-    """One result of the parts of a text."""
+    """Concatenates the results of consecutive parts of a text.
+
+    Args:
+        tokenizer: the tokenizer that encoded the parts.
+        texts: the parts of the text.
+        parts: their results, each a batch of one row.
+
+    Returns:
+        One result. Offsets and `word_ids` refer to the whole text.
+    """
     metadata = parts[0].metadata
-    in_view = metadata.offsets_reference == "tokenizer_normalized_text"
+    is_normalized = metadata.offsets_reference == "tokenizer_normalized_text"
     columns: dict[str, list[Any]] = {}
-    start, words = 0, 0
+    num_bytes, num_words = 0, 0
     for text, part in zip(texts, parts, strict=True):
         for name, column in part.ragged._asdict().items():
             columns.setdefault(name, []).append(column)
-        if part.offsets is not None:
-            columns["offsets"][-1] = np.where(part.offsets > 0, part.offsets + start, 0)
+        if part.offsets is not None:  # (0, 0) stays the sentinel for tokens without text
+            columns["offsets"][-1] = np.where(part.offsets > 0, part.offsets + num_bytes, 0)
         if part.ragged.word_ids is not None:
             word_ids = np.asarray(part.ragged.word_ids)
-            columns["word_ids"][-1] = np.where(word_ids >= 0, word_ids + words, -1).astype(np.int32)
-            words += int(word_ids.max(initial=-1)) + 1
-        start += count_bytes(protocol.tokenization_view(tokenizer, text) if in_view else text)
+            columns["word_ids"][-1] = np.where(word_ids >= 0, word_ids + num_words, -1).astype(np.int32)
+            num_words += int(word_ids.max(initial=-1)) + 1
+        num_bytes += count_bytes(protocol.tokenization_view(tokenizer, text) if is_normalized else text)
     joined: dict[str, Any] = {
         name: None if column[0] is None else np.concatenate(column) for name, column in columns.items()
     }

@@ -1,20 +1,19 @@
-"""Bounds on the work of a chat template, which is untrusted code.
+"""Limits on the work of chat templates, which are untrusted code.
 
-Jinja's sandbox keeps a template away from Python's internals, but not from `'a' * 10**10` or from loops
-within loops. Here every operation of a template has a cost, which is taken from a budget: before the
-operation where its result may be larger than its inputs, and after it for the result. The unit is about
-one character or four bytes of memory.
+Jinja's sandbox prevents access to Python's internals, but not `'a' * 10**10` or nested loops. Here each
+operation of a template has a cost that is subtracted from a budget: before the operation if its result can be
+larger than its inputs, and after it for the result. A unit is about one character or four bytes of memory.
 
-    {% for m in messages %}        LOOP_STEP each time, and the literal text of the body
+    {% for m in messages %}        for each step, LOOP_STEP and the literal text of the body
     {{ m.content | trim }}         the length of the content, of the result, and of the output
-    {{ 'ab' * 1000 }}              2,000, before the string is made
+    {{ 'ab' * 1000 }}              2,000, before the string is allocated
     {{ items | join(', ') }}       the size of all items, times the length of the separator
-    {{ 3**900 % 7**500 }}          the product of the sizes of the integers in words
+    {{ 3**900 % 7**500 }}          the product of the sizes of the integers in 32-bit units
 
-Integers have at most `MAX_BITS` bits, since the time of arithmetic grows faster than their size.
+Integers have at most `MAX_BITS` bits, because the time of arithmetic grows faster than their size.
 
-Costs depend on the template and on the messages alone, so a conversation that is encoded once is always
-encoded.
+Costs are deterministic functions of the template and the messages: a conversation that can be encoded once
+can be encoded on any machine.
 """
 
 from __future__ import annotations
@@ -24,11 +23,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 WORK_PER_CHARACTER = 32
-"""Units of work per character that a template may write."""
+"""Units of work per character of the maximum length of the output."""
 CALL = 128
+"""Cost of a call or an addition of strings, in units, without its arguments."""
 LOOP_STEP = 256
+"""Cost of one step of a loop, in units, without its body."""
 MAX_BITS = 10_000
-"""Integers of more bits are rejected. (Python writes none of more than 4,300 digits, 14,300 bits.)"""
+"""Maximum size of an integer in bits. (Python itself does not print integers above 4,300 digits.)"""
 _OPERATION = 32
 _ELEMENT = 64
 
@@ -39,59 +40,65 @@ _AMPLIFYING = frozenset(
         *("trim", "strip", "lstrip", "rstrip", "batch", "slice", "sum"),
     )
 )
-"""Names of filters and methods whose cost may be the product of the sizes of their arguments."""
+"""Names of filters and methods whose cost can be the product of the sizes of their arguments."""
 _SHALLOW = frozenset(
     (
         *("default", "d", "first", "items", "last", "length", "list", "random", "reverse"),
         *("map", "reject", "rejectattr", "select", "selectattr"),
     )
 )
-"""Names of filters that don't look into the elements of a list."""
+"""Names of filters that do not access the contents of list elements."""
 _SPEC = re.compile(r"%(?:\([^)]*\))?([^a-zA-Z%]*)")
+"""Matches a `%` conversion; its group has the flags, the width and the precision."""
 _NUMBER = re.compile(r"\d+")
 
 
 class TemplateLimitError(Exception):
-    """A template has spent its budget."""
+    """Raised when a template exceeds its budget or makes an integer that is too large."""
 
 
 class Budget:
-    """The work that one rendering may still do."""
+    """Budget of work for one rendering.
+
+    Attributes:
+        remaining: number of units that can still be spent.
+    """
 
     def __init__(self, units: int) -> None:
-        self.left = units
+        self.remaining = units
 
     def spend(self, units: int) -> None:
-        """Spends units; raises an error once the budget is empty."""
-        self.left -= units
-        if self.left < 0:
+        """Subtracts units; raises `TemplateLimitError` if the budget is exceeded."""
+        self.remaining -= units
+        if self.remaining < 0:
             raise TemplateLimitError
 
     def spend_on_text(self, value: Any) -> int:
-        """Spends the cost of writing or comparing a value, with the elements of lists and mappings in it.
+        """Spends the cost of writing or comparing a value, including nested lists and mappings.
 
-        An element that is in a list twice counts twice.
+        An element that occurs twice counts twice: nested lists that share elements can be exponentially
+        larger as text than in memory. The budget ends the traversal of such a value.
 
         Returns:
-            About how many characters it has as text.
+            The approximate length of the value as text, in characters.
         """
-        if isinstance(value, str):  # (the most frequent case, without a loop)
+        if isinstance(value, str):  # the most frequent case, without a loop
             self.spend(len(value) + 1 + _ELEMENT)
             return len(value) + 1
         size = 0
-        left = [value]
-        while left:
-            some = left.pop()
+        stack = [value]
+        while stack:
+            element = stack.pop()
             length = 1
-            if isinstance(some, (str, bytes, range)):
-                length += len(some)
-            elif isinstance(some, int):
-                length += _check_integer(some) // 8
-            elif isinstance(some, Mapping):
-                left.extend(some.keys())
-                left.extend(some.values())
-            elif isinstance(some, Collection):
-                left.extend(some)
+            if isinstance(element, (str, bytes, range)):
+                length += len(element)
+            elif isinstance(element, int):
+                length += _count_bits(element) // 8
+            elif isinstance(element, Mapping):
+                stack.extend(element.keys())
+                stack.extend(element.values())
+            elif isinstance(element, Collection):
+                stack.extend(element)
             self.spend(length + _ELEMENT)
             size += length
         return size
@@ -101,32 +108,34 @@ class Budget:
         if isinstance(value, (str, bytes)):
             self.spend(len(value))
         elif isinstance(value, int):
-            self.spend(_check_integer(value) // 8)
+            self.spend(_count_bits(value) // 8)
         elif isinstance(value, Collection):
             self.spend(_ELEMENT * len(value))
 
     def spend_on_call(self, name: str, arguments: Sequence[Any], *, shallow: bool = False) -> None:
-        """Spends the cost of a call, before it is made.
+        """Spends the cost of a call before it is made.
 
         Args:
-            name: the name of the filter, the test, the method or the function.
-            arguments: all that it is given, the object of a method too.
-            shallow: whether it does not look into the elements of lists, unless its name says otherwise.
+            name: the name of the filter, test, method or function.
+            arguments: all arguments, including the object of a method.
+            shallow: whether the function does not access the contents of list elements. Names in
+                `_AMPLIFYING` override it.
         """
         self.spend(_OPERATION)
-        if name == "round":  # (it computes 10 to the power of the precision)
+        if name == "round":  # it computes 10 to the power of the precision
             self.spend(_check_bits(4 * _sum_integers(arguments[1:])) ** 2 // 1024)
         amplifies = name in _AMPLIFYING
         if not amplifies and (shallow or name in _SHALLOW):
             self.spend(sum(len(value) for value in arguments if isinstance(value, (str, bytes))))
             for value in arguments:
-                if isinstance(value, tuple):  # (a key of a dict: its hash is computed from all that it holds)
+                if isinstance(value, tuple):  # can be the key of a dict: its hash covers all nested elements
                     self.spend_on_text(value)
             return
         sizes = [self.spend_on_text(value) for value in arguments]
         if amplifies and sizes:
             largest = max(sizes)
             widths = _sum_integers(arguments)
+            # For example `join`: the separator may be copied once per item. Integers may be widths.
             self.spend(largest * (sum(sizes) - largest) + _ELEMENT * widths)
             if name == "indent":
                 self.spend(largest * widths)
@@ -136,11 +145,11 @@ class Budget:
                 self.spend(sum(_sum_widths(form) for form in arguments if isinstance(form, str)))
 
     def spend_on_operator(self, operator: str, left: Any, right: Any) -> None:
-        """Spends the cost of `+`, `*`, `%` and the like, before they are computed."""
+        """Spends the cost of a binary operator such as `+`, `*` or `%` before it is computed."""
         sizes = self.spend_on_text(left), self.spend_on_text(right)
         if isinstance(left, int) and isinstance(right, int):
             bits = left.bit_length(), right.bit_length()
-            if operator == "**":
+            if operator == "**":  # the size of the result, which is checked before it is computed
                 bits = (min(bits[0] * max(right, 0), MAX_BITS + 1),) * 2
             self.spend(_check_bits(bits[0]) * bits[1] // 1024)
         elif operator == "*":
@@ -158,21 +167,23 @@ class Budget:
         self.spend(sum(int(number[:19]) for number in _NUMBER.findall(form)))
 
 
-def _check_integer(value: int) -> int:
+def _count_bits(value: int) -> int:
+    """Returns the number of bits of an integer; raises `TemplateLimitError` if it is too large."""
     return _check_bits(value.bit_length())
 
 
 def _check_bits(bits: int) -> int:
-    """Returns the bits of an integer; raises an error if it is too large."""
+    """Returns `bits`; raises `TemplateLimitError` if it exceeds `MAX_BITS`."""
     if bits > MAX_BITS:
         raise TemplateLimitError
     return bits
 
 
 def _sum_integers(values: Collection[Any]) -> int:
+    """Returns the sum of the absolute values of the integers among `values`."""
     return sum(abs(value) for value in values if isinstance(value, int))
 
 
 def _sum_widths(form: str) -> int:
-    """The sum of the widths and precisions in a `%` format."""
+    """Returns the sum of the widths and precisions in a `%` format."""
     return sum(int(number[:19]) for spec in _SPEC.findall(form) for number in _NUMBER.findall(spec))

@@ -1,0 +1,104 @@
+"""Tests of `SequenceLoader`: shapes, truncation, and special tokens in texts."""
+
+import json
+
+import numpy as np
+import pytest
+
+import tokjax
+from tests.support.loader_cases import FIELDS, LOADERS, PAD, TEXTS, TOKENIZER, write_datasets
+
+WITHOUT_SPECIAL = tokjax.byte_level_bpe(
+    {bytes([i]): i for i in range(256)}, special_tokens={"</s>": 256}, eos_token="</s>"
+)
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory):
+    return write_datasets(tmp_path_factory.mktemp("loaders"))
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("options")
+    for name, field in FIELDS.items():
+        tokjax.write_dataset(TEXTS, field, directory / name)
+    tokjax.write_dataset(["one", "two", "three"], FIELDS["raw"], directory / "raw others")
+    return directory
+
+
+def test_shapes(datasets):
+    assert {batch.ids.shape for batch in LOADERS["tokenized"](datasets)} == {(12, 50)}
+    lengths = {batch.ids.shape[1] for batch in LOADERS["multiples"](datasets)}
+    assert all(length % 8 == 0 or length == 50 for length in lengths)
+
+
+def test_long_documents_are_truncated(datasets):
+    batch = tokjax.SequenceLoader(datasets["raw"], batch_size=97, length=5, shuffle=False).batch_at(0)
+    assert batch.ids.shape == (97, 5)
+    assert batch.ids[40].tolist() == [256, *b"040"[:3], 257]  # only the text is truncated, not the template
+
+
+class TestSpecialTokensInTexts:
+    @pytest.fixture
+    def raw(self, tmp_path):
+        tokjax.write_dataset(["a", "b", "hello </s> x", "c"], tokjax.RawTextField(), tmp_path / "raw")
+        return tokjax.open_dataset(tmp_path / "raw", TOKENIZER)
+
+    def test_rejection_names_the_document(self, raw):
+        for seed in range(3):
+            loader = tokjax.SequenceLoader(raw, batch_size=4, length=8, seed=seed)
+            with pytest.raises(
+                tokjax.errors.DisallowedSpecialTokenError,
+                match=r"in document 2 of .*/raw, the text holds .*'</s>'.*pass disallowed_special=\(\)",
+            ):
+                loader.batch_at(0)
+
+    def test_special_token_options(self, raw):
+        def row(**options):
+            loader = tokjax.SequenceLoader(raw, batch_size=4, length=20, shuffle=False, **options)
+            assert json.loads(json.dumps(loader.get_state())) == loader.get_state()
+            return loader.batch_at(0).ids[2].tolist(), loader.get_state()
+
+        ids, state = row(allowed_special={"</s>"})
+        assert ids == [256, *b"hello ", 257, *b" x", 257] + [PAD] * 9
+        assert row(disallowed_special=())[0] == [256, *b"hello </s> x", 257] + [PAD] * 6
+        other = tokjax.SequenceLoader(raw, batch_size=4, length=20, shuffle=False, allowed_special="all")
+        with pytest.raises(tokjax.errors.DatasetMismatchError, match="the state's allowed_special is"):
+            other.set_state(state)
+
+
+class TestTruncation:
+    @pytest.mark.parametrize("name", ["tokenized", "bucketed", "packed"])
+    @pytest.mark.parametrize("length", [2, 3, 7, 20])
+    def test_stored_ids_are_truncated_like_texts(self, directory, name, length):
+        options = {"batch_size": 97, "length": length, "shuffle": False}
+        raw, stored = tokjax.open_dataset(directory / "raw", TOKENIZER), tokjax.open_dataset(directory / name)
+        order = np.argsort(stored.documents["doc_id"])
+        expected = tokjax.SequenceLoader(raw, **options).batch_at(0)
+        actual = tokjax.SequenceLoader(stored, **options).batch_at(0)
+        assert np.array_equal(actual.ids[order], expected.ids)
+        assert np.array_equal(actual.attention_mask[order], expected.attention_mask)
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match="length is 1, and 2 special tokens surround"
+        ):
+            tokjax.SequenceLoader(stored, batch_size=2, length=1)
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match="length is 1, and 2 special tokens surround"
+        ):
+            tokjax.SequenceLoader(raw, batch_size=2, length=1)
+
+    def test_missing_eos_is_not_added(self, tmp_path):
+        # Converted rows of other programs have no EOS.
+        np.save(tmp_path / "x.npy", np.arange(20).reshape(2, 10))
+        tokjax.datasets.convert_dataset(tmp_path / "x.npy", WITHOUT_SPECIAL, tmp_path / "data")
+        loader = tokjax.SequenceLoader(
+            tokjax.open_dataset(tmp_path / "data"), batch_size=2, length=4, shuffle=False, pad_id=0
+        )
+        assert loader.batch_at(0).ids.tolist() == [[0, 1, 2, 3], [10, 11, 12, 13]]
+
+    def test_truncation_without_template(self, tmp_path):
+        field = tokjax.TokenizedTextField(TOKENIZER, add_special_tokens=False)
+        tokjax.write_dataset(["abcdef"], field, tmp_path / "data")
+        loader = tokjax.SequenceLoader(tokjax.open_dataset(tmp_path / "data"), batch_size=1, length=1)
+        assert loader.batch_at(0).ids.tolist() == [[97]]

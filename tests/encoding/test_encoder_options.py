@@ -1,0 +1,205 @@
+"""Tests that encoding functions have the same options and defaults, return equal ids, and report misuse."""
+
+import copy
+import inspect
+import pickle
+
+import pytest
+
+import tokjax
+from tests.support.huggingface_tokenizers import make_pair
+from tests.support.sentencepiece_models import train_sentencepiece_models
+from tokjax.core.encode_options import DEFAULTS
+from tokjax.models import method_hints
+from tokjax.trainer import train_and_pack
+
+SPECIAL = ("allowed_special", "disallowed_special")
+ONE_TEXT = [tokjax.encode, tokjax.tokenize, tokjax.encode_result, tokjax.quick.quick_tokenize]
+MANY_TEXTS = [
+    tokjax.encode_texts,
+    tokjax.encode_batch_result,
+    tokjax.encode_to_array,
+    tokjax.encode_files,
+    tokjax.encode_windows,
+    tokjax.count_tokens,
+    tokjax.quick.quick_encode_batch,
+    tokjax.quick_causal_lm_batch,
+]
+OTHERS = [
+    tokjax.models.sample_encode,
+    tokjax.models.nbest_encode,
+    tokjax.TokenizedTextField,
+    tokjax.BucketedTokenField,
+]
+ALL = [*ONE_TEXT, *MANY_TEXTS, *OTHERS]
+
+
+def get_defaults(function):
+    return {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
+
+
+@pytest.mark.parametrize("function", [*ALL, tokjax.encode_chat, tokjax.PackedTokenField, train_and_pack])
+def test_special_tokens_in_texts_have_the_same_options(function):
+    assert [get_defaults(function)[name] for name in SPECIAL] == [(), "all"]
+
+
+@pytest.mark.parametrize("function", ALL)
+def test_special_tokens_are_added_by_default(function):
+    assert get_defaults(function)["add_special_tokens"] is True
+
+
+@pytest.mark.parametrize("function", MANY_TEXTS)
+def test_threads_are_chosen_by_default(function):
+    assert get_defaults(function)["threads"] is None
+
+
+def test_arrays_and_files_have_the_options_of_batches():
+    batch = get_defaults(tokjax.encode_batch_result)
+    arrays = get_defaults(tokjax.encode_to_array)
+    assert set(batch) - set(arrays) == {"return_offsets", "return_masks"}
+    files = set(get_defaults(tokjax.encode_files)) - {"paths", "separator", "progress"}
+    assert set(batch) - files == {"texts", "pairs", "truncation", "is_pretokenized"}
+
+
+@pytest.mark.parametrize("function", [*ONE_TEXT, *MANY_TEXTS])
+def test_defaults_are_those_of_the_encode_options(function):
+    required = {"max_length", "truncation"} if function is tokjax.encode_windows else set()
+    defaults = {
+        name: value for name, value in get_defaults(function).items() if name in DEFAULTS.keys() - required
+    }
+    assert defaults == {name: DEFAULTS[name] for name in defaults}
+    assert get_defaults(tokjax.encode_batch_result).items() >= DEFAULTS.items()
+
+
+@pytest.mark.parametrize("function", [*ONE_TEXT, *MANY_TEXTS, *OTHERS[:2]])
+def test_unknown_options_raise_an_error(function):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'max_len'"):
+        function(tokjax.byte_level(), [], max_len=3)
+
+
+def test_registered_encoders_have_the_same_defaults():
+    for generic in (tokjax.encode, tokjax.encode_texts):
+        functions = {each for each in generic.registry.values() if each.__module__.startswith("tokjax.")}
+        assert len(functions) > 1
+        for function in functions:
+            assert get_defaults(function)["add_special_tokens"] is True, function
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    roles = {"bos_token": "<s>", "eos_token": "</s>"}
+    return {
+        "bytes": tokjax.byte_level(["<s>", "</s>"], **roles),
+        "byte-level BPE": tokjax.byte_level_bpe(
+            {bytes([i]): i for i in range(256)}, special_tokens={"<s>": 256, "</s>": 257}, **roles
+        ),
+        "sentencepiece": train_sentencepiece_models()["unigram"],
+        "WordPiece": tokjax.wordpiece(["[UNK]", "[CLS]", "[SEP]", "to", "be"]),
+        "Hugging Face": make_pair("unigram")[1],
+    }
+
+
+@pytest.mark.parametrize("name", ["bytes", "byte-level BPE", "sentencepiece", "WordPiece", "Hugging Face"])
+@pytest.mark.parametrize("text", ["to be", "", "to be " * 200])
+def test_all_functions_return_the_same_ids(tokenizers, tmp_path, name, text):
+    tokenizer = tokenizers[name]
+    (tmp_path / "text").write_text(text or "x")
+    for options in ({}, {"add_special_tokens": False}):
+        expected = tokjax.encode_result(tokenizer, text, **options).ids.tolist()
+        assert tokjax.encode(tokenizer, text, **options).tolist() == expected
+        assert tokjax.encode(tokenizer, text.encode(), **options).tolist() == expected
+        assert tokjax.tokenize(tokenizer, text, **options) == [
+            tokjax.id_to_token(tokenizer, i) for i in expected
+        ]
+        assert tokjax.encode_batch_result(tokenizer, [text], **options).ids.tolist() == expected
+        assert tokjax.encode_to_array(tokenizer, [text], **options).ids.tolist() == expected
+        assert tokjax.count_tokens(tokenizer, text, **options) == len(expected)
+        windows = tokjax.encode_windows(tokenizer, [text], max_length=10_000, **options)
+        assert windows.batch.ids.tolist() == expected
+        if text:
+            [file_batch] = tokjax.encode_files(tokenizer, tmp_path / "text", separator=None, **options)
+            assert file_batch.ids.tolist() == expected
+
+
+def test_arrays_of_pairs_words_and_truncated_texts(tokenizers):
+    bert = tokenizers["WordPiece"]
+    for arguments, options in (
+        ((["to be"], ["be"]), {"max_length": 4, "truncation": "only_first"}),
+        ((["to be be"],), {"max_length": 4, "truncation_side": "left"}),
+        (([["to", "be"]],), {"is_pretokenized": True}),
+        ((["TO"],), {"assume_normalized": True}),
+    ):
+        expected = tokjax.encode_batch_result(bert, *arguments, **options)
+        arrays = tokjax.encode_to_array(bert, *arguments, **options)
+        assert arrays.ids.tolist() == expected.ids.tolist()
+        assert arrays.offsets is arrays.special_tokens_mask is None
+
+
+def test_truncated_documents_of_files(tokenizers, tmp_path):
+    (tmp_path / "text").write_text("to be to\nto")
+    [batch] = tokjax.encode_files(
+        tokenizers["WordPiece"], tmp_path / "text", separator="\n", max_length=3, truncation_side="left"
+    )
+    assert [row.tokens for row in batch] == [("[CLS]", "to", "[SEP]")] * 2
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="truncation_side must be"):
+        tokjax.encode_files(tokenizers["WordPiece"], tmp_path / "text", separator="\n", truncation_side="up")
+
+
+class TestWrongArguments:
+    """Errors for methods and functions of other libraries name the function of tokjax to use."""
+
+    @pytest.mark.parametrize("name", ["bytes", "byte-level BPE", "sentencepiece", "Hugging Face"])
+    def test_methods(self, tokenizers, name):
+        tokenizer = tokenizers[name]
+        with pytest.raises(
+            AttributeError, match=r"no attribute 'encode'; .* tokjax\.encode\(tokenizer, text\)"
+        ):
+            tokenizer.encode("text")
+        with pytest.raises(AttributeError, match=r"tokjax\.encode_batch_result\(tokenizer, texts\)"):
+            tokenizer.encode_batch(["text"])
+        with pytest.raises(
+            tokjax.errors.UnsupportedTokenizerError, match=r"is not callable: use tokjax\.encode\("
+        ):
+            tokenizer("text")
+        with pytest.raises(AttributeError, match="no attribute 'nonsense'$"):
+            tokenizer.nonsense  # noqa: B018
+        assert not hasattr(tokenizer, "encode")
+        assert pickle.loads(pickle.dumps(tokenizer)) == copy.deepcopy(tokenizer) == copy.copy(tokenizer)
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("encode_batch", r"use tokjax\.encode_batch_result\(tokenizer, texts\)"),
+            ("load_dataset", r"use tokjax\.open_dataset\(path\)"),
+            ("AutoTokenizer", r"use tokjax\.load_tokenizer\(path\)"),
+            ("nonsense", "has no attribute 'nonsense'$"),
+        ],
+    )
+    def test_functions(self, name, message):
+        with pytest.raises(AttributeError, match=message):
+            getattr(tokjax, name)
+        assert not hasattr(tokjax, name)
+
+    def test_advised_functions_exist(self):
+        for advice in (*method_hints._METHODS.values(), *method_hints._FUNCTIONS.values()):
+            for call in advice.split("tokjax.")[1:]:
+                attribute = tokjax
+                for part in call.split("(")[0].split("."):
+                    attribute = getattr(attribute, part)
+                assert callable(attribute)
+
+    @pytest.mark.parametrize("function", ONE_TEXT[:3])
+    @pytest.mark.parametrize("name", ["bytes", "byte-level BPE", "Hugging Face"])
+    def test_a_list_where_a_text_is_expected(self, tokenizers, name, function):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError,
+            match="not list; a list of texts is passed to encode_batch_result",
+        ):
+            function(tokenizers[name], ["a", "b"])
+
+    @pytest.mark.parametrize("function", MANY_TEXTS[1:3] + MANY_TEXTS[-2:])
+    def test_a_text_where_texts_are_expected(self, tokenizers, function):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"texts is one text; pass \[text\]"):
+            function(tokenizers["bytes"], "text")
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"pass \[text\]"):
+            tokjax.encode_windows(tokenizers["bytes"], "text", max_length=5)
