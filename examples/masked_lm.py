@@ -73,9 +73,7 @@ def main(
 ):
     texts, held_out = read_corpus(corpus, megabytes)
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    # WordPiece prefers pairs of rare symbols: without a minimum, most tokens would be too rare to be useful.
-    min_frequency = 1 + round(30 * megabytes)
-    trained = train_wordpiece(texts, vocab_size=vocab_size, special_tokens=names, min_frequency=min_frequency)
+    trained = train_wordpiece(texts, vocab_size=vocab_size, special_tokens=names)
     tokenizer, vocab_size = trained.tokenizer, tokjax.vocab_size(trained.tokenizer)
     rows, held = (collate_texts(tokenizer, part, length) for part in (texts, held_out))
     options = {"mask_id": tokjax.token_to_id(tokenizer, "[MASK]"), "vocab_size": vocab_size}
