@@ -54,7 +54,7 @@ def test_truncation(text, pair, max_length, truncation, side):
         capacity = max_length - 3 - len(tokjax.encode(tokenizer, complete_text, add_special_tokens=False))
         if capacity < 0:
             with pytest.raises(
-                tokjax.errors.InvalidArgumentError, match=r"leaves whole has \d+ tokens, and max_len"
+                tokjax.errors.InvalidArgumentError, match=r"does not truncate has \d+ tokens, and max_len"
             ):
                 tokjax.encode_result(tokenizer, text, pair, **options)
         if capacity <= 0:  # `tokenizers` also rejects truncation to an empty text
@@ -148,7 +148,7 @@ class TestTemplates:
             ("$A $A", None, r"must hold \$A once"),
             ("$A", "$A", r"the pair template must hold \$A once and \$B once; got '\$A'"),
             ("$A <eos>", None, r"the template has '<eos>', which is not among the special tokens"),
-            (["$A", ""], None, r"made of names and \$A or \$B, and one part is ''"),
+            (["$A", ""], None, r"made of names and \$A or \$B, but one piece is ''"),
         ],
     )
     def test_invalid_templates(self, single, pair, message):
