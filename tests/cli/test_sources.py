@@ -9,7 +9,7 @@ import pytest
 
 import tokjax
 from tokjax.cli import commands
-from tokjax.datasets import writer
+from tokjax.datasets import shard_writing
 
 EOS = "<|endoftext|>"
 
@@ -188,17 +188,17 @@ class TestInspect:
 
 
 def test_interrupted_command_resumes(shell, tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "_BATCH_SIZE", 100)
+    monkeypatch.setattr(shard_writing, "_BATCH_SIZE", 100)
     command = "pack c.txt --field raw --separator <|endoftext|> --shard-size 200 -q -o OUT/"
 
-    def batch_until_interrupt(documents, size, batch_documents=writer.batch_documents):
+    def batch_until_interrupt(documents, size, batch_documents=shard_writing.batch_documents):
         for i, batch in enumerate(batch_documents(documents, size)):
             if i == 6:
                 raise KeyboardInterrupt
             yield batch
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "batch_documents", batch_until_interrupt)
+        patch.setattr(shard_writing, "batch_documents", batch_until_interrupt)
         stderr = shell(command + "d", code=130)
     assert stderr == "interrupted: run the same command again to resume after the last finished shard"
     remaining = [path for path in tmp_path.rglob("shard-*") if "incomplete" in str(path)]

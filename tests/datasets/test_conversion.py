@@ -197,7 +197,7 @@ def test_finished_shards_of_an_interrupted_writer_need_overwrite(tmp_path, monke
     field = tokjax.PackedTokenField(TOKENIZER)
     tokjax.write_dataset(CORPUS[:2], field, tmp_path / "one")
     tokjax.datasets.export_dataset(tokjax.open_dataset(tmp_path / "one"), tmp_path / "x.bin")
-    monkeypatch.setattr("tokjax.datasets.writer._BATCH_SIZE", 60)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
     with pytest.raises(RuntimeError, match="stopped"):
         tokjax.write_dataset(texts(), field, tmp_path / "out", shard_size=60)
     remaining = {path.name: path.read_bytes() for path in (tmp_path / "out.incomplete").iterdir()}

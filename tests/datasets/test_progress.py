@@ -25,9 +25,9 @@ def bars(monkeypatch):
             recorded_bars.append((description, total, unit, reported))
         yield lambda amount, note="": reported.append((amount, note))
 
-    for module in ("writer", "resuming"):
+    for module in ("shard_writing", "resuming"):
         monkeypatch.setattr(f"tokjax.datasets.{module}.show_progress_bar", record_bar)
-    monkeypatch.setattr("tokjax.datasets.writer._BATCH_SIZE", NUM_BYTES // 4)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", NUM_BYTES // 4)
     monkeypatch.setattr("tokjax.corpus.sources._READ_SIZE", NUM_BYTES // 10)
     return recorded_bars
 

@@ -111,7 +111,7 @@ def test_altered_file(url):
 
 
 def test_stopped_writer_resumes(url, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.datasets.writer._BATCH_SIZE", 60)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
     for stop in (20, 45):
         with pytest.raises(StoppedError):
             tokjax.write_dataset(stop_after_documents(TEXTS, stop), FIELDS["packed"], url, **OPTIONS)
@@ -127,7 +127,7 @@ def test_stopped_writer_resumes(url, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("damage", ["source", "shard"])
 def test_useless_leftovers_are_deleted(url, monkeypatch, damage):
-    monkeypatch.setattr("tokjax.datasets.writer._BATCH_SIZE", 60)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
     with pytest.raises(StoppedError):
         tokjax.write_dataset(stop_after_documents(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
     texts, message = ["other", *TEXTS], "was started with another source"
@@ -145,7 +145,7 @@ def test_useless_leftovers_are_deleted(url, monkeypatch, damage):
 
 
 def test_overwrite_deletes_files_of_an_interrupted_writer(url, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.datasets.writer._BATCH_SIZE", 60)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
     with pytest.raises(StoppedError):
         tokjax.write_dataset(stop_after_documents(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
     assert "shard-00003.tokens.npy" in read_files(url)
@@ -179,7 +179,7 @@ def test_messages_name_the_url(url, tmp_path):
 
 
 def test_damaged_progress_record(url, monkeypatch):
-    monkeypatch.setattr("tokjax.datasets.writer._BATCH_SIZE", 60)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
     with pytest.raises(StoppedError):
         tokjax.write_dataset(stop_after_documents(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
     system, root = fsspec.core.url_to_fs(url)

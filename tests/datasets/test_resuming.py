@@ -63,7 +63,7 @@ def stop_after_documents(texts, after, error=StoppedError):
 def test_interrupted_source(name, complete_dataset, tmp_path_factory, stops, kind):
     path = tmp_path_factory.mktemp("stopped") / "data"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokjax.datasets.writer._BATCH_SIZE", 60)
+        patch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
         for stop in stops:
             with pytest.raises(kind):
                 tokjax.write_dataset(stop_after_documents(TEXTS, stop, kind), FIELDS[name], path, **OPTIONS)
@@ -78,7 +78,7 @@ def test_interrupted_source(name, complete_dataset, tmp_path_factory, stops, kin
 @pytest.mark.parametrize("shard_size", [4, 7])  # (reached by one text exactly, exceeded by two)
 def test_finished_shards_are_not_encoded_again(tmp_path, monkeypatch, stop, shard_size):
     texts, options = [f"{i:04d}" for i in range(30)], {"shard_size": shard_size}
-    monkeypatch.setattr("tokjax.datasets.writer._BATCH_SIZE", 4)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 4)
     with pytest.raises(StoppedError):
         tokjax.write_dataset(stop_after_documents(texts, stop), FIELDS["raw"], tmp_path / "data", **options)
     finished = stop if shard_size == 4 else stop // 2 * 2
@@ -99,7 +99,7 @@ def test_finished_shards_are_not_encoded_again(tmp_path, monkeypatch, stop, shar
 class TestInterruptedRun:
     @pytest.fixture
     def interrupted(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("tokjax.datasets.writer._BATCH_SIZE", 60)
+        monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
         with pytest.raises(StoppedError):
             tokjax.write_dataset(
                 stop_after_documents(TEXTS, 25), FIELDS["packed"], tmp_path / "data", **OPTIONS
@@ -303,7 +303,7 @@ import sys
 import tokjax
 from tests.datasets.test_resuming import FIELDS, OPTIONS, TEXTS
 import tokjax.datasets.writer
-tokjax.datasets.writer._BATCH_SIZE = 60
+tokjax.datasets.shard_writing._BATCH_SIZE = 60
 name, path = sys.argv[1:]
 print("ready", flush=True)
 tokjax.write_dataset(TEXTS * 4, FIELDS[name], path, shard_size=150)
@@ -354,14 +354,14 @@ def test_concurrent_writers(tmp_path):
 
 class TestExecutors:
     def test_worker_processes(self, tmp_path, complete_dataset, monkeypatch):
-        monkeypatch.setattr("tokjax.datasets.writer._EXECUTOR_BATCH_SIZE", 200)
+        monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 200)
         with concurrent.futures.ProcessPoolExecutor(2, get_context("spawn")) as executor:
             for name, field in FIELDS.items():
                 tokjax.write_dataset(TEXTS, field, tmp_path / name, executor=executor, **OPTIONS)
                 assert read_files(tmp_path / name) == complete_dataset[name]
 
     def test_killed_worker_process(self, tmp_path, complete_dataset, monkeypatch):
-        monkeypatch.setattr("tokjax.datasets.writer._EXECUTOR_BATCH_SIZE", 200)
+        monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 200)
         with concurrent.futures.ProcessPoolExecutor(1, get_context("spawn")) as executor:
             worker = executor.submit(os.getpid).result()
 

@@ -47,14 +47,14 @@ def read_files(path):
 
 
 def test_datasets_equal_those_of_local_threads(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.datasets.writer._EXECUTOR_BATCH_SIZE", 1000)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 1000)
     tokjax.write_dataset(TEXTS, FIELD, tmp_path / "local", shard_size=3000)
     tokjax.write_dataset(TEXTS, FIELD, tmp_path / "remote", shard_size=3000, executor=cluster.get_executor())
     assert read_files(tmp_path / "local") == read_files(tmp_path / "remote")
 
 
 def test_killed_worker_does_not_change_dataset(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.datasets.writer._EXECUTOR_BATCH_SIZE", 1000)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 1000)
     killed_worker = next(iter(cluster.run(os.getpid).values()))
     assert killed_worker != os.getpid()
 

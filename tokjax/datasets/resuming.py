@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokjax.datasets.document_sources import Document
-    from tokjax.datasets.writer import WriteJob
+    from tokjax.datasets.shard_writing import WriteJob
 
 
 PROGRESS_FILE = "progress.jsonl"

@@ -2,26 +2,14 @@
 
 A dataset is written to `NAME.incomplete`, its manifest last, and then renamed to `NAME`. A directory `NAME`
 is therefore always complete. `resuming` explains how an interrupted write continues.
-
-Batches of documents are encoded in parallel and written in source order:
-
-    documents ──▶ batches ──┬──▶ worker ──┬──▶ ShardWriter ──▶ shard-00000.*.npy, shard-00001.*.npy, ...
-                            ├──▶ worker ──┤    (source order)
-                            └──▶ worker ──┘
-
-The stored form of a document does not depend on its batch, and batches are written in source order. So the
-bytes on disk are the same for any number of workers.
 """
 
 from __future__ import annotations
 
-import itertools
-import pickle
 import re
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import BrokenExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,19 +23,14 @@ from tokjax._util.atomic_files import (
     resolve,
 )
 from tokjax._util.checks import check_int
-from tokjax._util.executors import map_in_workers
-from tokjax._util.progress import show_progress_bar
-from tokjax._util.threads import check_executor, map_in_threads, resolve_num_threads
+from tokjax._util.threads import check_executor, resolve_num_threads
 from tokjax._util.urls import is_url
 from tokjax.core import protocol
 from tokjax.datasets.dataset import Dataset
-from tokjax.datasets.document_encoding import Documents, EncodedDocuments, encode_documents
 from tokjax.datasets.document_sources import (
     DEFAULT_COLUMN,
     Document,
     DocumentSource,
-    FileDocuments,
-    batch_documents,
     describe_source,
     iter_documents,
     resolve_files,
@@ -75,7 +58,7 @@ from tokjax.datasets.resuming import (
     resume,
     start_progress,
 )
-from tokjax.datasets.shards import ShardWriter
+from tokjax.datasets.shard_writing import WriteJob, write_shards
 from tokjax.errors import (
     DatasetError,
     DatasetExistsError,
@@ -90,100 +73,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
     from concurrent.futures import Executor
-
-    from tokjax.datasets.document_sources import Document
-    from tokjax.datasets.manifest import Shard
-
-
-_BATCH_SIZE = 1 << 21
-_EXECUTOR_BATCH_SIZE = 1 << 24
-
-
-class WriteJob(NamedTuple):
-    """Input of a writer.
-
-    Attributes:
-        field: field that determines the stored form of documents.
-        plan: plan for the manifest.
-        documents: documents that remain to be written, as pairs of id and text.
-        source: entry of the manifest for the source files; `None` for an iterable.
-        max_in_flight: maximum number of batches that are encoded at the same time.
-        executor: executor that encodes batches; `None` for threads of this process.
-        progress: whether to show a progress bar on standard error.
-    """
-
-    field: Field
-    plan: Plan
-    documents: Iterator[Document]
-    source: dict[str, Any] | None
-    max_in_flight: int
-    executor: Executor | None
-    progress: bool
-
-
-def write_shards(
-    job: WriteJob,
-    directory: Path,
-    finished: tuple[Shard, ...],
-    on_shard: Callable[[Shard], None],
-) -> list[Shard]:
-    """Encodes documents and appends them to the finished shards.
-
-    Args:
-        job: input of the writer.
-        directory: directory to write to.
-        finished: shards that are finished already.
-        on_shard: callback for each shard that is finished.
-
-    Returns:
-        All shards, the finished ones first.
-
-    Raises:
-        DatasetError: a worker process of the executor died.
-    """
-    total = None if job.source is None else sum(nbytes for _, nbytes in job.source["files"])
-    with (
-        show_progress_bar("packing", total, unit="bytes", enabled=job.progress) as advance,
-        ShardWriter(directory, job.field, job.plan.shard_size, finished, on_shard) as writer,
-    ):
-        num_items = sum(shard.num_items for shard in finished)
-        num_bytes = sum(shard.num_bytes for shard in finished)
-        noun = "bytes" if job.field.tokenizer is None else "tokens"
-        reported = 0
-        for batch, encoded in _iter_encoded(job):
-            num_bytes += writer.add(batch, encoded)
-            num_items += len(encoded.data)
-            # The total for files is their size on disk, which differs from the size of the documents where
-            # files are compressed or have other columns. So count the bytes that were read.
-            position = job.documents.read_nbytes if isinstance(job.documents, FileDocuments) else num_bytes
-            advance(position - reported, f"{num_items:,} {noun}")
-            reported = position
-    return writer.shards
-
-
-def _iter_encoded(job: WriteJob) -> Iterator[tuple[Documents, EncodedDocuments]]:
-    """Iterates over batches of documents and their encoded form, in source order."""
-    batch_size = _BATCH_SIZE if job.executor is None else _EXECUTOR_BATCH_SIZE
-    batches, to_encode = itertools.tee(batch_documents(job.documents, batch_size))
-    encode = partial(encode_documents, threads=1)
-    if job.executor is None:
-        encoded = map_in_threads(partial(encode, job.field), to_encode, job.max_in_flight)
-    else:
-        encoded = map_in_workers(encode, pickle.dumps(job.field), to_encode, job.max_in_flight, job.executor)
-    with _convert_broken_executor():
-        yield from zip(batches, encoded, strict=True)
-
-
-@contextmanager
-def _convert_broken_executor() -> Iterator[None]:
-    try:
-        yield
-    except BrokenExecutor as error:
-        raise DatasetError(
-            "a worker process died (killed, or out of memory?); finished shards are kept: call write_dataset "
-            "again, with a new executor"
-        ) from error
-
 
 DEFAULT_SHARD_SIZE = 30_000_000
 """Number of ids per shard. Not larger, because nothing is encoded while the last shard is written."""
