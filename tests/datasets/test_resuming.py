@@ -86,7 +86,7 @@ def test_finished_shards_are_not_encoded_again(tmp_path, monkeypatch, stop, shar
     encoded = []
     encode = tokjax.datasets.document_encoding.encode_documents
     monkeypatch.setattr(
-        "tokjax.datasets.writer.encode_documents",
+        "tokjax.datasets.shard_writing.encode_documents",
         lambda field, documents, **options: (
             encoded.extend(documents.doc_ids) or encode(field, documents, **options)
         ),
@@ -257,7 +257,7 @@ class TestFinishedDataset:
 
     def test_is_not_written_again(self, path, monkeypatch):
         before = {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir()}
-        monkeypatch.setattr("tokjax.datasets.writer.encode_documents", None)  # (any call would fail)
+        monkeypatch.setattr("tokjax.datasets.shard_writing.encode_documents", None)  # (any call would fail)
         again = tokjax.write_dataset(iter(TEXTS), FIELDS["packed"], path, **OPTIONS)
         assert again.num_documents == len(TEXTS)
         assert {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir()} == before
