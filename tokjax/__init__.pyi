@@ -168,10 +168,10 @@ from .models.wordpiece import (
 from .offsets import (
     try_span_substring as try_span_substring,
 )
-from .packing.apply import (
+from .packing.apply_plan import (
     pack_blocks as pack_blocks,
 )
-from .packing.blocks import (
+from .packing.packed_blocks import (
     PackedBlocks as PackedBlocks,
 )
 from .pretokenize.patterns import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax.bpe.batch_merging import _REACH, _propagate_bounds
+from tokjax.bpe.batched_merging import _REACH, _propagate_bounds
 from tokjax.bpe.chunks import (
     CHUNK_CHARACTERS,
     as_segments,
@@ -20,7 +20,7 @@ from tokjax.bpe.merge_bounds import NEVER_RANK, unpack_bounds
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tokjax.bpe.batch_merging import BatchMerger, _Symbols
+    from tokjax.bpe.batched_merging import BatchMerger, _Symbols
     from tokjax.bpe.chunks import Pieces, PreTokenizer
     from tokjax.bpe.hash_tables import Pretokens
     from tokjax.bpe.pretoken_cache import PretokenCache

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from benchmarks.timing import measure_seconds
 from tokjax.core.vocabulary import ID_BITS
 from tokjax.trainer import count_pretokens
-from tokjax.trainer.bpe.batched_merging import TrainingRules, _Merger
+from tokjax.trainer.bpe.batched_training import TrainingRules, _Merger
 from tokjax.trainer.bpe.checkpoints import Checkpoint
 from tokjax.trainer.bpe.linked_symbols import RIGHT, make_symbols
 

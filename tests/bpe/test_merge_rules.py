@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 import tokjax
 from tests.support.span_checks import assert_spans_agree
 from tests.support.text_strategies import hard_texts
-from tokjax.bpe import batch_merging, merge_rules
-from tokjax.bpe.batch_merging import BatchMerger
+from tokjax.bpe import batched_merging, merge_rules
+from tokjax.bpe.batched_merging import BatchMerger
 from tokjax.bpe.hash_tables import make_pretokens
 from tokjax.bpe.merge_rules import make_rules_from_merges
 from tokjax.bpe.sequential_merging import merge_bytes, merge_pretoken
@@ -101,7 +101,7 @@ def test_batched_merging_equals_sequential(merges, texts, few):
     pretokens = [text.encode() for text in texts]
     with pytest.MonkeyPatch.context() as patch:
         for name in ("_FEW_SYMBOLS", "_FEW_PRETOKENS"):
-            patch.setattr(batch_merging, name, few)
+            patch.setattr(batched_merging, name, few)
         merged = BatchMerger(rules).merge(make_pretokens(pretokens))
     expected = [[ids[token] for token in merge_bytes(pretoken, rules)] for pretoken in pretokens]
     assert merged.ids.tolist() == [id_ for row in expected for id_ in row]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tokjax.bpe import pretoken_cache
-from tokjax.bpe.batch_merging import BatchMerger
+from tokjax.bpe.batched_merging import BatchMerger
 from tokjax.bpe.hash_tables import make_pretokens
 from tokjax.bpe.merge_rules import make_rules_from_ranks
 from tokjax.bpe.sequential_merging import merge_pretoken

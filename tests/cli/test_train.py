@@ -19,13 +19,13 @@ import signal, sys
 ignored, *arguments = sys.argv[1:]
 signal.signal(signal.SIGINT, signal.SIG_IGN if ignored == "True" else signal.default_int_handler)
 from tokjax.cli import main
-from tokjax.trainer.bpe import batched_merging
-advance = batched_merging._Merger.advance
+from tokjax.trainer.bpe import batched_training
+advance = batched_training._Merger.advance
 def wait_and_advance(*args):
     print("merging", flush=True)
     sys.stdin.read()
     return advance(*args)
-batched_merging._Merger.advance = wait_and_advance
+batched_training._Merger.advance = wait_and_advance
 sys.argv[1:] = arguments
 main()
 """

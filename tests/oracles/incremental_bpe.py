@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from tokjax.trainer.bpe.batched_merging import TIE_KEYS
+from tokjax.trainer.bpe.batched_training import TIE_KEYS
 
 Pair = tuple[int, int]
 

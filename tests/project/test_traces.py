@@ -7,7 +7,7 @@ from docs.traces.packing import iter_best_fit_steps
 from docs.traces.training import iter_training_steps
 from tests.conftest import CORPUS
 from tests.oracles.naive_bpe import train_naively
-from tokjax.bpe.batch_merging import BatchMerger
+from tokjax.bpe.batched_merging import BatchMerger
 from tokjax.bpe.hash_tables import make_pretokens
 from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
 from tokjax.bpe.pretoken_cache import PretokenCache

@@ -22,7 +22,7 @@ from tokjax.trainer import (
     train_word_level,
     train_wordpiece,
 )
-from tokjax.trainer.bpe import batched_merging
+from tokjax.trainer.bpe import batched_training
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
@@ -68,7 +68,7 @@ def test_tiny_alphabets_match_naive_trainer(words, num_tokens, prefix, min_frequ
     words = {word: count for word, count in words.items() if not any(name in word for name in special)}
     initial_tokens = list(dict.fromkeys([*special, *compute_alphabet(words, prefix)]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batched_merging, "_SLOW_STEPS", slow)
+        patch.setattr(batched_training, "_SLOW_STEPS", slow)
         trained = train(
             write_words(words),
             len(initial_tokens) + num_tokens,
@@ -262,7 +262,7 @@ def test_interrupt_reports_number_of_merges(monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(batched_merging._Merger, "advance", stop)
+    monkeypatch.setattr(batched_training._Merger, "advance", stop)
     with pytest.raises(KeyboardInterrupt, match="after 0 of 8 merges; nothing was saved$"):
         train(["aab"] * 3, 17)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokjax._util.threads import map_in_threads
-from tokjax.bpe.batch_merging import BatchMerger
+from tokjax.bpe.batched_merging import BatchMerger
 from tokjax.bpe.chunks import CHUNK_CHARACTERS, group_segments, split_pieces
 from tokjax.bpe.encoded_segments import EncodedChunk, EncodedSegments, join_chunks
 from tokjax.bpe.pretoken_cache import PretokenCache

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from tokjax._util.locks import ThreadLock
-from tokjax.bpe.batch_merging import NO_PRETOKENS, MergedPretokens
+from tokjax.bpe.batched_merging import NO_PRETOKENS, MergedPretokens
 from tokjax.bpe.hash_tables import ABSENT, HashTables, can_hold, concatenate_pretokens, make_pretokens
 from tokjax.core.ragged import concatenate_ranges
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from tokjax._util.threads import map_in_threads
 from tokjax.bpe.array_engine import FEW_CHARACTERS, PretokenDictCache
-from tokjax.bpe.batch_merging import MergedPretokens
+from tokjax.bpe.batched_merging import MergedPretokens
 from tokjax.bpe.chunks import (
     CHUNK_CHARACTERS,
     Segments,

@@ -1,7 +1,7 @@
 """Packing of rows into blocks: plans, packed blocks, and segment boundaries for attention kernels."""
 
-from tokjax.packing.apply import apply_packing, pack_blocks
-from tokjax.packing.blocks import PackedBlocks
+from tokjax.packing.apply_plan import apply_packing, pack_blocks
+from tokjax.packing.packed_blocks import PackedBlocks
 from tokjax.packing.plans import PackingPlan, plan_packing
 from tokjax.packing.segments import cu_seqlens, cudnn_segments, segment_lengths
 

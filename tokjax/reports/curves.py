@@ -27,7 +27,7 @@ import numpy as np
 from tokjax._util.checks import check_int
 from tokjax._util.progress import show_progress_bar
 from tokjax._util.threads import resolve_num_threads
-from tokjax.bpe.batch_merging import BatchMerger
+from tokjax.bpe.batched_merging import BatchMerger
 from tokjax.bpe.hash_tables import concatenate_pretokens
 from tokjax.bpe.merge_rules import make_rules_from_ranks
 from tokjax.bpe.pretoken_cache import PretokenCache

@@ -8,7 +8,7 @@ For `train_wordpiece(["low lower lowest"], vocab_size=20, min_frequency=2)`:
     first merge       l + ##o -> lo       (3 occurrences; `##o ##w` also has 3, but higher ids)
     second merge      lo + ##w -> low     (3 occurrences)
 
-The merges are computed by the engine of BPE training, `trainer.bpe.batched_merging`, on symbols that are ids
+The merges are computed by the engine of BPE training, `trainer.bpe.batched_training`, on symbols that are ids
 of characters instead of bytes.
 """
 
@@ -28,7 +28,7 @@ from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.wordpiece import WordPieceTokenizer, make_wordpiece
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
-from tokjax.trainer.bpe.batched_merging import Alphabet, TrainingRules, train_merges
+from tokjax.trainer.bpe.batched_training import Alphabet, TrainingRules, train_merges
 from tokjax.trainer.bpe.linked_symbols import Symbols
 from tokjax.trainer.results import Trained, warn_if_exhausted
 from tokjax.trainer.word_level import (

@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 import tokjax
 from tests.support.hypothesis_profiles import get_max_examples
 from tokjax.trainer import count_pretokens, train_bpe
-from tokjax.trainer.bpe import batched_merging, checkpoints
+from tokjax.trainer.bpe import batched_training, checkpoints
 
 
 class StoppedError(Exception):
@@ -51,7 +51,7 @@ def test_resuming_gives_the_same_merges(tmp_path_factory, texts, num_tokens, sto
     options = {"tie_break": tie_break, "max_token_length": 6}
     for merges in stops:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(batched_merging, "_SLOW_STEPS", slow)
+            patch.setattr(batched_training, "_SLOW_STEPS", slow)
             stop_after(patch, merges)
             try:
                 train(texts, 256 + num_tokens, checkpoint=path, **options)
@@ -69,9 +69,9 @@ def test_larger_vocabulary_resumes_smaller(corpus, tmp_path, monkeypatch):
     path = tmp_path / "checkpoint.npz"
     train(corpus, 400, checkpoint=path)
     limits = []
-    advance = batched_merging._Merger.advance
+    advance = batched_training._Merger.advance
     monkeypatch.setattr(
-        batched_merging._Merger, "advance", lambda self, limit: limits.append(limit) or advance(self, limit)
+        batched_training._Merger, "advance", lambda self, limit: limits.append(limit) or advance(self, limit)
     )
     assert train(corpus, 500, checkpoint=path).merges == train(corpus, 500).merges
     assert limits[0] == 100
@@ -166,7 +166,7 @@ class TestInterrupted:
         def interrupt(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(batched_merging._Merger, "advance", interrupt)
+        monkeypatch.setattr(batched_training._Merger, "advance", interrupt)
         with pytest.raises(KeyboardInterrupt, match="after 0 of 44 merges; nothing was saved; train with"):
             train(corpus, 300)
         with pytest.raises(KeyboardInterrupt, match=r"c\.npz has 0 of them"):

@@ -18,7 +18,7 @@ from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.text_strategies import hard_texts
 from tokjax.bpe.hash_tables import make_pretokens
 from tokjax.trainer import count_pretokens, train_and_pack, train_bpe
-from tokjax.trainer.bpe import batched_merging, pair_table
+from tokjax.trainer.bpe import batched_training, pair_table
 from tokjax.trainer.pretoken_counts import CountedPretokens, make_pretoken_counts
 
 
@@ -43,7 +43,7 @@ def test_tiny_alphabets_equal_naive_training(texts, num_tokens, min_frequency, l
     """With two letters, ties, overlaps and merges that make the same bytes are frequent."""
     options = {"min_frequency": min_frequency, "max_token_length": longest}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batched_merging, "_SLOW_STEPS", slow)
+        patch.setattr(batched_training, "_SLOW_STEPS", slow)
         trained = train(texts, 256 + num_tokens, **options)
     assert list(trained.merges) == train_naive_merges(texts, num_tokens, **options)
 
@@ -79,9 +79,9 @@ def test_batched_training_equals_incremental(
     """The result does not depend on the number of pairs that are counted or merged in a step."""
     options = {"min_frequency": min_frequency, "tie_break": tie_break}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batched_merging, "_MIN_WIDTH", width)
-        patch.setattr(batched_merging, "_MAX_BATCH", maximum)
-        patch.setattr(batched_merging, "_SLOW_STEPS", slow)
+        patch.setattr(batched_training, "_MIN_WIDTH", width)
+        patch.setattr(batched_training, "_MAX_BATCH", maximum)
+        patch.setattr(batched_training, "_SLOW_STEPS", slow)
         patch.setattr(pair_table, "_MAX_PROMOTED", maximum)
         merges = train(make_counts(pretokens), 256 + num_tokens, **options).merges
     counts = {pretoken.encode(): count for pretoken, count in pretokens.items()}

@@ -25,7 +25,7 @@ from tokjax.datasets.dataset_types import PackedDataset
 from tokjax.datasets.loaders.base import Loader
 from tokjax.datasets.loaders.item_order import ItemOrder, check_weights
 from tokjax.datasets.loaders.sequences import resolve_pad_id
-from tokjax.packing.blocks import PackedBlocks
+from tokjax.packing.packed_blocks import PackedBlocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

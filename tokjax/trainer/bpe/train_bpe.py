@@ -13,7 +13,7 @@ from tokjax._util.progress import show_progress_bar
 from tokjax.core.vocabulary import MAX_ID, make_vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe
-from tokjax.trainer.bpe.batched_merging import MergeResult, TieBreak, TrainingRules, train_merges
+from tokjax.trainer.bpe.batched_training import MergeResult, TieBreak, TrainingRules, train_merges
 from tokjax.trainer.bpe.checkpoints import CheckpointFile
 from tokjax.trainer.bpe.linked_symbols import make_symbols
 from tokjax.trainer.counting import resolve_counts, resolve_special_tokens

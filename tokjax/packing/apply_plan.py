@@ -44,7 +44,7 @@ from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_ragged
 from tokjax.core.ragged import Ragged
 from tokjax.errors import InvalidArgumentError
-from tokjax.packing.blocks import PackedBlocks
+from tokjax.packing.packed_blocks import PackedBlocks
 from tokjax.packing.plans import PackingPlan, plan_packing
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from tokjax.bpe import batch_merging
-from tokjax.bpe.batch_merging import BatchMerger
+from tokjax.bpe import batched_merging
+from tokjax.bpe.batched_merging import BatchMerger
 from tokjax.bpe.hash_tables import make_pretokens
 from tokjax.bpe.merge_rules import make_rules_from_ranks
 from tokjax.bpe.sequential_merging import merge_bytes, merge_pretoken
@@ -36,11 +36,11 @@ def test_batched_merging_equals_sequential(tokens, pretokens, few, share, reach,
     ordered = data.draw(st.permutations(sorted(tokens)))
     ranks = {bytes([i]): i for i in range(256)} | {token: 256 + i for i, token in enumerate(ordered)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch_merging, "_FEW_SYMBOLS", few)
-        patch.setattr(batch_merging, "_FEW_PRETOKENS", few)
-        patch.setattr(batch_merging, "_MIN_MERGE_SHARE", share)
-        patch.setattr(batch_merging, "_REACH", reach)
-        patch.setattr(batch_merging, "_SYMBOLS_PER_BATCH", 100)
+        patch.setattr(batched_merging, "_FEW_SYMBOLS", few)
+        patch.setattr(batched_merging, "_FEW_PRETOKENS", few)
+        patch.setattr(batched_merging, "_MIN_MERGE_SHARE", share)
+        patch.setattr(batched_merging, "_REACH", reach)
+        patch.setattr(batched_merging, "_SYMBOLS_PER_BATCH", 100)
         merged = BatchMerger(make_rules_from_ranks(ranks)).merge(make_pretokens(pretokens))
     expected = [merge_bytes(pretoken, make_rules_from_ranks(ranks)) for pretoken in pretokens]
     assert merged.counts.tolist() == [len(tokens) for tokens in expected]
