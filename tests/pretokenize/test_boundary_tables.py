@@ -7,7 +7,7 @@ import pytest
 import regex
 import tiktoken
 from hypothesis import given, strategies as st
-from tokjax.pretokenize.pretoken_boundaries import find_pretoken_starts, find_pretoken_starts_in_bytes
+from tokjax.pretokenize.boundary_tables import find_pretoken_starts, find_pretoken_starts_in_bytes
 
 import tokjax
 from tests.support.text_strategies import hard_texts

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax.bpe.chunks import find_byte_starts, find_split_before_space
-from tokjax.pretokenize.pretoken_boundaries import find_pretoken_starts, find_pretoken_starts_in_bytes
+from tokjax.pretokenize.boundary_tables import find_pretoken_starts, find_pretoken_starts_in_bytes
 from tokjax.pretokenize.unicode_classes import END, load_code_point_classes
 
 if TYPE_CHECKING:
