@@ -7,11 +7,11 @@ import pytest
 import regex
 import tiktoken
 from hypothesis import given, strategies as st
-from tokjax.pretokenize.boundary_tables import find_pretoken_starts, find_pretoken_starts_in_bytes
 
 import tokjax
 from tests.support.text_strategies import hard_texts
 from tokjax.core.utf8 import find_character_starts
+from tokjax.pretokenize.boundary_tables import find_pretoken_starts, find_pretoken_starts_in_bytes
 from tokjax.pretokenize.patterns import PATTERNS, make_pattern_splitter
 from tokjax.pretokenize.unicode_classes import CODE_POINTS, END, load_code_point_classes
 

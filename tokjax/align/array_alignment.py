@@ -11,7 +11,7 @@ invalid or padded entries are handled by value. An example with one row, the lab
        rank              0    1    2    3    3       running sum of keep
     2. order             1    2    3    0    0       indices of these tokens, padded with 0
        dense tokens      (1, 4)   (5, 9)   (9, 10)
-    3. ranges            span 0 touches dense tokens 0:2, found by the search of `flat_tokens`
+    3. ranges            span 0 touches dense tokens 0:2, see `token_search`
     4. dense labels      1    2    0    0    0       B-LOC I-LOC O
     5. labels         -100    1    2    0 -100       dense_labels[rank - 1] where keep
 
@@ -26,25 +26,28 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from tokjax._util.arrays import Array, as_int32, get_namespace, vmap_rows
+from tokjax._util.arrays import Array, as_int32, get_namespace, scatter, vmap_rows
 from tokjax._util.eager_jit import jit_eager
-from tokjax.align.flat_tokens import (
+from tokjax.align.spans_to_labels import SpanLabels
+from tokjax.align.tagset import FIRST, LAST, check_tagset
+from tokjax.align.token_search import (
     SpanQueries,
     TokenRows,
     assign_to_first_span,
     find_contained_tokens,
     find_touched_tokens,
-    is_word_start,
-    write_tags,
 )
-from tokjax.align.spans_to_labels import SpanLabels
-from tokjax.align.tagset import check_tagset
+from tokjax.align.word_labels import is_word_start
+from tokjax.core.ragged import concatenate_ranges
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from tokjax.align.tagset import TagSet
+    from tokjax.align.token_search import TokenRanges
+
 
 _LAST_START = np.int32(np.iinfo(np.int32).max)
+"""Start of padding and of invalid spans in the sort, which places them last."""
 
 
 @jit_eager
@@ -122,7 +125,7 @@ def align_span_arrays(
     queries = SpanQueries(sorted_spans.starts.reshape(-1), sorted_spans.stops.reshape(-1), span_rows)
     find = find_touched_tokens if on_partial == "include" else find_contained_tokens
     ranges = assign_to_first_span(xp, find(xp, dense_tokens, queries))
-    dense_labels = write_tags(
+    dense_labels = _write_tags(
         xp, xp.zeros(rows * length, np.int32), ranges, sorted_spans.classes.reshape(-1), tagset
     )
     labels = xp.where(keep, dense_labels[xp.maximum(rank - 1, 0)], xp.asarray(ignore_index, dtype=np.int32))
@@ -167,6 +170,39 @@ def _find_indices(xp: Any, keep: Array) -> Array:
     if xp is np:
         return np.flatnonzero(keep)
     return xp.flatnonzero(keep, size=keep.shape[0], fill_value=0)  # type: ignore[no-any-return]
+
+
+def _write_tags(xp: Any, labels: Array, ranges: TokenRanges, classes: Array, tagset: TagSet) -> Array:
+    """Returns the labels with the tags of each span's tokens.
+
+    Args:
+        xp: NumPy or `jax.numpy`.
+        labels: labels to update, `int32`, shape `(n,)`, 0 at the tokens of spans. A NumPy array is updated in
+            place.
+        ranges: the tokens of each span; no token is in two ranges.
+        classes: index of the label of each span, `int32`, shape `(spans,)`.
+        tagset: the tags.
+    """
+    counts = ranges.after - ranges.first
+    tag = 1 + classes * np.int32(tagset.num_roles)
+    roles = tagset.role_at_position
+    # All tokens of a span get its inside tag first. Those at its ends are then overwritten.
+    labels = _fill_tags(xp, labels, ranges, tag + roles[0])
+    labels = scatter(labels, ranges.first, tag + roles[FIRST], counts > 1)
+    labels = scatter(labels, ranges.after - 1, tag + roles[LAST], counts > 1)
+    return scatter(labels, ranges.first, tag + roles[FIRST | LAST], counts == 1)
+
+
+def _fill_tags(xp: Any, labels: Array, ranges: TokenRanges, tags: Array) -> Array:
+    """Returns `labels` with one tag, `tags[i]`, for all tokens of span `i`."""
+    if xp is np:
+        counts = ranges.after - ranges.first
+        labels[concatenate_ranges(ranges.first, counts)] = np.repeat(tags, counts)
+        return labels
+    # The number of tokens is dynamic. Their tags are therefore the running sum of `tag` at the first token of
+    # each span and `-tag` after the last.
+    change = xp.zeros(labels.shape[0] + 1, np.int32).at[ranges.first].add(tags).at[ranges.after].add(-tags)
+    return labels + xp.cumsum(change, dtype=np.int32)[:-1]  # type: ignore[no-any-return]
 
 
 def _check_shapes(tokens: Array, spans: Array, words: Array | None) -> None:

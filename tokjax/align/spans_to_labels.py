@@ -9,7 +9,7 @@ label `LOC` (tags `O B-LOC I-LOC`) and the default options:
     spans            (4, 12, "LOC")
 
     1. select        tokens with bytes: 1, 2, 3          the others get ignore_index
-    2. search        span 0 touches tokens 2:4           see `flat_tokens`
+    2. search        span 0 touches tokens 2:4           see `token_search`
     3. pairs         (span 0, token 2), (span 0, token 3)
     4. filter        drop pairs that on_partial excludes, and all but the first pair of a token
     5. tags          first token: B-LOC, last token: I-LOC       see `TagSet.role_at_position`
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from tokjax._util.display import describe_batch
-from tokjax.align.flat_tokens import SpanQueries, find_touched_tokens, make_flat_tokens, select_tokens
+from tokjax.align.flat_tokens import make_flat_tokens, select_tokens
 from tokjax.align.offset_trimming import fit_spans, join_texts, mark_whitespace, trim_token_spans
 from tokjax.align.spans import (
     SpanColumns,
@@ -40,6 +40,7 @@ from tokjax.align.spans import (
     span_columns,
 )
 from tokjax.align.tagset import FIRST, LAST, TagSet, check_tagset
+from tokjax.align.token_search import SpanQueries, find_touched_tokens
 from tokjax.core.ragged import concatenate_ranges
 from tokjax.errors import InvalidArgumentError
 

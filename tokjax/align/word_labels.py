@@ -8,15 +8,23 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tokjax._util.arrays import Array, as_int32, gather, get_namespace, scatter, vmap_rows
+from tokjax._util.arrays import (
+    Array,
+    as_int32,
+    compute_prefix_maximum,
+    gather,
+    get_namespace,
+    scatter,
+    vmap_rows,
+)
 from tokjax._util.checks import check_id, check_int
 from tokjax._util.eager_jit import jit_eager
-from tokjax.align.flat_tokens import is_word_start
 from tokjax.align.tagset import FIRST, LAST, check_tagset
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from tokjax.align.tagset import TagSet
+
 
 _FULL_OVERLAP = np.int32(np.iinfo(np.int32).max)
 
@@ -208,6 +216,25 @@ def word_ids_from_spans(offsets: Array, word_spans: Array) -> Array:
     shared = xp.where(is_inside, _FULL_OVERLAP, shared)
     best = xp.argmax(shared, axis=-1).astype(np.int32)
     return xp.where(shared.max(axis=-1) > 0, best, np.int32(-1))  # type: ignore[no-any-return]
+
+
+def is_word_start(xp: Any, is_selected: Array, words: Array) -> Array:
+    """Returns whether each token is in another word than the last selected token before it.
+
+    Args:
+        xp: NumPy or `jax.numpy`.
+        is_selected: whether each token is selected, `bool`, `(rows, length)`.
+        words: index of the word of each token, `int32`, `(rows, length)`.
+
+    Returns:
+        `bool`, `(rows, length)`; also true where no selected token comes before.
+    """
+    position = xp.arange(1, words.shape[1] + 1, dtype=np.int32)[None]
+    # 1-based position of the last selected token up to each token, and before each token; 0 if there is none.
+    last_selected = compute_prefix_maximum(xp.where(is_selected, position, np.int32(0)))
+    before = xp.pad(last_selected, ((0, 0), (1, 0)))[:, :-1]
+    last_word = xp.take_along_axis(words, xp.maximum(before - 1, 0), axis=1)
+    return (before == 0) | (last_word != words)  # type: ignore[no-any-return]
 
 
 def _has_majority(

@@ -22,6 +22,18 @@ if TYPE_CHECKING:
 
 _MOSTLY_ASCII = 1.2
 """Up to this many bytes per character, splitting bytes is faster than splitting code points."""
+_BITS = 20
+"""Number of bits of the hash of a pair of characters; the table of pairs has `2 ** _BITS` entries."""
+_FACTORS = np.uint32(0x9E3779B1), np.uint32(0x85EBCA77)
+"""Odd 32-bit constants that mix the left and the right character of a pair."""
+_LOOK_AHEAD = 1 << 12
+"""Number of characters that `AdjacencyPreTokenizer.find_split` searches at a time."""
+_SEPARATOR = b"\xff"
+"""Byte between tokens, which occurs in no UTF-8 text."""
+_SURROGATES = 0xD800 >> 11
+"""Upper bits of all surrogates: code points with `code >> 11` equal to it."""
+_SECOND_SURROGATES = 0xDC00 >> 10
+"""Upper bits of second surrogates, which may form one character with the code point before."""
 
 
 class PatternPreTokenizer:
@@ -67,39 +79,6 @@ class PatternPreTokenizer:
             flags[start + np.cumsum(lengths) - lengths] = True
             start += len(text) + 1
         return flags
-
-
-def _flag_starts_by_class(pieces: Pieces, name: str) -> NDArray[np.bool_]:
-    """Returns the mask of `_flag_starts_by_regex` for a named pattern, from boundary tables."""
-    codes = pieces.get_codes()
-    classes = load_code_point_classes().take(codes, mode="clip")
-    ends = pieces.get_character_ends()
-    classes[ends] = END
-    flags = find_pretoken_starts(name, classes, codes)
-    flags[ends] = False
-    return flags
-
-
-def flag_word_beginnings(is_space: NDArray[np.bool_], splits: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Returns a mask of the symbols that begin a word.
-
-    These are the first symbol of each text, and spaces that do not follow a space.
-
-    Args:
-        is_space: whether each symbol of all texts, concatenated, is a space, `bool`, shape `(n,)`.
-        splits: index of the first symbol of each text, then `n`, `int64`, shape `(texts + 1,)`.
-    """
-    begins = np.zeros(len(is_space), bool)
-    begins[1:] = is_space[1:] & ~is_space[:-1]
-    begins[splits[:-1][np.diff(splits) > 0]] = True
-    return begins
-
-
-_BITS = 20
-_FACTORS = np.uint32(0x9E3779B1), np.uint32(0x85EBCA77)
-_LOOK_AHEAD = 1 << 12
-_SEPARATOR, _SURROGATES = b"\xff", 0xD800 >> 11
-_SECOND_SURROGATES = 0xDC00 >> 10  # may form one character with the code point before it
 
 
 class AdjacencyPreTokenizer:
@@ -161,6 +140,32 @@ class AdjacencyPreTokenizer:
         if self._split_before_spaces:
             starts[codes == ord(" ")] = True
         return starts
+
+
+def flag_word_beginnings(is_space: NDArray[np.bool_], splits: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Returns a mask of the symbols that begin a word.
+
+    These are the first symbol of each text, and spaces that do not follow a space.
+
+    Args:
+        is_space: whether each symbol of all texts, concatenated, is a space, `bool`, shape `(n,)`.
+        splits: index of the first symbol of each text, then `n`, `int64`, shape `(texts + 1,)`.
+    """
+    begins = np.zeros(len(is_space), bool)
+    begins[1:] = is_space[1:] & ~is_space[:-1]
+    begins[splits[:-1][np.diff(splits) > 0]] = True
+    return begins
+
+
+def _flag_starts_by_class(pieces: Pieces, name: str) -> NDArray[np.bool_]:
+    """Returns the mask of `_flag_starts_by_regex` for a named pattern, from boundary tables."""
+    codes = pieces.get_codes()
+    classes = load_code_point_classes().take(codes, mode="clip")
+    ends = pieces.get_character_ends()
+    classes[ends] = END
+    flags = find_pretoken_starts(name, classes, codes)
+    flags[ends] = False
+    return flags
 
 
 def _to_code_points(text: str) -> NDArray[np.uint32]:

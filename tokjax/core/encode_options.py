@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tokjax.core.protocol import Special
-    from tokjax.core.template import Truncation
+    from tokjax.core.truncation import Truncation
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")

@@ -13,20 +13,15 @@ tokens of each text, and the special tokens around them, to their positions in t
     word_ids          -1      copied  -1      copied -1
     offsets           (0, 0)  copied  (0, 0)  copied (0, 0)
 
-Truncation and windows do not copy tokens. They choose a slice of each text's tokens (`TokenSlices`), and the
-template is applied to the slices:
-
-    tokens of a text         a b c d e f g
-    windows of 4, stride 2   a b c d
-                                 c d e f
-                                     e f g
+A row need not have all tokens of a text: `apply_template` copies a slice of them (`TokenSlices`), which
+`core.truncation` computes.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -43,8 +38,13 @@ if TYPE_CHECKING:
 
 
 _TYPED_PIECE = re.compile(r"(?s)(.+):(\d+)")
+"""Piece with a token type id, such as `[SEP]:1`."""
 _TEXT_INDICES = {"$A": 0, "$B": 1}
+"""Index of the text that each name stands for in a template."""
 _TEXT_NAMES = ("$A", "$B")
+"""Name of each text, by index."""
+_INSERTED_VALUES = {"offsets": 0, "special_tokens_mask": 1, "word_ids": -1}
+"""Value of inserted tokens in each column; 0 in the other columns that `apply_template` gathers."""
 
 
 class TemplatePiece(NamedTuple):
@@ -103,6 +103,34 @@ class Template:
                 )
 
 
+class ResolvedPiece(NamedTuple):
+    """A piece of a template, with the id of its special token.
+
+    Attributes:
+        text: 0 for the first text, 1 for the second; `None` for a special token.
+        id_: id of the special token; 0 for a text.
+        type_id: token type id of all tokens of the piece.
+    """
+
+    text: int | None
+    id_: int
+    type_id: int
+
+
+class TokenSlices(NamedTuple):
+    """A slice of the tokens of one text for each row of a result.
+
+    Attributes:
+        rows: row of each text in the `Ragged` of all texts, `int64`, shape `(n,)`.
+        starts: first token of each slice, counted from the start of its text, `int64`, shape `(n,)`.
+        lengths: number of tokens of each slice, `int64`, shape `(n,)`.
+    """
+
+    rows: Ints
+    starts: Ints
+    lengths: Ints
+
+
 def make_template(single: str | Sequence[str], pair: str | Sequence[str] | None = None) -> Template:
     """Makes a template from the notation of Hugging Face's `TemplateProcessing`.
 
@@ -147,68 +175,6 @@ def list_text_indices(pieces: Sequence[TemplatePiece]) -> list[int]:
     return sorted(piece.text for piece in pieces if piece.text is not None)
 
 
-def _around_text(
-    single: tuple[TemplatePiece, ...],
-) -> tuple[tuple[TemplatePiece, ...], tuple[TemplatePiece, ...]]:
-    text = [piece.text for piece in single].index(0)
-    return single[:text], single[text + 1 :]
-
-
-def _parse_pieces(name: str, spec: str | Sequence[str], num_texts: int) -> tuple[TemplatePiece, ...]:
-    parts = spec.split() if isinstance(spec, str) else list(spec)
-    pieces = tuple(map(_parse_piece, parts))
-    if list_text_indices(pieces) != list(range(num_texts)):
-        expected = " and ".join(f"{text_name} once" for text_name in _TEXT_NAMES[:num_texts])
-        raise InvalidArgumentError(f"the {name} template must hold {expected}; got {spec!r}")
-    return pieces
-
-
-def _parse_piece(part: str) -> TemplatePiece:
-    if not isinstance(part, str) or not part:
-        raise InvalidArgumentError(f"a template is made of names and $A or $B, but one piece is {part!r}")
-    typed = _TYPED_PIECE.fullmatch(part)
-    name, type_id = (typed[1], int(typed[2])) if typed else (part, 0)
-    text = _TEXT_INDICES.get(name)
-    return TemplatePiece(text, name if text is None else None, check_int("type_id", type_id, minimum=0))
-
-
-EMPTY_TEMPLATE = make_template("$A", "$A $B:1")
-"""Template without special tokens."""
-
-
-Truncation = Literal["longest_first", "only_first", "only_second"]
-TRUNCATIONS: tuple[Truncation, ...] = ("longest_first", "only_first", "only_second")
-_INSERTED_VALUES = {"offsets": 0, "special_tokens_mask": 1, "word_ids": -1}
-
-
-class TokenSlices(NamedTuple):
-    """A slice of the tokens of one text for each row of a result.
-
-    Attributes:
-        rows: row of each text in the `Ragged` of all texts, `int64`, shape `(n,)`.
-        starts: first token of each slice, counted from the start of its text, `int64`, shape `(n,)`.
-        lengths: number of tokens of each slice, `int64`, shape `(n,)`.
-    """
-
-    rows: Ints
-    starts: Ints
-    lengths: Ints
-
-
-class ResolvedPiece(NamedTuple):
-    """A piece of a template, with the id of its special token.
-
-    Attributes:
-        text: 0 for the first text, 1 for the second; `None` for a special token.
-        id_: id of the special token; 0 for a text.
-        type_id: token type id of all tokens of the piece.
-    """
-
-    text: int | None
-    id_: int
-    type_id: int
-
-
 def resolve_pieces(
     pieces: Sequence[TemplatePiece], special: Mapping[str, int], *, add_special_tokens: bool = True
 ) -> list[ResolvedPiece]:
@@ -224,24 +190,6 @@ def resolve_pieces(
         for piece in pieces
         if add_special_tokens or piece.text is not None
     ]
-
-
-def compute_text_capacity(max_length: int, pieces: Sequence[ResolvedPiece]) -> int:
-    """Computes how many tokens of the texts fit in a row beside the special tokens of the template.
-
-    Args:
-        max_length: maximum number of tokens of a row.
-        pieces: the template.
-
-    Raises:
-        InvalidArgumentError: the special tokens alone are longer than `max_length`.
-    """
-    inserted = sum(piece.text is None for piece in pieces)
-    if max_length < inserted:
-        raise InvalidArgumentError(
-            f"max_length is {max_length}, and the tokenizer's template alone has {inserted} tokens"
-        )
-    return max_length - inserted
 
 
 def apply_template(texts: Ragged, parts: Sequence[TokenSlices], pieces: Sequence[ResolvedPiece]) -> Ragged:
@@ -297,92 +245,34 @@ def apply_template(texts: Ragged, parts: Sequence[TokenSlices], pieces: Sequence
     return Ragged(row_splits=make_row_splits(lengths.sum(axis=1)), **columns)
 
 
-def compute_truncated_lengths(lengths: Sequence[Ints], capacity: int, truncation: Truncation) -> list[Ints]:
-    """Computes how many tokens of each text are kept, so that a row has at most `capacity` tokens of texts.
-
-    The lengths equal those of Hugging Face's `tokenizers`. `"longest_first"` truncates only the longer text
-    if the shorter one has at most half of the capacity. Otherwise both get half, and the longer one gets the
-    extra token of an odd capacity. With a capacity of 7:
-
-        first, second     kept
-        2, 9              2, 5
-        5, 9              3, 4
-        9, 5              4, 3
-
-    Args:
-        lengths: numbers of tokens of the first texts, and for pairs of the second texts, `int64`, shape
-            `(n,)`.
-        capacity: maximum number of tokens of texts in a row.
-        truncation: which text of a pair is truncated.
-
-    Returns:
-        Numbers of kept tokens, arrays like `lengths`.
-
-    Raises:
-        InvalidArgumentError: the text that must not be truncated is longer than the capacity.
-    """
-    if len(lengths) == 1:
-        return [np.minimum(lengths[0], capacity)]
-    first, second = lengths
-    if truncation == "longest_first":
-        return _truncate_longest_first(first, second, capacity)
-    truncated, untruncated = (first, second) if truncation == "only_first" else (second, first)
-    check_capacity(untruncated, capacity, truncation)
-    remaining = np.minimum(truncated, capacity - untruncated)
-    return [remaining, untruncated] if truncation == "only_first" else [untruncated, remaining]
+def _around_text(
+    single: tuple[TemplatePiece, ...],
+) -> tuple[tuple[TemplatePiece, ...], tuple[TemplatePiece, ...]]:
+    text = [piece.text for piece in single].index(0)
+    return single[:text], single[text + 1 :]
 
 
-def check_capacity(untruncated: Ints, capacity: int, truncation: Truncation) -> None:
-    """Raises `InvalidArgumentError` if a text that must not be truncated is longer than the capacity."""
-    if (untruncated > capacity).any():
-        row = int(np.flatnonzero(untruncated > capacity)[0])
-        raise InvalidArgumentError(
-            f"pair {row}: the text that truncation={truncation!r} does not truncate has {untruncated[row]} "
-            f"tokens, and max_length leaves {capacity}; increase max_length, or truncate the other text"
-        )
+def _parse_pieces(name: str, spec: str | Sequence[str], num_texts: int) -> tuple[TemplatePiece, ...]:
+    parts = spec.split() if isinstance(spec, str) else list(spec)
+    pieces = tuple(map(_parse_piece, parts))
+    if list_text_indices(pieces) != list(range(num_texts)):
+        expected = " and ".join(f"{text_name} once" for text_name in _TEXT_NAMES[:num_texts])
+        raise InvalidArgumentError(f"the {name} template must hold {expected}; got {spec!r}")
+    return pieces
 
 
-def compute_truncated_starts(lengths: Ints, truncated_lengths: Ints, side: Literal["left", "right"]) -> Ints:
-    """Computes the first kept token of each text.
-
-    Args:
-        lengths: number of tokens of each text, `int64`, shape `(n,)`.
-        truncated_lengths: number of kept tokens, `int64`, shape `(n,)`.
-        side: side of the text from which tokens are removed.
-    """
-    return lengths - truncated_lengths if side == "left" else np.zeros(len(lengths), np.int64)
-
-
-def compute_windows(lengths: Ints, capacities: Ints, stride: int) -> TokenSlices:
-    """Computes overlapping windows over texts. An empty text has one empty window.
-
-    Args:
-        lengths: number of tokens of each text, `int64`, shape `(n,)`.
-        capacities: maximum number of tokens of a window over each text, `int64`, shape `(n,)`.
-        stride: number of tokens that two consecutive windows have in common.
-
-    Returns:
-        The slice of each window, in the order of the texts.
-    """
-    steps = capacities - stride
-    # One window, and more for the tokens that do not fit it, rounded up: -(-a // b).
-    counts = 1 + np.maximum(-(-(lengths - capacities) // steps), 0)
-    rows = np.repeat(np.arange(len(lengths)), counts)
-    starts = concatenate_ranges(0, counts) * steps[rows]
-    return TokenSlices(rows, starts, np.minimum(capacities[rows], lengths[rows] - starts))
-
-
-def _truncate_longest_first(first: Ints, second: Ints, capacity: int) -> list[Ints]:
-    # The longer text is first truncated to the remaining capacity, but not below the length of the shorter
-    # one.
-    shorter, longer = np.minimum(first, second), np.maximum(first, second)
-    longer = np.minimum(longer, np.maximum(capacity - shorter, shorter))
-    too_long = shorter + longer > capacity
-    shorter = np.where(too_long, capacity // 2, shorter)
-    longer = np.where(too_long, capacity - capacity // 2, longer)
-    swapped = first > second
-    return [np.where(swapped, longer, shorter), np.where(swapped, shorter, longer)]
+def _parse_piece(part: str) -> TemplatePiece:
+    if not isinstance(part, str) or not part:
+        raise InvalidArgumentError(f"a template is made of names and $A or $B, but one piece is {part!r}")
+    typed = _TYPED_PIECE.fullmatch(part)
+    name, type_id = (typed[1], int(typed[2])) if typed else (part, 0)
+    text = _TEXT_INDICES.get(name)
+    return TemplatePiece(text, name if text is None else None, check_int("type_id", type_id, minimum=0))
 
 
 def _make_zeros(values: NDArray[Any], total: int) -> NDArray[Any]:
     return np.zeros((total, *values.shape[1:]), values.dtype)
+
+
+EMPTY_TEMPLATE = make_template("$A", "$A $B:1")
+"""Template without special tokens."""

@@ -37,15 +37,13 @@ from tokjax.core import protocol
 from tokjax.core.encode_options import SpecialOptions, accept_options
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.records import make_batch_without_copy
-from tokjax.core.template import (
+from tokjax.core.template import TokenSlices, apply_template, resolve_pieces
+from tokjax.core.truncation import (
     TRUNCATIONS,
-    TokenSlices,
     Truncation,
-    apply_template,
     compute_text_capacity,
     compute_truncated_lengths,
     compute_truncated_starts,
-    resolve_pieces,
 )
 from tokjax.core.utf8 import count_bytes
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError

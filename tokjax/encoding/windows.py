@@ -33,7 +33,8 @@ import numpy as np
 from tokjax._util.checks import check_int
 from tokjax.core.encode_options import SpecialOptions, accept_options
 from tokjax.core.records import Windows
-from tokjax.core.template import TokenSlices, check_capacity, compute_text_capacity, compute_windows
+from tokjax.core.template import TokenSlices
+from tokjax.core.truncation import check_capacity, compute_text_capacity, compute_windows
 from tokjax.encoding.encode import encode_without_template, resolve_template
 from tokjax.errors import InvalidArgumentError
 

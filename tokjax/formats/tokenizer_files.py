@@ -1,4 +1,4 @@
-"""Reading of files from a tokenizer's directory: bytes, lines, JSON, special token roles, chat templates.
+"""Reading of files from a tokenizer's directory: bytes, lines, JSON, and special tokens with their roles.
 
 Files may come from untrusted sources. They are read within `tokjax.limits`, and each error names the file.
 """
@@ -18,16 +18,19 @@ from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models.format_errors import check_vocab_size
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Collection, Iterator, Mapping
 
     from tokjax.core.vocabulary import Role
 
 
 Tokenizer = TypeVar("Tokenizer", bound=Any)
+"""Type of the tokenizer that `with_roles` copies."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""Byte order mark in UTF-8, which `read_lines` removes from the start of a file."""
 CONFIG_FILE = "tokenizer_config.json"
+"""Configuration file of a tokenizer in Hugging Face's format."""
 SPECIAL_TOKENS_FILE = "special_tokens_map.json"
+"""Older file for special tokens; see `read_companion_config`."""
 _CONFIG_ROLES: dict[str, Role] = {
     "cls_token": "bos",
     "sep_token": "eos",
@@ -37,9 +40,6 @@ _CONFIG_ROLES: dict[str, Role] = {
     "unk_token": "unk",
 }
 """Role of the token in each field. If a file has two fields for one role, the later one here is used."""
-_TEMPLATE_FILE = "chat_template.jinja"
-_NAMED_TEMPLATES_DIRECTORY = "additional_chat_templates"
-_DEFAULT = "default"
 
 
 def read_bytes(path: Path) -> bytes:
@@ -173,10 +173,6 @@ def as_path(path: Any) -> Path:
         raise InvalidArgumentError(f"expected a path, got {path!r}") from error
 
 
-def _reject_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not valid JSON")
-
-
 class CompanionConfig(NamedTuple):
     """Settings from the configuration files in a tokenizer's directory.
 
@@ -263,55 +259,13 @@ def with_roles(tokenizer: Tokenizer, overrides: Mapping[Role, str | None]) -> To
     return dataclasses.replace(tokenizer, vocabulary=vocabulary)
 
 
+def _reject_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not valid JSON")
+
+
 def _parse_token_name(token: object, directory: Path) -> str | None:
     """Returns the name of a special token in a configuration file: a string, or the field `content`."""
     name = token.get("content") if isinstance(token, dict) else token
     if name is not None and not isinstance(name, str):
         raise TokenizerFormatError(f"{directory}: the name of a special token must be a string, not {name!r}")
     return name
-
-
-def load_chat_template(path: str | os.PathLike[str], name: str = _DEFAULT) -> str:
-    """Loads the Jinja chat template of a model, for `encode_chat`.
-
-    The default template is read from `chat_template.jinja`, other templates from
-    `additional_chat_templates/NAME.jinja`. If that file does not exist, the template is read from the field
-    `chat_template` of `tokenizer_config.json`.
-
-    Args:
-        path: path of the model's directory.
-        name: name of the template, for models with several.
-
-    Raises:
-        FileNotFoundError: the directory does not exist.
-        TokenizerFormatError: the directory has no template of that name.
-    """
-    directory = as_path(path)
-    if not directory.is_dir():
-        raise FileNotFoundError(f"{directory}: no such directory")
-    template_path = (
-        directory / _TEMPLATE_FILE
-        if name == _DEFAULT
-        else directory / _NAMED_TEMPLATES_DIRECTORY / f"{name}.jinja"
-    )
-    if template_path.is_file():
-        return read_bytes(template_path).decode("utf-8", "replace")
-    config_value = read_companion_config(directory).config.get("chat_template")
-    templates = (
-        {_DEFAULT: config_value} if isinstance(config_value, str) else _parse_named_templates(config_value)
-    )
-    if not isinstance(templates.get(name), str):
-        raise TokenizerFormatError(
-            f"{directory}: has no chat template {name!r}: the file {template_path.name} does not exist, and "
-            f"{CONFIG_FILE} has {sorted(templates) or 'none'}"
-        )
-    return templates[name]
-
-
-def _parse_named_templates(config_value: object) -> dict[str, str]:
-    """Returns name to template for a list of objects with the fields `name` and `template`."""
-    entries = config_value if isinstance(config_value, list) else []
-    entries_with_name = [
-        entry for entry in entries if isinstance(entry, dict) and {"name", "template"} <= set(entry)
-    ]
-    return {str(entry["name"]): entry["template"] for entry in entries_with_name}

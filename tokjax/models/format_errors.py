@@ -1,4 +1,4 @@
-"""Limits and errors for tokenizer files with invalid values."""
+"""Errors for tokenizer files: values that are invalid, or that exceed `tokjax.limits`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,26 @@ from tokjax.errors import MissingSpecialTokenError, TokenizerFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
+
+
+@contextmanager
+def as_format_errors(where: str = "") -> Iterator[None]:
+    """Converts errors raised inside the context to `TokenizerFormatError`.
+
+    Args:
+        where: name of the file for the message, if known.
+    """
+    prefix = f"{where}: " if where else ""
+    try:
+        yield
+    except TokenizerFormatError as error:
+        if str(error).startswith(prefix):
+            raise
+        raise TokenizerFormatError(f"{prefix}{error.message}", hint=error.hint) from error
+    except KeyError as error:
+        raise TokenizerFormatError(f"{prefix}the field {error} is missing") from error
+    except (TypeError, ValueError, AttributeError, MissingSpecialTokenError) as error:
+        raise TokenizerFormatError(f"{prefix}the values are invalid: {error}") from error
 
 
 def check_vocab_size(size: int, where: str) -> None:
@@ -65,23 +85,3 @@ def _compute_largest_prefix_sum(pieces: Collection[str]) -> int:
         prefixes.append((piece, prefixes[-1][1] + len(piece)))
         largest = max(largest, prefixes[-1][1])
     return largest
-
-
-@contextmanager
-def as_format_errors(where: str = "") -> Iterator[None]:
-    """Converts errors raised inside the context to `TokenizerFormatError`.
-
-    Args:
-        where: name of the file for the message, if known.
-    """
-    prefix = f"{where}: " if where else ""
-    try:
-        yield
-    except TokenizerFormatError as error:
-        if str(error).startswith(prefix):
-            raise
-        raise TokenizerFormatError(f"{prefix}{error.message}", hint=error.hint) from error
-    except KeyError as error:
-        raise TokenizerFormatError(f"{prefix}the field {error} is missing") from error
-    except (TypeError, ValueError, AttributeError, MissingSpecialTokenError) as error:
-        raise TokenizerFormatError(f"{prefix}the values are invalid: {error}") from error

@@ -54,9 +54,27 @@ if TYPE_CHECKING:
     from tokjax.packing.plans import Overlong, Strategy
 
 
-_SLOTS_PER_STEP = 1 << 18
-
 Positions: TypeAlias = Literal["segment", "document"]
+"""Where positions start at 0; see `apply_packing`."""
+LossMask: TypeAlias = "Array | Ragged | Sequence[Array | Sequence[int]]"
+"""Loss mask: an array aligned with the flat ids of all rows, or one mask per row."""
+_SLOTS_PER_STEP = 1 << 18
+"""Number of slots that `_pack_on_host` fills at a time, so that temporary arrays stay in the CPU cache."""
+
+
+class Chat(Protocol):
+    """The part of an `EncodedChat` that packing uses.
+
+    It is a protocol because packing is in a lower layer than chats, and cannot import their module.
+    """
+
+    @property
+    def result(self) -> TokenizationResult:
+        """Tokens of the conversation."""
+
+    @property
+    def assistant_mask(self) -> Any:
+        """Mask of the tokens that count as targets, 1 on these, shape `(n,)`; `None` without a mask."""
 
 
 def apply_packing(
@@ -181,6 +199,105 @@ def pack_blocks(
     return apply_packing(plan, ragged, pad_id=pad_id, eos_id=eos_id, positions=positions, loss_mask=loss_mask)
 
 
+def separate_chats(results: Any, loss_mask: LossMask | None) -> tuple[Any, LossMask | None]:
+    """Separates encoded chats into results and a loss mask. Other results are returned unchanged."""
+    chats = [*results] if isinstance(results, (list, tuple)) and not hasattr(results, "_fields") else []
+    if not chats or not all(hasattr(chat, "assistant_mask") for chat in chats):
+        return results, loss_mask
+    if loss_mask is None:
+        masks = [chat.assistant_mask for chat in chats]
+        unmasked = [i for i, mask in enumerate(masks) if mask is None]
+        if unmasked and len(unmasked) < len(masks):
+            raise InvalidArgumentError(
+                f"chat {unmasked[0]} was encoded without an assistant mask, and others have one; encode all "
+                "chats in the same way, or pass loss_mask=MASKS"
+            )
+        loss_mask = None if unmasked else masks
+    return [chat.result for chat in chats], loss_mask
+
+
+def flatten_loss_mask(loss_mask: Any, ragged: Ragged) -> Any:
+    """Returns a loss mask as an array that is aligned with the flat ids: `int32`, 0 or 1, shape `(n,)`."""
+    if isinstance(loss_mask, Ragged):
+        lengths, flat = loss_mask.lengths, loss_mask.ids
+    elif is_jax(loss_mask) or isinstance(loss_mask, np.ndarray):
+        lengths, flat = None, loss_mask
+    else:
+        rows = [np.asarray(row) for row in loss_mask]
+        if any(row.ndim != 1 for row in rows):
+            raise InvalidArgumentError(
+                "loss_mask must be an array of shape (n,), aligned with the flat ids of all rows, or a list "
+                "with a mask for each row"
+            )
+        lengths = np.array([len(row) for row in rows], np.int64)
+        flat = np.concatenate([np.zeros(0, np.int32), *rows])
+    if lengths is not None and not is_traced(lengths) and not is_traced(ragged.row_splits):
+        row_lengths, mask_lengths = np.diff(to_host(ragged.row_splits)), to_host(lengths)
+        if len(mask_lengths) != len(row_lengths):
+            raise InvalidArgumentError(
+                f"loss_mask has {len(mask_lengths)} rows, and there are {len(row_lengths)} rows of ids; pass "
+                "one mask for each row"
+            )
+        if (mask_lengths != row_lengths).any():
+            row = int(np.flatnonzero(mask_lengths != row_lengths)[0])
+            raise InvalidArgumentError(
+                f"row {row} of loss_mask has {mask_lengths[row]} entries, and row {row} has "
+                f"{row_lengths[row]} ids; pass one entry for each id"
+            )
+    if flat.shape != ragged.ids.shape:
+        raise InvalidArgumentError(
+            f"loss_mask has shape {flat.shape}, and the flat ids of all rows have {ragged.ids.shape}; pass "
+            "one entry for each id, or a list with a mask for each row"
+        )
+    return as_mask(get_namespace(flat), "loss_mask", flat).astype(np.int32)
+
+
+def _check_plan(plan: PackingPlan, ragged: Ragged, eos_id: int | None) -> None:
+    """Rejects a plan that was made for other rows, and separators without an id.
+
+    Checks that need the values of traced arrays are skipped.
+    """
+    if eos_id is not None:
+        check_id("eos_id", eos_id)
+    if any(map(is_traced, plan)):
+        return
+    planned, tokens = int(to_host(plan.row_tokens)), ragged.ids.shape[0]
+    row_splits = None if is_traced(ragged.row_splits) else to_host(ragged.row_splits)
+    if row_splits is not None:
+        tokens = int(row_splits[-1])
+    if isinstance(tokens, int) and planned != tokens:  # tokens may be a symbolic dimension of jax.export
+        raise InvalidArgumentError(
+            f"the plan was made for rows of {planned} tokens in total, and these rows have {tokens}; plan "
+            "with the lengths of these rows (under jax.jit, where the values of row_splits are unknown, "
+            "remove ids that belong to no row)"
+        )
+    if row_splits is None:
+        return
+    pieces = slice(int(to_host(plan.block_splits)[-1]))
+    documents = to_host(plan.documents)[pieces]
+    if documents.max(initial=-1) >= ragged.num_rows:
+        raise InvalidArgumentError(
+            f"the plan refers to document {documents.max()}, and there are {ragged.num_rows} rows; plan with "
+            "the lengths of these rows"
+        )
+    ends = to_host(plan.starts)[pieces] + to_host(plan.lengths)[pieces]
+    # A piece may end one slot after its document: this slot is the separator.
+    past_end = ends - (row_splits[documents + 1] - row_splits[documents])
+    if (past_end > 1).any():
+        raise InvalidArgumentError("the plan was made for longer rows; plan with the lengths of these rows")
+    if eos_id is None and (past_end > 0).any():
+        raise InvalidArgumentError("the plan has separators; pass eos_id, the id of separators")
+
+
+def _check_size(plan: PackingPlan) -> None:
+    size = plan.num_blocks * plan.block_size
+    if size > np.iinfo(np.int32).max:
+        raise InvalidArgumentError(
+            f"{size} slots are more than int32 can count; apply plan.part(first, stop) for a few blocks at a "
+            "time"
+        )
+
+
 class _Runs(NamedTuple):
     """Table of runs: the pieces and the padding of each block. Each column has shape `(runs,)`.
 
@@ -243,6 +360,12 @@ def _get_row_starts(xp: Any, row_splits: Any, rows: Any, dtype: type[np.integer[
     do not exist.
     """
     return xp.take(row_splits, rows, mode="clip").astype(dtype)
+
+
+def _get_index_dtype(plan: PackingPlan, ragged: Ragged) -> type[np.integer[Any]]:
+    """Returns the dtype of slot numbers and flat indices on the host: `int32` if they fit, else `int64`."""
+    size = plan.num_blocks * plan.block_size
+    return np.int32 if ragged.ids.shape[0] + size <= np.iinfo(np.int32).max else np.int64
 
 
 @jit_eager
@@ -348,127 +471,3 @@ def _fill_slots(
         np.copyto(column, np.int32(0), where=is_padding)
     np.logical_not(is_padding, out=present, casting="unsafe")
     documents[:] = np.repeat(runs.document, runs.length)
-
-
-def _check_size(plan: PackingPlan) -> None:
-    size = plan.num_blocks * plan.block_size
-    if size > np.iinfo(np.int32).max:
-        raise InvalidArgumentError(
-            f"{size} slots are more than int32 can count; apply plan.part(first, stop) for a few blocks at a "
-            "time"
-        )
-
-
-def _get_index_dtype(plan: PackingPlan, ragged: Ragged) -> type[np.integer[Any]]:
-    """Returns the dtype of slot numbers and flat indices on the host: `int32` if they fit, else `int64`."""
-    size = plan.num_blocks * plan.block_size
-    return np.int32 if ragged.ids.shape[0] + size <= np.iinfo(np.int32).max else np.int64
-
-
-def _check_plan(plan: PackingPlan, ragged: Ragged, eos_id: int | None) -> None:
-    """Rejects a plan that was made for other rows, and separators without an id.
-
-    Checks that need the values of traced arrays are skipped.
-    """
-    if eos_id is not None:
-        check_id("eos_id", eos_id)
-    if any(map(is_traced, plan)):
-        return
-    planned, tokens = int(to_host(plan.row_tokens)), ragged.ids.shape[0]
-    row_splits = None if is_traced(ragged.row_splits) else to_host(ragged.row_splits)
-    if row_splits is not None:
-        tokens = int(row_splits[-1])
-    if isinstance(tokens, int) and planned != tokens:  # tokens may be a symbolic dimension of jax.export
-        raise InvalidArgumentError(
-            f"the plan was made for rows of {planned} tokens in total, and these rows have {tokens}; plan "
-            "with the lengths of these rows (under jax.jit, where the values of row_splits are unknown, "
-            "remove ids that belong to no row)"
-        )
-    if row_splits is None:
-        return
-    pieces = slice(int(to_host(plan.block_splits)[-1]))
-    documents = to_host(plan.documents)[pieces]
-    if documents.max(initial=-1) >= ragged.num_rows:
-        raise InvalidArgumentError(
-            f"the plan refers to document {documents.max()}, and there are {ragged.num_rows} rows; plan with "
-            "the lengths of these rows"
-        )
-    ends = to_host(plan.starts)[pieces] + to_host(plan.lengths)[pieces]
-    # A piece may end one slot after its document: this slot is the separator.
-    past_end = ends - (row_splits[documents + 1] - row_splits[documents])
-    if (past_end > 1).any():
-        raise InvalidArgumentError("the plan was made for longer rows; plan with the lengths of these rows")
-    if eos_id is None and (past_end > 0).any():
-        raise InvalidArgumentError("the plan has separators; pass eos_id, the id of separators")
-
-
-LossMask: TypeAlias = "Array | Ragged | Sequence[Array | Sequence[int]]"
-"""Loss mask: an array aligned with the flat ids of all rows, or one mask per row."""
-
-
-class Chat(Protocol):
-    """The part of an `EncodedChat` that packing uses.
-
-    It is a protocol because packing is in a lower layer than chats, and cannot import their module.
-    """
-
-    @property
-    def result(self) -> TokenizationResult:
-        """Tokens of the conversation."""
-
-    @property
-    def assistant_mask(self) -> Any:
-        """Mask of the tokens that count as targets, 1 on these, shape `(n,)`; `None` without a mask."""
-
-
-def separate_chats(results: Any, loss_mask: LossMask | None) -> tuple[Any, LossMask | None]:
-    """Separates encoded chats into results and a loss mask. Other results are returned unchanged."""
-    chats = [*results] if isinstance(results, (list, tuple)) and not hasattr(results, "_fields") else []
-    if not chats or not all(hasattr(chat, "assistant_mask") for chat in chats):
-        return results, loss_mask
-    if loss_mask is None:
-        masks = [chat.assistant_mask for chat in chats]
-        unmasked = [i for i, mask in enumerate(masks) if mask is None]
-        if unmasked and len(unmasked) < len(masks):
-            raise InvalidArgumentError(
-                f"chat {unmasked[0]} was encoded without an assistant mask, and others have one; encode all "
-                "chats in the same way, or pass loss_mask=MASKS"
-            )
-        loss_mask = None if unmasked else masks
-    return [chat.result for chat in chats], loss_mask
-
-
-def flatten_loss_mask(loss_mask: Any, ragged: Ragged) -> Any:
-    """Returns a loss mask as an array that is aligned with the flat ids: `int32`, 0 or 1, shape `(n,)`."""
-    if isinstance(loss_mask, Ragged):
-        lengths, flat = loss_mask.lengths, loss_mask.ids
-    elif is_jax(loss_mask) or isinstance(loss_mask, np.ndarray):
-        lengths, flat = None, loss_mask
-    else:
-        rows = [np.asarray(row) for row in loss_mask]
-        if any(row.ndim != 1 for row in rows):
-            raise InvalidArgumentError(
-                "loss_mask must be an array of shape (n,), aligned with the flat ids of all rows, or a list "
-                "with a mask for each row"
-            )
-        lengths = np.array([len(row) for row in rows], np.int64)
-        flat = np.concatenate([np.zeros(0, np.int32), *rows])
-    if lengths is not None and not is_traced(lengths) and not is_traced(ragged.row_splits):
-        row_lengths, mask_lengths = np.diff(to_host(ragged.row_splits)), to_host(lengths)
-        if len(mask_lengths) != len(row_lengths):
-            raise InvalidArgumentError(
-                f"loss_mask has {len(mask_lengths)} rows, and there are {len(row_lengths)} rows of ids; pass "
-                "one mask for each row"
-            )
-        if (mask_lengths != row_lengths).any():
-            row = int(np.flatnonzero(mask_lengths != row_lengths)[0])
-            raise InvalidArgumentError(
-                f"row {row} of loss_mask has {mask_lengths[row]} entries, and row {row} has "
-                f"{row_lengths[row]} ids; pass one entry for each id"
-            )
-    if flat.shape != ragged.ids.shape:
-        raise InvalidArgumentError(
-            f"loss_mask has shape {flat.shape}, and the flat ids of all rows have {ragged.ids.shape}; pass "
-            "one entry for each id, or a list with a mask for each row"
-        )
-    return as_mask(get_namespace(flat), "loss_mask", flat).astype(np.int32)

@@ -31,16 +31,32 @@ OTHER, UPPER, LOWER, LETTER, MARK, NUMBER, SPACE, NEWLINE = range(8)
 END, ASCII_SPACE, APOSTROPHE, SLASH = range(8, 12)
 """Further classes: `END` marks the end of a text. The others are single characters (U+0020, U+0027 and
 U+002F) that patterns treat differently from the rest of their class."""
-
 CODE_POINTS = 0x110000
+"""Number of code points of Unicode."""
 _ASCII = 0x80
+"""First code point outside of ASCII."""
 LONG_S = 0x17F
 """The long s, a letter outside of ASCII that contractions match: without case, it equals `s`."""
 LONG_S_BYTES = chr(LONG_S).encode("utf-8")
+"""The long s in UTF-8."""
 NEXT_LINE = 0x85
 """A control character outside of ASCII that `"whitespace"` names. For the other patterns it is whitespace."""
 NEXT_LINE_BYTES = chr(NEXT_LINE).encode("utf-8")
+"""`NEXT_LINE` in UTF-8."""
 _NAMED = (LONG_S, NEXT_LINE)
+"""Characters outside of ASCII that patterns name."""
+_CLASS_REPRESENTATIVES = np.array([ord(c) for c in "!Zz\u3042\u03019\t\n! '/"], np.uint32)
+"""One character for each class, in the order of the classes."""
+_MAX_CACHED = 1 << 16
+"""Number of representatives at which their cache is cleared."""
+DROPPED, ACCENT, PUNCTUATION, CHINESE, DECOMPOSES, COMBINES = 1, 2, 4, 8, 16, 32
+"""Flags of code points for BERT: `DROPPED` by `clean_text`, `ACCENT` removed by `strip_accents`,
+`PUNCTUATION` that is a separate word, `CHINESE` that gets spaces around it, `DECOMPOSES` in form NFD,
+`COMBINES` with a combining class other than 0."""
+DOTTED_CAPITAL_I = 0x130
+"""The capital I with a dot, the only character whose lower case has two characters."""
+_LOWER_OF_DOTTED = "i\u0307"
+"""Lower case of `DOTTED_CAPITAL_I`."""
 
 
 @lru_cache(maxsize=1)
@@ -57,6 +73,11 @@ def load_code_point_classes() -> NDArray[np.uint8]:
     table[[ord(" "), ord("'"), ord("/")]] = ASCII_SPACE, APOSTROPHE, SLASH
     table.setflags(write=False)
     return table
+
+
+def is_space(code: int) -> bool:
+    """Returns whether a code point is whitespace."""
+    return load_code_point_classes()[code] in (SPACE, NEWLINE, ASCII_SPACE)
 
 
 def map_to_representatives(codes: NDArray[Any]) -> str:
@@ -77,36 +98,9 @@ def map_to_representatives(codes: NDArray[Any]) -> str:
     return representatives.astype("<u4").tobytes().decode("utf-32-le")
 
 
-class _RepresentativeCache(dict[int, int]):
-    """Cache of the representatives of code points for `str.translate`, filled as code points occur."""
-
-    def __missing__(self, code: int) -> int:
-        if len(self) >= _MAX_CACHED:
-            self.clear()
-        representative = int(_CLASS_REPRESENTATIVES[load_code_point_classes()[code]])
-        self[code] = code if code < _ASCII or code in _NAMED else representative
-        return self[code]
-
-
 def map_text_to_representatives(text: str) -> str:
     """Does the same as `map_to_representatives` for a `str`, without arrays."""
     return text.translate(_REPRESENTATIVE_CACHE)
-
-
-_MAX_CACHED = 1 << 16
-_REPRESENTATIVE_CACHE = _RepresentativeCache()
-_CLASS_REPRESENTATIVES = np.array(
-    [ord(c) for c in "!Zz\u3042\u03019\t\n! '/"], np.uint32
-)  # one character for each class, in the order of the classes
-
-
-DROPPED, ACCENT, PUNCTUATION, CHINESE, DECOMPOSES, COMBINES = 1, 2, 4, 8, 16, 32
-"""Flags of code points for BERT: `DROPPED` by `clean_text`, `ACCENT` removed by `strip_accents`,
-`PUNCTUATION` that is a separate word, `CHINESE` that gets spaces around it, `DECOMPOSES` in form NFD,
-`COMBINES` with a combining class other than 0."""
-
-DOTTED_CAPITAL_I = 0x130
-_LOWER_OF_DOTTED = "i\u0307"  # the only lower case of two characters
 
 
 @lru_cache(maxsize=1)
@@ -139,11 +133,6 @@ def load_lowercase_map() -> Mapping[int, str]:
     return lower
 
 
-def is_space(code: int) -> bool:
-    """Returns whether a code point is whitespace."""
-    return load_code_point_classes()[code] in (SPACE, NEWLINE, ASCII_SPACE)
-
-
 def decompose(character: str) -> str:
     """Returns the NFD form of one character."""
     decomposes = load_code_point_flags()[ord(character)] & DECOMPOSES
@@ -153,6 +142,21 @@ def decompose(character: str) -> str:
 def get_combining_class(character: str) -> int:
     """Returns the combining class of a character, 0 for characters that are not combining marks."""
     return unicodedata.combining(character) if load_code_point_flags()[ord(character)] & COMBINES else 0
+
+
+class _RepresentativeCache(dict[int, int]):
+    """Cache of the representatives of code points for `str.translate`, filled as code points occur."""
+
+    def __missing__(self, code: int) -> int:
+        if len(self) >= _MAX_CACHED:
+            self.clear()
+        representative = int(_CLASS_REPRESENTATIVES[load_code_point_classes()[code]])
+        self[code] = code if code < _ASCII or code in _NAMED else representative
+        return self[code]
+
+
+_REPRESENTATIVE_CACHE = _RepresentativeCache()
+"""Cache of all calls of `map_text_to_representatives`."""
 
 
 def _read_bert_lines() -> list[str]:

@@ -22,8 +22,18 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Vocabulary
 
 
+COUNT, RATIO, SHARE = ",", ".3f", ".2%"
+"""Format specifications of the numbers."""
+NAN_TEXT = "–"
+"""Text that is shown for `nan`."""
+ALL_KINDS = "all texts"
+"""Label of all kinds of text together."""
+_BINS = (*range(1, 18), 25, 33, 65, 129)
+"""Minimum length of each bin of a histogram, in bytes."""
 _BYTE_FALLBACK_PATTERN = re.compile(rb"<0x[0-9A-F]{2}>")
+"""Form of a byte-fallback token."""
 _NUM_BYTES = 256
+"""Number of byte-fallback tokens of a vocabulary that has all of them."""
 
 
 @dataclass(frozen=True)
@@ -299,25 +309,6 @@ class VocabularyReport:
         return tuple(totals)
 
 
-def _divide(dividend: float, divisor: int) -> float:
-    return dividend / divisor if divisor else float("nan")
-
-
-def _get_name_index(noun: str, name: str, names: Sequence[str]) -> int:
-    if name not in names:
-        raise InvalidArgumentError(f"the report has no {noun} {name!r}; it has {list(names)}")
-    return names.index(name)
-
-
-COUNT, RATIO, SHARE = ",", ".3f", ".2%"
-NAN_TEXT = "–"
-"""Text that is shown for `nan`."""
-ALL_KINDS = "all texts"
-"""Label of all kinds of text together."""
-_BINS = (*range(1, 18), 25, 33, 65, 129)
-"""Minimum length of each bin of a histogram, in bytes."""
-
-
 class Metric(NamedTuple):
     """Numeric attribute of a record, with its label and format.
 
@@ -342,13 +333,8 @@ class Metric(NamedTuple):
         return format_number(self.get_value(record), self.form)
 
 
-def format_number(value: float, form: str = RATIO) -> str:
-    """Formats a number; `nan` becomes a dash."""
-    return NAN_TEXT if math.isnan(value) else format(value, form)
-
-
 _make_count, _make_ratio, _make_share = (partial(Metric, form=form) for form in (COUNT, RATIO, SHARE))
-
+"""Constructors of metrics by their format."""
 TEXT_METRICS = (
     _make_count("documents", "documents", "non-empty texts"),
     _make_count("nbytes", "bytes", "UTF-8 bytes of the texts, before any normalization"),
@@ -411,6 +397,11 @@ class LengthBin(NamedTuple):
         return str(self.minimum) if self.minimum == self.maximum else f"{self.minimum}–{self.maximum}"
 
 
+def format_number(value: float, form: str = RATIO) -> str:
+    """Formats a number; `nan` becomes a dash."""
+    return NAN_TEXT if math.isnan(value) else format(value, form)
+
+
 def compute_length_bins(use: TokenUse) -> list[LengthBin]:
     """Computes a histogram of token lengths, up to the bin of the longest token of the vocabulary.
 
@@ -447,3 +438,13 @@ def group_by_kind(report: VocabularyReport) -> list[tuple[str, tuple[TokenUse, .
         )
         for kind in kinds
     ]
+
+
+def _divide(dividend: float, divisor: int) -> float:
+    return dividend / divisor if divisor else float("nan")
+
+
+def _get_name_index(noun: str, name: str, names: Sequence[str]) -> int:
+    if name not in names:
+        raise InvalidArgumentError(f"the report has no {noun} {name!r}; it has {list(names)}")
+    return names.index(name)

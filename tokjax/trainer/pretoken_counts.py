@@ -44,6 +44,13 @@ if TYPE_CHECKING:
 
 
 _INSERT_BATCH_SIZE = 1 << 15
+"""Number of pending pre-tokens that are inserted into the hash tables together."""
+_VERSION = 1
+"""Version of the files of `save_pretoken_counts`, and of fingerprints."""
+_CHUNK_PRETOKENS = 1 << 16
+"""Number of pre-tokens whose hashes are computed together, to bound the memory."""
+_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)
+"""Odd 64-bit constants; the fingerprint has one checksum for each of them."""
 
 
 class CountedPretokens(NamedTuple):
@@ -56,109 +63,6 @@ class CountedPretokens(NamedTuple):
 
     pretokens: Pretokens
     counts: NDArray[np.int64]
-
-
-class PretokenCounter:
-    """Thread-safe counter of pre-tokens. Its memory grows with the number of distinct pre-tokens only.
-
-    Known pre-tokens are found in hash tables and counted at once. New ones are pending until there are
-    `_INSERT_BATCH_SIZE` of them, because tables insert large batches faster. Pre-tokens that the tables can't
-    hold (long ones, and those with a zero byte) are counted in a dictionary.
-    """
-
-    def __init__(self) -> None:
-        self._lock = ThreadLock()
-        initial = make_pretokens([b"\n"])  # always in the tables; its count is 0 until it is seen
-        self._tables = HashTables(initial, np.zeros(1, np.int64))
-        self._inserted = [initial]
-        self._counts = np.zeros(1, np.int64)
-        self._fallback_counts: Counter[bytes] = Counter()  # pre-tokens that the tables can't hold
-        self._pending: list[CountedPretokens] = []
-        self._num_pending = 0
-
-    def __len__(self) -> int:
-        """Returns the approximate number of distinct pre-tokens. It excludes those that are pending."""
-        return len(self._counts) + len(self._fallback_counts)
-
-    def add(self, pretokens: Pretokens) -> None:
-        """Adds 1 to the count of each pre-token, once per occurrence."""
-        slots = self._tables.find(pretokens)
-        absent = np.flatnonzero(slots == ABSENT)
-        if len(absent):
-            slots = slots.take(np.flatnonzero(slots != ABSENT))
-            self._add_pending(CountedPretokens(pretokens.take(absent), np.ones(len(absent), np.int64)))
-        increments = np.bincount(slots)
-        with self._lock.current:
-            self._counts[: len(increments)] += increments
-
-    def merge(self, counted: CountedPretokens) -> None:
-        """Adds the counts of another counter."""
-        self._add_pending(counted)
-
-    def to_counted_pretokens(self) -> CountedPretokens:
-        """Returns all pre-tokens that were counted, after inserting those that are pending."""
-        self._insert_pending()
-        seen = np.flatnonzero(self._counts)
-        in_tables = concatenate_pretokens(self._inserted).take(seen)
-        fallback = make_pretokens(list(self._fallback_counts))
-        counts = [
-            self._counts.take(seen),
-            np.fromiter(self._fallback_counts.values(), np.int64, len(self._fallback_counts)),
-        ]
-        return CountedPretokens(concatenate_pretokens([in_tables, fallback]), np.concatenate(counts))
-
-    def _add_pending(self, new: CountedPretokens) -> None:
-        """Appends new pre-tokens to the pending ones, and inserts these if there are enough of them."""
-        pretokens, counts = new
-        fits_table = can_hold(pretokens)
-        fitting = np.flatnonzero(fits_table)
-        # A copy, because `take` would keep the data of the whole chunk in memory.
-        pending = CountedPretokens(concatenate_pretokens([pretokens.take(fitting)]), counts.take(fitting))
-        oversized = np.flatnonzero(~fits_table)
-        fallback = list(
-            zip(pretokens.take(oversized).iter_bytes(), counts.take(oversized).tolist(), strict=True)
-        )
-        with self._lock.current:
-            for pretoken, count in fallback:
-                self._fallback_counts[pretoken] += count
-            if len(fitting):
-                self._pending.append(pending)
-                self._num_pending += len(fitting)
-            is_batch_full = self._num_pending >= _INSERT_BATCH_SIZE
-        if is_batch_full:
-            self._insert_pending()
-
-    def _insert_pending(self) -> None:
-        """Inserts the pending pre-tokens into the hash tables, without duplicates, and adds their counts."""
-        with self._lock.current:
-            pending, self._pending, self._num_pending = self._pending, [], 0
-        if not pending:
-            return
-        pretokens = concatenate_pretokens([part.pretokens for part in pending])
-        first_indices, inverse = self._tables.unique(pretokens)
-        unique = pretokens.take(first_indices)
-        with self._lock.current:
-            slots = self._get_or_add_slots(unique)
-            counts = np.concatenate([part.counts for part in pending])
-            np.add.at(self._counts, slots.take(inverse), counts)
-
-    def _get_or_add_slots(self, unique: Pretokens) -> NDArray[np.int64]:
-        """Returns the index of each pre-token in `_counts`, and adds those that are not in the tables."""
-        # `unique` has no duplicates, so every new pre-token gets one new index.
-        slots = self._tables.find(unique)  # another thread may have inserted some of them in the meantime
-        absent = np.flatnonzero(slots == ABSENT)
-        first = len(self._counts)
-        slots[absent] = np.arange(first, first + len(absent))
-        new = concatenate_pretokens([unique.take(absent)])
-        self._inserted.append(new)
-        self._counts = np.concatenate([self._counts, np.zeros(len(absent), np.int64)])
-        self._tables.add(new, slots[absent])
-        return slots
-
-
-_VERSION = 1
-_CHUNK_PRETOKENS = 1 << 16
-_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,6 +174,104 @@ class PretokenCounts:
             "documents": self.documents,
             "nbytes": self.nbytes,
         }
+
+
+class PretokenCounter:
+    """Thread-safe counter of pre-tokens. Its memory grows with the number of distinct pre-tokens only.
+
+    Pre-tokens that are in the hash tables are counted immediately. Others are pending until there are
+    `_INSERT_BATCH_SIZE` of them, because tables insert large batches faster. Pre-tokens that the tables can't
+    hold (long ones, and those with a zero byte) are counted in a dictionary.
+    """
+
+    def __init__(self) -> None:
+        self._lock = ThreadLock()
+        initial = make_pretokens([b"\n"])  # always in the tables; its count is 0 until it is seen
+        self._tables = HashTables(initial, np.zeros(1, np.int64))
+        self._inserted = [initial]
+        self._counts = np.zeros(1, np.int64)
+        self._fallback_counts: Counter[bytes] = Counter()  # pre-tokens that the tables can't hold
+        self._pending: list[CountedPretokens] = []
+        self._num_pending = 0
+
+    def __len__(self) -> int:
+        """Returns the approximate number of distinct pre-tokens. It excludes those that are pending."""
+        return len(self._counts) + len(self._fallback_counts)
+
+    def add(self, pretokens: Pretokens) -> None:
+        """Adds 1 to the count of each pre-token, once per occurrence."""
+        slots = self._tables.find(pretokens)
+        absent = np.flatnonzero(slots == ABSENT)
+        if len(absent):
+            slots = slots.take(np.flatnonzero(slots != ABSENT))
+            self._add_pending(CountedPretokens(pretokens.take(absent), np.ones(len(absent), np.int64)))
+        increments = np.bincount(slots)
+        with self._lock.current:
+            self._counts[: len(increments)] += increments
+
+    def merge(self, counted: CountedPretokens) -> None:
+        """Adds the counts of another counter."""
+        self._add_pending(counted)
+
+    def to_counted_pretokens(self) -> CountedPretokens:
+        """Returns all pre-tokens that were counted, after inserting those that are pending."""
+        self._insert_pending()
+        seen = np.flatnonzero(self._counts)
+        in_tables = concatenate_pretokens(self._inserted).take(seen)
+        fallback = make_pretokens(list(self._fallback_counts))
+        counts = [
+            self._counts.take(seen),
+            np.fromiter(self._fallback_counts.values(), np.int64, len(self._fallback_counts)),
+        ]
+        return CountedPretokens(concatenate_pretokens([in_tables, fallback]), np.concatenate(counts))
+
+    def _add_pending(self, new: CountedPretokens) -> None:
+        """Appends new pre-tokens to the pending ones, and inserts these if there are enough of them."""
+        pretokens, counts = new
+        fits_table = can_hold(pretokens)
+        fitting = np.flatnonzero(fits_table)
+        # A copy, because `take` would keep the data of the whole chunk in memory.
+        pending = CountedPretokens(concatenate_pretokens([pretokens.take(fitting)]), counts.take(fitting))
+        oversized = np.flatnonzero(~fits_table)
+        fallback = list(
+            zip(pretokens.take(oversized).iter_bytes(), counts.take(oversized).tolist(), strict=True)
+        )
+        with self._lock.current:
+            for pretoken, count in fallback:
+                self._fallback_counts[pretoken] += count
+            if len(fitting):
+                self._pending.append(pending)
+                self._num_pending += len(fitting)
+            is_batch_full = self._num_pending >= _INSERT_BATCH_SIZE
+        if is_batch_full:
+            self._insert_pending()
+
+    def _insert_pending(self) -> None:
+        """Inserts the pending pre-tokens into the hash tables, without duplicates, and adds their counts."""
+        with self._lock.current:
+            pending, self._pending, self._num_pending = self._pending, [], 0
+        if not pending:
+            return
+        pretokens = concatenate_pretokens([part.pretokens for part in pending])
+        first_indices, inverse = self._tables.unique(pretokens)
+        unique = pretokens.take(first_indices)
+        with self._lock.current:
+            slots = self._get_or_add_slots(unique)
+            counts = np.concatenate([part.counts for part in pending])
+            np.add.at(self._counts, slots.take(inverse), counts)
+
+    def _get_or_add_slots(self, unique: Pretokens) -> NDArray[np.int64]:
+        """Returns the index of each pre-token in `_counts`, and adds those that are not in the tables."""
+        # `unique` has no duplicates, so every new pre-token gets one new index.
+        slots = self._tables.find(unique)  # another thread may have inserted some of them in the meantime
+        absent = np.flatnonzero(slots == ABSENT)
+        first = len(self._counts)
+        slots[absent] = np.arange(first, first + len(absent))
+        new = concatenate_pretokens([unique.take(absent)])
+        self._inserted.append(new)
+        self._counts = np.concatenate([self._counts, np.zeros(len(absent), np.int64)])
+        self._tables.add(new, slots[absent])
+        return slots
 
 
 def make_pretoken_counts(

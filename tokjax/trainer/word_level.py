@@ -32,132 +32,10 @@ if TYPE_CHECKING:
     from tokjax.pretokenize.word_boundaries import Splitter
 
 
-def count_whitespace_words(
-    source: Source | PretokenCounts,
-    special_tokens: Sequence[str],
-    *,
-    workers: int | None,
-    executor: Executor | None,
-    progress: bool,
-) -> PretokenCounts:
-    """Counts the strings between whitespace, or returns existing counts, whatever their pattern is."""
-    return resolve_counts(
-        source,
-        special_tokens=None if isinstance(source, PretokenCounts) else special_tokens,
-        pattern=None,
-        default_pattern="whitespace",
-        workers=workers,
-        executor=executor,
-        progress=progress,
-    )
-
-
-def count_normalized_words(
-    counts: PretokenCounts, normalizer: BertNormalizer, splitter: Splitter
-) -> dict[str, int]:
-    """Normalizes counted pre-tokens, splits them into words, and counts these.
-
-    Bytes that are not UTF-8 become surrogates, as in `core.utf8.to_characters`.
-    """
-    find_words = compile_word_expression(splitter).findall
-    totals: defaultdict[str, int] = defaultdict(int)
-    for text, count in zip(
-        counts.to_counted_pretokens().pretokens.iter_bytes(), counts.counts.tolist(), strict=True
-    ):
-        for word in find_words(to_characters(normalizer.normalize(text))):
-            totals[word] += count
-    return dict(totals)
-
-
-def drop_invalid_utf8(words: Mapping[str, int]) -> dict[str, int]:
-    """Returns the words that are valid UTF-8. No token can have other bytes."""
-    return {word: count for word, count in words.items() if is_encodable(word)}
-
-
-def format_dropped_note(before: Mapping[str, int], after: Mapping[str, int], reason: str) -> tuple[str, ...]:
-    """Returns a note on the words that a filter removed, or no note if it removed none.
-
-    Args:
-        before: word to count, before the filter.
-        after: word to count, after the filter.
-        reason: clause that says why the words were removed.
-    """
-    num_distinct = len(before) - len(after)
-    if not num_distinct:
-        return ()
-    num_occurrences = sum(before.values()) - sum(after.values())
-    return (f"left out {num_distinct:,} distinct words ({num_occurrences:,} occurrences): {reason}",)
-
-
-def check_roles(
-    special_tokens: Sequence[str], roles: Mapping[Role, str | None], optional_tokens: Mapping[Role, str]
-) -> tuple[list[str], Mapping[Role, str | None]]:
-    """Returns the special tokens as a list, and the roles that they have.
-
-    Args:
-        special_tokens: names of special tokens.
-        roles: role to name of its special token, or to `None`.
-        optional_tokens: role to its default name. A role with its default name is dropped, without an error,
-            if no special token has that name.
-
-    Raises:
-        InvalidArgumentError: a role names a token that is not special, or the UNK token is `None`.
-    """
-    special = check_special_names(special_tokens)
-    declared = {
-        role: name
-        for role, name in roles.items()
-        if name in special or name not in (None, optional_tokens.get(role))
-    }
-    if roles["unk"] is None:
-        raise InvalidArgumentError(
-            "unk_token is None, but every vocabulary has unknown words; pass the name of a special token"
-        )
-    for role, name in declared.items():
-        if name not in special:
-            raise InvalidArgumentError(
-                f"{role}_token is {name!r}, which is not among special_tokens={special!r}; add it to them"
-            )
-    return special, declared
-
-
-def compute_stats(
-    counts: PretokenCounts,
-    words: Mapping[str, int],
-    tokenizer: WordModel,
-    seconds: Mapping[str, float],
-    *,
-    exhausted: bool,
-    notes: tuple[str, ...],
-) -> TrainingStats:
-    """Computes the statistics of training. Encodes each distinct word once to count the tokens of the text.
-
-    Args:
-        counts: pre-token counts of the corpus.
-        words: word to count, after normalization and before filters.
-        tokenizer: trained tokenizer.
-        seconds: phase to its duration in seconds.
-        exhausted: whether the vocabulary has fewer ids than requested.
-        notes: notes on words that were left out.
-    """
-    encoded = tokenizer.encode_segments(Segments(list(words), hold_bytes=True), sources=False)
-    frequencies = np.fromiter(words.values(), np.int64, len(words))
-    num_tokens = int(np.diff(encoded.splits) @ frequencies)
-    return TrainingStats(
-        documents=counts.documents,
-        bytes=counts.nbytes,
-        unique_words=len(words),
-        seconds=seconds,
-        bytes_per_token=counts.nbytes / num_tokens if num_tokens else 0.0,
-        exhausted=exhausted,
-        fingerprint=counts.fingerprint,
-        files=counts.files,
-        notes=notes,
-    )
-
-
-_OPTIONAL_ROLES: Mapping[Role, str] = {"pad": "[PAD]"}
 SPECIAL_TOKENS = ("[PAD]", "[UNK]")
+"""Default special tokens."""
+_OPTIONAL_ROLES: Mapping[Role, str] = {"pad": "[PAD]"}
+"""Default names of roles that are dropped if no special token has the name; see `check_roles`."""
 
 
 @dataclass(frozen=True)
@@ -259,3 +137,127 @@ def train_word_level(
         "pattern": counts.pattern,
     }
     return TrainedWordLevel(tokenizer, stats, options)
+
+
+def check_roles(
+    special_tokens: Sequence[str], roles: Mapping[Role, str | None], optional_tokens: Mapping[Role, str]
+) -> tuple[list[str], Mapping[Role, str | None]]:
+    """Returns the special tokens as a list, and the roles that they have.
+
+    Args:
+        special_tokens: names of special tokens.
+        roles: role to name of its special token, or to `None`.
+        optional_tokens: role to its default name. A role with its default name is dropped, without an error,
+            if no special token has that name.
+
+    Raises:
+        InvalidArgumentError: a role names a token that is not special, or the UNK token is `None`.
+    """
+    special = check_special_names(special_tokens)
+    declared = {
+        role: name
+        for role, name in roles.items()
+        if name in special or name not in (None, optional_tokens.get(role))
+    }
+    if roles["unk"] is None:
+        raise InvalidArgumentError(
+            "unk_token is None, but every vocabulary has unknown words; pass the name of a special token"
+        )
+    for role, name in declared.items():
+        if name not in special:
+            raise InvalidArgumentError(
+                f"{role}_token is {name!r}, which is not among special_tokens={special!r}; add it to them"
+            )
+    return special, declared
+
+
+def count_whitespace_words(
+    source: Source | PretokenCounts,
+    special_tokens: Sequence[str],
+    *,
+    workers: int | None,
+    executor: Executor | None,
+    progress: bool,
+) -> PretokenCounts:
+    """Counts the strings between whitespace, or returns existing counts, whatever their pattern is."""
+    return resolve_counts(
+        source,
+        special_tokens=None if isinstance(source, PretokenCounts) else special_tokens,
+        pattern=None,
+        default_pattern="whitespace",
+        workers=workers,
+        executor=executor,
+        progress=progress,
+    )
+
+
+def count_normalized_words(
+    counts: PretokenCounts, normalizer: BertNormalizer, splitter: Splitter
+) -> dict[str, int]:
+    """Normalizes counted pre-tokens, splits them into words, and counts these.
+
+    Bytes that are not UTF-8 become surrogates, as in `core.utf8.to_characters`.
+    """
+    find_words = compile_word_expression(splitter).findall
+    totals: defaultdict[str, int] = defaultdict(int)
+    for text, count in zip(
+        counts.to_counted_pretokens().pretokens.iter_bytes(), counts.counts.tolist(), strict=True
+    ):
+        for word in find_words(to_characters(normalizer.normalize(text))):
+            totals[word] += count
+    return dict(totals)
+
+
+def drop_invalid_utf8(words: Mapping[str, int]) -> dict[str, int]:
+    """Returns the words that are valid UTF-8. No token can have other bytes."""
+    return {word: count for word, count in words.items() if is_encodable(word)}
+
+
+def format_dropped_note(before: Mapping[str, int], after: Mapping[str, int], reason: str) -> tuple[str, ...]:
+    """Returns a note on the words that a filter removed, or no note if it removed none.
+
+    Args:
+        before: word to count, before the filter.
+        after: word to count, after the filter.
+        reason: clause that says why the words were removed.
+    """
+    num_distinct = len(before) - len(after)
+    if not num_distinct:
+        return ()
+    num_occurrences = sum(before.values()) - sum(after.values())
+    return (f"left out {num_distinct:,} distinct words ({num_occurrences:,} occurrences): {reason}",)
+
+
+def compute_stats(
+    counts: PretokenCounts,
+    words: Mapping[str, int],
+    tokenizer: WordModel,
+    seconds: Mapping[str, float],
+    *,
+    exhausted: bool,
+    notes: tuple[str, ...],
+) -> TrainingStats:
+    """Computes the statistics of training. Encodes each distinct word once to count the tokens of the text.
+
+    Args:
+        counts: pre-token counts of the corpus.
+        words: word to count, after normalization and before filters.
+        tokenizer: trained tokenizer.
+        seconds: phase to its duration in seconds.
+        exhausted: whether the vocabulary has fewer ids than requested.
+        notes: notes on words that were left out.
+    """
+    encoded = tokenizer.encode_segments(Segments(list(words), hold_bytes=True), sources=False)
+    frequencies = np.fromiter(words.values(), np.int64, len(words))
+    num_tokens = int(np.diff(encoded.splits) @ frequencies)
+    return TrainingStats(
+        documents=counts.documents,
+        bytes=counts.nbytes,
+        unique_words=len(words),
+        seconds=seconds,
+        bytes_per_token=counts.nbytes / num_tokens if num_tokens else 0.0,
+        exhausted=exhausted,
+        fingerprint=counts.fingerprint,
+        files=counts.files,
+        notes=notes,
+    )

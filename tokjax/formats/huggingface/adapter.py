@@ -35,7 +35,6 @@ from tokjax.core.vocabulary import ROLES, AddedToken, make_vocabulary
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.huggingface.definition import (
     RequiresLibraryError,
-    check_growth,
     decode_byte_level_forms,
     encode_forms,
     get_steps,
@@ -44,6 +43,7 @@ from tokjax.formats.huggingface.definition import (
     merge_added_tokens,
     parse_template,
 )
+from tokjax.formats.huggingface.growth_limits import check_growth
 from tokjax.models.base import TokenizerRecord
 from tokjax.models.byte_spans import separate_spans
 from tokjax.models.format_errors import (
