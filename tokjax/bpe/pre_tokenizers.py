@@ -80,21 +80,6 @@ def _flag_starts_by_class(pieces: Pieces, name: str) -> NDArray[np.bool_]:
     return flags
 
 
-def flag_word_beginnings(is_space: NDArray[np.bool_], splits: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Returns a mask of the symbols that begin a word.
-
-    These are the first symbol of each text, and spaces that do not follow a space.
-
-    Args:
-        is_space: whether each symbol of all texts, concatenated, is a space, `bool`, shape `(n,)`.
-        splits: index of the first symbol of each text, then `n`, `int64`, shape `(texts + 1,)`.
-    """
-    begins = np.zeros(len(is_space), bool)
-    begins[1:] = is_space[1:] & ~is_space[:-1]
-    begins[splits[:-1][np.diff(splits) > 0]] = True
-    return begins
-
-
 _BITS = 20
 _FACTORS = np.uint32(0x9E3779B1), np.uint32(0x85EBCA77)
 _LOOK_AHEAD = 1 << 12
