@@ -157,7 +157,9 @@ def _encode_line(contents: dict[str, Any]) -> bytes:
 _RESTART_HINT = make_overwrite_hint("start over", ", or delete it")
 
 
-def check_unchanged(load_manifest: Callable[[], Manifest], job: WriteJob, location: object) -> Manifest:
+def load_manifest_if_unchanged(
+    load_manifest: Callable[[], Manifest], job: WriteJob, location: object
+) -> Manifest:
     """Returns the manifest of an existing dataset if the job would write the same dataset.
 
     Reads all documents of the job to compare them.
