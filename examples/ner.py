@@ -52,7 +52,7 @@ def iter_epoch_batches(padded, tags, steps):
     buckets, by_length = tokjax.LengthBuckets.fit(lengths, 4, multiple_of=8), np.argsort(lengths)
     for step, first in enumerate(np.random.default_rng(0).integers(len(tags), size=steps)):
         rows = np.resize(by_length[first : first + BATCH_SIZE], BATCH_SIZE)
-        length = buckets.get_padded_lengths(lengths[rows].max())
+        length = buckets.compute_padded_lengths(lengths[rows].max())
         columns = padded.ids, padded.attention_mask, tags
         yield *(column[rows, :length] for column in columns), step
 

@@ -100,8 +100,8 @@ def test_pipelines_are_immutable_and_comparable():
     assert pickle.loads(pickle.dumps(longer)) == longer
     assert repr(longer) == "Pipeline(stripped -> loud)"
     assert (
-        repr(compose(partial(int, base=2), LengthBuckets([4]).get_padded_lengths))
-        == "Pipeline(int -> get_padded_lengths)"
+        repr(compose(partial(int, base=2), LengthBuckets([4]).compute_padded_lengths))
+        == "Pipeline(int -> compute_padded_lengths)"
     )
     with pytest.raises(AttributeError):
         longer.steps = ()

@@ -361,7 +361,7 @@ def find_document_boundaries(input_ids: Array, eos_token: int, *, max_documents:
         raise InvalidArgumentError(f"input_ids must have shape (n,), not {ids.shape}; use jax.vmap for rows")
     if max_documents is not None:
         check_int("max_documents", max_documents, minimum=0)
-    ends = _find_ends(ids, eos_token)
+    ends = _mark_ends(ids, eos_token)
     if not is_traced(ends):
         num_documents = int(to_host(ends.sum()))
         if max_documents is not None and num_documents > max_documents:
@@ -377,7 +377,7 @@ def find_document_boundaries(input_ids: Array, eos_token: int, *, max_documents:
 
 
 @jit_eager
-def _find_ends(ids: Any, eos_token: int) -> Any:
+def _mark_ends(ids: Any, eos_token: int) -> Any:
     """Returns whether each position is the last one of a document, `bool`, shape `(n,)`."""
     xp = get_namespace(ids, eos_token)
     position, size = xp.arange(ids.shape[0], dtype=np.int32), as_size(xp, ids.shape[0])

@@ -54,14 +54,14 @@ def test_padded_lengths_and_padding(boundaries, lengths):
     buckets = LengthBuckets(boundaries)
     lengths = [length for length in lengths if length <= max(boundaries)]
     expected = [min(boundary for boundary in boundaries if boundary >= length) for length in lengths]
-    assert buckets.get_padded_lengths(lengths).tolist() == expected
+    assert buckets.compute_padded_lengths(lengths).tolist() == expected
     assert buckets.padding(lengths) == (sum(expected) - sum(lengths)) / max(sum(expected), 1)
     if lengths:
         for width in ({len(lengths)}, {1, len(lengths)}):
             shaped = np.array(lengths, np.uint16).reshape(*width, -1)
-            assert buckets.get_padded_lengths(shaped).shape == shaped.shape
-        assert buckets.get_padded_lengths(jnp.array(lengths)).tolist() == expected
-        assert buckets.get_padded_lengths(lengths[0]) == expected[0]
+            assert buckets.compute_padded_lengths(shaped).shape == shaped.shape
+        assert buckets.compute_padded_lengths(jnp.array(lengths)).tolist() == expected
+        assert buckets.compute_padded_lengths(lengths[0]) == expected[0]
 
 
 @given(st.integers(1, 500), st.integers(0, 5000), st.floats(1.01, 10), st.integers(1, 64))
@@ -130,14 +130,14 @@ def test_repr_pickle_hash_and_equality():
         (lambda: LengthBuckets([64, 0]), "a bucket must be at least 1, not 0"),
         (lambda: LengthBuckets([1.5]), "a bucket must be an integer, not 1.5"),
         (
-            lambda: LengthBuckets([4]).get_padded_lengths([1, 9]),
+            lambda: LengthBuckets([4]).compute_padded_lengths([1, 9]),
             r"length 9 does not fit any bucket of \[4\]",
         ),
         (lambda: LengthBuckets([4]).padding([5]), "truncate rows to 4, or add a bucket"),
-        (lambda: LengthBuckets([4]).get_padded_lengths([-1]), "lengths must be at least 0, not -1"),
-        (lambda: LengthBuckets([4]).get_padded_lengths([0.5]), "lengths must be integers"),
+        (lambda: LengthBuckets([4]).compute_padded_lengths([-1]), "lengths must be at least 0, not -1"),
+        (lambda: LengthBuckets([4]).compute_padded_lengths([0.5]), "lengths must be integers"),
         (
-            lambda: jax.jit(LengthBuckets([4]).get_padded_lengths)(jnp.arange(3)),
+            lambda: jax.jit(LengthBuckets([4]).compute_padded_lengths)(jnp.arange(3)),
             "choose the bucket on the host",
         ),
         (lambda: LengthBuckets.fit([], 2), "lengths is empty; pass the length of at least one row"),

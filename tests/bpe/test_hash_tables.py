@@ -16,7 +16,7 @@ numbers = st.integers(0, 2**64 - 1)
 )
 def test_hash_table_equals_dictionary(entries, columns):
     entries = {key[:columns]: value for key, value in entries.items()}
-    table = HashTable(columns, pretokens=1)
+    table = HashTable(columns, capacity=1)
     expected = {}
     keys = np.array(list(entries), np.uint64).reshape(-1, columns)
     values = np.array(list(entries.values()), np.int64)

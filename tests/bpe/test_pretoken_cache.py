@@ -10,7 +10,7 @@ from tokjax.bpe.sequential_merging import merge_pretoken
 
 
 def test_entries_survive_cache_reset(tokenizer, monkeypatch):
-    """Values from before a reset mean nothing afterwards. Such look-ups are repeated."""
+    """Values from before a reset mean nothing afterwards. Such lookups are repeated."""
     ranks = tokenizer.vocabulary.ordinary
     pretokens = make_pretokens([b"xqxq%d" % i for i in range(50)])
     expected = [merge_pretoken(text, make_rules_from_ranks(ranks)) for text in pretokens.iter_bytes()]

@@ -85,8 +85,8 @@ def test_inspect(workspace):
     rejected = run("inspect", "a<|endoftext|>", "-t", workspace / "t.json")
     assert rejected.returncode == 1
     assert b"--special text" in rejected.stderr
-    recognised = get_output("inspect", "a<|endoftext|>", "-t", workspace / "t.json", "--special", "recognise")
-    assert recognised.count("yes") == 2
+    recognized = get_output("inspect", "a<|endoftext|>", "-t", workspace / "t.json", "--special", "recognize")
+    assert recognized.count("yes") == 2
     ordinary = get_output("inspect", "a<|endoftext|>", "-t", workspace / "t.json", "--special", "text")
     assert ordinary.count("yes") == 1
     escaped = get_output("inspect", "-", "-t", workspace / "t.json", stdin=b"\x1b]0;title\x07")

@@ -59,7 +59,7 @@ def test_verify_checks_each_dataset(records, tmp_path):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("inspect a<|endoftext|> -t %/t.json", "to recognise it, pass --special recognise; to encode it as"),
+        ("inspect a<|endoftext|> -t %/t.json", "to recognize it, pass --special recognize; to encode it as"),
         ("inspect a<|endoftext|> -t %/t.json", "as ordinary text, pass --special text\n"),
         ("train %/none.txt -o %/n.json", "/none.txt' is not a file\n"),
         ("stats %/none", "none: the path does not exist; write it with tokjax pack\n"),

@@ -115,7 +115,7 @@ def test_byte_pieces_have_byte_spans(models):
     assert result.metadata.normalizer == "nmt_nfkc"
 
 
-def test_removed_white_space(models):
+def test_removed_whitespace(models):
     tokenizer = models["char"]
     result = encode_text(tokenizer, "  a \t b  ")
     assert result.tokens == ("▁", "a", "▁", "b")

@@ -430,7 +430,7 @@ HARD = [
 
 @st.composite
 def texts(draw, definition):
-    """Draws a text of tokens of the definition, white space and characters that are hard to normalize."""
+    """Draws a text of tokens of the definition, whitespace and characters that are hard to normalize."""
     forms = [form for form in get_forms(definition["model"]) if form not in BYTE_PIECES]
     added = [token["content"] for token in definition["added_tokens"]] or [""]
     parts = st.one_of(

@@ -24,7 +24,7 @@ def assert_contract(text, spans):
 def assert_spans_agree(text, spans, expected):
     """Asserts that spans equal those of a library, except where the library's spans overlap.
 
-    Spans of an overlapping run must divide the bytes that the library's spans cover. White space at the ends
+    Spans of an overlapping run must divide the bytes that the library's spans cover. Whitespace at the ends
     may be left out.
 
     Args:

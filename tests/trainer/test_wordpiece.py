@@ -249,12 +249,13 @@ def test_no_text():
     assert trained.stats.bytes_per_token == 0.0
 
 
-def test_incomplete_vocabulary_is_reported(caplog):
+@pytest.mark.parametrize(("text", "min_frequency", "times"), [("low low", 2, "2 times"), ("low", 1, "once")])
+def test_incomplete_vocabulary_is_reported(caplog, text, min_frequency, times):
     with caplog.at_level(logging.WARNING, "tokjax"):
-        trained = train(["low low"], 100)
+        trained = train([text], 100, min_frequency=min_frequency)
     assert trained.stats.exhausted
     assert caplog.messages == [
-        "the text has no pair left that occurs 2 or more times: the vocabulary has 12 ids, not 100"
+        f"the text has no pair left that occurs at least {times}: the vocabulary has 12 ids, not 100"
     ]
 
 

@@ -268,7 +268,7 @@ class DirectoryKind(NamedTuple):
             (`.NAME.partial`). Directories with other files are never deleted.
         exists_error: error class for a target that exists or is locked.
         is_resumable: function that returns whether the next writer can resume an incomplete directory.
-        is_recognised: function that returns whether a path that `check` rejects is a damaged directory of
+        is_recognized: function that returns whether a path that `check` rejects is a damaged directory of
             this kind. Such a directory may be replaced.
     """
 
@@ -277,7 +277,7 @@ class DirectoryKind(NamedTuple):
     own_files: re.Pattern[str]
     exists_error: type[TokjaxError]
     is_resumable: Callable[[Path], bool] = lambda _: False
-    is_recognised: Callable[[Path], bool] = lambda _: False
+    is_recognized: Callable[[Path], bool] = lambda _: False
 
 
 @contextmanager
@@ -395,7 +395,7 @@ def _reject_existing(target: Path, kind: DirectoryKind, overwrite: bool) -> None
     try:
         kind.check(target)
     except TokjaxError as error:
-        if not kind.is_recognised(target):
+        if not kind.is_recognized(target):
             raise kind.exists_error(
                 f"{target} exists and is not a {kind.noun}, so it is not replaced: {error.message}"
             ) from None

@@ -119,7 +119,7 @@ def spans_from_labels(
             "spans_from_labels returns lists, and jax.jit cannot; call it outside of jax.jit"
         )
     tokens = make_flat_tokens(offsets, word_ids)
-    tags = tagset.check_tag_ids(tag_ids, ignore_index)
+    tags = tagset.as_tag_ids(tag_ids, ignore_index)
     if tags.shape not in (tokens.shape[:-1], (len(tokens.offsets),)):
         raise InvalidArgumentError(
             f"tag_ids has shape {tags.shape}, and the tokens have {tokens.shape[:-1]}; pass one tag "

@@ -107,7 +107,7 @@ def join_texts(texts: Sequence[Text]) -> JoinedTexts:
     encoded = [to_utf8(text) for text in texts]
     num_bytes = np.fromiter(map(len, encoded), np.int64, len(encoded))
     joined = b"\0".join([*encoded, b""])
-    return JoinedTexts(joined, _find_whitespace(joined), num_bytes, make_row_splits(num_bytes + 1)[:-1] - 1)
+    return JoinedTexts(joined, _mark_whitespace(joined), num_bytes, make_row_splits(num_bytes + 1)[:-1] - 1)
 
 
 def fit_spans(spans: SpanColumns, texts: JoinedTexts, index_base: int) -> SpanColumns:
@@ -306,7 +306,7 @@ def _skip_whitespace(
     return after
 
 
-def _find_whitespace(text: bytes) -> NDArray[np.bool_]:
+def _mark_whitespace(text: bytes) -> NDArray[np.bool_]:
     """Returns whether each byte of UTF-8 belongs to a whitespace character, `bool`, shape `(bytes,)`."""
     data = np.frombuffer(text, np.uint8)
     whitespace = np.frombuffer(bytearray(text.translate(_IS_ASCII_WHITESPACE)), np.bool_)

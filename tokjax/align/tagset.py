@@ -139,11 +139,11 @@ class TagSet:
         >>> TagSet(("PER", "ORG")).get_tags(np.array([[0, 3], [1, 2]]))
         [['O', 'B-ORG'], ['B-PER', 'I-PER']]
         """
-        values = self.check_tag_ids(ids, ignore_index)
+        values = self.as_tag_ids(ids, ignore_index)
         names = np.array([*self.tags, "_"], object)
         return names[np.where(values == ignore_index, len(self), values)].tolist()  # type: ignore[no-any-return]
 
-    def check_tag_ids(self, ids: Any, ignore_index: int) -> NDArray[np.int32]:
+    def as_tag_ids(self, ids: Any, ignore_index: int) -> NDArray[np.int32]:
         """Returns ids as an `int32` NumPy array of the same shape.
 
         Raises:
@@ -181,23 +181,23 @@ class TagSet:
     def can_start(self) -> NDArray[np.bool_]:
         """Whether a valid span can start with each tag, `bool`, shape `(tags,)`."""
         role_pattern = _ROLE_AT_POSITION[self.scheme]
-        return self._find_tags_with_roles(role_pattern[FIRST] + role_pattern[FIRST | LAST])
+        return self._mark_tags_with_roles(role_pattern[FIRST] + role_pattern[FIRST | LAST])
 
     @cached_property
     def can_end(self) -> NDArray[np.bool_]:
         """Whether a valid span can end with each tag, `bool`, shape `(tags,)`."""
         role_pattern = _ROLE_AT_POSITION[self.scheme]
-        return self._find_tags_with_roles(role_pattern[LAST] + role_pattern[FIRST | LAST])
+        return self._mark_tags_with_roles(role_pattern[LAST] + role_pattern[FIRST | LAST])
 
     @cached_property
     def can_precede(self) -> NDArray[np.bool_]:
         """Whether a span can continue after each tag, `bool`, shape `(tags,)`."""
-        return self._find_tags_with_roles(_CONTINUABLE_ROLES)
+        return self._mark_tags_with_roles(_CONTINUABLE_ROLES)
 
     @cached_property
     def can_follow(self) -> NDArray[np.bool_]:
         """Whether each tag can continue a span that started before it, `bool`, shape `(tags,)`."""
-        return self._find_tags_with_roles(_CONTINUING_ROLES)
+        return self._mark_tags_with_roles(_CONTINUING_ROLES)
 
     @cached_property
     def marked_position(self) -> NDArray[np.int32]:
@@ -216,7 +216,7 @@ class TagSet:
         tags[0] = 0
         return np.asarray(tags, np.int32)
 
-    def _find_tags_with_roles(self, roles: str) -> NDArray[np.bool_]:
+    def _mark_tags_with_roles(self, roles: str) -> NDArray[np.bool_]:
         """Returns whether each tag has one of the roles, `bool`, shape `(tags,)`."""
         return np.array([tag != "O" and tag[0] in roles for tag in self.tags])
 

@@ -87,7 +87,7 @@ def labels_from_words(
         keep &= is_first
     elif tagset is not None:
         if xp is np:
-            tagset.check_tag_ids(token_labels[keep], ignore_index)
+            tagset.as_tag_ids(token_labels[keep], ignore_index)
         keep &= (token_labels >= 0) & (token_labels < len(tagset))
         position = FIRST * is_first.astype(np.int32) + LAST * _is_word_end(xp, words >= 0, words).astype(
             np.int32

@@ -365,7 +365,7 @@ def _select_boundary(longest: int, buckets: LengthBuckets, truncation: Side | No
             f"the longest row has {longest} tokens and does not fit any bucket of {list(buckets)}; add a "
             "bucket, or pass truncation='right'"
         )
-    return int(buckets.get_padded_lengths(min(longest, buckets[-1])))
+    return int(buckets.compute_padded_lengths(min(longest, buckets[-1])))
 
 
 def _reject_long_rows(row_splits: Array, length: int) -> None:

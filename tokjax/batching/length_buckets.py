@@ -56,7 +56,7 @@ class LengthBuckets(Sequence[int]):
         InvalidArgumentError: `boundaries` is empty, or a boundary is not a positive integer.
 
     >>> buckets = LengthBuckets([64, 128, 256])
-    >>> buckets.get_padded_lengths([3, 64, 65])
+    >>> buckets.compute_padded_lengths([3, 64, 65])
     array([ 64,  64, 128])
     """
 
@@ -151,7 +151,7 @@ class LengthBuckets(Sequence[int]):
             return cls(counted.boundaries.tolist())
         return cls(counted.boundaries[_minimize_padding(counted, max_buckets)].tolist())
 
-    def get_padded_lengths(self, lengths: Sequence[int] | Array | int) -> NDArray[np.int64]:
+    def compute_padded_lengths(self, lengths: Sequence[int] | Array | int) -> NDArray[np.int64]:
         """Returns the boundary that each row is padded to. Runs on the host.
 
         Args:
@@ -183,7 +183,7 @@ class LengthBuckets(Sequence[int]):
         0.25
         """
         counts = _check_lengths(lengths)
-        positions = int(self.get_padded_lengths(counts).sum())
+        positions = int(self.compute_padded_lengths(counts).sum())
         return (positions - int(counts.sum())) / positions if positions else 0.0
 
     @overload

@@ -336,7 +336,7 @@ class BatchMerger:
     def _is_in_time(self, ids: Ints, ranks: Ints, at: Positions) -> NDArray[np.bool_]:
         """Returns which merges form no pair of lower or equal rank, whatever their neighbours become.
 
-        `as_left` and `as_right` answer this for most merges without a look-up of the neighbours.
+        `as_left` and `as_right` answer this for most merges without a lookup of the neighbours.
 
         Args:
             ids: the symbols, with sentinels.

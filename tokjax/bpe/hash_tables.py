@@ -1,4 +1,4 @@
-"""Hash tables from pre-tokens to 64-bit values, with look-ups of whole arrays.
+"""Hash tables from pre-tokens to 64-bit values, with lookups of whole arrays.
 
 The key of a pre-token is its bytes, as one or more 64-bit numbers, so no string is created. Pre-tokens of up
 to 8, 16, 32, 64 and 128 bytes have keys of 1, 2, 4, 8 and 16 numbers, with a separate `HashTable` for each
@@ -14,7 +14,7 @@ key times a random odd factor. With 16 slots and the factor 0x9E3779B97F4A7C15::
     est         0000000000747365         7          9     slots 7 and 8 hold other keys
     lowest      0000747365776f6c         8          8
 
-A look-up reads the first slots of all keys at once. The keys that were not there look at their next slot,
+A lookup reads the first slots of all keys at once. The keys that were not there look at their next slot,
 again all at once, until each of them is found or meets a free slot. The four keys are inserted together:
 `new` gets slot 7 because it is before `est`.
 
@@ -87,16 +87,16 @@ class HashTable:
 
     Args:
         columns: number of 64-bit numbers in a key.
-        pretokens: expected number of keys. The table grows if there are more.
+        capacity: expected number of keys. The table grows if there are more.
     """
 
-    def __init__(self, columns: int, pretokens: int = 256) -> None:
+    def __init__(self, columns: int, capacity: int = 256) -> None:
         # The sparser the table, the fewer keys need a second look. Wide rows would take too much memory.
         self._slots_per_key = 4 if columns <= _NARROW else 2
         # The factors are random for each table, so nobody can construct a text whose pre-tokens all have the
         # same first slot.
         self._factors = [np.uint64(secrets.randbits(64) | 1) for _ in range(columns)]
-        self._slots = _Slots((self._slots_per_key * pretokens).bit_length(), columns)
+        self._slots = _Slots((self._slots_per_key * capacity).bit_length(), columns)
         self._used = 0
         self._lock = ThreadLock()
 
@@ -157,7 +157,7 @@ class HashTable:
 
         Args:
             slots: the slots of the table.
-            keys: all keys of the look-up.
+            keys: all keys of the lookup.
             at: the first slot of each key. Output: its slot, or the free slot where the search ended.
             values: output: the value of each remaining key.
             remaining: indices of the keys that are not in their first slot.
@@ -252,7 +252,7 @@ class Pretokens(NamedTuple):
 
 
 def make_pretokens(texts: Sequence[bytes]) -> Pretokens:
-    """Returns pre-tokens that are given as byte strings, concatenated."""
+    """Concatenates byte strings to pre-tokens."""
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     data = np.frombuffer(b"".join(texts) + bytes(MAX_PRETOKEN_BYTES), np.uint8)
     return Pretokens(data, np.cumsum(lengths) - lengths, lengths)
@@ -287,7 +287,7 @@ class HashTables:
     def find(self, pretokens: Pretokens) -> NDArray[np.int64]:
         """Returns the value of each pre-token, `ABSENT` for those that are not in the tables."""
         # Most pre-tokens are short. Looking up all of them in the narrowest table avoids selecting the short
-        # ones, which would cost more than the useless look-ups of the longer ones.
+        # ones, which would cost more than the useless lookups of the longer ones.
         keys = _build_short_keys(pretokens)
         longer = np.flatnonzero(pretokens.lengths > _COLUMN_BYTES)
         keys[longer] = _LINE_FEED_KEY  # any key that is in the table: the values are overwritten

@@ -81,6 +81,24 @@ class PatternPreTokenizer:
         return flags
 
 
+def _flag_starts_by_class(pieces: Pieces, name: str) -> NDArray[np.bool_]:
+    """Returns the mask of `_flag_starts_by_regex` for a named pattern, from boundary tables."""
+    codes = pieces.get_codes()
+    classes = load_code_point_classes().take(codes, mode="clip")
+    ends = pieces.get_character_ends()
+    classes[ends] = END
+    flags = find_pretoken_starts(name, classes, codes)
+    flags[ends] = False
+    return flags
+
+
+_BITS = 20
+_FACTORS = np.uint32(0x9E3779B1), np.uint32(0x85EBCA77)
+_LOOK_AHEAD = 1 << 12
+_SEPARATOR, _SURROGATES = b"\xff", 0xD800 >> 11
+_SECOND_SURROGATES = 0xDC00 >> 10  # may form one character with the code point before it
+
+
 class AdjacencyPreTokenizer:
     """Pre-tokenizer for models without a split pattern: splits where no token can span two characters.
 

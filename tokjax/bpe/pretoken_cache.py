@@ -9,7 +9,7 @@ a chunk are looked up all at once. The misses are merged together, each differen
 the pool::
 
     pre-tokens       low     lowest    low     lower     lowest
-    look-up          hit     miss      hit     miss      miss
+    lookup           hit     miss      hit     miss      miss
     pool before      260 | 259
     pool after       260 | 259 | 260 259 | 260 257
     offset           0     1     2         4
@@ -121,17 +121,17 @@ class PretokenCache:
         return self._cache.find(pretokens)
 
     def insert(self, lookups: list[CacheLookup]) -> list[CacheLookup]:
-        """Merges the misses of look-ups, each different pre-token once, and inserts them.
+        """Merges the misses of lookups, each different pre-token once, and inserts them.
 
-        Pass several look-ups together: a large batch costs less per pre-token.
+        Pass several lookups together: a large batch costs less per pre-token.
 
         Returns:
-            The same look-ups, without misses.
+            The same lookups, without misses.
         """
         if not lookups:
             return []
         entries = self._get_entries()
-        # Values of entries that were reset since the look-up mean nothing for the current ones: look up
+        # Values of entries that were reset since the lookup mean nothing for the current ones: look up
         # again.
         lookups = [
             lookup if lookup.cache is entries else entries.find(lookup.pretokens) for lookup in lookups
@@ -145,7 +145,7 @@ class PretokenCache:
         return [lookup._replace(misses=_NO_INDICES) for lookup in lookups]
 
     def get_ids(self, lookup: CacheLookup) -> PretokenIds:
-        """Returns the ids of the pre-tokens of a look-up without misses."""
+        """Returns the ids of the pre-tokens of a lookup without misses."""
         merged = (
             self._merge_uncacheable(lookup.pretokens.take(lookup.uncacheable))
             if len(lookup.uncacheable)
@@ -196,7 +196,7 @@ class PretokenCache:
 class _CacheEntries:
     """The entries of the cache between two resets: hash tables and pool. They start with the vocabulary.
 
-    A reset replaces this object and does not change it. So look-ups of other threads stay valid.
+    A reset replaces this object and does not change it. So lookups of other threads stay valid.
     """
 
     def __init__(self, atomic_ids: Mapping[bytes, int]) -> None:

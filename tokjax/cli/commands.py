@@ -67,8 +67,8 @@ TokenizerOption = Annotated[
 class SpecialHandling(StrEnum):
     """Handling of special tokens in a text: reject, encode to their ids, or encode as ordinary text."""
 
-    refuse = "refuse"
-    recognise = "recognise"
+    reject = "reject"
+    recognize = "recognize"
     text = "text"
 
 
@@ -88,7 +88,7 @@ SpecialOption = Annotated[
     SpecialHandling,
     typer.Option(
         "--special",
-        help="Special tokens in the text: refuse raises an error, recognise encodes them to their ids, text "
+        help="Special tokens in the text: reject raises an error, recognize encodes them to their ids, text "
         "encodes them as ordinary text.",
     ),
 ]
@@ -126,7 +126,7 @@ def pack(
         typer.Option(help="bucketed: maximum length of a bucket, in ids; may be repeated."),
     ] = None,
     shard_size: Annotated[int, typer.Option(help="Ids per shard; for raw, bytes per shard.")] = 30_000_000,
-    special: SpecialOption = SpecialHandling.refuse,
+    special: SpecialOption = SpecialHandling.reject,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing dataset.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress or a summary.")] = False,
 ) -> None:
@@ -175,7 +175,7 @@ def inspect(
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, help="Maximum number of tokens to show.")
     ] = _DEFAULT_TOKEN_LIMIT,
-    special: SpecialOption = SpecialHandling.refuse,
+    special: SpecialOption = SpecialHandling.reject,
 ) -> None:
     """Show the tokens of a text with their ids and byte offsets."""
     if (text is None) == (file is None):
@@ -214,8 +214,8 @@ def _make_packed_field(loaded: Any, chunk_tokens: int, **options: Any) -> tokjax
 
 def _get_special_options(special: SpecialHandling) -> dict[str, Any]:
     return {
-        "allowed_special": "all" if special is SpecialHandling.recognise else (),
-        "disallowed_special": "all" if special is SpecialHandling.refuse else (),
+        "allowed_special": "all" if special is SpecialHandling.recognize else (),
+        "disallowed_special": "all" if special is SpecialHandling.reject else (),
     }
 
 

@@ -94,7 +94,7 @@ def make_training_table(trained: Trained, file: Path) -> Table:
     table.add_row("vocabulary", f"{trained.tokenizer.vocabulary.size:,}")
     table.add_row("documents", f"{stats.documents:,}")
     table.add_row("bytes of text", f"{stats.bytes:,}")
-    table.add_row("unique words", f"{stats.unique_words:,}")
+    table.add_row("unique pre-tokens", f"{stats.unique_words:,}")
     table.add_row("bytes per token", f"{stats.bytes_per_token:.3f}")
     for phase, seconds in stats.seconds.items():
         table.add_row(phase, f"{seconds:.1f} s")

@@ -26,6 +26,7 @@ import numpy as np
 
 from tokjax._util.arrays import as_integers
 from tokjax._util.atomic_files import compute_json_checksum
+from tokjax.core.option_errors import explain_unknown_options
 from tokjax.core.ragged import Ragged, concatenate_ranges, ragged_from_rows
 from tokjax.core.template import template_to_json
 from tokjax.core.vocabulary import format_token
@@ -87,6 +88,7 @@ def encode_texts(
     _raise_unsupported("encode_texts", tokenizer)
 
 
+@explain_unknown_options
 @singledispatch
 def encode(
     tokenizer: Any,

@@ -342,7 +342,7 @@ class BucketedTokenField(StoredIds):
     def __post_init__(self) -> None:
         """Checks the options, and sorts the boundaries."""
         maximum = check_int("max_tokens", self.max_tokens, minimum=1)
-        value = check_boundaries(self.bucket_boundaries)
+        value = as_boundaries(self.bucket_boundaries)
         too_large = [boundary for boundary in value if boundary > maximum]
         if too_large:
             raise InvalidArgumentError(f"bucket_boundaries has {min(too_large)}, above max_tokens={maximum}")
@@ -443,7 +443,7 @@ def make_field(type_id: int, options: Mapping[str, Any], tokenizer: Any) -> Fiel
     return made(**options) if made is RawTextField else made(tokenizer, **options)
 
 
-def check_boundaries(boundaries: object) -> set[int]:
+def as_boundaries(boundaries: object) -> set[int]:
     """Returns bucket boundaries as a set of positive integers.
 
     Raises:

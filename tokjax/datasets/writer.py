@@ -51,9 +51,9 @@ from tokjax.datasets.resuming import (
     Progress,
     add_progress,
     check_files,
-    check_unchanged,
     find_progress,
     has_progress,
+    load_manifest_if_unchanged,
     read_progress,
     resume,
     start_progress,
@@ -176,7 +176,7 @@ def write_dataset(
     target = resolve(path)
     finish_replacement(target, DATASET)
     if target.exists() and not overwrite:
-        manifest = check_unchanged(lambda: read_manifest(target), job, target)
+        manifest = load_manifest_if_unchanged(lambda: read_manifest(target), job, target)
         try:
             Dataset(target, manifest).verify()
         except DatasetError as error:
@@ -211,7 +211,7 @@ def _write_remotely(
         directory = Path(staging)
         if remote.read(MANIFEST_FILE) is not None:
             if not overwrite:
-                return summarize_dataset(check_unchanged(remote.manifest, job, remote), remote.url)
+                return summarize_dataset(load_manifest_if_unchanged(remote.manifest, job, remote), remote.url)
             for name in (MANIFEST_FILE, *filter(DATASET.own_files.fullmatch, remote.names())):
                 remote.remove(name)
         record = remote.read(PROGRESS_FILE)

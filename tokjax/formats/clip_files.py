@@ -45,7 +45,7 @@ def read_clip(
     """Reads CLIP's merge file, with or without gzip compression.
 
     The ids equal those of `CLIPTokenizer` in transformers. Texts are normalized to NFC and lower case, each
-    run of white space becomes one space, and `<|startoftext|>` and `<|endoftext|>` are inserted around each
+    run of whitespace becomes one space, and `<|startoftext|>` and `<|endoftext|>` are inserted around each
     text. OpenAI's original code also repairs texts with ftfy and unescapes HTML. If you need that, do it
     before encoding. The tokenizer runs on the `tokenizers` library.
 

@@ -4,12 +4,12 @@ A file is one JSON object with these fields:
 
 * `"format"`: `"tokjax-tokenizer"`; `"version"`: 1.
 * `"checksum"`: `"sha256:"` and the digest of the object without this field, serialized with sorted keys,
-  without white space, and with ASCII escapes.
+  without whitespace, and with ASCII escapes.
 * `"model"`: type of the tokenizer, one of those below.
 * `"special_tokens"` (name to id), `"bos_token"`, `"eos_token"`, `"pad_token"`, `"unk_token"` (names or null).
   For `"sentencepiece"` only the roles of BOS, EOS and padding: control pieces of the model, or null.
 * optional: `"template"` (`"single"` and `"pair"`, lists as `make_template` takes them), `"added_tokens"`
-  (name to two booleans, `lstrip` and `rstrip`: whether the token includes the white space before and after
+  (name to two booleans, `lstrip` and `rstrip`: whether the token includes the whitespace before and after
   it), and `"duplicate_token_ids"` (name to id of added tokens that have the same bytes as another token).
 * the fields of each model:
   * `"byte_level_bpe"`: `"pattern"`, `"normalizer"`, `"ranks"` (pairs of base64 and id); and if they differ

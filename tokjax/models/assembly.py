@@ -239,6 +239,21 @@ def compute_sources_from_spans(
     return offsets, word_ids
 
 
+def flag_word_beginnings(is_space: NDArray[np.bool_], splits: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Returns a mask of the symbols that begin a word.
+
+    These are the first symbol of each text, and spaces that do not follow a space.
+
+    Args:
+        is_space: whether each symbol of all texts, concatenated, is a space, `bool`, shape `(n,)`.
+        splits: index of the first symbol of each text, then `n`, `int64`, shape `(texts + 1,)`.
+    """
+    begins = np.zeros(len(is_space), bool)
+    begins[1:] = is_space[1:] & ~is_space[:-1]
+    begins[splits[:-1][np.diff(splits) > 0]] = True
+    return begins
+
+
 def _map_to_all_ids(assembled: AssembledRows, positions: NDArray[np.int64]) -> NDArray[np.int64]:
     """Maps positions among the ids of segments to positions among all ids.
 

@@ -40,7 +40,7 @@ from tokjax.models.assembly import (
 )
 from tokjax.models.method_hints import MethodHints
 from tokjax.pretokenize.special_tokens import (
-    move_white_space,
+    move_whitespace,
     reject_special_in_texts,
     resolve_special,
     split_at_special,
@@ -230,7 +230,7 @@ def split_rows(
     pieces = [split_at_special(text, split_token_names) for text in segments.texts]
     matched_ids = np.array([vocabulary.get_id(name) for row in pieces for name in row[1::2]], np.int64)
     if vocabulary.added_tokens:
-        pieces = [move_white_space(row, vocabulary.added_tokens) for row in pieces]
+        pieces = [move_whitespace(row, vocabulary.added_tokens) for row in pieces]
     if normalizes:
         pieces = [
             [_normalize_piece(tokenizer, piece, segments.hold_bytes) for piece in row] for row in pieces

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax.bpe.encoded_segments import EncodedSegments
-from tokjax.bpe.pre_tokenizers import flag_word_beginnings
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import from_characters, to_utf8
 from tokjax.core.vocabulary import Vocabulary, make_vocabulary, vocabulary_from_json, vocabulary_to_json
 from tokjax.errors import InvalidArgumentError
+from tokjax.models.assembly import flag_word_beginnings
 from tokjax.models.base import SegmentModel
 from tokjax.models.format_errors import as_format_errors
 from tokjax.pretokenize.special_tokens import check_special_names
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _IS_SPACE = np.isin(np.arange(256), np.frombuffer(b" \t\n\r", np.uint8))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ByteTokenizer(SegmentModel):
     """Tokenizer of bytes. Create it with `byte_level` and use it through the generic functions.
 

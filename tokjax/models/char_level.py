@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax.bpe.encoded_segments import EncodedSegments
-from tokjax.bpe.pre_tokenizers import flag_word_beginnings
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import find_character_starts, from_characters, to_characters, to_utf8
 from tokjax.errors import InvalidArgumentError
+from tokjax.models.assembly import flag_word_beginnings
 from tokjax.models.base import SegmentModel
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.word_base import make_word_vocabulary, word_vocabulary_from_json, word_vocabulary_to_json

@@ -29,7 +29,7 @@ SplitFunction: TypeAlias = Callable[[str], Iterable[str] | Iterable[tuple[int, i
 _OPTIONAL_TOKENS = ("[PAD]",)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CallableTokenizer(SegmentModel):
     """Tokenizer that splits texts with a custom function. Create it with `from_callable`.
 
@@ -80,6 +80,9 @@ class CallableTokenizer(SegmentModel):
     @cached_property
     def _token_ids(self) -> dict[str, int]:
         return {token.decode("utf-8"): id_ for token, id_ in self.vocabulary.ordinary.items()}
+
+    def _get_repr_options(self) -> dict[str, Any]:
+        return {"name": self.name}
 
     def _to_fingerprint_json(self) -> Any:
         if not self.name:

@@ -79,7 +79,7 @@ class TokenSpaces(NamedTuple):
             ids: token ids, inserted tokens included, `int32`, shape `(n,)`.
             offsets: 1-based half-open byte spans of the tokens, `int64`, shape `(n, 2)`.
             matched: position of each special or added token that was matched in a text, mapped to the bytes
-                of its span. All white space is trimmed from these, not only spaces.
+                of its span. All whitespace is trimmed from these, not only spaces.
             trim_offsets: `"all"`, or `"but_first"` to keep a single space where a text begins.
         """
         starts, stops = offsets[:, 0], offsets[:, 1]

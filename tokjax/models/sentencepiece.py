@@ -38,7 +38,7 @@ from tokjax.models.sentencepiece_files import (
 from tokjax.models.sentencepiece_spans import (
     compute_piece_spans,
     compute_piece_stops,
-    flag_word_beginnings,
+    flag_piece_word_beginnings,
     normalize_texts,
 )
 from tokjax.pretokenize.special_tokens import check_comparisons
@@ -67,7 +67,7 @@ class SentencePieceTokenizer(SegmentModel):
 
     Offsets refer to the input text. The span of a piece covers all characters that it came from. If
     normalization replaced a character by several (`½` by `1⁄2`), the first piece with any of these has the
-    span of the character, and the others have an empty span at its end. White space that is removed belongs
+    span of the character, and the others have an empty span at its end. Whitespace that is removed belongs
     to the piece with the space that is kept. The space that the model adds before a text has an empty span,
     unless it is part of a longer piece. If a character was not changed and is encoded as bytes, each byte
     piece has the span of its byte.
@@ -135,7 +135,7 @@ class SentencePieceTokenizer(SegmentModel):
         stops = compute_piece_stops(normalized, lengths, splits)
         starts = stops - lengths
         spans = compute_piece_spans(texts, normalized, starts, stops, self._is_byte.take(ids))
-        begins = flag_word_beginnings(normalized, starts, splits, spaces)
+        begins = flag_piece_word_beginnings(normalized, starts, splits, spaces)
         return EncodedSegments(ids, splits, begins, clip_spans(spans, splits))
 
     @cached_property

@@ -126,7 +126,7 @@ class ModelInfo(NamedTuple):
     Attributes:
         model_type: algorithm that splits texts.
         normalizer: name of the normalizer.
-        spaces: how the model treats white space.
+        spaces: how the model treats whitespace.
     """
 
     model_type: ModelType

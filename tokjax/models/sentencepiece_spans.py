@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SPACE = "\u2581".encode()
-"""Mark that replaces white space in normalized text, unless the model has `escape_whitespaces=False`."""
+"""Mark that replaces whitespace in normalized text, unless the model has `escape_whitespaces=False`."""
 
 
 class SpaceRules(NamedTuple):
-    """How a model treats white space.
+    """How a model treats whitespace.
 
     Attributes:
-        mark: bytes that replace white space in normalized text.
+        mark: bytes that replace whitespace in normalized text.
         is_suffix: whether the mark ends a word; otherwise it begins one.
         is_added: whether a mark that is not in the text is added before it (after it, if `is_suffix`).
     """
@@ -80,7 +80,7 @@ def normalize_texts(
     Args:
         normalize: function that returns a normalized text, and the origins of its bytes and of its end.
         texts: texts in UTF-8.
-        spaces: how the model treats white space.
+        spaces: how the model treats whitespace.
     """
     pairs = [normalize(text) for text in texts]
     normalized = [text for text, _ in pairs]
@@ -149,7 +149,7 @@ def compute_piece_spans(
         unchanged = single[_is_unchanged(sources, texts, groups[group_indices], groups[group_indices + 1])]
         offset_in_group = starts[unchanged] - groups[np.searchsorted(groups, starts[unchanged], "right") - 1]
         first[unchanged] += offset_in_group
-        # The last byte of a group keeps the end of the group, which may include removed white space.
+        # The last byte of a group keeps the end of the group, which may include removed whitespace.
         last[unchanged] = np.where(
             texts.begins_group[stops[unchanged]], last[unchanged], first[unchanged] + 1
         )
@@ -177,13 +177,13 @@ def _is_unchanged(
     return fits & np.logical_and.reduceat(same, np.cumsum(lengths) - lengths)
 
 
-def flag_word_beginnings(
+def flag_piece_word_beginnings(
     texts: NormalizedTexts,
     starts: NDArray[np.int64],
     row_splits: NDArray[np.int64],
     spaces: SpaceRules,
 ) -> NDArray[np.bool_]:
-    """Flags the pieces that begin a word: the first of each text, and those next to white space.
+    """Flags the pieces that begin a word: the first of each text, and those next to whitespace.
 
     A piece begins a word if it begins with the mark, or, if the mark is a suffix, if it comes after the mark.
 
@@ -191,7 +191,7 @@ def flag_word_beginnings(
         texts: normalized texts of the pieces.
         starts: start of each piece in the normalized texts, `int64`, shape `(n,)`.
         row_splits: start of the pieces of each text, `int64`, shape `(texts + 1,)`.
-        spaces: how the model treats white space.
+        spaces: how the model treats whitespace.
 
     Returns:
         `bool`, shape `(n,)`.

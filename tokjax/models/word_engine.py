@@ -3,7 +3,7 @@
 Example, with the tokens `un`, `##able` and `to`:
 
     text                unable to
-    words               start 0, length 6       start 7, length 2       white space is skipped
+    words               start 0, length 6       start 7, length 2       whitespace is skipped
     cache lookup        miss                    hit
     longest match       un|able                                         once for each distinct word
     ids                 un      ##able          to

@@ -103,7 +103,7 @@ def wordpiece(
 ) -> WordPieceTokenizer:
     """Makes a WordPiece tokenizer from a vocabulary; its ids equal those of BERT for the same vocabulary.
 
-    Texts are normalized, and split at white space and around punctuation. Each word is split from the left
+    Texts are normalized, and split at whitespace and around punctuation. Each word is split from the left
     into the longest tokens of the vocabulary. A word that can't be split this way becomes the unknown token,
     with the span of the word.
 
@@ -114,7 +114,7 @@ def wordpiece(
             that is allowed (`allowed_special`).
         lowercase: whether texts are converted to lower case.
         strip_accents: whether nonspacing marks are removed; `None` uses the value of `lowercase`, as in BERT.
-        clean_text: whether control characters are removed, and all white space is replaced by spaces.
+        clean_text: whether control characters are removed, and all whitespace is replaced by spaces.
         handle_chinese_chars: whether CJK ideographs are separate words.
         continuing_prefix: prefix of tokens that continue a word.
         max_word_characters: maximum length of a word in characters; longer words are unknown.

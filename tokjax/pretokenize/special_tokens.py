@@ -1,4 +1,4 @@
-"""Special tokens in text: which are recognised, which are rejected, and how the text is split at them."""
+"""Special tokens in text: which are recognized, which are rejected, and how the text is split at them."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def check_special_names(special_tokens: Sequence[str], argument: str = "special_
 def resolve_special(
     names: Iterable[str], allowed_special: Special = (), disallowed_special: Special = "all"
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """Returns `(allowed, disallowed)`: the special tokens to recognise, and those to reject.
+    """Returns `(allowed, disallowed)`: the special tokens to recognize, and those to reject.
 
     Args:
         names: the special tokens of the tokenizer.
-        allowed_special: the names to recognise, or `"all"`.
+        allowed_special: the names to recognize, or `"all"`.
         disallowed_special: the names to reject, or `"all"` for every special token that is not allowed.
 
     Raises:
@@ -97,9 +97,9 @@ def reject_special(text: str, disallowed: frozenset[str], subject: str = "the te
         raise DisallowedSpecialTokenError(
             f"{subject} holds the special token {name!r} at character {match.start()}, which is not allowed",
             hint=Hint(
-                f"to recognise it, add it to allowed_special, as in allowed_special={{{name!r}}} (or pass "
+                f"to recognize it, add it to allowed_special, as in allowed_special={{{name!r}}} (or pass "
                 "'all'); to encode it as ordinary text, pass disallowed_special=()",
-                "to recognise it, pass --special recognise; "
+                "to recognize it, pass --special recognize; "
                 "to encode it as ordinary text, pass --special text",
             ),
         )
@@ -161,7 +161,7 @@ def split_at_special(text: Text, special: frozenset[str]) -> list[str] | list[Te
     return _compile_matcher(special).split(text)
 
 
-def move_white_space(pieces: list[str], added_tokens: Mapping[str, AddedToken]) -> list[str]:
+def move_whitespace(pieces: list[str], added_tokens: Mapping[str, AddedToken]) -> list[str]:
     """Moves whitespace from ordinary text to the tokens with `lstrip` or `rstrip`.
 
     Args:
@@ -169,7 +169,7 @@ def move_white_space(pieces: list[str], added_tokens: Mapping[str, AddedToken]) 
         added_tokens: the options of each special token.
 
     >>> from tokjax.core.vocabulary import AddedToken
-    >>> move_white_space(["a ", "<x>", " b"], {"<x>": AddedToken(lstrip=True)})
+    >>> move_whitespace(["a ", "<x>", " b"], {"<x>": AddedToken(lstrip=True)})
     ['a', ' <x>', ' b']
     """
     moved = list(pieces)

@@ -67,6 +67,12 @@ class Trained:
         return self.tokenizer.vocabulary.bytes_by_id
 
 
+def format_missing_pairs(min_frequency: int) -> str:
+    """Returns the noun phrase that `warn_if_exhausted` takes, for a trainer that merges pairs."""
+    times = "once" if min_frequency == 1 else f"{min_frequency} times"
+    return f"pair left that occurs at least {times}"
+
+
 def warn_if_exhausted(vocabulary: Vocabulary, vocab_size: int, missing: str) -> bool:
     """Returns whether a vocabulary has fewer ids than requested, and logs a warning if so.
 

@@ -30,7 +30,7 @@ from tokjax.models.wordpiece import WordPieceTokenizer, make_wordpiece
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
 from tokjax.trainer.bpe.batched_training import Alphabet, TrainingRules, train_merges
 from tokjax.trainer.bpe.linked_symbols import Symbols
-from tokjax.trainer.results import Trained, warn_if_exhausted
+from tokjax.trainer.results import Trained, format_missing_pairs, warn_if_exhausted
 from tokjax.trainer.word_level import (
     check_roles,
     compute_stats,
@@ -181,8 +181,7 @@ def train_wordpiece(
     seconds = {"counting": counting_end - start, "merging": time.perf_counter() - counting_end}
     ordinary = {token: id_ for id_, token in merged.token.items() if id_ >= len(special)}
     tokenizer = replace(untrained, vocabulary=make_vocabulary(ordinary, special_ids, declared))
-    missing = f"pair left that occurs {min_frequency} or more times"
-    exhausted = warn_if_exhausted(tokenizer.vocabulary, vocab_size, missing)
+    exhausted = warn_if_exhausted(tokenizer.vocabulary, vocab_size, format_missing_pairs(min_frequency))
     stats = compute_stats(counts, words, tokenizer, seconds, exhausted=exhausted, notes=training_words.notes)
     options = {
         "trainer": "wordpiece",

@@ -80,7 +80,7 @@ def test_tiny_dataset_in_a_mixture_needs_one_permutation_call(monkeypatch, per_s
         lambda *arguments: calls.append(arguments) or permute(*arguments),
     )
     order = ItemOrder([1, 3, 100_000], per_step, seed=0, shuffle=True, weights=[1, 1, 1])
-    datasets, items, epochs = order.get_items(2)
+    datasets, items, epochs = order.compute_items(2)
     assert len(calls) == 3
     assert set(items[datasets == 0].tolist()) == {0}
     assert len(set(epochs[datasets == 0].tolist())) > 1

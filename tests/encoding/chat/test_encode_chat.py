@@ -42,7 +42,7 @@ def bpe():
     return tokjax.with_template(trained.tokenizer, "$A")
 
 
-def encode_answers(tokenizer, chat):
+def decode_answers(tokenizer, chat):
     """Decodes each run of consecutive tokens with mask 1."""
     parts = []
     for i, mask in enumerate(chat.assistant_mask.tolist()):
@@ -60,13 +60,13 @@ def test_text_ids_and_mask(bpe):
     )
     assert tokjax.decode(bpe, chat.result.ids) == chat.text
     assert chat.result.special_tokens_mask.sum() == 10
-    assert encode_answers(bpe, chat) == ["low.<|im_end|>\n", "newest naïve.<|im_end|>\n"]
+    assert decode_answers(bpe, chat) == ["low.<|im_end|>\n", "newest naïve.<|im_end|>\n"]
 
 
 def test_generation_blocks(bpe):
     chat = tokjax.encode_chat(bpe, CONVERSATION[1:], MARKED)
     assert chat.text == "U: low?\nA: low.<|endoftext|>\nU: low?\nA: newest naïve.<|endoftext|>\n"
-    assert encode_answers(bpe, chat) == [
+    assert decode_answers(bpe, chat) == [
         " low.<|endoftext|>",
         " newest naïve.<|endoftext|>",
     ]  # the space belongs to the token
@@ -94,7 +94,7 @@ def test_mask_covers_the_answers_of_any_conversation(bpe, contents):
     conversation = [{"role": role, "content": text} for role, text in contents]
     chat = tokjax.encode_chat(bpe, conversation, CHATML)
     expected = [text + "<|im_end|>\n" for role, text in contents if role == "assistant"]
-    assert encode_answers(bpe, chat) == expected
+    assert decode_answers(bpe, chat) == expected
 
 
 def test_normalizing_tokenizer():
@@ -164,7 +164,7 @@ def test_invalid_conversations(bpe, messages, message):
 
 def test_generation_prompt_after_assistant(bpe):
     chat = tokjax.encode_chat(bpe, CONVERSATION, CHATML, add_generation_prompt=True)
-    assert encode_answers(bpe, chat)[-1] == "newest naïve.<|im_end|>\n"
+    assert decode_answers(bpe, chat)[-1] == "newest naïve.<|im_end|>\n"
 
 
 TEMPLATES_AND_ANSWERS = "{% generation %}{{ m.content }}{% endgeneration %}"
@@ -187,7 +187,7 @@ def test_generation_blocks_in_macros(bpe, template):
 
 def test_generation_block_in_a_comment_is_ignored(bpe):
     chat = tokjax.encode_chat(bpe, CONVERSATION, "{# {% generation %} #}" + CHATML)
-    assert encode_answers(bpe, chat) == ["low.<|im_end|>\n", "newest naïve.<|im_end|>\n"]
+    assert decode_answers(bpe, chat) == ["low.<|im_end|>\n", "newest naïve.<|im_end|>\n"]
 
 
 @pytest.mark.parametrize(

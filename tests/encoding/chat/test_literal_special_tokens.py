@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 
 import tokjax
 from tests.conftest import CORPUS
-from tests.encoding.chat.test_encode_chat import CHATML, SPECIAL, encode_answers
+from tests.encoding.chat.test_encode_chat import CHATML, SPECIAL, decode_answers
 from tests.support.huggingface_tokenizers import make_pair
 from tokjax.trainer import train_bpe, train_wordpiece
 
@@ -44,13 +44,22 @@ class TestSpecialTokensAsText:
         assert result.special_tokens_mask.sum() == 6
         assert render_chat(chat) == [tokjax.id_to_bytes(bpe, id_) for id_ in ids]
         assert (result.word_ids[1:] >= result.word_ids[:-1]).all()
-        assert encode_answers(bpe, chat) == ["<|im_end|> low<|im_end|>\n"]
+        assert decode_answers(bpe, chat) == ["<|im_end|> low<|im_end|>\n"]
 
     def test_ordinary_text_is_encoded_in_one_piece(self, bpe):
         chat = tokjax.encode_chat(bpe, QUESTION[:1], CHATML, disallowed_special=())
         ordinary = "user\n" + QUESTION[0]["content"]
         expected = tokjax.encode(bpe, ordinary, disallowed_special=()).tolist()
         assert chat.result.ids.tolist()[1:-2] == expected
+
+    def test_an_empty_text(self, bpe):
+        chat = tokjax.encode_chat(bpe, QUESTION, "{{ '' }}", disallowed_special=())
+        expected = tokjax.encode_result(bpe, "", add_special_tokens=False)
+        assert (chat.text, chat.assistant_mask.tolist()) == ("", [])
+        assert chat.result.metadata == expected.metadata
+        for name in ("ids", "offsets", "attention_mask", "special_tokens_mask", "word_ids"):
+            assert getattr(chat.result, name).shape == getattr(expected, name).shape
+            assert getattr(chat.result, name).dtype == getattr(expected, name).dtype
 
     def test_allowed_tokens_are_recognized(self, bpe):
         chat = tokjax.encode_chat(

@@ -115,7 +115,7 @@ def test_bytes_of_one_character_have_separate_spans():
 
 
 def test_lstrip_and_rstrip_use_the_input_text():
-    """The normalizer removes control characters between a token and white space. They still separate them."""
+    """The normalizer removes control characters between a token and whitespace. They still separate them."""
     reference = Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1, "[L]": 2, "[R]": 3}, unk_token="[UNK]"))
     reference.normalizer = normalizers.BertNormalizer()
     reference.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

@@ -35,7 +35,7 @@ from tokjax.batching.collate import PaddedBatch, pad_ragged
 from tokjax.batching.length_buckets import LengthBuckets
 from tokjax.core.ragged import make_row_splits, ragged_from_rows
 from tokjax.datasets.dataset_types import BucketedDataset, TokenDataset
-from tokjax.datasets.fields import check_boundaries
+from tokjax.datasets.fields import as_boundaries
 from tokjax.datasets.loaders.base import Loader
 from tokjax.datasets.loaders.item_order import ItemOrder, check_weights
 from tokjax.datasets.loaders.sequences import resolve_pad_id
@@ -160,7 +160,7 @@ class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
             `ids` and `attention_mask`, NumPy arrays, `int32`, shape `(rows, length)`. `length` is that of the
             bucket. If the bucket has too few documents, the last rows are empty.
         """
-        slots: ItemSlots = self._order.get_items(check_int("step", step, minimum=0))
+        slots: ItemSlots = self._order.compute_items(check_int("step", step, minimum=0))
         index, item, epoch = (int(column[0]) for column in slots)
         buckets, batches = self._buckets[index], self._batches[index]
         bucket = int(np.searchsorted(batches.batch_splits, item, "right")) - 1
@@ -236,7 +236,7 @@ class BucketedLoader(_LengthBucketedLoader):
         self.batch_size = check_int("batch_size", batch_size, minimum=1)
         self._boundaries: tuple[int, ...] | None = None
         if bucket_boundaries is not None:
-            boundaries = check_boundaries(bucket_boundaries)
+            boundaries = as_boundaries(bucket_boundaries)
             if not boundaries:
                 raise InvalidArgumentError("bucket_boundaries is empty")
             self._boundaries = tuple(sorted(boundaries))

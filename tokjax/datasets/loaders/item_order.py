@@ -137,7 +137,7 @@ class ItemOrder:
                 "batch_size, shorter chunks, or drop_last=False"
             )
 
-    def get_items(self, step: int) -> ItemSlots:
+    def compute_items(self, step: int) -> ItemSlots:
         """Returns the items of a step, counted from 0 through all epochs.
 
         Steps are computed in blocks, and the most recent block is cached.

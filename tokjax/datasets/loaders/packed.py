@@ -151,7 +151,7 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
             datasets of their concatenation. On padding these three are 0, 0 and -1. A shard has only its
             rows.
         """
-        all_slots = self._order.get_items(check_int("step", step, minimum=0))
+        all_slots = self._order.compute_items(check_int("step", step, minimum=0))
         slots = all_slots.select(self._select_rows(self.batch_size))
         length, starts = self.chunk_tokens + self._extra, slots.items * self.chunk_tokens
         # One array for all columns: the allocator keeps one large array for the next batch. It returns

@@ -132,7 +132,7 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
             `ids` and `attention_mask`, NumPy arrays, `int32`, shape `(batch_size, length)`. A shard has only
             its rows.
         """
-        slots = self._order.get_items(check_int("step", step, minimum=0))
+        slots = self._order.compute_items(check_int("step", step, minimum=0))
         length = self.length if self._multiple_of is None else self._compute_padded_length(slots)
         rows: list[NDArray[np.int32]] = [np.zeros(0, np.int32)] * self.batch_size
         own = self._select_rows(self.batch_size)

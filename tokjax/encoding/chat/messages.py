@@ -265,6 +265,8 @@ def encode_with_hidden(tokenizer: Any, text: str, hidden: HiddenTokens) -> Token
         else:
             raise _make_error(tokenizer, hidden, special)
     encode(recognized)
+    if not parts:  # the template wrote an empty text
+        return protocol.encode_texts(tokenizer, [""], add_special_tokens=False)[0]
     return _concatenate_results(tokenizer, texts, parts)
 
 

@@ -5,7 +5,7 @@
 | BPE | a published split pattern, and a vocabulary with all 256 bytes | `ByteLevelBPE` |
 | BPE with `byte_fallback` | spaces written as `▁`, a vocabulary with all 256 byte tokens | `MetaspaceBPE` |
 | WordPiece | BERT's normalizer and pre-tokenizer | `WordPieceTokenizer` |
-| WordLevel | a split at white space or BERT's, and no normalizer or lower case | `WordLevelTokenizer` |
+| WordLevel | a split at whitespace or BERT's, and no normalizer or lower case | `WordLevelTokenizer` |
 
 Each condition is checked. The first one that does not hold raises `RequiresLibraryError` with the reason, and
 the tokenizer runs on the library (`tokjax.formats.huggingface.adapter`). See docs/bring-your-tokenizer.md,

@@ -7,8 +7,8 @@
     1│a b ⟨</s>⟩ 2│d ▯
 
 The modules of this package are steps of one pipeline: `columns` reads the columns of any supported batch,
-`positions` flattens them and finds padding and segments, `row_renderer` turns positions into text with
-symbols, and `rendering` shows it as plain text, in colour or as HTML.
+flattens them and finds padding and segments; `rendering` turns positions into text with symbols, and shows it
+as plain text, in colour or as HTML.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from tokjax.trainer.bpe.batched_training import MergeResult, TieBreak, TrainingR
 from tokjax.trainer.bpe.checkpoints import CheckpointFile
 from tokjax.trainer.bpe.linked_symbols import make_symbols
 from tokjax.trainer.counting import resolve_counts, resolve_special_tokens
-from tokjax.trainer.results import Trained, TrainingStats, warn_if_exhausted
+from tokjax.trainer.results import Trained, TrainingStats, format_missing_pairs, warn_if_exhausted
 
 if TYPE_CHECKING:
     import os
@@ -190,7 +190,7 @@ def _build_stats(
 def _describe_pairs(rules: TrainingRules) -> str:
     """Returns a description of the pairs that can be merged, for the warning that there are too few."""
     limit = "" if rules.max_token_length is None else f" and has at most {rules.max_token_length} bytes"
-    return f"pair left that occurs at least {rules.min_frequency} times{limit}"
+    return format_missing_pairs(rules.min_frequency) + limit
 
 
 @contextmanager

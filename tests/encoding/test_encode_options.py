@@ -3,6 +3,7 @@
 import copy
 import inspect
 import pickle
+import re
 
 import pytest
 
@@ -77,6 +78,39 @@ def test_unknown_options_raise_an_error(function):
         function(tokjax.byte_level(), [], max_len=3)
 
 
+@pytest.mark.parametrize("name", ["bytes", "byte-level BPE", "metaspace BPE", "WordPiece", "Hugging Face"])
+def test_options_of_other_functions(tokenizers, name):
+    others = {
+        "encode_result": get_defaults(tokjax.encode_result),
+        "encode_to_array": get_defaults(tokjax.encode_to_array),
+    }
+    for option in {**DEFAULTS, "return_offsets": True, "return_masks": True}:
+        if option not in get_defaults(tokjax.encode):
+            accepting = " and ".join(function for function, defaults in others.items() if option in defaults)
+            with pytest.raises(TypeError) as error:
+                tokjax.encode(tokenizers[name], "x", **{option: None})
+            assert re.fullmatch(
+                rf"encode\(\) got an unexpected keyword argument '{option}'; {accepting} accepts? it",
+                str(error.value),
+            )
+    with pytest.raises(TypeError, match=r"^encode\(\) got an unexpected keyword argument 'max_len'$"):
+        tokjax.encode(tokenizers[name], "x", max_len=3)
+
+
+def test_errors_of_custom_encoders_are_unchanged():
+    class Broken:
+        pass
+
+    @tokjax.encode.register
+    def _(tokenizer: Broken, text, **options):
+        return len(tokenizer)
+
+    with pytest.raises(TypeError, match="has no len"):
+        tokjax.encode(Broken(), "x", max_length=3)
+    with pytest.raises(TypeError, match="requires at least 1 positional argument"):
+        tokjax.encode()
+
+
 def test_registered_encoders_have_the_same_defaults():
     for generic in (tokjax.encode, tokjax.encode_texts):
         functions = {each for each in generic.registry.values() if each.__module__.startswith("tokjax.")}
@@ -93,6 +127,7 @@ def tokenizers():
         "byte-level BPE": tokjax.byte_level_bpe(
             {bytes([i]): i for i in range(256)}, special_tokens={"<s>": 256, "</s>": 257}, **roles
         ),
+        "metaspace BPE": tokjax.metaspace_bpe({f"<0x{i:02X}>": i for i in range(256)} | {"\u2581": 256}, []),
         "sentencepiece": train_sentencepiece_models()["unigram"],
         "WordPiece": tokjax.wordpiece(["[UNK]", "[CLS]", "[SEP]", "to", "be"]),
         "Hugging Face": make_pair("unigram")[1],

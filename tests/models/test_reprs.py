@@ -1,0 +1,41 @@
+"""Tests of the `repr` of tokenizers: short, without the vocabulary."""
+
+import pytest
+
+import tokjax
+from tests.support.huggingface_tokenizers import make_pair
+from tests.support.sentencepiece_models import train_sentencepiece_models
+
+BYTES = {bytes([i]): i for i in range(256)}
+WORDS = ["[UNK]", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: tokjax.byte_level(["<s>"]), "ByteTokenizer(vocab_size=257, special_tokens={'<s>': 0})"),
+        (
+            lambda: tokjax.char_level(WORDS),
+            "CharTokenizer(vocab_size=3, special_tokens={'[UNK]': 0})",
+        ),
+        (
+            lambda: tokjax.from_callable(str.split, WORDS, name="split"),
+            "CallableTokenizer(vocab_size=3, name='split', special_tokens={'[UNK]': 0})",
+        ),
+        (lambda: tokjax.word_level(WORDS), "WordLevelTokenizer(vocab_size=3, "),
+        (lambda: tokjax.wordpiece(WORDS), "WordPieceTokenizer(vocab_size=3, "),
+        (lambda: tokjax.byte_level_bpe(BYTES), "ByteLevelBPE(vocab_size=256, "),
+        (
+            lambda: tokjax.metaspace_bpe({f"<0x{i:02X}>": i for i in range(256)} | {"\u2581": 256}, []),
+            "MetaspaceBPE(vocab_size=257, ",
+        ),
+        (lambda: train_sentencepiece_models()["unigram"], "SentencePieceTokenizer(vocab_size="),
+        (lambda: make_pair("unigram")[1], "HuggingFaceTokenizer(vocab_size="),
+    ],
+)
+def test_reprs_have_the_size_and_the_special_tokens(make, expected):
+    text = repr(make())
+    assert text.startswith(expected)
+    assert len(text) < 400
+    assert "special_tokens={" in text
+    assert "Vocabulary(" not in text
