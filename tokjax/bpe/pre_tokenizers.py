@@ -81,24 +81,6 @@ class PatternPreTokenizer:
         return flags
 
 
-def _flag_starts_by_class(pieces: Pieces, name: str) -> NDArray[np.bool_]:
-    """Returns the mask of `_flag_starts_by_regex` for a named pattern, from boundary tables."""
-    codes = pieces.get_codes()
-    classes = load_code_point_classes().take(codes, mode="clip")
-    ends = pieces.get_character_ends()
-    classes[ends] = END
-    flags = find_pretoken_starts(name, classes, codes)
-    flags[ends] = False
-    return flags
-
-
-_BITS = 20
-_FACTORS = np.uint32(0x9E3779B1), np.uint32(0x85EBCA77)
-_LOOK_AHEAD = 1 << 12
-_SEPARATOR, _SURROGATES = b"\xff", 0xD800 >> 11
-_SECOND_SURROGATES = 0xDC00 >> 10  # may form one character with the code point before it
-
-
 class AdjacencyPreTokenizer:
     """Pre-tokenizer for models without a split pattern: splits where no token can span two characters.
 
@@ -158,21 +140,6 @@ class AdjacencyPreTokenizer:
         if self._split_before_spaces:
             starts[codes == ord(" ")] = True
         return starts
-
-
-def flag_word_beginnings(is_space: NDArray[np.bool_], splits: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Returns a mask of the symbols that begin a word.
-
-    These are the first symbol of each text, and spaces that do not follow a space.
-
-    Args:
-        is_space: whether each symbol of all texts, concatenated, is a space, `bool`, shape `(n,)`.
-        splits: index of the first symbol of each text, then `n`, `int64`, shape `(texts + 1,)`.
-    """
-    begins = np.zeros(len(is_space), bool)
-    begins[1:] = is_space[1:] & ~is_space[:-1]
-    begins[splits[:-1][np.diff(splits) > 0]] = True
-    return begins
 
 
 def _flag_starts_by_class(pieces: Pieces, name: str) -> NDArray[np.bool_]:

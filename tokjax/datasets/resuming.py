@@ -93,120 +93,6 @@ class Progress:
     shards: tuple[Shard, ...]
 
 
-def start_progress(directory: Path, progress: Progress) -> None:
-    """Writes a progress record atomically, with its plan and the shards that are finished."""
-    lines = [_encode_line({"plan": asdict(progress.plan)}), *map(_encode_shard_line, progress.shards)]
-    write_atomically(directory / PROGRESS_FILE, lambda file: file.writelines(lines))
-
-
-def add_progress(directory: Path, shard: Shard) -> None:
-    """Appends a finished shard to the progress record.
-
-    Appends one line instead of writing the record again, so that the cost per shard is constant.
-    """
-    path = directory / PROGRESS_FILE
-    with add_path_to_errors(path), path.open("ab") as file:
-        file.write(_encode_shard_line(shard))
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def has_progress(directory: Path) -> bool:
-    """Returns whether a directory has a progress record with at least one finished shard."""
-    try:
-        return read_regular(directory / PROGRESS_FILE).count(b"\n") > 1
-    except (FileNotFoundError, NotRegularFileError):
-        return False
-
-
-def read_progress(directory: Path, location: object) -> Progress | None:
-    """Reads the progress record of an interrupted writer.
-
-    A last line without a line break was being written when the writer was killed. Its shard is not counted.
-
-    Args:
-        directory: directory of the record.
-        location: directory or URL, as error messages show it.
-
-    Returns:
-        The progress; `None` if the record is missing, or if another version of tokjax wrote it.
-
-    Raises:
-        DatasetCorruptError: the record is damaged or was altered.
-    """
-    path = f"{location}/{PROGRESS_FILE}"
-    hint = make_overwrite_hint("start over", f", or delete {location}")
-    try:
-        *lines, _ = read_regular(directory / PROGRESS_FILE).split(b"\n")
-        plan, *shards = (unseal_contents(line, path, _FORMAT, hint) for line in lines)
-        return Progress(Plan(**plan["plan"]), tuple(parse_shard(shard["shard"]) for shard in shards))
-    except (FileNotFoundError, DatasetMismatchError):
-        return None
-    except DatasetCorruptError:
-        raise
-    except NotRegularFileError as error:
-        raise DatasetCorruptError(f"{path} is not a regular file", hint=hint) from error
-    except (TypeError, KeyError, AttributeError, ValueError) as error:
-        raise DatasetCorruptError(f"{path} is damaged: {error}", hint=hint) from error
-
-
-def _encode_shard_line(shard: Shard) -> bytes:
-    return _encode_line({"shard": asdict(shard)})
-
-
-def _encode_line(contents: dict[str, Any]) -> bytes:
-    return json.dumps(seal_contents(_FORMAT, contents)).encode("ascii") + b"\n"
-
-
-_RESTART_HINT = make_overwrite_hint("start over", ", or delete it")
-
-
-def load_manifest_if_unchanged(
-    load_manifest: Callable[[], Manifest], job: WriteJob, location: object
-) -> Manifest:
-    """Returns the manifest of an existing dataset if the job would write the same dataset.
-
-    Reads all documents of the job to compare them.
-
-    Args:
-        load_manifest: function that reads the existing manifest.
-        job: write job to compare with.
-        location: directory or URL, as error messages show it.
-
-    Raises:
-        DatasetExistsError: the existing dataset is damaged, or has another plan or other documents.
-    """
-    try:
-        manifest = load_manifest()
-    except DatasetError as error:
-        raise DatasetExistsError(
-            f"{location} exists ({error.message})", hint=make_overwrite_hint("replace it")
-        ) from None
-    hint = make_overwrite_hint("replace it")
-    _compare(job.plan, manifest.plan, f"{location} exists, and was written", hint)
-    difference = _find_first_difference(job, manifest.shards)
-    if difference is None and next(job.documents, None) is not None:
-        difference = "the source now has more documents"
-    if difference is not None:
-        raise DatasetExistsError(
-            f"{location} exists, and was written from another source ({difference})", hint=hint
-        )
-    return manifest
-
-
-def find_progress(directory: Path) -> Progress | None:
-    """Returns the progress of an interrupted writer, or `None`.
-
-    A writer that was killed after it wrote the manifest has no progress record, but all of its shards are
-    finished.
-    """
-    progress = read_progress(directory, directory)
-    if progress is None and (directory / MANIFEST_FILE).is_file():
-        manifest = read_manifest(directory)
-        progress = Progress(manifest.plan, tuple(manifest.shards))
-    return progress
-
-
 def resume(
     job: WriteJob,
     load_progress: Callable[[], Progress | None],
@@ -255,7 +141,9 @@ def resume(
     return job._replace(documents=restart()), ()
 
 
-def check_unchanged(load_manifest: Callable[[], Manifest], job: WriteJob, location: object) -> Manifest:
+def load_manifest_if_unchanged(
+    load_manifest: Callable[[], Manifest], job: WriteJob, location: object
+) -> Manifest:
     """Returns the manifest of an existing dataset if the job would write the same dataset.
 
     Reads all documents of the job to compare them.
