@@ -146,7 +146,7 @@ def test_fields_of_wordpiece(tmp_path):
     contents.pop("checksum")
     assert contents == {
         "format": "tokjax-tokenizer",
-        "version": 1,
+        "version": 2,
         "model": "wordpiece",
         "clean_text": True,
         "handle_chinese_chars": True,

@@ -3,7 +3,7 @@
 import pytest
 
 import tokjax
-from tests.reports.test_vocabulary_report import BYTES, WhitespaceTokenizer
+from tests.reports.test_vocabulary_statistics import BYTES, WhitespaceTokenizer
 
 HOSTILE_NAME = "<script>alert(1)</script>"
 

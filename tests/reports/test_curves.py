@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 import tokjax
-from tests.reports.test_vocabulary_report import WhitespaceTokenizer
+from tests.reports.test_vocabulary_statistics import WhitespaceTokenizer
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
 from tokjax.reports import curves as curves_module

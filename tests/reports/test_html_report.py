@@ -11,7 +11,7 @@ import pytest
 import tokjax
 from tests.reports.conftest import HOSTILE_NAME
 from tests.reports.test_tables import print_tables
-from tests.reports.test_vocabulary_report import BYTES
+from tests.reports.test_vocabulary_statistics import BYTES
 from tokjax._util.imports import import_optional
 from tokjax.reports.metrics import TEXT_METRICS, USE_METRICS, VOCABULARY_METRICS
 

@@ -5,7 +5,7 @@ import re
 from rich.console import Console
 
 import tokjax
-from tests.reports.test_vocabulary_report import BYTES
+from tests.reports.test_vocabulary_statistics import BYTES
 from tokjax.reports.metrics import USE_METRICS
 
 

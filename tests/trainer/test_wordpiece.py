@@ -139,7 +139,7 @@ def test_trained_tokenizer_encodes():
     assert trained.stats.bytes_per_token == pytest.approx(nbytes / len(batch.ids))
     assert trained.stats.bytes == 3 * nbytes
     assert trained.stats.documents == 3 * len(CORPUS)
-    assert trained.stats.unique_words == len(count_bert_words(CORPUS))
+    assert trained.stats.num_unique_pretokens == len(count_bert_words(CORPUS))
     assert set(trained.stats.seconds) == {"counting", "merging"}
 
 

@@ -1,13 +1,40 @@
-"""Imports of optional libraries, and modules that pickle by name."""
+"""Lazy imports of public names, imports of optional libraries, and modules that pickle by name."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import lazy_loader  # type: ignore[import-untyped]
 
 from tokjax.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def attach_names(
+    package: str, init_file: str
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Makes the public names of a package lazy: each imports its module when it is first used.
+
+    Args:
+        package: `__name__` of the package.
+        init_file: `__file__` of the package. The names are those that the `__init__.pyi` beside it imports.
+
+    Returns:
+        `__getattr__`, `__dir__` and `__all__` of the package.
+    """
+    load, list_names, names = lazy_loader.attach_stub(package, init_file)
+
+    def get_name(name: str) -> Any:
+        value = load(name)
+        setattr(sys.modules[package], name, value)  # so that later uses do not call this function
+        return value
+
+    return get_name, list_names, names
 
 
 def import_optional(module: str, *, extra: str, purpose: str) -> Any:

@@ -20,7 +20,7 @@ from tokjax.cli.options import (
     unescape,
 )
 from tokjax.reports.html_report import check_report_libraries
-from tokjax.reports.vocabulary_report import ONLY_KIND
+from tokjax.reports.vocabulary_statistics import ONLY_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

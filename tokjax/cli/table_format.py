@@ -10,14 +10,14 @@ from rich.text import Text
 
 from tokjax._util.display import make_visible
 from tokjax.offsets import has_span
-from tokjax.reports.dataset_report import compute_length_quantiles
+from tokjax.reports.dataset_statistics import compute_length_quantiles
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tokjax.core.records import TokenizationResult
     from tokjax.datasets.dataset import Dataset
-    from tokjax.reports.dataset_report import DatasetReport
+    from tokjax.reports.dataset_statistics import DatasetReport
     from tokjax.trainer import Trained
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue")
@@ -94,7 +94,7 @@ def make_training_table(trained: Trained, file: Path) -> Table:
     table.add_row("vocabulary", f"{trained.tokenizer.vocabulary.size:,}")
     table.add_row("documents", f"{stats.documents:,}")
     table.add_row("bytes of text", f"{stats.bytes:,}")
-    table.add_row("unique pre-tokens", f"{stats.unique_words:,}")
+    table.add_row("unique pre-tokens", f"{stats.num_unique_pretokens:,}")
     table.add_row("bytes per token", f"{stats.bytes_per_token:.3f}")
     for phase, seconds in stats.seconds.items():
         table.add_row(phase, f"{seconds:.1f} s")

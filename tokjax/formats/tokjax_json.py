@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from tokjax.models.base import SegmentModel
 
 FORMAT = "tokjax-tokenizer"
-VERSION = 1
+VERSION = 2
 TOKENIZER_FILE = "tokenizer.tokjax.json"
 """Name of the file in a directory."""
 

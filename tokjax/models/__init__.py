@@ -1,24 +1,5 @@
 """Built-in tokenizer types, and segmentation sampling with SentencePiece models."""
 
-from tokjax.models.byte_bpe import ByteLevelBPE
-from tokjax.models.byte_level import ByteTokenizer
-from tokjax.models.char_level import CharTokenizer
-from tokjax.models.custom_splitter import CallableTokenizer
-from tokjax.models.metaspace_bpe import MetaspaceBPE
-from tokjax.models.sentencepiece import SentencePieceTokenizer
-from tokjax.models.sentencepiece_sampling import nbest_encode, sample_encode
-from tokjax.models.word_level import WordLevelTokenizer
-from tokjax.models.wordpiece import WordPieceTokenizer
+from tokjax._util.imports import attach_names
 
-__all__ = [
-    "ByteLevelBPE",
-    "ByteTokenizer",
-    "CallableTokenizer",
-    "CharTokenizer",
-    "MetaspaceBPE",
-    "SentencePieceTokenizer",
-    "WordLevelTokenizer",
-    "WordPieceTokenizer",
-    "nbest_encode",
-    "sample_encode",
-]
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

@@ -37,7 +37,7 @@ from tokjax.corpus.sources import make_rereadable, read_documents
 from tokjax.encoding.bulk import check_separator
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.models.byte_bpe import ByteLevelBPE
-from tokjax.reports.vocabulary_report import name_sources, name_tokenizers
+from tokjax.reports.vocabulary_statistics import name_sources, name_tokenizers
 from tokjax.trainer.counting import count_pretokens
 from tokjax.trainer.pretoken_counts import CountedPretokens
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Vocabulary
     from tokjax.corpus.sources import Source
-    from tokjax.reports.vocabulary_report import Texts
+    from tokjax.reports.vocabulary_statistics import Texts
     from tokjax.trainer.pretoken_counts import PretokenCounts
 
 _PRETOKENS_PER_BATCH = 1 << 16

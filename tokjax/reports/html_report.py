@@ -151,7 +151,7 @@ def report_to_json(report: VocabularyReport, curves: Sequence[SizeCurve] = ()) -
         - `"curves"`: the attributes of each `SizeCurve`.
 
     >>> from tokjax.models.byte_bpe import byte_level_bpe
-    >>> from tokjax.reports.vocabulary_report import vocabulary_report
+    >>> from tokjax.reports.vocabulary_statistics import vocabulary_report
     >>> tokenizer = byte_level_bpe({bytes([i]): i for i in range(256)})
     >>> described = report_to_json(vocabulary_report(tokenizer, {"en": ["low"]}, progress=False))
     >>> described["uses"]["en"]["tokenizer"]["tokens"], described["texts"]["en"]["words"]

@@ -47,7 +47,7 @@ def report_tables(report: VocabularyReport, curves: Sequence[SizeCurve] = ()) ->
         frequent tokens, and a histogram of token lengths.
 
     >>> from tokjax.models.byte_bpe import byte_level_bpe
-    >>> from tokjax.reports.vocabulary_report import vocabulary_report
+    >>> from tokjax.reports.vocabulary_statistics import vocabulary_report
     >>> tokenizer = byte_level_bpe({bytes([i]): i for i in range(256)})
     >>> tables = report_tables(vocabulary_report(tokenizer, ["low"], progress=False))
     >>> [str(table.title) for table in tables]

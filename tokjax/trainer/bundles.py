@@ -268,7 +268,7 @@ def _format_report(trained: Trained, manifest: Mapping[str, Any]) -> str:
         "|---|---|",
         f"| documents | {stats.documents:,} |",
         f"| bytes of text | {stats.bytes:,} |",
-        f"| unique pre-tokens | {stats.unique_words:,} |",
+        f"| unique pre-tokens | {stats.num_unique_pretokens:,} |",
         f"| bytes per token of this text | {stats.bytes_per_token:.3f} |",
         *(f"| {phase} | {seconds:.1f} s |" for phase, seconds in stats.seconds.items()),
         *(f"| {name} | {_format_cell(value)} |" for name, value in trained.options.items()),

@@ -23,8 +23,8 @@ class TrainingStats:
     Attributes:
         documents: number of non-empty segments of text between special tokens and ends of texts.
         bytes: number of bytes of text, without special tokens.
-        unique_words: number of distinct pre-tokens (BPE), of distinct words after normalization (WordPiece
-            and word-level), or of distinct strings between whitespace (SentencePiece).
+        num_unique_pretokens: number of distinct pre-tokens (BPE), normalized words (WordPiece and word-level), or
+            strings between whitespace (SentencePiece).
         seconds: phase, for instance `"counting"` or `"merging"`, to its duration in seconds.
         bytes_per_token: mean number of bytes per token of the training text.
         exhausted: whether the vocabulary has fewer ids than requested because the text had no more
@@ -38,7 +38,7 @@ class TrainingStats:
 
     documents: int
     bytes: int
-    unique_words: int
+    num_unique_pretokens: int
     seconds: Mapping[str, float] = field(hash=False)
     bytes_per_token: float
     exhausted: bool

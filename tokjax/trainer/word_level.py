@@ -253,7 +253,7 @@ def compute_stats(
     return TrainingStats(
         documents=counts.documents,
         bytes=counts.nbytes,
-        unique_words=len(words),
+        num_unique_pretokens=len(words),
         seconds=seconds,
         bytes_per_token=counts.nbytes / num_tokens if num_tokens else 0.0,
         exhausted=exhausted,

@@ -147,7 +147,7 @@ def test_statistics(corpus):
     nbytes = sum(len(t.encode()) for t in corpus)
     assert stats.documents == len(corpus)
     assert stats.bytes == nbytes
-    assert stats.unique_words == len({w for t in corpus for w in split_pretokens(t, [], "gpt2")})
+    assert stats.num_unique_pretokens == len({w for t in corpus for w in split_pretokens(t, [], "gpt2")})
     assert set(stats.seconds) == {"counting", "merging"}
     tokens = sum(len(tokjax.encode(trained.tokenizer, t, add_special_tokens=False)) for t in corpus)
     assert stats.bytes_per_token == pytest.approx(nbytes / tokens)

@@ -108,7 +108,7 @@ def test_files_and_texts_give_equal_results(tmp_path, monkeypatch):
     from_files = train(paths, special_tokens=[separator], vocab_size=200, model_type="bpe")
     from_texts = train(iter(TEXTS), special_tokens=[separator], vocab_size=200, model_type="bpe")
     assert from_files.tokenizer == from_texts.tokenizer
-    for name in ("documents", "bytes", "unique_words", "bytes_per_token", "notes"):
+    for name in ("documents", "bytes", "num_unique_pretokens", "bytes_per_token", "notes"):
         assert getattr(from_files.stats, name) == getattr(from_texts.stats, name), name
     assert from_files.stats.documents == len(TEXTS)
     assert from_files.stats.bytes == sum(len(text.encode()) for text in TEXTS)
@@ -119,7 +119,7 @@ def test_files_and_texts_give_equal_results(tmp_path, monkeypatch):
 
 def test_stats():
     stats = train(["low low  lower\n\n\r\nlow\tlowest\r\n", "", "lower"], vocab_size=12).stats
-    assert (stats.documents, stats.unique_words) == (2, 3)
+    assert (stats.documents, stats.num_unique_pretokens) == (2, 3)
     assert stats.bytes == len(b"low low  lower\n\n\r\nlow\tlowest\r\nlower")
     assert stats.notes == ("sentences trained on: 3 (29 bytes)",)
     assert set(stats.seconds) == {"reading", "training"}

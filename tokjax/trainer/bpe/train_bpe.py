@@ -178,7 +178,7 @@ def _build_stats(
     return TrainingStats(
         documents=counts.documents,
         bytes=counts.nbytes,
-        unique_words=len(counts),
+        num_unique_pretokens=len(counts),
         seconds=seconds,
         bytes_per_token=counts.nbytes / merged.num_tokens if merged.num_tokens else 0.0,
         exhausted=exhausted,

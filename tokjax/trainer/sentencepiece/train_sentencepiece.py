@@ -127,8 +127,8 @@ def train_sentencepiece(
         unk_token: name of the piece that encodes unknown text.
 
     Returns:
-        The tokenizer and training statistics. `stats.unique_words` is the number of distinct strings between
-        whitespace. `stats.bytes_per_token` is measured on the first MiB of the sentences.
+        The tokenizer and training statistics. `stats.num_unique_pretokens` is the number of distinct strings
+        between whitespace. `stats.bytes_per_token` is measured on the first MiB of the sentences.
 
     Raises:
         InvalidArgumentError: an option or the source is invalid.
@@ -301,7 +301,7 @@ def _build_stats(
     return TrainingStats(
         documents=tally.documents,
         bytes=tally.nbytes,
-        unique_words=len(stream.word_hashes),
+        num_unique_pretokens=len(stream.word_hashes),
         seconds=seconds,
         bytes_per_token=stream.sample_nbytes / num_tokens if num_tokens else 0.0,
         exhausted=warn_if_exhausted(tokenizer.vocabulary, vocab_size, "more pieces"),

@@ -3,7 +3,6 @@
 import math
 import pickle
 from dataclasses import FrozenInstanceError, dataclass
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -13,9 +12,8 @@ import tokjax
 from tests.oracles import report as oracle
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
+from tokjax.reports import vocabulary_statistics
 
-# `tokjax.reports.vocabulary_report` is the function of the same name.
-REPORT_MODULE = import_module("tokjax.reports.vocabulary_report")
 BYTES = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)})
 ARRAYS = ("frequencies", "vocabulary_lengths", "used_lengths")
 all_texts = st.lists(st.one_of(hard_texts, any_strings, byte_strings), max_size=6)
@@ -172,8 +170,8 @@ def test_batch_size_does_not_change_results(texts, tokenizer):
 @given(text=hard_texts, size=st.integers(1, 5))
 def test_words_of_long_texts_are_counted_in_parts(text, size):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(REPORT_MODULE, "_CHARACTERS_PER_SPLIT", size)
-        assert REPORT_MODULE.compute_text_size([text]).words == len(text.split())
+        patch.setattr(vocabulary_statistics, "_CHARACTERS_PER_SPLIT", size)
+        assert vocabulary_statistics.compute_text_size([text]).words == len(text.split())
 
 
 def test_files_and_separators(tmp_path, tokenizer, corpus):

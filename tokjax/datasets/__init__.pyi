@@ -1,0 +1,50 @@
+from .caches import (
+    CacheStats as CacheStats,
+)
+from .conversion import (
+    convert_dataset as convert_dataset,
+    export_dataset as export_dataset,
+)
+from .dataset_types import (
+    BucketedDataset as BucketedDataset,
+    ChunkSource as ChunkSource,
+    PackedDataset as PackedDataset,
+    RawTextDataset as RawTextDataset,
+    TokenDataset as TokenDataset,
+)
+from .fields import (
+    BucketedTokenField as BucketedTokenField,
+    Field as Field,
+    PackedTokenField as PackedTokenField,
+    RawTextField as RawTextField,
+    SentencePieceTextField as SentencePieceTextField,
+    TokenField as TokenField,
+    TokenizedTextField as TokenizedTextField,
+    register_field as register_field,
+)
+from .loaders.bucketed import (
+    BucketedLoader as BucketedLoader,
+    TokenBudgetLoader as TokenBudgetLoader,
+)
+from .loaders.packed import (
+    PackedTokenLoader as PackedTokenLoader,
+    TokenChunks as TokenChunks,
+)
+from .loaders.prefetch import (
+    Prefetched as Prefetched,
+    prefetch_to_device as prefetch_to_device,
+)
+from .loaders.sequences import (
+    SequenceLoader as SequenceLoader,
+)
+from .merging import (
+    merge_datasets as merge_datasets,
+    rebuild_dataset as rebuild_dataset,
+)
+from .opening import (
+    open_dataset as open_dataset,
+)
+from .writer import (
+    WrittenDataset as WrittenDataset,
+    write_dataset as write_dataset,
+)

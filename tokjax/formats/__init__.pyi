@@ -1,0 +1,28 @@
+from .adapters import (
+    from_sentencepiece as from_sentencepiece,
+    from_tiktoken as from_tiktoken,
+)
+from .chat_templates import (
+    load_chat_template as load_chat_template,
+)
+from .detection import (
+    DetectedTokenizer as DetectedTokenizer,
+    detect_tokenizer_files as detect_tokenizer_files,
+    detect_tokenizer_format as detect_tokenizer_format,
+)
+from .exporting import (
+    export_tokenizer as export_tokenizer,
+)
+from .huggingface.adapter import (
+    HuggingFaceTokenizer as HuggingFaceTokenizer,
+)
+from .huggingface.tokenizer_json import (
+    from_huggingface as from_huggingface,
+)
+from .loading import (
+    LoadOptions as LoadOptions,
+    load_tokenizer as load_tokenizer,
+)
+from .tokjax_json import (
+    save_tokenizer as save_tokenizer,
+)

@@ -1,0 +1,28 @@
+from .byte_bpe import (
+    ByteLevelBPE as ByteLevelBPE,
+)
+from .byte_level import (
+    ByteTokenizer as ByteTokenizer,
+)
+from .char_level import (
+    CharTokenizer as CharTokenizer,
+)
+from .custom_splitter import (
+    CallableTokenizer as CallableTokenizer,
+)
+from .metaspace_bpe import (
+    MetaspaceBPE as MetaspaceBPE,
+)
+from .sentencepiece import (
+    SentencePieceTokenizer as SentencePieceTokenizer,
+)
+from .sentencepiece_sampling import (
+    nbest_encode as nbest_encode,
+    sample_encode as sample_encode,
+)
+from .word_level import (
+    WordLevelTokenizer as WordLevelTokenizer,
+)
+from .wordpiece import (
+    WordPieceTokenizer as WordPieceTokenizer,
+)

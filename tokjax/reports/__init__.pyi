@@ -1,0 +1,28 @@
+from .curves import (
+    SizeCurve as SizeCurve,
+    size_curves as size_curves,
+)
+from .dataset_statistics import (
+    DatasetReport as DatasetReport,
+    dataset_report as dataset_report,
+    dataset_report_to_json as dataset_report_to_json,
+    save_dataset_report_html as save_dataset_report_html,
+)
+from .html_report import (
+    report_to_json as report_to_json,
+    save_report_html as save_report_html,
+)
+from .metrics import (
+    TextSize as TextSize,
+    TokenUse as TokenUse,
+    VocabularyReport as VocabularyReport,
+)
+from .show_batch.show import (
+    show_batch as show_batch,
+)
+from .tables import (
+    report_tables as report_tables,
+)
+from .vocabulary_statistics import (
+    vocabulary_report as vocabulary_report,
+)

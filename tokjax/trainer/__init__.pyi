@@ -1,0 +1,38 @@
+from .bpe.train_bpe import (
+    TrainedBPE as TrainedBPE,
+    train_bpe as train_bpe,
+)
+from .bundles import (
+    BundleSource as BundleSource,
+    TrainingBundle as TrainingBundle,
+    load_training_bundle as load_training_bundle,
+    save_training_bundle as save_training_bundle,
+)
+from .counting import (
+    count_pretokens as count_pretokens,
+)
+from .pack import (
+    TrainedAndPacked as TrainedAndPacked,
+    train_and_pack as train_and_pack,
+)
+from .pretoken_counts import (
+    PretokenCounts as PretokenCounts,
+    load_pretoken_counts as load_pretoken_counts,
+    save_pretoken_counts as save_pretoken_counts,
+)
+from .results import (
+    Trained as Trained,
+    TrainingStats as TrainingStats,
+)
+from .sentencepiece.train_sentencepiece import (
+    TrainedSentencePiece as TrainedSentencePiece,
+    train_sentencepiece as train_sentencepiece,
+)
+from .word_level import (
+    TrainedWordLevel as TrainedWordLevel,
+    train_word_level as train_word_level,
+)
+from .wordpiece import (
+    TrainedWordPiece as TrainedWordPiece,
+    train_wordpiece as train_wordpiece,
+)
