@@ -93,7 +93,7 @@ def test_saving_again_replaces_atomically(saved_path, plain_tokenizer):
         (lambda c: c.update(pattern="cl100k"), "altered or damaged"),
         (lambda c: c["ranks"].pop(), "altered or damaged"),
         (lambda c: c.pop("checksum"), "altered or damaged"),
-        (lambda c: c.update(version=2), "version 2 of the format; this version of tokjax reads version 1"),
+        (lambda c: c.update(version=1), "version 1 of the format; this version of tokjax reads version 2"),
         (lambda c: c.update(format="tokenizers"), "not a tokjax tokenizer: its 'format' is 'tokenizers'"),
     ],
 )
