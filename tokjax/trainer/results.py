@@ -23,8 +23,8 @@ class TrainingStats:
     Attributes:
         documents: number of non-empty segments of text between special tokens and ends of texts.
         bytes: number of bytes of text, without special tokens.
-        num_unique_pretokens: number of distinct pre-tokens (BPE), of normalized words (WordPiece, word-level),
-            or of strings between whitespace (SentencePiece).
+        num_unique_pretokens: number of distinct pre-tokens (BPE), normalized words (WordPiece, word-level),
+            or strings between whitespace (SentencePiece).
         seconds: phase, for instance `"counting"` or `"merging"`, to its duration in seconds.
         bytes_per_token: mean number of bytes per token of the training text.
         exhausted: whether the vocabulary has fewer ids than requested because the text had no more
