@@ -68,7 +68,7 @@ def test_round_trip_of_word_vocabularies(tmp_path_factory, tokens, steps, prefix
 def test_fields_of_byte_level_bpe(saved_path, tokenizer):
     contents = json.loads(saved_path.read_text("ascii"))
     assert contents["format"] == "tokjax-tokenizer"
-    assert contents["version"] == 1
+    assert contents["version"] == 2
     assert contents["pattern"] == "gpt2"
     assert {base64.b64decode(t): i for t, i in contents["ranks"]} == dict(tokenizer.vocabulary.ordinary)
     assert contents["special_tokens"]["<|endoftext|>"] == contents["ranks"][256][1] - 3 == 256
