@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tokjax
-from tokjax.models import method_hints
+from tokjax.models.method_hints import suggest_function
 
 SLOW_MODULES = ("jax", "sentencepiece", "regex", "rich", "typer", "matplotlib", "jinja2")
 
@@ -67,17 +67,31 @@ def test_report_functions_load_no_slow_modules():
     assert find_loaded_modules(code) == []
 
 
+def find_namespaces():
+    return [value for name in tokjax.__all__ if inspect.ismodule(value := getattr(tokjax, name))]
+
+
+def test_namespaces_load_modules_on_first_use():
+    code = "import sys, tokjax.datasets, tokjax.reports; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(run.stdout.split())
+    assert {"tokjax.datasets", "tokjax.reports"} <= loaded
+    assert not loaded & {"tokjax.datasets.writer", "tokjax.reports.html_report", "tokjax.core.protocol"}
+
+
 def test_all_names_resolve():
-    for name in tokjax.__all__:
-        assert getattr(tokjax, name) is not None
-    assert set(tokjax.__all__) <= set(dir(tokjax))
+    for module in (tokjax, *find_namespaces()):
+        for name in module.__all__:
+            assert getattr(module, name) is not None
+        assert set(module.__all__) <= set(dir(module))
 
 
 def test_public_objects_have_docstrings():
-    for name in tokjax.__all__:
-        value = getattr(tokjax, name)
-        if callable(value):
-            assert value.__doc__, name
+    for module in (tokjax, *find_namespaces()):
+        for name in module.__all__:
+            value = getattr(module, name)
+            if callable(value):
+                assert value.__doc__, f"{module.__name__}.{name}"
 
 
 def test_unknown_name():
@@ -91,11 +105,11 @@ def test_unknown_name_that_a_namespace_has():
 
 
 def test_suggestions_search_all_namespaces():
-    modules = {name for name in tokjax.__all__ if inspect.ismodule(getattr(tokjax, name))}
-    assert modules == set(method_hints._NAMESPACES)
+    for module in find_namespaces():
+        name = next(name for name in module.__all__ if name not in tokjax.__all__)
+        assert suggest_function(name, tokjax) == f"; use {module.__name__}.{name}"
 
 
 def test_namespaces_export_no_modules():
-    for namespace in method_hints._NAMESPACES:
-        module = getattr(tokjax, namespace)
+    for module in find_namespaces():
         assert not [name for name in module.__all__ if inspect.ismodule(getattr(module, name))]

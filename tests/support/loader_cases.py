@@ -21,6 +21,10 @@ FIELDS = {
     "packed": tokjax.PackedTokenField(TOKENIZER, chunk_tokens=16),
     "bucketed": tokjax.BucketedTokenField(TOKENIZER, bucket_boundaries=[16, 32], max_tokens=50),
 }
+WITHOUT_SPECIAL = tokjax.byte_level_bpe(
+    {bytes([i]): i for i in range(256)}, special_tokens={"</s>": 256}, eos_token="</s>"
+)
+"""Tokenizer without special tokens but EOS."""
 
 
 def write_datasets(directory):

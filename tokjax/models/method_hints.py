@@ -7,9 +7,13 @@ shows `tokjax.encode(tokenizer, text)`.
 from __future__ import annotations
 
 import importlib
-from typing import Any, NoReturn
+import pkgutil
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tokjax.errors import UnsupportedTokenizerError
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 _ENCODE = "tokjax.encode(tokenizer, text) or tokjax.encode_result(tokenizer, text)"
 _ENCODE_BATCH = (
@@ -62,32 +66,19 @@ _FUNCTIONS = {
 }
 
 
-_NAMESPACES = (
-    "align",
-    "corpus",
-    "datasets",
-    "errors",
-    "formats",
-    "masks",
-    "models",
-    "objectives",
-    "offsets",
-    "packing",
-    "pipelines",
-    "quick",
-    "reports",
-    "testing",
-    "trainer",
-)
+def suggest_function(name: str, package: ModuleType) -> str:
+    """Returns a hint for a name that a package lacks: "; use ..." with the name to use, or an empty string.
 
-
-def suggest_function(name: str) -> str:
-    """Returns a hint for a name that `tokjax` lacks: "; use ..." with the name to use, or an empty string."""
+    Args:
+        name: the missing name.
+        package: `tokjax`. Its namespaces are searched for the name.
+    """
     if name in _FUNCTIONS:
         return f"; use {_FUNCTIONS[name]}"
-    for namespace in _NAMESPACES:
-        if name in importlib.import_module(f"tokjax.{namespace}").__all__:
-            return f"; use tokjax.{namespace}.{name}"
+    for module in pkgutil.iter_modules(package.__path__):
+        namespace = f"{package.__name__}.{module.name}"
+        if module.name in package.__all__ and name in importlib.import_module(namespace).__all__:
+            return f"; use {namespace}.{name}"
     return ""
 
 

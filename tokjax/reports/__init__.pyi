@@ -17,9 +17,6 @@ from .metrics import (
     TokenUse as TokenUse,
     VocabularyReport as VocabularyReport,
 )
-from .show_batch.show import (
-    show_batch as show_batch,
-)
 from .tables import (
     report_tables as report_tables,
 )

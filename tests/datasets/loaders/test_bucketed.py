@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 
 import tokjax
-from tests.support.loader_cases import LOADERS, TOKENIZER, write_datasets
-
-
-@pytest.fixture(scope="module")
-def datasets(tmp_path_factory):
-    return write_datasets(tmp_path_factory.mktemp("loaders"))
+from tests.support.loader_cases import LOADERS, TOKENIZER
 
 
 class TestShapes:

@@ -8,14 +8,9 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.support.hypothesis_profiles import get_max_examples
-from tests.support.loader_cases import are_equal, read_document_numbers, write_datasets
+from tests.support.loader_cases import are_equal, read_document_numbers
 from tokjax._util.permutation import permute
 from tokjax.datasets.loaders.item_order import ItemOrder, build_mixture
-
-
-@pytest.fixture(scope="module")
-def datasets(tmp_path_factory):
-    return write_datasets(tmp_path_factory.mktemp("loaders"))
 
 
 @given(st.one_of(st.integers(1, 600), st.integers(4090, 4200)), st.integers(0, 2**64 - 1), st.integers(0, 5))

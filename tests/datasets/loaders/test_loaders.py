@@ -17,15 +17,8 @@ from tests.support.loader_cases import (
     TOKENIZER,
     are_equal,
     read_document_numbers,
-    write_datasets,
 )
 from tokjax.datasets.caches import TokenCache
-
-
-@pytest.fixture(scope="module")
-def datasets(tmp_path_factory):
-    return write_datasets(tmp_path_factory.mktemp("loaders"))
-
 
 loaders = pytest.mark.parametrize("name", LOADERS)
 

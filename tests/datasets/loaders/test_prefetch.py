@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tokjax
-from tests.support.loader_cases import LOADERS, are_equal, write_datasets
+from tests.support.loader_cases import LOADERS, are_equal
 
 ENDS = {
     "the end": "",
@@ -26,11 +26,6 @@ for _, batch in zip(range(3), batches):
     total = int(batch.sum())
 print(total)
 """
-
-
-@pytest.fixture(scope="module")
-def datasets(tmp_path_factory):
-    return write_datasets(tmp_path_factory.mktemp("loaders"))
 
 
 class TestPrefetch:

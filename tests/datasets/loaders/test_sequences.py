@@ -6,25 +6,7 @@ import numpy as np
 import pytest
 
 import tokjax
-from tests.support.loader_cases import FIELDS, LOADERS, PAD, TEXTS, TOKENIZER, write_datasets
-
-WITHOUT_SPECIAL = tokjax.byte_level_bpe(
-    {bytes([i]): i for i in range(256)}, special_tokens={"</s>": 256}, eos_token="</s>"
-)
-
-
-@pytest.fixture(scope="module")
-def datasets(tmp_path_factory):
-    return write_datasets(tmp_path_factory.mktemp("loaders"))
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("options")
-    for name, field in FIELDS.items():
-        tokjax.write_dataset(TEXTS, field, directory / name)
-    tokjax.write_dataset(["one", "two", "three"], FIELDS["raw"], directory / "raw others")
-    return directory
+from tests.support.loader_cases import LOADERS, PAD, TOKENIZER, WITHOUT_SPECIAL
 
 
 def test_shapes(datasets):
