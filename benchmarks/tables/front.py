@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from benchmarks.record import Measurement, Record
 
 PEERS = ("tiktoken", "tokie", "gigatoken")
-_HEADER = ["task", "tokjax", "times faster than"]
+_HEADER = ["task", "tokjax", "speedup over"]
 
 
 class Comparison(NamedTuple):
@@ -199,7 +199,7 @@ def _format_machine_and_dates(records: Mapping[str, Record]) -> str:
     machine = get_machine(next(iter(records.values())))
     dates = sorted({record.date for record in records.values()})
     when = " to ".join(dict.fromkeys((dates[0], dates[-1])))
-    return f"Values below 1: tokjax is slower. {machine}; {when}."
+    return f"Below 1: tokjax is slower. {machine}; {when}."
 
 
 def _format_note(records: Mapping[str, Record]) -> str:
