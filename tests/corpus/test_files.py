@@ -277,7 +277,7 @@ def test_relative_paths_in_workers_with_another_directory(tmp_path, monkeypatch)
 def test_an_empty_gzip_file(tmp_path):
     (tmp_path / "x.txt.gz").write_bytes(b"")
     with pytest.raises(
-        tokjax.errors.SourceError, match=r"x\.txt\.gz: is empty, but a valid gzip file is never"
+        tokjax.errors.SourceError, match=r"x\.txt\.gz is empty, but a valid gzip file is never"
     ):
         count_pretokens(tmp_path / "x.txt.gz", progress=False)
 

@@ -43,7 +43,7 @@ class TestVocabulary:
     def test_unused_ids(self):
         tokenizer = tokjax.byte_level_bpe(BYTES, special_tokens={"<x>": 300})
         assert tokjax.vocab_size(tokenizer) == 301
-        with pytest.raises(tokjax.errors.UnknownTokenError, match=r"no id 299 \(at position 1\).*44 holes"):
+        with pytest.raises(tokjax.errors.UnknownTokenError, match=r"no id 299 \(at position 1\).*44 of them"):
             tokjax.decode(tokenizer, [65, 299])
 
     @pytest.mark.parametrize(

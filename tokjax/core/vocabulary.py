@@ -277,8 +277,8 @@ class Vocabulary:
         return id_
 
     def _describe_ids(self) -> str:
-        num_holes = self.size - len(self.bytes_by_id)
-        return f"ids go from 0 to {self.size - 1}" + (f", with {num_holes} holes" if num_holes else "")
+        num_unused = self.size - len(self.bytes_by_id)
+        return f"ids go from 0 to {self.size - 1}" + (f", {num_unused} of them unused" if num_unused else "")
 
 
 def make_vocabulary(

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 1 << 16
 _MAGIC = (
-    (b"\x1f\x8b", "a gzip file; let its name end with .gz"),
+    (b"\x1f\x8b", "a gzip file; rename it to end with .gz"),
     (b"\x28\xb5\x2f\xfd", "a zstd file; decompress it with zstd -d"),
-    (b"BZh", "a bzip2 file; let its name end with .bz2"),
-    (b"\xfd7zXZ\0", "an xz file; let its name end with .xz"),
+    (b"BZh", "a bzip2 file; rename it to end with .bz2"),
+    (b"\xfd7zXZ\0", "an xz file; rename it to end with .xz"),
     (b"PK\x03\x04", "a zip archive; unpack it"),
     (b"PAR1", "a Parquet file"),
     (b"\x93NUMPY", "a NumPy array"),
@@ -89,7 +89,7 @@ def open_decompressed(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
         if not os.fstat(file.fileno()).st_size:
             kind = name.replace("lzma", "xz")
             raise SourceError(
-                f"{get_path_or_url(path)}: is empty, but a valid {kind} file is never empty; is it truncated?"
+                f"{get_path_or_url(path)} is empty, but a valid {kind} file is never empty; is it truncated?"
             )
         module = importlib.import_module(name)  # not at the top: Python may be built without bz2 or lzma
         with module.open(file, "rb") as stream:

@@ -173,7 +173,7 @@ def _check_is_gpt2(source: Path, forms: Mapping[str, int], config: Mapping[str, 
     for name in names:
         if name not in forms:
             raise TokenizerFormatError(
-                f"{source.parent}: has an added token {name!r}, which is not in {source.name}; pass a "
+                f"{source.parent} has an added token {name!r}, which is not in {source.name}; pass a "
                 "tokenizer.json"
             )
 

@@ -539,8 +539,8 @@ def _reject_special(matched: Mapping[str, int], ordinary: frozenset[str], disall
         if name not in ordinary:
             continue
         raise InvalidArgumentError(
-            f"text {row} contains {name!r}, and this model produces the special token even if it is to be "
-            "ordinary text; allow it with allowed_special=, or disallow it"
+            f"text {row} contains {name!r}, which this model encodes as a special token even where ordinary "
+            "text is requested; allow it with allowed_special=, or disallow it"
         )
 
 
