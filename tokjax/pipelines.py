@@ -70,8 +70,8 @@ class Pipeline:
     def __call__(self, value: Any) -> Any:
         """Applies all steps to a value, and returns the result of the last step.
 
-        An error in a step is raised with a note that names the step. A `StopIteration` is raised as a
-        `RuntimeError`, since a stream would end at it.
+        An error in a step is raised with a note that names the step. A `StopIteration` is
+        converted to a `RuntimeError`, since it would silently end a stream.
         """
         for step in self.steps:
             value = _apply_step(step, value)
@@ -95,8 +95,7 @@ class Pipeline:
             workers: the number of items that are processed concurrently. A single worker without an executor
                 runs in the calling thread.
             executor: the executor that runs the steps; `None` for threads of this process. Each worker
-                unpickles the pipeline once. Items are sent to the workers one by one, and so are the results
-                back.
+                unpickles the pipeline once. Items and results are sent one by one.
 
         Raises:
             InvalidArgumentError: the executor is not a `concurrent.futures.Executor`, or there is an executor
@@ -198,8 +197,8 @@ def batched(items: Iterable[Item], size: int, *, drop_last: bool = False) -> Ite
     Args:
         items: a possibly infinite stream, which is read lazily.
         size: the number of items per list.
-        drop_last: whether to drop the last list if it has fewer items. A batch of it would have another
-            shape, which a jitted function is compiled for again.
+        drop_last: whether to drop the last list if it has fewer items. A jitted function is compiled
+            again for the other shape of such a batch.
 
     >>> list(batched("abcde", 2)), list(batched("abcde", 2, drop_last=True))
     ([['a', 'b'], ['c', 'd'], ['e']], [['a', 'b'], ['c', 'd']])

@@ -100,7 +100,7 @@ def test_batched_merging_equals_sequential(merges, texts, few):
     rules = make_rules_from_merges(ids, merges, ignore_merges=False)
     pretokens = [text.encode() for text in texts]
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("_FEW_SYMBOLS", "_FEW_PRETOKENS"):
+        for name in ("_FEW_SYMBOLS", "_FEW_SAFE_PAIRS"):
             patch.setattr(batched_merging, name, few)
         merged = BatchMerger(rules).merge(make_pretokens(pretokens))
     expected = [[ids[token] for token in merge_bytes(pretoken, rules)] for pretoken in pretokens]

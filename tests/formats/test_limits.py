@@ -198,7 +198,7 @@ def test_special_tokens_with_too_many_comparisons(tmp_path):
 
 
 def test_published_special_tokens_are_below_the_limit(tmp_path):
-    """Checks them against a tenth of the default limit."""
+    """Checks published special tokens against a tenth of the default limit."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     whisper = [f"<|{second * 0.02:.2f}|>" for second in range(1501)]
     families = {

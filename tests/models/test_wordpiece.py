@@ -309,9 +309,9 @@ def test_metadata_has_the_normalizer():
         assert metadata.normalizer == normalizer
         in_view = metadata.offsets_reference == "tokenizer_normalized_text"
         assert in_view == (normalizer is not None)
-    idle = tokjax.wordpiece(["[UNK]"], **OPTIONS["no normalization"])
-    assert tokjax.encode_result(idle, "x").metadata.normalizer is None
-    assert idle.normalizer == BertNormalizer(*[False] * 4)
+    unnormalized = tokjax.wordpiece(["[UNK]"], **OPTIONS["no normalization"])
+    assert tokjax.encode_result(unnormalized, "x").metadata.normalizer is None
+    assert unnormalized.normalizer == BertNormalizer(*[False] * 4)
 
 
 def test_any_bytes_are_encoded():

@@ -18,13 +18,13 @@ from tokjax.trainer import count_pretokens, train_bpe
 WORDS = [b" lowest", b" widely", b" understanding", "naïve".encode()]
 
 
-def rules():
+def train_rules():
     return train_bpe(CORPUS * 3, vocab_size=320, progress=False).tokenizer.rules
 
 
 def test_merging_rounds_end_with_the_tokens():
-    *_, last = iter_merging_rounds(BatchMerger(rules()), make_pretokens(WORDS))
-    expected = [merge_bytes(pretoken, rules()) for pretoken in WORDS]
+    *_, last = iter_merging_rounds(BatchMerger(train_rules()), make_pretokens(WORDS))
+    expected = [merge_bytes(pretoken, train_rules()) for pretoken in WORDS]
     shown = [
         [part.decode("utf-8", "backslashreplace").replace(" ", "␣") for part in pretoken]
         for pretoken in expected
@@ -33,7 +33,7 @@ def test_merging_rounds_end_with_the_tokens():
 
 
 def test_safe_pair_has_lowest_adjacent_rank():
-    merge_bounds = compute_merge_bounds(BatchMerger(rules()), b"lower lower")
+    merge_bounds = compute_merge_bounds(BatchMerger(train_rules()), b"lower lower")
     ranks = [{"never": 10**9}.get(bound.rank, bound.rank) for bound in merge_bounds]
     around = [
         min(10**9 if selected == "never" else selected for selected in (bound.left_bound, bound.right_bound))
@@ -45,7 +45,7 @@ def test_safe_pair_has_lowest_adjacent_rank():
 
 
 def test_stage_seconds_are_positive():
-    cache = PretokenCache(rules().atomic_ids, BatchMerger(rules()))
+    cache = PretokenCache(train_rules().atomic_ids, BatchMerger(train_rules()))
     stages = measure_stage_seconds(CORPUS * 100, PatternPreTokenizer(make_pattern_splitter("gpt2")), cache)
     assert list(stages) == ["boundaries", "lookup", "ids"]
     assert min(stages.values()) > 0

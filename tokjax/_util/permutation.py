@@ -16,8 +16,8 @@ range of 10 and the key 100, the rectangle has 4 rows and 3 columns:
 
     index 7 -> cell 11 -> cell 4, the result            permute again until the cell is inside
 
-Each half of a round shifts one coordinate by an amount that depends only on the other one. So it can be
-undone, and any number of rounds is a bijection of the cells. Cycle walking makes it a bijection of
+Each half of a round shifts one coordinate by an amount that depends only on the other one. So it is
+invertible, and any number of rounds is a bijection of the cells. Cycle walking makes it a bijection of
 `range(size)`: the walk from an index follows its cycle of cells, which returns to the index itself, so it
 reaches a cell inside, and no two indices reach the same cell. The rectangle is nearly a square, with fewer
 than `sqrt(size)` extra cells, so walks are short.
@@ -86,7 +86,8 @@ def _permute_by_sorting(
         size: number of items that are permuted.
         round_keys: see `_derive_round_keys`.
     """
-    # All round keys derive from one state, and the first one by a bijection: if it is equal, all of them are.
+    # All round keys derive from one state, and the first one is a bijection of it. So keys with equal first
+    # round keys are equal.
     _, firsts, rows = np.unique(round_keys[0], return_index=True, return_inverse=True)
     keys = np.arange(size, dtype=np.uint64)[None]
     for round_key in round_keys[:2]:
@@ -107,7 +108,7 @@ def _permute_by_cycle_walking(
     height = math.isqrt(size - 1) + 1
     sides = np.uint64(height), np.uint64(-(-size // height))
     result = _apply_feistel(indices.astype(np.uint64), *sides, round_keys)
-    # Cycle walking: about a 1 / sqrt(size) part of the cells is outside, so a second step is rare.
+    # Cycle walking: about one cell in sqrt(size) is outside the range, so a second step is rare.
     while (outside := result >= size).any():
         outside_keys = [key if len(key) == 1 else key[outside] for key in round_keys]
         result[outside] = _apply_feistel(result[outside], *sides, outside_keys)

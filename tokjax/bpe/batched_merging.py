@@ -17,9 +17,10 @@ An example, with the tokens es (rank 256), er (257), ow (258), est (259), low (2
     round 1    l·ow·es·t        o·w and e·s are merged together
     round 2    low·est          l·ow and es·t likewise
 
-One pair at a time takes four steps for this pre-token. Here all pre-tokens of a batch take two rounds.
+Merging one pair at a time takes four steps for this pre-token. Here all pre-tokens of a batch take two
+rounds.
 
-A safe pair must also be in time: its merge must not form a pair of lower rank with a neighbour too early.
+There is a second condition: the merge must not form a pair of lower rank with a neighbour too early.
 With the tokens abc (rank 256), cd (257) and ab (258), no merge takes the a or the b of a·b. But if a·b were
 merged at once, ab·c would take the c before c·d, which has to be merged first::
 
@@ -60,7 +61,7 @@ pairs are safe, which is when few pre-tokens remain."""
 _SYMBOLS_PER_BATCH = 1 << 16
 _FEW_SYMBOLS = 48
 """With at most this many symbols left, rounds end and pairs are merged one at a time."""
-_FEW_PRETOKENS = 16
+_FEW_SAFE_PAIRS = 16
 """If at most this many pairs are safe, the far reach is tried."""
 _MIN_MERGE_SHARE = 64
 """A round is poor if it removes at most 1 symbol in this many. A single poor round may still be worthwhile,
@@ -188,7 +189,7 @@ class BatchMerger:
         if np.count_nonzero(safe) <= few:
             # The pair of lowest rank comes first by definition. One per pre-token is better than almost none.
             safe = _find_lowest_pairs(bounds.rank)
-        if np.count_nonzero(safe) <= max(few, _FEW_PRETOKENS):
+        if np.count_nonzero(safe) <= max(few, _FEW_SAFE_PAIRS):
             far = _propagate_bounds(bounds, _FAR_REACH)
             safe_far = self._find_safe_pairs(symbols.ids, bounds.rank, *far, _FAR_REACH)
             if np.count_nonzero(safe_far) >= np.count_nonzero(safe):

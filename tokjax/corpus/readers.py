@@ -119,7 +119,7 @@ Chunk: TypeAlias = FileChunk | TextChunk
 def iter_file_chunks(
     files: TextFiles, separators: Sequence[str], target_nbytes: int, *, safe_splits: bool
 ) -> Iterator[Chunk]:
-    """Yields chunks of about one size from files.
+    """Yields chunks of about equal size from files.
 
     Text is split at separators, and between pre-tokens if `safe_splits` is set. Records are never split.
 
@@ -268,7 +268,7 @@ def iter_stream_texts(
         raise SourceError(f"{name} is empty; there is nothing to read")
     check_is_text((first.data or b"")[:HEAD_BYTES], name)
 
-    def texts() -> Iterator[Text]:
+    def iter_texts() -> Iterator[Text]:
         invalid = None
         for chunk in itertools.chain([first], chunks):
             offset = None if invalid is not None else find_invalid_utf8(chunk.data or b"")
@@ -279,7 +279,7 @@ def iter_stream_texts(
                 "%s has bytes that are not valid UTF-8, which were kept; the first is byte %d", name, invalid
             )
 
-    return texts()
+    return iter_texts()
 
 
 def _find_last_split(

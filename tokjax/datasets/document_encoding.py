@@ -128,8 +128,9 @@ def get_surrounding_ids(field: Any) -> tuple[list[int], list[int]]:
         return [], []
     if not isinstance(field, PackedTokenField):
         return get_template_ids(field.tokenizer, add_special_tokens=field.add_special_tokens)
-    table = protocol.get_vocabulary(field.tokenizer)
-    bos, eos = table.get_role_id("bos"), table.get_role_id("eos") if field.add_eos_between_docs else None
+    vocabulary = protocol.get_vocabulary(field.tokenizer)
+    bos = vocabulary.get_role_id("bos")
+    eos = vocabulary.get_role_id("eos") if field.add_eos_between_docs else None
     return [] if bos is None else [bos], [] if eos is None else [eos]
 
 

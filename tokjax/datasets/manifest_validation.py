@@ -1,8 +1,8 @@
 """Validation of manifests.
 
-A checksum detects accidental damage. It does not protect from a manifest that was written by another program,
-with a correct checksum and values that no writer of tokjax produces. These are rejected by name and value
-before any array is allocated or file opened, for instance
+A checksum detects accidental damage. It does not protect against a manifest from another program, with a
+correct checksum and values that no writer of tokjax produces. Such values are rejected before any array is
+allocated or file opened. The errors name the value, for instance
 
     plan.options['chunk_tokens'] is 0
     shard-00000's num_items is 1000000000000, and shard-00000.tokens.npy has 142 bytes
@@ -118,7 +118,7 @@ def _check_types(manifest: Manifest) -> None:
         _check_files(shard.files)
         names.add(shard.name)
     if len(names) != len(manifest.shards):
-        _check("shards", [shard.name for shard in manifest.shards], is_right=False)
+        _check("shards", [shard.name for shard in manifest.shards], is_valid=False)
 
 
 def _check_files(files: Mapping[str, FileRecord]) -> None:
@@ -157,8 +157,8 @@ def _check_options(plan: Plan) -> None:
         _check(f"plan.options[{name!r}]", value, _IS_OPTION[name](value))
     if plan.type_id == BucketedTokenField.TYPE_ID:
         boundaries, maximum = plan.options["bucket_boundaries"], plan.options["max_tokens"]
-        is_right = boundaries == sorted(set(boundaries)) and boundaries[-1:] == [maximum]
-        _check("plan.options['bucket_boundaries']", boundaries, is_right)
+        is_valid = boundaries == sorted(set(boundaries)) and boundaries[-1:] == [maximum]
+        _check("plan.options['bucket_boundaries']", boundaries, is_valid)
 
 
 def _check_shard(shard: Shard, plan: Plan) -> None:
@@ -168,12 +168,12 @@ def _check_shard(shard: Shard, plan: Plan) -> None:
     _check(f"{shard.name}'s source_sha256", shard.source_sha256, isinstance(shard.source_sha256, str))
     _check(f"{shard.name}'s is_numbered", shard.is_numbered, isinstance(shard.is_numbered, bool))
     buckets = shard.bucket_documents
-    is_right = buckets is None
+    is_valid = buckets is None
     if plan.type_id == BucketedTokenField.TYPE_ID:
         count = len(plan.options["bucket_boundaries"])
-        is_right = buckets is not None and len(buckets) == count and all(map(_is_count, buckets))
-        is_right = is_right and sum(buckets or ()) == shard.num_documents
-    _check(f"{shard.name}'s bucket_documents", buckets, is_right)
+        is_valid = buckets is not None and len(buckets) == count and all(map(_is_count, buckets))
+        is_valid = is_valid and sum(buckets or ()) == shard.num_documents
+    _check(f"{shard.name}'s bucket_documents", buckets, is_valid)
     for name, record in shard.files.items():
         if name.startswith(shard.name):
             _check_capacity(name, record.nbytes, shard)
@@ -246,6 +246,6 @@ _IS_OPTION: Mapping[str, Callable[[object], bool]] = {
 }
 
 
-def _check(name: str, value: object, is_right: bool) -> None:
-    if not is_right:
+def _check(name: str, value: object, is_valid: bool) -> None:
+    if not is_valid:
         raise ValueError(f"{name} is {value!r:.200}")

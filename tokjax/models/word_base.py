@@ -46,7 +46,7 @@ class WordModel(SegmentModel):
     @property
     @abstractmethod
     def _splitter(self) -> Splitter:
-        """How texts are split into words."""
+        """Name of the rule that splits texts into words."""
 
     @property
     @abstractmethod

@@ -12,7 +12,7 @@ Example, with the tokens `un`, `##able` and `to`:
 
 Each distinct word is matched once and then cached. Words are keys of array hash tables, as pre-tokens of BPE
 are (`bpe/pretoken_cache.py`), so that all words of a chunk are looked up together. Short texts take a loop
-over words with a dictionary, because a call of NumPy costs more than a few words do.
+over words with a dictionary, because one NumPy call costs more than a few words do.
 
 See docs/performance.md, section "WordPiece and word-level tokenizers".
 """
@@ -153,7 +153,7 @@ class WordEngine:
     """Looks up all words of a chunk together, and matches those that are not cached.
 
     Args:
-        splitter: how texts are split into words.
+        splitter: name of the rule that splits texts into words.
         words: word in UTF-8 to id, for words that are a token.
         matcher: matcher for all other words.
         lengths: number of bytes that each token stands for.

@@ -71,8 +71,8 @@ class NoiseCounts(NamedTuple):
 def compute_noise_counts(length: int, noise_density: float, mean_noise_span_length: float) -> NoiseCounts:
     """Computes the noise counts of rows of up to `length` tokens.
 
-    They are computed on the host, because devices may round in other ways, and in `float32`, because T5 does
-    so. There are at most as many noise spans as clean tokens, since each noise span needs a clean token
+    They are computed on the host, because devices may round differently, and in `float32`, as T5 does. There
+    are at most as many noise spans as clean tokens, since each noise span needs a clean token
     before it.
 
     Args:

@@ -176,12 +176,12 @@ class RowRenderer(NamedTuple):
 
     Attributes:
         positions: positions of the batch.
-        table: vocabulary of the ids.
+        vocabulary: vocabulary of the ids.
         tagset: tag set of the labels; `None` if labels are token ids.
     """
 
     positions: BatchPositions
-    table: Vocabulary
+    vocabulary: Vocabulary
     tagset: TagSet | None
 
     def render_row(self, number: int, max_positions: int) -> RenderedRow:
@@ -277,7 +277,7 @@ class RowRenderer(NamedTuple):
         return make_visible(self.tagset.tags[label]) if 0 <= label < len(self.tagset) else None
 
     def _get_token_text(self, id_: int) -> str:
-        token = self.table.strings[id_] if 0 <= id_ < self.table.size else None
+        token = self.vocabulary.strings[id_] if 0 <= id_ < self.vocabulary.size else None
         return f"<no-token:{id_}>" if token is None else make_visible(token)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class RarePairs:
-    """The remaining pairs: those of the highest counts in a heap, and all others waiting.
+    """Priority queue of the remaining pairs: the most frequent ones are in a heap, all others wait.
 
     The count of a pair is an upper bound until the pair is at the top of the heap, where it is counted again.
 
