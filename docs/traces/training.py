@@ -1,4 +1,4 @@
-"""Trace of the BPE trainer: the candidates and the merges of each step."""
+"""Trace of the BPE trainer: the frequent pairs, the segments and the merges of each step."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from tokjax.trainer.bpe.linked_symbols import RIGHT, make_symbols
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from tokjax.trainer import PretokenCounts
-    from tokjax.trainer.bpe.pair_table import BestPairs
-    from tokjax.trainer.bpe.safe_batch import RankedPairs
+    from tokjax.trainer.bpe.frequent_segments import FrequentSegments
+    from tokjax.trainer.bpe.pair_table import FrequentPairs
 
 _NO_SPECIAL_TOKENS = 256
 _ROUNDS = 3
 
 
-class Candidate(NamedTuple):
-    """A pair that is a candidate for the next merge.
+class Step(NamedTuple):
+    """A step of the trainer.
 
     Attributes:
-        pair: its two tokens.
-        count: the number of its occurrences when the step begins.
-        new_pair_bound: the highest count that a pair can have which appears when this one is merged. `None`
-            after a step that made an existing token again, since the bounds are then computed again.
-        order: the position of the merge in its step, from 1; 0 if the pair waits.
+        minimum: the count that makes a pair frequent.
+        pairs: the frequent pairs, with their counts.
+        segments: the distinct segments of more than one pair, with their counts.
+        merges: the merged pairs, in order.
+        num_positions: number of positions of the frequent pairs.
+        num_symbols: number of symbols of the distinct segments.
     """
 
-    pair: str
-    count: int
-    new_pair_bound: int | None
-    order: int
+    minimum: int
+    pairs: list[str]
+    segments: list[str]
+    merges: list[str]
+    num_positions: int
+    num_symbols: int
 
 
 class _RecordingMerger(_Merger):
-    """A trainer that stores its last ranking."""
+    """A trainer that stores the pairs and segments of its last step."""
 
-    def _rank_pairs(
-        self, best: BestPairs, limit: int
-    ) -> tuple[RankedPairs, NDArray[np.int64]]:
-        self.ranked, rows = super()._rank_pairs(best, limit)
-        return self.ranked, rows
+    def _merge_in_order(
+        self, pairs: FrequentPairs, segments: FrequentSegments, limit: int
+    ) -> int:
+        self.pairs, self.segments = pairs, segments
+        return super()._merge_in_order(pairs, segments, limit)
 
 
 def measure_counting_seconds(texts: Sequence[str], workers: int) -> float:
@@ -60,12 +60,14 @@ def measure_counting_seconds(texts: Sequence[str], workers: int) -> float:
 
 
 def iter_training_steps(
-    counts: PretokenCounts, limit: int
-) -> Iterator[list[Candidate]]:
+    counts: PretokenCounts, limit: int, width: int | None = None
+) -> Iterator[Step]:
     """Iterates over the steps of training, until there are `limit` tokens or no pair is left.
 
-    Yields:
-        The most frequent pairs of a step, in descending order.
+    Args:
+        counts: the pre-tokens and their counts.
+        limit: maximum number of new tokens.
+        width: approximate number of frequent pairs of each step; `None` for that of the trainer.
     """
     rules = TrainingRules(
         _NO_SPECIAL_TOKENS,
@@ -76,28 +78,46 @@ def iter_training_steps(
     merger = _RecordingMerger(Checkpoint((), make_symbols(counts)), rules)
     while merger.num_new < limit:
         before = len(merger.result.id_merges)
-        if merger._step(limit - merger.num_new) is None:
+        merger._width = width or merger._width
+        if merger.advance(limit - merger.num_new) is None:
             return
-        made = [
-            left << ID_BITS | right
-            for left, right, _ in merger.result.id_merges[before:]
-        ]
-        orders = {key: order for order, key in enumerate(made, 1)}
-        yield [
-            Candidate(
-                _format_pair(merger, key),
-                -sort_key[0],
-                merger._batches._new_pair_bounds.get(key),
-                orders.get(key, 0),
-            )
-            for key, sort_key in zip(
-                merger.ranked.keys, merger.ranked.order, strict=True
-            )
-        ]
+        yield _make_step(merger, before)
 
 
-def _format_pair(merger: _Merger, key: int) -> str:
-    tokens = (merger.result.token[id_] for id_ in (key >> ID_BITS, key & RIGHT))
-    return "·".join(
-        token.decode("utf-8", "backslashreplace").replace(" ", "␣") for token in tokens
+def _make_step(merger: _RecordingMerger, before: int) -> Step:
+    pairs, segments = merger.pairs, merger.segments
+    by_count = sorted(
+        zip(pairs.counts.tolist(), pairs.keys.tolist(), strict=True), reverse=True
     )
+    distinct = segments.distinct
+    rows = iter(distinct.ids.tolist())
+    texts = [
+        " ".join(_format_token(merger, next(rows)) for _ in range(length))
+        for length in distinct.lengths.tolist()
+    ]
+    return Step(
+        pairs.minimum,
+        [
+            f"{_format_pair(merger, key >> ID_BITS, key & RIGHT)} {count}"
+            for count, key in by_count
+        ],
+        [
+            f"{text} ({count})"
+            for text, count in zip(texts, distinct.counts.tolist(), strict=True)
+        ],
+        [
+            _format_pair(merger, left, right)
+            for left, right, _ in merger.result.id_merges[before:]
+        ],
+        len(pairs.positions.at),
+        len(distinct.ids),
+    )
+
+
+def _format_pair(merger: _Merger, left: int, right: int) -> str:
+    return f"{_format_token(merger, left)}·{_format_token(merger, right)}"
+
+
+def _format_token(merger: _Merger, id_: int) -> str:
+    token = merger.result.token[id_]
+    return token.decode("utf-8", "backslashreplace").replace(" ", "␣")

@@ -33,7 +33,7 @@ class IncrementalMerger:
     def __post_init__(self) -> None:
         """Counts all pairs once."""
         self._id_by_token = {token: id_ for id_, token in self.token.items()}
-        self._tie_key = TIE_KEYS[self.tie_break](self.token)
+        self._tie_keys = TIE_KEYS[self.tie_break](self.token)
         self._pair_counts: dict[Pair, int] = defaultdict(int)
         self._pretokens_by_pair: dict[Pair, set[int]] = defaultdict(set)
         for index, (pretoken, count) in enumerate(zip(self.pretokens, self.counts, strict=True)):
@@ -103,7 +103,7 @@ class IncrementalMerger:
         self.pretokens[index] = merged
 
     def _make_entry(self, pair: Pair) -> tuple[Any, ...]:
-        return (-self._pair_counts[pair], self._tie_key(pair[0]), self._tie_key(pair[1]), pair)
+        return (-self._pair_counts[pair], self._tie_keys[pair[0]], self._tie_keys[pair[1]], pair)
 
 
 def train_incrementally(counts, num_tokens, *, first_id=256, min_frequency=1, tie_break="lexicographic"):

@@ -53,8 +53,8 @@ def test_stage_seconds_are_positive():
 
 def test_training_steps_equal_sequential_merges():
     pretokens = ["low"] * 5 + ["lower"] * 2 + ["newest"] * 6 + ["widest"] * 3
-    steps = list(iter_training_steps(count_pretokens(pretokens, progress=False), 100))
-    merged = [pair for step in steps for order, pair in sorted((c.order, c.pair) for c in step) if order]
+    steps = list(iter_training_steps(count_pretokens(pretokens, progress=False), 100, width=3))
+    merged = [pair for step in steps for pair in step.merges]
     naive = train_naively([pretoken.encode() for pretoken in pretokens], 100)
     assert merged == ["·".join(map(bytes.decode, pair)) for pair in naive]
     assert len(steps) < len(merged)
@@ -62,7 +62,7 @@ def test_training_steps_equal_sequential_merges():
 
 def test_training_trace_stops_at_the_limit():
     counts = count_pretokens(CORPUS, progress=False)
-    assert sum(c.order > 0 for step in iter_training_steps(counts, 7) for c in step) == 7
+    assert sum(len(step.merges) for step in iter_training_steps(counts, 7)) == 7
 
 
 def test_packing_trace_ends_like_the_plan():

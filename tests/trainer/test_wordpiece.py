@@ -14,6 +14,7 @@ from tests.conftest import CORPUS
 from tests.oracles.wordpiece import train_naively
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.text_strategies import byte_strings, hard_texts
+from tests.support.training import limit_segments
 from tokjax.pretokenize.bert_normalizer import BertNormalizer
 from tokjax.pretokenize.patterns import PATTERNS
 from tokjax.trainer import (
@@ -61,14 +62,16 @@ def write_words(words):
     prefix=st.sampled_from(["##", "##", "a", ""]),
     min_frequency=st.integers(1, 4),
     special=st.sampled_from([["[UNK]"], ["[UNK]", "ab", "##b", "c"]]),
-    slow=st.sampled_from([0, 2, 16]),
+    symbols_per_pair=st.sampled_from([0, 2, 16]),
 )
-def test_tiny_alphabets_match_naive_trainer(words, num_tokens, prefix, min_frequency, special, slow):
+def test_tiny_alphabets_match_naive_trainer(
+    words, num_tokens, prefix, min_frequency, special, symbols_per_pair
+):
     """Tests text with many ties, overlaps, and merges that make the same token."""
     words = {word: count for word, count in words.items() if not any(name in word for name in special)}
     initial_tokens = list(dict.fromkeys([*special, *compute_alphabet(words, prefix)]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batched_training, "_SLOW_STEPS", slow)
+        limit_segments(patch, symbols_per_pair)
         trained = train(
             write_words(words),
             len(initial_tokens) + num_tokens,

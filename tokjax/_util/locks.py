@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import sys
 import threading
@@ -10,10 +11,6 @@ import weakref
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
-
-# The first call of `np.unique` imports this module. A child process that is forked while another thread holds
-# the import lock would deadlock.
-import numpy.ma  # noqa: F401
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,8 +54,16 @@ def _renew_locks() -> None:
                 setattr(attribute, "lock", threading.RLock())  # noqa: B010 (the type stubs lack the attribute)
 
 
+def _import_numpy_ma() -> None:
+    """Imports `numpy.ma`, as the first call of `np.unique` does.
+
+    A child process that is forked while another thread imports it would deadlock.
+    """
+    importlib.import_module("numpy.ma")
+
+
 if hasattr(os, "register_at_fork"):  # Windows cannot fork
-    os.register_at_fork(after_in_child=_renew_locks)
+    os.register_at_fork(before=_import_numpy_ma, after_in_child=_renew_locks)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ See docs/performance.md, section "Hash table".
 
 from __future__ import annotations
 
-import secrets
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -95,7 +95,7 @@ class HashTable:
         self._slots_per_key = 4 if columns <= _NARROW else 2
         # The factors are random for each table, so nobody can construct a text whose pre-tokens all have the
         # same first slot.
-        self._factors = [np.uint64(secrets.randbits(64) | 1) for _ in range(columns)]
+        self._factors = [np.uint64(int.from_bytes(os.urandom(8), "little") | 1) for _ in range(columns)]
         self._slots = _Slots((self._slots_per_key * capacity).bit_length(), columns)
         self._used = 0
         self._lock = ThreadLock()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import unicodedata
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,8 +65,7 @@ def load_code_point_classes() -> NDArray[np.uint8]:
 
     The file has one line for each run of equal classes: the first code point in hexadecimal, and the class.
     """
-    text = files("tokjax.pretokenize").joinpath("unicode_classes.txt").read_text("ascii")
-    rows = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    rows = [line.split() for line in _read_lines("unicode_classes.txt")]
     starts = np.array([int(start, 16) for start, _ in rows])
     classes = np.array([int(class_) for _, class_ in rows], np.uint8)
     table = np.repeat(classes, np.diff(starts, append=CODE_POINTS))
@@ -109,7 +108,7 @@ def load_code_point_flags() -> NDArray[np.uint8]:
 
     The file has one line for each run of equal flags: the first code point in hexadecimal, and the flags.
     """
-    rows = [line.split() for line in _read_bert_lines() if line.count(" ") == 1]
+    rows = [line.split() for line in _read_lines("bert_characters.txt") if line.count(" ") == 1]
     starts = np.array([int(start, 16) for start, _ in rows])
     flags = np.array([int(value) for _, value in rows], np.uint8)
     table = np.repeat(flags, np.diff(starts, append=CODE_POINTS))
@@ -125,7 +124,7 @@ def load_lowercase_map() -> Mapping[int, str]:
     code points, and the distance to their lower case.
     """
     lower = {DOTTED_CAPITAL_I: _LOWER_OF_DOTTED}
-    for line in _read_bert_lines():
+    for line in _read_lines("bert_characters.txt"):
         if line.count(" ") == 3:
             first, last, step, distance = line.split()
             codes = range(int(first, 16), int(last, 16) + 1, int(step))
@@ -159,6 +158,7 @@ _REPRESENTATIVE_CACHE = _RepresentativeCache()
 """Cache of all calls of `map_text_to_representatives`."""
 
 
-def _read_bert_lines() -> list[str]:
-    text = files("tokjax.pretokenize").joinpath("bert_characters.txt").read_text("ascii")
+def _read_lines(name: str) -> list[str]:
+    """Returns the lines of a table in this directory, without comments."""
+    text = (Path(__file__).parent / name).read_text("ascii")
     return [line for line in text.splitlines() if not line.startswith("#")]

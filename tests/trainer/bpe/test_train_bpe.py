@@ -16,6 +16,7 @@ from tests.oracles.incremental_bpe import train_incrementally
 from tests.oracles.naive_bpe import split_pretokens, train_naively
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.text_strategies import hard_texts
+from tests.support.training import limit_segments
 from tokjax.bpe.hash_tables import make_pretokens
 from tokjax.trainer import count_pretokens, train_and_pack, train_bpe
 from tokjax.trainer.bpe import batched_training, pair_table
@@ -39,11 +40,11 @@ def train_naive_merges(texts, num_tokens, special_tokens=(), pattern="gpt2", **o
     st.sampled_from([None, 1, 2, 3, 5]),
     st.sampled_from([0, 2, 16]),
 )
-def test_tiny_alphabets_equal_naive_training(texts, num_tokens, min_frequency, longest, slow):
+def test_tiny_alphabets_equal_naive_training(texts, num_tokens, min_frequency, longest, symbols_per_pair):
     """With two letters, ties, overlaps and merges that make the same bytes are frequent."""
     options = {"min_frequency": min_frequency, "max_token_length": longest}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batched_training, "_SLOW_STEPS", slow)
+        limit_segments(patch, symbols_per_pair)
         trained = train(texts, 256 + num_tokens, **options)
     assert list(trained.merges) == train_naive_merges(texts, num_tokens, **options)
 
@@ -71,18 +72,17 @@ def make_counts(pretokens):
     st.sampled_from(["lexicographic", "huggingface"]),
     st.sampled_from([1, 4, 16, 64]),
     st.sampled_from([1, 3, 512]),
-    st.sampled_from([0, 1, 1000]),
+    st.sampled_from([0, 1, 4, 1000]),
 )
 def test_batched_training_equals_incremental(
-    pretokens, num_tokens, min_frequency, tie_break, width, maximum, slow
+    pretokens, num_tokens, min_frequency, tie_break, width, promoted, symbols_per_pair
 ):
     """The result does not depend on the number of pairs that are counted or merged in a step."""
     options = {"min_frequency": min_frequency, "tie_break": tie_break}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batched_training, "_MIN_WIDTH", width)
-        patch.setattr(batched_training, "_MAX_BATCH", maximum)
-        patch.setattr(batched_training, "_SLOW_STEPS", slow)
-        patch.setattr(pair_table, "_MAX_PROMOTED", maximum)
+        limit_segments(patch, symbols_per_pair)
+        patch.setattr(pair_table, "_MAX_PROMOTED", promoted)
         merges = train(make_counts(pretokens), 256 + num_tokens, **options).merges
     counts = {pretoken.encode(): count for pretoken, count in pretokens.items()}
     assert list(merges) == train_incrementally(counts, num_tokens, **options)

@@ -1,29 +1,24 @@
 """Batched BPE training. Produces the same merges, in the same order, as merging one pair at a time.
 
-The rule is: merge the most frequent pair, count again, repeat. A step merges as many pairs as are certain to
-be the next ones in this order:
+The rule is: merge the most frequent pair, count again, repeat. A step does this down to a minimum count, and
+reads and writes the corpus only once:
 
-1. `pair_table` counts the pairs with the highest bounds and returns the most frequent ones.
-2. They are ranked by count and tie-break.
-3. `safe_batch` accepts pairs from the top of the ranking, as long as the order is certain.
-4. `linked_symbols` merges all accepted pairs, at all their positions at once.
+1. `pair_table` counts the pairs with the highest bounds, and returns all that have at least a minimum count.
+2. `frequent_segments` finds the parts of pre-tokens that consist of these pairs, each different one once.
+3. `segment_merging` merges these few segments, one pair at a time, until no pair has the minimum count.
+4. `linked_symbols` merges the same pairs in the corpus, at all positions at once.
 5. The pairs that these merges form are added to the table.
 
-An example with low (5 times), lower (2), newest (6) and widest (3). Equal counts are decided by the bytes,
-the greatest pair first::
+An example with low (5 times), lower (2), newest (6) and widest (3), and about three pairs per step. Equal
+counts are decided by the bytes, the greatest pair first::
 
-    step   merges (count)             waits, for instance
-    1      s·t (9)                    e·s: loses all occurrences to s·t
-    2      e·st (9), o·w (7)          l·o: loses all occurrences to o·w
-    3      l·ow (7), w·est (6)        n·e (6): not above the bound of pairs that w·est may form
-    4      n·e (6)                    e·west
-    5      ne·west (6), w·i (3)       i·d
-    6      wi·d (3)                   d·est
-    7      wid·est (3), low·e (2)     e·r
-    8      lowe·r (2)
+    step  minimum  distinct segments           merges (count)
+    1     8        w e s t (6), e s t (3)      s·t (9), e·st (9)
+    2     6        l o w (7), n e w est (6)    o·w (7), l·ow (7), w·est (6), n·e (6), ne·west (6)
+    3     3        w i d est (3)               w·i (3), wi·d (3), wid·est (3)
+    4     2        low e r (2)                 low·e (2), lowe·r (2)
 
-On a corpus of megabytes a step merges dozens of pairs. Once pairs are so rare that steps merge few of them,
-`heap_merging` continues with one pair at a time.
+On a corpus of megabytes, a step merges hundreds of pairs.
 
 The symbols are bytes for byte-level BPE. WordPiece is trained by the same code, with characters as symbols:
 see `Alphabet`.
@@ -34,7 +29,6 @@ See docs/performance.md, section "Batched BPE training".
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -43,16 +37,14 @@ from tokjax.core.vocabulary import ID_BITS
 from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.bytes_to_unicode import BYTES
 from tokjax.trainer.bpe.checkpoints import Checkpoint, CheckpointFile
-from tokjax.trainer.bpe.heap_merging import RarePairs
-from tokjax.trainer.bpe.linked_symbols import RIGHT, LinkedPretokens, make_pair_key, split_pair_key
-from tokjax.trainer.bpe.pair_table import (
-    BestPairs,
-    GroupedPairs,
-    PairTable,
-    group_byte_pairs,
-    group_positions,
+from tokjax.trainer.bpe.frequent_segments import (
+    FrequentSegments,
+    find_frequent_segments,
+    find_merges_of_pair,
 )
-from tokjax.trainer.bpe.safe_batch import RankedPairs, SafeBatches, drop_overlaps
+from tokjax.trainer.bpe.linked_symbols import RIGHT, LinkedPretokens, make_pair_key
+from tokjax.trainer.bpe.pair_table import GroupedPairs, PairTable, group_byte_pairs, group_positions
+from tokjax.trainer.bpe.segment_merging import SegmentMerger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -60,20 +52,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax._util.progress import AdvanceProgress
-    from tokjax.trainer.bpe.linked_symbols import Positions, Symbols
+    from tokjax.trainer.bpe.linked_symbols import Merges, Positions, Symbols
+    from tokjax.trainer.bpe.pair_table import FrequentPairs
 
 TieBreak: TypeAlias = Literal["lexicographic", "huggingface"]
 _MIRROR = bytes(255 - i for i in range(256))
-_MIN_WIDTH, _MAX_WIDTH = 16, 512
-"""Limits of the number of pairs that a step counts."""
-_MAX_BATCH = 512
-"""Maximum number of pairs that a step merges."""
-_MERGE_COST, _POSITION_COST = 100.0, 8.0
-"""Estimated cost of sequential merging in microseconds: for each merge, and for each position of the pair."""
-_STEP_COST, _PAIR_COST, _READ_COST = 1000.0, 4.0, 0.03
-"""Estimated cost of a step in microseconds: fixed, for each counted pair, and for each position read."""
-_SLOW_STEPS = 16
-"""After this many steps in a row that cost more than sequential merging, training continues sequentially."""
+_MIN_WIDTH = 32
+"""Number of frequent pairs of the first step."""
+_WIDTH_FACTOR = 4
+"""A step has at most this part of the merges so far as frequent pairs."""
+_MAX_SYMBOLS_PER_PAIR = 64
+"""Maximum number of symbols of the distinct segments, for each frequent pair. It bounds the time spent
+in Python: fewer pairs have shorter segments."""
+_MIN_MAX_SYMBOLS = 1 << 14
+"""The maximum number of symbols, if there are few pairs."""
 
 
 class Alphabet(NamedTuple):
@@ -215,13 +207,11 @@ class _Merger:
         self._prefix = alphabet.prefix
         self._next_id = rules.first_id
         self._ids_by_token = {token: id_ for id_, token in self.result.token.items()}
-        for merge in start.id_merges:
-            self._record(*merge)
-        self._tie_key = TIE_KEYS[rules.tie_break](self.result.token)
+        for left, right, _ in start.id_merges:
+            self._record(left, right)
+        self._tie_keys = TIE_KEYS[rules.tie_break](self.result.token)
         self._width = _MIN_WIDTH
-        self._slow_steps = 0
         self._pairs = PairTable(self.pretokens, self._group_all_pairs())
-        self._batches = SafeBatches(self.pretokens)
 
     @property
     def num_new(self) -> int:
@@ -241,113 +231,74 @@ class _Merger:
         Returns:
             The number of new tokens, or `None` if no pair is frequent enough.
         """
-        return self._step(limit) if self._slow_steps < _SLOW_STEPS else self._merge_one()
-
-    def _step(self, limit: int) -> int | None:
-        """Merges as many pairs as are certain to be next."""
-        best = self._pairs.find_best(self._width)
-        if best is None:
+        pairs = self._pairs.find_frequent(self._width)
+        if pairs is None:
             return None
-        ranked, rows = self._rank_pairs(best, min(limit, _MAX_BATCH))
-        if not len(rows):
+        pairs = pairs.select(max(pairs.minimum, self._rules.min_frequency))
+        if not len(pairs.keys):
             return None
-        context = self._batches.find_context(best.get_positions(rows))
-        batch = self._batches.find(ranked, context)
-        ids, num_new = self._assign_ids([ranked.keys[rank] for rank in batch])
-        del batch[len(ids) :]  # a merge that makes an existing token ends the step
-        # Pairs of the batch can share a symbol. It belongs to the pair that is merged first.
-        positions = context.select_undisputed(len(rows), batch)
-        positions = drop_overlaps(positions, np.array(ranked.is_double)[batch])
-        self._pairs.drop(best.rows[rows[batch]])
-        keys, new_positions = self.pretokens.merge(positions, np.array(ids, np.int32))
-        has_existing = num_new < len(ids)
-        self._pairs.add(*self._select_short_pairs(keys, new_positions), may_exist=has_existing)
-        if has_existing:
-            self._batches.reset_new_pair_bounds()
-        self._adapt_width(len(ids), len(best.rows))
-        # Estimated, not measured: the same corpus takes the same steps on every machine.
-        sequential_cost = _MERGE_COST * len(ids) + _POSITION_COST * len(positions.at)
-        step_cost = _STEP_COST + _PAIR_COST * len(best.rows) + _READ_COST * best.num_read
-        self._slow_steps = 0 if sequential_cost > step_cost else self._slow_steps + 1
-        return num_new
+        segments = find_frequent_segments(self.pretokens, pairs.positions, len(pairs.keys))
+        while _are_too_long(segments):
+            fewer = pairs.select_half()
+            if fewer is None:
+                return self._merge_one(pairs)
+            pairs = fewer
+            self._width = len(pairs.keys)
+            segments = find_frequent_segments(self.pretokens, pairs.positions, len(pairs.keys))
+        self._width = min(2 * self._width, max(self.num_new // _WIDTH_FACTOR, _MIN_WIDTH))
+        return self._merge_in_order(pairs, segments, limit)
 
-    def _merge_one(self) -> int | None:
-        """Merges one pair.
+    def _merge_in_order(self, pairs: FrequentPairs, segments: FrequentSegments, limit: int) -> int:
+        """Merges pairs as long as they are frequent. Returns the number of new tokens."""
+        keys, counts = pairs.keys.tolist(), pairs.counts.tolist()
+        merger = SegmentMerger(segments, keys, counts, pairs.minimum, self._tie_keys, self._is_short_enough)
+        stop = self._next_id + limit
+        has_existing = False
+        while self._next_id < stop and not has_existing and (pair := merger.pop_best()) is not None:
+            id_, has_existing = self._record(pair >> ID_BITS, pair & RIGHT)
+            merger.merge(pair, id_)
+        merged, rare = merger.merged, merger.rare
+        ids = np.array([merged.get(key, -1) for key in keys], np.int32)
+        bounds = [
+            0 if key in merged else rare.get(key, count) for key, count in zip(keys, counts, strict=True)
+        ]
+        self._pairs.set_bounds(pairs.rows, np.array(bounds, np.int64))
+        self._apply(segments.find_merges(self.pretokens, ids, merger.get_ids()), may_exist=has_existing)
+        return self._next_id - stop + limit
 
-        Returns:
-            The number of new tokens, 0 or 1, or `None` if no pair is frequent enough.
-        """
-        pair = self._rare_pairs.pop_best(self._rules.min_frequency)
-        if pair is None:
-            return None
-        ids, num_new = self._assign_ids([pair])
-        self._rare_pairs.merge(pair, ids[0], may_exist=not num_new)
-        return num_new
+    def _merge_one(self, pairs: FrequentPairs) -> int:
+        """Merges the first of several equally frequent pairs, without a loop over its positions."""
+        _, _, key, index = min(
+            (self._tie_keys[key >> ID_BITS], self._tie_keys[key & RIGHT], key, index)
+            for index, key in enumerate(pairs.keys.tolist())
+        )
+        positions = pairs.positions.take(np.flatnonzero(pairs.positions.which == index))
+        id_, has_existing = self._record(key >> ID_BITS, key & RIGHT)
+        self._pairs.set_bounds(pairs.rows[index : index + 1], np.zeros(1, np.int64))
+        self._apply(find_merges_of_pair(self.pretokens, positions, id_), may_exist=has_existing)
+        return not has_existing
 
-    @cached_property
-    def _rare_pairs(self) -> RarePairs:
-        return RarePairs(self.pretokens, self._pairs, self._tie_key, self._is_short_enough)
+    def _apply(self, merges: Merges, *, may_exist: bool) -> None:
+        """Replaces symbols, and adds the new pairs to the table."""
+        self._pairs.add(*self._select_short_pairs(*self.pretokens.merge(merges)), may_exist=may_exist)
 
-    def _rank_pairs(self, best: BestPairs, limit: int) -> tuple[RankedPairs, NDArray[np.int64]]:
-        """Ranks the most frequent pairs by count and tie-break.
-
-        Args:
-            best: the most frequent pairs.
-            limit: maximum number of pairs to rank.
-
-        Returns:
-            The ranked pairs, and the index of each in `best`.
-        """
-        chosen = np.flatnonzero(best.counts >= self._rules.min_frequency)
-        if len(chosen) > limit:
-            # Select before sorting, which is slow for many pairs in Python. Pairs as frequent as the last one
-            # stay in, because the tie-break decides between them.
-            minimum = np.partition(best.counts[chosen], -limit)[-limit]
-            chosen = chosen[best.counts[chosen] >= minimum]
-        counts, (left, right) = best.counts[chosen].tolist(), split_pair_key(best.keys[chosen])
-        ranking = sorted(
-            (-count, self._tie_key(left_id), self._tie_key(right_id), i)
-            for i, (count, left_id, right_id) in enumerate(
-                zip(counts, left.tolist(), right.tolist(), strict=True)
-            )
-        )[:limit]
-        order = np.fromiter((entry[-1] for entry in ranking), np.int64, len(ranking))
-        rows = chosen[order]
-        is_double = (left == right)[order].tolist()
-        return RankedPairs([entry[:-1] for entry in ranking], best.keys[rows].tolist(), is_double), rows
-
-    def _assign_ids(self, pairs: list[int]) -> tuple[list[int], int]:
-        """Assigns ids to the tokens that pairs become.
+    def _record(self, left: int, right: int) -> tuple[int, bool]:
+        """Records a merge.
 
         Two merges that make the same bytes make one token. The second of these merges is the last of its
         step, because the pairs of its token exist already and become more frequent.
 
-        Args:
-            pairs: the keys of the pairs, in the order of the merges.
-
         Returns:
-            The ids for the first pairs, up to such a merge; and how many of these ids are new.
+            The id that the pair becomes, and whether the token existed already.
         """
-        first = self._next_id
-        ids: list[int] = []
-        for left, right in ((key >> ID_BITS, key & RIGHT) for key in pairs):
-            id_ = self._ids_by_token.get(self._join(left, right), self._next_id)
-            if first <= id_ < self._next_id:
-                break  # the token was made in this step: this pair is merged in the next one
-            ids.append(id_)
-            is_new = id_ == self._next_id
-            self._record(left, right, id_)
-            if not is_new:
-                break
-        return ids, self._next_id - first
-
-    def _record(self, left: int, right: int, merged: int) -> None:
-        self.result.id_merges.append((left, right, merged))
-        if merged == self._next_id:
-            token = self._join(left, right)
-            self.result.token[merged] = token
-            self._ids_by_token[token] = merged
-            self._next_id += 1
+        merged = self._join(left, right)
+        id_ = self._ids_by_token.setdefault(merged, self._next_id)
+        self.result.id_merges.append((left, right, id_))
+        if id_ != self._next_id:
+            return id_, True
+        self.result.token[id_] = merged
+        self._next_id += 1
+        return id_, False
 
     def _join(self, left: int, right: int) -> bytes:
         """Returns the bytes of the token that a pair becomes."""
@@ -377,43 +328,48 @@ class _Merger:
         maximum = self._rules.max_token_length
         return maximum is None or len(self._join(key >> ID_BITS, key & RIGHT)) <= maximum
 
-    def _adapt_width(self, num_merged: int, num_counted: int) -> None:
-        """Counts more pairs in the next step if most were merged, and fewer if few were."""
-        if 2 * num_merged >= num_counted:
-            self._width = min(2 * self._width, _MAX_WIDTH)
-        elif num_merged < num_counted // 8:
-            self._width = max(self._width // 2, _MIN_WIDTH)
+
+def _are_too_long(segments: FrequentSegments) -> bool:
+    """Returns whether the distinct segments are too long to be merged by a loop over symbols."""
+    num_pairs = len(segments.alone_counts)
+    return len(segments.distinct.ids) > max(_MAX_SYMBOLS_PER_PAIR * num_pairs, _MIN_MAX_SYMBOLS)
 
 
-def _make_lexicographic_key(token: dict[int, bytes]) -> Callable[[int], str]:
-    """Returns a function that returns sort keys which reverse the order of byte strings.
+class _LexicographicKeys(dict[int, str]):
+    """Sort keys of ids which reverse the order of byte strings, computed when they are first used.
 
     The bytes are complemented, and end with a character above them all, so that a prefix comes after the
     longer string.
     """
-    keys: dict[int, str] = {}
 
-    def key(id_: int) -> str:
-        if id_ not in keys:
-            keys[id_] = token[id_].translate(_MIRROR).decode("latin-1") + "\u0100"
-        return keys[id_]
+    def __init__(self, token: Mapping[int, bytes]) -> None:
+        super().__init__()
+        self._token = token
 
-    return key
+    def __missing__(self, id_: int) -> str:
+        key = self._token[id_].translate(_MIRROR).decode("latin-1") + "\u0100"
+        self[id_] = key
+        return key
 
 
-def _make_huggingface_key(token: dict[int, bytes]) -> Callable[[int], int]:
-    """Returns a function that returns the ids of Hugging Face's trainer.
+class _HuggingFaceKeys(dict[int, int]):
+    """The ids of Hugging Face's trainer.
 
     There, bytes are in the order of the characters of `bytes_to_unicode`, followed by the merges. Alphabets
     other than the bytes have the same ids.
     """
-    if any(token.get(id_) != byte for id_, byte in BYTE_ALPHABET.tokens.items()):
-        return lambda id_: id_
-    position = {byte: i for i, byte in enumerate(BYTES)}
-    return lambda id_: position.get(id_, id_)
+
+    def __init__(self, token: Mapping[int, bytes]) -> None:
+        is_byte_level = all(token.get(id_) == byte for id_, byte in BYTE_ALPHABET.tokens.items())
+        super().__init__({byte: i for i, byte in enumerate(BYTES)} if is_byte_level else {})
+
+    def __missing__(self, id_: int) -> int:
+        return id_
 
 
-TIE_KEYS: dict[TieBreak, Callable[[dict[int, bytes]], Callable[[int], Any]]] = {
-    "lexicographic": _make_lexicographic_key,
-    "huggingface": _make_huggingface_key,
+TIE_KEYS: dict[TieBreak, Callable[[Mapping[int, bytes]], Mapping[int, Any]]] = {
+    "lexicographic": _LexicographicKeys,
+    "huggingface": _HuggingFaceKeys,
 }
+"""For each tie-break, a function from the bytes of each id to the sort keys of the ids. Of equally frequent
+pairs, the one with the lower keys is merged first."""

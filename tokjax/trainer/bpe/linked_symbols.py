@@ -89,6 +89,24 @@ class PairPositions(NamedTuple):
         return PairPositions(self.at.take(selected), self.after.take(selected), self.which.take(selected))
 
 
+class Merges(NamedTuple):
+    """Positions that become new symbols, and positions that are removed.
+
+    A new symbol can replace two symbols, or more if several merges are applied together.
+
+    Attributes:
+        at: positions of the new symbols, `int32`, shape `(new,)`.
+        ids: the new symbols, `int32`, shape `(new,)`.
+        removed: positions of the other symbols that become part of a new one, `int32`.
+        following: position of the symbol or separator after each new symbol, `int32`, shape `(new,)`.
+    """
+
+    at: Positions
+    ids: Ids
+    removed: Positions
+    following: Positions
+
+
 class LinkedPretokens:
     """The symbols of all pre-tokens, linked to their neighbours. The links skip removed positions.
 
@@ -101,6 +119,7 @@ class LinkedPretokens:
         after: position of the next symbol, or of the separator after the pre-token, `int32`.
         before: position of the previous symbol, or of the separator before the pre-token, `int32`.
         weight: number of occurrences in the corpus of the pre-token at each position, `int64`.
+        scratch: space to mark positions in, `bool`. It is all `False` between two uses.
     """
 
     def __init__(self, symbols: Symbols) -> None:
@@ -116,7 +135,7 @@ class LinkedPretokens:
         if len(stops):
             self.weight[:] = np.repeat(symbols.counts, lengths + 1)
         self._num_single = symbols.num_single
-        self._is_new = np.zeros(size, bool)  # scratch space of `merge`
+        self.scratch = np.zeros(size, bool)
 
     def as_symbols(self) -> Symbols:
         """Returns the current symbols of all pre-tokens, without links."""
@@ -152,31 +171,29 @@ class LinkedPretokens:
         same &= self.symbol.take(after) == right.take(which)
         return PairPositions(at, after, which).take(np.flatnonzero(same))
 
-    def merge(self, positions: PairPositions, ids: Ids) -> tuple[NDArray[np.int64], Positions]:
-        """Merges pairs at all given positions at once.
-
-        Args:
-            positions: positions of the pairs. No two of them overlap.
-            ids: the id that each pair becomes, `int32`.
+    def merge(self, merges: Merges) -> tuple[NDArray[np.int64], Positions]:
+        """Replaces symbols by new ones, at all given positions at once.
 
         Returns:
             The pairs that the merges form: the key of each, and the position of its left symbol.
         """
-        at, removed, which = positions
-        new = ids.take(which)
-        following = self.after.take(removed)
-        self.symbol[at], self.symbol[removed] = new, REMOVED
+        at, new, removed, following = merges
+        self.symbol[removed] = REMOVED
+        self.symbol[at] = new
         self.after[at], self.before[following] = following, at
         preceding = self.before.take(at)
         left, right = self.symbol.take(preceding), self.symbol.take(following)
         # A pair of two new symbols would be reported twice: as the right pair of the one, and as the left
         # pair of the other. Only the first is kept.
-        self._is_new[at] = True
-        has_left = (left >= 0) & ~self._is_new[preceding]
-        self._is_new[at] = False
-        has_right = right >= 0
-        keys = [make_pair_key(left, new)[has_left], make_pair_key(new, right)[has_right]]
-        return np.concatenate(keys), np.concatenate([preceding[has_left], at[has_right]])
+        self.scratch[at] = True
+        has_left = np.flatnonzero((left >= 0) & ~self.scratch.take(preceding))
+        self.scratch[at] = False
+        has_right = np.flatnonzero(right >= 0)
+        keys = [
+            make_pair_key(left.take(has_left), new.take(has_left)),
+            make_pair_key(new.take(has_right), right.take(has_right)),
+        ]
+        return np.concatenate(keys), np.concatenate([preceding.take(has_left), at.take(has_right)])
 
     def count_tokens(self) -> int:
         """Returns the number of symbols of the whole corpus."""

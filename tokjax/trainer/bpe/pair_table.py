@@ -27,14 +27,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax.core.ragged import concatenate_ranges
-from tokjax.trainer.bpe.linked_symbols import make_pair_key
+from tokjax.trainer.bpe.linked_symbols import PairPositions, make_pair_key, split_pair_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
-    from tokjax.trainer.bpe.linked_symbols import LinkedPretokens, PairPositions, Positions
+    from tokjax.trainer.bpe.linked_symbols import LinkedPretokens, Positions
 
 _MAX_PROMOTED = 4000
 """Approximate number of waiting pairs that become active together."""
@@ -87,11 +85,23 @@ def group_positions(pretokens: LinkedPretokens, keys: NDArray[np.int64], at: Pos
         keys: the pair at each position, as `make_pair_key` returns it.
         at: the positions of the left symbols.
     """
-    order = np.argsort(keys)
+    order = _sort_by_key(keys)
     keys, at = keys.take(order), at.take(order)
     first = np.flatnonzero(np.diff(keys, prepend=-1))
     bound = np.add.reduceat(pretokens.weight.take(at), first) if len(first) else np.zeros(0, np.int64)
     return GroupedPairs(keys.take(first), bound, np.diff(first, append=len(keys)), at)
+
+
+def _sort_by_key(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns the order of `np.argsort`, but sorts keys and indices as one number, which is faster."""
+    left, right = split_pair_key(keys)
+    id_bits = int(max(left.max(initial=0), right.max(initial=0))).bit_length()
+    index_bits = len(keys).bit_length()
+    if 2 * id_bits + index_bits > 63:
+        return np.argsort(keys, kind="stable")
+    packed = (left.astype(np.int64) << id_bits | right) << index_bits | np.arange(len(keys))
+    packed.sort()
+    return packed & ((1 << index_bits) - 1)
 
 
 def group_byte_pairs(pretokens: LinkedPretokens, at: Positions) -> GroupedPairs:
@@ -105,30 +115,43 @@ def group_byte_pairs(pretokens: LinkedPretokens, at: Positions) -> GroupedPairs:
     return GroupedPairs(keys, bound, length.take(present), at.take(np.argsort(pairs, kind="stable")))
 
 
-class BestPairs(NamedTuple):
-    """The most frequent pairs, with exact counts.
+class FrequentPairs(NamedTuple):
+    """All pairs whose count is at least `minimum`.
 
     Attributes:
         keys: the pairs, as `make_pair_key` returns them, `int64`, shape `(pairs,)`.
-        counts: the count of each pair, `int64`, shape `(pairs,)`; 0 if the pair is not certain to be among
-            the most frequent.
+        counts: the count of each pair, `int64`, shape `(pairs,)`.
         rows: the row of each pair in the table, `int64`, shape `(pairs,)`.
         positions: the positions where they occur, in no particular order; `which` is an index into `keys`.
-        num_read: number of positions that were read to count the pairs.
+        minimum: the minimum count.
     """
 
     keys: NDArray[np.int64]
     counts: NDArray[np.int64]
     rows: NDArray[np.int64]
     positions: PairPositions
-    num_read: int
+    minimum: int
 
-    def get_positions(self, chosen: NDArray[np.int64]) -> PairPositions:
-        """Returns the positions of the chosen pairs, with `which == i` for the pair `chosen[i]`."""
-        ranks = np.full(len(self.keys), -1)  # -1 for pairs that are not chosen
-        ranks[chosen] = np.arange(len(chosen))
-        rank = ranks.take(self.positions.which)
-        return self.positions._replace(which=rank).take(np.flatnonzero(rank >= 0))
+    def select(self, minimum: int) -> FrequentPairs:
+        """Returns the pairs whose count is at least a higher minimum."""
+        is_selected = self.counts >= minimum
+        if is_selected.all():
+            return self._replace(minimum=minimum)
+        numbers = np.where(is_selected, np.cumsum(is_selected) - 1, -1)
+        which = numbers.take(self.positions.which)
+        positions = self.positions._replace(which=which).take(np.flatnonzero(which >= 0))
+        chosen = np.flatnonzero(is_selected)
+        return FrequentPairs(
+            self.keys.take(chosen), self.counts.take(chosen), self.rows.take(chosen), positions, minimum
+        )
+
+    def select_half(self) -> FrequentPairs | None:
+        """Returns about half of the pairs, the most frequent ones; `None` if all are equally frequent."""
+        higher = np.sort(self.counts[self.counts > self.minimum])
+        higher = higher[higher > self.counts.min()]
+        if not len(higher):
+            return None
+        return self.select(int(higher[max(len(higher) - len(self.counts) // 2, 0)]))
 
 
 class PairTable:
@@ -163,8 +186,8 @@ class PairTable:
             keys, at = self._merge_existing(keys, at)
         self._add(group_positions(self._pretokens, keys, at))
 
-    def find_best(self, width: int) -> BestPairs | None:
-        """Returns the pairs that are certainly the most frequent, or `None` if no pair is left.
+    def find_frequent(self, width: int) -> FrequentPairs | None:
+        """Returns the most frequent pairs, or `None` if no pair is left.
 
         A pair is certain to be among the most frequent if its count is at least as high as the bounds of all
         pairs that were not counted. Of several pairs with the same count, all are returned or none.
@@ -172,7 +195,6 @@ class PairTable:
         Args:
             width: number of pairs to count at first. It is doubled until a count is certain.
         """
-        num_read = 0
         while True:
             bound = self._active.bound
             # A waiting pair may be more frequent than all active ones.
@@ -180,34 +202,14 @@ class PairTable:
                 if not self._promote():
                     return None
                 continue
-            counted, minimum = self._count_top(min(width, len(bound)))
-            num_read += counted.num_read
-            is_certain = counted.counts >= minimum
-            if is_certain.any():
-                return counted._replace(counts=np.where(is_certain, counted.counts, 0), num_read=num_read)
+            counted = self._count_top(min(width, len(bound)))
+            if (counted.counts >= counted.minimum).any():
+                return counted.select(counted.minimum)
             width *= 2
 
-    def drop(self, rows: NDArray[np.int64]) -> None:
-        """Drops pairs that were merged, and no longer occur."""
-        self._active.bound[rows] = 0
-
-    def sort_by_frequency(
-        self,
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], Callable[[int], Positions]]:
-        """Sorts all pairs by their bounds, in descending order.
-
-        Returns: The keys and the bounds of the pairs, and a function that returns the recorded positions of a
-            pair by its index.
-        """
-        pairs = _concatenate_pairs([self._active, *self._waiting])
-        pairs = pairs.take(np.flatnonzero(pairs.bound))
-        pairs = pairs.take(np.argsort(-pairs.bound, kind="stable"))
-        pool = self._pool
-
-        def get_positions(row: int) -> Positions:
-            return pool[pairs.start[row] : pairs.start[row] + pairs.length[row]]
-
-        return pairs.key, pairs.bound, get_positions
+    def set_bounds(self, rows: NDArray[np.int64], bounds: NDArray[np.int64]) -> None:
+        """Lowers the bounds of pairs: to 0 for pairs that were merged, and no longer occur."""
+        self._active.bound[rows] = bounds
 
     def _add(self, pairs: GroupedPairs) -> None:
         # Slices of replaced or merged pairs are not reused: the pool only grows.
@@ -220,14 +222,14 @@ class PairTable:
             new = new.take(~is_active)
         self._waiting.append(new)
 
-    def _count_top(self, top: int) -> tuple[BestPairs, int]:
+    def _count_top(self, top: int) -> FrequentPairs:
         """Counts the pairs with the highest bounds, and drops positions where they no longer occur.
 
         Args:
             top: approximate number of pairs to count. Pairs of equal bounds are counted together.
 
         Returns:
-            The counted pairs, and a bound that no other pair reaches.
+            The counted pairs, some of which may be rarer than the minimum. No other pair reaches it.
         """
         rows, minimum = self._find_highest(top)
         pairs = self._active
@@ -241,7 +243,7 @@ class PairTable:
         pairs.length[rows] = length = np.bincount(positions.which, minlength=len(rows))
         # Keep only current positions, so that stale ones are read once.
         self._pool[concatenate_ranges(selected.start, length)] = positions.at
-        return BestPairs(selected.key, count, rows, positions, int(selected.length.sum())), minimum
+        return FrequentPairs(selected.key, count, rows, positions, minimum)
 
     def _find_highest(self, top: int) -> tuple[NDArray[np.int64], int]:
         """Finds the highest bounds.
