@@ -1,9 +1,9 @@
 """Hash tables from pre-tokens to 64-bit values, with lookups of whole arrays.
 
-The key of a pre-token is its bytes, as one or more 64-bit numbers, so no string is created. Pre-tokens of up
-to 8, 16, 32, 64 and 128 bytes have keys of 1, 2, 4, 8 and 16 numbers, with a separate `HashTable` for each
-width. Bytes after the end of the pre-token are zero. So a pre-token with a zero byte has no unambiguous key,
-and is in no table, like those of more than 128 bytes.
+The key of a pre-token is its bytes, as one or two 64-bit numbers, so no string is created. Pre-tokens of up
+to 8 and of up to 16 bytes have separate tables. Bytes after the end of the pre-token are zero. So a pre-token
+with a zero byte has no unambiguous key, and is in no table. The key of a longer pre-token is a hash of its
+bytes, which are stored, and compared; see `LongPretokens`. Pre-tokens of more than 128 bytes are in no table.
 
 A table uses open addressing with linear probing. The first slot of a key is given by the highest bits of the
 key times a random odd factor. With 16 slots and the factor 0x9E3779B97F4A7C15::
@@ -24,12 +24,13 @@ See docs/performance.md, section "Hash table".
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tokjax._util.locks import ThreadLock
 from tokjax.core.ragged import concatenate_ranges
+from tokjax.core.sorting import argsort_integers, group_equal_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
 
 ABSENT = -1
 """The value of keys that are not in a table."""
-_NARROW = 2
-"""Narrow keys have at most this many columns. Their tables are sparser, and none of their columns is 0."""
+_SLOTS_PER_KEY = 4
+"""Minimum number of slots for each key. The sparser a table, the fewer keys need a second look."""
 
 
 class _Slots:
@@ -55,6 +56,7 @@ class _Slots:
     """
 
     def __init__(self, bits: int, columns: int) -> None:
+        self.bits = bits
         self.shift = np.uint64(64 - bits)
         self.mask = (1 << bits) - 1
         self.rows = np.zeros((1 << bits, columns + 1), np.uint64)
@@ -91,12 +93,10 @@ class HashTable:
     """
 
     def __init__(self, columns: int, capacity: int = 256) -> None:
-        # The sparser the table, the fewer keys need a second look. Wide rows would take too much memory.
-        self._slots_per_key = 4 if columns <= _NARROW else 2
         # The factors are random for each table, so nobody can construct a text whose pre-tokens all have the
         # same first slot.
         self._factors = [np.uint64(int.from_bytes(os.urandom(8), "little") | 1) for _ in range(columns)]
-        self._slots = _Slots((self._slots_per_key * capacity).bit_length(), columns)
+        self._slots = _Slots((_SLOTS_PER_KEY * capacity).bit_length(), columns)
         self._used = 0
         self._lock = ThreadLock()
 
@@ -105,9 +105,14 @@ class HashTable:
         return self._used
 
     @property
+    def num_columns(self) -> int:
+        """Number of 64-bit numbers in a key."""
+        return len(self._factors)
+
+    @property
     def nbytes(self) -> int:
         """Minimum memory for this number of keys, in bytes. The table takes up to twice as much."""
-        return self._used * self._slots_per_key * self._slots.rows.itemsize * (len(self._factors) + 1)
+        return self._used * _SLOTS_PER_KEY * self._slots.rows.itemsize * (len(self._factors) + 1)
 
     def find(self, keys: Keys) -> NDArray[np.int64]:
         """Returns the value of each key, `ABSENT` for keys that are not in the table."""
@@ -118,11 +123,6 @@ class HashTable:
         remaining = np.flatnonzero(~same)
         if len(remaining):
             self._probe(slots, keys, at, values, remaining)
-        if len(self._factors) > _NARROW:
-            # A wide row that is read while another thread writes it may look like a shorter key, which has
-            # zeros in its last columns. The first column, which is written last, was there. So the row is
-            # complete now: compare it again.
-            values[~slots.compare(at, keys)[0]] = ABSENT
         return values
 
     def add(self, keys: Keys, values: NDArray[np.int64]) -> None:
@@ -133,7 +133,7 @@ class HashTable:
             values: the value of each key, `int64`, shape `(keys,)`.
         """
         with self._lock.current:
-            needed = self._slots_per_key * (self._used + len(values))
+            needed = _SLOTS_PER_KEY * (self._used + len(values))
             if needed > len(self._slots):
                 self._grow(needed)
             self._used += self._insert(self._slots, keys, values)
@@ -174,30 +174,25 @@ class HashTable:
             at[remaining] = current
 
     def _insert(self, slots: _Slots, keys: Keys, values: NDArray[np.int64]) -> int:
-        """Writes keys to free slots, each different key once. Returns the number of keys written.
-
-        Several keys may need the same free slot. `claims` decides between them: each key writes its index to
-        the slot that it needs, in reverse order, so the index of the first key remains.
-        """
+        """Writes keys to free slots, each different key once. Returns the number of keys written."""
         at = self._compute_first_slots(slots, keys)
-        claims = np.empty(len(slots), np.int32)
-        is_remaining = np.ones(len(values), bool)
         remaining, num_inserted = np.arange(len(values)), 0
         while len(remaining):
-            claimants = remaining[slots.rows[at.take(remaining), 0] == 0]
-            claims[at[claimants[::-1]]] = claimants[::-1]
-            winners = claimants[claims[at[claimants]] == claimants]
-            free = at[winners]
+            # Several keys may need the same free slot. The first of them gets it.
+            order = argsort_integers(at, slots.bits)
+            at, remaining = at.take(order), remaining.take(order)
+            is_first = np.diff(at, prepend=-1) != 0
+            winners = np.flatnonzero(is_first & (slots.rows[at, 0] == 0))
+            free, written = at.take(winners), remaining.take(winners)
             # The order matters to threads that read: the first column, which makes the row valid, comes last.
-            slots.rows.view(np.int64)[free, -1] = values[winners]
-            slots.rows[free, 1:-1] = keys[winners, 1:]
-            slots.rows[free, 0] = keys[winners, 0]
+            slots.rows.view(np.int64)[free, -1] = values.take(written)
+            for column in reversed(range(keys.shape[1])):
+                slots.rows[free, column] = keys[written, column]
             num_inserted += len(winners)
-            is_remaining[winners] = False
-            remaining = remaining[is_remaining[remaining]]
-            # Drop the keys that are in their slot by now: they are duplicates, or were in the table before.
-            remaining = remaining[~slots.compare(at.take(remaining), keys.take(remaining, axis=0))[0]]
-            at[remaining] = at[remaining] + 1 & slots.mask
+            # Drop the keys that are in their slot by now: they were written, are duplicates, or were in the
+            # table before.
+            others = np.flatnonzero(~slots.compare(at, keys.take(remaining, axis=0))[0])
+            at, remaining = at.take(others) + 1 & slots.mask, remaining.take(others)
         return num_inserted
 
     def _grow(self, slots: int) -> None:
@@ -214,16 +209,13 @@ class HashTable:
         return hashes.view(np.int64)
 
 
-_COLUMNS = (1, 2, 4, 8, 16)
-_COLUMN_BYTES = 8
-MAX_PRETOKEN_BYTES = _COLUMN_BYTES * _COLUMNS[-1]
+_WORD_BYTES = 8
+"""Number of bytes of a column of a key."""
+_MAX_COLUMNS = 2
+MAX_PRETOKEN_BYTES = 128
 """Maximum length of the pre-tokens in the tables, in bytes. None of them has a zero byte."""
-_MASKS = {
-    columns: (np.tri(8 * columns + 1, 8 * columns, -1, np.uint8) * np.uint8(0xFF)).view(np.uint64)
-    for columns in _COLUMNS
-}
-"""For each number of columns, the mask of each length: that many bytes of ones, followed by zeros."""
-_SHORT_MASKS = _MASKS[1].reshape(-1)
+_MASKS = (np.tri(_WORD_BYTES + 1, _WORD_BYTES, -1, np.uint8) * np.uint8(0xFF)).view(np.uint64).reshape(-1)
+"""For each length, the mask of that many bytes, followed by zeros."""
 _LINE_FEED_KEY = np.uint64(ord("\n"))
 
 
@@ -266,8 +258,93 @@ def concatenate_pretokens(parts: Sequence[Pretokens]) -> Pretokens:
     return Pretokens(data, np.cumsum(lengths) - lengths, lengths)
 
 
+class LongPretokens:
+    """Table of pre-tokens of any length. The keys are hashes of 64 bits, which are compared in full.
+
+    The bytes of all pre-tokens are stored in one array of 64-bit words, each pre-token from a new word on. A
+    pre-token whose hash equals that of another one is not found, even after it was added. Threads can read
+    while another one adds.
+    """
+
+    def __init__(self) -> None:
+        self._hashes = HashTable(1)
+        self._factors = np.frombuffer(os.urandom(MAX_PRETOKEN_BYTES), np.uint64) | np.uint64(1)
+        self._words = np.zeros(1 << 8, np.uint64)
+        self._rows = np.zeros((1 << 5, 3), np.int64)  # first word, number of bytes, and value
+        self._num_words: int = 0
+        self._num_rows: int = 0
+        self._lock = ThreadLock()
+
+    def __len__(self) -> int:
+        """Returns the number of pre-tokens."""
+        return self._num_rows
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the table in bytes, to within a factor of two."""
+        return self._hashes.nbytes + self._num_words * _WORD_BYTES + self._num_rows * self._rows.itemsize * 3
+
+    def find(self, pretokens: Pretokens) -> NDArray[np.int64]:
+        """Returns the value of each pre-token, `ABSENT` for those that are not in the table."""
+        words, num_words, hashes = self._read_words(pretokens)
+        number = self._hashes.find(hashes[:, None])
+        values = np.full(len(number), ABSENT)
+        # These arrays are read after the numbers, so they have the rows of the numbers.
+        known_rows, known_words = self._rows, self._words
+        hits = np.flatnonzero(number != ABSENT)
+        starts, lengths, known_values = known_rows.take(number.take(hits), axis=0).T
+        is_equal = lengths == pretokens.lengths.take(hits)
+        hits, starts = hits[is_equal], starts[is_equal]
+        if len(hits):
+            first, counts = (np.cumsum(num_words) - num_words).take(hits), num_words.take(hits)
+            same = words.take(concatenate_ranges(first, counts)) == known_words.take(
+                concatenate_ranges(starts, counts)
+            )
+            is_same = np.logical_and.reduceat(same, np.cumsum(counts) - counts)
+            values[hits[is_same]] = known_values[is_equal][is_same]
+        return values
+
+    def add(self, pretokens: Pretokens, values: NDArray[np.int64]) -> None:
+        """Inserts pre-tokens. Existing ones keep their values. Of duplicates, the first is inserted."""
+        words, num_words, hashes = self._read_words(pretokens)
+        rows = np.stack([np.cumsum(num_words) - num_words, pretokens.lengths, values], axis=1)
+        with self._lock.current:
+            rows[:, 0] += self._num_words
+            self._words = _append(self._words, self._num_words, words)
+            self._rows = _append(self._rows, self._num_rows, rows)
+            self._hashes.add(hashes[:, None], np.arange(self._num_rows, self._num_rows + len(rows)))
+            self._num_words += len(words)
+            self._num_rows += len(rows)
+
+    def unique(self, pretokens: Pretokens) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Finds the different pre-tokens, as `HashTables.unique`."""
+        return group_equal_rows(*self._read_words(pretokens))
+
+    def _read_words(
+        self, pretokens: Pretokens
+    ) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.uint64]]:
+        """Returns the words of all pre-tokens, the number of words of each, and the hash of each."""
+        num_words = (pretokens.lengths + (_WORD_BYTES - 1)) >> 3
+        if not len(num_words):
+            return np.zeros(0, np.uint64), num_words, np.zeros(0, np.uint64)
+        index = concatenate_ranges(0, num_words)
+        offsets = index * _WORD_BYTES
+        words = _read_first_words(
+            Pretokens(
+                pretokens.data,
+                np.repeat(pretokens.starts, num_words) + offsets,
+                np.repeat(pretokens.lengths, num_words) - offsets,
+            )
+        )
+        terms = words * self._factors.take(index)
+        terms ^= terms >> np.uint64(32)  # the factors mix only upwards
+        terms *= self._factors.take(index)
+        hashes: NDArray[np.uint64] = np.add.reduceat(terms, np.cumsum(num_words) - num_words)
+        return words, num_words, hashes | np.uint64(1)  # no key may be 0
+
+
 class HashTables:
-    """Hash tables from pre-tokens of up to `MAX_PRETOKEN_BYTES` bytes to values, one for each width of keys.
+    """Hash tables from pre-tokens of up to `MAX_PRETOKEN_BYTES` bytes to values.
 
     Args:
         pretokens: the first pre-tokens. They should include a line feed: `find` looks it up in the narrowest
@@ -276,7 +353,9 @@ class HashTables:
     """
 
     def __init__(self, pretokens: Pretokens, values: NDArray[np.int64]) -> None:
-        self._tables = [HashTable(columns) for columns in _COLUMNS]
+        self._narrow = [HashTable(columns) for columns in range(1, _MAX_COLUMNS + 1)]
+        self._long = LongPretokens()
+        self._tables: tuple[HashTable | LongPretokens, ...] = (*self._narrow, self._long)
         self.add(pretokens, values)
 
     @property
@@ -288,32 +367,46 @@ class HashTables:
         """Returns the value of each pre-token, `ABSENT` for those that are not in the tables."""
         # Most pre-tokens are short. Looking up all of them in the narrowest table avoids selecting the short
         # ones, which would cost more than the useless lookups of the longer ones.
-        keys = _build_short_keys(pretokens)
-        longer = np.flatnonzero(pretokens.lengths > _COLUMN_BYTES)
+        keys = _read_first_words(pretokens)
+        longer = np.flatnonzero(pretokens.lengths > _WORD_BYTES)
+        first_words = keys.take(longer)
         keys[longer] = _LINE_FEED_KEY  # any key that is in the table: the values are overwritten
-        values = self._tables[0].find(keys)
+        values = self._narrow[0].find(keys[:, None])
         if len(longer):
-            values[longer] = self._find_longer(pretokens.take(longer))
+            values[longer] = self._find_longer(pretokens.take(longer), first_words)
         zeros = _find_zero_bytes(pretokens)
         if len(zeros):
             values[zeros] = ABSENT
         return values
 
-    def _find_longer(self, pretokens: Pretokens) -> NDArray[np.int64]:
-        values = np.full(len(pretokens.starts), ABSENT)
-        for table, columns, indices in self._iter_tables(pretokens, 1):
-            values[indices] = table.find(_build_keys(pretokens.take(indices), columns))
+    def _find_longer(self, pretokens: Pretokens, first_words: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Returns the values of pre-tokens of more than 8 bytes, whose first 8 bytes are given."""
+        values = np.full(len(first_words), ABSENT)
+        is_narrow = pretokens.lengths <= _MAX_COLUMNS * _WORD_BYTES
+        narrow = np.flatnonzero(is_narrow)
+        if len(narrow):
+            keys = np.empty((len(narrow), 2), np.uint64)
+            keys[:, 0] = first_words.take(narrow)
+            keys[:, 1] = _read_first_words(_skip_word(pretokens.take(narrow)))
+            values[narrow] = self._narrow[1].find(keys)
+        long = np.flatnonzero(~is_narrow & (pretokens.lengths <= MAX_PRETOKEN_BYTES))
+        if len(long):
+            values[long] = self._long.find(pretokens.take(long))
         return values
 
     def add(self, pretokens: Pretokens, values: NDArray[np.int64]) -> None:
         """Inserts pre-tokens. Existing ones keep their values. Those that no table can hold are skipped."""
         storable = np.flatnonzero(can_hold(pretokens))
         pretokens, values = pretokens.take(storable), values.take(storable)
-        for table, columns, indices in self._iter_tables(pretokens, 0):
-            table.add(_build_keys(pretokens.take(indices), columns), values.take(indices))
+        for table, indices in self._iter_tables(pretokens):
+            part, part_values = pretokens.take(indices), values.take(indices)
+            if isinstance(table, HashTable):
+                table.add(_build_keys(part, table.num_columns), part_values)
+            else:
+                table.add(part, part_values)
 
     def unique(self, pretokens: Pretokens) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Finds the different pre-tokens, in no particular order.
+        """Finds the different pre-tokens, in no particular order. Rarely, one is found more than once.
 
         Args:
             pretokens: pre-tokens for which `can_hold` is true.
@@ -323,30 +416,47 @@ class HashTables:
             pre-token, which of the different ones it equals, `int64`, shape `(pretokens,)`.
         """
         inverse = np.empty(len(pretokens.starts), np.int64)
-        examples: list[NDArray[np.int64]] = []
+        examples: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
         count = 0
-        for table, columns, indices in self._iter_tables(pretokens, 0):
-            example, group_indices = _group_keys(table, _build_keys(pretokens.take(indices), columns))
+        for table, indices in self._iter_tables(pretokens):
+            part = pretokens.take(indices)
+            if isinstance(table, HashTable):
+                example, groups = _group_keys(table, _build_keys(part, table.num_columns))
+            else:
+                example, groups = table.unique(part)
             examples.append(indices[example])
-            inverse[indices] = group_indices + count
+            inverse[indices] = groups + count
             count += len(example)
         return np.concatenate(examples), inverse
 
     def _iter_tables(
-        self, pretokens: Pretokens, first: int
-    ) -> Iterator[tuple[HashTable, int, NDArray[np.int64]]]:
-        """Iterates over the tables from number `first` on that hold some of the pre-tokens.
+        self, pretokens: Pretokens
+    ) -> Iterator[tuple[HashTable | LongPretokens, NDArray[np.int64]]]:
+        """Iterates over the tables that hold some of the pre-tokens.
 
         Yields:
-            A table, the number of columns of its keys, and the indices of the pre-tokens of that width.
+            A table, and the indices of its pre-tokens.
         """
-        columns = -(-pretokens.lengths // _COLUMN_BYTES)
-        below = 0 if first == 0 else _COLUMNS[first - 1]
-        for table, width in zip(self._tables[first:], _COLUMNS[first:], strict=True):
-            indices = np.flatnonzero((columns > below) & (columns <= width))
+        width = np.minimum((pretokens.lengths + (_WORD_BYTES - 1)) >> 3, _MAX_COLUMNS + 1)
+        for columns, table in enumerate(self._tables, 1):
+            indices = np.flatnonzero(width == columns)
             if len(indices):
-                yield table, width, indices
-            below = width
+                yield table, indices
+
+
+def _append(array: NDArray[Any], used: int, rows: NDArray[Any]) -> NDArray[Any]:
+    """Returns an array with rows written after the used ones: the same, or a larger one if it is full."""
+    stop = used + len(rows)
+    if stop > len(array):
+        # A new array: threads that read the old one are not disturbed.
+        array = np.concatenate([array, np.zeros((stop, *array.shape[1:]), array.dtype)])
+    array[used:stop] = rows
+    return array
+
+
+def _skip_word(pretokens: Pretokens) -> Pretokens:
+    """Returns pre-tokens without their first 8 bytes."""
+    return Pretokens(pretokens.data, pretokens.starts + _WORD_BYTES, pretokens.lengths - _WORD_BYTES)
 
 
 def can_hold(pretokens: Pretokens) -> NDArray[np.bool_]:
@@ -357,35 +467,32 @@ def can_hold(pretokens: Pretokens) -> NDArray[np.bool_]:
 
 
 def _build_keys(pretokens: Pretokens, columns: int) -> Keys:
-    """Returns the keys of pre-tokens of any width: their bytes, followed by zeros."""
-    size = columns * _COLUMN_BYTES
-    # A view of the text as overlapping records, one from each byte on.
-    records = np.ndarray((len(pretokens.data) - size + 1,), f"V{size}", pretokens.data, 0, (1,))
-    keys = records[pretokens.starts].view(np.uint64).reshape(-1, columns)
-    keys &= _MASKS[columns].take(pretokens.lengths, axis=0)
-    return keys
+    """Returns the keys of pre-tokens of one or two columns: their bytes, followed by zeros."""
+    if columns == 1:
+        return _read_first_words(pretokens)[:, None]
+    return np.stack([_read_first_words(pretokens), _read_first_words(_skip_word(pretokens))], axis=1)
 
 
-def _build_short_keys(pretokens: Pretokens) -> Keys:
-    """Returns the keys of the first eight bytes of each pre-token.
+def _read_first_words(pretokens: Pretokens) -> NDArray[np.uint64]:
+    """Returns the first eight bytes of each pre-token as one number, shape `(pretokens,)`.
 
-    Each key is put together from the two aligned 64-bit numbers that contain its bytes::
+    Each number is put together from the two aligned 64-bit numbers that contain its bytes::
 
         aligned numbers    |......lo|west....|
-        key                       lowest          the bytes after its end are masked
+        first word                lowest          the bytes after its end are masked
     """
-    aligned = pretokens.data[: len(pretokens.data) // _COLUMN_BYTES * _COLUMN_BYTES].view(np.uint64)
+    aligned = pretokens.data[: len(pretokens.data) // _WORD_BYTES * _WORD_BYTES].view(np.uint64)
     at = pretokens.starts >> 3
-    keys = aligned.take(at, mode="clip")
+    words = aligned.take(at, mode="clip")
     following = aligned[1:].take(at, mode="clip")
     shifts = pretokens.starts.view(np.uint64) << np.uint64(3)
     shifts &= np.uint64(56)
-    keys >>= shifts
+    words >>= shifts
     np.subtract(np.uint64(64), shifts, out=shifts)
-    following <<= shifts  # a shift by 64, of an aligned key, gives 0 in NumPy
-    keys |= following
-    keys &= _SHORT_MASKS.take(pretokens.lengths, mode="clip")
-    return keys[:, None]
+    following <<= shifts  # a shift by 64, of an aligned word, gives 0 in NumPy
+    words |= following
+    words &= _MASKS.take(pretokens.lengths, mode="clip")
+    return words
 
 
 def _find_zero_bytes(pretokens: Pretokens) -> NDArray[np.int64]:
@@ -399,16 +506,6 @@ def _find_zero_bytes(pretokens: Pretokens) -> NDArray[np.int64]:
 
 
 def _group_keys(table: HashTable, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Finds the different keys. Sorting hashes is faster than sorting keys of several columns.
-
-    Returns:
-        The index of one occurrence of each different key; and for each key, the number of its group.
-    """
-    hashes = table.hash_keys(keys)
-    order = np.argsort(hashes)
-    ordered = keys.take(order, axis=0)
-    is_new = np.ones(len(order), bool)
-    is_new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    inverse = np.empty(len(order), np.int64)
-    inverse[order] = np.cumsum(is_new) - 1
-    return order[is_new], inverse
+    """Finds the different keys, as `group_equal_rows`."""
+    lengths = np.full(len(keys), keys.shape[1])
+    return group_equal_rows(keys.reshape(-1), lengths, table.hash_keys(keys))

@@ -36,13 +36,14 @@ import numpy as np
 
 from tokjax.bpe.hash_tables import (
     ABSENT,
-    MAX_PRETOKEN_BYTES,
     HashTable,
     HashTables,
     Pretokens,
+    can_hold,
     make_pretokens,
 )
 from tokjax.core.ragged import concatenate_ranges
+from tokjax.core.sorting import argsort_integers
 from tokjax.core.vocabulary import ID_BITS
 
 if TYPE_CHECKING:
@@ -212,10 +213,18 @@ def _build_all_bounds(pairs: _Pairs, suffixes: Ints, prefixes: Ints) -> tuple[Ke
     """
     from_left = _add_shorter_tokens(pairs, suffixes, "left")
     from_right = _add_shorter_tokens(pairs, prefixes, "right")
-    keys, rows = np.unique(
-        np.concatenate([_build_pair_keys(p.left, p.right)[:, 0] for p in (pairs, from_left, from_right)]),
-        return_inverse=True,
+    left, right = (
+        np.concatenate([getattr(part, side) for part in (pairs, from_left, from_right)])
+        for side in ("left", "right")
     )
+    id_bits = len(suffixes).bit_length()
+    pair_numbers = left.astype(np.int64) << id_bits | right
+    order = argsort_integers(pair_numbers, 2 * id_bits)
+    is_first = np.diff(pair_numbers.take(order), prepend=-1) != 0
+    rows = np.empty(len(order), np.int64)
+    rows[order] = np.cumsum(is_first) - 1
+    distinct = order[is_first]
+    keys = _build_pair_keys(left.take(distinct), right.take(distinct))
     # A pair of symbols can be reached from several pairs that merge. The lowest rank is the bound.
     columns, done = [], 0
     for part in (pairs, from_left, from_right):
@@ -223,7 +232,7 @@ def _build_all_bounds(pairs: _Pairs, suffixes: Ints, prefixes: Ints) -> tuple[Ke
         np.minimum.at(column, rows[done : done + len(part.rank)], part.rank)
         columns.append(column)
         done += len(part.rank)
-    return keys[:, None], MergeBounds(*columns).packed
+    return keys, MergeBounds(*columns).packed
 
 
 def _add_shorter_tokens(pairs: _Pairs, shorter: Ints, side: Literal["left", "right"]) -> _Pairs:
@@ -260,9 +269,13 @@ def _find_longest_prefixes(splits: _TokenSplits, size: int) -> Ints:
 
 def _split_all_tokens(symbols: Mapping[bytes, int]) -> _TokenSplits:
     """Splits each token in every way, in the order of increasing length of the head."""
-    in_tables = [token for token in symbols if len(token) <= MAX_PRETOKEN_BYTES and 0 not in token]
-    pretokens = make_pretokens(in_tables)
-    ids = np.fromiter(map(symbols.__getitem__, in_tables), np.int64, len(in_tables))
+    tokens = list(symbols)
+    pretokens = make_pretokens(tokens)
+    ids = np.fromiter(symbols.values(), np.int64, len(symbols))
+    is_in_tables = can_hold(pretokens)
+    if not is_in_tables.all():
+        rows = np.flatnonzero(is_in_tables)
+        pretokens, ids = pretokens.take(rows), ids.take(rows)
     tables = HashTables(pretokens, ids)
     num_splits = pretokens.lengths - 1
     rows = np.repeat(np.arange(len(num_splits)), num_splits)
@@ -275,9 +288,11 @@ def _split_all_tokens(symbols: Mapping[bytes, int]) -> _TokenSplits:
             np.int32
         ),
     )
+    if is_in_tables.all():
+        return by_arrays
     # The hash tables hold neither very long tokens nor zero bytes. These tokens are split in Python.
-    others = [token for token in symbols if len(token) > MAX_PRETOKEN_BYTES or 0 in token]
-    sizes = sorted({len(token) for token in symbols})
+    others = [tokens[row] for row in np.flatnonzero(~is_in_tables).tolist()]
+    sizes = sorted(set(map(len, tokens)))
     triples = [
         (symbols[token], symbols.get(token[:split], ABSENT), symbols.get(token[split:], ABSENT))
         for token in others

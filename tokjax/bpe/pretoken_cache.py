@@ -1,7 +1,7 @@
 """Pre-token cache: maps pre-tokens to their ids, and merges those that it does not hold.
 
 The ids of all cached pre-tokens are stored in one array, the pool. The hash tables hold a value for each
-pre-token: the number of its ids, and the offset of the first of them in the pool. The cache starts with the
+pre-token: the number of its ids, the first of them, and its offset in the pool. The cache starts with the
 vocabulary, where each pre-token is one id.
 
 An example with a vocabulary of low (id 260) and est (259), where merges also make er (257). The pre-tokens of
@@ -35,6 +35,7 @@ from tokjax._util.locks import ThreadLock
 from tokjax.bpe.batched_merging import NO_PRETOKENS, MergedPretokens
 from tokjax.bpe.hash_tables import ABSENT, HashTables, can_hold, concatenate_pretokens, make_pretokens
 from tokjax.core.ragged import concatenate_ranges
+from tokjax.core.vocabulary import ID_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,9 +49,11 @@ MAX_CACHE_BYTES = 1 << 26
 to four times as much while one of them grows."""
 MAX_CACHE_TOKENS = 1 << 23
 """Number of ids in the pool at which the cache is reset."""
-# The value of a pre-token: the number of its ids in the upper 32 bits, their offset in the pool in the lower.
-_COUNT_SHIFT = 32
-_OFFSET_MASK = np.int64((1 << _COUNT_SHIFT) - 1)
+# The value of a pre-token: its first id and the number of its ids in the upper 32 bits, the offset of its ids
+# in the pool in the lower. Most pre-tokens are one token, whose id is then known without reading the pool.
+_UPPER_SHIFT = 32
+_OFFSET_MASK = np.int64((1 << _UPPER_SHIFT) - 1)
+_FIRST_ID_MASK = np.int32((1 << ID_BITS) - 1)
 _NO_INDICES = np.zeros(0, np.int64)
 
 
@@ -248,22 +251,30 @@ class _IdPool:
             uncacheable: indices of the pre-tokens that are in no table, ascending.
             merged: the ids of the uncacheable pre-tokens.
         """
-        # Uncacheable pre-tokens get the right number of ids, read from the start of the pool. These are
-        # replaced.
-        values[uncacheable] = merged.counts << _COUNT_SHIFT
-        counts = values >> _COUNT_SHIFT
-        ends = np.cumsum(counts)
-        starts = ends - counts
-        # The index of each id in the pool: the offset of its pre-token plus its index within the pre-token.
-        positions = values & _OFFSET_MASK
-        positions -= starts
-        positions = np.repeat(positions, counts)
-        positions += np.arange(len(positions))
-        ids = self.ids.take(positions, mode="clip")
-        ids[concatenate_ranges(starts.take(uncacheable), merged.counts)] = merged.ids
+        upper = values.view("<i4")[1::2]
+        counts = upper >> ID_BITS
+        first_ids = upper & _FIRST_ID_MASK
+        if len(uncacheable):
+            counts = counts.astype(np.int64)
+            counts[uncacheable] = merged.counts
+        ends = np.cumsum(counts, dtype=np.int64)
+        if not len(ends) or ends[-1] == len(ends):
+            ids = first_ids
+        else:
+            ids = np.repeat(first_ids, counts)
+            several = np.flatnonzero(counts > 1)
+            num_more = counts.take(several) - 1
+            offsets = values.take(several) & _OFFSET_MASK
+            more = self.ids.take(concatenate_ranges(offsets + 1, num_more), mode="clip")
+            ids[concatenate_ranges(ends.take(several) - num_more, num_more)] = more
+        if len(uncacheable):
+            starts = ends.take(uncacheable) - merged.counts
+            ids[concatenate_ranges(starts, merged.counts)] = merged.ids
         return PretokenIds(ids, ends)
 
 
 def _pack_values(merged: MergedPretokens, start: int) -> NDArray[np.int64]:
     """Returns the values of pre-tokens whose ids are stored in the pool from `start` on."""
-    return merged.counts << _COUNT_SHIFT | start + np.cumsum(merged.counts) - merged.counts
+    first = np.cumsum(merged.counts) - merged.counts
+    upper = merged.counts << ID_BITS | merged.ids.take(first)
+    return upper << _UPPER_SHIFT | start + first

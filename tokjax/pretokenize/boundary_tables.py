@@ -334,20 +334,21 @@ def _look_up_neighbours(table: bytes, classes: Classes) -> tuple[Flags, Classes]
         The starts according to the table alone, `bool`, shape `(n,)`, and the flags of each pair, `uint8`,
         shape `(n - 1,)`; the flags at index `i` refer to the character at `i + 1`.
     """
-    # `bytes.translate` is about three times faster than indexing the table with an array.
-    pairs = classes[:-1] << np.uint8(4)
+    # `bytes.translate` is faster than indexing the table with an array, and NumPy multiplies 8-bit numbers
+    # about ten times faster than it shifts them.
+    pairs = classes[:-1] * np.uint8(16)
     pairs |= classes[1:]
     flags = np.frombuffer(pairs.tobytes().translate(table), np.uint8)
-    starts = np.empty(len(classes), np.uint8)
-    starts[0] = _STARTS
-    np.bitwise_and(flags, _STARTS, out=starts[1:])
-    starts[:-1] |= (flags & _PREVIOUS_STARTS) >> 1
-    return starts.view(np.bool_), flags
+    starts = np.empty(len(classes), bool)
+    starts[0] = True
+    np.not_equal(flags & _STARTS, 0, out=starts[1:])
+    starts[:-1] |= flags & _PREVIOUS_STARTS != 0
+    return starts, flags
 
 
 def _find_flagged(flags: Classes, flag: int) -> NDArray[np.int64]:
     """Returns the positions of the characters that have a flag."""
-    return np.flatnonzero((flags & flag).view(np.bool_)) + 1
+    return np.flatnonzero(flags & flag != 0) + 1
 
 
 def _split_after_newlines(starts: Flags, flags: Classes, classes: Classes, roles: _Roles) -> None:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokjax.core.ragged import concatenate_ranges
+from tokjax.core.sorting import group_equal_rows
 from tokjax.trainer.bpe.linked_symbols import REMOVED, Merges, PairPositions
 
 if TYPE_CHECKING:
@@ -172,40 +173,21 @@ def _find_distinct(segments: DistinctSegments) -> tuple[NDArray[np.int64], Disti
     Returns:
         For each segment the index of the distinct one, and the distinct segments with their total counts.
     """
-    num_segments = len(segments.lengths)
-    if not num_segments:
-        return np.zeros(0, np.int64), segments
-    order = _sort_by_hash(segments)
-    lengths = segments.lengths.take(order)
+    examples, kinds = group_equal_rows(segments.ids, segments.lengths, _hash_segments(segments))
     starts = np.cumsum(segments.lengths) - segments.lengths
-    ids = segments.ids.take(concatenate_ranges(starts.take(order), lengths))
-    sorted_starts = np.cumsum(lengths) - lengths
-    # Segments of equal hashes are compared with the one before, so that a collision changes no result.
-    has_same_length = np.diff(lengths, prepend=0) == 0
-    previous = np.arange(len(ids)) - np.repeat(np.where(has_same_length, lengths, 0), lengths)
-    is_equal = np.logical_and.reduceat(ids == ids.take(previous), sorted_starts) & has_same_length
-    sorted_kinds = np.cumsum(~is_equal) - 1
-    first = np.flatnonzero(~is_equal)
-    kinds = np.empty(num_segments, np.int64)
-    kinds[order] = sorted_kinds
-    distinct_lengths = lengths.take(first)
-    return kinds, DistinctSegments(
-        ids.take(concatenate_ranges(sorted_starts.take(first), distinct_lengths)),
-        distinct_lengths,
-        np.add.reduceat(segments.counts.take(order), first),
-    )
+    lengths = segments.lengths.take(examples)
+    ids = segments.ids.take(concatenate_ranges(starts.take(examples), lengths))
+    counts = np.bincount(kinds, segments.counts, len(examples)).astype(np.int64)
+    return kinds, DistinctSegments(ids, lengths, counts)
 
 
-def _sort_by_hash(segments: DistinctSegments) -> NDArray[np.int64]:
-    """Returns an order of the segments in which equal segments are adjacent, but for rare collisions."""
+def _hash_segments(segments: DistinctSegments) -> NDArray[np.uint64]:
+    """Returns a hash of each segment. Different segments rarely have equal hashes."""
     starts = np.cumsum(segments.lengths) - segments.lengths
     offsets = np.arange(len(segments.ids)) - np.repeat(starts, segments.lengths)
     first, second = (np.uint64(multiplier) for multiplier in _HASH_MULTIPLIERS)
     terms = segments.ids.astype(np.uint64) * first
     terms ^= terms >> np.uint64(32)
     terms *= offsets.astype(np.uint64) * np.uint64(2) + second
-    hashes = np.add.reduceat(terms, starts) * first
-    # The lowest bits are replaced by the index: sorting numbers is faster than `argsort`.
-    index_bits = np.uint64(len(starts).bit_length())
-    packed = np.sort(hashes >> index_bits << index_bits | np.arange(len(starts), dtype=np.uint64))
-    return (packed & ((np.uint64(1) << index_bits) - np.uint64(1))).astype(np.int64)
+    hashes: NDArray[np.uint64] = np.add.reduceat(terms, starts) if len(starts) else terms
+    return hashes * first

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax.core.ragged import concatenate_ranges
+from tokjax.core.sorting import argsort_integers
 from tokjax.trainer.bpe.linked_symbols import PairPositions, make_pair_key, split_pair_key
 
 if TYPE_CHECKING:
@@ -93,15 +94,10 @@ def group_positions(pretokens: LinkedPretokens, keys: NDArray[np.int64], at: Pos
 
 
 def _sort_by_key(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the order of `np.argsort`, but sorts keys and indices as one number, which is faster."""
+    """Returns the order that sorts the keys of pairs."""
     left, right = split_pair_key(keys)
     id_bits = int(max(left.max(initial=0), right.max(initial=0))).bit_length()
-    index_bits = len(keys).bit_length()
-    if 2 * id_bits + index_bits > 63:
-        return np.argsort(keys, kind="stable")
-    packed = (left.astype(np.int64) << id_bits | right) << index_bits | np.arange(len(keys))
-    packed.sort()
-    return packed & ((1 << index_bits) - 1)
+    return argsort_integers(left.astype(np.int64) << id_bits | right, 2 * id_bits)
 
 
 def group_byte_pairs(pretokens: LinkedPretokens, at: Positions) -> GroupedPairs:
