@@ -10,7 +10,7 @@ section "Pre-token cache".
 from __future__ import annotations
 
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -38,6 +38,8 @@ FEW_CHARACTERS = 3000
 it is faster than dozens of array calls."""
 _INSERT_BATCH_SIZE, _MAX_PENDING_CHUNKS = 1 << 15, 16
 """Misses are merged and inserted after this many misses, or this many chunks that wait for them."""
+_TASKS_PER_THREAD = 4
+"""Approximate number of tasks for each thread, if the text has enough chunks. A task is several chunks."""
 MAX_DICT_CACHE_CHARACTERS, MAX_DICT_CACHE_PRETOKEN = 1 << 20, 512
 """Limits of a `PretokenDictCache`: characters of all pre-tokens together, and characters of one pre-token."""
 
@@ -112,9 +114,15 @@ class ArrayEngine:
         size = CHUNK_CHARACTERS
         if threads > 1:  # Use larger chunks with threads: they contend for the GIL between NumPy calls.
             size = min(2 * size, max(total // (2 * threads), size // 8, 1))
-        grouped = group_segments(segments, size, self._pre_tokenizer.find_split)
-        chunks = map_in_threads(self._look_up, grouped, threads)
-        return join_chunks(self._iter_encoded_chunks(chunks), total, begins_word=begins_word)
+        pieces = group_segments(segments, size, self._pre_tokenizer.find_split)
+        if threads == 1:
+            return join_chunks(self._iter_encoded_chunks(pieces), total, begins_word=begins_word)
+        # Each thread also merges the misses of its chunks. Two threads may merge the same pre-token, which
+        # costs less than waiting for each other.
+        chunks_per_task = max(min(total // (_TASKS_PER_THREAD * threads * size), _MAX_PENDING_CHUNKS), 1)
+        tasks = iter(lambda: list(islice(pieces, chunks_per_task)), [])
+        encoded = map_in_threads(lambda task: list(self._iter_encoded_chunks(task)), tasks, threads)
+        return join_chunks(chain.from_iterable(encoded), total, begins_word=begins_word)
 
     def _is_loop_faster(self, characters: int) -> bool:
         """Returns whether the loop is faster than building the tables of the arrays.
@@ -157,14 +165,14 @@ class ArrayEngine:
             return _PendingChunk(pieces, stops, lookup)
         return EncodedChunk(pieces, stops, self._cache.get_ids(lookup))
 
-    def _iter_encoded_chunks(self, chunks: Iterable[EncodedChunk | _PendingChunk]) -> Iterator[EncodedChunk]:
-        """Yields the encoded chunks, in order.
+    def _iter_encoded_chunks(self, chunks: Iterable[Pieces]) -> Iterator[EncodedChunk]:
+        """Encodes chunks, and yields them in order.
 
         The misses of several chunks are merged together, because a large batch costs less per pre-token.
         """
         pending: list[EncodedChunk | _PendingChunk] = []
         misses = 0
-        for chunk in chunks:
+        for chunk in map(self._look_up, chunks):
             pending.append(chunk)
             misses += len(chunk.lookup.misses) if isinstance(chunk, _PendingChunk) else 0
             if not misses or misses >= _INSERT_BATCH_SIZE or len(pending) >= _MAX_PENDING_CHUNKS:

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 _REACH, _FAR_REACH = 3, 64
 """Number of symbols in each direction that are searched for competing merges. The far reach is used when few
 pairs are safe, which is when few pre-tokens remain."""
-_SYMBOLS_PER_BATCH = 1 << 16
+_SYMBOLS_PER_BATCH = 3 << 17
 _FEW_SYMBOLS = 48
 """With at most this many symbols left, rounds end and pairs are merged one at a time."""
 _FEW_SAFE_PAIRS = 16

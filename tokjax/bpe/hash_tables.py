@@ -119,10 +119,15 @@ class HashTable:
         slots = self._slots
         at = self._compute_first_slots(slots, keys)
         same, rows = slots.compare(at, keys)
-        values = rows[:, -1].copy()
-        remaining = np.flatnonzero(~same)
-        if len(remaining):
-            self._probe(slots, keys, at, values, remaining)
+        values: NDArray[np.int64] = np.where(same, rows[:, -1], ABSENT)
+        undecided = np.flatnonzero((rows[:, 0] != 0) & ~same)
+        remaining = undecided
+        while len(remaining):  # these keys look at their next slots, until they are found or meet a free one
+            at, keys = at.take(undecided) + 1 & slots.mask, keys.take(undecided, axis=0)
+            same, rows = slots.compare(at, keys)
+            values[remaining] = np.where(same, rows[:, -1], ABSENT)
+            undecided = np.flatnonzero((rows[:, 0] != 0) & ~same)
+            remaining = remaining.take(undecided)
         return values
 
     def add(self, keys: Keys, values: NDArray[np.int64]) -> None:
@@ -144,34 +149,6 @@ class HashTable:
         for i, factor in enumerate(self._factors[1:], 1):
             hashes += keys[:, i] * factor
         return hashes
-
-    def _probe(
-        self,
-        slots: _Slots,
-        keys: Keys,
-        at: NDArray[np.int64],
-        values: NDArray[np.int64],
-        remaining: NDArray[np.int64],
-    ) -> None:
-        """Finds the keys that are not in their first slot.
-
-        Args:
-            slots: the slots of the table.
-            keys: all keys of the lookup.
-            at: the first slot of each key. Output: its slot, or the free slot where the search ended.
-            values: output: the value of each remaining key.
-            remaining: indices of the keys that are not in their first slot.
-        """
-        current, sought = at.take(remaining), keys.take(remaining, axis=0)
-        while True:
-            same, rows = slots.compare(current, sought)
-            values[remaining] = np.where(same, rows[:, -1], ABSENT)
-            undecided = np.flatnonzero((rows[:, 0] != 0) & ~same)
-            if not len(undecided):
-                return
-            remaining = remaining.take(undecided)
-            current, sought = current.take(undecided) + 1 & slots.mask, sought.take(undecided, axis=0)
-            at[remaining] = current
 
     def _insert(self, slots: _Slots, keys: Keys, values: NDArray[np.int64]) -> int:
         """Writes keys to free slots, each different key once. Returns the number of keys written."""

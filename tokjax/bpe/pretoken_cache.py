@@ -261,7 +261,8 @@ class _IdPool:
         if not len(ends) or ends[-1] == len(ends):
             ids = first_ids
         else:
-            ids = np.repeat(first_ids, counts)
+            ids = np.empty(ends[-1], np.int32)
+            ids[ends - counts] = first_ids
             several = np.flatnonzero(counts > 1)
             num_more = counts.take(several) - 1
             offsets = values.take(several) & _OFFSET_MASK
