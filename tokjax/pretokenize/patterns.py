@@ -72,6 +72,48 @@ _EQUIVALENT_EXPRESSIONS: Mapping[str, str] = MappingProxyType(
 ones."""
 
 
+_STANDARD_CLASSES = {
+    r"\p{L}": "A-Za-z\u3042\u017f",
+    r"\p{Lu}": "A-Z",
+    r"\p{Ll}": "a-z\u017f",
+    r"\p{Lt}": "",
+    r"\p{Lm}": "",
+    r"\p{Lo}": "\u3042",
+    r"\p{M}": "\u0301",
+    r"\p{N}": "0-9",
+    r"\s": r"\t-\r \x85",
+}
+"""The members of each class in a text of representatives, which is mostly ASCII."""
+_CLASS_OR_BRACKET = re.compile(r"\\p\{\w+\}|\\[sS]|[\[\]]")
+
+
+@lru_cache(maxsize=len(PATTERNS))
+def make_standard_expression(name: str) -> str:
+    r"""Returns a named pattern in the syntax of the standard library, which is more than twice as fast.
+
+    It splits texts of representatives (see `map_text_to_representatives`) as the pattern does, and so any
+    ASCII text.
+
+    >>> make_standard_expression("gpt2").split("|")[5]
+    ' ?[0-9]+'
+    """
+    depth = 0
+
+    def replace(match: re.Match[str]) -> str:
+        nonlocal depth
+        token = match.group()
+        if token in ("[", "]"):
+            depth += 1 if token == "[" else -1
+            return token
+        members = _STANDARD_CLASSES[token.lower() if token == r"\S" else token]
+        if depth:
+            return members
+        return f"[^{members}]" if token == r"\S" else f"[{members}]"
+
+    expression = PATTERNS[name].replace(_WHITE_SPACE, r"[\t\n\r ]").replace(_NOT_WHITE_SPACE, r"[^\t\n\r ]")
+    return _CLASS_OR_BRACKET.sub(replace, expression)
+
+
 def find_pattern_name(expression: str) -> str | None:
     """Returns the name of the pattern that has this regular expression or an equivalent one, else `None`."""
     name = next((name for name, pattern in PATTERNS.items() if pattern == expression), None)
@@ -109,6 +151,8 @@ class PatternSplitter:
 
     @cached_property
     def _compiled(self) -> Any:
+        if self.name is not None:
+            return re.compile(make_standard_expression(self.name))
         import regex  # noqa: PLC0415 (slow to import)
 
         try:
@@ -133,8 +177,7 @@ class PatternSplitter:
             return list(self._iter_matches_and_gaps(text))
         if text.isascii():
             return self._compiled.findall(text)  # type: ignore[no-any-return]
-        # The Unicode tables of `regex` differ from tiktoken's. It agrees on the representatives of the
-        # classes.
+        # Unicode tables differ between libraries. The representatives have the classes of tiktoken's tables.
         stops = itertools.accumulate(self.compute_lengths(map_text_to_representatives(text)))
         return [text[start:stop] for start, stop in itertools.pairwise(itertools.chain([0], stops))]
 

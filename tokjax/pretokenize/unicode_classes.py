@@ -47,6 +47,8 @@ _NAMED = (LONG_S, NEXT_LINE)
 """Characters outside of ASCII that patterns name."""
 _CLASS_REPRESENTATIVES = np.array([ord(c) for c in "!Zz\u3042\u03019\t\n! '/"], np.uint32)
 """One character for each class, in the order of the classes."""
+_FEW_CHARACTERS = 100
+"""Up to this many characters, a dictionary is faster than arrays."""
 _MAX_CACHED = 1 << 16
 """Number of representatives at which their cache is cleared."""
 DROPPED, ACCENT, PUNCTUATION, CHINESE, DECOMPOSES, COMBINES = 1, 2, 4, 8, 16, 32
@@ -91,15 +93,24 @@ def map_to_representatives(codes: NDArray[Any]) -> str:
     Returns:
         A string of `n` characters, which the published patterns split at the same positions.
     """
-    wide = codes.astype(np.uint32)
-    class_representatives = _CLASS_REPRESENTATIVES.take(load_code_point_classes().take(wide))
-    representatives = np.where((wide < _ASCII) | np.isin(wide, _NAMED), wide, class_representatives)
-    return representatives.astype("<u4").tobytes().decode("utf-32-le")
+    return _map_codes(codes).tobytes().decode("utf-32-le")
 
 
 def map_text_to_representatives(text: str) -> str:
-    """Does the same as `map_to_representatives` for a `str`, without arrays."""
-    return text.translate(_REPRESENTATIVE_CACHE)
+    """Does the same as `map_to_representatives` for a `str`."""
+    if len(text) <= _FEW_CHARACTERS:
+        return text.translate(_REPRESENTATIVE_CACHE)  # faster than array calls
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    return _map_codes(codes).tobytes().decode("utf-32-le")
+
+
+def _map_codes(codes: NDArray[Any]) -> NDArray[np.uint32]:
+    representatives = _CLASS_REPRESENTATIVES.take(load_code_point_classes().take(codes))
+    is_replaced = codes >= _ASCII
+    for named in _NAMED:
+        is_replaced &= codes != named
+    mapped: NDArray[np.uint32] = np.where(is_replaced, representatives, codes).astype("<u4")
+    return mapped
 
 
 @lru_cache(maxsize=1)
