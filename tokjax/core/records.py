@@ -1,6 +1,7 @@
 """Records of tokenization results: the tokens of one text, and a batch of texts.
 
-Both are immutable: attributes can't be set, and arrays are read-only.
+Both are immutable: attributes can't be set, and arrays are read-only. A column other than the ids may be
+computed when it is first read, once, also if several threads read it.
 
 A `TokenizationBatch` holds flat columns (`Ragged`). Its items are views of the columns, made when they are
 accessed:
@@ -12,8 +13,9 @@ accessed:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
@@ -21,6 +23,7 @@ from numpy.typing import NDArray
 
 from tokjax._util.arrays import Array, as_integers
 from tokjax._util.display import render_tokens_html
+from tokjax._util.locks import ThreadLock
 from tokjax.core.ragged import COLUMNS, Ragged
 from tokjax.errors import InvalidArgumentError
 from tokjax.offsets import offsets_coordinate_system, offsets_index_base, offsets_span_style
@@ -107,7 +110,7 @@ class TokenizationResult:
 
     def __len__(self) -> int:
         """Returns the number of tokens."""
-        return len(self.tokens)
+        return len(self.ids)
 
     def __eq__(self, other: object) -> bool:
         """Compares all fields, arrays by value."""
@@ -139,6 +142,73 @@ class TokenizationResult:
         return render_tokens_html(self.tokens, self.ids, self.offsets, self.special_tokens_mask)
 
 
+class _BatchColumn:
+    """Descriptor of a field of a `TokenizationResult` that is read from its batch at the first access.
+
+    The value is stored in the instance, which then hides the descriptor.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Stores the name of the field."""
+        self._name = name
+
+    def __get__(self, result: TokenizationResult | None, owner: type) -> Any:
+        """Returns the value of the field."""
+        if result is None:
+            return self
+        try:
+            batch, part = result.__dict__["_source"]
+        except KeyError:
+            raise AttributeError(self._name) from None
+        value = batch._compute_result_column(self._name, part)
+        result.__dict__[self._name] = value
+        return value
+
+
+for _name in ("tokens", *COLUMNS[1:], "attention_mask"):
+    _column = _BatchColumn()
+    _column.__set_name__(TokenizationResult, _name)
+    setattr(TokenizationResult, _name, _column)
+
+
+class BatchColumns:
+    """The columns of a batch. Those with a function are computed when they are first read, each once.
+
+    Args:
+        ragged: the columns that are known, with the dtypes of `make_ragged`. They become read-only.
+        functions: functions that return the other columns, by name.
+    """
+
+    def __init__(self, ragged: Ragged, functions: Mapping[str, Callable[[], NDArray[Any]]]) -> None:
+        self._columns: dict[str, Any] = {
+            name: None if column is None else _freeze(np.asarray(column))
+            for name, column in zip(Ragged._fields, ragged, strict=True)
+            if name not in functions
+        }
+        self._functions = dict(functions)
+        self._lock = ThreadLock() if functions else None
+
+    def __getitem__(self, name: str) -> Any:
+        """Returns a column, `None` if the batch does not have it."""
+        column = self._columns.get(name, self)
+        if column is not self:
+            return column
+        assert self._lock is not None
+        with self._lock.current:
+            if name not in self._columns:
+                self._columns[name] = _freeze(self._functions[name]())
+                del self._functions[name]  # frees what the column was computed from
+        return self._columns[name]
+
+    def has(self, name: str) -> bool:
+        """Returns whether the batch has a column, without computing it."""
+        return self._columns.get(name, self) is not None
+
+    def to_ragged(self) -> Ragged:
+        """Returns all columns."""
+        return Ragged(*map(self.__getitem__, Ragged._fields))
+
+
 class TokenizationBatch(Sequence[TokenizationResult]):
     """Flat columns of many texts, and a sequence of `TokenizationResult`s that are views of the columns.
 
@@ -151,11 +221,11 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         has_attention_mask: whether items have an attention mask. The batch does not store it: it is all ones.
     """
 
-    __slots__ = ("_get_token_strings", "has_attention_mask", "metadata", "ragged")
+    __slots__ = ("_columns", "_get_token_strings", "has_attention_mask", "metadata")
 
-    ragged: Ragged
     metadata: ResultMetadata
     has_attention_mask: bool
+    _columns: BatchColumns
     _get_token_strings: TokenStringLookup
 
     def __init__(
@@ -174,21 +244,22 @@ class TokenizationBatch(Sequence[TokenizationResult]):
             get_token_strings: function that returns the readable forms of ids.
             has_attention_mask: whether items have an attention mask.
         """
-        frozen: dict[str, Any] = {
+        copied: dict[str, Any] = {
             name: None if column is None else _freeze_copy(name, column)
             for name, column in ragged._asdict().items()
         }
-        self._set_fields(Ragged(**frozen), metadata, get_token_strings, has_attention_mask)
+        columns = BatchColumns(Ragged(**copied), {})
+        self._set_fields(columns, metadata, get_token_strings, has_attention_mask)
 
     def _set_fields(
         self,
-        ragged: Ragged,
+        columns: BatchColumns,
         metadata: ResultMetadata,
         get_token_strings: TokenStringLookup,
         has_attention_mask: bool,
     ) -> None:
         set_attribute = object.__setattr__  # this class's own `__setattr__` raises
-        set_attribute(self, "ragged", ragged)
+        set_attribute(self, "_columns", columns)
         set_attribute(self, "metadata", metadata)
         set_attribute(self, "has_attention_mask", has_attention_mask)
         set_attribute(self, "_get_token_strings", get_token_strings)
@@ -211,39 +282,44 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         )
 
     @property
+    def ragged(self) -> Ragged:
+        """All columns, as read-only NumPy arrays."""
+        return self._columns.to_ragged()
+
+    @property
     def ids(self) -> NDArray[np.int32]:
         """Token ids of all texts, `int32`, shape `(n,)`."""
-        return self.ragged.ids  # type: ignore[return-value]
+        return self._columns["ids"]  # type: ignore[no-any-return]
 
     @property
     def row_splits(self) -> NDArray[np.int64]:
         """Bounds of each text's tokens, `int64`, shape `(num_texts + 1,)`."""
-        return self.ragged.row_splits  # type: ignore[return-value]
+        return self._columns["row_splits"]  # type: ignore[no-any-return]
 
     @property
     def offsets(self) -> NDArray[np.int64] | None:
         """1-based byte spans, `int64`, shape `(n, 2)`, or `None`."""
-        return self.ragged.offsets  # type: ignore[return-value]
+        return self._columns["offsets"]  # type: ignore[no-any-return]
 
     @property
     def special_tokens_mask(self) -> NDArray[np.int32] | None:
         """1 on special tokens, `int32`, shape `(n,)`, or `None`."""
-        return self.ragged.special_tokens_mask  # type: ignore[return-value]
+        return self._columns["special_tokens_mask"]  # type: ignore[no-any-return]
 
     @property
     def token_type_ids(self) -> NDArray[np.int32] | None:
         """Index of each token's segment of the input, `int32`, shape `(n,)`, or `None`."""
-        return self.ragged.token_type_ids  # type: ignore[return-value]
+        return self._columns["token_type_ids"]  # type: ignore[no-any-return]
 
     @property
     def word_ids(self) -> NDArray[np.int32] | None:
         """Index of each token's word, -1 for inserted tokens, `int32`, shape `(n,)`, or `None`."""
-        return self.ragged.word_ids  # type: ignore[return-value]
+        return self._columns["word_ids"]  # type: ignore[no-any-return]
 
     @property
     def sequence_ids(self) -> NDArray[np.int32] | None:
         """Index of each token's text in a pair, -1 for inserted tokens, `int32`, shape `(n,)`, or `None`."""
-        return self.ragged.sequence_ids  # type: ignore[return-value]
+        return self._columns["sequence_ids"]  # type: ignore[no-any-return]
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -252,7 +328,7 @@ class TokenizationBatch(Sequence[TokenizationResult]):
 
     def __len__(self) -> int:
         """Returns the number of texts."""
-        return self.ragged.num_rows
+        return len(self.row_splits) - 1
 
     @overload
     def __getitem__(self, index: int) -> TokenizationResult: ...
@@ -266,18 +342,18 @@ class TokenizationBatch(Sequence[TokenizationResult]):
             raise IndexError(f"batch of {len(self)} texts has no text {index}")
         row = range(len(self))[index]
         part = slice(int(self.row_splits[row]), int(self.row_splits[row + 1]))
-        columns: dict[str, Any] = {
-            name: None if column is None else column[part]
-            for name, column in self.ragged._asdict().items()
-            if name != "row_splits"
-        }
-        columns["attention_mask"] = _make_ones(part.stop - part.start) if self.has_attention_mask else None
         result = object.__new__(TokenizationResult)  # skips the constructor: columns are valid and read-only
-        for name, column in columns.items():
-            object.__setattr__(result, name, column)
-        object.__setattr__(result, "tokens", self._get_token_strings(result.ids))
-        object.__setattr__(result, "metadata", self.metadata)
+        result.__dict__.update(ids=self.ids[part], metadata=self.metadata, _source=(self, part))
         return result
+
+    def _compute_result_column(self, name: str, part: slice) -> Any:
+        """Returns a field of the result of one text, whose tokens are `part`."""
+        if name == "tokens":
+            return self._get_token_strings(self.ids[part])
+        if name == "attention_mask":
+            return _make_ones(part.stop - part.start) if self.has_attention_mask else None
+        column = self._columns[name]
+        return None if column is None else column[part]
 
     def __eq__(self, other: object) -> bool:
         """Compares columns, tokens and metadata by value."""
@@ -297,7 +373,7 @@ class TokenizationBatch(Sequence[TokenizationResult]):
 
     def __repr__(self) -> str:
         """Shows the number of texts and tokens, and the names of the columns."""
-        columns = [name for name in COLUMNS if getattr(self.ragged, name) is not None]
+        columns = [name for name in COLUMNS if self._columns.has(name)]
         return (
             f"TokenizationBatch({len(self)} texts, {len(self.ids)} tokens, "
             f"columns: {', '.join(columns)}, offsets in {self.metadata.offsets_reference})"
@@ -340,6 +416,7 @@ def make_batch_without_copy(
     get_token_strings: TokenStringLookup,
     *,
     has_attention_mask: bool,
+    functions: Mapping[str, Callable[[], NDArray[Any]]] = MappingProxyType({}),
 ) -> TokenizationBatch:
     """Makes a batch without copying its columns.
 
@@ -349,12 +426,10 @@ def make_batch_without_copy(
         metadata: model of the tokenizer, and meaning of the offsets.
         get_token_strings: function that returns the readable forms of ids.
         has_attention_mask: whether items have an attention mask.
+        functions: functions that compute further columns when they are first read, by name.
     """
     batch = TokenizationBatch.__new__(TokenizationBatch)
-    frozen: dict[str, Any] = {
-        name: None if column is None else _freeze(column) for name, column in ragged._asdict().items()
-    }
-    batch._set_fields(Ragged(**frozen), metadata, get_token_strings, has_attention_mask)
+    batch._set_fields(BatchColumns(ragged, functions), metadata, get_token_strings, has_attention_mask)
     return batch
 
 

@@ -37,7 +37,7 @@ See docs/performance.md, section "Ids and offsets".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -49,9 +49,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.bpe.encoded_segments import EncodedSegments
+    from tokjax.bpe.encoded_segments import Corrections, EncodedSegments
 
 
+Integer = TypeVar("Integer", np.int32, np.int64)
 _TOKENS_PER_GROUP = 1 << 17
 
 
@@ -134,85 +135,68 @@ def assemble(encoded: EncodedSegments, rows: RowLayout) -> AssembledRows:
     return AssembledRows(ids, row_splits, inserted, matched, np.flatnonzero(~ordinary))
 
 
-def compute_concatenated_sources(
+def compute_concatenated_offsets(
     assembled: AssembledRows,
-    encoded: EncodedSegments,
+    corrections: Corrections,
     rows: RowLayout,
     byte_lengths: NDArray[np.int64],
     threads: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Computes offsets and word ids where the token bytes of a row, concatenated, are the text of the row.
+) -> NDArray[np.int64]:
+    """Computes offsets where the token bytes of a row, concatenated, are the text of the row.
 
-    Offsets are the running sum of token lengths in each row. Word ids are the running count of word
-    beginnings in each row; a matched token is a word.
+    Offsets are the running sum of token lengths in each row.
 
     Args:
         assembled: ids of all rows.
-        encoded: ids of the segments, with word beginnings, and corrections for tokens whose length in the
-            text differs from `byte_lengths`.
+        corrections: overrides for tokens of the segments whose length in the text differs from
+            `byte_lengths`.
         rows: special and added tokens between and around the segments.
         byte_lengths: number of text bytes per token id, `int64`, shape `(vocab_size,)`.
         threads: number of threads.
 
     Returns:
-        1-based half-open byte offsets, `int64`, shape `(n, 2)`, and word ids, `int32`, shape `(n,)`. Inserted
-        tokens have the offsets `(0, 0)` and the word id -1.
+        1-based half-open byte offsets, `int64`, shape `(n, 2)`. Inserted tokens have the offsets `(0, 0)`.
     """
-    # Threads write to disjoint slices of these arrays, one group of rows at a time.
+    # Threads write to disjoint slices of the array, one group of rows at a time.
     offsets = np.empty((len(assembled.ids), 2), np.int64)
-    word_ids = np.empty(len(assembled.ids), np.int32)
     all_inserted_positions = np.sort(assembled.inserted_positions)
-    assert encoded.begins_word is not None
-    begins = _flag_all_word_beginnings(assembled, encoded.begins_word)
-    corrections = encoded.corrections
     all_corrected_positions = _map_to_all_ids(assembled, corrections.positions)
 
     def fill_group(group: slice) -> None:
         splits = assembled.row_splits[group]
         part = slice(int(splits[0]), int(splits[-1]))
-        inserted = (
-            all_inserted_positions[slice(*np.searchsorted(all_inserted_positions, (part.start, part.stop)))]
-            - part.start
-        )
-        matched = slice(*np.searchsorted(assembled.matched_positions, (part.start, part.stop)))
-        in_part = slice(*np.searchsorted(all_corrected_positions, (part.start, part.stop)))
-        corrected = all_corrected_positions[in_part] - part.start
         lengths = byte_lengths.take(assembled.ids[part])
-        lengths[corrected] = corrections.lengths[in_part]
+        corrected = _find_range(all_corrected_positions, part)
+        lengths[all_corrected_positions[corrected] - part.start] = corrections.lengths[corrected]
+        inserted = all_inserted_positions[_find_range(all_inserted_positions, part)] - part.start
         lengths[inserted] = 0
+        matched = _find_range(assembled.matched_positions, part)
         lengths[assembled.matched_positions[matched] - part.start] = rows.matched_nbytes[matched]
         stops = _compute_row_sums(lengths, splits - part.start, first=1)
         offsets[part, 1] = stops
         np.subtract(stops, lengths, out=offsets[part, 0])
         offsets[part][inserted] = 0  # the sentinel
-        word_ids[part] = _compute_row_sums(begins[part].astype(np.int64), splits - part.start, first=-1)
-        word_ids[part][inserted] = -1
 
     for _ in map_in_threads(fill_group, _iter_row_groups(assembled.row_splits), threads):
         pass
-    return offsets, word_ids
+    return offsets
 
 
-def compute_sources_from_spans(
-    assembled: AssembledRows,
-    encoded: EncodedSegments,
-    rows: RowLayout,
-    nbytes: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Computes offsets and word ids where the model returned a byte span for each id.
+def compute_offsets_from_spans(
+    assembled: AssembledRows, encoded: EncodedSegments, rows: RowLayout, nbytes: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Computes offsets where the model returned a byte span for each id.
 
     Args:
         assembled: ids of all rows.
-        encoded: ids of the segments, with spans and word beginnings.
+        encoded: ids of the segments, with spans.
         rows: special and added tokens between and around the segments.
         nbytes: number of bytes of each segment, `int64`, shape `(segments,)`.
 
     Returns:
-        1-based half-open byte offsets, `int64`, shape `(n, 2)`, and word ids, `int32`, shape `(n,)`. Inserted
-        tokens have the offsets `(0, 0)` and the word id -1.
+        1-based half-open byte offsets, `int64`, shape `(n, 2)`. Inserted tokens have the offsets `(0, 0)`.
     """
     assert encoded.spans is not None
-    assert encoded.begins_word is not None
     row_of_segment = np.repeat(np.arange(len(rows.matched_per_row)), rows.matched_per_row + 1)
     row_of_matched = np.repeat(np.arange(len(rows.matched_per_row)), rows.matched_per_row)
     matched_bytes_before = make_row_splits(rows.matched_nbytes)
@@ -233,10 +217,30 @@ def compute_sources_from_spans(
     offsets[assembled.matched_positions] = np.stack(
         [matched_starts, matched_starts + rows.matched_nbytes], axis=1
     )
-    begins = _flag_all_word_beginnings(assembled, encoded.begins_word)
-    word_ids = _compute_row_sums(begins.astype(np.int64), assembled.row_splits, first=-1).astype(np.int32)
+    return offsets
+
+
+def compute_word_ids(assembled: AssembledRows, begins_word: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """Computes word ids: the running count of word beginnings in each row. A matched token is a word.
+
+    Args:
+        assembled: ids of all rows.
+        begins_word: mask of the ids of the segments that begin a word, `bool`.
+
+    Returns:
+        Word ids, `int32`, shape `(n,)`. Inserted tokens have the word id -1.
+    """
+    begins = _flag_all_word_beginnings(assembled, begins_word)
+    word_ids = _compute_row_sums(begins.astype(np.int32), assembled.row_splits, first=-1)
     word_ids[assembled.inserted_positions] = -1
-    return offsets, word_ids
+    return word_ids
+
+
+def compute_sequence_ids(assembled: AssembledRows) -> NDArray[np.int32]:
+    """Computes the sequence ids of single texts, `int32`, shape `(n,)`: 0, and -1 for inserted tokens."""
+    sequence_ids = np.zeros(len(assembled.ids), np.int32)
+    sequence_ids[assembled.inserted_positions] = -1
+    return sequence_ids
 
 
 def flag_word_beginnings(is_space: NDArray[np.bool_], splits: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -289,9 +293,16 @@ def _iter_row_groups(row_splits: NDArray[np.int64]) -> Iterator[slice]:
         first = stop
 
 
+def _find_range(positions: NDArray[np.int64], part: slice) -> slice:
+    """Returns the slice of ascending positions that are in a part."""
+    if not len(positions):
+        return slice(0)
+    return slice(*np.searchsorted(positions, (part.start, part.stop)))
+
+
 def _compute_row_sums(
-    values: NDArray[np.int64], row_splits: NDArray[np.int64], *, first: int
-) -> NDArray[np.int64]:
+    values: NDArray[Integer], row_splits: NDArray[np.int64], *, first: int
+) -> NDArray[Integer]:
     """Computes running sums that start again at `first` in each row.
 
     One cumulative sum over all rows is enough. At the start of each row, the sum of the row before is
@@ -303,8 +314,9 @@ def _compute_row_sums(
     """
     if not len(values):
         return values
-    starts = row_splits[:-1][np.diff(row_splits) > 0]
     steps = values.copy()
-    steps[starts[1:]] -= np.add.reduceat(steps, starts)[:-1]
     steps[0] += first
-    return np.cumsum(steps, out=steps)
+    if len(row_splits) > 2:
+        starts = row_splits[:-1][np.diff(row_splits) > 0]
+        steps[starts[1:]] -= np.add.reduceat(values, starts)[:-1]
+    return np.cumsum(steps, dtype=steps.dtype, out=steps)

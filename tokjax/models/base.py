@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, Unpack
 
 import numpy as np
@@ -35,8 +35,10 @@ from tokjax.errors import UnsupportedTokenizerError
 from tokjax.models.assembly import (
     RowLayout,
     assemble,
-    compute_concatenated_sources,
-    compute_sources_from_spans,
+    compute_concatenated_offsets,
+    compute_offsets_from_spans,
+    compute_sequence_ids,
+    compute_word_ids,
 )
 from tokjax.models.method_hints import MethodHints
 from tokjax.pretokenize.special_tokens import (
@@ -47,7 +49,7 @@ from tokjax.pretokenize.special_tokens import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -348,63 +350,79 @@ def make_batch(
         threads: number of threads.
     """
     assembled = assemble(encoded, split.rows)
-    columns: dict[str, NDArray[np.int32] | NDArray[np.int64]] = {}
+    functions: dict[str, Callable[[], NDArray[Any]]] = {}
     if return_offsets:
-        columns |= _compute_source_columns(tokenizer, split, encoded, assembled, threads)
+        functions |= _make_source_functions(tokenizer, split, encoded, assembled, threads)
     if return_masks:
-        columns |= _compute_mask_columns(tokenizer.vocabulary, split.rows, assembled)
+        functions["special_tokens_mask"] = partial(
+            _compute_special_tokens_mask, tokenizer.vocabulary, assembled
+        )
+        functions["token_type_ids"] = partial(
+            _compute_type_ids, tokenizer.vocabulary.template, split.rows, assembled
+        )
     metadata = ResultMetadata(
         tokenizer.model,
         tokenizer.normalization,
         "input_text" if assume_normalized else tokenizer.offsets_reference,
     )
-    ragged = Ragged(assembled.ids, assembled.row_splits, **columns)
     return make_batch_without_copy(
-        ragged, metadata, tokenizer.vocabulary.get_token_strings, has_attention_mask=return_masks
+        Ragged(assembled.ids, assembled.row_splits),
+        metadata,
+        tokenizer.vocabulary.get_token_strings,
+        has_attention_mask=return_masks,
+        functions=functions,
     )
 
 
-def _compute_source_columns(
+def _make_source_functions(
     tokenizer: SegmentModel,
     split: SplitRows,
     encoded: EncodedSegments,
     assembled: AssembledRows,
     threads: int,
-) -> dict[str, NDArray[np.int32] | NDArray[np.int64]]:
-    """Computes the columns `offsets`, `word_ids` and `sequence_ids`."""
+) -> dict[str, Callable[[], NDArray[Any]]]:
+    """Returns functions that compute the columns `offsets`, `word_ids` and `sequence_ids`.
+
+    They hold the arrays that they need, and not the texts.
+    """
+    rows, matched = split.rows, split.matched
     if encoded.spans is None:
-        lengths = tokenizer.text_byte_lengths
-        offsets, word_ids = compute_concatenated_sources(assembled, encoded, split.rows, lengths, threads)
+        compute_offsets = partial(
+            compute_concatenated_offsets,
+            assembled,
+            encoded.corrections,
+            rows,
+            tokenizer.text_byte_lengths,
+            threads,
+        )
     else:
         texts, hold_bytes, _ = split.segments
         sizes = (len(from_characters(text)) if hold_bytes else count_bytes(text) for text in texts)
         nbytes = np.fromiter(sizes, np.int64, len(texts))
-        offsets, word_ids = compute_sources_from_spans(assembled, encoded, split.rows, nbytes)
-    sequence_ids = np.zeros(len(assembled.ids), np.int32)
-    sequence_ids[assembled.inserted_positions] = -1
-    matched = dict(zip(assembled.matched_positions.tolist(), split.matched, strict=True))
-    offsets = tokenizer.adjust_offsets(assembled.ids, offsets, matched)
-    return {"offsets": offsets, "word_ids": word_ids, "sequence_ids": sequence_ids}
+        compute_offsets = partial(compute_offsets_from_spans, assembled, encoded, rows, nbytes)
+
+    def compute_adjusted_offsets() -> NDArray[np.int64]:
+        matched_by_position = dict(zip(assembled.matched_positions.tolist(), matched, strict=True))
+        return tokenizer.adjust_offsets(assembled.ids, compute_offsets(), matched_by_position)
+
+    assert encoded.begins_word is not None
+    return {
+        "offsets": compute_adjusted_offsets,
+        "word_ids": partial(compute_word_ids, assembled, encoded.begins_word),
+        "sequence_ids": partial(compute_sequence_ids, assembled),
+    }
 
 
-def _compute_mask_columns(
-    vocabulary: Vocabulary, rows: RowLayout, assembled: AssembledRows
-) -> dict[str, NDArray[np.int32] | NDArray[np.int64]]:
-    """Computes the columns `special_tokens_mask` and `token_type_ids`.
-
-    Ids of ordinary text can be special too: `[UNK]` is.
-    """
-    special_tokens_mask = np.zeros(len(assembled.ids), np.int32)
-    special_tokens_mask[assembled.special_positions] = vocabulary.is_special.take(
+def _compute_special_tokens_mask(vocabulary: Vocabulary, assembled: AssembledRows) -> NDArray[np.int32]:
+    """Computes the mask of special tokens. Ids of ordinary text can be special too: `[UNK]` is."""
+    mask = np.zeros(len(assembled.ids), np.int32)
+    mask[assembled.special_positions] = vocabulary.is_special.take(
         assembled.ids.take(assembled.special_positions)
     )
     unknown = vocabulary.get_role_id("unk")
     if unknown is not None:
-        special_tokens_mask[assembled.ids == unknown] = 1
-    return {
-        "special_tokens_mask": special_tokens_mask,
-        "token_type_ids": _compute_type_ids(vocabulary.template, rows, assembled),
-    }
+        mask[assembled.ids == unknown] = 1
+    return mask
 
 
 def _compute_type_ids(template: Template, rows: RowLayout, assembled: AssembledRows) -> NDArray[np.int32]:

@@ -148,7 +148,7 @@ def test_special_tokens_in_texts(name):
         tokjax.encode(tokenizer, "a </s>")
     if name == "unigram":
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"text 0 contains '</s>', and this model produces"
+            tokjax.errors.InvalidArgumentError, match=r"text 0 contains '</s>', which this model encodes"
         ):
             tokjax.encode(tokenizer, "a </s>", disallowed_special=())
     else:
