@@ -10,7 +10,7 @@ section "Pre-token cache".
 from __future__ import annotations
 
 from functools import cached_property
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -141,6 +141,14 @@ class ArrayEngine:
         return np.array(
             [id_ for pretoken in self._pre_tokenizer.split(text) for id_ in cache[pretoken]], np.int32
         )
+
+    def encode_short_segment(self, text: str) -> EncodedSegments:
+        """Encodes one short text without surrogates as one segment."""
+        pretoken_ids = list(map(self._dict_cache.__getitem__, self._pre_tokenizer.split(text)))
+        ids = np.array(list(chain.from_iterable(pretoken_ids)), np.int32)
+        begins = np.zeros(len(ids), bool)
+        begins[list(accumulate(map(len, pretoken_ids[:-1]), initial=0))[: len(ids)]] = True
+        return EncodedSegments(ids, np.array([0, len(ids)]), begins)
 
     def _encode_with_loop(self, segments: Segments, *, begins_word: bool) -> EncodedSegments:
         """Encodes segments like `encode_segments`, with a loop over pre-tokens and the dictionary cache."""

@@ -180,9 +180,10 @@ class BatchColumns:
     """
 
     def __init__(self, ragged: Ragged, functions: Mapping[str, Callable[[], NDArray[Any]]]) -> None:
+        columns = zip(Ragged._fields, ragged, strict=True)
         self._columns: dict[str, Any] = {
             name: None if column is None else _freeze(np.asarray(column))
-            for name, column in zip(Ragged._fields, ragged, strict=True)
+            for name, column in columns
             if name not in functions
         }
         self._functions = dict(functions)
@@ -338,10 +339,12 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         """Returns the result of one text, or a list of results for a slice."""
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"batch of {len(self)} texts has no text {index}")
-        row = range(len(self))[index]
-        part = slice(int(self.row_splits[row]), int(self.row_splits[row + 1]))
+        splits = self._columns["row_splits"]
+        num_texts = len(splits) - 1
+        if not -num_texts <= index < num_texts:
+            raise IndexError(f"batch of {num_texts} texts has no text {index}")
+        row = range(num_texts)[index]
+        part = slice(int(splits[row]), int(splits[row + 1]))
         result = object.__new__(TokenizationResult)  # skips the constructor: columns are valid and read-only
         result.__dict__.update(ids=self.ids[part], metadata=self.metadata, _source=(self, part))
         return result

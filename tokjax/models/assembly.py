@@ -159,24 +159,33 @@ def compute_concatenated_offsets(
     """
     # Threads write to disjoint slices of the array, one group of rows at a time.
     offsets = np.empty((len(assembled.ids), 2), np.int64)
+    has_special = len(assembled.special_positions) > 0
     all_inserted_positions = np.sort(assembled.inserted_positions)
-    all_corrected_positions = _map_to_all_ids(assembled, corrections.positions)
+    all_corrected_positions = corrections.positions
+    if len(all_corrected_positions):
+        all_corrected_positions = _map_to_all_ids(assembled, corrections.positions)
 
     def fill_group(group: slice) -> None:
         splits = assembled.row_splits[group]
         part = slice(int(splits[0]), int(splits[-1]))
         lengths = byte_lengths.take(assembled.ids[part])
-        corrected = _find_range(all_corrected_positions, part)
-        lengths[all_corrected_positions[corrected] - part.start] = corrections.lengths[corrected]
-        inserted = all_inserted_positions[_find_range(all_inserted_positions, part)] - part.start
-        lengths[inserted] = 0
-        matched = _find_range(assembled.matched_positions, part)
-        lengths[assembled.matched_positions[matched] - part.start] = rows.matched_nbytes[matched]
+        if len(all_corrected_positions):
+            corrected = _find_range(all_corrected_positions, part)
+            lengths[all_corrected_positions[corrected] - part.start] = corrections.lengths[corrected]
+        if has_special:
+            inserted = all_inserted_positions[_find_range(all_inserted_positions, part)] - part.start
+            lengths[inserted] = 0
+            matched = _find_range(assembled.matched_positions, part)
+            lengths[assembled.matched_positions[matched] - part.start] = rows.matched_nbytes[matched]
         stops = _compute_row_sums(lengths, splits - part.start, first=1)
         offsets[part, 1] = stops
         np.subtract(stops, lengths, out=offsets[part, 0])
-        offsets[part][inserted] = 0  # the sentinel
+        if has_special:
+            offsets[part][inserted] = 0  # the sentinel
 
+    if len(offsets) <= _TOKENS_PER_GROUP:
+        fill_group(slice(None))
+        return offsets
     for _ in map_in_threads(fill_group, _iter_row_groups(assembled.row_splits), threads):
         pass
     return offsets
@@ -295,8 +304,6 @@ def _iter_row_groups(row_splits: NDArray[np.int64]) -> Iterator[slice]:
 
 def _find_range(positions: NDArray[np.int64], part: slice) -> slice:
     """Returns the slice of ascending positions that are in a part."""
-    if not len(positions):
-        return slice(0)
     return slice(*np.searchsorted(positions, (part.start, part.stop)))
 
 

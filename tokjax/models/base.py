@@ -25,7 +25,7 @@ import numpy as np
 from tokjax._util.atomic_files import compute_json_checksum
 from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, check_texts
 from tokjax._util.threads import resolve_num_threads
-from tokjax.bpe.chunks import as_segments
+from tokjax.bpe.chunks import Segments, as_segments
 from tokjax.core import protocol
 from tokjax.core.ragged import Ragged
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.bpe.chunks import Segments
     from tokjax.bpe.encoded_segments import EncodedSegments
     from tokjax.core.encode_options import SpecialOptions
     from tokjax.core.protocol import Special
@@ -182,6 +181,9 @@ class SegmentModel(TokenizerRecord, ABC):
         return offsets
 
 
+_NONE, _ONE_ROW = np.zeros(0, np.int64), np.zeros(1, np.int64)
+
+
 class SplitRows(NamedTuple):
     """Texts split at special and added tokens.
 
@@ -270,7 +272,7 @@ def _get_split_tokens(vocabulary: Vocabulary, allowed: frozenset[str]) -> frozen
 
 
 @protocol.encode_texts.register(SegmentModel)
-def _encode_texts(
+def encode_texts(
     tokenizer: SegmentModel,
     texts: Sequence[Text],
     *,
@@ -282,6 +284,7 @@ def _encode_texts(
     disallowed_special: Special = "all",
     threads: int | None = None,
 ) -> TokenizationBatch:
+    """Encodes texts, as `tokjax.core.protocol.encode_texts` specifies."""
     check_texts(texts)
     split = split_rows(
         tokenizer,
@@ -302,6 +305,17 @@ def _encode_texts(
         assume_normalized=assume_normalized,
         threads=num_threads,
     )
+
+
+def make_plain_split(text: str, before: tuple[int, ...], after: tuple[int, ...]) -> SplitRows:
+    """Returns one text without special and added tokens as `split_rows` does, with less work.
+
+    Args:
+        text: the text.
+        before: ids to insert before the text.
+        after: ids to insert after the text.
+    """
+    return SplitRows(Segments([text], False), RowLayout(_NONE, _NONE, _ONE_ROW, before, after))
 
 
 @protocol.encode.register(SegmentModel)
