@@ -3,9 +3,22 @@
 import numpy as np
 from hypothesis import given, strategies as st
 
-from tokjax.bpe.hash_tables import ABSENT, HashTable
+from tokjax.bpe.hash_tables import (
+    ABSENT,
+    MAX_PRETOKEN_BYTES,
+    HashTable,
+    HashTables,
+    LongPretokens,
+    make_pretokens,
+)
 
 numbers = st.integers(0, 2**64 - 1)
+pretokens = st.builds(
+    lambda part, times, end: (part * times + end)[: MAX_PRETOKEN_BYTES + 2],
+    st.sampled_from([b"a", b"ab", b"abcdefgh", b"\xff\xfe"]),
+    st.integers(1, 70),
+    st.binary(max_size=3),
+)
 
 
 @given(
@@ -37,3 +50,48 @@ def test_hash_slots_differ_per_table():
         table.add(keys, np.zeros(99, np.int64))
         orders.add(tuple(np.flatnonzero(table._slots.rows[:, 0]).tolist()))
     assert len(orders) == 3
+
+
+def can_be_stored(pretoken):
+    return len(pretoken) <= MAX_PRETOKEN_BYTES and 0 not in pretoken
+
+
+@given(st.lists(pretokens, max_size=40), st.lists(pretokens, max_size=20))
+def test_tables_equal_dictionary(known, others):
+    """Of several equal pre-tokens, the first value counts."""
+    tables = HashTables(make_pretokens([b"\n"]), np.array([-7]))
+    expected = {b"\n": -7}
+    for start in range(0, len(known), 9):
+        part = known[start : start + 9]
+        tables.add(make_pretokens(part), np.arange(start, start + len(part)))
+        for i, pretoken in enumerate(part, start):
+            expected.setdefault(pretoken, i)
+    sought = [*known, *others, b"\n"]
+    values = [expected.get(pretoken, ABSENT) if can_be_stored(pretoken) else ABSENT for pretoken in sought]
+    assert tables.find(make_pretokens(sought)).tolist() == values
+
+
+@given(st.lists(pretokens.filter(can_be_stored), max_size=40))
+def test_unique_pretokens(sought):
+    tables = HashTables(make_pretokens([b"\n"]), np.array([0]))
+    examples, inverse = tables.unique(make_pretokens(sought))
+    assert [sought[examples[group]] for group in inverse.tolist()] == sought
+    assert len(examples) == len(set(sought))
+
+
+def test_equal_hashes_of_long_pretokens_are_told_apart():
+    """A pre-token whose hash is taken is not found, so it is never confused with the other one."""
+    table = LongPretokens()
+    read_words = table._read_words
+
+    def read_words_with_one_hash(part):
+        words, num_words, hashes = read_words(part)
+        return words, num_words, np.ones_like(hashes)
+
+    table._read_words = read_words_with_one_hash
+    texts = [b"a" * 20, b"a" * 19 + b"b", b"a" * 21]
+    table.add(make_pretokens(texts[:1]), np.array([5]))
+    table.add(make_pretokens(texts[1:]), np.array([6, 7]))
+    assert table.find(make_pretokens(texts)).tolist() == [5, ABSENT, ABSENT]
+    examples, inverse = table.unique(make_pretokens(texts * 2))
+    assert [(texts * 2)[examples[group]] for group in inverse.tolist()] == texts * 2

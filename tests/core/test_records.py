@@ -1,13 +1,17 @@
 """Tests of the records `TokenizationResult` and `TokenizationBatch`, and of `Ragged`."""
 
 import copy
+import gc
 import pickle
+import threading
+import weakref
 
 import numpy as np
 import pytest
 
 import tokjax
 from tokjax import Ragged, TokenizationResult
+from tokjax.core.records import ResultMetadata, make_batch_without_copy
 
 
 @pytest.fixture
@@ -52,6 +56,81 @@ def test_arrays_are_read_only(result, batch):
     for array in (*get_columns(result), *batch.ragged, *get_columns(batch[0])):
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 0
+
+
+LAZY = ["offsets", "word_ids", "sequence_ids", "special_tokens_mask", "token_type_ids"]
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_columns_are_computed_at_the_first_read(batch, name):
+    assert not set(LAZY) & set(batch._columns._columns)
+    assert all(column in repr(batch) for column in LAZY)
+    assert not set(LAZY) & set(batch._columns._columns)
+    item = batch[0]
+    column = getattr(batch, name)
+    assert set(LAZY) & set(batch._columns._columns) == {name}
+    assert getattr(batch, name) is column
+    assert getattr(item, name).base is column.base or getattr(item, name).base is column
+    assert getattr(item, name) is getattr(item, name)
+
+
+def test_threads_compute_a_column_once():
+    calls = []
+    started = threading.Barrier(8)
+
+    def compute():
+        calls.append(1)
+        return np.arange(3, dtype=np.int32)
+
+    lazy = make_batch_without_copy(
+        Ragged(np.arange(3, dtype=np.int32), np.array([0, 1, 3])),
+        ResultMetadata("test"),
+        lambda ids: tuple(map(str, ids)),
+        has_attention_mask=True,
+        functions={"word_ids": compute},
+    )
+    columns = []
+
+    def read():
+        started.wait()
+        columns.append(lazy.word_ids)
+
+    threads = [threading.Thread(target=read) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(calls) == 1
+    assert all(column is columns[0] for column in columns)
+    with pytest.raises(ValueError, match="read-only"):
+        columns[0][0] = 1
+
+
+def test_failed_column_can_be_read_again():
+    results = iter([MemoryError, None])
+
+    def compute():
+        if error := next(results):
+            raise error
+        return np.zeros(1, np.int32)
+
+    lazy = make_batch_without_copy(
+        Ragged(np.zeros(1, np.int32), np.array([0, 1])),
+        ResultMetadata("test"),
+        lambda ids: tuple(map(str, ids)),
+        has_attention_mask=True,
+        functions={"word_ids": compute},
+    )
+    with pytest.raises(MemoryError):
+        lazy[0].word_ids  # noqa: B018
+    assert lazy[0].word_ids.tolist() == [0]
+
+
+def test_sources_are_freed_once_all_columns_are_known(batch):
+    functions = [weakref.ref(function) for function in batch._columns._functions.values()]
+    batch.ragged  # noqa: B018
+    gc.collect()
+    assert [function() for function in functions] == [None] * len(LAZY)
 
 
 def test_inputs_are_copied():

@@ -172,7 +172,9 @@ class TestLibraryTokenizer:
 
     def test_unsupported_tokenizers(self):
         """Its vocabulary has `<s>` as an ordinary piece."""
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="which this model encodes as a special token"):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match="which this model encodes as a special token"
+        ):
             tokjax.encode_chat(
                 make_pair("unigram")[1], self.MESSAGES, self.TEMPLATE, mask=False, disallowed_special=()
             )

@@ -98,6 +98,16 @@ def test_hard_texts_equal_naive_training(texts, num_tokens, pattern):
     assert list(trained.merges) == train_naive_merges(texts, num_tokens, pattern=pattern)
 
 
+@pytest.mark.parametrize("letters", ["a", "ab", "ACGT"])
+@pytest.mark.parametrize("length", [300, 3000])
+def test_long_pretokens_equal_incremental(letters, length, monkeypatch):
+    """Few letters make long segments, so that steps take fewer pairs."""
+    monkeypatch.setattr(batched_training, "_MIN_MAX_SYMBOLS", 100)
+    pretoken = "".join(np.random.default_rng(0).choice(list(letters), length))
+    merges = train(make_counts({pretoken: 3, pretoken[:99]: 2}), 256 + 60).merges
+    assert list(merges) == train_incrementally({pretoken.encode(): 3, pretoken[:99].encode(): 2}, 60)
+
+
 def test_corpus_equals_naive_training(corpus):
     trained = train(corpus * 3, 600)
     expected = train_naive_merges(corpus * 3, 344)
