@@ -383,7 +383,7 @@ class HashTables:
                 table.add(part, part_values)
 
     def unique(self, pretokens: Pretokens) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Finds the different pre-tokens, in no particular order. Rarely, one is found more than once.
+        """Finds the different pre-tokens, in no particular order.
 
         Args:
             pretokens: pre-tokens for which `can_hold` is true.

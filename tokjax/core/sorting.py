@@ -39,8 +39,8 @@ def group_equal_rows(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Groups equal rows of a ragged array.
 
-    Rows with equal hashes are compared in full. Different rows with equal hashes can only have the effect
-    that equal rows are in several groups.
+    Rows with equal hashes are compared in full. If different rows have equal hashes, which is rare, a
+    dictionary is used instead.
 
     Args:
         data: the values of all rows, concatenated, shape `(values,)`.
@@ -59,15 +59,30 @@ def group_equal_rows(
     if not len(lengths):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     hash_bits = 63 - len(lengths).bit_length()
-    order = argsort_integers((hashes >> np.uint64(64 - hash_bits)).view(np.int64), hash_bits)
-    starts = (np.cumsum(lengths) - lengths).take(order)
-    lengths = lengths.take(order)
-    values = data.take(concatenate_ranges(starts, lengths))
+    hashes = hashes >> np.uint64(64 - hash_bits)
+    order = argsort_integers(hashes.view(np.int64), hash_bits)
+    hashes, sorted_lengths = hashes.take(order), lengths.take(order)
+    starts = np.cumsum(lengths) - lengths
+    values = data.take(concatenate_ranges(starts.take(order), sorted_lengths))
     # Each row is compared with the one before it in this order, if both have the same length.
-    has_same_length = np.diff(lengths, prepend=0) == 0
-    previous = np.arange(len(values)) - np.repeat(np.where(has_same_length, lengths, 0), lengths)
-    is_equal = np.logical_and.reduceat(values == values.take(previous), np.cumsum(lengths) - lengths)
-    is_equal &= has_same_length
+    is_equal = np.diff(sorted_lengths, prepend=0) == 0
+    previous = np.arange(len(values)) - np.repeat(np.where(is_equal, sorted_lengths, 0), sorted_lengths)
+    sorted_starts = np.cumsum(sorted_lengths) - sorted_lengths
+    is_equal &= np.logical_and.reduceat(values == values.take(previous), sorted_starts)
+    if ((hashes[1:] == hashes[:-1]) & ~is_equal[1:]).any():
+        stops = (starts + lengths).tolist()
+        return _group_by_dictionary(
+            [data[start:stop].tobytes() for start, stop in zip(starts.tolist(), stops, strict=True)]
+        )
     groups = np.empty(len(order), np.int64)
     groups[order] = np.cumsum(~is_equal) - 1
     return order[~is_equal], groups
+
+
+def _group_by_dictionary(rows: list[bytes]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    examples: dict[bytes, int] = {}
+    for index, row in enumerate(rows):
+        examples.setdefault(row, index)
+    numbers = {row: number for number, row in enumerate(examples)}
+    groups = np.fromiter(map(numbers.__getitem__, rows), np.int64, len(rows))
+    return np.fromiter(examples.values(), np.int64, len(examples)), groups
