@@ -20,7 +20,7 @@ from benchmarks.inputs import (
     read_ranks,
     write_vocabulary_file,
 )
-from benchmarks.names import IDS, OFFSETS, SLOW
+from benchmarks.names import IDS, OFFSETS, SLOW, UNREAD
 from benchmarks.timing import get_peak_megabytes, measure_seconds, time_call
 
 if TYPE_CHECKING:
@@ -76,6 +76,17 @@ def make_tokjax_ids(ranks: Path, threads: int) -> EncodeCalls:
 
 
 def make_tokjax_offsets(ranks: Path, threads: int) -> EncodeCalls:
+    import tokjax
+
+    tokenizer = tokjax.byte_level_bpe(read_ranks(ranks))
+    return EncodeCalls(
+        lambda documents: tokjax.encode_batch_result(tokenizer, documents, threads=threads).ragged,
+        lambda text: get_columns(tokjax.encode_result(tokenizer, text)),
+    )
+
+
+def make_tokjax_unread(ranks: Path, threads: int) -> EncodeCalls:
+    """Encodes with offsets and masks, and reads only the ids: tokjax computes the rest when it is read."""
     import tokjax
 
     tokenizer = tokjax.byte_level_bpe(read_ranks(ranks))
@@ -202,6 +213,7 @@ CONTENDERS = {
     f"gigatoken, {IDS}": Contender("gigatoken", make_gigatoken_ids),
     f"tokie, {IDS}": Contender("tokie", make_tokie_ids),
     f"tokjax, {OFFSETS}": Contender("tokjax", make_tokjax_offsets),
+    f"tokjax, {UNREAD}": Contender("tokjax", make_tokjax_unread),
     f"tokie, {OFFSETS}": Contender("tokie", make_tokie_offsets),
     f"tokenizers, {OFFSETS}": Contender("tokenizers", make_tokenizers_offsets),
     "tokjax": Contender("tokjax", make_tokjax_with_special),

@@ -1,8 +1,8 @@
 """Download of real text, from Debian packages and from this interpreter: `python -m benchmarks corpus DIR`.
 
-English is the documentation of the Linux kernel and a dictionary, the multilingual text is manual pages, and
-the code is Python files. Packages are downloaded and unpacked, not installed. The result is deterministic:
-the same packages give the same files.
+There are texts of ten kinds, such as prose, code, tables, word lists, and several languages and scripts; see
+`PACKAGES`. The code is Python files. Packages are downloaded and unpacked, not installed. The result is
+deterministic: the same packages give the same files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,20 @@ from benchmarks.inputs import SEPARATOR, InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-PACKAGES = {"en": ("linux-doc-6.1", "dict-gcide"), "multi": ("manpages-ja", "manpages-de", "manpages-fr")}
+PACKAGES = {
+    "en": ("linux-doc-6.1", "dict-gcide"),
+    "multi": ("manpages-ja", "manpages-de", "manpages-fr"),
+    "handbook": ("debian-handbook",),
+    "wordnet": ("dict-wn",),
+    "chinese": ("manpages-zh",),
+    "russian": ("manpages-ru",),
+    "hindi": ("libreoffice-help-hi",),
+    "words": ("wamerican-insane", "wfrench", "wngerman"),
+    "tables": ("unicode-data", "ieee-data"),
+}
+"""The Debian packages of each text."""
+LARGE_SOURCES = ("en", "multi", "code")
+"""The texts whose documents are in `large.txt`."""
 DICTIONARY_CHARACTERS = 4000
 """Characters per document of a dictionary, which is one file and is split."""
 BODY = re.compile(r"<body.*?>(.*)</body>", re.DOTALL | re.IGNORECASE)
@@ -31,12 +44,14 @@ INVISIBLE = re.compile(r"<(script|style).*?</\1>", re.DOTALL | re.IGNORECASE)
 
 
 def fetch_corpus(directory: Path, megabytes: float, say: Callable[[str], None]) -> list[Path]:
-    """Writes `en.txt`, `multi.txt`, `code.txt` and `large.txt`, with documents joined by `<|endoftext|>`.
+    """Writes a file for each text of `PACKAGES`, `code.txt` and `large.txt`.
+
+    Documents are joined by `<|endoftext|>`.
 
     Args:
         directory: directory of the files.
-        megabytes: maximum size of each text, in MB. The limit of `large.txt`, which has documents from all of
-            the others, is five times as much.
+        megabytes: maximum size of each text, in MB. The limit of `large.txt`, which has the documents of
+            `LARGE_SOURCES`, is five times as much.
         say: function that shows the current step to the user.
 
     Returns:
@@ -57,7 +72,7 @@ def fetch_corpus(directory: Path, megabytes: float, say: Callable[[str], None]) 
         roots = [download_package(package, packages, say) for package in package_names]
         texts[name] = [document for root in roots for document in iter_documents(root)]
     texts["code"] = list(iter_code_documents())
-    texts["large"] = [document for documents in texts.values() for document in documents]
+    texts["large"] = [document for name in LARGE_SOURCES for document in texts[name]]
     limits = {name: int(megabytes * 1e6) * (5 if name == "large" else 1) for name in texts}
     return [write_documents(directory / f"{name}.txt", texts[name], limits[name]) for name in texts]
 
@@ -83,14 +98,14 @@ def _run(command: list[str], directory: Path) -> None:
 
 
 def iter_documents(root: Path) -> Iterator[str]:
-    """Yields the texts of an unpacked package: HTML, text files, manual pages and dictionaries."""
+    """Yields the texts of an unpacked package: HTML, text files, manual pages, dictionaries, word lists."""
     for path in sorted(path for path in root.rglob("*") if path.is_file()):
         name = path.name.removesuffix(".gz")
         if name.endswith(".html"):
             yield strip_markup(read(path))
         elif name.endswith((".rst", ".txt")) or "man" in path.relative_to(root).parts:
             yield read(path)
-        elif name.endswith(".dict.dz"):
+        elif name.endswith(".dict.dz") or path.parent.name == "dict":
             text, step = read(path), DICTIONARY_CHARACTERS
             yield from (text[start : start + step] for start in range(0, len(text), step))
 

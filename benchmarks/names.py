@@ -2,8 +2,9 @@
 
 OURS, THEIRS = "tokjax, ids", "tiktoken, ids"
 IDS, OFFSETS = "ids", "ids with offsets and masks"
+UNREAD = "ids with offsets and masks that are not read"
 SLOW = "Hugging Face, slow"
-ENCODING = "encoding"
+ENCODING, TRAINING = "encoding", "training"
 OTHER_IDS = "other ids"
 
 ROOFLINE = "sequential roofline"

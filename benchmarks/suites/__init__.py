@@ -5,6 +5,7 @@ Each is a module of this package with `PACKAGES`, whose versions are recorded, a
 
 SUITES = {
     "encode": "encoding to ids, and to ids with offsets and masks, compared with four libraries",
+    "texts": "training and encoding of many different texts: the median and the worst ratio",
     "short": "latency of encoding one text, from a character to a megabyte",
     "first": "large vocabularies: loading, the first call, and one short text per call",
     "tokenizers": "tokens per second and latency, compared with Hugging Face, tiktoken and SentencePiece",

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.bench import format_not_installed
 from benchmarks.contenders import CONTENDERS
+from benchmarks.corpus import LARGE_SOURCES
 from benchmarks.inputs import InputError, write_vocabulary_file
-from benchmarks.names import IDS, OFFSETS, OTHER_IDS, OURS, THEIRS, format_run_name
+from benchmarks.names import IDS, OFFSETS, OTHER_IDS, OURS, THEIRS, UNREAD, format_run_name
 from benchmarks.sources import LARGE_TEXT
 from benchmarks.timing import run_in_process
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ["tokjax", "numpy", "tiktoken", "tokenizers", "gigatoken", "tokie"]
 MEGABYTES = 50
-NAMES = [name for name in CONTENDERS if name.endswith((IDS, OFFSETS))]
+NAMES = [name for name in CONTENDERS if name.endswith((IDS, OFFSETS, UNREAD))]
 SINGLE_THREADED = [f"tokie, {OFFSETS}"]
 """Contenders without multi-threaded encoding: tokie returns offsets for one document per call."""
 UNITS = {"cold": "s", "warm": "s", "build": "s", "memory": "MB"}
@@ -74,7 +75,7 @@ def measure_text(bench: Bench, text: Text, runs: list[Run]) -> None:
 
 
 def measure(bench: Bench) -> None:
-    """Measures all contenders on all texts."""
+    """Measures all contenders on English, code and several languages, or else on all texts."""
     write_vocabulary_file(bench.ranks, "huggingface")
     names = [name for name in NAMES if CONTENDERS[name].installed]
     runs = [(name, 1) for name in names]
@@ -82,6 +83,7 @@ def measure(bench: Bench) -> None:
         runs += [(name, bench.threads) for name in names if name not in SINGLE_THREADED]
     bench.settings["threads"] = sorted({threads for _, threads in runs})
     texts = [name for name in bench.sources.texts if name != LARGE_TEXT]
+    texts = [name for name in texts if name in LARGE_SOURCES] or texts
     for text in [bench.text(MEGABYTES, name) for name in bench.choose(texts, [bench.sources.main])]:
         measure_text(bench, text, runs)
         for name in (name for name in NAMES if name not in names):

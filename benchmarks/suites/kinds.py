@@ -122,7 +122,7 @@ def train_sentencepiece_model(documents: list[str]) -> tuple[str, Encode, Encode
 
 
 def _make_tokjax_call(tokenizer: Any) -> Encode:
-    return lambda documents: tokjax.encode_batch_result(tokenizer, documents, disallowed_special=())
+    return lambda documents: tokjax.encode_batch_result(tokenizer, documents, disallowed_special=()).ragged
 
 
 def _make_tokenizers_call(tokenizer: Tokenizer) -> Encode:

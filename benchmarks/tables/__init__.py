@@ -25,7 +25,12 @@ from benchmarks.tables.explained import (
     make_plans_table,
     make_rates_table,
 )
-from benchmarks.tables.training import make_algorithms_table, make_phases_table, make_train_table
+from benchmarks.tables.training import (
+    make_algorithms_table,
+    make_phases_table,
+    make_texts_table,
+    make_train_table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
 
 TABLES: dict[str, tuple[str, Callable[[Record], str]]] = {
     "encode": ("encode", make_encode_table),
+    "texts": ("texts", make_texts_table),
     "short": ("short", make_short_table),
     "first": ("first", make_first_table),
     "tokenizers": ("tokenizers", make_tokenizers_table),
