@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 T = TypeVar("T")
+CORES_VARIABLE = "BENCHMARKS_CORES"
+"""Name of the environment variable with the number of cores of a measured process."""
 
 
 class ProcessError(RuntimeError):
@@ -98,7 +100,8 @@ def run_in_process(
     Args:
         function: name of the function, as `module:function`. Its arguments and result must be JSON values.
         arguments: keyword arguments of the function.
-        threads: number of threads, for libraries that read it from an environment variable.
+        threads: number of threads, for libraries that read it from an environment variable. With 1, the
+            process runs on one core, since other libraries use all cores that they find.
         python: interpreter to run. Its environment needs the imports of the function, but not this package.
 
     Raises:
@@ -121,12 +124,21 @@ def _make_environment(threads: int) -> dict[str, str]:
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {
         "PYTHONPATH": os.pathsep.join(paths),
+        CORES_VARIABLE: str(threads),
         "RAYON_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false",
     }
 
 
+def _limit_cores() -> None:
+    """Runs this process on as many cores as the environment variable says, where the system allows it."""
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, cores[-int(os.environ[CORES_VARIABLE]) :])
+
+
 def _main(function: str, arguments: str) -> None:
+    _limit_cores()
     module, name = function.split(":")
     print(json.dumps(getattr(importlib.import_module(module), name)(**json.loads(arguments))))
 
