@@ -13,6 +13,10 @@ from tokjax.bpe.sequential_merging import _merge_by_heap, _merge_by_scanning, me
 from tokjax.pretokenize.patterns import PATTERNS, make_pattern_splitter
 
 BYTES = {bytes([i]): i for i in range(256)}
+OPTIONS = {
+    name: st.booleans()
+    for name in ("add_special_tokens", "return_offsets", "return_masks", "assume_normalized")
+}
 
 
 def make_tiktoken_encoding(tokenizer, pattern):
@@ -54,6 +58,27 @@ def test_ids_equal_tiktoken_with_surrogates(encodings_by_pattern, text):
 def test_ids_equal_tiktoken_with_published_vocabularies(gpt2, cl100k, text):
     for ours, theirs in (gpt2, cl100k):
         assert tokjax.encode(ours, text, disallowed_special=()).tolist() == theirs.encode_ordinary(text)
+
+
+@pytest.fixture(scope="module")
+def short_text_tokenizers(tokenizer):
+    """Tokenizers that encode one short text on the fast path, with and without inserted tokens."""
+    ranks = dict(tokenizer.vocabulary.ordinary)
+    size = max(ranks.values()) + 1
+    plain = tokjax.byte_level_bpe(ranks, normalizer=None)
+    with_roles = tokjax.byte_level_bpe(
+        ranks, special_tokens={"<s>": size, "</s>": size + 1}, bos_token="<s>", eos_token="</s>"
+    )
+    return plain, with_roles
+
+
+@given(text=st.one_of(any_strings, byte_strings), options=st.fixed_dictionaries({}, optional=OPTIONS))
+def test_one_short_text_equals_a_batch(short_text_tokenizers, text, options):
+    for tokenizer in short_text_tokenizers:
+        single = tokjax.encode_batch_result(tokenizer, [text], disallowed_special="all", **options)
+        first, _ = tokjax.encode_batch_result(tokenizer, [text, "other"], disallowed_special="all", **options)
+        assert single[0] == first
+        assert len(single) == 1
 
 
 @pytest.fixture(scope="module")
