@@ -145,7 +145,7 @@ def test_suites_are_listed():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nosuch"], "error: unknown suite 'nosuch'; the suites are encode, short,"),
+        (["nosuch"], "error: unknown suite 'nosuch'; the suites are encode, texts,"),
         (["short", "--texts", "texts", "--ranks", "none"], "error: no such file: none; pass a file in"),
         (
             ["short", "--texts", "empty"],
