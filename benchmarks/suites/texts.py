@@ -7,23 +7,20 @@ texts of different kinds; any other `*.txt` files in the directory are measured 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmarks.bench import format_not_installed
 from benchmarks.contenders import CONTENDERS
 from benchmarks.inputs import write_vocabulary_file
-from benchmarks.names import IDS, OURS, THEIRS, TRAINING, format_run_name
+from benchmarks.names import IDS, OURS, THEIRS, TRAINING
 from benchmarks.sources import LARGE_TEXT
-from benchmarks.suites.encode import UNITS, record_other_ids
+from benchmarks.suites.encode import measure_text as measure_encoding
 from benchmarks.suites.train import train_in_process
-from benchmarks.timing import run_in_process
 from benchmarks.trainers import TRAINERS
 
 if TYPE_CHECKING:
     from benchmarks.bench import Bench
     from benchmarks.inputs import Text
-
-    Run = tuple[str, int]
 
 PACKAGES = ["tokjax", "numpy", "tiktoken", "gigatoken", "rustbpe", "tokie"]
 TRAINING_MEGABYTES, ENCODING_MEGABYTES = 120, 25
@@ -48,30 +45,6 @@ def measure_training(bench: Bench, text: Text, rounds: int) -> None:
         bench.add(text.name, name, seconds, at=vocab_size, reference="tokjax", extra=size)
 
 
-def measure_encoding(bench: Bench, text: Text, runs: list[Run], rounds: int) -> None:
-    """Measures the tokenizers on one text, with a cold and then a warm cache, in fresh processes."""
-    results: dict[Run, list[dict[str, Any]]] = defaultdict(list)
-    for number in range(rounds):
-        for name, threads in runs:
-            bench.say(f"{text.name}, round {number + 1} of {rounds}: {name}, threads: {threads}")
-            arguments = {"name": name, "source": str(bench.ranks), "text": str(text.path), "threads": threads}
-            row = run_in_process("benchmarks.contenders:measure_passes", arguments, threads=threads)
-            results[name, threads].append(row)
-        record_other_ids(bench, text.name, {run: rows[-1]["ids"] for run, rows in results.items()})
-    size = {"bytes": sum(len(document.encode()) for document in text.documents)}
-    for (name, threads), rows in results.items():
-        for measure in ("cold", "warm"):
-            bench.add(
-                text.name,
-                format_run_name(name, threads),
-                [row[measure] for row in rows],
-                measure=measure,
-                unit=UNITS[measure],
-                reference=format_run_name(OURS, 1),
-                extra=size,
-            )
-
-
 def measure(bench: Bench) -> None:
     """Measures all texts: first training, then encoding."""
     write_vocabulary_file(bench.ranks, "huggingface")
@@ -86,7 +59,7 @@ def measure(bench: Bench) -> None:
     if bench.threads > 1:
         runs.append((OURS, bench.threads))
     for name in texts:
-        measure_encoding(bench, bench.text(ENCODING_MEGABYTES, name), runs, rounds)
+        measure_encoding(bench, bench.text(ENCODING_MEGABYTES, name), runs)
     for name, one in (*TRAINERS.items(), *CONTENDERS.items()):
         if name in (*CONTENDING_TRAINERS, *CONTENDING_TOKENIZERS) and not one.installed:
             bench.record_skip("all texts", name, format_not_installed(one.package))

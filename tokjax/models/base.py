@@ -152,6 +152,15 @@ class SegmentModel(TokenizerRecord, ABC):
         """
         return self.vocabulary.byte_lengths
 
+    def encode_short_text(self, text: Text) -> EncodedSegments | None:
+        """Encodes one short text as one segment, with less work than `encode_segments`.
+
+        Returns `None` if the text has special or added tokens, or if the model has no such path. Models that
+        return spans have none.
+        """
+        del text  # for models that have such a path
+        return None
+
     @abstractmethod
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, sources: bool = True
@@ -272,7 +281,7 @@ def _get_split_tokens(vocabulary: Vocabulary, allowed: frozenset[str]) -> frozen
 
 
 @protocol.encode_texts.register(SegmentModel)
-def encode_texts(
+def _encode_texts(
     tokenizer: SegmentModel,
     texts: Sequence[Text],
     *,
@@ -284,7 +293,18 @@ def encode_texts(
     disallowed_special: Special = "all",
     threads: int | None = None,
 ) -> TokenizationBatch:
-    """Encodes texts, as `tokjax.core.protocol.encode_texts` specifies."""
+    plain = allowed_special == () and disallowed_special == "all" and threads in (None, 1)
+    if plain and isinstance(texts, list) and len(texts) == 1 and isinstance(texts[0], (str, bytes)):
+        encoded_text = tokenizer.encode_short_text(texts[0])
+        if encoded_text is not None:
+            return make_batch(
+                tokenizer,
+                _make_plain_split(tokenizer.vocabulary, add_special_tokens=add_special_tokens),
+                encoded_text,
+                return_offsets=return_offsets,
+                return_masks=return_masks,
+                assume_normalized=assume_normalized,
+            )
     check_texts(texts)
     split = split_rows(
         tokenizer,
@@ -307,15 +327,10 @@ def encode_texts(
     )
 
 
-def make_plain_split(text: str, before: tuple[int, ...], after: tuple[int, ...]) -> SplitRows:
-    """Returns one text without special and added tokens as `split_rows` does, with less work.
-
-    Args:
-        text: the text.
-        before: ids to insert before the text.
-        after: ids to insert after the text.
-    """
-    return SplitRows(Segments([text], False), RowLayout(_NONE, _NONE, _ONE_ROW, before, after))
+def _make_plain_split(vocabulary: Vocabulary, *, add_special_tokens: bool) -> SplitRows:
+    """Returns the rows of one text without special and added tokens, and without the text itself."""
+    before, after = vocabulary.template_token_ids if add_special_tokens else ((), ())
+    return SplitRows(Segments([], False), RowLayout(_NONE, _NONE, _ONE_ROW, before, after))
 
 
 @protocol.encode.register(SegmentModel)

@@ -28,7 +28,7 @@ from tokjax.core.vocabulary import (
     vocabulary_to_json,
 )
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.models.base import SegmentModel, encode_ids, encode_texts, make_batch, make_plain_split
+from tokjax.models.base import SegmentModel, encode_ids
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.metaspace import (
     TRIM_OFFSETS_VALUES,
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from tokjax.bpe.chunks import Segments
     from tokjax.bpe.encoded_segments import EncodedSegments
     from tokjax.core.protocol import Special
-    from tokjax.core.records import TokenizationBatch
     from tokjax.core.utf8 import Text
 
 Normalizer = Literal["nfc"]
@@ -135,6 +134,11 @@ class ByteLevelBPE(SegmentModel):
     @cached_property
     def _token_spaces(self) -> TokenSpaces:
         return count_token_spaces(self.vocabulary)
+
+    def encode_short_text(self, text: Text) -> EncodedSegments | None:
+        """Encodes one short text on the fast path, if it can take that path."""
+        simple = self._get_simple_text(text)
+        return None if simple is None else self._engine.encode_short_segment(simple)
 
     def _get_simple_text(self, text: Text) -> str | None:
         """Returns a text that can take the fast path for short texts, else `None`.
@@ -350,47 +354,6 @@ def _map_offsets_to_input(tokenizer: ByteLevelBPE, text: Text, offsets: ArrayLik
     if tokenizer.normalizer is None:
         return spans
     return map_spans_back(align_nfc(text, tokenizer.vocabulary.split_token_names), spans)
-
-
-@protocol.encode_texts.register(ByteLevelBPE)
-def _encode_texts(
-    tokenizer: ByteLevelBPE,
-    texts: Sequence[Text],
-    *,
-    add_special_tokens: bool = True,
-    return_offsets: bool = True,
-    return_masks: bool = True,
-    assume_normalized: bool = False,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
-    threads: int | None = None,
-) -> TokenizationBatch:
-    # One short text needs neither the search for special tokens nor threads, which would take more time than
-    # its encoding.
-    plain = allowed_special == () and disallowed_special == "all" and threads in (None, 1)
-    if plain and isinstance(texts, list) and len(texts) == 1 and isinstance(texts[0], (str, bytes)):
-        simple = tokenizer._get_simple_text(texts[0])
-        if simple is not None:
-            before, after = tokenizer.vocabulary.template_token_ids if add_special_tokens else ((), ())
-            return make_batch(
-                tokenizer,
-                make_plain_split(simple, before, after),
-                tokenizer._engine.encode_short_segment(simple),
-                return_offsets=return_offsets,
-                return_masks=return_masks,
-                assume_normalized=assume_normalized,
-            )
-    return encode_texts(
-        tokenizer,
-        texts,
-        add_special_tokens=add_special_tokens,
-        return_offsets=return_offsets,
-        return_masks=return_masks,
-        assume_normalized=assume_normalized,
-        allowed_special=allowed_special,
-        disallowed_special=disallowed_special,
-        threads=threads,
-    )
 
 
 @protocol.encode.register(ByteLevelBPE)
