@@ -72,17 +72,17 @@ class _RemoteError:
     """Answer of a worker in which the function raised an error.
 
     Errors are returned, not raised, so that an error that the executor raises is one of the executor itself.
-    In transit to another process the answer becomes a `_PickledError`, with any pickler.
+    In transit to another process the answer becomes a `PickledError`, with any pickler.
     """
 
     def __init__(self, error: Exception) -> None:
         self.error = error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _PickledError, tuple(_make_pickled_error(self.error))
+        return PickledError, tuple(pickle_error(self.error))
 
 
-class _PickledError(NamedTuple):
+class PickledError(NamedTuple):
     """A pickled error, with the parts that pickling can lose.
 
     Attributes:
@@ -175,11 +175,11 @@ def _run_item(function: Callable[[Any, Any], Any], digest: bytes, shared: bytes 
         return _RemoteError(error)
 
 
-def _make_pickled_error(error: Exception) -> _PickledError:
+def pickle_error(error: Exception) -> PickledError:
     notes = [str(note) for note in getattr(error, "__notes__", ())]
     traced = traceback.TracebackException.from_exception(error)
     traced.__notes__ = None
-    return _PickledError(_pickle_if_possible(error), notes, "".join(traced.format()))
+    return PickledError(_pickle_if_possible(error), notes, "".join(traced.format()))
 
 
 def _pickle_if_possible(error: Exception) -> bytes:
@@ -194,12 +194,12 @@ def _unwrap(answer: Any) -> Any:
     """Returns the result of an answer, or raises its error."""
     if isinstance(answer, _RemoteError):
         raise answer.error
-    if isinstance(answer, _PickledError):
-        raise _restore_error(answer)
+    if isinstance(answer, PickledError):
+        raise restore_error(answer)
     return answer
 
 
-def _restore_error(pickled_error: _PickledError) -> Exception:
+def restore_error(pickled_error: PickledError) -> Exception:
     """Returns the error of a worker, or a `RuntimeError` with its traceback if it does not unpickle here."""
     try:
         error: Exception = pickle.loads(pickled_error.pickle_bytes)

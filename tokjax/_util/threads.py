@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import os
+import queue
+import threading
 from collections import deque
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from tokjax._util.checks import check_int
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -66,16 +68,85 @@ def map_in_threads(
             runs in the calling thread.
         executor: executor that runs the function; `None` for threads of this process.
     """
+    if executor is None:
+        yield from map_over_runners([Runner(function)] * threads, items)
+    else:
+        with _defer_errors(items) as guarded_items:
+            yield from iter_results((executor.submit(function, item) for item in guarded_items), 2 * threads)
+
+
+class Runner(NamedTuple):
+    """One of several ways to compute the same results, used by one thread.
+
+    Attributes:
+        call: function of one item.
+        prepare: function that the thread calls first. Other runners do the work until it returns.
+    """
+
+    call: Callable[[Any], Any]
+    prepare: Callable[[], object] = lambda: None
+
+
+def map_over_runners(runners: Sequence[Runner], items: Iterable[Any]) -> Iterator[Any]:
+    """Yields the result of each item, in order. A runner takes the next item whenever it is free.
+
+    Order, lookahead and errors are as in `map_in_threads`.
+
+    Args:
+        runners: the runners, each with a thread of its own. The first is used from the start. A single runner
+            runs in the calling thread.
+        items: the items; iterated over in the calling thread.
+    """
     with _defer_errors(items) as guarded_items:
         # For a single item, starting a thread costs more than it saves.
-        first = [] if threads == 1 else list(itertools.islice(guarded_items, 2))
+        first = [] if len(runners) == 1 else list(itertools.islice(guarded_items, 2))
         all_items = itertools.chain(first, guarded_items)
-        if executor is None and len(first) < 2:
-            for item in all_items:
-                yield function(item)
+        if len(first) < 2:
+            yield from map(runners[0].call, all_items)
             return
-        with ThreadPoolExecutor(threads) if executor is None else nullcontext(executor) as pool:
-            yield from iter_results((pool.submit(function, item) for item in all_items), 2 * threads)
+        pool = _RunnerThreads(runners)
+        try:
+            yield from iter_results(map(pool.submit, all_items), 2 * len(runners))
+        finally:
+            pool.close()
+
+
+class _RunnerThreads:
+    """One thread for each runner. They take items from one queue."""
+
+    def __init__(self, runners: Sequence[Runner]) -> None:
+        self._queue: queue.SimpleQueue[tuple[Future[Any], Any] | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._run, args=(runner,), name="tokjax", daemon=True)
+            for runner in runners
+        ]
+        self._preparing = set(self._threads)
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, item: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._queue.put((future, item))
+        return future
+
+    def close(self) -> None:
+        """Ends the threads after their current items. A runner that is not prepared yet is not waited for."""
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            if thread not in self._preparing:
+                thread.join()
+
+    def _run(self, runner: Runner) -> None:
+        runner.prepare()
+        self._preparing.discard(threading.current_thread())
+        for future, item in iter(self._queue.get, None):
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(runner.call(item))
+                except BaseException as error:
+                    future.set_exception(error)
+                del future, item  # they may be large
 
 
 class Task(Protocol[Result_co]):

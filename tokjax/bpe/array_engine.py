@@ -10,15 +10,15 @@ section "Pre-token cache".
 from __future__ import annotations
 
 from functools import cached_property
-from itertools import accumulate, chain, islice
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import accumulate, chain, islice, tee
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.threads import map_in_threads
+from tokjax._util.worker_processes import make_token, map_in_parallel
 from tokjax.bpe.batched_merging import BatchMerger
 from tokjax.bpe.chunks import CHUNK_CHARACTERS, group_segments, split_pieces
-from tokjax.bpe.encoded_segments import EncodedChunk, EncodedSegments, join_chunks
+from tokjax.bpe.encoded_segments import EncodedChunk, EncodedSegments, join_chunks, make_encoded_chunk
 from tokjax.bpe.pretoken_cache import PretokenCache
 from tokjax.bpe.sequential_merging import merge_pretoken
 from tokjax.core.ragged import make_row_splits
@@ -38,22 +38,21 @@ FEW_CHARACTERS = 3000
 it is faster than dozens of array calls."""
 _INSERT_BATCH_SIZE, _MAX_PENDING_CHUNKS = 1 << 15, 16
 """Misses are merged and inserted after this many misses, or this many chunks that wait for them."""
-_TASKS_PER_THREAD = 4
-"""Approximate number of tasks for each thread, if the text has enough chunks. A task is several chunks."""
+_TASKS_PER_THREAD = 8
+"""Approximate number of tasks for each thread or process, if the text has enough chunks. A task is several
+chunks."""
 MAX_DICT_CACHE_CHARACTERS, MAX_DICT_CACHE_PRETOKEN = 1 << 20, 512
 """Limits of a `PretokenDictCache`: characters of all pre-tokens together, and characters of one pre-token."""
 
 
-class _PendingChunk(NamedTuple):
-    """A chunk with cache misses, whose ids are not known yet.
+class _PreparedChunk(NamedTuple):
+    """A chunk whose pre-tokens were looked up, and may have cache misses.
 
     Attributes:
-        pieces: the pieces of text in the chunk.
         stops: number of pre-tokens up to the end of each piece, `int64`, shape `(pieces,)`.
         lookup: the pre-tokens of the chunk, looked up in the cache.
     """
 
-    pieces: Pieces
     stops: NDArray[np.int64]
     lookup: CacheLookup
 
@@ -93,6 +92,7 @@ class ArrayEngine:
     def __init__(self, rules: MergeRules, pre_tokenizer: PreTokenizer) -> None:
         self._rules = rules
         self._pre_tokenizer = pre_tokenizer
+        self._token = make_token()
         self._characters = 0  # total of the calls that used the loop because the tables were not built yet
         self._dict_cache = PretokenDictCache(
             lambda pretoken: merge_pretoken(from_characters(pretoken), rules)
@@ -105,24 +105,44 @@ class ArrayEngine:
 
         Args:
             segments: the segments to encode.
-            threads: number of threads that share the work.
+            threads: number of threads or processes that share the work.
             begins_word: whether to report which ids begin a pre-token.
         """
         total = segments.num_characters
         if not segments.texts or total <= FEW_CHARACTERS or self._is_loop_faster(total):
             return self._encode_with_loop(segments, begins_word=begins_word)
-        size = CHUNK_CHARACTERS
-        if threads > 1:  # Use larger chunks with threads: they contend for the GIL between NumPy calls.
-            size = min(2 * size, max(total // (2 * threads), size // 8, 1))
-        pieces = group_segments(segments, size, self._pre_tokenizer.find_split)
         if threads == 1:
-            return join_chunks(self._iter_encoded_chunks(pieces), total, begins_word=begins_word)
-        # Each thread also merges the misses of its chunks. Two threads may merge the same pre-token, which
-        # costs less than waiting for each other.
+            chunks = group_segments(segments, CHUNK_CHARACTERS, self._pre_tokenizer.find_split)
+            pieces, to_encode = tee(chunks)
+            encoded = self._iter_encoded_chunks(to_encode, begins_word=begins_word)
+            return join_chunks(pieces, encoded, total, begins_word=begins_word)
+        # Use larger chunks with threads: they contend for the GIL between NumPy calls.
+        size = min(2 * CHUNK_CHARACTERS, max(total // (2 * threads), CHUNK_CHARACTERS // 8, 1))
+        chunks = group_segments(segments, size, self._pre_tokenizer.find_split)
+        # Each thread or process also merges the misses of its chunks. Two of them may merge the same
+        # pre-token, which costs less than waiting for each other.
         chunks_per_task = max(min(total // (_TASKS_PER_THREAD * threads * size), _MAX_PENDING_CHUNKS), 1)
-        tasks = iter(lambda: list(islice(pieces, chunks_per_task)), [])
-        encoded = map_in_threads(lambda task: list(self._iter_encoded_chunks(task)), tasks, threads)
-        return join_chunks(chain.from_iterable(encoded), total, begins_word=begins_word)
+        tasks, to_process = tee(
+            (task, begins_word) for task in iter(lambda: list(islice(chunks, chunks_per_task)), [])
+        )
+        parts: Iterator[list[EncodedChunk]] = map_in_parallel(
+            self, self._token, "encode_chunks", to_process, threads, total
+        )
+        all_pieces = chain.from_iterable(task for task, _ in tasks)
+        return join_chunks(all_pieces, chain.from_iterable(parts), total, begins_word=begins_word)
+
+    def encode_chunks(self, task: tuple[list[Pieces], bool]) -> list[EncodedChunk]:
+        """Encodes the pieces of several chunks.
+
+        Args:
+            task: the pieces of each chunk, and whether to report which ids begin a pre-token.
+        """
+        chunks, begins_word = task
+        return list(self._iter_encoded_chunks(chunks, begins_word=begins_word))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the engine with its tables, for worker processes."""
+        return _restore_engine, (self._rules, self._pre_tokenizer, self._token, self._cache)
 
     def _is_loop_faster(self, characters: int) -> bool:
         """Returns whether the loop is faster than building the tables of the arrays.
@@ -166,38 +186,44 @@ class ArrayEngine:
             begins[starts[:-1]] = True
         return EncodedSegments(ids, starts[segment_splits], begins)
 
-    def _look_up(self, pieces: Pieces) -> EncodedChunk | _PendingChunk:
+    def _look_up(self, pieces: Pieces) -> _PreparedChunk:
         pretokens, stops = split_pieces(pieces, self._pre_tokenizer)
-        lookup = self._cache.find(pretokens)
-        if len(lookup.misses):
-            return _PendingChunk(pieces, stops, lookup)
-        return EncodedChunk(pieces, stops, self._cache.get_ids(lookup))
+        return _PreparedChunk(stops, self._cache.find(pretokens))
 
-    def _iter_encoded_chunks(self, chunks: Iterable[Pieces]) -> Iterator[EncodedChunk]:
+    def _iter_encoded_chunks(self, chunks: Iterable[Pieces], *, begins_word: bool) -> Iterator[EncodedChunk]:
         """Encodes chunks, and yields them in order.
 
         The misses of several chunks are merged together, because a large batch costs less per pre-token.
         """
-        pending: list[EncodedChunk | _PendingChunk] = []
+        pending: list[_PreparedChunk] = []
         misses = 0
         for chunk in map(self._look_up, chunks):
             pending.append(chunk)
-            misses += len(chunk.lookup.misses) if isinstance(chunk, _PendingChunk) else 0
+            misses += len(chunk.lookup.misses)
             if not misses or misses >= _INSERT_BATCH_SIZE or len(pending) >= _MAX_PENDING_CHUNKS:
-                yield from self._insert_misses(pending)
+                yield from self._finish_chunks(pending, begins_word=begins_word)
                 pending, misses = [], 0
-        yield from self._insert_misses(pending)
+        yield from self._finish_chunks(pending, begins_word=begins_word)
 
-    def _insert_misses(self, pending: list[EncodedChunk | _PendingChunk]) -> Iterator[EncodedChunk]:
-        lookups = iter(
-            self._cache.insert([chunk.lookup for chunk in pending if isinstance(chunk, _PendingChunk)])
-        )
-        for chunk in pending:
-            if isinstance(chunk, _PendingChunk):
-                yield EncodedChunk(chunk.pieces, chunk.stops, self._cache.get_ids(next(lookups)))
-            else:
-                yield chunk
+    def _finish_chunks(self, pending: list[_PreparedChunk], *, begins_word: bool) -> Iterator[EncodedChunk]:
+        """Inserts the misses of chunks, and yields the ids of the chunks."""
+        if any(len(chunk.lookup.misses) for chunk in pending):
+            lookups = self._cache.insert([chunk.lookup for chunk in pending])
+            pending = [
+                _PreparedChunk(chunk.stops, lookup) for chunk, lookup in zip(pending, lookups, strict=True)
+            ]
+        for stops, lookup in pending:
+            yield make_encoded_chunk(self._cache.get_ids(lookup), stops, begins_word=begins_word)
 
     @cached_property
     def _cache(self) -> PretokenCache:
         return PretokenCache(self._rules.atomic_ids, BatchMerger(self._rules))
+
+
+def _restore_engine(
+    rules: MergeRules, pre_tokenizer: PreTokenizer, token: int, cache: PretokenCache
+) -> ArrayEngine:
+    engine = ArrayEngine(rules, pre_tokenizer)
+    engine._token = token
+    vars(engine)["_cache"] = cache
+    return engine

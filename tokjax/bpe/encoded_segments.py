@@ -99,55 +99,74 @@ class EncodedSegments(NamedTuple):
 
 
 class EncodedChunk(NamedTuple):
-    """The token ids of a chunk of text.
+    """The token ids of the pieces of a chunk.
 
     Attributes:
-        pieces: the pieces of text in the chunk.
-        stops: number of pre-tokens up to the end of each piece, `int64`, shape `(pieces,)`.
-        ids: the ids of the pre-tokens.
+        ids: token ids, `int32`, shape `(num_tokens,)`.
+        splits: number of ids up to the end of each piece, `int64`, shape `(pieces,)`.
+        begins_word: mask of the ids that begin a pre-token, `bool`, shape `(num_tokens,)`; `None` if it was
+            not requested.
         spans: 0-based byte spans of the ids in their pieces, `int64`, shape `(num_tokens, 2)`; `None` if the
             bytes of the tokens, concatenated, are the piece.
         last_nbytes: number of bytes of the last piece, for the spans of chunks that continue its segment.
     """
 
-    pieces: Pieces
-    stops: NDArray[np.int64]
-    ids: PretokenIds
+    ids: NDArray[np.int32]
+    splits: NDArray[np.int64]
+    begins_word: NDArray[np.bool_] | None
     spans: NDArray[np.int64] | None = None
     last_nbytes: int = 0
 
-    @property
-    def splits(self) -> NDArray[np.int64]:
-        """Number of ids up to the end of each piece, `int64`, shape `(pieces,)`."""
-        return np.append(0, self.ids.ends).take(self.stops)
+
+def make_encoded_chunk(
+    ids: PretokenIds,
+    stops: NDArray[np.int64],
+    *,
+    begins_word: bool,
+    spans: NDArray[np.int64] | None = None,
+    last_nbytes: int = 0,
+) -> EncodedChunk:
+    """Makes an `EncodedChunk` from the ids of its pre-tokens.
+
+    Args:
+        ids: the ids of the pre-tokens.
+        stops: number of pre-tokens up to the end of each piece, `int64`, shape `(pieces,)`.
+        begins_word: whether to report which ids begin a pre-token.
+        spans: as in `EncodedChunk`.
+        last_nbytes: as in `EncodedChunk`.
+    """
+    splits = np.append(0, ids.ends).take(stops)
+    return EncodedChunk(ids.ids, splits, ids.begins_word if begins_word else None, spans, last_nbytes)
 
 
-def join_chunks(chunks: Iterable[EncodedChunk], total: int, *, begins_word: bool) -> EncodedSegments:
+def join_chunks(
+    pieces: Iterable[Pieces], chunks: Iterable[EncodedChunk], total: int, *, begins_word: bool
+) -> EncodedSegments:
     """Concatenates the ids of chunks, whose pieces together are complete segments.
 
     Args:
-        chunks: the chunks, in order. Their spans, if any, are changed in place.
+        pieces: the pieces of each chunk, in order.
+        chunks: the chunks. Their spans, if any, are changed in place.
         total: approximate number of characters of all pieces, plus one per piece.
         begins_word: whether to report which ids begin a pre-token.
     """
     ids, begins, spans = GrowableArray(np.int32), GrowableArray(np.bool_), GrowableArray(np.int64)
     all_splits, characters = [np.zeros(1, np.int64)], 0
     has_spans, nbytes_before = False, 0
-    for chunk in chunks:
-        characters += chunk.pieces.num_characters
+    for chunk_pieces, chunk in zip(pieces, chunks, strict=True):
+        characters += chunk_pieces.num_characters
         done = characters / total
-        splits = chunk.splits
-        all_splits.append(splits[chunk.pieces.ends_segment] + len(ids))
-        ids.append(chunk.ids.ids, done)
-        if begins_word:
-            begins.append(chunk.ids.begins_word, done)
+        all_splits.append(chunk.splits[chunk_pieces.ends_segment] + len(ids))
+        ids.append(chunk.ids, done)
+        if chunk.begins_word is not None:
+            begins.append(chunk.begins_word, done)
         if chunk.spans is not None:
             has_spans = True
-            chunk.spans[: splits[0]] += nbytes_before
+            chunk.spans[: chunk.splits[0]] += nbytes_before
             spans.append(chunk.spans.reshape(-1), done)
-            if len(splits) > 1:  # the last piece begins a segment
+            if len(chunk.splits) > 1:  # the last piece begins a segment
                 nbytes_before = 0
-            nbytes_before = 0 if chunk.pieces.ends_segment[-1] else nbytes_before + chunk.last_nbytes
+            nbytes_before = 0 if chunk_pieces.ends_segment[-1] else nbytes_before + chunk.last_nbytes
     return EncodedSegments(
         ids.finish(),
         np.concatenate(all_splits),

@@ -23,6 +23,7 @@ See docs/performance.md, section "Hash table".
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,14 +56,17 @@ class _Slots:
     key.
     """
 
-    def __init__(self, bits: int, columns: int) -> None:
-        self.bits = bits
-        self.shift = np.uint64(64 - bits)
-        self.mask = (1 << bits) - 1
-        self.rows = np.zeros((1 << bits, columns + 1), np.uint64)
-        self.rows.view(np.int64)[:, -1] = ABSENT
+    def __init__(self, rows: NDArray[np.uint64]) -> None:
+        self.rows = rows
+        self.bits = len(rows).bit_length() - 1
+        self.shift = np.uint64(64 - self.bits)
+        self.mask = len(rows) - 1
         # The rows as records, so that `compare` takes each row as one item.
-        self._records = self.rows.view(f"V{self.rows.itemsize * (columns + 1)}").reshape(-1)
+        self._records = rows.view(f"V{rows.itemsize * rows.shape[1]}").reshape(-1)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the rows as they are now: a protocol with separate buffers would read them later."""
+        return _Slots, (self.rows.copy(),)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -84,6 +88,12 @@ class _Slots:
         return same, rows
 
 
+def _make_free_slots(bits: int, columns: int) -> _Slots:
+    rows = np.zeros((1 << bits, columns + 1), np.uint64)
+    rows.view(np.int64)[:, -1] = ABSENT
+    return _Slots(rows)
+
+
 class HashTable:
     """Hash table from keys of a fixed width to 64-bit values. Reading takes no lock.
 
@@ -96,13 +106,19 @@ class HashTable:
         # The factors are random for each table, so nobody can construct a text whose pre-tokens all have the
         # same first slot.
         self._factors = [np.uint64(int.from_bytes(os.urandom(8), "little") | 1) for _ in range(columns)]
-        self._slots = _Slots((_SLOTS_PER_KEY * capacity).bit_length(), columns)
+        self._slots = _make_free_slots((_SLOTS_PER_KEY * capacity).bit_length(), columns)
         self._used = 0
         self._lock = ThreadLock()
 
     def __len__(self) -> int:
         """Returns the number of keys."""
         return self._used
+
+    def copy(self) -> HashTable:
+        """Returns a table that does not change with this one."""
+        copied = copy.copy(self)
+        copied._slots = _Slots(self._slots.rows.copy())
+        return copied
 
     @property
     def num_columns(self) -> int:
@@ -175,7 +191,7 @@ class HashTable:
     def _grow(self, slots: int) -> None:
         """Moves all keys to a larger array of at least `slots` slots. Threads that read use the old one."""
         old, columns = self._slots.rows, len(self._factors)
-        grown = _Slots(slots.bit_length(), columns)
+        grown = _make_free_slots(slots.bit_length(), columns)
         old = old.take(np.flatnonzero(old[:, 0]), axis=0)
         self._insert(grown, old[:, :-1], old[:, -1].view(np.int64))
         self._slots = grown
@@ -240,7 +256,7 @@ class LongPretokens:
 
     The bytes of all pre-tokens are stored in one array of 64-bit words, each pre-token from a new word on. A
     pre-token whose hash equals that of another one is not found, even after it was added. Threads can read
-    while another one adds.
+    while another one adds, and can pickle the table.
     """
 
     def __init__(self) -> None:
@@ -251,6 +267,11 @@ class LongPretokens:
         self._num_words: int = 0
         self._num_rows: int = 0
         self._lock = ThreadLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the fields. The rows to which the hashes lead are all there, as no thread adds any now."""
+        with self._lock.current:
+            return vars(self) | {"_hashes": self._hashes.copy()}
 
     def __len__(self) -> int:
         """Returns the number of pre-tokens."""

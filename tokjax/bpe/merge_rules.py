@@ -91,7 +91,8 @@ def make_rules_from_ranks(ranks: Mapping[bytes, int]) -> MergeRules:
         ranks: bytes to id, for all tokens, which include all single bytes.
     """
     _check_lengths(ranks)
-    return MergeRules(ranks, None, None, None, ranks)
+    ids = dict(ranks)
+    return MergeRules(ids, None, None, None, ids)
 
 
 def parse_merge_pairs(
@@ -171,7 +172,7 @@ def make_rules_from_merges(ids: Mapping[bytes, int], merges: Merges, *, ignore_m
         pairs,
         merged_symbols if len(symbols) < len(merged_symbols) else None,
         symbol_ids,
-        ids if ignore_merges else byte_ids,
+        dict(ids) if ignore_merges else byte_ids,
     )
 
 

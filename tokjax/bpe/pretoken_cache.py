@@ -27,7 +27,7 @@ See docs/performance.md, section "Pre-token cache".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -210,6 +210,10 @@ class _CacheEntries:
         )
         self._vocabulary_nbytes = self.tables.nbytes
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the fields, the tables first: the pool then has all ids to which they lead."""
+        return {"tables": self.tables} | vars(self)
+
     def find(self, pretokens: Pretokens) -> CacheLookup:
         """Looks up pre-tokens."""
         values = self.tables.find(pretokens)
@@ -230,6 +234,11 @@ class _IdPool:
     def __init__(self) -> None:
         self.ids = np.zeros(1 << 12, np.int32)
         self.used = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the fields, without free space. The ids in use never change."""
+        used = self.used
+        return {"ids": self.ids[:used], "used": used}
 
     def add(self, merged: MergedPretokens) -> NDArray[np.int64]:
         """Appends the ids of pre-tokens. Returns the values of the pre-tokens."""

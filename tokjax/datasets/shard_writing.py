@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax._util.executors import map_in_workers
 from tokjax._util.progress import show_progress_bar
-from tokjax._util.threads import map_in_threads
+from tokjax._util.worker_processes import make_token, map_in_parallel
 from tokjax.datasets.document_encoding import Documents, EncodedDocuments, encode_documents
 from tokjax.datasets.document_sources import FileDocuments, batch_documents
 from tokjax.datasets.shards import ShardWriter
@@ -80,9 +80,8 @@ def write_shards(
     Raises:
         DatasetError: a worker process of the executor died.
     """
-    total = None if job.source is None else sum(nbytes for _, nbytes in job.source["files"])
     with (
-        show_progress_bar("packing", total, unit="bytes", enabled=job.progress) as advance,
+        show_progress_bar("packing", _get_source_nbytes(job), unit="bytes", enabled=job.progress) as advance,
         ShardWriter(directory, job.field, job.plan.shard_size, finished, on_shard) as writer,
     ):
         num_items = sum(shard.num_items for shard in finished)
@@ -104,13 +103,30 @@ def _iter_encoded(job: WriteJob) -> Iterator[tuple[Documents, EncodedDocuments]]
     """Iterates over batches of documents and their encoded form, in source order."""
     batch_size = _BATCH_SIZE if job.executor is None else _EXECUTOR_BATCH_SIZE
     batches, to_encode = itertools.tee(batch_documents(job.documents, batch_size))
-    encode = partial(encode_documents, threads=1)
+    encoded: Iterator[EncodedDocuments]
     if job.executor is None:
-        encoded = map_in_threads(partial(encode, job.field), to_encode, job.max_in_flight)
+        encoder, size = _DocumentEncoder(job.field), _get_source_nbytes(job) or 0
+        encoded = map_in_parallel(encoder, make_token(), "encode", to_encode, job.max_in_flight, size)
     else:
+        encode = partial(encode_documents, threads=1)
         encoded = map_in_workers(encode, pickle.dumps(job.field), to_encode, job.max_in_flight, job.executor)
     with _convert_broken_executor():
         yield from zip(batches, encoded, strict=True)
+
+
+def _get_source_nbytes(job: WriteJob) -> int | None:
+    """Returns the size of the source files in bytes, `None` if the source is an iterable."""
+    return None if job.source is None else sum(nbytes for _, nbytes in job.source["files"])
+
+
+class _DocumentEncoder(NamedTuple):
+    """Encodes documents as a field stores them, in one thread."""
+
+    field: Field
+
+    def encode(self, documents: Documents) -> EncodedDocuments:
+        """Encodes a batch of documents."""
+        return encode_documents(self.field, documents, threads=1)
 
 
 @contextmanager

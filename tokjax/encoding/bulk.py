@@ -1,7 +1,7 @@
 """Bulk encoding: many texts to flat arrays, files to batches, and token counts.
 
-No function here creates a Python object per token. The text is processed in groups of about 8 MB, so memory
-is bounded for iterables and files of any size.
+No function here creates a Python object per token. The text is processed in groups of 8 to 64 MB, by the
+number of threads, so memory is bounded for iterables and files of any size.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _BATCH_BYTES = 1 << 23
 """Size at which a group of texts is encoded. Characters of `str` count as bytes here."""
+_MAX_BATCH_FACTOR = 8
+"""A group has up to this many times the size, so that many cores can share it."""
 
 
 @accept_options(EncodeOptions)
@@ -75,9 +77,10 @@ def encode_files(
     progress: bool = False,
     **options: Unpack[TruncationOptions],
 ) -> Iterator[TokenizationBatch]:
-    r"""Encodes the documents of text files lazily, in batches of about 8 MB of text.
+    r"""Encodes the documents of text files lazily, in batches of about 8 MB of text for every two threads.
 
-    Peak memory is proportional to the size of a batch, or to the longest document if that is larger.
+    A batch has at most about 64 MB. Peak memory is proportional to the size of a batch, or to the longest
+    document if that is larger.
 
     Args:
         tokenizer: any registered tokenizer.
@@ -99,7 +102,7 @@ def encode_files(
             before the first batch is requested.
     """
     check_separator(separator)
-    resolve_num_threads(options.get("threads"))
+    threads = resolve_num_threads(options.get("threads"))
     files = paths if isinstance(paths, TextFiles) else text_files(paths)
     check_are_text(files)
 
@@ -117,7 +120,7 @@ def encode_files(
         total = sum(file.nbytes for file in get_source_files(files))
         separator_bytes = len((separator or "").encode("utf-8"))
         with show_progress_bar("Encoding", total, unit="bytes", enabled=progress) as advance:
-            for documents in iter_text_groups(read_documents(files, separator)):
+            for documents in iter_text_groups(read_documents(files, separator), threads):
                 yield encode(documents)
                 advance(sum(len(document) + separator_bytes for document in documents))
 
@@ -163,11 +166,12 @@ def count_tokens(
         raise InvalidArgumentError(
             f"texts must be str, bytes, or an iterable of them, not {type(texts).__name__}"
         )
+    threads = resolve_num_threads(options.get("threads"))
     counts = [
         encode_batch_result(
             tokenizer, group, return_offsets=False, return_masks=False, **options
         ).ragged.lengths
-        for group in iter_text_groups([texts] if isinstance(texts, (str, bytes)) else texts)
+        for group in iter_text_groups([texts] if isinstance(texts, (str, bytes)) else texts, threads)
     ]
     if isinstance(texts, (str, bytes)):
         return int(counts[0][0])
@@ -184,14 +188,15 @@ def check_separator(separator: object) -> None:
         )
 
 
-def iter_text_groups(texts: Iterable[Text]) -> Iterator[list[Text]]:
-    """Yields the texts in lists of about `_BATCH_BYTES`, at least one text each."""
+def iter_text_groups(texts: Iterable[Text], threads: int) -> Iterator[list[Text]]:
+    """Yields the texts in lists of about `_BATCH_BYTES` for two threads, at least one text each."""
+    max_size = _BATCH_BYTES * min(max(threads // 2, 1), _MAX_BATCH_FACTOR)
     group: list[Text] = []
     size = 0
     for text in texts:
         group.append(text)
         size += len(text) + 1 if isinstance(text, (str, bytes)) else 1
-        if size >= _BATCH_BYTES:
+        if size >= max_size:
             yield group
             group, size = [], 0
     if group:

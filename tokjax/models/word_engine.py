@@ -19,13 +19,12 @@ See docs/performance.md, section "WordPiece and word-level tokenizers".
 
 from __future__ import annotations
 
-from functools import partial
-from itertools import chain
+from itertools import chain, tee
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax._util.threads import map_in_threads
+from tokjax._util.worker_processes import make_token, map_in_parallel
 from tokjax.bpe.array_engine import FEW_CHARACTERS, PretokenDictCache
 from tokjax.bpe.batched_merging import MergedPretokens
 from tokjax.bpe.chunks import (
@@ -35,7 +34,7 @@ from tokjax.bpe.chunks import (
     group_segments,
     split_at_whitespace,
 )
-from tokjax.bpe.encoded_segments import EncodedChunk, EncodedSegments, join_chunks
+from tokjax.bpe.encoded_segments import EncodedChunk, EncodedSegments, join_chunks, make_encoded_chunk
 from tokjax.bpe.pretoken_cache import PretokenCache, PretokenIds
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import find_character_starts, from_characters, to_characters
@@ -168,6 +167,7 @@ class WordEngine:
         self._cache = PretokenCache({**words, b"\n": lengths.unknown}, matcher)
         self._dict_cache = PretokenDictCache(matcher.match)
         self._lengths = lengths
+        self._token = make_token()
 
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, sources: bool = True
@@ -176,19 +176,24 @@ class WordEngine:
 
         Args:
             segments: segments of text, already normalized.
-            threads: number of threads.
+            threads: number of threads or processes that share the work.
             sources: whether to compute word beginnings and spans.
         """
         total = segments.num_characters
         if not segments.texts or total <= FEW_CHARACTERS:
             return self._encode_with_loop(segments, sources=sources)
-        encode = partial(self._encode_chunk, sources=sources)
-        chunks = map_in_threads(
-            encode, group_segments(segments, CHUNK_CHARACTERS, find_split_before_space), threads
-        )
-        return join_chunks(chunks, total, begins_word=sources)
+        pieces, to_encode = tee(group_segments(segments, CHUNK_CHARACTERS, find_split_before_space))
+        tasks = ((chunk, sources) for chunk in to_encode)
+        chunks = map_in_parallel(self, self._token, "encode_chunk", tasks, threads, total)
+        return join_chunks(pieces, chunks, total, begins_word=sources)
 
-    def _encode_chunk(self, pieces: Pieces, *, sources: bool) -> EncodedChunk:
+    def encode_chunk(self, task: tuple[Pieces, bool]) -> EncodedChunk:
+        """Encodes the pieces of a chunk.
+
+        Args:
+            task: the pieces, and whether to compute word beginnings and spans.
+        """
+        pieces, sources = task
         words, stops, ends = split_at_whitespace(pieces, self._splitter)
         (lookup,) = self._cache.insert([self._cache.find(words)])
         ids = self._cache.get_ids(lookup)
@@ -198,12 +203,13 @@ class WordEngine:
             # Spans are relative to the piece, as a piece can be anywhere in a chunk.
             starts = words.starts - np.repeat(piece_starts, np.diff(stops, prepend=0))
             spans = self._lengths.compute_spans(ids, starts, words.lengths)
-        return EncodedChunk(pieces, stops, ids, spans, int(ends[-1] - piece_starts[-1]))
+        last_nbytes = int(ends[-1] - piece_starts[-1])
+        return make_encoded_chunk(ids, stops, begins_word=sources, spans=spans, last_nbytes=last_nbytes)
 
     def _encode_with_loop(self, segments: Segments, *, sources: bool) -> EncodedSegments:
         """Encodes segments with a loop over words and a dictionary as the cache.
 
-        For few words this is faster than `_encode_chunk`, and gives the same result.
+        For few words this is faster than `encode_chunk`, and gives the same result.
         """
         expression = compile_word_expression(self._splitter)
         ids_by_word: list[tuple[int, ...]] = []

@@ -200,7 +200,7 @@ def _measure_texts(
     vocabularies = list(map(protocol.get_vocabulary, tokenizers))
     counts = [np.zeros(table.size, np.int64) for table in vocabularies]
     size = TextSize()
-    for group in iter_text_groups(documents):
+    for group in iter_text_groups(documents, threads=1):
         for tokenizer, table, tokenizer_counts in zip(tokenizers, vocabularies, counts, strict=True):
             ids = encode(tokenizer, group)
             table.check_ids(ids)  # A custom tokenizer type may return invalid ids.

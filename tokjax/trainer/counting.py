@@ -12,24 +12,42 @@ import logging
 from concurrent.futures import BrokenExecutor, Executor
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tokjax._util.checks import check_int
 from tokjax._util.progress import show_progress_bar
-from tokjax._util.threads import check_executor, map_in_threads, resolve_num_threads
-from tokjax.bpe.chunks import as_segments, group_segments, split_pieces
+from tokjax._util.threads import (
+    Runner,
+    check_executor,
+    map_in_threads,
+    map_over_runners,
+    resolve_num_threads,
+)
+from tokjax._util.worker_processes import (
+    WorkerDiedError,
+    compute_num_processes,
+    make_copies,
+    make_remote_runner,
+    make_token,
+)
+from tokjax.bpe.chunks import CHUNK_CHARACTERS, as_segments, group_segments, split_pieces
 from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
 from tokjax.corpus.decompression import find_invalid_utf8
 from tokjax.corpus.sources import Corpus, Source, open_corpus
 from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.pretokenize.patterns import make_pattern_splitter
 from tokjax.pretokenize.special_tokens import check_special_names, split_ordinary_text
-from tokjax.trainer.pretoken_counts import PretokenCounter, PretokenCounts, make_pretoken_counts
+from tokjax.trainer.pretoken_counts import (
+    CountedPretokens,
+    PretokenCounter,
+    PretokenCounts,
+    make_pretoken_counts,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tokjax.core.utf8 import Text
     from tokjax.corpus.readers import Chunk
@@ -37,11 +55,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tokjax")
 
-_CHUNK_BYTES = 1 << 21
+_CHUNK_BYTES = 1 << 20
 _EXECUTOR_CHUNK_BYTES = 1 << 24
 """Larger than `_CHUNK_BYTES`: each chunk starts with empty tables, and its counts are sent back."""
-_PIECE_CHARACTERS = 1 << 20
-"""Larger than in the encoder: threads contend for the GIL between NumPy calls."""
 _SAMPLED_CHUNKS, _MIN_SAMPLED_BYTES, _MAX_SAMPLED_BYTES = 64, 1 << 14, 1 << 24
 
 
@@ -99,18 +115,20 @@ def count_pretokens(
     sample = None if max_bytes is None else _Sample(check_int("max_bytes", max_bytes, minimum=1), seed)
     chunk_bytes = _CHUNK_BYTES if executor is None else _EXECUTOR_CHUNK_BYTES
     corpus = _open_corpus(source, special, pattern, chunk_bytes, sample)
-    counter = PretokenCounter()
-    count: Callable[[Chunk], _Size | PretokenCounts]
-    count = partial(_count_into, counter, special=special, pattern=pattern)
-    if executor is not None:
-        count = partial(count_chunk, special_tokens=special, pattern=pattern)
+    local = ChunkCounter(special, pattern)
+    counter = local.counter
     documents = nbytes = 0
     chunks, ahead = itertools.tee(corpus.chunks)
     with (
         show_progress_bar("counting", corpus.nbytes, unit="bytes", enabled=progress) as advance,
         _raise_clear_errors(),
     ):
-        parts: Iterator[_Size | PretokenCounts] = map_in_threads(count, ahead, concurrency, executor)
+        parts: Iterator[_Size | PretokenCounts]
+        if executor is not None:
+            count = partial(count_chunk, special_tokens=special, pattern=pattern)
+            parts = map_in_threads(count, ahead, concurrency, executor)
+        else:
+            parts = _count_in_processes(local, ahead, concurrency, corpus.nbytes or 0)
         for chunk, part in zip(chunks, parts, strict=True):
             if isinstance(part, PretokenCounts):
                 counter.merge(part.to_counted_pretokens())
@@ -183,9 +201,70 @@ def resolve_special_tokens(
 
 def count_chunk(chunk: Chunk, *, special_tokens: tuple[str, ...], pattern: str) -> PretokenCounts:
     """Counts the pre-tokens of one chunk, in a worker of an executor."""
-    counter = PretokenCounter()
-    size = _count_into(counter, chunk, special=special_tokens, pattern=pattern)
+    counter = ChunkCounter(special_tokens, pattern)
+    size = counter.count(chunk)
     return make_pretoken_counts(counter.to_counted_pretokens(), pattern, special_tokens, *size)
+
+
+class ChunkCounter:
+    """Counts the pre-tokens of chunks. Threads can share it.
+
+    Args:
+        special_tokens: as in `count_pretokens`.
+        pattern: as in `count_pretokens`.
+    """
+
+    def __init__(self, special_tokens: tuple[str, ...], pattern: str) -> None:
+        self.counter = PretokenCounter()
+        self._arguments = special_tokens, pattern
+        self._special_tokens = frozenset(special_tokens)
+        self._pre_tokenizer = PatternPreTokenizer(make_pattern_splitter(pattern))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles without the counts: a copy in another process starts at 0."""
+        return ChunkCounter, self._arguments
+
+    def count(self, chunk: Chunk) -> _Size:
+        """Counts the pre-tokens of a chunk. Returns its number of documents and bytes."""
+        ordinary: list[Text] = []
+        documents = nbytes = 0
+        for text, starts_document in chunk.read():
+            segments = split_ordinary_text(text, self._special_tokens)
+            continues = bool(segments[0]) and not starts_document  # the document started in the chunk before
+            segments = list(filter(None, segments))
+            documents += len(segments) - continues
+            ordinary += segments
+        find_split = self._pre_tokenizer.find_split
+        for pieces in group_segments(as_segments(ordinary), CHUNK_CHARACTERS, find_split):
+            pretokens = split_pieces(pieces, self._pre_tokenizer).pretokens
+            nbytes += int(pretokens.lengths.sum())
+            self.counter.add(pretokens)
+        return _Size(documents, nbytes)
+
+    def to_counted_pretokens(self) -> CountedPretokens:
+        """Returns all pre-tokens that were counted."""
+        return self.counter.to_counted_pretokens()
+
+
+def _count_in_processes(
+    counter: ChunkCounter, chunks: Iterable[Chunk], concurrency: int, nbytes: int
+) -> Iterator[_Size]:
+    """Counts chunks with threads, or with processes if there are enough bytes, and adds all counts.
+
+    Yields:
+        The number of documents and bytes of each chunk, in order.
+    """
+    num_processes = compute_num_processes(concurrency, nbytes)
+    if num_processes == 1:
+        yield from map_in_threads(counter.count, chunks, concurrency)
+        return
+    with make_copies(counter, make_token(), num_processes - 1) as copies:
+        remote = [make_remote_runner(copy, "count", counter.count, has_state=True) for copy in copies]
+        yield from map_over_runners([Runner(counter.count), *remote], chunks)
+        for copy in copies:
+            if copy.is_prepared:
+                counter.counter.merge(copy.call("to_counted_pretokens"))
+                copy.drop()
 
 
 class _Sample(NamedTuple):
@@ -200,25 +279,6 @@ class _Size(NamedTuple):
 
     documents: int
     nbytes: int
-
-
-def _count_into(counter: PretokenCounter, chunk: Chunk, *, special: tuple[str, ...], pattern: str) -> _Size:
-    """Counts the pre-tokens of a chunk into a counter, which threads may share."""
-    pre_tokenizer = PatternPreTokenizer(make_pattern_splitter(pattern))
-    names = frozenset(special)
-    ordinary: list[Text] = []
-    documents = nbytes = 0
-    for text, starts_document in chunk.read():
-        segments = split_ordinary_text(text, names)
-        continues = bool(segments[0]) and not starts_document  # the document started in the previous chunk
-        segments = list(filter(None, segments))
-        documents += len(segments) - continues
-        ordinary += segments
-    for pieces in group_segments(as_segments(ordinary), _PIECE_CHARACTERS, pre_tokenizer.find_split):
-        pretokens = split_pieces(pieces, pre_tokenizer).pretokens
-        nbytes += int(pretokens.lengths.sum())
-        counter.add(pretokens)
-    return _Size(documents, nbytes)
 
 
 def _open_corpus(
@@ -258,6 +318,11 @@ def _raise_clear_errors() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise KeyboardInterrupt("counting was interrupted; nothing was saved") from None
+    except WorkerDiedError as error:
+        raise TrainingError(
+            "a counting process died (killed, or out of memory?), and nothing was trained; try again with "
+            "workers=1, which starts no process"
+        ) from error
     except BrokenExecutor as error:
         raise TrainingError(
             "a counting process died (killed, or out of memory?), and nothing was trained. This executor is "

@@ -210,8 +210,11 @@ class PretokenCounter:
             self._counts[: len(increments)] += increments
 
     def merge(self, counted: CountedPretokens) -> None:
-        """Adds the counts of another counter."""
-        self._add_pending(counted)
+        """Adds the counts of another counter, whose pre-tokens are all different."""
+        pretokens, counts = self._count_oversized(counted)
+        with self._lock.current:
+            slots = self._get_or_add_slots(pretokens)
+            self._counts[slots] += counts
 
     def to_counted_pretokens(self) -> CountedPretokens:
         """Returns all pre-tokens that were counted, after inserting those that are pending."""
@@ -227,24 +230,30 @@ class PretokenCounter:
 
     def _add_pending(self, new: CountedPretokens) -> None:
         """Appends new pre-tokens to the pending ones, and inserts these if there are enough of them."""
-        pretokens, counts = new
-        fits_table = can_hold(pretokens)
-        fitting = np.flatnonzero(fits_table)
+        pretokens, counts = self._count_oversized(new)
         # A copy, because `take` would keep the data of the whole chunk in memory.
-        pending = CountedPretokens(concatenate_pretokens([pretokens.take(fitting)]), counts.take(fitting))
-        oversized = np.flatnonzero(~fits_table)
-        fallback = list(
-            zip(pretokens.take(oversized).iter_bytes(), counts.take(oversized).tolist(), strict=True)
-        )
+        pending = CountedPretokens(concatenate_pretokens([pretokens]), counts)
         with self._lock.current:
-            for pretoken, count in fallback:
-                self._fallback_counts[pretoken] += count
-            if len(fitting):
+            if len(counts):
                 self._pending.append(pending)
-                self._num_pending += len(fitting)
+                self._num_pending += len(counts)
             is_batch_full = self._num_pending >= _INSERT_BATCH_SIZE
         if is_batch_full:
             self._insert_pending()
+
+    def _count_oversized(self, counted: CountedPretokens) -> CountedPretokens:
+        """Counts the pre-tokens that the tables can't hold, and returns the others."""
+        pretokens, counts = counted
+        fits_table = can_hold(pretokens)
+        if fits_table.all():
+            return counted
+        oversized = np.flatnonzero(~fits_table)
+        texts = pretokens.take(oversized).iter_bytes()
+        with self._lock.current:
+            for text, count in zip(texts, counts.take(oversized).tolist(), strict=True):
+                self._fallback_counts[text] += count
+        fitting = np.flatnonzero(fits_table)
+        return CountedPretokens(pretokens.take(fitting), counts.take(fitting))
 
     def _insert_pending(self) -> None:
         """Inserts the pending pre-tokens into the hash tables, without duplicates, and adds their counts."""

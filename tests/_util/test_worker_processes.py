@@ -1,0 +1,322 @@
+"""Tests of worker processes: results, order, errors, and what happens when a process ends."""
+
+import gc
+import itertools
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from tokjax._util import shared_buffers, worker_processes
+from tokjax._util.shared_buffers import SharedBuffer
+from tokjax._util.worker_processes import (
+    WorkerDiedError,
+    compute_num_processes,
+    make_copies,
+    make_remote_runner,
+    make_token,
+    map_in_parallel,
+)
+
+pytestmark = pytest.mark.skipif(not worker_processes.can_start_workers(), reason="workers need memfd_create")
+LARGE = 1 << 40
+
+
+class Numbers:
+    """An object whose methods run in workers."""
+
+    def __init__(self, numbers):
+        self.numbers = numbers
+        self.total = 0
+
+    def add(self, value):
+        self.total += value
+        return self.numbers + value
+
+    def divide(self, value):
+        return self.numbers // value
+
+    def get_process(self, _):
+        time.sleep(0.05)
+        return os.getpid()
+
+    def end_elsewhere(self, value):
+        process, value = value
+        if os.getpid() != process:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.05)
+        return value
+
+    def return_function(self, value):
+        return lambda: value
+
+
+class NotPicklable(Numbers):
+    def __reduce__(self):
+        raise TypeError("not to be pickled")
+
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch):
+    """Makes two cores available, and ends the workers of other tests, so that each test starts its own."""
+    monkeypatch.setattr(worker_processes, "resolve_num_threads", lambda threads: threads or 2)
+    worker_processes._end_workers()
+    worker_processes._idle_workers.clear()
+    yield
+    worker_processes._end_workers()
+    worker_processes._idle_workers.clear()
+
+
+def use_all_processes(target, items, processes=2, token=None):
+    """Returns the processes that take part, once each of them had time to start."""
+    token = make_token() if token is None else token
+    deadline = time.monotonic() + 60
+    found = set()
+    while len(found) < processes and time.monotonic() < deadline:
+        found |= set(map_in_parallel(target, token, "get_process", range(items), processes, LARGE))
+    return found
+
+
+def test_results_are_in_order():
+    target, token = Numbers(np.arange(3)), make_token()
+    for _ in range(3):
+        rows = list(map_in_parallel(target, token, "add", range(100), 2, LARGE))
+        np.testing.assert_array_equal(rows, np.arange(3) + np.arange(100)[:, None])
+
+
+def test_both_processes_work():
+    processes = use_all_processes(Numbers(np.arange(3)), 20)
+    assert len(processes) == 2
+    assert os.getpid() in processes
+
+
+def test_workers_are_used_again():
+    first = use_all_processes(Numbers(np.arange(3)), 20)
+    assert use_all_processes(Numbers(np.arange(4)), 20) == first
+
+
+def test_worker_keeps_few_objects():
+    for _ in range(2 * worker_processes._MAX_OBJECTS):
+        use_all_processes(Numbers(np.arange(3)), 20)
+    (worker,) = worker_processes._idle_workers
+    assert len(worker.installed) == worker_processes._MAX_OBJECTS
+
+
+def test_error_is_raised_after_earlier_results():
+    target = Numbers(np.arange(3))
+    use_all_processes(target, 20)
+    results = map_in_parallel(target, make_token(), "divide", [1, 2, "three", 4], 2, LARGE)
+    assert len(list(itertools.islice(results, 2))) == 2
+    with pytest.raises(TypeError, match=r"unsupported|ufunc"):
+        next(results)
+
+
+def test_result_that_cannot_be_pickled_is_an_error():
+    with make_copies(Numbers(0), make_token(), 1) as (copy,):
+        copy.prepare()
+        with pytest.raises((AttributeError, pickle.PicklingError), match="return_function"):
+            copy.call("return_function", 5)
+        assert copy.call("add", 5) == 5
+
+
+class Unsendable(int):
+    """Number that can't be pickled, or not be unpickled."""
+
+    def __reduce__(self):
+        if self % 2:
+            raise TypeError("not to be pickled")
+        return sys.modules["__main__"].__dict__.__getitem__, ("not there",)
+
+
+@pytest.mark.parametrize("has_state", [False, True])
+def test_items_that_cannot_be_sent_are_processed_here(has_state):
+    target = Numbers(0)
+    with make_copies(target, make_token(), 1) as (copy,):
+        runner = make_remote_runner(copy, "add", target.add, has_state=has_state)
+        runner.prepare()
+        assert [runner.call(item) for item in (1, Unsendable(2), Unsendable(3), 4)] == [1, 2, 3, 4]
+        assert target.total == 5
+        assert copy.call("add", 0) == 0
+
+
+def test_object_that_cannot_be_pickled_is_used_here(caplog):
+    results = map_in_parallel(NotPicklable(np.arange(3)), make_token(), "get_process", range(8), 2, LARGE)
+    assert set(results) == {os.getpid()}
+    assert not caplog.records
+
+
+def test_items_of_a_killed_worker_are_processed_here(caplog):
+    target, token = Numbers(np.arange(3)), make_token()
+    use_all_processes(target, 20, token=token)
+    items = [(os.getpid(), i) for i in range(20)]
+    assert list(map_in_parallel(target, token, "end_elsewhere", items, 2, LARGE)) == list(range(20))
+    (record,) = caplog.records
+    assert "a worker process of tokjax ended" in record.getMessage()
+    assert len(use_all_processes(target, 20, token=token)) == 2  # a new worker was started
+
+
+def test_killed_worker_with_state_is_an_error():
+    target = Numbers(np.arange(3))
+    with make_copies(target, make_token(), 1) as (copy,):
+        runner = make_remote_runner(copy, "add", target.add, has_state=True)
+        runner.prepare()
+        runner.call(5)
+        copy._worker._process.kill()
+        with pytest.raises(WorkerDiedError, match="a worker process of tokjax ended"):
+            runner.call(6)
+    assert target.total == 0
+
+
+def test_worker_that_cannot_be_started(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    results = map_in_parallel(Numbers(np.arange(3)), make_token(), "get_process", range(8), 2, LARGE)
+    assert set(results) == {os.getpid()}
+
+
+def test_worker_is_discarded_after_an_interrupted_call():
+    target, token = Numbers(np.arange(3)), make_token()
+    use_all_processes(target, 20, token=token)
+    (worker,) = worker_processes._idle_workers
+    process = worker._process
+    errors = []
+
+    def call(copy):
+        try:
+            copy.call("get_process", 0)
+        except WorkerDiedError as error:
+            errors.append(error)
+
+    with make_copies(target, token, 1) as (copy,):
+        copy.prepare()
+        caller = threading.Thread(target=call, args=(copy,))
+        caller.start()
+        while worker.state != "calling":
+            time.sleep(0.001)
+    caller.join()
+    assert len(errors) == 1
+    assert process.poll() is not None
+    assert not worker_processes._idle_workers
+
+
+def test_at_most_the_available_cores_are_used():
+    with (
+        make_copies(Numbers(0), make_token(), 5) as first,
+        make_copies(Numbers(0), make_token(), 1) as second,
+    ):
+        assert (len(first), len(second)) == (5, 0)
+    assert not worker_processes._borrowed_workers
+
+
+def test_abandoned_iterator_returns_the_worker():
+    target, token = Numbers(np.arange(3)), make_token()
+    use_all_processes(target, 20, token=token)
+    results = map_in_parallel(target, token, "add", range(100), 2, LARGE)
+    next(results)
+    results.close()
+    gc.collect()
+    assert not worker_processes._borrowed_workers
+
+
+def test_small_inputs_start_nothing():
+    assert compute_num_processes(8, 1 << 20) == 1
+    assert compute_num_processes(8, 1 << 40) == 8
+    assert compute_num_processes(1, 1 << 40) == 1
+    results = map_in_parallel(Numbers(np.arange(3)), make_token(), "get_process", range(8), 2, 100)
+    assert set(results) == {os.getpid()}
+    assert not worker_processes._idle_workers
+
+
+def test_forked_child_has_no_workers():
+    target, token = Numbers(np.arange(3)), make_token()
+    use_all_processes(target, 20, token=token)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if not worker_processes._idle_workers else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(use_all_processes(target, 20, token=token)) == 2
+
+
+PROGRAM = """
+    import sys, time
+    import numpy as np
+    from tokjax._util import worker_processes
+    from tokjax._util.worker_processes import make_token, map_in_parallel
+    from tests._util.test_worker_processes import Numbers, use_all_processes
+
+    worker_processes.resolve_num_threads = lambda threads: threads or 2
+    print("started", flush=True)  # a worker that ran the program again would print it twice
+    processes = use_all_processes(Numbers(np.arange(3)), 20)
+    print(*sorted(processes), flush=True)
+    if sys.argv[1:] == ["wait"]:
+        time.sleep(60)
+"""
+
+
+def run_program(*arguments, **options):
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+def wait_until_ended(process):
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_workers_end_with_the_program():
+    program = run_program()
+    output, errors = program.communicate(timeout=120)
+    started, processes = output.splitlines()
+    assert (started, errors, program.returncode) == ("started", "", 0)
+    (worker,) = set(map(int, processes.split())) - {program.pid}
+    assert wait_until_ended(worker)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_with_a_killed_program(number):
+    program = run_program("wait", start_new_session=True)
+    started, processes = (program.stdout.readline().strip() for _ in range(2))
+    assert started == "started"
+    (worker,) = set(map(int, processes.split())) - {program.pid}
+    os.killpg(program.pid, number) if number == signal.SIGINT else os.kill(program.pid, number)
+    program.communicate(timeout=60)
+    assert wait_until_ended(worker)
+
+
+class TestSharedBuffer:
+    def test_values_of_all_sizes(self):
+        buffer = SharedBuffer()
+        other = SharedBuffer(os.dup(buffer.fd))
+        for size in (0, 1, 10_000_000, 5):
+            value = {"text": "é\ud800" * size, "array": np.arange(size), "none": None}
+            copied = other.read(buffer.write(value))
+            assert copied["text"] == value["text"]
+            np.testing.assert_array_equal(copied["array"], value["array"])
+            copied["array"] += 1  # it is writable, and does not change the buffer
+
+    def test_mapped_value_is_private(self):
+        buffer = SharedBuffer()
+        sizes = buffer.write(np.arange(5))
+        first, second = (SharedBuffer(os.dup(buffer.fd)).map_value(sizes) for _ in range(2))
+        first += 1
+        assert second.tolist() == [0, 1, 2, 3, 4]
+
+    def test_small_memory_grows(self, monkeypatch):
+        monkeypatch.setattr(shared_buffers, "_MIN_NBYTES", 1)
+        buffer = SharedBuffer()
+        other = SharedBuffer(os.dup(buffer.fd))
+        for size in range(0, 5000, 500):
+            assert other.read(buffer.write(bytes(size))) == bytes(size)
+            assert buffer.read(other.write("x" * size)) == "x" * size

@@ -1,0 +1,97 @@
+"""Main program of a worker process. See `worker_processes`.
+
+A request is `("install", token, sizes)`, with the descriptor of the memory that has the object;
+`("call", token, method, sizes)`, with the arguments in the shared buffer; or `("drop", token)`. An answer is
+the sizes of the result in the shared buffer, `None`, or a `WorkerError`.
+"""
+
+from __future__ import annotations
+
+import pickle
+import select
+import signal
+import socket
+from typing import Any, NamedTuple
+
+from tokjax._util.executors import PickledError, pickle_error
+from tokjax._util.shared_buffers import SharedBuffer
+
+_IDLE_SECONDS = 60.0
+_LENGTH_BYTES = 8
+
+
+class WorkerError(NamedTuple):
+    """Answer to a request that raised an error.
+
+    Attributes:
+        error: the error.
+        was_called: whether the method was called. Otherwise its arguments can't be unpickled.
+    """
+
+    error: PickledError
+    was_called: bool
+
+
+def main(socket_fd: int, buffer_fd: int) -> None:
+    """Answers requests until the other side closes the connection, or sends nothing for a minute."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+    buffer, objects = SharedBuffer(buffer_fd), dict[int, Any]()
+    with socket.socket(fileno=socket_fd) as connection:
+        while select.select([connection], [], [], _IDLE_SECONDS)[0]:
+            try:
+                request, fd = receive(connection)
+            except (OSError, EOFError):
+                return
+            send(connection, _answer(request, fd, buffer, objects))
+
+
+def _answer(request: Any, fd: int | None, buffer: SharedBuffer, objects: dict[int, Any]) -> Any:
+    was_called = False
+    try:
+        match request:
+            case "install", token, sizes:
+                objects[token] = SharedBuffer(fd).map_value(sizes)
+            case "drop", token:
+                del objects[token]
+            case "call", token, method, sizes:
+                arguments = buffer.read(sizes)
+                was_called = True
+                return buffer.write(getattr(objects[token], method)(*arguments))
+    except Exception as error:
+        return WorkerError(pickle_error(error), was_called)
+    return None
+
+
+def send(connection: socket.socket, message: Any, fd: int | None = None) -> None:
+    """Sends a small value, and a file descriptor if there is one."""
+    data = pickle.dumps(message)
+    header = len(data).to_bytes(_LENGTH_BYTES, "little")
+    if fd is None:
+        connection.sendall(header + data)
+    else:
+        socket.send_fds(connection, [header], [fd])
+        connection.sendall(data)
+
+
+def receive(connection: socket.socket) -> tuple[Any, int | None]:
+    """Receives a value and a file descriptor, which is `None` if there is none.
+
+    Raises:
+        EOFError: the connection was closed.
+    """
+    header, fds, _, _ = socket.recv_fds(connection, _LENGTH_BYTES, 1)
+    header += _receive_exactly(connection, _LENGTH_BYTES - len(header)) if header else b""
+    if not header:
+        raise EOFError
+    data = _receive_exactly(connection, int.from_bytes(header, "little"))
+    return pickle.loads(data), fds[0] if fds else None
+
+
+def _receive_exactly(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return bytes(data)

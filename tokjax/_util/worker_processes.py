@@ -1,0 +1,383 @@
+"""Worker processes: started by the first call that is large enough, and kept for later calls.
+
+Threads contend for the GIL between NumPy calls. Processes do not, but they have to be started and to be given
+the object that does the work, such as the engine of a tokenizer. So large inputs are shared between a thread
+of this process, which starts at once, and workers, which join when they are ready:
+
+    this process     item 0   item 1   item 2   item 4   item 6   item 8
+    worker           (starts, gets the object)   item 3   item 5   item 7
+
+A worker is another Python interpreter that runs `worker_main`. It does not run the calling program again. It
+gets a copy of the object: arrays are shared until a process changes them. Items and results pass through
+shared memory. Workers end with the process that started them, or after a minute without work.
+
+Workers need Linux. Elsewhere, threads do the work.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import logging
+import os
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tokjax._util.executors import restore_error
+from tokjax._util.locks import ThreadLock
+from tokjax._util.shared_buffers import SharedBuffer
+from tokjax._util.threads import Runner, map_in_threads, map_over_runners, resolve_num_threads
+from tokjax._util.worker_main import WorkerError, receive, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+_log = logging.getLogger("tokjax")
+_MAX_OBJECTS = 3
+"""Number of objects that a worker keeps."""
+_SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""Environment of workers. NumPy would start threads, which the library has no use for."""
+_MIN_SIZE_PER_PROCESS = 1 << 22
+"""A process is worth its start for this many bytes. Encoding them takes about as long as the start."""
+_tokens = itertools.count()
+
+
+class WorkerDiedError(RuntimeError):
+    """Raised if a worker can't be started, or ended before it answered."""
+
+
+class CannotSendError(RuntimeError):
+    """Raised if the arguments of a call can't be pickled, or not be unpickled by a worker."""
+
+
+def can_start_workers() -> bool:
+    """Returns whether this platform has what workers need."""
+    return hasattr(os, "memfd_create") and hasattr(socket, "send_fds") and bool(sys.executable)
+
+
+def compute_num_processes(workers: int, size: int) -> int:
+    """Returns the number of processes, which include this one, that an input is worth.
+
+    Args:
+        workers: number of cores that may be used.
+        size: size of the input in bytes or characters.
+    """
+    return max(min(workers, size // _MIN_SIZE_PER_PROCESS), 1) if can_start_workers() else 1
+
+
+def make_token() -> int:
+    """Returns a new number, by which workers recognise an object of which they have a copy."""
+    return next(_tokens)
+
+
+def map_in_parallel(
+    target: Any, token: int, method: str, items: Iterable[Any], workers: int, size: int
+) -> Iterator[Any]:
+    """Yields `getattr(target, method)(item)` for each item, in order.
+
+    Processes do the work if the input is large enough, else threads. If a process ends, its items are
+    processed in this one. Order, lookahead and errors are as in `map_in_threads`.
+
+    Args:
+        target: the object. It, the items and the results have to be picklable.
+        token: token of the object. Processes keep their copies for later calls with the same token.
+        method: name of the method.
+        items: the items; iterated over in the calling thread.
+        workers: number of threads or processes, which include this one.
+        size: size of all items in bytes or characters.
+    """
+    local = getattr(target, method)
+    num_processes = compute_num_processes(workers, size)
+    if num_processes == 1:
+        yield from map_in_threads(local, items, workers)
+        return
+    with make_copies(target, token, num_processes - 1) as copies:
+        remote = [make_remote_runner(copy, method, local) for copy in copies]
+        yield from map_over_runners([Runner(local), *remote], items)
+
+
+@contextmanager
+def make_copies(target: Any, token: int, count: int) -> Iterator[list[RemoteCopy]]:
+    """Gives copies of an object in workers that nobody else uses until the end of the block.
+
+    Args:
+        target: the object. It has to be picklable.
+        token: token of the object.
+        count: maximum number of copies; fewer if other threads use workers, none where there are no workers.
+
+    Yields:
+        The copies. Their workers are not started yet.
+    """
+    snapshot = _Snapshot(target)
+    with _borrow_workers(count) as workers:
+        yield [RemoteCopy(worker, token, snapshot) for worker in workers]
+
+
+class _Snapshot:
+    """A pickled object in shared memory, written when the first worker needs it."""
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+        self._lock = ThreadLock()
+
+    def get(self) -> tuple[SharedBuffer, list[int]]:
+        with self._lock.current:
+            return self._written
+
+    @cached_property
+    def _written(self) -> tuple[SharedBuffer, list[int]]:
+        buffer = SharedBuffer()
+        return buffer, buffer.write(self._target)
+
+
+class RemoteCopy:
+    """Copy of an object in a worker."""
+
+    def __init__(self, worker: _Worker, token: int, snapshot: _Snapshot) -> None:
+        self._worker, self._token, self._snapshot = worker, token, snapshot
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the worker has the copy."""
+        return self._token in self._worker.installed
+
+    def prepare(self) -> None:
+        """Starts the worker and makes the copy, unless the worker has both.
+
+        Raises:
+            WorkerDiedError: the worker can't be started, or ended.
+        """
+        self._worker.install(self._token, self._snapshot)
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Calls a method of the copy, which `prepare` has made, and returns its result.
+
+        Raises:
+            CannotSendError: the method was not called.
+            WorkerDiedError: the worker ended.
+        """
+        return self._worker.call(self._token, method, arguments)
+
+    def drop(self) -> None:
+        """Deletes the copy. Otherwise the worker keeps it for later calls."""
+        self._worker.drop(self._token)
+
+
+def make_remote_runner(
+    copy: RemoteCopy, method: str, local: Callable[[Any], Any], *, has_state: bool = False
+) -> Runner:
+    """Makes a runner that calls a method of a copy, or `local` if there is no worker, or it ended.
+
+    Args:
+        copy: the copy.
+        method: name of the method.
+        local: the same method of the object in this process.
+        has_state: whether calls change the copy. Then a worker that ends after a call is an error,
+            `WorkerDiedError`.
+    """
+    has_worker, has_changed = False, False
+
+    def prepare() -> None:
+        nonlocal has_worker
+        try:
+            copy.prepare()
+            has_worker = True
+        except Exception as error:  # also of an object that can't be pickled
+            _log.debug("a thread is used instead of a worker process: %r", error)
+
+    def call(item: Any) -> Any:
+        nonlocal has_worker, has_changed
+        if has_worker:
+            try:
+                result = copy.call(method, item)
+            except CannotSendError as error:
+                _log.debug("an item is not sent to a worker process: %r", error.__cause__)
+            except WorkerDiedError as error:
+                if has_state and has_changed:
+                    raise
+                has_worker = False
+                _log.warning("%s; this process does its work", error)
+            else:
+                has_changed = True
+                return result
+        return local(item)
+
+    return Runner(call, prepare)
+
+
+class _Worker:
+    """A worker process, started when it is first needed.
+
+    Attributes:
+        installed: tokens of the objects that the worker has, the one that was used last at the end.
+        state: `"idle"`, `"preparing"` or `"calling"`.
+    """
+
+    def __init__(self) -> None:
+        self.installed: list[int] = []
+        self.state = "idle"
+        self.is_returned = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._buffer: SharedBuffer | None = None
+
+    def install(self, token: int, snapshot: _Snapshot) -> None:
+        self.state = "preparing"
+        try:
+            if self._process is None:
+                self._start()
+            if token in self.installed:
+                self.installed.remove(token)
+            else:
+                while len(self.installed) >= _MAX_OBJECTS:
+                    self._request("drop", self.installed.pop(0))
+                buffer, sizes = snapshot.get()
+                self._request("install", token, sizes, fd=buffer.fd)
+        except BaseException:
+            self.kill()
+            raise
+        else:
+            self.state = "idle"
+            self.installed.append(token)
+        finally:
+            _finish_preparing(self)
+
+    def call(self, token: int, method: str, arguments: tuple[Any, ...]) -> Any:
+        assert self._buffer is not None, "install comes first"
+        self.state = "calling"
+        try:
+            try:
+                sizes = self._buffer.write(arguments)
+            except Exception as error:
+                raise CannotSendError from error
+            return self._buffer.read(self._request("call", token, method, sizes))
+        finally:
+            self.state = "idle"
+
+    def drop(self, token: int) -> None:
+        self.installed.remove(token)
+        self._request("drop", token)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs, or was not started yet."""
+        return self._process is None or self._process.poll() is None
+
+    def kill(self) -> None:
+        """Ends the process, whatever it does."""
+        self.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def close(self) -> None:
+        """Closes the connection, which ends the process after its current request."""
+        self.state = "idle"
+        self.installed.clear()
+        if self._socket is not None:
+            self._socket.close()
+
+    def _start(self) -> None:
+        self._socket, remote = socket.socketpair()
+        self._buffer = SharedBuffer()
+        fds = [remote.fileno(), self._buffer._get_fd()]
+        program = (
+            f"import sys; sys.path[:] = {sys.path!r}; from tokjax._util.worker_main import main; main(*{fds})"
+        )
+        with remote:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", program],
+                env={**os.environ, **_SINGLE_THREADED},
+                stdin=subprocess.DEVNULL,
+                pass_fds=fds,
+            )
+
+    def _request(self, *request: Any, fd: int | None = None) -> Any:
+        """Sends a request and returns the answer.
+
+        Raises:
+            WorkerDiedError: the worker ended.
+            Exception: the error that the request raised in the worker.
+        """
+        assert self._socket is not None, "start comes first"
+        try:
+            send(self._socket, request, fd)
+            answer, _ = receive(self._socket)
+        except (OSError, EOFError) as error:
+            self.kill()
+            raise WorkerDiedError("a worker process of tokjax ended (killed, or out of memory?)") from error
+        if isinstance(answer, WorkerError):
+            remote_error = restore_error(answer.error)
+            if request[0] == "call" and not answer.was_called:
+                raise CannotSendError from remote_error
+            raise remote_error
+        return answer
+
+
+_idle_workers: list[_Worker] = []
+_borrowed_workers: list[_Worker] = []
+_lock = ThreadLock()
+
+
+@contextmanager
+def _borrow_workers(count: int) -> Iterator[list[_Worker]]:
+    """Gives workers that nobody else uses until the end of the block, idle ones before new ones."""
+    with _lock.current:
+        available = max(count, resolve_num_threads(None) - 1) - len(_borrowed_workers)
+        count = max(min(count, available), 0) if can_start_workers() else 0
+        _idle_workers[:] = [worker for worker in _idle_workers if worker.is_alive]
+        workers = [_idle_workers.pop() if _idle_workers else _Worker() for _ in range(count)]
+        _borrowed_workers.extend(workers)
+    try:
+        yield workers
+    finally:
+        for worker in workers:
+            _return(worker)
+
+
+def _return(worker: _Worker) -> None:
+    """Ends the use of a worker. One that is still busy with a call is ended."""
+    with _lock.current:
+        worker.is_returned = True
+        if worker.state == "preparing":
+            return
+        is_busy = worker.state == "calling"
+        _make_available(worker)
+    if is_busy:
+        worker.kill()
+
+
+def _finish_preparing(worker: _Worker) -> None:
+    """Makes a worker available if it was returned before it was ready."""
+    with _lock.current:
+        if worker.is_returned:
+            _make_available(worker)
+
+
+def _make_available(worker: _Worker) -> None:
+    _borrowed_workers.remove(worker)
+    worker.is_returned = False
+    if worker.state == "idle" and worker.installed:
+        _idle_workers.append(worker)
+
+
+def _forget_workers() -> None:
+    """Closes the connections of a forked child process. They belong to its parent."""
+    for worker in (*_idle_workers, *_borrowed_workers):
+        worker.close()
+    _idle_workers.clear()
+    _borrowed_workers.clear()
+
+
+def _end_workers() -> None:
+    for worker in (*_idle_workers, *_borrowed_workers):
+        worker.kill()
+
+
+atexit.register(_end_workers)
+if hasattr(os, "register_at_fork"):  # Windows cannot fork
+    os.register_at_fork(after_in_child=_forget_workers)
