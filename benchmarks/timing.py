@@ -74,16 +74,22 @@ def time_call(run: Callable[[], T]) -> tuple[float, T]:
 
 
 def get_peak_megabytes() -> float:
-    """Returns the peak resident memory of this process, in MiB.
+    """Returns the peak resident memory of this process and of its child processes that run, in MiB.
 
     `getrusage` is only the fallback: in a new process it starts at the peak of the parent process.
     """
     try:
-        status = Path("/proc/self/status").read_text()
+        children = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
+        own, *others = (_read_peak(process) for process in ["self", *" ".join(children).split()])
     except OSError:
         return _get_peak_without_proc()
+    return own + sum(others)
+
+
+def _read_peak(process: str) -> float:
+    status = Path(f"/proc/{process}/status").read_text()
     match = re.search(r"VmHWM:\s+(\d+) kB", status)
-    return int(match[1]) / 1024 if match else _get_peak_without_proc()
+    return int(match[1]) / 1024 if match else 0.0
 
 
 def _get_peak_without_proc() -> float:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from benchmarks.timing import measure_seconds
 from tokjax.core.vocabulary import ID_BITS
-from tokjax.trainer import count_pretokens
 from tokjax.trainer.bpe.batched_training import TrainingRules, _Merger
 from tokjax.trainer.bpe.checkpoints import Checkpoint
 from tokjax.trainer.bpe.linked_symbols import RIGHT, make_symbols
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from tokjax.trainer import PretokenCounts
     from tokjax.trainer.bpe.frequent_segments import FrequentSegments
     from tokjax.trainer.bpe.pair_table import FrequentPairs
 
 _NO_SPECIAL_TOKENS = 256
-_ROUNDS = 3
 
 
 class Step(NamedTuple):
@@ -51,12 +47,6 @@ class _RecordingMerger(_Merger):
     ) -> int:
         self.pairs, self.segments = pairs, segments
         return super()._merge_in_order(pairs, segments, limit)
-
-
-def measure_counting_seconds(texts: Sequence[str], workers: int) -> float:
-    """Measures the seconds that it takes to count the pre-tokens of texts: the minimum of several rounds."""
-    count = partial(count_pretokens, texts, workers=workers, progress=False)
-    return min(measure_seconds(count) for _ in range(_ROUNDS))
 
 
 def iter_training_steps(

@@ -20,7 +20,7 @@ from tokjax._util.worker_processes import (
     WorkerDiedError,
     compute_num_processes,
     make_copies,
-    make_remote_runner,
+    make_remote_runners,
     make_token,
     map_in_parallel,
 )
@@ -67,9 +67,17 @@ class NotPicklable(Numbers):
 def two_cores(monkeypatch):
     """Makes two cores available, and ends the workers of other tests, so that each test starts its own."""
     monkeypatch.setattr(worker_processes, "resolve_num_threads", lambda threads: threads or 2)
-    worker_processes._end_workers()
-    worker_processes._idle_workers.clear()
+    end_workers()
     yield
+    end_workers()
+
+
+def end_workers():
+    deadline = time.monotonic() + 60
+    while worker_processes._borrowed_workers and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.01)  # a worker that is still starting is returned when it is ready
+    assert not worker_processes._borrowed_workers
     worker_processes._end_workers()
     worker_processes._idle_workers.clear()
 
@@ -139,7 +147,7 @@ class Unsendable(int):
 def test_items_that_cannot_be_sent_are_processed_here(has_state):
     target = Numbers(0)
     with make_copies(target, make_token(), 1) as (copy,):
-        runner = make_remote_runner(copy, "add", target.add, has_state=has_state)
+        (runner,) = make_remote_runners([copy], "add", target.add, LARGE, has_state=has_state)
         runner.prepare()
         assert [runner.call(item) for item in (1, Unsendable(2), Unsendable(3), 4)] == [1, 2, 3, 4]
         assert target.total == 5
@@ -165,7 +173,7 @@ def test_items_of_a_killed_worker_are_processed_here(caplog):
 def test_killed_worker_with_state_is_an_error():
     target = Numbers(np.arange(3))
     with make_copies(target, make_token(), 1) as (copy,):
-        runner = make_remote_runner(copy, "add", target.add, has_state=True)
+        (runner,) = make_remote_runners([copy], "add", target.add, LARGE, has_state=True)
         runner.prepare()
         runner.call(5)
         copy._worker._process.kill()
@@ -233,21 +241,18 @@ def test_small_inputs_start_nothing():
     assert not worker_processes._idle_workers
 
 
-def test_forked_child_has_no_workers():
+def test_inputs_of_unknown_size_start_workers_after_some_items():
     target, token = Numbers(np.arange(3)), make_token()
-    use_all_processes(target, 20, token=token)
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if not worker_processes._idle_workers else 1)
-    assert os.waitpid(child, 0)[1] == 0
-    assert len(use_all_processes(target, 20, token=token)) == 2
+    items = worker_processes._ITEMS_PER_PROCESS
+    assert set(map_in_parallel(target, token, "get_process", range(items - 1), 2, None)) == {os.getpid()}
+    assert not worker_processes._idle_workers
+    assert len(set(map_in_parallel(target, token, "get_process", range(40), 2, None))) == 2
 
 
 PROGRAM = """
-    import sys, time
+    import os, sys, time
     import numpy as np
     from tokjax._util import worker_processes
-    from tokjax._util.worker_processes import make_token, map_in_parallel
     from tests._util.test_worker_processes import Numbers, use_all_processes
 
     worker_processes.resolve_num_threads = lambda threads: threads or 2
@@ -256,6 +261,12 @@ PROGRAM = """
     print(*sorted(processes), flush=True)
     if sys.argv[1:] == ["wait"]:
         time.sleep(60)
+    if sys.argv[1:] == ["fork"]:
+        child = os.fork()
+        if child == 0:
+            os._exit(len(worker_processes._idle_workers))
+        assert os.waitpid(child, 0)[1] == 0  # it has no workers
+        assert use_all_processes(Numbers(np.arange(3)), 20) == processes
 """
 
 
@@ -275,8 +286,9 @@ def wait_until_ended(process):
     return False
 
 
-def test_workers_end_with_the_program():
-    program = run_program()
+@pytest.mark.parametrize("arguments", [[], ["fork"]])
+def test_workers_end_with_the_program(arguments):
+    program = run_program(*arguments)
     output, errors = program.communicate(timeout=120)
     started, processes = output.splitlines()
     assert (started, errors, program.returncode) == ("started", "", 0)

@@ -77,7 +77,7 @@ def test_interrupted_source(name, complete_dataset, tmp_path_factory, stops, kin
 @pytest.mark.parametrize("stop", [1, 2, 25])
 @pytest.mark.parametrize("shard_size", [4, 7])  # (reached by one text exactly, exceeded by two)
 def test_finished_shards_are_not_encoded_again(tmp_path, monkeypatch, stop, shard_size):
-    texts, options = [f"{i:04d}" for i in range(30)], {"shard_size": shard_size}
+    texts, options = [f"{i:04d}" for i in range(30)], {"shard_size": shard_size, "workers": 1}
     monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 4)
     with pytest.raises(StoppedError):
         tokjax.write_dataset(stop_after_documents(texts, stop), FIELDS["raw"], tmp_path / "data", **options)

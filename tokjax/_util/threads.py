@@ -81,10 +81,12 @@ class Runner(NamedTuple):
     Attributes:
         call: function of one item.
         prepare: function that the thread calls first. Other runners do the work until it returns.
+        min_items: number of items from which on the runner is used.
     """
 
     call: Callable[[Any], Any]
     prepare: Callable[[], object] = lambda: None
+    min_items: int = 0
 
 
 def map_over_runners(runners: Sequence[Runner], items: Iterable[Any]) -> Iterator[Any]:
@@ -112,21 +114,27 @@ def map_over_runners(runners: Sequence[Runner], items: Iterable[Any]) -> Iterato
 
 
 class _RunnerThreads:
-    """One thread for each runner. They take items from one queue."""
+    """One thread for each runner. They take items from one queue.
+
+    Args:
+        runners: the runners, in the order of `min_items`.
+    """
 
     def __init__(self, runners: Sequence[Runner]) -> None:
         self._queue: queue.SimpleQueue[tuple[Future[Any], Any] | None] = queue.SimpleQueue()
-        self._threads = [
-            threading.Thread(target=self._run, args=(runner,), name="tokjax", daemon=True)
-            for runner in runners
-        ]
-        self._preparing = set(self._threads)
-        for thread in self._threads:
-            thread.start()
+        self._runners = runners
+        self._threads: list[threading.Thread] = []
+        self._preparing: set[threading.Thread] = set()
+        self._num_items = 0
 
     def submit(self, item: Any) -> Future[Any]:
         future: Future[Any] = Future()
         self._queue.put((future, item))
+        self._num_items += 1
+        for runner in self._runners[len(self._threads) :]:
+            if runner.min_items > self._num_items:
+                break
+            self._start(runner)
         return future
 
     def close(self) -> None:
@@ -136,6 +144,12 @@ class _RunnerThreads:
         for thread in self._threads:
             if thread not in self._preparing:
                 thread.join()
+
+    def _start(self, runner: Runner) -> None:
+        thread = threading.Thread(target=self._run, args=(runner,), name="tokjax", daemon=True)
+        self._threads.append(thread)
+        self._preparing.add(thread)
+        thread.start()
 
     def _run(self, runner: Runner) -> None:
         runner.prepare()

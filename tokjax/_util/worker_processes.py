@@ -43,6 +43,9 @@ _SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NU
 """Environment of workers. NumPy would start threads, which the library has no use for."""
 _MIN_SIZE_PER_PROCESS = 1 << 22
 """A process is worth its start for this many bytes. Encoding them takes about as long as the start."""
+_ITEMS_PER_PROCESS = 4
+"""Number of items from which on the first worker is used, twice as many for the second and so on, if the size
+of the input is unknown. Items have one or two megabytes."""
 _tokens = itertools.count()
 
 
@@ -59,14 +62,16 @@ def can_start_workers() -> bool:
     return hasattr(os, "memfd_create") and hasattr(socket, "send_fds") and bool(sys.executable)
 
 
-def compute_num_processes(workers: int, size: int) -> int:
+def compute_num_processes(workers: int, size: int | None) -> int:
     """Returns the number of processes, which include this one, that an input is worth.
 
     Args:
         workers: number of cores that may be used.
-        size: size of the input in bytes or characters.
+        size: size of the input in bytes or characters; `None` if it is unknown.
     """
-    return max(min(workers, size // _MIN_SIZE_PER_PROCESS), 1) if can_start_workers() else 1
+    if not can_start_workers():
+        return 1
+    return workers if size is None else max(min(workers, size // _MIN_SIZE_PER_PROCESS), 1)
 
 
 def make_token() -> int:
@@ -75,7 +80,7 @@ def make_token() -> int:
 
 
 def map_in_parallel(
-    target: Any, token: int, method: str, items: Iterable[Any], workers: int, size: int
+    target: Any, token: int, method: str, items: Iterable[Any], workers: int, size: int | None
 ) -> Iterator[Any]:
     """Yields `getattr(target, method)(item)` for each item, in order.
 
@@ -88,7 +93,8 @@ def map_in_parallel(
         method: name of the method.
         items: the items; iterated over in the calling thread.
         workers: number of threads or processes, which include this one.
-        size: size of all items in bytes or characters.
+        size: size of all items in bytes or characters; `None` if it is unknown. Then each process is started
+            after some more items.
     """
     local = getattr(target, method)
     num_processes = compute_num_processes(workers, size)
@@ -96,7 +102,7 @@ def map_in_parallel(
         yield from map_in_threads(local, items, workers)
         return
     with make_copies(target, token, num_processes - 1) as copies:
-        remote = [make_remote_runner(copy, method, local) for copy in copies]
+        remote = make_remote_runners(copies, method, local, size)
         yield from map_over_runners([Runner(local), *remote], items)
 
 
@@ -167,46 +173,64 @@ class RemoteCopy:
         self._worker.drop(self._token)
 
 
-def make_remote_runner(
-    copy: RemoteCopy, method: str, local: Callable[[Any], Any], *, has_state: bool = False
-) -> Runner:
-    """Makes a runner that calls a method of a copy, or `local` if there is no worker, or it ended.
+def make_remote_runners(
+    copies: list[RemoteCopy],
+    method: str,
+    local: Callable[[Any], Any],
+    size: int | None,
+    *,
+    has_state: bool = False,
+) -> list[Runner]:
+    """Makes runners that call a method of a copy each, or `local` if there is no worker, or it ended.
 
     Args:
-        copy: the copy.
+        copies: the copies.
         method: name of the method.
         local: the same method of the object in this process.
+        size: size of all items, as in `map_in_parallel`.
         has_state: whether calls change the copy. Then a worker that ends after a call is an error,
             `WorkerDiedError`.
     """
-    has_worker, has_changed = False, False
+    runners = []
+    for number, copy in enumerate(copies, 1):
+        remote = _RemoteMethod(copy, method, local, has_state=has_state)
+        min_items = 0 if size is not None else number * _ITEMS_PER_PROCESS
+        runners.append(Runner(remote.call, remote.prepare, min_items))
+    return runners
 
-    def prepare() -> None:
-        nonlocal has_worker
+
+class _RemoteMethod:
+    """Method of a copy. See `make_remote_runners`."""
+
+    def __init__(
+        self, copy: RemoteCopy, method: str, local: Callable[[Any], Any], *, has_state: bool
+    ) -> None:
+        self._copy, self._method, self._local = copy, method, local
+        self._has_state = has_state
+        self._has_worker = self._has_changed = False
+
+    def prepare(self) -> None:
         try:
-            copy.prepare()
-            has_worker = True
+            self._copy.prepare()
+            self._has_worker = True
         except Exception as error:  # also of an object that can't be pickled
             _log.debug("a thread is used instead of a worker process: %r", error)
 
-    def call(item: Any) -> Any:
-        nonlocal has_worker, has_changed
-        if has_worker:
+    def call(self, item: Any) -> Any:
+        if self._has_worker:
             try:
-                result = copy.call(method, item)
+                result = self._copy.call(self._method, item)
             except CannotSendError as error:
                 _log.debug("an item is not sent to a worker process: %r", error.__cause__)
             except WorkerDiedError as error:
-                if has_state and has_changed:
+                if self._has_state and self._has_changed:
                     raise
-                has_worker = False
+                self._has_worker = False
                 _log.warning("%s; this process does its work", error)
             else:
-                has_changed = True
+                self._has_changed = True
                 return result
-        return local(item)
-
-    return Runner(call, prepare)
+        return self._local(item)
 
 
 class _Worker:

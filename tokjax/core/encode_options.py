@@ -41,7 +41,8 @@ class TextOptions(SpecialOptions, total=False):
 
     Attributes:
         add_special_tokens: insert the special tokens of the tokenizer's template, such as BOS and EOS.
-        threads: number of threads; `None` for one for each core that the process may use.
+        threads: number of cores to use; `None` for all that the process may use. Small inputs are shared
+            between threads, large ones with worker processes, which start by themselves.
     """
 
     add_special_tokens: bool

@@ -47,7 +47,7 @@ class WriteJob(NamedTuple):
         documents: documents that remain to be written, as pairs of id and text.
         source: entry of the manifest for the source files; `None` for an iterable.
         max_in_flight: maximum number of batches that are encoded at the same time.
-        executor: executor that encodes batches; `None` for threads of this process.
+        executor: executor that encodes batches; `None` for threads and worker processes.
         progress: whether to show a progress bar on standard error.
     """
 
@@ -105,7 +105,7 @@ def _iter_encoded(job: WriteJob) -> Iterator[tuple[Documents, EncodedDocuments]]
     batches, to_encode = itertools.tee(batch_documents(job.documents, batch_size))
     encoded: Iterator[EncodedDocuments]
     if job.executor is None:
-        encoder, size = _DocumentEncoder(job.field), _get_source_nbytes(job) or 0
+        encoder, size = _DocumentEncoder(job.field), _get_source_nbytes(job)
         encoded = map_in_parallel(encoder, make_token(), "encode", to_encode, job.max_in_flight, size)
     else:
         encode = partial(encode_documents, threads=1)

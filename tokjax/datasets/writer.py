@@ -143,8 +143,9 @@ def write_dataset(
         shard_size: number of ids (of `RawTextField`: bytes) at which a shard is closed. The document that
             reaches it is the last of its shard.
         workers: number of batches of documents that are encoded at the same time; `None` for the number of
-            processors.
-        executor: executor that encodes batches; `None` for threads of this process.
+            cores.
+        executor: executor that encodes batches; `None` for threads of this process, and for worker processes
+            if the corpus is large.
         overwrite: whether to replace an existing dataset.
         progress: whether to show a progress bar on standard error.
 

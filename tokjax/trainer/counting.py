@@ -1,7 +1,7 @@
 """Counting of the pre-tokens of a corpus, in parallel, with bounded memory.
 
-A corpus is read in chunks. Threads count chunks into one shared `PretokenCounter`. Workers of an executor
-count each chunk separately, and the calling thread adds their counts.
+A corpus is read in chunks. Threads count chunks into one shared `PretokenCounter`. Each worker process has a
+counter of its own, and workers of an executor have one for each chunk. The calling thread adds their counts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tokjax._util.worker_processes import (
     WorkerDiedError,
     compute_num_processes,
     make_copies,
-    make_remote_runner,
+    make_remote_runners,
     make_token,
 )
 from tokjax.bpe.chunks import CHUNK_CHARACTERS, as_segments, group_segments, split_pieces
@@ -86,9 +86,9 @@ def count_pretokens(
         special_tokens: names of special tokens. The text is split at them, and they are not counted.
         pattern: a name (`"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`, `"tekken"`,
             `"whitespace"`) or a regular expression.
-        workers: number of chunks that are counted concurrently; `None` for the number of processors.
-        executor: executor that counts the chunks; `None` for threads of this process. Use processes for a
-            custom pattern: its regular expression runs in one thread at a time.
+        workers: number of chunks that are counted concurrently; `None` for the number of cores.
+        executor: executor that counts the chunks; `None` for threads of this process, and for worker
+            processes if the corpus is large.
         max_bytes: approximate size in bytes of a random sample to count; `None` for the whole corpus. The
             sample consists of some dozens of chunks of at least 16 KiB from all over the corpus. A text that
             can't be split is one chunk. A document counts in `documents` if the chunk with its start is
@@ -128,7 +128,7 @@ def count_pretokens(
             count = partial(count_chunk, special_tokens=special, pattern=pattern)
             parts = map_in_threads(count, ahead, concurrency, executor)
         else:
-            parts = _count_in_processes(local, ahead, concurrency, corpus.nbytes or 0)
+            parts = _count_in_parallel(local, ahead, concurrency, corpus.nbytes)
         for chunk, part in zip(chunks, parts, strict=True):
             if isinstance(part, PretokenCounts):
                 counter.merge(part.to_counted_pretokens())
@@ -246,8 +246,8 @@ class ChunkCounter:
         return self.counter.to_counted_pretokens()
 
 
-def _count_in_processes(
-    counter: ChunkCounter, chunks: Iterable[Chunk], concurrency: int, nbytes: int
+def _count_in_parallel(
+    counter: ChunkCounter, chunks: Iterable[Chunk], concurrency: int, nbytes: int | None
 ) -> Iterator[_Size]:
     """Counts chunks with threads, or with processes if there are enough bytes, and adds all counts.
 
@@ -259,7 +259,7 @@ def _count_in_processes(
         yield from map_in_threads(counter.count, chunks, concurrency)
         return
     with make_copies(counter, make_token(), num_processes - 1) as copies:
-        remote = [make_remote_runner(copy, "count", counter.count, has_state=True) for copy in copies]
+        remote = make_remote_runners(copies, "count", counter.count, nbytes, has_state=True)
         yield from map_over_runners([Runner(counter.count), *remote], chunks)
         for copy in copies:
             if copy.is_prepared:
