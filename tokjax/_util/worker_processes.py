@@ -353,7 +353,9 @@ def _borrow_workers(count: int) -> Iterator[list[_Worker]]:
     with _lock.current:
         available = max(count, resolve_num_threads(None) - 1) - len(_borrowed_workers)
         count = max(min(count, available), 0) if can_start_workers() else 0
-        _idle_workers[:] = [worker for worker in _idle_workers if worker.is_alive]
+        for worker in [worker for worker in _idle_workers if not worker.is_alive]:
+            worker.close()
+            _idle_workers.remove(worker)
         workers = [_idle_workers.pop() if _idle_workers else _Worker() for _ in range(count)]
         _borrowed_workers.extend(workers)
     try:

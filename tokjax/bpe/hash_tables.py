@@ -31,7 +31,7 @@ import numpy as np
 
 from tokjax._util.locks import ThreadLock
 from tokjax.core.ragged import concatenate_ranges
-from tokjax.core.sorting import argsort_integers, group_equal_rows
+from tokjax.core.sorting import group_equal_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,9 +51,8 @@ _SLOTS_PER_KEY = 4
 class _Slots:
     """The slots of a table: one row per slot, with the columns of the key and then the value.
 
-    A slot is free if its first column is 0. The value of a free slot is `ABSENT`, and the first column of a
-    slot is written last. So a thread that looks up a key while another thread writes it does not find the
-    key.
+    A slot is free if its first column is 0, whatever its value is. The first column of a slot is written
+    last. So a thread that looks up a key while another thread writes it does not find the key.
     """
 
     def __init__(self, rows: NDArray[np.uint64]) -> None:
@@ -89,9 +88,7 @@ class _Slots:
 
 
 def _make_free_slots(bits: int, columns: int) -> _Slots:
-    rows = np.zeros((1 << bits, columns + 1), np.uint64)
-    rows.view(np.int64)[:, -1] = ABSENT
-    return _Slots(rows)
+    return _Slots(np.zeros((1 << bits, columns + 1), np.uint64))
 
 
 class HashTable:
@@ -163,29 +160,37 @@ class HashTable:
         """Returns a hash of each key, `uint64`, shape `(keys,)`. Different keys rarely have equal hashes."""
         hashes: NDArray[np.uint64] = keys[:, 0] * self._factors[0]
         for i, factor in enumerate(self._factors[1:], 1):
-            hashes += keys[:, i] * factor
+            # Products mix upwards only: keys that differ in the last bytes of both columns would collide.
+            hashes ^= hashes >> np.uint64(32)
+            hashes += keys[:, i]
+            hashes *= factor
         return hashes
 
     def _insert(self, slots: _Slots, keys: Keys, values: NDArray[np.int64]) -> int:
         """Writes keys to free slots, each different key once. Returns the number of keys written."""
         at = self._compute_first_slots(slots, keys)
         remaining, num_inserted = np.arange(len(values)), 0
+        stored_values = slots.rows.view(np.int64)[:, -1]
         while len(remaining):
-            # Several keys may need the same free slot. The first of them gets it.
-            order = argsort_integers(at, slots.bits)
-            at, remaining = at.take(order), remaining.take(order)
-            is_first = np.diff(at, prepend=-1) != 0
-            winners = np.flatnonzero(is_first & (slots.rows[at, 0] == 0))
-            free, written = at.take(winners), remaining.take(winners)
+            same, rows = slots.compare(at, keys.take(remaining, axis=0))
+            # Several keys may need the same free slot. Each writes its number there, the first key last, and
+            # the key whose number remains gets the slot. Threads that read ignore the value of a free slot.
+            is_free = rows[:, 0] == 0
+            candidates = np.flatnonzero(is_free)
+            wanted, numbers = at.take(candidates), remaining.take(candidates)
+            stored_values[wanted[::-1]] = numbers[::-1]
+            has_won = stored_values[wanted] == numbers
+            free, written = wanted[has_won], numbers[has_won]
             # The order matters to threads that read: the first column, which makes the row valid, comes last.
-            slots.rows.view(np.int64)[free, -1] = values.take(written)
+            stored_values[free] = values.take(written)
             for column in reversed(range(keys.shape[1])):
                 slots.rows[free, column] = keys[written, column]
-            num_inserted += len(winners)
-            # Drop the keys that are in their slot by now: they were written, are duplicates, or were in the
-            # table before.
-            others = np.flatnonzero(~slots.compare(at, keys.take(remaining, axis=0))[0])
-            at, remaining = at.take(others) + 1 & slots.mask, remaining.take(others)
+            num_inserted += len(written)
+            # The other keys look at this slot again if it was free, and at the next slot if it was not. Keys
+            # that are in the slot are duplicates, or were in the table before.
+            same[candidates[has_won]] = True
+            others = np.flatnonzero(~same)
+            at, remaining = at.take(others) + ~is_free.take(others) & slots.mask, remaining.take(others)
         return num_inserted
 
     def _grow(self, slots: int) -> None:
