@@ -271,7 +271,7 @@ PROGRAM = """
 
 
 def run_program(*arguments, **options):
-    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), *arguments]
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(PROGRAM), *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
