@@ -95,6 +95,8 @@ def test_counts_equal(suffix, pattern, tmp_path, corpus, monkeypatch):
     assert calls[-1] == "to_counted_pretokens"
     assert counts == expected
     assert counts.files == expected.files
+    assert all(worker.is_alive for worker in worker_processes._idle_workers)
+    assert len(worker_processes._idle_workers) == 1  # it was used again
 
 
 def test_relative_paths_after_a_change_of_directory(tmp_path, monkeypatch, corpus):

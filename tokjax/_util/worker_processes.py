@@ -287,9 +287,14 @@ class _Worker:
         self._request("drop", token)
 
     @property
+    def is_connected(self) -> bool:
+        """Whether the process was started and, as far as is known, runs."""
+        return self._socket is not None
+
+    @property
     def is_alive(self) -> bool:
-        """Whether the process runs, or was not started yet."""
-        return self._process is None or self._process.poll() is None
+        """Whether the process runs."""
+        return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
         """Ends the process, whatever it does."""
@@ -304,6 +309,7 @@ class _Worker:
         self.installed.clear()
         if self._socket is not None:
             self._socket.close()
+            self._socket = None
 
     def _start(self) -> None:
         self._socket, remote = socket.socketpair()
@@ -327,10 +333,12 @@ class _Worker:
             WorkerDiedError: the worker ended.
             Exception: the error that the request raised in the worker.
         """
-        assert self._socket is not None, "start comes first"
+        connection = self._socket
         try:
-            send(self._socket, request, fd)
-            answer, _ = receive(self._socket)
+            if connection is None:
+                raise EOFError
+            send(connection, request, fd)
+            answer, _ = receive(connection)
         except (OSError, EOFError) as error:
             self.kill()
             raise WorkerDiedError("a worker process of tokjax ended (killed, or out of memory?)") from error
@@ -387,7 +395,7 @@ def _finish_preparing(worker: _Worker) -> None:
 def _make_available(worker: _Worker) -> None:
     _borrowed_workers.remove(worker)
     worker.is_returned = False
-    if worker.state == "idle" and worker.installed:
+    if worker.state == "idle" and worker.is_connected:
         _idle_workers.append(worker)
 
 
