@@ -17,6 +17,7 @@ import pytest
 from tokjax._util import shared_buffers, worker_processes
 from tokjax._util.shared_buffers import SharedBuffer
 from tokjax._util.worker_processes import (
+    CannotSendError,
     WorkerDiedError,
     compute_num_processes,
     make_copies,
@@ -67,6 +68,7 @@ class NotPicklable(Numbers):
 def two_cores(monkeypatch):
     """Makes two cores available, and ends the workers of other tests, so that each test starts its own."""
     monkeypatch.setattr(worker_processes, "resolve_num_threads", lambda threads: threads or 2)
+    monkeypatch.setattr(worker_processes, "_failed_starts", [])
     end_workers()
     yield
     end_workers()
@@ -129,8 +131,10 @@ def test_error_is_raised_after_earlier_results():
 def test_result_that_cannot_be_pickled_is_an_error():
     with make_copies(Numbers(0), make_token(), 1) as (copy,):
         copy.prepare()
-        with pytest.raises((AttributeError, pickle.PicklingError), match="return_function"):
+        with pytest.raises(CannotSendError) as error:
             copy.call("return_function", 5)
+        assert error.value.was_called
+        assert isinstance(error.value.__cause__, (AttributeError, pickle.PicklingError))
         assert copy.call("add", 5) == 5
 
 
@@ -186,6 +190,17 @@ def test_worker_that_cannot_be_started(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     results = map_in_parallel(Numbers(np.arange(3)), make_token(), "get_process", range(8), 2, LARGE)
     assert set(results) == {os.getpid()}
+    assert not worker_processes.can_start_workers()  # it is not tried again
+
+
+def test_program_without_an_interpreter_starts_nothing(monkeypatch):
+    assert worker_processes.can_start_workers()
+    for executable in (None, "", "/usr/bin/uwsgi"):
+        monkeypatch.setattr(sys, "executable", executable)
+        assert not worker_processes.can_start_workers()
+    monkeypatch.undo()
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    assert not worker_processes.can_start_workers()
 
 
 def test_worker_is_discarded_after_an_interrupted_call():
@@ -211,6 +226,57 @@ def test_worker_is_discarded_after_an_interrupted_call():
     assert len(errors) == 1
     assert process.poll() is not None
     assert not worker_processes._idle_workers
+
+
+def test_late_thread_of_an_earlier_call_does_not_use_the_worker(monkeypatch):
+    """The first call fails at once, before its thread prepares the worker that the second call then uses."""
+    target, token = Numbers(np.arange(3)), make_token()
+    use_all_processes(target, 20, token=token)
+    prepare, seconds = worker_processes.RemoteCopy.prepare, [0.0]
+
+    def prepare_late(copy):
+        time.sleep(seconds[0])
+        prepare(copy)
+
+    monkeypatch.setattr(worker_processes.RemoteCopy, "prepare", prepare_late)
+    for _ in range(20):
+        seconds[0] = 0.02
+        with pytest.raises(TypeError):
+            list(map_in_parallel(Numbers(np.arange(3)), make_token(), "add", ["one", 2, 3], 2, LARGE))
+        seconds[0] = 0.0
+        rows = list(map_in_parallel(target, token, "add", range(60), 2, LARGE))
+        np.testing.assert_array_equal(rows, np.arange(3) + np.arange(60)[:, None])
+
+
+def test_only_workers_that_nobody_uses_end_by_themselves(monkeypatch):
+    target = Numbers(0)
+    main = worker_processes._make_command
+
+    def make_impatient(fds):
+        *command, program = main(fds)
+        patch = "import tokjax._util.worker_main as module; module._IDLE_SECONDS = 0.2; "
+        return [*command, program.replace("from tokjax", patch + "from tokjax")]
+
+    monkeypatch.setattr(worker_processes, "_make_command", make_impatient)
+    with make_copies(target, make_token(), 1) as (copy,):
+        copy.prepare()
+        copy.call("add", 5)
+        time.sleep(0.6)
+        assert copy.call("add", 6) == 6
+    (worker,) = worker_processes._idle_workers
+    assert worker._process.wait(30) == 0
+    assert len(use_all_processes(target, 20)) == 2
+
+
+@pytest.mark.parametrize("path", ["", ".", b"/tmp", 5])
+def test_worker_imports_this_package(path, monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(path)
+    package = tmp_path / "tokjax" / "_util"
+    package.mkdir(parents=True)
+    for directory in (package, package.parent):
+        (directory / "__init__.py").write_text("raise ImportError")
+    monkeypatch.chdir(tmp_path)
+    assert len(use_all_processes(Numbers(0), 20)) == 2
 
 
 def test_at_most_the_available_cores_are_used():

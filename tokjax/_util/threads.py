@@ -113,6 +113,9 @@ def map_over_runners(runners: Sequence[Runner], items: Iterable[Any]) -> Iterato
             pool.close()
 
 
+_JOIN_SECONDS = 5.0
+
+
 class _RunnerThreads:
     """One thread for each runner. They take items from one queue.
 
@@ -138,12 +141,16 @@ class _RunnerThreads:
         return future
 
     def close(self) -> None:
-        """Ends the threads after their current items. A runner that is not prepared yet is not waited for."""
+        """Ends the threads after their current items.
+
+        A runner that is not prepared yet is not waited for, nor an item that takes long: an interrupted call
+        returns soon.
+        """
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
-            if thread not in self._preparing:
-                thread.join()
+            if thread.is_alive() and thread not in self._preparing:
+                thread.join(_JOIN_SECONDS)
 
     def _start(self, runner: Runner) -> None:
         thread = threading.Thread(target=self._run, args=(runner,), name="tokjax", daemon=True)

@@ -2,7 +2,8 @@
 
 A request is `("install", token, sizes)`, with the descriptor of the memory that has the object;
 `("call", token, method, sizes)`, with the arguments in the shared buffer; or `("drop", token)`. An answer is
-the sizes of the result in the shared buffer, `None`, or a `WorkerError`.
+the sizes of the result in the shared buffer, `None`, or a `WorkerError`. `("rest",)` has no answer: nobody
+uses the worker any more, and it ends if there is no other request for a minute.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import pickle
 import select
 import signal
 import socket
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tokjax._util.executors import PickledError, pickle_error
@@ -25,28 +27,30 @@ class WorkerError(NamedTuple):
 
     Attributes:
         error: the error.
-        was_called: whether the method was called. Otherwise its arguments can't be unpickled.
+        step: what raised it: `"arguments"`, which can't be unpickled, `"method"`, or `"result"`, which can't
+            be pickled.
     """
 
     error: PickledError
-    was_called: bool
+    step: str
 
 
 def main(socket_fd: int, buffer_fd: int) -> None:
-    """Answers requests until the other side closes the connection, or sends nothing for a minute."""
+    """Answers requests until the other side closes the connection, or has no use for this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
     buffer, objects = SharedBuffer(buffer_fd), dict[int, Any]()
-    with socket.socket(fileno=socket_fd) as connection:
-        while select.select([connection], [], [], _IDLE_SECONDS)[0]:
-            try:
-                request, fd = receive(connection)
-            except (OSError, EOFError):
-                return
-            send(connection, _answer(request, fd, buffer, objects))
+    seconds = None
+    with socket.socket(fileno=socket_fd) as connection, suppress(OSError, EOFError):
+        while select.select([connection], [], [], seconds)[0]:
+            request, fd = receive(connection)
+            is_resting = request == ("rest",)
+            seconds = _IDLE_SECONDS if is_resting else None
+            if not is_resting:
+                send(connection, _answer(request, fd, buffer, objects))
 
 
 def _answer(request: Any, fd: int | None, buffer: SharedBuffer, objects: dict[int, Any]) -> Any:
-    was_called = False
+    step = "arguments"
     try:
         match request:
             case "install", token, sizes:
@@ -55,10 +59,12 @@ def _answer(request: Any, fd: int | None, buffer: SharedBuffer, objects: dict[in
                 del objects[token]
             case "call", token, method, sizes:
                 arguments = buffer.read(sizes)
-                was_called = True
-                return buffer.write(getattr(objects[token], method)(*arguments))
+                step = "method"
+                result = getattr(objects[token], method)(*arguments)
+                step = "result"
+                return buffer.write(result)
     except Exception as error:
-        return WorkerError(pickle_error(error), was_called)
+        return WorkerError(pickle_error(error), step)
     return None
 
 

@@ -23,8 +23,9 @@ import os
 import socket
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokjax._util.executors import restore_error
@@ -46,6 +47,8 @@ _MIN_SIZE_PER_PROCESS = 1 << 22
 _ITEMS_PER_PROCESS = 4
 """Number of items from which on the first worker is used, twice as many for the second and so on, if the size
 of the input is unknown. Items have one or two megabytes."""
+_MAX_WAIT_SECONDS = 5.0
+"""Time to wait for the end of a killed process. Without a limit, an interrupt in `subprocess` can block."""
 _tokens = itertools.count()
 
 
@@ -54,12 +57,21 @@ class WorkerDiedError(RuntimeError):
 
 
 class CannotSendError(RuntimeError):
-    """Raised if the arguments of a call can't be pickled, or not be unpickled by a worker."""
+    """Raised if the arguments or the result of a call can't be pickled, or not be unpickled.
+
+    Attributes:
+        was_called: whether the method was called.
+    """
+
+    def __init__(self, *, was_called: bool) -> None:
+        super().__init__()
+        self.was_called = was_called
 
 
 def can_start_workers() -> bool:
-    """Returns whether this platform has what workers need."""
-    return hasattr(os, "memfd_create") and hasattr(socket, "send_fds") and bool(sys.executable)
+    """Returns whether workers can be started: on Linux, by an interpreter that is not part of a program."""
+    is_python = "python" in Path(sys.executable or "").name.lower() and not hasattr(sys, "frozen")
+    return is_python and hasattr(os, "memfd_create") and not _failed_starts
 
 
 def compute_num_processes(workers: int, size: int | None) -> int:
@@ -145,11 +157,17 @@ class RemoteCopy:
 
     def __init__(self, worker: _Worker, token: int, snapshot: _Snapshot) -> None:
         self._worker, self._token, self._snapshot = worker, token, snapshot
+        self._ticket = worker.ticket
 
     @property
     def is_prepared(self) -> bool:
         """Whether the worker has the copy."""
         return self._token in self._worker.installed
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether the worker was not returned yet."""
+        return self._worker.ticket is self._ticket
 
     def prepare(self) -> None:
         """Starts the worker and makes the copy, unless the worker has both.
@@ -157,20 +175,20 @@ class RemoteCopy:
         Raises:
             WorkerDiedError: the worker can't be started, or ended.
         """
-        self._worker.install(self._token, self._snapshot)
+        self._worker.install(self._ticket, self._token, self._snapshot)
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Calls a method of the copy, which `prepare` has made, and returns its result.
 
         Raises:
-            CannotSendError: the method was not called.
+            CannotSendError: the arguments or the result can't be pickled.
             WorkerDiedError: the worker ended.
         """
-        return self._worker.call(self._token, method, arguments)
+        return self._worker.call(self._ticket, self._token, method, arguments)
 
     def drop(self) -> None:
         """Deletes the copy. Otherwise the worker keeps it for later calls."""
-        self._worker.drop(self._token)
+        self._worker.drop(self._ticket, self._token)
 
 
 def make_remote_runners(
@@ -221,9 +239,11 @@ class _RemoteMethod:
             try:
                 result = self._copy.call(self._method, item)
             except CannotSendError as error:
+                if self._has_state and error.was_called:
+                    raise
                 _log.debug("an item is not sent to a worker process: %r", error.__cause__)
             except WorkerDiedError as error:
-                if self._has_state and self._has_changed:
+                if (self._has_state and self._has_changed) or not self._copy.is_in_use:
                     raise
                 self._has_worker = False
                 _log.warning("%s; this process does its work", error)
@@ -237,54 +257,21 @@ class _Worker:
     """A worker process, started when it is first needed.
 
     Attributes:
+        ticket: identifies the current use of the worker. Threads of an earlier use, which ended too soon for
+            them, have another ticket.
         installed: tokens of the objects that the worker has, the one that was used last at the end.
         state: `"idle"`, `"preparing"` or `"calling"`.
+        is_returned: whether the worker was returned while it was preparing.
     """
 
     def __init__(self) -> None:
+        self.ticket: object = object()
         self.installed: list[int] = []
         self.state = "idle"
         self.is_returned = False
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._buffer: SharedBuffer | None = None
-
-    def install(self, token: int, snapshot: _Snapshot) -> None:
-        self.state = "preparing"
-        try:
-            if self._process is None:
-                self._start()
-            if token in self.installed:
-                self.installed.remove(token)
-            else:
-                while len(self.installed) >= _MAX_OBJECTS:
-                    self._request("drop", self.installed.pop(0))
-                buffer, sizes = snapshot.get()
-                self._request("install", token, sizes, fd=buffer.fd)
-        except BaseException:
-            self.kill()
-            raise
-        else:
-            self.state = "idle"
-            self.installed.append(token)
-        finally:
-            _finish_preparing(self)
-
-    def call(self, token: int, method: str, arguments: tuple[Any, ...]) -> Any:
-        assert self._buffer is not None, "install comes first"
-        self.state = "calling"
-        try:
-            try:
-                sizes = self._buffer.write(arguments)
-            except Exception as error:
-                raise CannotSendError from error
-            return self._buffer.read(self._request("call", token, method, sizes))
-        finally:
-            self.state = "idle"
-
-    def drop(self, token: int) -> None:
-        self.installed.remove(token)
-        self._request("drop", token)
 
     @property
     def is_connected(self) -> bool:
@@ -296,40 +283,104 @@ class _Worker:
         """Whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
+    def install(self, ticket: object, token: int, snapshot: _Snapshot) -> None:
+        with self._use(ticket, "preparing"):
+            is_new = self._process is None
+            try:
+                if is_new:
+                    self._start()
+                if token in self.installed:
+                    self.installed.remove(token)
+                else:
+                    while len(self.installed) >= _MAX_OBJECTS:
+                        self._request("drop", self.installed.pop(0))
+                    buffer, sizes = snapshot.get()
+                    self._request("install", token, sizes, fd=buffer.fd)
+                self.installed.append(token)
+            except BaseException as error:
+                self.kill()
+                if is_new and isinstance(error, (OSError, WorkerDiedError)):
+                    _failed_starts.append(error)
+                raise
+
+    def call(self, ticket: object, token: int, method: str, arguments: tuple[Any, ...]) -> Any:
+        with self._use(ticket, "calling"):
+            assert self._buffer is not None, "install comes first"
+            try:
+                sizes = self._buffer.write(arguments)
+            except Exception as error:
+                raise CannotSendError(was_called=False) from error
+            sizes = self._request("call", token, method, sizes)
+            try:
+                return self._buffer.read(sizes)
+            except Exception as error:
+                raise CannotSendError(was_called=True) from error
+
+    def drop(self, ticket: object, token: int) -> None:
+        with self._use(ticket, "calling"):
+            self.installed.remove(token)
+            self._request("drop", token)
+
+    def rest(self) -> None:
+        """Lets the process end if it is not used for a minute."""
+        if self._socket is not None:
+            try:
+                send(self._socket, ("rest",))
+            except OSError:
+                self.kill()
+
     def kill(self) -> None:
         """Ends the process, whatever it does."""
-        self.close()
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_MAX_WAIT_SECONDS)
+        self._close()
 
-    def close(self) -> None:
-        """Closes the connection, which ends the process after its current request."""
-        self.state = "idle"
+    def forget(self) -> None:
+        """Closes the connection of a forked process, without an effect on the worker."""
+        if self._process is not None:
+            self._process.returncode = 0  # it is not a child of this process
+        self._close()
+
+    def _close(self) -> None:
         self.installed.clear()
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
+    @contextmanager
+    def _use(self, ticket: object, state: str) -> Iterator[None]:
+        with _lock.current:
+            if ticket is not self.ticket:
+                raise WorkerDiedError("the call that used this worker has ended")
+            self.state = state
+        try:
+            yield
+        finally:
+            with _lock.current:
+                self.state = "idle"
+                if self.is_returned:
+                    _make_available(self)
+
     def _start(self) -> None:
         self._socket, remote = socket.socketpair()
         self._buffer = SharedBuffer()
         fds = [remote.fileno(), self._buffer._get_fd()]
-        program = (
-            f"import sys; sys.path[:] = {sys.path!r}; from tokjax._util.worker_main import main; main(*{fds})"
-        )
         with remote:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", program],
+                _make_command(fds),
                 env={**os.environ, **_SINGLE_THREADED},
                 stdin=subprocess.DEVNULL,
                 pass_fds=fds,
+                process_group=0,  # Ctrl-C is for this process
             )
 
     def _request(self, *request: Any, fd: int | None = None) -> Any:
         """Sends a request and returns the answer.
 
         Raises:
+            CannotSendError: the arguments or the result of a call can't be pickled.
             WorkerDiedError: the worker ended.
             Exception: the error that the request raised in the worker.
         """
@@ -344,15 +395,30 @@ class _Worker:
             raise WorkerDiedError("a worker process of tokjax ended (killed, or out of memory?)") from error
         if isinstance(answer, WorkerError):
             remote_error = restore_error(answer.error)
-            if request[0] == "call" and not answer.was_called:
-                raise CannotSendError from remote_error
+            if request[0] == "call" and answer.step != "method":
+                raise CannotSendError(was_called=answer.step == "result") from remote_error
             raise remote_error
         return answer
+
+
+def _make_command(fds: list[int]) -> list[str]:
+    """Returns the command that starts a worker, which imports this tokjax."""
+    flags = [
+        flag for flag, name in (("-I", "isolated"), ("-E", "ignore_environment")) if getattr(sys.flags, name)
+    ]
+    package = str(Path(__file__).resolve().parents[2])
+    paths = [package, *(os.path.abspath(path) for path in sys.path if isinstance(path, str))]  # noqa: PTH100
+    program = f"import sys; sys.path[:] = {paths!r}; from tokjax._util.worker_main import main; main(*{fds})"
+    return [sys.executable, *flags, "-c", program]
 
 
 _idle_workers: list[_Worker] = []
 _borrowed_workers: list[_Worker] = []
 _lock = ThreadLock()
+
+
+_failed_starts: list[BaseException] = []
+"""Errors of workers that ended before their first answer. After one of them, threads do the work."""
 
 
 @contextmanager
@@ -362,7 +428,7 @@ def _borrow_workers(count: int) -> Iterator[list[_Worker]]:
         available = max(count, resolve_num_threads(None) - 1) - len(_borrowed_workers)
         count = max(min(count, available), 0) if can_start_workers() else 0
         for worker in [worker for worker in _idle_workers if not worker.is_alive]:
-            worker.close()
+            worker.kill()
             _idle_workers.remove(worker)
         workers = [_idle_workers.pop() if _idle_workers else _Worker() for _ in range(count)]
         _borrowed_workers.extend(workers)
@@ -376,8 +442,8 @@ def _borrow_workers(count: int) -> Iterator[list[_Worker]]:
 def _return(worker: _Worker) -> None:
     """Ends the use of a worker. One that is still busy with a call is ended."""
     with _lock.current:
-        worker.is_returned = True
         if worker.state == "preparing":
+            worker.is_returned = True  # it becomes available when it is ready
             return
         is_busy = worker.state == "calling"
         _make_available(worker)
@@ -385,30 +451,26 @@ def _return(worker: _Worker) -> None:
         worker.kill()
 
 
-def _finish_preparing(worker: _Worker) -> None:
-    """Makes a worker available if it was returned before it was ready."""
-    with _lock.current:
-        if worker.is_returned:
-            _make_available(worker)
-
-
 def _make_available(worker: _Worker) -> None:
-    _borrowed_workers.remove(worker)
+    worker.ticket = object()
     worker.is_returned = False
+    _borrowed_workers.remove(worker)
     if worker.state == "idle" and worker.is_connected:
+        worker.rest()
         _idle_workers.append(worker)
 
 
 def _forget_workers() -> None:
     """Closes the connections of a forked child process. They belong to its parent."""
     for worker in (*_idle_workers, *_borrowed_workers):
-        worker.close()
+        worker.forget()
     _idle_workers.clear()
     _borrowed_workers.clear()
 
 
 def _end_workers() -> None:
     for worker in (*_idle_workers, *_borrowed_workers):
+        worker.ticket = object()
         worker.kill()
 
 
