@@ -14,19 +14,13 @@ import time
 import numpy as np
 import pytest
 
-from tokjax._util import shared_buffers, worker_processes
+from tokjax._util import shared_buffers, worker_processes, worker_starts
+from tokjax._util.parallel import compute_num_processes, make_token, map_in_parallel
 from tokjax._util.shared_buffers import SharedBuffer
-from tokjax._util.worker_processes import (
-    CannotSendError,
-    WorkerDiedError,
-    compute_num_processes,
-    make_copies,
-    make_remote_runners,
-    make_token,
-    map_in_parallel,
-)
+from tokjax._util.worker_processes import CannotSendError, make_copies, make_remote_runners
+from tokjax._util.worker_starts import WorkerDiedError
 
-pytestmark = pytest.mark.skipif(not worker_processes.can_start_workers(), reason="workers need memfd_create")
+pytestmark = pytest.mark.skipif(not worker_starts.can_start_workers(), reason="workers need memfd_create")
 LARGE = 1 << 40
 
 
@@ -68,7 +62,8 @@ class NotPicklable(Numbers):
 def two_cores(monkeypatch):
     """Makes two cores available, and ends the workers of other tests, so that each test starts its own."""
     monkeypatch.setattr(worker_processes, "resolve_num_threads", lambda threads: threads or 2)
-    monkeypatch.setattr(worker_processes, "_failed_starts", [])
+    monkeypatch.setattr(worker_starts, "failed_starts", [])
+    monkeypatch.setattr(worker_processes, "failed_starts", worker_starts.failed_starts)
     end_workers()
     yield
     end_workers()
@@ -190,17 +185,17 @@ def test_worker_that_cannot_be_started(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     results = map_in_parallel(Numbers(np.arange(3)), make_token(), "get_process", range(8), 2, LARGE)
     assert set(results) == {os.getpid()}
-    assert not worker_processes.can_start_workers()  # it is not tried again
+    assert not worker_starts.can_start_workers()  # it is not tried again
 
 
 def test_program_without_an_interpreter_starts_nothing(monkeypatch):
-    assert worker_processes.can_start_workers()
+    assert worker_starts.can_start_workers()
     for executable in (None, "", "/usr/bin/uwsgi"):
         monkeypatch.setattr(sys, "executable", executable)
-        assert not worker_processes.can_start_workers()
+        assert not worker_starts.can_start_workers()
     monkeypatch.undo()
     monkeypatch.setattr(sys, "frozen", True, raising=False)
-    assert not worker_processes.can_start_workers()
+    assert not worker_starts.can_start_workers()
 
 
 def test_worker_is_discarded_after_an_interrupted_call():

@@ -10,13 +10,13 @@ from hypothesis import given, settings, strategies as st
 import tokjax
 from tests.support.remote_work import work_in_worker_processes
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
-from tokjax._util import worker_processes
+from tokjax._util import worker_processes, worker_starts
 from tokjax.bpe import array_engine
 from tokjax.errors import DisallowedSpecialTokenError
 from tokjax.models import word_engine
 from tokjax.trainer import count_pretokens, counting, train_wordpiece
 
-pytestmark = pytest.mark.skipif(not worker_processes.can_start_workers(), reason="workers need memfd_create")
+pytestmark = pytest.mark.skipif(not worker_starts.can_start_workers(), reason="workers need memfd_create")
 MERGES = [("▁", "l"), ("o", "w"), ("▁l", "ow")]
 
 

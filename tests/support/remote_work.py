@@ -3,7 +3,7 @@
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from tokjax._util import worker_processes
+from tokjax._util import parallel, worker_processes
 from tokjax.trainer import counting
 
 
@@ -23,9 +23,9 @@ def work_in_worker_processes():
         yield from map(remote.call, items)
 
     with (
-        patch.object(worker_processes, "compute_num_processes", lambda *_: 2),
+        patch.object(parallel, "compute_num_processes", lambda *_: 2),
         patch.object(counting, "compute_num_processes", lambda *_: 2),
-        patch.object(worker_processes, "map_over_runners", map_remotely),
+        patch.object(parallel, "map_over_runners", map_remotely),
         patch.object(counting, "map_over_runners", map_remotely),
         patch.object(worker_processes, "resolve_num_threads", lambda _: 2),
         patch.object(worker_processes.RemoteCopy, "call", record_call),

@@ -3,7 +3,7 @@
 A request is `("install", token, sizes)`, with the descriptor of the memory that has the object;
 `("call", token, method, sizes)`, with the arguments in the shared buffer; or `("drop", token)`. An answer is
 the sizes of the result in the shared buffer, `None`, or a `WorkerError`. `("rest",)` has no answer: nobody
-uses the worker any more, and it ends if there is no other request for a minute.
+uses the worker any more, and it ends after a minute without requests.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def send(connection: socket.socket, message: Any, fd: int | None = None) -> None
 
 
 def receive(connection: socket.socket) -> tuple[Any, int | None]:
-    """Receives a value and a file descriptor, which is `None` if there is none.
+    """Receives a value, and a file descriptor or `None`.
 
     Raises:
         EOFError: the connection was closed.

@@ -17,7 +17,6 @@ Workers need Linux. Elsewhere, threads do the work.
 from __future__ import annotations
 
 import atexit
-import itertools
 import logging
 import os
 import socket
@@ -31,29 +30,23 @@ from typing import TYPE_CHECKING, Any
 from tokjax._util.executors import restore_error
 from tokjax._util.locks import ThreadLock
 from tokjax._util.shared_buffers import SharedBuffer
-from tokjax._util.threads import Runner, map_in_threads, map_over_runners, resolve_num_threads
+from tokjax._util.threads import Runner, resolve_num_threads
 from tokjax._util.worker_main import WorkerError, receive, send
+from tokjax._util.worker_starts import WorkerDiedError, can_start_workers, failed_starts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
 _log = logging.getLogger("tokjax")
 _MAX_OBJECTS = 3
 """Number of objects that a worker keeps."""
 _SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """Environment of workers. NumPy would start threads, which the library has no use for."""
-_MIN_SIZE_PER_PROCESS = 1 << 22
-"""A process is worth its start for this many bytes. Encoding them takes about as long as the start."""
 _ITEMS_PER_PROCESS = 4
 """Number of items from which on the first worker is used, twice as many for the second and so on, if the size
 of the input is unknown. Items have one or two megabytes."""
 _MAX_WAIT_SECONDS = 5.0
 """Time to wait for the end of a killed process. Without a limit, an interrupt in `subprocess` can block."""
-_tokens = itertools.count()
-
-
-class WorkerDiedError(RuntimeError):
-    """Raised if a worker can't be started, or ended before it answered."""
 
 
 class CannotSendError(RuntimeError):
@@ -68,56 +61,6 @@ class CannotSendError(RuntimeError):
         self.was_called = was_called
 
 
-def can_start_workers() -> bool:
-    """Returns whether workers can be started: on Linux, by an interpreter that is not part of a program."""
-    is_python = "python" in Path(sys.executable or "").name.lower() and not hasattr(sys, "frozen")
-    return is_python and hasattr(os, "memfd_create") and not _failed_starts
-
-
-def compute_num_processes(workers: int, size: int | None) -> int:
-    """Returns the number of processes, which include this one, that an input is worth.
-
-    Args:
-        workers: number of cores that may be used.
-        size: size of the input in bytes or characters; `None` if it is unknown.
-    """
-    if not can_start_workers():
-        return 1
-    return workers if size is None else max(min(workers, size // _MIN_SIZE_PER_PROCESS), 1)
-
-
-def make_token() -> int:
-    """Returns a new number, by which workers recognise an object of which they have a copy."""
-    return next(_tokens)
-
-
-def map_in_parallel(
-    target: Any, token: int, method: str, items: Iterable[Any], workers: int, size: int | None
-) -> Iterator[Any]:
-    """Yields `getattr(target, method)(item)` for each item, in order.
-
-    Processes do the work if the input is large enough, else threads. If a process ends, its items are
-    processed in this one. Order, lookahead and errors are as in `map_in_threads`.
-
-    Args:
-        target: the object. It, the items and the results have to be picklable.
-        token: token of the object. Processes keep their copies for later calls with the same token.
-        method: name of the method.
-        items: the items; iterated over in the calling thread.
-        workers: number of threads or processes, which include this one.
-        size: size of all items in bytes or characters; `None` if it is unknown. Then each process is started
-            after some more items.
-    """
-    local = getattr(target, method)
-    num_processes = compute_num_processes(workers, size)
-    if num_processes == 1:
-        yield from map_in_threads(local, items, workers)
-        return
-    with make_copies(target, token, num_processes - 1) as copies:
-        remote = make_remote_runners(copies, method, local, size)
-        yield from map_over_runners([Runner(local), *remote], items)
-
-
 @contextmanager
 def make_copies(target: Any, token: int, count: int) -> Iterator[list[RemoteCopy]]:
     """Gives copies of an object in workers that nobody else uses until the end of the block.
@@ -125,7 +68,7 @@ def make_copies(target: Any, token: int, count: int) -> Iterator[list[RemoteCopy
     Args:
         target: the object. It has to be picklable.
         token: token of the object.
-        count: maximum number of copies; fewer if other threads use workers, none where there are no workers.
+        count: maximum number of copies. There are fewer if other threads use workers.
 
     Yields:
         The copies. Their workers are not started yet.
@@ -199,7 +142,7 @@ def make_remote_runners(
     *,
     has_state: bool = False,
 ) -> list[Runner]:
-    """Makes runners that call a method of a copy each, or `local` if there is no worker, or it ended.
+    """Makes runners that each call a method of a copy, or `local` if its worker did not start, or ended.
 
     Args:
         copies: the copies.
@@ -275,7 +218,7 @@ class _Worker:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the process was started and, as far as is known, runs."""
+        """Whether the process was started, and was not found to have ended."""
         return self._socket is not None
 
     @property
@@ -300,7 +243,7 @@ class _Worker:
             except BaseException as error:
                 self.kill()
                 if is_new and isinstance(error, (OSError, WorkerDiedError)):
-                    _failed_starts.append(error)
+                    failed_starts.append(error)
                 raise
 
     def call(self, ticket: object, token: int, method: str, arguments: tuple[Any, ...]) -> Any:
@@ -415,10 +358,6 @@ def _make_command(fds: list[int]) -> list[str]:
 _idle_workers: list[_Worker] = []
 _borrowed_workers: list[_Worker] = []
 _lock = ThreadLock()
-
-
-_failed_starts: list[BaseException] = []
-"""Errors of workers that ended before their first answer. After one of them, threads do the work."""
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.worker_processes import make_token, map_in_parallel
+from tokjax._util.parallel import make_token, map_in_parallel
 from tokjax.bpe.batched_merging import BatchMerger
 from tokjax.bpe.chunks import CHUNK_CHARACTERS, group_segments, split_pieces
 from tokjax.bpe.encoded_segments import EncodedChunk, EncodedSegments, join_chunks, make_encoded_chunk

@@ -18,8 +18,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax._util.executors import map_in_workers
+from tokjax._util.parallel import make_token, map_in_parallel
 from tokjax._util.progress import show_progress_bar
-from tokjax._util.worker_processes import make_token, map_in_parallel
 from tokjax.datasets.document_encoding import Documents, EncodedDocuments, encode_documents
 from tokjax.datasets.document_sources import FileDocuments, batch_documents
 from tokjax.datasets.shards import ShardWriter

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax._util.worker_processes import make_token, map_in_parallel
+from tokjax._util.parallel import make_token, map_in_parallel
 from tokjax.bpe.array_engine import FEW_CHARACTERS, PretokenDictCache
 from tokjax.bpe.batched_merging import MergedPretokens
 from tokjax.bpe.chunks import (

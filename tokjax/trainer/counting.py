@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._util.checks import check_int
+from tokjax._util.parallel import compute_num_processes, make_token
 from tokjax._util.progress import show_progress_bar
 from tokjax._util.threads import (
     Runner,
@@ -25,13 +26,7 @@ from tokjax._util.threads import (
     map_over_runners,
     resolve_num_threads,
 )
-from tokjax._util.worker_processes import (
-    WorkerDiedError,
-    compute_num_processes,
-    make_copies,
-    make_remote_runners,
-    make_token,
-)
+from tokjax._util.worker_starts import WorkerDiedError
 from tokjax.bpe.chunks import CHUNK_CHARACTERS, as_segments, group_segments, split_pieces
 from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
 from tokjax.corpus.decompression import find_invalid_utf8
@@ -258,6 +253,8 @@ def _count_in_parallel(
     if num_processes == 1:
         yield from map_in_threads(counter.count, chunks, concurrency)
         return
+    from tokjax._util.worker_processes import make_copies, make_remote_runners  # noqa: PLC0415 (slow)
+
     with make_copies(counter, make_token(), num_processes - 1) as copies:
         remote = make_remote_runners(copies, "count", counter.count, nbytes, has_state=True)
         yield from map_over_runners([Runner(counter.count), *remote], chunks)
