@@ -83,7 +83,7 @@ def get_peak_megabytes() -> float:
         own, *others = (_read_peak(process) for process in ["self", *" ".join(children).split()])
     except OSError:
         return _get_peak_without_proc()
-    return own + sum(others)
+    return own + sum(others) if own else _get_peak_without_proc()
 
 
 def _read_peak(process: str) -> float:

@@ -32,7 +32,7 @@ def compute_num_processes(workers: int, size: int | None) -> int:
 
 
 def make_token() -> int:
-    """Returns a new number, by which workers recognise an object of which they have a copy."""
+    """Returns a new number, by which workers recognize an object of which they have a copy."""
     return next(_tokens)
 
 

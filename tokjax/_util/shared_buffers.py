@@ -30,7 +30,7 @@ class SharedBuffer:
     """
 
     def __init__(self, fd: int | None = None) -> None:
-        self.fd: int | None = os.memfd_create("tokjax") if fd is None else fd  # type: ignore[attr-defined, unused-ignore]
+        self.fd: int | None = os.memfd_create("tokjax") if fd is None else fd
         self._map: mmap.mmap | None = None
 
     def write(self, value: Any) -> list[int]:

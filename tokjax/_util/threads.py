@@ -114,6 +114,7 @@ def map_over_runners(runners: Sequence[Runner], items: Iterable[Any]) -> Iterato
 
 
 _JOIN_SECONDS = 5.0
+"""Time to wait for the current item of a thread when a map ends early."""
 
 
 class _RunnerThreads:

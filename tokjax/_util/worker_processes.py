@@ -350,7 +350,7 @@ def _make_command(fds: list[int]) -> list[str]:
         flag for flag, name in (("-I", "isolated"), ("-E", "ignore_environment")) if getattr(sys.flags, name)
     ]
     package = str(Path(__file__).resolve().parents[2])
-    paths = [package, *(os.path.abspath(path) for path in sys.path if isinstance(path, str))]  # noqa: PTH100
+    paths = [package, *(str(Path(path).absolute()) for path in sys.path if isinstance(path, str))]
     program = f"import sys; sys.path[:] = {paths!r}; from tokjax._util.worker_main import main; main(*{fds})"
     return [sys.executable, *flags, "-c", program]
 

@@ -142,7 +142,7 @@ class ArrayEngine:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the engine with its tables, for worker processes."""
-        return _restore_engine, (self._rules, self._pre_tokenizer, self._token, self._cache)
+        return _restore_engine, (self._rules, self._pre_tokenizer, self._cache)
 
     def _is_loop_faster(self, characters: int) -> bool:
         """Returns whether the loop is faster than building the tables of the arrays.
@@ -220,10 +220,7 @@ class ArrayEngine:
         return PretokenCache(self._rules.atomic_ids, BatchMerger(self._rules))
 
 
-def _restore_engine(
-    rules: MergeRules, pre_tokenizer: PreTokenizer, token: int, cache: PretokenCache
-) -> ArrayEngine:
+def _restore_engine(rules: MergeRules, pre_tokenizer: PreTokenizer, cache: PretokenCache) -> ArrayEngine:
     engine = ArrayEngine(rules, pre_tokenizer)
-    engine._token = token
     vars(engine)["_cache"] = cache
     return engine

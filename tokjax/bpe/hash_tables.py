@@ -57,8 +57,7 @@ class _Slots:
 
     def __init__(self, rows: NDArray[np.uint64]) -> None:
         self.rows = rows
-        self.bits = len(rows).bit_length() - 1
-        self.shift = np.uint64(64 - self.bits)
+        self.shift = np.uint64(65 - len(rows).bit_length())
         self.mask = len(rows) - 1
         # The rows as records, so that `compare` takes each row as one item.
         self._records = rows.view(f"V{rows.itemsize * rows.shape[1]}").reshape(-1)

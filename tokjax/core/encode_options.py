@@ -42,7 +42,7 @@ class TextOptions(SpecialOptions, total=False):
     Attributes:
         add_special_tokens: insert the special tokens of the tokenizer's template, such as BOS and EOS.
         threads: number of cores to use; `None` for all that the process may use. Small inputs are shared
-            between threads, large ones with worker processes, which start by themselves.
+            between threads, large ones with worker processes, which start automatically.
     """
 
     add_special_tokens: bool

@@ -100,7 +100,7 @@ def encode_batch_result(
         disallowed_special: special tokens that raise an error in the text: names, or `"all"` for every one
             that is not allowed. A special token in neither set is encoded as ordinary text.
         threads: number of cores to use; `None` for all. The result does not depend on it. More than 8 MB are
-            shared with worker processes, which start by themselves.
+            shared with worker processes, which start automatically.
 
     Returns:
         A batch of flat columns, which is also a sequence of one `TokenizationResult` per text or pair.
