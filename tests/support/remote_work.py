@@ -4,7 +4,6 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from tokjax._util import parallel, worker_processes
-from tokjax.trainer import counting
 
 
 @contextmanager
@@ -24,9 +23,7 @@ def work_in_worker_processes():
 
     with (
         patch.object(parallel, "compute_num_processes", lambda *_: 2),
-        patch.object(counting, "compute_num_processes", lambda *_: 2),
         patch.object(parallel, "map_over_runners", map_remotely),
-        patch.object(counting, "map_over_runners", map_remotely),
         patch.object(worker_processes, "resolve_num_threads", lambda _: 2),
         patch.object(worker_processes.RemoteCopy, "call", record_call),
     ):

@@ -12,7 +12,7 @@ from tokjax._util.threads import Runner, map_in_threads, map_over_runners
 from tokjax._util.worker_starts import can_start_workers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _MIN_SIZE_PER_PROCESS = 1 << 22
 """A process is worth its start for this many bytes. Encoding them takes about as long as the start."""
@@ -37,7 +37,13 @@ def make_token() -> int:
 
 
 def map_in_parallel(
-    target: Any, token: int, method: str, items: Iterable[Any], workers: int, size: int | None
+    target: Any,
+    token: int,
+    method: str,
+    items: Iterable[Any],
+    workers: int,
+    size: int | None,
+    gather: tuple[str, Callable[[Any], object]] | None = None,
 ) -> Iterator[Any]:
     """Yields `getattr(target, method)(item)` for each item, in order.
 
@@ -52,6 +58,11 @@ def map_in_parallel(
         workers: number of threads or processes, which include this one.
         size: size of all items in bytes or characters; `None` if it is unknown. Then each process is started
             after some more items.
+        gather: for calls that change the object: name of the method that returns what the calls on a copy
+            have collected, and the function of this process that adds it. The copies are deleted at the end.
+
+    Raises:
+        WorkerDiedError: a process whose copy was changed ended. Raised only with `gather`.
     """
     local = getattr(target, method)
     num_processes = compute_num_processes(workers, size)
@@ -61,5 +72,11 @@ def map_in_parallel(
     from tokjax._util.worker_processes import make_copies, make_remote_runners  # noqa: PLC0415 (slow)
 
     with make_copies(target, token, num_processes - 1) as copies:
-        remote = make_remote_runners(copies, method, local, size)
+        remote = make_remote_runners(copies, method, local, size, has_state=gather is not None)
         yield from map_over_runners([Runner(local), *remote], items)
+        if gather is not None:
+            collect, add = gather
+            for copy in copies:
+                if copy.is_prepared:
+                    add(copy.call(collect))
+                    copy.drop()

@@ -17,15 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._util.checks import check_int
-from tokjax._util.parallel import compute_num_processes, make_token
+from tokjax._util.parallel import make_token, map_in_parallel
 from tokjax._util.progress import show_progress_bar
-from tokjax._util.threads import (
-    Runner,
-    check_executor,
-    map_in_threads,
-    map_over_runners,
-    resolve_num_threads,
-)
+from tokjax._util.threads import check_executor, map_in_threads, resolve_num_threads
 from tokjax._util.worker_starts import WorkerDiedError
 from tokjax.bpe.chunks import CHUNK_CHARACTERS, as_segments, group_segments, split_pieces
 from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
@@ -123,7 +117,8 @@ def count_pretokens(
             count = partial(count_chunk, special_tokens=special, pattern=pattern)
             parts = map_in_threads(count, ahead, concurrency, executor)
         else:
-            parts = _count_in_parallel(local, ahead, concurrency, corpus.nbytes)
+            gather = ("to_counted_pretokens", counter.merge)
+            parts = map_in_parallel(local, make_token(), "count", ahead, concurrency, corpus.nbytes, gather)
         for chunk, part in zip(chunks, parts, strict=True):
             if isinstance(part, PretokenCounts):
                 counter.merge(part.to_counted_pretokens())
@@ -239,29 +234,6 @@ class ChunkCounter:
     def to_counted_pretokens(self) -> CountedPretokens:
         """Returns all pre-tokens that were counted."""
         return self.counter.to_counted_pretokens()
-
-
-def _count_in_parallel(
-    counter: ChunkCounter, chunks: Iterable[Chunk], concurrency: int, nbytes: int | None
-) -> Iterator[_Size]:
-    """Counts chunks with threads, or with processes if there are enough bytes, and adds all counts.
-
-    Yields:
-        The number of documents and bytes of each chunk, in order.
-    """
-    num_processes = compute_num_processes(concurrency, nbytes)
-    if num_processes == 1:
-        yield from map_in_threads(counter.count, chunks, concurrency)
-        return
-    from tokjax._util.worker_processes import make_copies, make_remote_runners  # noqa: PLC0415 (slow)
-
-    with make_copies(counter, make_token(), num_processes - 1) as copies:
-        remote = make_remote_runners(copies, "count", counter.count, nbytes, has_state=True)
-        yield from map_over_runners([Runner(counter.count), *remote], chunks)
-        for copy in copies:
-            if copy.is_prepared:
-                counter.counter.merge(copy.call("to_counted_pretokens"))
-                copy.drop()
 
 
 class _Sample(NamedTuple):
