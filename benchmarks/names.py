@@ -26,9 +26,11 @@ CURVES = (
     "encoding by size of text",
     "encoding by size of vocabulary",
     "encoding by number of documents",
+    "encoding by unique pre-tokens",
     "encoding by threads",
     "training by size of text",
     "training by size of vocabulary",
+    "training by unique pre-tokens",
     "packing by number of documents",
 )
 

@@ -19,7 +19,7 @@ STYLE = {"svg.hashsalt": "tokjax", "svg.fonttype": "none", "font.size": 9, "path
 SIZE = (6.4, 3.6)
 DASHES = {"warm": "--"}
 COLOURS = ("#1f5fa8", "#c4532b", "#3f8f4f", "#7a4fa3", "#8a6d1d", "#4a4a4a")
-AXES = {"text": "bytes of text", "vocabulary": "ids of the vocabulary", "documents": "documents"}
+AXES = {"text": "bytes of text", "vocabulary": "ids of the vocabulary", "pre-tokens": "unique pre-tokens"}
 
 
 def draw_curves(record: Record, directory: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Time of encoding, training and packing, by size of text, size of vocabulary, documents and threads.
+"""Time of encoding, training and packing, by sizes of text and vocabulary, unique pre-tokens and threads.
 
 Each measurement of encoding and training is a fresh process, so that it starts with a cold cache.
 """
@@ -37,8 +37,10 @@ DOCUMENTS = (1, 10, 100, 1000, 10_000, 100_000)
 DOCUMENTS_MEGABYTES, THREADS_MEGABYTES, VOCAB_MEGABYTES = 8, 32, 8
 TRAINED_MEGABYTES = (1, 2, 4, 8, 16, 32)
 TRAINED_VOCAB_SIZE = 8000
-TRAINED_VOCAB_SIZES = (1000, 4000, 16_000, 64_000)
-TRAINED_VOCAB_MEGABYTES = 8
+TRAINED_VOCAB_SIZES = (8000, 32_000, 64_000, 128_000, 256_000)
+TRAINED_VOCAB_MEGABYTES = 32
+UNIQUE_WORDS = (1000, 10_000, 100_000, 1_000_000)
+UNIQUE_WORDS_MEGABYTES, WORD_LENGTH = 16, 8
 PACKED = (1000, 10_000, 100_000, 1_000_000)
 LENGTHS_MEGABYTES = 20
 
@@ -117,11 +119,17 @@ def measure_point(point: CurvePoint, name: str) -> dict[str, float] | None:
 
 
 def measure_encoding(bench: Bench) -> None:
-    """Measures encoding by size of text, size of vocabulary, number of documents, and threads."""
+    """Measures encoding by sizes of text and vocabulary, documents, unique pre-tokens, and threads."""
     names = [name for name in ENCODERS if CONTENDERS[name].installed]
     measures = {"cold": "cold", "warm": "warm"}
-    makers = (make_text_points, make_vocabulary_points, make_document_points, make_thread_points)
-    for task, make_points in zip(CURVES, makers, strict=False):
+    makers = (
+        make_text_points,
+        make_vocabulary_points,
+        make_document_points,
+        make_word_points,
+        make_thread_points,
+    )
+    for task, make_points in zip(CURVES[:5], makers, strict=True):
         points = make_points(bench)
         measure_curve(bench, task, points[: bench.choose(None, 2)], names, measures)
 
@@ -156,6 +164,24 @@ def make_document_points(bench: Bench) -> list[CurvePoint]:
     return points
 
 
+def make_word_points(bench: Bench) -> list[CurvePoint]:
+    """Makes points with texts of the same size, sampled from more and more words."""
+    return [make_encoding_point(count, path, bench.ranks) for count, path in write_word_texts(bench).items()]
+
+
+def write_word_texts(bench: Bench) -> dict[int, Path]:
+    """Writes texts of equally frequent random words; returns their paths by the number of words."""
+    size = int(bench.sizes([UNIQUE_WORDS_MEGABYTES])[0] * 1_000_000)
+    rng = np.random.default_rng(0)
+    paths = {}
+    for count in UNIQUE_WORDS:
+        words = rng.integers(ord("a"), ord("z"), (count, WORD_LENGTH + 1), np.uint8, endpoint=True)
+        words[:, 0] = ord(" ")
+        paths[count] = bench.scratch / f"words-{count}.txt"
+        paths[count].write_bytes(words[rng.integers(count, size=size // (WORD_LENGTH + 1))].tobytes())
+    return paths
+
+
 def make_thread_points(bench: Bench) -> list[CurvePoint]:
     """Makes points with powers of two up to the number of cores, and the number of cores."""
     cores = os.cpu_count() or 1
@@ -165,18 +191,22 @@ def make_thread_points(bench: Bench) -> list[CurvePoint]:
 
 
 def measure_training(bench: Bench) -> None:
-    """Measures training by size of text and size of vocabulary."""
+    """Measures training by sizes of text and vocabulary, and unique pre-tokens."""
     names = [name for name in TRAINERS_BY_NAME if TRAINERS[name].installed]
     workers = bench.threads
-    by_text_name, by_vocabulary_name = CURVES[4:6]
+    by_text_name, by_vocabulary_name, by_words_name = CURVES[5:8]
     size = bench.choose(TRAINED_VOCAB_SIZE, 500)
     texts = [bench.text(part, record_name=f"{part:g} MB") for part in bench.sizes(TRAINED_MEGABYTES)]
     by_text = [make_training_point(bench.inputs[text.name].bytes, text.path, size, workers) for text in texts]
     measure_curve(bench, by_text_name, by_text, names, {"seconds": "time"})
     path = bench.text(TRAINED_VOCAB_MEGABYTES).path
-    sizes = bench.choose(TRAINED_VOCAB_SIZES, (500, 1000))
-    by_vocabulary = [make_training_point(size, path, size, workers) for size in sizes]
+    vocab_sizes = bench.choose(TRAINED_VOCAB_SIZES, (500, 1000))
+    by_vocabulary = [make_training_point(count, path, count, workers) for count in vocab_sizes]
     measure_curve(bench, by_vocabulary_name, by_vocabulary, names, {"seconds": "time"})
+    by_words = [
+        make_training_point(count, path, size, workers) for count, path in write_word_texts(bench).items()
+    ]
+    measure_curve(bench, by_words_name, by_words, names, {"seconds": "time"})
 
 
 def measure_packing(bench: Bench) -> None:
@@ -188,9 +218,9 @@ def measure_packing(bench: Bench) -> None:
     for count in (count for count in PACKED if not bench.quick or count <= PACKED[1]):
         sample = rng.choice(lengths[lengths > 0], count)
         plans = {f"plan, {strategy}": make_planner(sample, strategy) for strategy in STRATEGIES}
-        bench.say(f"{CURVES[6]}, {count:,}")
+        bench.say(f"{CURVES[8]}, {count:,}")
         seconds = time_interleaved(plans, bench.rounds(5))
-        bench.add_rounds(CURVES[6], seconds, at=count, reference="plan, best_fit")
+        bench.add_rounds(CURVES[8], seconds, at=count, reference="plan, best_fit")
 
 
 def make_planner(lengths: Any, strategy: Any) -> Callable[[], object]:
