@@ -8,8 +8,8 @@ import tiktoken
 from hypothesis import example, given, strategies as st
 
 import tokjax
+from tests.support.split_patterns import SINGLE_EXPRESSIONS
 from tokjax.pretokenize import special_tokens
-from tokjax.pretokenize.patterns import PATTERNS
 
 SIZE = 20_000
 RANDOM = random.Random(0)
@@ -34,12 +34,12 @@ INPUTS = {
 }
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", SINGLE_EXPRESSIONS)
 @pytest.mark.parametrize("name", INPUTS)
 def test_ids_equal_tiktoken(trained, name, pattern):
     ranks = dict(trained.tokenizer.vocabulary.ordinary)
     theirs = tiktoken.Encoding(
-        "x", pat_str=PATTERNS[pattern], mergeable_ranks=_make_dense_ranks(ranks), special_tokens={}
+        "x", pat_str=SINGLE_EXPRESSIONS[pattern], mergeable_ranks=_make_dense_ranks(ranks), special_tokens={}
     )
     ours = tokjax.byte_level_bpe(_make_dense_ranks(ranks), pattern=pattern, normalizer=None)
     arrays = tokjax.encode_batch_result(ours, [INPUTS[name], "", INPUTS[name].encode()], threads=2)

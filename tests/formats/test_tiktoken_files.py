@@ -190,7 +190,7 @@ class TestJsonFiles:
                 "has default_num_special_tokens=1099511627776",
             ),
             (make_tekken(pattern=7), "the split pattern is 7; expected a regular expression"),
-            (make_tekken(pattern="("), "neither a name"),
+            (make_tekken(pattern="("), "is not a regular expression"),
             (make_tekken(extra=(b"th", b"th", b"x")), "has 1 duplicate tokens"),
             (
                 make_tekken() | {"vocab": make_tekken()["vocab"][1:]},

@@ -17,6 +17,7 @@ from tokjax.pretokenize.bytes_to_unicode import (
     map_bytes_to_unicode,
     map_unicode_to_bytes,
 )
+from tokjax.pretokenize.patterns import PATTERNS
 
 TEXT = "short, with 日本語"
 
@@ -154,7 +155,7 @@ def test_readable_forms_match_the_table():
 
 
 def test_published_pattern_with_removed_behaviour():
-    contents = json.loads(make_byte_level(make_split("o200k")).to_str())
+    contents = json.loads(make_byte_level(make_split(PATTERNS["o200k"])).to_str())
     contents["pre_tokenizer"]["pretokenizers"][0].update(behavior="Removed", invert=True)
     theirs = Tokenizer.from_str(json.dumps(contents))
     ours = tokjax.formats.from_huggingface(theirs)

@@ -5,24 +5,20 @@ from collections import Counter
 
 import regex
 
-from tokjax.pretokenize.patterns import PATTERNS
-from tokjax.pretokenize.unicode_classes import map_text_to_representatives
+from tests.support.pinned_unicode import replace_new_characters
+from tests.support.split_patterns import SINGLE_EXPRESSIONS
 
 
 def split_pretokens(text, special_tokens, pattern):
-    """Returns the pre-tokens of a text without its special tokens, as bytes.
-
-    Published patterns split representatives of the characters, because `regex` may have another version of
-    Unicode than tiktoken: version 17 made U+323B0 a letter.
-    """
+    """Returns the pre-tokens of a text without its special tokens, as bytes."""
     pieces = [text]
     for token in sorted(special_tokens, key=len, reverse=True):
         pieces = [part for piece in pieces for part in piece.split(token)]
-    expression = regex.compile(PATTERNS.get(pattern, pattern))
+    expression = regex.compile(SINGLE_EXPRESSIONS.get(pattern, pattern))
     return [
         piece[match.start() : match.end()].encode("utf-8", "surrogateescape")
         for piece in pieces
-        for match in expression.finditer(map_text_to_representatives(piece) if pattern in PATTERNS else piece)
+        for match in expression.finditer(replace_new_characters(piece))
     ]
 
 

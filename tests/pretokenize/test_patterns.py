@@ -2,41 +2,181 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import regex
-from hypothesis import given
+import tiktoken
+from hypothesis import given, strategies as st
 
-from tests.pretokenize.test_boundary_tables import ALPHABET
-from tests.support.text_strategies import any_strings
-from tokjax.core.utf8 import is_encodable
+import tokjax
+from tests.support.pinned_unicode import replace_new_characters
+from tests.support.text_strategies import any_strings, hard_texts
+from tokjax.core.utf8 import find_character_starts, is_encodable
 from tokjax.pretokenize.patterns import PATTERNS, make_pattern_splitter
-from tokjax.pretokenize.unicode_classes import map_text_to_representatives
+from tokjax.pretokenize.pretoken_starts import find_pretoken_starts, find_pretoken_starts_in_bytes
+from tokjax.pretokenize.unicode_classes import CODE_POINTS
 
-EXPRESSIONS = {name: regex.compile(pattern) for name, pattern in PATTERNS.items()}
+# Patterns with properties that the named ones lack: text between matches, unbounded lookahead, nested sets,
+# ambiguous alternatives, lazy and counted repetitions.
+CUSTOM = {
+    "bloom": " ?[^(\\s|[.,!?…。，、।۔،])]+",
+    "superbpe": r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]{2,}[\r\n/]*| +(?!\S)",
+    "digits": "[0-9][0-9][0-9]",
+    "alternatives": "(?:a|as)(?:t|s t)?|[^a-z]+s",
+    "lazy": r"\d{2,4}?l|\s*?a|l+?",
+    "lookahead": r"a+(?=s)|[\p{Lu}&&[^S]]+(?![a-z])",
+}
+NAMED_AND_CUSTOM = [*PATTERNS, *CUSTOM]
+# A character of every category, every character that a pattern names, and others that are often special.
+ALPHABET = list("asSAé日あ\u0301١1\t \n\r'/!\u2028ſl\x0c\x85ʰǅ€Ⅷ")
 MORE = ["t", "L", "v", "E", "\x0b", "\x1c", "\x1f", "\x00", "\ufeff"]
 
 
+def get_pattern(name):
+    return CUSTOM.get(name, name)
+
+
+def compile_steps(name):
+    pattern = make_pattern_splitter(get_pattern(name)).expression
+    steps = [pattern] if isinstance(pattern, str) else pattern
+    return [regex.compile(step, regex.V1) for step in steps]
+
+
+STEPS = {name: compile_steps(name) for name in NAMED_AND_CUSTOM}
+
+
+def split_at_matches(expression, text):
+    """Returns the matches, and the text between them."""
+    spans = [match.span() for match in expression.finditer(text) if match.group()]
+    bounds = {0, len(text)}.union(*spans)
+    return [text[start:stop] for start, stop in itertools.pairwise(sorted(bounds))]
+
+
 def split_with_regex(name, text):
-    spans = [match.span() for match in EXPRESSIONS[name].finditer(map_text_to_representatives(text))]
-    return [text[start:stop] for start, stop in spans]
+    parts = [replace_new_characters(text)]
+    for step in STEPS[name]:
+        parts = [piece for part in parts for piece in split_at_matches(step, part)]
+    stops = list(itertools.accumulate(map(len, parts)))
+    return [text[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
+
+
+def compute_starts(name, texts):
+    """Returns the pre-token starts of several texts from arrays, with a newline after each."""
+    joined = "".join(f"{text}\n" for text in texts)
+    codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), "<u4")
+    ends = np.cumsum([len(text) + 1 for text in texts]) - 1
+    return np.flatnonzero(find_pretoken_starts(get_tables(name), codes, ends)).tolist()
+
+
+def get_tables(name):
+    splitter = make_pattern_splitter(get_pattern(name))
+    assert splitter.has_tables
+    return splitter.tables
+
+
+def compute_expected_starts(split, texts):
+    lengths = [length for text in texts for length in [*map(len, split(text)), 1]]
+    return (np.cumsum(lengths) - lengths).tolist()
+
+
+def assert_bytes_agree(name, texts):
+    """Checks that bytes give the same starts as characters."""
+    joined = "".join(f"{text}\n" for text in texts)
+    ends = np.cumsum([len(text.encode()) + 1 for text in texts]) - 1
+    flags = find_pretoken_starts_in_bytes(get_tables(name), joined.encode(), ends)
+    expected = find_character_starts(joined)[compute_starts(name, texts)]
+    assert np.flatnonzero(flags).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("name", NAMED_AND_CUSTOM)
+@pytest.mark.parametrize("length", [0, 1, 2, 3, pytest.param(4, marks=pytest.mark.slow)])
+def test_all_short_texts_equal_regex(name, length):
+    split = make_pattern_splitter(get_pattern(name)).split
+    texts = ["".join(text) for text in itertools.product(ALPHABET, repeat=length)]
+    for start in range(0, len(texts), 5000):
+        part = texts[start : start + 5000]
+        expected = compute_expected_starts(lambda text: split_with_regex(name, text), part)
+        assert compute_starts(name, part) == expected
+        assert compute_expected_starts(split, part) == expected
+        assert_bytes_agree(name, part)
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-def test_all_combinations_of_classes_equal_regex(name):
-    split = make_pattern_splitter(name).split
-    for length in (1, 2, 3):
-        for characters in itertools.product([*ALPHABET, *MORE], repeat=length):
-            text = "".join(characters)
-            assert split(text) == split_with_regex(name, text), text
-    for letters in itertools.product("'sStTlLvVrReEmMdD ſ", repeat=3):
-        text = "'" + "".join(letters)
-        assert split(text) == split_with_regex(name, text), text
+def test_more_short_texts_equal_regex(name):
+    texts = ["".join(text) for text in itertools.product([*ALPHABET[::2], *MORE], repeat=2)]
+    texts += ["'" + "".join(letters) for letters in itertools.product("'sStTlLvVrReEmMdD ſ", repeat=3)]
+    expected = compute_expected_starts(lambda text: split_with_regex(name, text), texts)
+    assert compute_starts(name, texts) == expected
+    assert compute_expected_starts(make_pattern_splitter(name).split, texts) == expected
+    assert_bytes_agree(name, texts)
 
 
-@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("name", NAMED_AND_CUSTOM)
+@given(
+    texts=st.lists(st.text(st.sampled_from([*ALPHABET, "²", "“", "\u3000", "🙂"]), max_size=200), max_size=5)
+)
+def test_long_texts_equal_regex(name, texts):
+    expected = compute_expected_starts(lambda text: split_with_regex(name, text), [*texts, ""])
+    assert compute_starts(name, [*texts, ""]) == expected
+    assert_bytes_agree(name, [*texts, ""])
+
+
+@pytest.mark.parametrize("name", NAMED_AND_CUSTOM)
+@given(texts=st.lists(hard_texts, min_size=1, max_size=4))
+def test_any_texts_agree_with_the_splitter(name, texts):
+    expected = compute_expected_starts(make_pattern_splitter(get_pattern(name)).split, texts)
+    assert compute_starts(name, texts) == expected
+
+
+@pytest.mark.parametrize("name", NAMED_AND_CUSTOM)
 @given(any_strings.filter(is_encodable))
-def test_any_text_equals_regex(name, text):
+def test_the_splitter_equals_regex(name, text):
     """Texts of up to 100 characters are mapped by a dictionary, and longer ones by arrays."""
-    split = make_pattern_splitter(name).split
+    split = make_pattern_splitter(get_pattern(name)).split
     assert split(text) == split_with_regex(name, text)
     assert split(text * 3 + "é" * 101) == split_with_regex(name, text * 3 + "é" * 101)
+
+
+@pytest.mark.parametrize("name", NAMED_AND_CUSTOM)
+@pytest.mark.parametrize("part", ["é'", "a!\u0301", "1", " \n\t", "Aあ", "((a"])
+def test_long_pretokens_equal_regex(name, part):
+    """Places that need much context are read by the automaton, the longest ones one by one."""
+    for text in (part * 150, "x" + part[0] * 400 + part, (part + "a" * 120) * 4):
+        expected = compute_expected_starts(lambda text: split_with_regex(name, text), [text])
+        assert compute_starts(name, [text]) == expected
+        assert_bytes_agree(name, [text])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PATTERNS)
+def test_every_code_point_equals_regex(name):
+    texts = [f"a{chr(c)}b {chr(c)}" for c in range(CODE_POINTS) if not 0xD800 <= c <= 0xDFFF]
+    for start in range(0, len(texts), 100_000):
+        part = texts[start : start + 100_000]
+        expected = compute_expected_starts(lambda text: split_with_regex(name, text), part)
+        assert compute_starts(name, part) == expected
+        assert_bytes_agree(name, part)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k"])
+def test_every_code_point_splits_as_in_tiktoken(pattern):
+    """Each code point is between two letters. The tokens show which of the letters it is joined to."""
+    ranks = {bytes([i]): i for i in range(256)}
+    ranks |= {b"a" + bytes([i]): 256 + i for i in range(256)} | {
+        bytes([i]) + b"b": 512 + i for i in range(256)
+    }
+    ranks.pop(b"ab")
+    ranks[b"ab"] = 256 + ord("b")
+    encoding = tiktoken.Encoding("x", pat_str=PATTERNS[pattern], mergeable_ranks=ranks, special_tokens={})
+    tokenizer = tokjax.byte_level_bpe(ranks, pattern=pattern)
+    text = "".join(f"a{chr(c)}b " for c in range(CODE_POINTS) if not 0xD800 <= c <= 0xDFFF)
+    assert tokjax.encode(tokenizer, text).tolist() == encoding.encode_ordinary(text)
+
+
+def test_patterns_that_arrays_do_not_support():
+    for expression in (r"(a)\1|b", "a*", r"(?<=a)b", "a++b|c", r"\bab", "(?i:ss)"):
+        splitter = make_pattern_splitter(expression)
+        assert not splitter.has_tables
+        text = "aab ab,ab ss abba"
+        assert splitter.split(text) == split_at_matches(regex.compile(expression), text)

@@ -4,17 +4,23 @@ import numpy as np
 import pytest
 
 from tests.support import generate_bert_characters as library
-from tests.support.generate_unicode_classes import compute_base_classes, compute_tiktoken_classes
+from tests.support.generate_unicode_classes import compute_tiktoken_categories, find_members
 from tokjax.pretokenize import unicode_classes
+from tokjax.pretokenize.code_point_sets import contains, find_property
 from tokjax.pretokenize.unicode_classes import (
-    load_code_point_classes,
+    load_categories,
     load_code_point_flags,
     load_lowercase_map,
 )
 
 
-def test_classes_of_all_code_points_equal_tiktokens():
-    assert (compute_base_classes(load_code_point_classes()) == compute_tiktoken_classes()).all()
+def test_categories_of_all_code_points_equal_tiktokens():
+    assert (load_categories() == compute_tiktoken_categories()).all()
+
+
+def test_chinese_characters_equal_tiktokens():
+    codes = np.arange(unicode_classes.CODE_POINTS)
+    assert (contains(find_property("Han"), codes) == find_members(r"\p{Han}")).all()
 
 
 @pytest.mark.slow

@@ -10,17 +10,23 @@ import numpy as np
 import tiktoken
 
 from tokjax.pretokenize import unicode_classes
+from tokjax.pretokenize.unicode_classes import CODE_POINTS, Category
 
 PATH = Path(unicode_classes.__file__).with_name("unicode_classes.txt")
 PATTERNS = {
-    unicode_classes.UPPER: r"[\p{Lu}\p{Lt}]",
-    unicode_classes.LOWER: r"\p{Ll}",
-    unicode_classes.LETTER: r"[\p{Lm}\p{Lo}]",
-    unicode_classes.MARK: r"\p{M}",
-    unicode_classes.NUMBER: r"\p{N}",
-    unicode_classes.SPACE: r"\s",
-    unicode_classes.NEWLINE: r"[\r\n]",
+    Category.UPPER: r"\p{Lu}",
+    Category.TITLE: r"\p{Lt}",
+    Category.LOWER: r"\p{Ll}",
+    Category.MODIFIER: r"\p{Lm}",
+    Category.LETTER: r"\p{Lo}",
+    Category.MARK: r"\p{M}",
+    Category.DIGIT: r"\p{Nd}",
+    Category.NUMBER: r"[\p{Nl}\p{No}]",
+    Category.PUNCTUATION: r"\p{P}",
+    Category.SYMBOL: r"\p{S}",
+    Category.SPACE: r"\s",
 }
+ALL_CHARACTERS = "".join(chr(c) for c in range(CODE_POINTS) if not 0xD800 <= c <= 0xDFFF)
 
 
 def find_members(pattern):
@@ -31,32 +37,27 @@ def find_members(pattern):
     encoding = tiktoken.Encoding(
         "members", pat_str=pattern, mergeable_ranks={bytes([i]): i for i in range(256)}, special_tokens={}
     )
-    all_characters = "".join(chr(c) for c in range(unicode_classes.CODE_POINTS) if not 0xD800 <= c <= 0xDFFF)
-    matched = np.zeros(unicode_classes.CODE_POINTS, bool)
-    matched[[ord(c) for c in bytes(encoding.encode_ordinary(all_characters)).decode()]] = True
+    matched = np.zeros(CODE_POINTS, bool)
+    matched[[ord(c) for c in bytes(encoding.encode_ordinary(ALL_CHARACTERS)).decode()]] = True
     return matched
 
 
-def compute_tiktoken_classes():
-    """Returns the class of each code point according to tiktoken."""
-    table = np.full(unicode_classes.CODE_POINTS, unicode_classes.OTHER, np.uint8)
-    for class_, pattern in PATTERNS.items():
-        table[find_members(pattern)] = class_
+def compute_tiktoken_categories():
+    """Returns the category of each code point according to tiktoken."""
+    table = np.full(CODE_POINTS, Category.OTHER, np.uint8)
+    for category, pattern in PATTERNS.items():
+        members = find_members(pattern)
+        assert not table[members].any(), category
+        table[members] = category
     return table
 
 
-def compute_base_classes(table):
-    """Returns a table in which the single-character classes are replaced by their Unicode classes."""
-    base = table.copy()
-    base[[ord(" "), ord("'"), ord("/")]] = unicode_classes.SPACE, unicode_classes.OTHER, unicode_classes.OTHER
-    return base
-
-
 def main():
-    table = compute_tiktoken_classes()
-    starts = np.flatnonzero(np.diff(table, prepend=255))
-    lines = [f"# The classes of code points in tiktoken {version('tiktoken')}: start of run, class"]
-    lines += [f"{start:x} {table[start]}" for start in starts]
+    table = compute_tiktoken_categories()
+    lines = [f"# Code points in tiktoken {version('tiktoken')}: start of run, category; ranges of a script"]
+    lines += [f"{start:x} {table[start]}" for start in np.flatnonzero(np.diff(table, prepend=255))]
+    changes = np.flatnonzero(np.diff(find_members(r"\p{Han}").astype(np.int8), prepend=0, append=0))
+    lines += [f"Han {first:x} {stop - 1:x}" for first, stop in changes.reshape(-1, 2).tolist()]
     PATH.write_text("\n".join(lines) + "\n")
 
 

@@ -58,10 +58,20 @@ def make_byte_level(pre_tokenizer, post_processor=None, normalizer=None, **model
     return tokenizer
 
 
-def make_split(name):
+DEEPSEEK_LLM = (
+    "[\r\n]",
+    r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿ]+",
+    r"\s?[!-/:-~！-／：-～‘-‟　-。]+",
+    r"\s+$",
+    "[一-龥ࠀ-一가-퟿]+",
+)
+BLOOM = " ?[^(\\s|[.,!?…。，、।۔،])]+"
+
+
+def make_split(*expressions):
     return pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(PATTERNS[name]), "isolated"),
+            *(pre_tokenizers.Split(Regex(expression), "isolated") for expression in expressions),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -75,7 +85,7 @@ def make_roberta():
 
 
 def make_llama_3():
-    tokenizer = make_byte_level(make_split("llama3"))
+    tokenizer = make_byte_level(make_split(PATTERNS["llama3"]))
     single, pair = "<s> $A", "<s> $A <s>:1 $B:1"
     template = processors.TemplateProcessing(single=single, pair=pair, special_tokens=[("<s>", 0)])
     tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
@@ -145,8 +155,18 @@ NATIVE_TOKENIZERS = {
     "trimmed": lambda: make_byte_level(pre_tokenizers.ByteLevel(), processors.ByteLevel(trim_offsets=True)),
     "RoBERTa": make_roberta,
     "Llama 3": make_llama_3,
-    "Qwen 2": lambda: make_byte_level(make_split("qwen2"), normalizer=normalizers.NFC()),
-    "GPT-4o": lambda: make_byte_level(make_split("o200k"), ignore_merges=True),
+    "Qwen 2": lambda: make_byte_level(make_split(PATTERNS["qwen2"]), normalizer=normalizers.NFC()),
+    "GPT-4o": lambda: make_byte_level(make_split(PATTERNS["o200k"]), ignore_merges=True),
+    "StarCoder": lambda: make_byte_level(
+        pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        )
+    ),
+    "DeepSeek V3": lambda: make_byte_level(make_split(*PATTERNS["deepseek_v3"])),
+    "DeepSeek LLM": lambda: make_byte_level(make_split(*DEEPSEEK_LLM)),
+    "Kimi K2": lambda: make_byte_level(make_split(PATTERNS["kimi_k2"])),
+    "BLOOM": lambda: make_byte_level(make_split(BLOOM)),
+    "Qwen 3.5": lambda: make_byte_level(make_split(PATTERNS["qwen3_5"]), normalizer=normalizers.NFC()),
     "BERT": make_bert,
     "BERT, cased": lambda: make_bert(lowercase=False),
     "words": make_word_model,
@@ -162,9 +182,9 @@ NATIVE_TOKENIZERS = {
 }
 # Tokenizers that run on the library.
 LIBRARY_TOKENIZERS = {
-    "digits": lambda: make_byte_level(
+    "punctuation": lambda: make_byte_level(
         pre_tokenizers.Sequence(
-            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+            [pre_tokenizers.Punctuation(), pre_tokenizers.ByteLevel(add_prefix_space=False)]
         )
     ),
     "unigram": make_unigram,

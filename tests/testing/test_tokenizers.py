@@ -59,7 +59,7 @@ TOKENIZERS = {
     "characters": lambda: tokjax.char_level(CHARACTERS, pad_token="[PAD]"),
     "callable": lambda: tokjax.from_callable(str.split, ["[UNK]", "low", "word", "aaaa"]),
     "Hugging Face unigram": lambda: make_pair("unigram")[1],
-    "Hugging Face BPE": lambda: make_pair("digits")[1],
+    "Hugging Face BPE": lambda: make_pair("punctuation")[1],
     "metaspace BPE": lambda: make_pair("Llama 2")[1],
     "metaspace BPE, prepend first": lambda: make_pair("Mistral")[1],
     "metaspace BPE, split": lambda: make_pair("split")[1],

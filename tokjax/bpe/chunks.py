@@ -17,7 +17,7 @@ import numpy as np
 from tokjax.bpe.hash_tables import MAX_PRETOKEN_BYTES, Pretokens
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import find_character_starts, from_characters, to_characters
-from tokjax.pretokenize.unicode_classes import LETTER, LOWER, NUMBER, UPPER, load_code_point_classes
+from tokjax.pretokenize.unicode_classes import LETTERS_AND_NUMBERS, load_categories
 from tokjax.pretokenize.word_boundaries import find_character_word_bounds, find_word_bounds
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ the fixed cost of NumPy calls does not matter."""
 _FIRST_BYTE_THRESHOLD = -0x40
 """As signed numbers, the continuation bytes of UTF-8 (0x80 to 0xBF) are below this. First bytes are not."""
 _SAFE_SPLIT_CANDIDATE = re.compile(r"[^\W_](?=[ \n])")
-_BEFORE_SPLIT = (UPPER, LOWER, LETTER, NUMBER)
 
 
 class Segments(NamedTuple):
@@ -186,7 +185,7 @@ def find_split_before_space(text: str, target: int) -> int:
     """
     if target < len(text):
         for match in _SAFE_SPLIT_CANDIDATE.finditer(text, max(target - 1, 0)):
-            if load_code_point_classes()[ord(match.group())] in _BEFORE_SPLIT:
+            if load_categories()[ord(match.group())] in LETTERS_AND_NUMBERS:
                 return match.end()
     return len(text)
 

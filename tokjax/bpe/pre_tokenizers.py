@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax.bpe.chunks import find_byte_starts, find_split_before_space
-from tokjax.pretokenize.boundary_tables import find_pretoken_starts, find_pretoken_starts_in_bytes
-from tokjax.pretokenize.unicode_classes import END, load_code_point_classes
+from tokjax.pretokenize.pretoken_starts import find_pretoken_starts, find_pretoken_starts_in_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,7 +36,7 @@ _SECOND_SURROGATES = 0xDC00 >> 10
 
 
 class PatternPreTokenizer:
-    """Pre-tokenizer of a split pattern. Named patterns use arrays, custom ones their regular expression.
+    """Pre-tokenizer of a split pattern. It uses arrays if the pattern has boundary tables.
 
     Args:
         splitter: the split pattern.
@@ -53,24 +52,26 @@ class PatternPreTokenizer:
     def find_split(self, text: str, target: int) -> int:
         """Returns an index at or after `target` where a pre-token starts, whatever text follows.
 
-        For a custom expression, only the end of the text is such an index.
+        For some patterns, only the end of the text is such an index.
         """
-        return find_split_before_space(text, target) if self._splitter.is_named else len(text)
+        return find_split_before_space(text, target) if self._splitter.splits_before_spaces else len(text)
 
     def find_starts(self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the byte positions at which pre-tokens start in the pieces, as `PreTokenizer` specifies."""
-        name = self._splitter.name
-        if name is None:
-            return find_byte_starts(self._flag_starts_by_regex(pieces.texts), text)
+        if not self._splitter.has_tables:
+            return find_byte_starts(self._flag_starts_by_expression(pieces.texts), text)
+        tables = self._splitter.tables
         characters = sum(map(len, pieces.texts)) + len(pieces.texts)
         if not pieces.hold_bytes and len(text) <= _MOSTLY_ASCII * characters:
-            flags = find_pretoken_starts_in_bytes(name, text, ends)
-            if flags is not None:
-                flags[ends] = False
-                return np.flatnonzero(flags)
-        return find_byte_starts(_flag_starts_by_class(pieces, name), text)
+            flags = find_pretoken_starts_in_bytes(tables, text, ends)
+            flags[ends] = False
+            return np.flatnonzero(flags)
+        character_ends = pieces.get_character_ends()
+        flags = find_pretoken_starts(tables, pieces.get_codes(), character_ends)
+        flags[character_ends] = False
+        return find_byte_starts(flags, text)
 
-    def _flag_starts_by_regex(self, texts: list[str]) -> NDArray[np.bool_]:
+    def _flag_starts_by_expression(self, texts: list[str]) -> NDArray[np.bool_]:
         """Returns a mask of the characters that start a pre-token. The newlines after the texts do not."""
         flags = np.zeros(sum(map(len, texts)) + len(texts), bool)
         start = 0
@@ -140,17 +141,6 @@ class AdjacencyPreTokenizer:
         if self._split_before_spaces:
             starts[codes == ord(" ")] = True
         return starts
-
-
-def _flag_starts_by_class(pieces: Pieces, name: str) -> NDArray[np.bool_]:
-    """Returns the mask of `_flag_starts_by_regex` for a named pattern, from boundary tables."""
-    codes = pieces.get_codes()
-    classes = load_code_point_classes().take(codes, mode="clip")
-    ends = pieces.get_character_ends()
-    classes[ends] = END
-    flags = find_pretoken_starts(name, classes, codes)
-    flags[ends] = False
-    return flags
 
 
 def _to_code_points(text: str) -> NDArray[np.uint32]:

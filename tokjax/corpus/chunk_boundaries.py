@@ -20,7 +20,7 @@ import re
 from typing import TYPE_CHECKING, BinaryIO
 
 from tokjax.errors import InvalidArgumentError
-from tokjax.pretokenize.unicode_classes import LETTER, LOWER, NUMBER, UPPER, load_code_point_classes
+from tokjax.pretokenize.unicode_classes import LETTERS_AND_NUMBERS, load_categories
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 _WINDOW = 1 << 16
 # A letter or digit of ASCII, or any other character, before a space or newline. `_is_safe` checks the others.
 _SAFE_SPLIT_CANDIDATE = re.compile(rb"(?:[A-Za-z0-9]|[\xc2-\xf4][\x80-\xbf]{1,3})(?=[ \n])")
-_BEFORE_SPLIT = (UPPER, LOWER, LETTER, NUMBER)
 
 
 def find_chunk_boundaries(
@@ -75,9 +74,9 @@ def refine_boundaries(
 ) -> list[int]:
     """Splits chunks that are longer than `target_nbytes` between a letter or number and whitespace.
 
-    Every published split pattern starts a pre-token there, and splits the text on each side independently of
-    the text on the other side. Positions inside a separator or at its end are not used. A chunk without a
-    safe position stays long.
+    Most split patterns (`PatternSplitter.splits_before_spaces`) start a pre-token there, and split the text
+    on each side independently of the text on the other side. Positions inside a separator or at its end are
+    not used. A chunk without a safe position stays long.
 
     Args:
         file: a file opened in binary mode.
@@ -172,7 +171,7 @@ def _is_safe(character: bytes) -> bool:
     if len(character) == 1:
         return True  # a letter or digit of ASCII; see `_SAFE_SPLIT_CANDIDATE`
     try:
-        return load_code_point_classes()[ord(character.decode("utf-8"))] in _BEFORE_SPLIT
+        return load_categories()[ord(character.decode("utf-8"))] in LETTERS_AND_NUMBERS
     except (UnicodeDecodeError, TypeError):  # not one valid UTF-8 character
         return False
 

@@ -9,6 +9,7 @@ from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
+from tokjax.formats.huggingface.built_in import build_split_steps
 from tokjax.formats.huggingface.definition import decode_byte_level_forms
 from tokjax.formats.tokenizer_files import (
     as_path,
@@ -21,13 +22,14 @@ from tokjax.formats.tokenizer_files import (
 from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, make_byte_level_bpe
 from tokjax.models.format_errors import as_format_errors
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes
-from tokjax.pretokenize.patterns import make_pattern_splitter
 from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from tokjax.pretokenize.patterns import Pattern
 
 _END_OF_TEXT = "<|endoftext|>"
 _HEADER = "#version"
@@ -39,7 +41,7 @@ def read_gpt2(
     vocab: str | os.PathLike[str],
     merges: str | os.PathLike[str],
     *,
-    pattern: str = "gpt2",
+    pattern: Pattern = "gpt2",
     special_tokens: Sequence[str] | None = None,
     normalizer: Normalizer | Literal["auto"] | None = "auto",
     add_prefix_space: bool = False,
@@ -121,14 +123,13 @@ def _build_definition(
     forms: Mapping[str, int],
     special: Mapping[str, int],
     merges: Sequence[tuple[bytes, bytes]],
-    pattern: str,
+    pattern: Pattern,
     normalizer: Normalizer | Literal["auto"] | None,
     *,
     add_prefix_space: bool,
 ) -> str:
     """Builds the `tokenizer.json` that transformers uses for the two files, as JSON text."""
-    split_step = {"type": "Split", "pattern": {"Regex": make_pattern_splitter(pattern).expression}}
-    split = [] if pattern == "gpt2" else [{**split_step, "behavior": "Isolated", "invert": False}]
+    split = [] if pattern == "gpt2" else build_split_steps(pattern)
     if split and add_prefix_space:  # ByteLevel after Split would add a space before every pre-token
         raise InvalidArgumentError(
             f"add_prefix_space=True with pattern={pattern!r} needs a vocabulary with every single byte"

@@ -97,7 +97,7 @@ def load_tokenizer(
     `tokenizer_config.json` and `special_tokens_map.json` in the same directory. The options `bos_token`,
     `eos_token` and `pad_token` override them in every format except `"tokjax"`, which has no options.
 
-    - `"huggingface"` also accepts `unk_token`. A byte-level BPE with a published split pattern, a BPE with
+    - `"huggingface"` also accepts `unk_token`. A byte-level BPE with a common split pattern, a BPE with
       byte fallback, a WordPiece like BERT's and a word-level tokenizer become built-in tokenizers with the
       same ids. Other definitions run on the `tokenizers` library (the extra `tokjax[huggingface]`), and the
       reason is logged. Truncation and padding defined in the file are not applied.

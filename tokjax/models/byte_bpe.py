@@ -38,7 +38,7 @@ from tokjax.models.metaspace import (
     count_token_spaces,
     prepend_spaces,
 )
-from tokjax.pretokenize.patterns import make_pattern_splitter
+from tokjax.pretokenize.patterns import Pattern, make_pattern_splitter
 from tokjax.pretokenize.special_tokens import check_special_names, find_shared_prefixes
 from tokjax.pretokenize.unicode_normalization import align_nfc, map_spans_back, to_nfc
 
@@ -69,7 +69,7 @@ class ByteLevelBPE(SegmentModel):
 
     Attributes:
         vocabulary: token ids and token bytes; the id of an ordinary token is its rank.
-        pattern: name of a published split pattern, or a regular expression.
+        pattern: name of a published split pattern, a regular expression, or several of these.
         normalizer: `"nfc"` if texts are normalized to NFC before they are split, else `None`. Special tokens
             in texts are not normalized.
         merges: pairs of tokens that merge, in order of priority. With `None`, any two tokens merge whose
@@ -85,7 +85,7 @@ class ByteLevelBPE(SegmentModel):
     model = "byte_level_bpe"
 
     vocabulary: Vocabulary
-    pattern: str
+    pattern: Pattern
     normalizer: Normalizer | None = None
     merges: tuple[tuple[bytes, bytes], ...] | None = field(default=None, repr=False)
     ignore_merges: bool = True
@@ -176,7 +176,7 @@ class ByteLevelBPE(SegmentModel):
 def byte_level_bpe(
     ranks: Mapping[bytes, int],
     *,
-    pattern: str = "gpt2",
+    pattern: Pattern = "gpt2",
     special_tokens: Mapping[str, int] | None = None,
     bos_token: str | None = None,
     eos_token: str | None = None,
@@ -197,8 +197,11 @@ def byte_level_bpe(
     Args:
         ranks: token bytes to id. All 256 single bytes must be present. The lower id merges first, unless
             `merges` gives another order.
-        pattern: `"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`, `"tekken"`, `"whitespace"`, or a
-            regular expression. Text that an expression does not match becomes separate pre-tokens.
+        pattern: the split pattern: `"gpt2"`, `"cl100k"`, `"llama3"`, `"qwen2"`, `"qwen3_5"`, `"o200k"`,
+            `"tekken"`, `"kimi_k2"`, `"starcoder"`, `"deepseek_v3"`, `"whitespace"`, a regular expression in
+            the syntax of the `regex` package (sets may be nested), or a tuple of these, of which each one
+            splits the pre-tokens of the one before it. Text that an expression does not match becomes
+            separate pre-tokens.
         special_tokens: name to id. Special tokens are never merged. They are encoded from text only where
             that is allowed (`allowed_special`).
         bos_token: special token to insert at the start of a text, if any.
@@ -291,7 +294,7 @@ def from_json(data: Mapping[str, Any]) -> ByteLevelBPE:
 
 def make_byte_level_bpe(
     vocabulary: Vocabulary,
-    pattern: str,
+    pattern: Pattern,
     normalizer: Normalizer | Literal["auto"] | None = "auto",
     *,
     merges: Sequence[tuple[bytes, bytes]] | None = None,
@@ -321,7 +324,7 @@ def make_byte_level_bpe(
         raise InvalidArgumentError(
             "ignore_merges=False needs merges; pass merges=[...], or leave ignore_merges out"
         )
-    make_pattern_splitter(pattern)
+    pattern = make_pattern_splitter(pattern).pattern
     if normalizer == "auto":
         normalizer = "nfc" if pattern == "qwen2" else None
     tokenizer = ByteLevelBPE(

@@ -33,12 +33,10 @@ import numpy as np
 from tokjax.core.ragged import concatenate_ranges
 from tokjax.core.utf8 import decode_characters_at
 from tokjax.pretokenize.unicode_classes import (
-    ASCII_SPACE,
     CODE_POINTS,
-    NEWLINE,
     PUNCTUATION,
-    SPACE,
-    load_code_point_classes,
+    Category,
+    load_categories,
     load_code_point_flags,
 )
 
@@ -146,7 +144,7 @@ def _make_code_point_kinds(splitter: Splitter) -> Kinds:
     kinds = np.full(CODE_POINTS, _INSIDE, np.uint8)
     if splitter == "bert":
         kinds[load_code_point_flags() & PUNCTUATION != 0] = _SINGLE
-    kinds[np.isin(load_code_point_classes(), (SPACE, NEWLINE, ASCII_SPACE))] = _SPACE
+    kinds[load_categories() == Category.SPACE] = _SPACE
     return kinds
 
 

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Vocabulary
     from tokjax.corpus.sources import Source
+    from tokjax.pretokenize.patterns import Pattern
     from tokjax.reports.vocabulary_statistics import Texts
     from tokjax.trainer.pretoken_counts import PretokenCounts
 
@@ -90,7 +91,7 @@ class _SplitSettings(NamedTuple):
         special_tokens: names of special tokens, which the normalizer leaves unchanged.
     """
 
-    pattern: str
+    pattern: Pattern
     normalizer: str | None
     special_tokens: frozenset[str]
 

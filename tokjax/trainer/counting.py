@@ -26,7 +26,7 @@ from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
 from tokjax.corpus.decompression import find_invalid_utf8
 from tokjax.corpus.sources import Corpus, Source, open_corpus
 from tokjax.errors import InvalidArgumentError, TrainingError
-from tokjax.pretokenize.patterns import make_pattern_splitter
+from tokjax.pretokenize.patterns import Pattern, make_pattern_splitter
 from tokjax.pretokenize.special_tokens import check_special_names, split_ordinary_text
 from tokjax.trainer.pretoken_counts import (
     CountedPretokens,
@@ -54,7 +54,7 @@ def count_pretokens(
     source: Source,
     *,
     special_tokens: Sequence[str] = (),
-    pattern: str = "gpt2",
+    pattern: Pattern = "gpt2",
     workers: int | None = None,
     executor: Executor | None = None,
     max_bytes: int | None = None,
@@ -70,11 +70,10 @@ def count_pretokens(
         source: a path or a pattern of paths, a list of paths (`os.PathLike`), `text_files(...)`, or an
             iterable of texts. The name of a file, which may be compressed, selects its format: text, JSON
             lines (field `"text"`), CSV, TSV or Parquet. Text is read in chunks, split at special tokens and,
-            for named patterns, between pre-tokens. With a custom pattern, the text between two special tokens
-            is one chunk.
+            if the pattern starts a pre-token at each space after a letter, between pre-tokens. Otherwise, the
+            text between two special tokens is one chunk.
         special_tokens: names of special tokens. The text is split at them, and they are not counted.
-        pattern: a name (`"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`, `"tekken"`,
-            `"whitespace"`) or a regular expression.
+        pattern: the split pattern, as in `byte_level_bpe`.
         workers: number of chunks that are counted concurrently; `None` for the number of cores.
         executor: executor that counts the chunks; `None` for threads of this process, and for worker
             processes if the corpus is large.
@@ -137,8 +136,8 @@ def resolve_counts(
     source: Source | PretokenCounts,
     *,
     special_tokens: Sequence[str] | None,
-    pattern: str | None,
-    default_pattern: str,
+    pattern: Pattern | None,
+    default_pattern: Pattern,
     workers: int | None,
     executor: Executor | None,
     progress: bool,
@@ -189,7 +188,7 @@ def resolve_special_tokens(
     return tuple(check_special_names(special_tokens or ()))
 
 
-def count_chunk(chunk: Chunk, *, special_tokens: tuple[str, ...], pattern: str) -> PretokenCounts:
+def count_chunk(chunk: Chunk, *, special_tokens: tuple[str, ...], pattern: Pattern) -> PretokenCounts:
     """Counts the pre-tokens of one chunk, in a worker of an executor."""
     counter = ChunkCounter(special_tokens, pattern)
     size = counter.count(chunk)
@@ -204,7 +203,7 @@ class ChunkCounter:
         pattern: as in `count_pretokens`.
     """
 
-    def __init__(self, special_tokens: tuple[str, ...], pattern: str) -> None:
+    def __init__(self, special_tokens: tuple[str, ...], pattern: Pattern) -> None:
         self.counter = PretokenCounter()
         self._arguments = special_tokens, pattern
         self._special_tokens = frozenset(special_tokens)
@@ -251,13 +250,17 @@ class _Size(NamedTuple):
 
 
 def _open_corpus(
-    source: Source, special_tokens: tuple[str, ...], pattern: str, chunk_bytes: int, sample: _Sample | None
+    source: Source,
+    special_tokens: tuple[str, ...],
+    pattern: Pattern,
+    chunk_bytes: int,
+    sample: _Sample | None,
 ) -> Corpus:
     """Opens a corpus as chunks, or as a random sample of its chunks."""
     if sample is not None:
         chunk_bytes = min(max(sample.max_bytes // _SAMPLED_CHUNKS, _MIN_SAMPLED_BYTES), _MAX_SAMPLED_BYTES)
     corpus = open_corpus(
-        source, special_tokens, chunk_bytes, safe_splits=make_pattern_splitter(pattern).is_named
+        source, special_tokens, chunk_bytes, safe_splits=make_pattern_splitter(pattern).splits_before_spaces
     )
     if sample is None:
         return corpus

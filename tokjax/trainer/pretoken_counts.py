@@ -35,6 +35,7 @@ from tokjax.bpe.hash_tables import (
 from tokjax.core.ragged import concatenate_ranges
 from tokjax.corpus.files import SourceFile
 from tokjax.errors import InvalidArgumentError
+from tokjax.pretokenize.patterns import Pattern, make_pattern_splitter
 
 if TYPE_CHECKING:
     import os
@@ -75,7 +76,7 @@ class PretokenCounts:
         data: concatenated bytes of all pre-tokens, `uint8`, shape `(num_bytes,)`.
         lengths: number of bytes of each pre-token, `int64`, shape `(num_pretokens,)`.
         counts: number of occurrences of each pre-token in the corpus, `int64`, shape `(num_pretokens,)`.
-        pattern: name or regular expression of the split pattern.
+        pattern: the split pattern.
         special_tokens: names of the special tokens at which the text was split; they are not counted.
         documents: number of non-empty segments of text between special tokens and ends of texts.
         nbytes: number of bytes of text, without special tokens.
@@ -85,7 +86,7 @@ class PretokenCounts:
     data: NDArray[np.uint8]
     lengths: NDArray[np.int64]
     counts: NDArray[np.int64]
-    pattern: str
+    pattern: Pattern
     special_tokens: tuple[str, ...]
     documents: int
     nbytes: int
@@ -285,7 +286,7 @@ class PretokenCounter:
 
 def make_pretoken_counts(
     counted: CountedPretokens,
-    pattern: str,
+    pattern: Pattern,
     special_tokens: tuple[str, ...],
     documents: int,
     nbytes: int,
@@ -343,7 +344,7 @@ def load_pretoken_counts(path: str | os.PathLike[str]) -> PretokenCounts:
             data,
             lengths,
             counts,
-            about["pattern"],
+            make_pattern_splitter(about["pattern"]).pattern,
             tuple(about["special_tokens"]),
             about["documents"],
             about["nbytes"],

@@ -210,7 +210,7 @@ def test_added_token_in_normalized_text():
     )
 
 
-@pytest.mark.parametrize("name", ["GPT-2", "digits"])
+@pytest.mark.parametrize("name", ["GPT-2", "punctuation"])
 @given(text=st.text(" a\n"))
 def test_added_token_with_the_bytes_of_another(name, text):
     reference, tokenizer = make_with_duplicate(name)

@@ -208,7 +208,7 @@ def test_too_few_pairs_end_training_early(caplog):
         ({"special_tokens": [""]}, "special token 0 must be a name"),
         ({"min_frequency": 0}, "min_frequency must be at least 1"),
         ({"tie_break": "random"}, "tie_break must be"),
-        ({"pattern": "("}, "neither a name"),
+        ({"pattern": "("}, "is not a regular expression"),
         ({"workers": 0}, "workers must be at least 1"),
         ({"workers": "2"}, "workers must be an integer, not '2'"),
         ({"vocab_size": "300"}, "vocab_size must be an integer, not '300'"),

@@ -2,7 +2,7 @@
 
 | model | conditions | built-in type |
 |---|---|---|
-| BPE | a published split pattern, and a vocabulary with all 256 bytes | `ByteLevelBPE` |
+| BPE | split patterns with boundary tables, and a vocabulary with all 256 bytes | `ByteLevelBPE` |
 | BPE with `byte_fallback` | spaces written as `▁`, a vocabulary with all 256 byte tokens | `MetaspaceBPE` |
 | WordPiece | BERT's normalizer and pre-tokenizer | `WordPieceTokenizer` |
 | WordLevel | a split at whitespace or BERT's, and no normalizer or lower case | `WordLevelTokenizer` |
@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax.bpe.merge_rules import RulesTooLargeError
 from tokjax.core.utf8 import is_encodable
+from tokjax.errors import InvalidArgumentError
 from tokjax.formats.huggingface.definition import (
     RequiresLibraryError,
     build_definition_vocabulary,
@@ -60,7 +61,7 @@ from tokjax.models.word_level import WordLevelTokenizer, make_word_level
 from tokjax.models.wordpiece import WordPieceTokenizer, make_wordpiece
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
 from tokjax.pretokenize.bytes_to_unicode import map_all_unicode_to_bytes, map_unicode_to_bytes
-from tokjax.pretokenize.patterns import find_pattern_name
+from tokjax.pretokenize.patterns import DIGIT, Pattern, find_pattern_name, make_pattern_splitter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -158,29 +159,66 @@ def _parse_byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) ->
     )
 
 
-def _parse_pattern(contents: Mapping[str, Any]) -> tuple[str, bool]:
-    """Returns the name of the split pattern, and the value of `add_prefix_space`."""
+def _parse_pattern(contents: Mapping[str, Any]) -> tuple[Pattern, bool]:
+    """Returns the split pattern, and the value of `add_prefix_space`."""
     steps = get_steps(contents, "pre_tokenizer")
     types = [step.get("type") for step in steps]
     if types == ["ByteLevel"] and get_flag(steps[0], "use_regex", True):
         return "gpt2", get_flag(steps[0], "add_prefix_space", True)
-    if types != ["Split", "ByteLevel"]:
+    if types[-1:] != ["ByteLevel"] or len(types) == 1:
         raise RequiresLibraryError(f"its pre-tokenizer is {' and '.join(map(str, types)) or 'none'}")
-    split, byte_level = steps
-    expression = split.get("pattern", {}).get("Regex")
-    if get_flag(byte_level, "use_regex", True) or get_flag(byte_level, "add_prefix_space", True):
-        raise RequiresLibraryError("its pre-tokenizer splits twice, or adds spaces between pre-tokens")
-    # A published pattern matches every character of any text. So removing the text that it does not match
-    # ("Removed" with invert) gives the same pre-tokens as isolating its matches.
-    behavior = split.get("behavior"), get_flag(split, "invert")
-    if behavior not in (("Isolated", False), ("Removed", True)):
+    *splits, byte_level = steps
+    expressions = list(map(_parse_split_step, splits))
+    if get_flag(byte_level, "add_prefix_space", True):
+        raise RequiresLibraryError("its pre-tokenizer adds spaces between pre-tokens")
+    if get_flag(byte_level, "use_regex", True):
+        expressions.append("gpt2")
+    pattern: Pattern = expressions[0] if len(expressions) == 1 else tuple(expressions)
+    splitter = make_pattern_splitter(pattern)
+    if not splitter.has_tables:
+        raise RequiresLibraryError("its split pattern has parts that the built-in patterns lack")
+    return splitter.name or pattern, False
+
+
+def _parse_split_step(step: Mapping[str, Any]) -> str:
+    """Returns the regular expression of a step of the pre-tokenizer, whose matches become pre-tokens."""
+    step_type = step.get("type")
+    if step_type == "Digits":
+        return DIGIT if get_flag(step, "individual_digits") else f"{DIGIT}+"
+    if step_type != "Split":
+        raise RequiresLibraryError(f"its pre-tokenizer has the step {step_type}")
+    pattern = step.get("pattern", {})
+    expression = pattern.get("Regex", re.escape(pattern.get("String", "")))
+    if not isinstance(expression, str) or not expression:
+        raise RequiresLibraryError(f"its pre-tokenizer splits at {pattern!r}")
+    if expression.endswith("$"):  # for Oniguruma, the end of a line
+        expression = expression[:-1] + r"(?![^\n])"
+    name = find_pattern_name(expression)
+    if name is None:
+        # Its syntax is checked here, so that an invalid or slow expression is the library's concern.
+        try:
+            splitter = make_pattern_splitter(expression)
+        except InvalidArgumentError as error:
+            raise RequiresLibraryError(str(error)) from error
+    else:
+        splitter = make_pattern_splitter(name)
+    # If the matches cover every text, removing the text between them ("Removed" with invert) is the same as
+    # isolating the matches.
+    behavior = step.get("behavior"), get_flag(step, "invert")
+    if behavior != ("Isolated", False) and not (behavior == ("Removed", True) and splitter.covers_any_text):
         raise RequiresLibraryError(
             f"its pre-tokenizer splits with the behavior {behavior[0]!r} and invert={behavior[1]}"
         )
-    name = find_pattern_name(expression) if isinstance(expression, str) else None
-    if name is None:
-        raise RequiresLibraryError("its split pattern is not a published one")
-    return name, False
+    return name or expression
+
+
+def build_split_steps(pattern: Pattern) -> list[dict[str, Any]]:
+    """Builds the steps of a pre-tokenizer that split by a pattern, for export."""
+    expressions = make_pattern_splitter(pattern).expression
+    return [
+        {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
+        for expression in ([expressions] if isinstance(expressions, str) else expressions)
+    ]
 
 
 def _parse_byte_merges(merges: Any, forms: Mapping[str, int]) -> list[tuple[bytes, bytes]]:

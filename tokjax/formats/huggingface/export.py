@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.errors import UnsupportedTokenizerError
-from tokjax.formats.huggingface.built_in import build_metaspace_parts
+from tokjax.formats.huggingface.built_in import build_metaspace_parts, build_split_steps
 from tokjax.formats.huggingface.definition import get_added_token_ids
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.metaspace_bpe import MetaspaceBPE
@@ -139,22 +139,23 @@ def _build_byte_level_model(tokenizer: ByteLevelBPE) -> dict[str, Any]:
 
 def _build_pre_tokenizer(tokenizer: ByteLevelBPE) -> dict[str, Any]:
     byte_level = {"type": "ByteLevel", "add_prefix_space": tokenizer.add_prefix_space, "trim_offsets": False}
-    name = make_pattern_splitter(tokenizer.pattern).name
-    if name == "gpt2":
+    splitter = make_pattern_splitter(tokenizer.pattern)
+    if splitter.name == "gpt2":
         return {**byte_level, "use_regex": True}
-    if name is None or name == "whitespace":
+    if not splitter.has_tables or splitter.name == "whitespace":
         raise UnsupportedTokenizerError(
             f"a tokenizer.json can't be written with the pattern {tokenizer.pattern!r}: the tokenizers "
             "library has another engine for regular expressions, which may split differently; supported are "
-            f"{', '.join(supported for supported in PATTERNS if supported != 'whitespace')}"
+            f"{', '.join(supported for supported in PATTERNS if supported != 'whitespace')}, and expressions "
+            "of sets, alternatives, repetitions and lookaheads of one character"
         )
     if tokenizer.add_prefix_space:
         raise UnsupportedTokenizerError(
             "a tokenizer.json supports add_prefix_space=True with the pattern 'gpt2', not with "
             f"{tokenizer.pattern!r}"
         )
-    split = {"type": "Split", "pattern": {"Regex": PATTERNS[name]}, "behavior": "Isolated", "invert": False}
-    return {"type": "Sequence", "pretokenizers": [split, {**byte_level, "use_regex": False}]}
+    steps = build_split_steps(tokenizer.pattern)
+    return {"type": "Sequence", "pretokenizers": [*steps, {**byte_level, "use_regex": False}]}
 
 
 def _build_wordpiece(tokenizer: WordPieceTokenizer) -> dict[str, Any]:

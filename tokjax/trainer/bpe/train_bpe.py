@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from tokjax.core.vocabulary import Role
     from tokjax.corpus.sources import Source
+    from tokjax.pretokenize.patterns import Pattern
     from tokjax.trainer.pretoken_counts import PretokenCounts
 
 END_OF_TEXT = "<|endoftext|>"
@@ -50,7 +51,7 @@ def train_bpe(
     *,
     vocab_size: int,
     special_tokens: Sequence[str] | None = None,
-    pattern: str | None = None,
+    pattern: Pattern | None = None,
     min_frequency: int = 1,
     max_token_length: int | None = None,
     tie_break: TieBreak = "lexicographic",
@@ -75,9 +76,8 @@ def train_bpe(
             pairs, training stops early, logs a warning, and sets `stats.exhausted`.
         special_tokens: special tokens of the vocabulary, with ids from 256 on. They split the text and are
             never merged. `None` for those of the counts, or none.
-        pattern: the split pattern: a name (`"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`,
-            `"tekken"`, `"whitespace"`) or a regular expression. Pairs are merged only inside of pre-tokens.
-            `None` for the pattern of the counts, or `"gpt2"`.
+        pattern: the split pattern, as in `byte_level_bpe`. Pairs are merged only inside of pre-tokens. `None`
+            for the pattern of the counts, or `"gpt2"`.
         min_frequency: minimum count of a pair that is merged.
         max_token_length: maximum length of a merged token in bytes; `None` for no limit. (Without a limit,
             tokens can grow up to the longest pre-token, and memory with them. In Hugging Face's trainer,

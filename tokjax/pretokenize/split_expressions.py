@@ -1,0 +1,292 @@
+r"""Syntax trees of split patterns: a parser for the part of regular expressions that they are made of.
+
+Supported are characters and sets of them, alternatives, greedy and lazy repetitions, `(?i:...)` for any case,
+and the lookaheads `(?=...)` and `(?!...)` of one character:
+
+    gpt2        '(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+    Kimi K2     [\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*...
+
+Sets may be nested and have intersections (`&&`), as in Rust's and Oniguruma's syntax. The rest (anchors,
+backreferences, lookbehind, possessive repetitions that are not equivalent to greedy ones ...) raises
+`UnsupportedExpressionError`. Such a pattern is split by the `regex` package.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from tokjax.pretokenize.code_point_sets import (
+    complement,
+    contains,
+    find_property,
+    intersect,
+    make_range,
+    make_set,
+    unite,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tokjax.pretokenize.code_point_sets import CodePointSet
+
+
+class UnsupportedExpressionError(Exception):
+    """Raised for an expression outside of the supported part of the syntax. The message is the reason."""
+
+
+@dataclass(frozen=True, eq=False)
+class OneOf:
+    """One character of a set."""
+
+    members: CodePointSet
+
+
+@dataclass(frozen=True, eq=False)
+class Sequence:
+    """Parts that follow each other."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Alternatives:
+    """Alternatives, of which the first that matches is taken."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Repetition:
+    """`low` to `high` times a part; `None` for no maximum."""
+
+    part: Node
+    low: int
+    high: int | None
+    is_lazy: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Lookahead:
+    """A condition on the next character: it is in a set or, if negative, it is not, or the text ends."""
+
+    members: CodePointSet
+    is_negative: bool
+
+
+Node: TypeAlias = OneOf | Sequence | Alternatives | Repetition | Lookahead
+
+_QUANTIFIER = re.compile(r"(?:([*+?])|\{(\d+)(?:(,)(\d*))?\})([+?]?)")
+_PROPERTY = re.compile(r"\{(\w+)\}|(\w)")
+_HEXADECIMAL = re.compile(r"x([0-9A-Fa-f]{2})|x\{([0-9A-Fa-f]{1,6})\}|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})")
+_CONTROL_CHARACTERS = {"r": "\r", "n": "\n", "t": "\t", "f": "\f", "v": "\v"}
+_MAX_REPETITIONS = 64
+"""Maximum number of a counted repetition. Each one needs states of its own."""
+_OTHER_CASES = {"s": "\u017f", "k": "\u212a"}
+"""Characters outside of ASCII that equal an ASCII letter if case is ignored."""
+_HAS_LIGATURES = re.compile(r"(?i:f[fil]|s[st])")
+"""Letters that some libraries, when they ignore case, also find in one character such as `ß`."""
+
+
+def parse_expression(expression: str) -> Node:
+    """Parses a regular expression.
+
+    Raises:
+        UnsupportedExpressionError: it has a part that is not supported.
+    """
+    parser = _Parser(expression)
+    try:
+        tree = parser.parse_alternatives()
+    except IndexError:
+        raise UnsupportedExpressionError("it ends too early") from None
+    if parser.position < len(expression):
+        raise UnsupportedExpressionError(f"{expression[parser.position :][:20]!r}")
+    return tree
+
+
+def format_expression(tree: Node, characters: NDArray[np.integer]) -> str:
+    r"""Formats a syntax tree for the `re` module of the standard library.
+
+    Args:
+        tree: the pattern.
+        characters: the code points that the texts consist of, ascending.
+
+    >>> format_expression(parse_expression(r"\p{L}+"), np.arange(0x80))
+    '[\\U00000041-\\U0000005a\\U00000061-\\U0000007a]{1,}'
+    """
+    match tree:
+        case OneOf(members):
+            return _format_set(characters[contains(members, characters)])
+        case Lookahead(members, is_negative):
+            return f"(?{'!' if is_negative else '='}{_format_set(characters[contains(members, characters)])})"
+        case Sequence(parts):
+            return "".join(format_expression(part, characters) for part in parts)
+        case Alternatives(parts):
+            return f"(?:{'|'.join(format_expression(part, characters) for part in parts)})"
+        case Repetition(part, low, high, is_lazy):
+            formatted = format_expression(part, characters)
+            group = formatted if isinstance(part, OneOf) else f"(?:{formatted})"
+            return f"{group}{{{low},{'' if high is None else high}}}{'?' if is_lazy else ''}"
+
+
+def _format_set(codes: NDArray[np.integer]) -> str:
+    """Formats a set of code points, given as an ascending array."""
+    if not len(codes):
+        return "(?!)"
+    first = np.flatnonzero(np.diff(codes, prepend=-2) != 1)
+    last = np.append(first[1:], len(codes)) - 1
+    ranges = zip(codes[first].tolist(), codes[last].tolist(), strict=True)
+    return "[" + "".join(f"\\U{start:08x}-\\U{stop:08x}" for start, stop in ranges) + "]"
+
+
+class _Parser:
+    """A recursive descent parser. Each method parses one construct from `position` on."""
+
+    def __init__(self, expression: str) -> None:
+        self.position = 0
+        self._expression = expression
+        self._ignores_case = False
+
+    def parse_alternatives(self) -> Node:
+        parts = [self._parse_sequence()]
+        while self._accept("|"):
+            parts.append(self._parse_sequence())
+        return parts[0] if len(parts) == 1 else Alternatives(tuple(parts))
+
+    def _parse_sequence(self) -> Node:
+        parts: list[Node] = []
+        while self.position < len(self._expression) and self._peek() not in "|)":
+            parts.append(self._parse_quantifier(self._parse_atom()))
+        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+
+    def _parse_quantifier(self, part: Node) -> Node:
+        match = self._match(_QUANTIFIER)
+        if match is None:
+            return part
+        symbol, low, comma, high, mode = match.groups()
+        if mode == "+":
+            raise UnsupportedExpressionError("possessive repetition")
+        if symbol:
+            bounds: tuple[int, int | None] = {"*": (0, None), "+": (1, None), "?": (0, 1)}[symbol]
+        else:
+            bounds = int(low), int(high) if high else None if comma else int(low)
+            if max(bounds[0], bounds[1] or 0) > _MAX_REPETITIONS:
+                raise UnsupportedExpressionError(f"more than {_MAX_REPETITIONS} repetitions")
+        return Repetition(part, *bounds, is_lazy=mode == "?")
+
+    def _parse_atom(self) -> Node:
+        for opening, is_negative in (("(?=", False), ("(?!", True)):
+            if self._accept(opening):
+                condition = self._parse_rest_of_group()
+                if not isinstance(condition, OneOf):
+                    raise UnsupportedExpressionError("lookahead of more than one character")
+                return Lookahead(condition.members, is_negative)
+        if self._accept("(?i:"):
+            start, previous = self.position, self._ignores_case
+            self._ignores_case = True
+            part = self._parse_rest_of_group()
+            self._ignores_case = previous
+            if _HAS_LIGATURES.search(self._expression, start, self.position):
+                raise UnsupportedExpressionError("letters in any case that also equal a ligature")
+            return part
+        if self._accept("(?:"):
+            return self._parse_rest_of_group()
+        if self._accept("["):
+            return OneOf(self._parse_set())
+        if self._peek() == "\\":
+            return OneOf(self._parse_escape())
+        character = self._take()
+        if character in ".^$*+?{()":
+            raise UnsupportedExpressionError(f"{character!r}")
+        return OneOf(self._make_literal(character))
+
+    def _parse_rest_of_group(self) -> Node:
+        part = self.parse_alternatives()
+        if not self._accept(")"):
+            raise UnsupportedExpressionError("a group that is not closed")
+        return part
+
+    def _parse_set(self) -> CodePointSet:
+        is_negative = self._accept("^")
+        operands: list[list[CodePointSet]] = [[]]
+        is_first = True
+        while is_first or self._peek() != "]":
+            is_first = False
+            if self._accept("&&"):
+                operands.append([])
+            else:
+                operands[-1].append(self._parse_set_item())
+        self._take()
+        members = functools.reduce(intersect, map(unite, operands))
+        return complement(members) if is_negative else members
+
+    def _parse_set_item(self) -> CodePointSet:
+        if self._accept("["):
+            if self._peek() == ":":
+                raise UnsupportedExpressionError("POSIX class")
+            return self._parse_set()
+        item = self._parse_set_character()
+        is_range = self._peek() == "-" and self._expression[self.position + 1] not in "]["
+        if not is_range:
+            return item
+        self._take()
+        last = self._parse_set_character()
+        if self._ignores_case or any(len(bound) != 2 or np.diff(bound) != 1 for bound in (item, last)):
+            raise UnsupportedExpressionError("a range with bounds that are not single characters")
+        return make_range(int(item[0]), int(last[0]))
+
+    def _parse_set_character(self) -> CodePointSet:
+        if self._peek() == "\\":
+            return self._parse_escape()
+        if self._expression[self.position : self.position + 2] in ("--", "||", "~~"):
+            raise UnsupportedExpressionError("set difference")
+        return self._make_literal(self._take())
+
+    def _parse_escape(self) -> CodePointSet:
+        self._take()
+        if (match := self._match(_HEXADECIMAL)) is not None:
+            return self._make_literal(chr(int(next(filter(None, match.groups())), 16)))
+        character = self._take()
+        if character in "pP":
+            match = self._match(_PROPERTY)
+            members = None if match is None else find_property(match[1] or match[2])
+        elif character in "sSdD":
+            members = find_property("White_Space" if character in "sS" else "Nd")
+        elif character in _CONTROL_CHARACTERS:
+            return self._make_literal(_CONTROL_CHARACTERS[character])
+        else:
+            members = None if character.isalnum() else self._make_literal(character)
+        if members is None:
+            raise UnsupportedExpressionError(f"\\{character}")
+        return complement(members) if character in "PSD" else members
+
+    def _make_literal(self, character: str) -> CodePointSet:
+        if not self._ignores_case:
+            return make_set(character)
+        if not character.isascii():
+            raise UnsupportedExpressionError(f"{character!r} in any case")
+        lower = character.lower()
+        return make_set({lower, character.upper(), *_OTHER_CASES.get(lower, "")})
+
+    def _peek(self) -> str:
+        return self._expression[self.position]
+
+    def _take(self) -> str:
+        self.position += 1
+        return self._expression[self.position - 1]
+
+    def _accept(self, text: str) -> bool:
+        is_next = self._expression.startswith(text, self.position)
+        self.position += len(text) * is_next
+        return is_next
+
+    def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        match = pattern.match(self._expression, self.position)
+        if match is not None:
+            self.position = match.end()
+        return match

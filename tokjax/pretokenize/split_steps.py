@@ -1,0 +1,197 @@
+r"""One step of a split pattern: a regular expression, compiled for short texts and for arrays.
+
+Short texts are split by the `re` module of the standard library, which is more than twice as fast as the
+`regex` package. It has no Unicode properties. So each set of characters is written as its members in ASCII,
+and characters outside of ASCII are replaced by a *representative*: a character that the pattern does not
+distinguish from them, in ASCII if there is one:
+
+    pattern           ` ?\p{L}+`
+    for `re`          ` ?[A-Za-z]+`
+    text              "Größe 12"
+    representatives   "GrAAe 12"
+
+Expressions with parts that `split_expressions` does not support are split by the `regex` package.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokjax.errors import InvalidArgumentError
+from tokjax.pretokenize.boundary_tables import build_boundary_tables
+from tokjax.pretokenize.split_automaton import compile_automaton
+from tokjax.pretokenize.split_expressions import (
+    UnsupportedExpressionError,
+    format_expression,
+    parse_expression,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tokjax.pretokenize.boundary_tables import BoundaryTables
+    from tokjax.pretokenize.split_automaton import SplitAutomaton
+    from tokjax.pretokenize.split_expressions import Node
+
+_ASCII = np.arange(0x80)
+_FEW_CHARACTERS = 100
+"""Up to this many characters, a dictionary is faster than arrays."""
+_MAX_CACHED = 1 << 16
+"""Number of representatives at which their cache is cleared."""
+# Repeated parts with an end that makes the last match fail: then all ways to match the repetitions are tried.
+_REPEATED = ("a", "A", "é", "日", "1", ".", "'s", " ", "\n", " \n", "a ", " a", "aA", "a1", "a.", "1.", "#a ")
+_PROBES = [part * 100 + end for part in _REPEATED for end in ("", "!", "a", "1", " ", "\n")]
+_PROBE_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class SplitStep:
+    """One step of a split pattern.
+
+    Attributes:
+        expression: a regular expression in the syntax of the `regex` package.
+    """
+
+    expression: str
+
+    @cached_property
+    def automaton(self) -> SplitAutomaton | None:
+        """The automaton of the expression; `None` if it has unsupported parts."""
+        if self._tree is None:
+            return None
+        try:
+            return compile_automaton(self._tree)
+        except UnsupportedExpressionError:
+            return None
+
+    @cached_property
+    def tables(self) -> BoundaryTables | None:
+        """The boundary tables of the expression; `None` if it has unsupported parts, or many classes."""
+        if self.automaton is None:
+            return None
+        try:
+            return build_boundary_tables(self.automaton)
+        except UnsupportedExpressionError:
+            return None
+
+    def split(self, text: str) -> list[str]:
+        """Splits a text into matches, and the text between them. Their concatenation is the text."""
+        if self.automaton is None:
+            return _split_at_matches(self._regex, text)
+        mapped = text if text.isascii() else self._map_text(text)
+        parts: list[str] = self._compiled.findall(mapped)
+        if len("".join(parts)) < len(text):  # some text is between matches
+            parts = _split_at_matches(self._compiled, mapped)
+        if mapped is text:
+            return parts
+        stops = itertools.accumulate(map(len, parts))
+        return [text[start:stop] for start, stop in itertools.pairwise(itertools.chain([0], stops))]
+
+    def check(self) -> None:
+        """Checks the syntax and speed of the expression: some would take hours on long texts.
+
+        Raises:
+            InvalidArgumentError: it is not a regular expression, or needs more than a second for one of the
+                probe texts.
+        """
+        import regex  # noqa: PLC0415 (slow to import)
+
+        # `re` has no time limit.
+        expression = self._regex if self.automaton is None else regex.compile(self._compiled.pattern)
+        for text in _PROBES:
+            try:
+                expression.findall(text, timeout=_PROBE_SECONDS)
+            except TimeoutError as error:
+                raise InvalidArgumentError(
+                    f"pattern {self.expression!r} takes more than {_PROBE_SECONDS:g} s for {len(text)} "
+                    f"characters, {text[:20]!r}...: its repetitions can match one text in countless ways; "
+                    "make them possessive (`++`), or let no two of them match the same text"
+                ) from error
+
+    @cached_property
+    def _tree(self) -> Node | None:
+        try:
+            return parse_expression(self.expression)
+        except UnsupportedExpressionError:
+            return None
+
+    @cached_property
+    def _representatives(self) -> NDArray[np.uint32]:
+        """A character of each class of the automaton, as code points. The last class, the end, has none."""
+        automaton = self.automaton
+        assert automaton is not None
+        first_of_class = np.zeros(automaton.num_classes, "<u4")
+        codes = np.concatenate([_ASCII, automaton.run_starts])[::-1]  # ASCII is written last, so it remains
+        first_of_class[automaton.find_classes(codes)] = codes
+        return first_of_class
+
+    @cached_property
+    def _compiled(self) -> re.Pattern[str]:
+        """The expression for texts of ASCII and representatives."""
+        assert self._tree is not None
+        characters = np.union1d(_ASCII, self._representatives[:-1])
+        return re.compile(format_expression(self._tree, characters))
+
+    @cached_property
+    def _representative_cache(self) -> _RepresentativeCache:
+        assert self.automaton is not None
+        return _RepresentativeCache(self.automaton, self._representatives)
+
+    def _map_text(self, text: str) -> str:
+        """Replaces characters by representatives."""
+        if len(text) <= _FEW_CHARACTERS:
+            return text.translate(self._representative_cache)  # faster than array calls
+        assert self.automaton is not None
+        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+        mapped = self._representatives.take(self.automaton.class_of_code.take(codes))
+        return mapped.tobytes().decode("utf-32-le", "surrogatepass")
+
+    @cached_property
+    def _regex(self) -> Any:
+        import regex  # noqa: PLC0415 (slow to import)
+
+        try:
+            return regex.compile(self.expression)
+        except regex.error as error:
+            raise InvalidArgumentError(
+                f"pattern {self.expression!r} is not a regular expression: {error}"
+            ) from error
+
+
+class _RepresentativeCache(dict[int, int]):
+    """Cache of the representatives of code points for `str.translate`, filled as code points occur."""
+
+    def __init__(self, automaton: SplitAutomaton, representatives: NDArray[np.uint32]) -> None:
+        super().__init__()
+        self._automaton = automaton
+        self._representatives = representatives
+
+    def __missing__(self, code: int) -> int:
+        if len(self) >= _MAX_CACHED:
+            self.clear()
+        [class_] = self._automaton.find_classes(np.array([code]))
+        self[code] = representative = int(self._representatives[class_])
+        return representative
+
+
+def _split_at_matches(compiled: Any, text: str) -> list[str]:
+    """Splits a text into the matches of an expression, and the text between them."""
+    parts: list[str] = []
+    previous_stop = 0
+    for match in compiled.finditer(text):
+        start, stop = match.span()
+        if start == stop:
+            continue
+        if start > previous_stop:
+            parts.append(text[previous_stop:start])
+        parts.append(text[start:stop])
+        previous_stop = stop
+    if previous_stop < len(text):
+        parts.append(text[previous_stop:])
+    return parts
