@@ -66,9 +66,18 @@ def test_pair_of_files_in_either_order(all_files):
     assert tokjax.load_tokenizer([merges, vocab]) == tokjax.load_tokenizer([vocab, merges])
 
 
-def test_tokenizer_model_can_be_a_rank_file(tmp_path):
-    (tmp_path / "tokenizer.model").write_bytes(RANKS)
+@pytest.mark.parametrize("name", ["tokenizer.model", "tiktoken.model"])
+def test_model_can_be_a_rank_file(tmp_path, name):
+    (tmp_path / name).write_bytes(RANKS)
     assert tokjax.formats.detect_tokenizer_files(tmp_path).format == "tiktoken"
+
+
+def test_single_model_with_any_name(tmp_path, all_files):
+    (tmp_path / "en-de.model").write_bytes((all_files / "tokenizer.model").read_bytes())
+    assert tokjax.formats.detect_tokenizer_files(tmp_path).format == "sentencepiece"
+    (tmp_path / "de-en.model").write_bytes((all_files / "tokenizer.model").read_bytes())
+    with pytest.raises(FormatError, match=r"one format, de-en\.model, en-de\.model"):
+        tokjax.load_tokenizer(tmp_path)
 
 
 class TestAmbiguousOrUnknownFiles:

@@ -1,6 +1,7 @@
 """Tests of tiktoken's rank files, and of JSON files with ranks."""
 
 import base64
+import itertools
 import json
 
 import pytest
@@ -33,6 +34,32 @@ class TestRankFiles:
             assert tokenizer.pattern == encoding.pattern
             assert tokjax.eos_id(tokenizer) == encoding.special_tokens["<|endoftext|>"]
             assert tokjax.encode_result(tokenizer, "hello world").tokens == ("hello", " world")
+
+    @pytest.mark.parametrize(
+        ("name", "ids"),
+        [
+            ("llama3", {"<|eot_id|>": 128009, "<|reserved_special_token_250|>": 128255}),
+            ("llama3_1", {"<|python_tag|>": 128010, "<|reserved_special_token_247|>": 128255}),
+            ("qwen", {"<|im_start|>": 151644, "<|extra_204|>": 151850}),
+            ("kimi_k2", {"<|im_end|>": 163586, "<|reserved_token_163589|>": 163589, "[PAD]": 163839}),
+        ],
+    )
+    def test_special_tokens_of_published_encodings(self, name, ids):
+        encoding = ENCODINGS[name]
+        assert encoding.special_tokens.items() >= ids.items()
+        last = max(ids.values())
+        assert sorted(encoding.special_tokens.values()) == list(range(encoding.num_ranks, last + 1))
+        assert set(encoding.roles.values()) <= encoding.special_tokens.keys()
+
+    def test_published_encoding_by_name(self, tmp_path):
+        tokens = map(bytes, (list(t) for n in (1, 2, 3) for t in itertools.product(range(256), repeat=n)))
+        tokens = itertools.islice(tokens, 128_000)
+        path = tmp_path / "tokenizer.model"
+        path.write_bytes(b"".join(base64.b64encode(t) + b" %d\n" % i for i, t in enumerate(tokens)))
+        tokenizer = tokjax.load_tokenizer(path, encoding="llama3_1")
+        assert tokenizer.pattern == "llama3"
+        roles = tokjax.bos_id(tokenizer), tokjax.eos_id(tokenizer), tokjax.pad_id(tokenizer)
+        assert roles == (128000, 128001, 128004)
 
     def test_published_encoding_with_missing_ranks(self, tmp_path):
         path = tmp_path / "cl100k_base.tiktoken"

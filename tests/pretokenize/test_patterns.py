@@ -175,7 +175,19 @@ def test_every_code_point_splits_as_in_tiktoken(pattern):
 
 
 def test_patterns_that_arrays_do_not_support():
-    for expression in (r"(a)\1|b", "a*", r"(?<=a)b", "a++b|c", r"\bab", "(?i:ss)"):
+    too_large, too_deep = "(?:a{60}){60}", "(?:" * 1000 + "a" + ")" * 1000
+    unsupported = [
+        r"(a)\1|b",
+        "a*",
+        r"(?<=a)b",
+        "a++b|c",
+        r"\bab",
+        "(?i:ss)",
+        "(?:|a)*b",
+        too_large,
+        too_deep,
+    ]
+    for expression in unsupported:
         splitter = make_pattern_splitter(expression)
         assert not splitter.has_tables
         text = "aab ab,ab ss abba"

@@ -62,7 +62,7 @@ def detect_tokenizer_files(path: str | os.PathLike[str] | Iterable[Any]) -> Dete
     3. `vocab.json` with `merges.txt`
     4. `encoder.json` with `vocab.bpe`
     5. a SentencePiece model with a usual name (`tokenizer.model`, `spiece.model`, `sentencepiece.bpe.model`,
-       `spm.model`, `tokenizer.model.v3`), or a rank file with such a name
+       `spm.model`, `tokenizer.model.v3`) or as a single `*.model`, or a rank file with such a name
     6. a single `*.tiktoken`, `tekken.json` or `claude.json`
     7. `bpe_simple_vocab_16e6.txt.gz`
     8. `vocab.txt`
@@ -129,6 +129,7 @@ def _detect_in_directory(directory: Path) -> DetectedTokenizer:
         if present.issuperset(names):
             return _detect_by_name("gpt2", directory, *names)
     models = [name for name in _SENTENCEPIECE_NAMES if name in present]
+    models = models or sorted(name for name in present if name.endswith(".model"))
     if models:
         detected = detect_tokenizer_format(directory / _get_single(models, directory))
         return detected._replace(reason=f"{directory} has {detected.files[0].name}, and {detected.reason}")
@@ -142,8 +143,8 @@ def _detect_in_directory(directory: Path) -> DetectedTokenizer:
     raise TokenizerFormatError(
         f"{directory}: contains no tokenizer in a supported format, only {sorted(present)[:20]}. Looked "
         f"for {TOKENIZER_FILE}, tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe, "
-        f"{', '.join(_SENTENCEPIECE_NAMES)}, *.tiktoken, {', '.join(_JSON_RANKS_NAMES)}, {_CLIP_NAME} and "
-        "vocab.txt"
+        f"{', '.join(_SENTENCEPIECE_NAMES)}, *.model, *.tiktoken, {', '.join(_JSON_RANKS_NAMES)}, "
+        f"{_CLIP_NAME} and vocab.txt"
     )
 
 

@@ -1,4 +1,4 @@
-"""tiktoken's rank files, JSON files with ranks, and the encodings that OpenAI published.
+"""tiktoken's rank files, JSON files with ranks, and published encodings.
 
 A rank file has one line per token: its bytes in base64, and its rank. The rank is the id, and the order in
 which tokens merge. The split pattern and the special tokens are not in the file; `ENCODINGS` has them for the
@@ -35,10 +35,11 @@ from tokjax.pretokenize.patterns import find_pattern_name
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from tokjax.core.vocabulary import Role
+    from tokjax.pretokenize.patterns import Pattern
 
 _END_OF_TEXT = "<|endoftext|>"
 _FIM_TOKENS = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
@@ -50,6 +51,9 @@ _TEKKEN_SPECIAL = [
 ]
 """Special tokens of a `tekken.json` without a list of them, which is valid up to version 7."""
 _LAST_VERSION_WITHOUT_LIST = 7
+_NUM_SPECIAL = 256
+"""Number of special tokens of Llama 3 and Kimi K2, named and reserved ones."""
+_OPENAI_ROLES: dict[Role, str] = {"eos": _END_OF_TEXT}
 
 
 class Encoding(NamedTuple):
@@ -59,11 +63,13 @@ class Encoding(NamedTuple):
         pattern: name of the split pattern.
         special_tokens: name to id.
         num_ranks: number of ranks in the published file.
+        roles: role to the name of the special token that has it.
     """
 
-    pattern: str
+    pattern: Pattern
     special_tokens: Mapping[str, int]
     num_ranks: int
+    roles: Mapping[Role, str] = _OPENAI_ROLES
 
 
 def _build_harmony_special_tokens() -> dict[str, int]:
@@ -83,7 +89,62 @@ def _build_harmony_special_tokens() -> dict[str, int]:
     return named_tokens | {f"<|reserved_{i}|>": i for i in range(200000, 201088) if i not in used_ids}
 
 
+def _number(names: Iterable[str], first_id: int) -> dict[str, int]:
+    """Returns name to id of special tokens with consecutive ids."""
+    return {name: id_ for id_, name in enumerate(names, first_id)}
+
+
+def _make_llama3(named_tokens: str, pad_token: str | None) -> Encoding:
+    """Returns Llama 3's encoding.
+
+    Args:
+        named_tokens: the first special tokens, separated by spaces, without `<|` and `|>`. A number is that
+            of a reserved token. The reserved tokens with higher numbers follow, up to 256 special tokens.
+        pad_token: special token that pads a batch, if any.
+    """
+    names = [f"reserved_special_token_{name}" if name.isdigit() else name for name in named_tokens.split()]
+    first = 1 + max(int(name) for name in named_tokens.split() if name.isdigit())
+    names += [f"reserved_special_token_{first + i}" for i in range(_NUM_SPECIAL - len(names))]
+    roles: dict[Role, str] = {"bos": "<|begin_of_text|>", "eos": "<|end_of_text|>"}
+    if pad_token is not None:
+        roles["pad"] = pad_token
+    return Encoding("llama3", _number([f"<|{name}|>" for name in names], 128_000), 128_000, roles)
+
+
+def _make_kimi_k2() -> Encoding:
+    named_tokens = {
+        "[BOS]": 163584,
+        "[EOS]": 163585,
+        "<|im_end|>": 163586,
+        "<|im_user|>": 163587,
+        "<|im_assistant|>": 163588,
+        "<|start_header_id|>": 163590,
+        "<|end_header_id|>": 163591,
+        "[EOT]": 163593,
+        "<|im_system|>": 163594,
+        "<|tool_calls_section_begin|>": 163595,
+        "<|tool_calls_section_end|>": 163596,
+        "<|tool_call_begin|>": 163597,
+        "<|tool_call_argument_begin|>": 163598,
+        "<|tool_call_end|>": 163599,
+        "<|im_middle|>": 163601,
+        "[UNK]": 163838,
+        "[PAD]": 163839,
+    }
+    num_ranks = 163584
+    ids = set(range(num_ranks, num_ranks + _NUM_SPECIAL)) - set(named_tokens.values())
+    reserved = {f"<|reserved_token_{id_}|>": id_ for id_ in ids}
+    roles: dict[Role, str] = {"bos": "[BOS]", "eos": "[EOS]", "pad": "[PAD]", "unk": "[UNK]"}
+    return Encoding("kimi_k2", named_tokens | reserved, num_ranks, roles)
+
+
 _GPT2 = Encoding("gpt2", {_END_OF_TEXT: 50256}, 50256)
+_QWEN = Encoding(
+    "qwen2",
+    _number([_END_OF_TEXT, "<|im_start|>", "<|im_end|>", *(f"<|extra_{i}|>" for i in range(205))], 151_643),
+    151_643,
+    {"eos": _END_OF_TEXT, "pad": _END_OF_TEXT},
+)
 ENCODINGS: Mapping[str, Encoding] = MappingProxyType(
     {
         "gpt2": _GPT2,
@@ -100,16 +161,27 @@ ENCODINGS: Mapping[str, Encoding] = MappingProxyType(
         ),
         "o200k_base": Encoding("o200k", {_END_OF_TEXT: 199999, "<|endofprompt|>": 200018}, 199998),
         "o200k_harmony": Encoding("o200k", _build_harmony_special_tokens(), 199998),
+        "llama3": _make_llama3(
+            "begin_of_text end_of_text 0 1 2 3 start_header_id end_header_id 4 eot_id", None
+        ),
+        "llama3_1": _make_llama3(
+            "begin_of_text end_of_text 0 1 finetune_right_pad_id 2 start_header_id end_header_id eom_id "
+            "eot_id python_tag",
+            "<|finetune_right_pad_id|>",
+        ),
+        "qwen": _QWEN,
+        "qwen2": _QWEN,
+        "kimi_k2": _make_kimi_k2(),
     }
 )
-"""Published encodings by their names in tiktoken."""
+"""Published encodings: OpenAI's by their names in tiktoken, and those of other models with rank files."""
 
 
 def read_tiktoken(
     path: str | os.PathLike[str],
     *,
     encoding: str | None = None,
-    pattern: str | None = None,
+    pattern: Pattern | None = None,
     special_tokens: Mapping[str, int] | None = None,
     normalizer: Normalizer | Literal["auto"] | None = "auto",
     bos_token: str | None = None,
@@ -134,10 +206,12 @@ def read_tiktoken(
         pattern: split pattern, as in `byte_level_bpe`; overrides that of the encoding.
         special_tokens: name to id; overrides those of the encoding.
         normalizer: normalization of texts, as in `byte_level_bpe`.
-        bos_token: special token in the role of BOS. `None` uses `<s>` of a `tekken.json`.
-        eos_token: special token in the role of EOS. `None` uses `</s>` of a `tekken.json`, otherwise
-            `<|endoftext|>` if it is a special token.
-        pad_token: special token that pads a batch. `None` uses `<pad>` of a `tekken.json`.
+        bos_token: special token in the role of BOS. `None` uses that of the encoding, and `<s>` of a
+            `tekken.json`.
+        eos_token: special token in the role of EOS. `None` uses that of the encoding, `</s>` of a
+            `tekken.json`, and otherwise `<|endoftext|>` if it is a special token.
+        pad_token: special token that pads a batch. `None` uses that of the encoding, and `<pad>` of a
+            `tekken.json`.
 
     Returns:
         A tokenizer that inserts no special tokens into texts, like tiktoken. Use `with_template` to insert
@@ -151,7 +225,7 @@ def read_tiktoken(
     """
     source = as_path(path)
     data = read_bytes(source)
-    default_roles: Mapping[Role, str] = {"eos": _END_OF_TEXT}
+    default_roles = _OPENAI_ROLES
     if data.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"{"):
         if encoding is not None:
             raise InvalidArgumentError(
@@ -162,6 +236,7 @@ def read_tiktoken(
         preset: Encoding | None = Encoding(json_ranks.pattern, json_ranks.special_tokens, len(ranks))
     else:
         preset = _find_encoding(source, encoding, pattern)
+        default_roles = preset.roles if preset else _OPENAI_ROLES
         ranks = _parse_ranks(data, str(source))
     if preset is not None and pattern is None and len(ranks) != preset.num_ranks:
         raise TokenizerFormatError(
@@ -181,7 +256,7 @@ def read_tiktoken(
         )
 
 
-def _find_encoding(source: Path, name: str | None, pattern: str | None) -> Encoding | None:
+def _find_encoding(source: Path, name: str | None, pattern: Pattern | None) -> Encoding | None:
     """Returns the published encoding of a rank file, found by argument or file name.
 
     Returns `None` if the file is not named after one, but the caller passes a pattern.
@@ -257,7 +332,7 @@ class JsonRanks(NamedTuple):
 
     Attributes:
         ranks: token bytes to id. The lower id merges first.
-        pattern: name of a published split pattern, or a regular expression.
+        pattern: the split pattern.
         special_tokens: name to id.
         roles: role to the name of the special token that has it, if that token exists.
     """

@@ -5,7 +5,7 @@ character before it. The tables say so for all combinations, and say which ones 
 computed from the automaton of a split pattern, so any pattern has them. For `cl100k`:
 
     text         d  o  n  '  t  _  _  p  a  y  _  $  1  2  3  4      _ is a space
-    pairs        ^  .  .  ^  ^  ^  ?  ^  .  .  ^  .  ^  ?  ?  ?      ? two classes are not enough
+    pairs        ^  .  .  ^  ?  ?  ?  ^  .  .  ^  .  ^  .  .  .      ? two classes are not enough
     correct      ^  .  .  ^  .  ^  ^  .  .  .  ^  .  ^  .  .  ^      don|'t|_|_pay|_$|123|4
 
 How they are computed
@@ -59,7 +59,9 @@ RIGHT_MARKED, LEFT_MARKED = 64, 128
 """A window has to decide about such a character."""
 _NUM_COARSE = 16
 """Maximum number of coarse classes, so that a pair of them is a byte."""
-_MAX_PARSE_STATES = 500
+_MAX_CLASSES = 40
+"""Maximum number of classes of an automaton. Published patterns have up to 22."""
+_MAX_PARSE_STATES = 200
 """Maximum number of states of parses. Published patterns have up to 40."""
 _ASCII = 0x80
 """Number of ASCII characters."""
@@ -156,6 +158,8 @@ def build_boundary_tables(automaton: SplitAutomaton) -> BoundaryTables:
     Raises:
         UnsupportedExpressionError: the pattern needs too large tables.
     """
+    if automaton.num_classes > _MAX_CLASSES:
+        raise UnsupportedExpressionError(f"it distinguishes more than {_MAX_CLASSES} classes of characters")
     steps = _find_parse_steps(automaton)
     triggers, settled, reach = _choose_triggers(automaton, steps)
     pairs = _decide_pairs(steps, triggers, settled)

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
 DEAD, START = 0, 1
 """States: no match can follow; nothing was read yet."""
+_MAX_INSTRUCTIONS = 2000
+"""Maximum number of instructions of a program. Published patterns have up to 120."""
 _MAX_SETS = 64
 """Maximum number of different sets. Published patterns have up to 25."""
 _MAX_STATES = 500
@@ -178,6 +180,8 @@ class _Program:
         return first
 
     def _emit(self, instruction: _Instruction) -> int:
+        if len(self.instructions) >= _MAX_INSTRUCTIONS:
+            raise UnsupportedExpressionError(f"it has more than {_MAX_INSTRUCTIONS} instructions")
         self.instructions.append(instruction)
         return len(self.instructions) - 1
 

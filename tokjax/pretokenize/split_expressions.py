@@ -85,6 +85,8 @@ _QUANTIFIER = re.compile(r"(?:([*+?])|\{(\d+)(?:(,)(\d*))?\})([+?]?)")
 _PROPERTY = re.compile(r"\{(\w+)\}|(\w)")
 _HEXADECIMAL = re.compile(r"x([0-9A-Fa-f]{2})|x\{([0-9A-Fa-f]{1,6})\}|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})")
 _CONTROL_CHARACTERS = {"r": "\r", "n": "\n", "t": "\t", "f": "\f", "v": "\v"}
+_MAX_DEPTH = 50
+"""Maximum number of groups and sets inside of one another."""
 _MAX_REPETITIONS = 64
 """Maximum number of a counted repetition. Each one needs states of its own."""
 _OTHER_CASES = {"s": "\u017f", "k": "\u212a"}
@@ -144,11 +146,27 @@ def _format_set(codes: NDArray[np.integer]) -> str:
     return "[" + "".join(f"\\U{start:08x}-\\U{stop:08x}" for start, stop in ranges) + "]"
 
 
+def _can_be_empty(tree: Node) -> bool:
+    """Returns whether a pattern can match the empty text."""
+    match tree:
+        case OneOf():
+            return False
+        case Lookahead():
+            return True
+        case Sequence(parts):
+            return all(map(_can_be_empty, parts))
+        case Alternatives(parts):
+            return any(map(_can_be_empty, parts))
+        case Repetition(part, low):
+            return low == 0 or _can_be_empty(part)
+
+
 class _Parser:
     """A recursive descent parser. Each method parses one construct from `position` on."""
 
     def __init__(self, expression: str) -> None:
         self.position = 0
+        self._depth = 0
         self._expression = expression
         self._ignores_case = False
 
@@ -168,6 +186,8 @@ class _Parser:
         match = self._match(_QUANTIFIER)
         if match is None:
             return part
+        if _can_be_empty(part):
+            raise UnsupportedExpressionError("repetition of a part that can match the empty text")
         symbol, low, comma, high, mode = match.groups()
         if mode == "+":
             raise UnsupportedExpressionError("possessive repetition")
@@ -206,12 +226,15 @@ class _Parser:
         return OneOf(self._make_literal(character))
 
     def _parse_rest_of_group(self) -> Node:
+        self._enter()
         part = self.parse_alternatives()
+        self._depth -= 1
         if not self._accept(")"):
             raise UnsupportedExpressionError("a group that is not closed")
         return part
 
     def _parse_set(self) -> CodePointSet:
+        self._enter()
         is_negative = self._accept("^")
         operands: list[list[CodePointSet]] = [[]]
         is_first = True
@@ -222,6 +245,7 @@ class _Parser:
             else:
                 operands[-1].append(self._parse_set_item())
         self._take()
+        self._depth -= 1
         members = functools.reduce(intersect, map(unite, operands))
         return complement(members) if is_negative else members
 
@@ -272,6 +296,11 @@ class _Parser:
             raise UnsupportedExpressionError(f"{character!r} in any case")
         lower = character.lower()
         return make_set({lower, character.upper(), *_OTHER_CASES.get(lower, "")})
+
+    def _enter(self) -> None:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise UnsupportedExpressionError(f"more than {_MAX_DEPTH} groups inside of one another")
 
     def _peek(self) -> str:
         return self._expression[self.position]

@@ -62,6 +62,7 @@ from tokjax.models.wordpiece import WordPieceTokenizer, make_wordpiece
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
 from tokjax.pretokenize.bytes_to_unicode import map_all_unicode_to_bytes, map_unicode_to_bytes
 from tokjax.pretokenize.patterns import DIGIT, Pattern, find_pattern_name, make_pattern_splitter
+from tokjax.pretokenize.split_steps import SplitStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -174,10 +175,7 @@ def _parse_pattern(contents: Mapping[str, Any]) -> tuple[Pattern, bool]:
     if get_flag(byte_level, "use_regex", True):
         expressions.append("gpt2")
     pattern: Pattern = expressions[0] if len(expressions) == 1 else tuple(expressions)
-    splitter = make_pattern_splitter(pattern)
-    if not splitter.has_tables:
-        raise RequiresLibraryError("its split pattern has parts that the built-in patterns lack")
-    return splitter.name or pattern, False
+    return find_pattern_name(pattern) or pattern, False
 
 
 def _parse_split_step(step: Mapping[str, Any]) -> str:
@@ -194,14 +192,12 @@ def _parse_split_step(step: Mapping[str, Any]) -> str:
     if expression.endswith("$"):  # for Oniguruma, the end of a line
         expression = expression[:-1] + r"(?![^\n])"
     name = find_pattern_name(expression)
-    if name is None:
-        # Its syntax is checked here, so that an invalid or slow expression is the library's concern.
-        try:
-            splitter = make_pattern_splitter(expression)
-        except InvalidArgumentError as error:
-            raise RequiresLibraryError(str(error)) from error
-    else:
-        splitter = make_pattern_splitter(name)
+    if name is None and SplitStep(expression).tables is None:
+        raise RequiresLibraryError("its split pattern has parts that the built-in patterns lack")
+    try:
+        splitter = make_pattern_splitter(name or expression)
+    except InvalidArgumentError as error:
+        raise RequiresLibraryError(str(error)) from error
     # If the matches cover every text, removing the text between them ("Removed" with invert) is the same as
     # isolating the matches.
     behavior = step.get("behavior"), get_flag(step, "invert")
