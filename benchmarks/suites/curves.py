@@ -199,7 +199,7 @@ def measure_training(bench: Bench) -> None:
     texts = [bench.text(part, record_name=f"{part:g} MB") for part in bench.sizes(TRAINED_MEGABYTES)]
     by_text = [make_training_point(bench.inputs[text.name].bytes, text.path, size, workers) for text in texts]
     measure_curve(bench, by_text_name, by_text, names, {"seconds": "time"})
-    path = bench.text(TRAINED_VOCAB_MEGABYTES).path
+    path = bench.text(TRAINED_VOCAB_MEGABYTES, record_name="for vocabularies").path
     vocab_sizes = bench.choose(TRAINED_VOCAB_SIZES, (500, 1000))
     by_vocabulary = [make_training_point(count, path, count, workers) for count in vocab_sizes]
     measure_curve(bench, by_vocabulary_name, by_vocabulary, names, {"seconds": "time"})
