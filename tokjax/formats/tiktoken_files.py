@@ -225,7 +225,7 @@ def read_tiktoken(
     """
     source = as_path(path)
     data = read_bytes(source)
-    default_roles = _OPENAI_ROLES
+    default_roles: Mapping[Role, str] = _OPENAI_ROLES
     if data.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"{"):
         if encoding is not None:
             raise InvalidArgumentError(
@@ -236,7 +236,7 @@ def read_tiktoken(
         preset: Encoding | None = Encoding(json_ranks.pattern, json_ranks.special_tokens, len(ranks))
     else:
         preset = _find_encoding(source, encoding, pattern)
-        default_roles = preset.roles if preset else _OPENAI_ROLES
+        default_roles = preset.roles if preset else default_roles
         ranks = _parse_ranks(data, str(source))
     if preset is not None and pattern is None and len(ranks) != preset.num_ranks:
         raise TokenizerFormatError(

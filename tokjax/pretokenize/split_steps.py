@@ -162,6 +162,10 @@ class SplitStep:
             raise InvalidArgumentError(
                 f"pattern {self.expression!r} is not a regular expression: {error}"
             ) from error
+        except RecursionError:
+            raise InvalidArgumentError(
+                f"pattern {self.expression[:40]!r}... has too many groups inside of one another"
+            ) from None
 
 
 class _RepresentativeCache(dict[int, int]):
