@@ -41,6 +41,14 @@ def compute_replacements():
     return replacements
 
 
-def replace_new_characters(text):
-    """Returns a text of the same length that the `regex` package splits as tokjax splits the original."""
-    return text.translate(compute_replacements())
+@cache
+def compute_replacements_without(named):
+    return {code: new for code, new in compute_replacements().items() if chr(code) not in named}
+
+
+def replace_new_characters(text, named=""):
+    """Returns a text of the same length that the `regex` package splits as tokjax splits the original.
+
+    Characters that the pattern names (`named`) are not replaced.
+    """
+    return text.translate(compute_replacements_without(named))

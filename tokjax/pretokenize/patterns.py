@@ -199,19 +199,22 @@ def make_pattern_splitter(pattern: Pattern | list[str]) -> PatternSplitter:
         InvalidArgumentError: the pattern is an unknown name, is not a valid regular expression, or takes
             exponential time.
     """
-    return _make_pattern_splitter(tuple(pattern) if isinstance(pattern, list) else pattern)
+    parts = (pattern,) if isinstance(pattern, str) else pattern
+    if not isinstance(parts, (tuple, list)) or not all(
+        isinstance(part, str) and part for part in [*parts] or [""]
+    ):
+        raise InvalidArgumentError(
+            f"pattern must be a name ({', '.join(PATTERNS)}), a regular expression, or a tuple of these, not "
+            f"{pattern!r}"
+        )
+    return _make_pattern_splitter(pattern if isinstance(pattern, str) else tuple(parts))
 
 
 @lru_cache(maxsize=64)
 def _make_pattern_splitter(pattern: Pattern) -> PatternSplitter:
     parts = pattern if isinstance(pattern, tuple) else (pattern,)
     names = ", ".join(PATTERNS)
-    for part in parts or [""]:
-        if not isinstance(part, str) or not part:
-            raise InvalidArgumentError(
-                f"pattern must be a name ({names}), a regular expression, or a tuple of these, not "
-                f"{pattern!r}"
-            )
+    for part in parts:
         if part not in PATTERNS and _NAME_LIKE.fullmatch(part):
             raise InvalidArgumentError(
                 f"pattern {part!r} is not one of the names {names}; if you mean a regular expression that "

@@ -39,6 +39,7 @@ import numpy as np
 from tokjax.pretokenize.code_point_sets import contains
 from tokjax.pretokenize.split_expressions import (
     Alternatives,
+    ExpressionTooLargeError,
     Lookahead,
     OneOf,
     Repetition,
@@ -181,7 +182,7 @@ class _Program:
 
     def _emit(self, instruction: _Instruction) -> int:
         if len(self.instructions) >= _MAX_INSTRUCTIONS:
-            raise UnsupportedExpressionError(f"it has more than {_MAX_INSTRUCTIONS} instructions")
+            raise ExpressionTooLargeError(f"more than {_MAX_INSTRUCTIONS} characters, with repetitions")
         self.instructions.append(instruction)
         return len(self.instructions) - 1
 
@@ -203,7 +204,10 @@ def compile_automaton(tree: Node) -> SplitAutomaton:
     next_state, has_match = _determinize(program, membership)
     if has_match[START].any():
         raise UnsupportedExpressionError("it matches the empty text")
-    next_state = np.where(_find_live(next_state, has_match)[next_state], next_state, DEAD)
+    live = _find_live(next_state, has_match)
+    if not live[START]:
+        raise UnsupportedExpressionError("it matches no text")
+    next_state = np.where(live[next_state], next_state, DEAD)
     next_state, has_match = _merge_states(next_state, has_match)
     # Classes that the automaton does not distinguish become one. `END` stays the last one.
     columns = np.concatenate([next_state, has_match])[:, :-1]

@@ -40,6 +40,10 @@ class UnsupportedExpressionError(Exception):
     """Raised for an expression outside of the supported part of the syntax. The message is the reason."""
 
 
+class ExpressionTooLargeError(UnsupportedExpressionError):
+    """Raised for an expression that would need too much memory."""
+
+
 @dataclass(frozen=True, eq=False)
 class OneOf:
     """One character of a set."""
@@ -82,8 +86,8 @@ class Lookahead:
 Node: TypeAlias = OneOf | Sequence | Alternatives | Repetition | Lookahead
 
 _QUANTIFIER = re.compile(r"(?:([*+?])|\{(\d+)(?:(,)(\d*))?\})([+?]?)")
-_PROPERTY = re.compile(r"\{(\w+)\}|(\w)")
-_HEXADECIMAL = re.compile(r"x([0-9A-Fa-f]{2})|x\{([0-9A-Fa-f]{1,6})\}|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})")
+_PROPERTY = re.compile(r"\{(\w+)\}")
+_HEXADECIMAL = re.compile(r"x([0-9A-Fa-f]{2})|x\{((?:10|[0-9A-Fa-f])?[0-9A-Fa-f]{1,4})\}|u([0-9A-Fa-f]{4})")
 _CONTROL_CHARACTERS = {"r": "\r", "n": "\n", "t": "\t", "f": "\f", "v": "\v"}
 _MAX_DEPTH = 50
 """Maximum number of groups and sets inside of one another."""
@@ -196,7 +200,11 @@ class _Parser:
         else:
             bounds = int(low), int(high) if high else None if comma else int(low)
             if max(bounds[0], bounds[1] or 0) > _MAX_REPETITIONS:
-                raise UnsupportedExpressionError(f"more than {_MAX_REPETITIONS} repetitions")
+                raise ExpressionTooLargeError(f"more than {_MAX_REPETITIONS} repetitions")
+            if bounds[1] is not None and bounds[0] > bounds[1]:
+                raise UnsupportedExpressionError("a maximum below the minimum")
+            if mode == "?" and comma is None:  # lazy in some libraries, optional in others
+                raise UnsupportedExpressionError("a question mark after a fixed number of repetitions")
         return Repetition(part, *bounds, is_lazy=mode == "?")
 
     def _parse_atom(self) -> Node:
@@ -262,6 +270,8 @@ class _Parser:
         last = self._parse_set_character()
         if self._ignores_case or any(len(bound) != 2 or np.diff(bound) != 1 for bound in (item, last)):
             raise UnsupportedExpressionError("a range with bounds that are not single characters")
+        if item[0] > last[0]:
+            raise UnsupportedExpressionError("a range whose end is before its start")
         return make_range(int(item[0]), int(last[0]))
 
     def _parse_set_character(self) -> CodePointSet:
@@ -278,7 +288,7 @@ class _Parser:
         character = self._take()
         if character in "pP":
             match = self._match(_PROPERTY)
-            members = None if match is None else find_property(match[1] or match[2])
+            members = None if match is None or self._ignores_case else find_property(match[1])
         elif character in "sSdD":
             members = find_property("White_Space" if character in "sS" else "Nd")
         elif character in _CONTROL_CHARACTERS:
@@ -300,7 +310,7 @@ class _Parser:
     def _enter(self) -> None:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            raise UnsupportedExpressionError(f"more than {_MAX_DEPTH} groups inside of one another")
+            raise ExpressionTooLargeError(f"more than {_MAX_DEPTH} groups inside of one another")
 
     def _peek(self) -> str:
         return self._expression[self.position]

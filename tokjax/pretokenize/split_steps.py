@@ -27,6 +27,7 @@ from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.boundary_tables import build_boundary_tables
 from tokjax.pretokenize.split_automaton import compile_automaton
 from tokjax.pretokenize.split_expressions import (
+    ExpressionTooLargeError,
     UnsupportedExpressionError,
     format_expression,
     parse_expression,
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from tokjax.pretokenize.split_expressions import Node
 
 _ASCII = np.arange(0x80)
+_SET_OPERATION = re.compile(r"&&|--|\|\||~~|\[[^\]]*[^\]\\]\[")
+"""Set operations and nested sets, which `regex` has in version 1 of its syntax."""
 _FEW_CHARACTERS = 100
 """Up to this many characters, a dictionary is faster than arrays."""
 _MAX_CACHED = 1 << 16
@@ -102,6 +105,12 @@ class SplitStep:
         """
         import regex  # noqa: PLC0415 (slow to import)
 
+        try:
+            compile_automaton(parse_expression(self.expression))
+        except ExpressionTooLargeError as error:  # `regex` would need gigabytes for some of them
+            raise InvalidArgumentError(f"pattern {self.expression[:60]!r} is too large: {error}") from error
+        except UnsupportedExpressionError:
+            pass
         # `re` has no time limit.
         expression = self._regex if self.automaton is None else regex.compile(self._compiled.pattern)
         for text in _PROBES:
@@ -157,15 +166,12 @@ class SplitStep:
         import regex  # noqa: PLC0415 (slow to import)
 
         try:
-            return regex.compile(self.expression)
+            version = regex.V1 if _SET_OPERATION.search(self.expression) else regex.V0
+            return regex.compile(self.expression, version)
         except regex.error as error:
             raise InvalidArgumentError(
                 f"pattern {self.expression!r} is not a regular expression: {error}"
             ) from error
-        except RecursionError:
-            raise InvalidArgumentError(
-                f"pattern {self.expression[:40]!r}... has too many groups inside of one another"
-            ) from None
 
 
 class _RepresentativeCache(dict[int, int]):

@@ -83,6 +83,8 @@ _DECODERS: list[dict[str, Any]] = [
 ]
 _STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 _BYTE_FORMS = frozenset(BYTE_FORMS)
+_RAW_BYTE = re.compile(r"\\x[89A-Fa-f]")
+"""An escape that is a byte for Oniguruma, and a character elsewhere."""
 _LIKE_BYTE = re.compile(r"<0x[0-9A-Fa-f+]{2}>")
 """Tokens that the library's `ByteFallback` decodes to a byte: it also accepts lower case and a sign."""
 _SCHEMES: dict[str, PrefixSpace | None] = {"always": "missing", "first": "first", "never": None}
@@ -192,7 +194,7 @@ def _parse_split_step(step: Mapping[str, Any]) -> str:
     if expression.endswith("$"):  # for Oniguruma, the end of a line
         expression = expression[:-1] + r"(?![^\n])"
     name = find_pattern_name(expression)
-    if name is None and SplitStep(expression).tables is None:
+    if name is None and (_RAW_BYTE.search(expression) or SplitStep(expression).tables is None):
         raise RequiresLibraryError("its split pattern has parts that the built-in patterns lack")
     try:
         splitter = make_pattern_splitter(name or expression)
