@@ -19,7 +19,7 @@ from tokjax.formats.tokenizer_files import (
     read_lines,
     resolve_roles,
 )
-from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, make_byte_level_bpe
+from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, get_default_normalizer, make_byte_level_bpe
 from tokjax.models.format_errors import as_format_errors
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons
@@ -135,7 +135,8 @@ def _build_definition(
             f"add_prefix_space=True with pattern={pattern!r} needs a vocabulary with every single byte"
         )
     byte_level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": not split}
-    normalizes = normalizer == "nfc" or (normalizer == "auto" and pattern == "qwen2")
+    if normalizer == "auto":
+        normalizer = get_default_normalizer(pattern)
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     contents = {
         "version": "1.0",
@@ -143,7 +144,7 @@ def _build_definition(
             {"id": id_, "content": name, **flags, "special": True}
             for name, id_ in sorted(special.items(), key=lambda item: item[1])
         ],
-        "normalizer": {"type": "NFC"} if normalizes else None,
+        "normalizer": {"type": "NFC"} if normalizer else None,
         "pre_tokenizer": {
             "type": "Sequence",
             "pretokenizers": [*split, {**byte_level, "add_prefix_space": add_prefix_space}],

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
     from tokjax.models.base import SegmentModel
     from tokjax.models.byte_bpe import Normalizer
+    from tokjax.pretokenize.patterns import Pattern
 
 
 class LoadOptions(TypedDict, total=False):
@@ -64,7 +65,7 @@ class LoadOptions(TypedDict, total=False):
     mask_token: str | None
     special_tokens: Mapping[str, int] | Sequence[str] | None
     encoding: str | None
-    pattern: str | None
+    pattern: Pattern | None
     normalizer: Normalizer | Literal["auto"] | None
     add_prefix_space: bool
     lowercase: bool | None

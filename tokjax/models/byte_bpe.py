@@ -208,8 +208,8 @@ def byte_level_bpe(
         eos_token: special token to insert at the end of a text, if any.
         pad_token: special token that pads a batch, if any.
         unk_token: special token for unknown text, if any; byte-level encoding never produces it.
-        normalizer: `"nfc"`, `None`, or `"auto"`: `"nfc"` for `"qwen2"`, as in its published tokenizer, and
-            `None` for all other patterns.
+        normalizer: `"nfc"`, `None`, or `"auto"`: `"nfc"` for `"qwen2"` and `"qwen3_5"`, as in their published
+            tokenizers, and `None` for all other patterns.
         merges: pairs of tokens that merge, in order of priority; `None` merges any two tokens whose
             concatenation is a token.
         ignore_merges: whether a pre-token that is a token is encoded as that token, even if the merges would
@@ -326,7 +326,7 @@ def make_byte_level_bpe(
         )
     pattern = make_pattern_splitter(pattern).pattern
     if normalizer == "auto":
-        normalizer = "nfc" if pattern == "qwen2" else None
+        normalizer = get_default_normalizer(pattern)
     tokenizer = ByteLevelBPE(
         vocabulary,
         pattern,
@@ -338,6 +338,11 @@ def make_byte_level_bpe(
     )
     tokenizer.rules  # noqa: B018 (raises if the merges are invalid)
     return tokenizer
+
+
+def get_default_normalizer(pattern: Pattern) -> Normalizer | None:
+    """Returns the normalizer of the tokenizers that were published with a named pattern."""
+    return "nfc" if pattern in ("qwen2", "qwen3_5") else None
 
 
 def _get_pair_ids(vocabulary: Vocabulary, pair: tuple[bytes, bytes]) -> list[int]:

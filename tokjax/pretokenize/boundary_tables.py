@@ -1,11 +1,11 @@
 r"""Boundary tables: where pre-tokens start, by the classes of the characters around each position.
 
 Whether a pre-token starts at a character depends, with few exceptions, on its class and the class of the
-character before it. The tables say so for all combinations, and say which ones need more context. They are
-computed from the automaton of a split pattern, so any pattern has them. For `cl100k`:
+character before it. The tables have the decision for all combinations, or that more context is needed. They
+are computed from the automaton of a split pattern. For `cl100k`:
 
     text         d  o  n  '  t  _  _  p  a  y  _  $  1  2  3  4      _ is a space
-    pairs        ^  .  .  ^  ?  ?  ?  ^  .  .  ^  .  ^  .  .  .      ? two classes are not enough
+    pairs        ^  .  .  ^  ?  ^  ?  ^  .  .  ^  .  ^  ?  ?  ?      ? two classes are not enough
     correct      ^  .  .  ^  .  ^  ^  .  .  .  ^  .  ^  .  .  ^      don|'t|_|_pay|_$|123|4
 
 How they are computed
@@ -128,7 +128,7 @@ class BoundaryTables:
         return inverse
 
     @cached_property
-    def lists(self) -> tuple[list[int], list[list[int]], list[list[bool]]]:
+    def automaton_lists(self) -> tuple[list[int], list[list[int]], list[list[bool]]]:
         """The arrays `automaton_class`, `next_state` and `has_match` as lists, for loops in Python."""
         automaton = self.automaton
         return self.automaton_class.tolist(), automaton.next_state.tolist(), automaton.has_match.tolist()
@@ -329,7 +329,7 @@ def _count_undecided(steps: _ParseSteps, triggers: list[int], settled: Flags) ->
 def _decide_pairs(steps: _ParseSteps, triggers: Collection[int], settled: Flags) -> Classes:
     """Returns the decision for each pair of classes, `uint8`, shape `(classes, classes)`."""
     left = _find_left_states(steps, triggers, settled)
-    return _decide(left, np.any(steps.starting, axis=2), np.any(steps.continuing, axis=2))
+    return _decide_next(steps, left)
 
 
 def _find_left_states(steps: _ParseSteps, triggers: Collection[int], settled: Flags) -> Flags:
@@ -372,7 +372,7 @@ def _decide_left_windows(steps: _ParseSteps) -> Classes:
     left = np.ones((1, num_states), bool)
     for _ in range(3):
         left = steps.advance(left).reshape(-1, num_states)
-    decisions = _decide(left, np.any(steps.starting, axis=2), np.any(steps.continuing, axis=2))
+    decisions = _decide_next(steps, left)
     return decisions.reshape((num_classes,) * 4)
 
 
@@ -390,7 +390,7 @@ def _multiply(left: Flags, right: Flags) -> Flags:
 
 
 def _decide(left: Flags, starting: Flags, continuing: Flags) -> Classes:
-    """Returns an entry for each left context and each right context.
+    """Returns the decision for each left context and each right context.
 
     Args:
         left: the states of parses that can follow each left context, shape `(lefts, states)`.
@@ -400,6 +400,11 @@ def _decide(left: Flags, starting: Flags, continuing: Flags) -> Classes:
     """
     can_start, can_continue = _multiply(left, starting.T), _multiply(left, continuing.T)
     return np.where(can_start, np.where(can_continue, UNDECIDED, STARTS), CONTINUES).astype(np.uint8)
+
+
+def _decide_next(steps: _ParseSteps, left: Flags) -> Classes:
+    """Returns the decision for each left context and each class of the next character."""
+    return _decide(left, np.any(steps.starting, axis=2), np.any(steps.continuing, axis=2))
 
 
 def _find_group_size(automaton: SplitAutomaton, pairs: Classes, class_: int) -> int:
@@ -464,7 +469,7 @@ def _decide_triples(steps: _ParseSteps, triggers: list[int], settled: Flags) -> 
     after_two = steps.advance(left)
     after_two[:, triggers] = left[triggers]
     left = after_two.reshape(-1, num_states)
-    by_left = _decide(left, np.any(steps.starting, axis=2), np.any(steps.continuing, axis=2))
+    by_left = _decide_next(steps, left)
     shape = num_classes, num_classes, num_classes
     return by_right.reshape(shape), by_left.reshape(shape)
 
@@ -507,11 +512,11 @@ def _make_pair_table(classes: Classes, entries: Classes | Flags) -> Classes:
 
 
 def _splits_before_spaces(automaton: SplitAutomaton, steps: _ParseSteps) -> bool:
+    """Returns whether a space or newline after a letter or number starts a pre-token in any text."""
     starts, categories = load_category_runs()
     points = np.union1d(starts, automaton.run_starts)
     is_before = np.isin(categories[np.searchsorted(starts, points, "right") - 1], LETTERS_AND_NUMBERS)
     before = {int(class_) for class_ in automaton.find_classes(points[is_before])}
     spaces = automaton.find_classes(np.array([ord(" "), ord("\n")]))
     left = steps.advance(np.ones((1, steps.all.shape[1]), bool))[0, list(before)]
-    entries = _decide(left, np.any(steps.starting[spaces], axis=2), np.any(steps.continuing[spaces], axis=2))
-    return bool(np.all(entries == STARTS))
+    return bool(np.all(_decide_next(steps, left)[:, spaces] == STARTS))

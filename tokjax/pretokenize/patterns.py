@@ -13,12 +13,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tokjax.errors import InvalidArgumentError
-from tokjax.pretokenize.split_steps import SplitStep
+from tokjax.pretokenize.split_steps import make_split_step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tokjax.pretokenize.boundary_tables import BoundaryTables
+    from tokjax.pretokenize.split_steps import SplitStep
 
 Pattern: TypeAlias = str | tuple[str, ...]
 """A split pattern: a name in `PATTERNS`, a regular expression, or several of them, applied in turn."""
@@ -136,7 +137,7 @@ class PatternSplitter:
     @cached_property
     def steps(self) -> tuple[SplitStep, ...]:
         """The steps of the pattern. Each one splits the pre-tokens of the step before it."""
-        return tuple(map(SplitStep, _list_expressions(self.name or self.pattern)))
+        return tuple(map(make_split_step, _list_expressions(self.name or self.pattern)))
 
     @cached_property
     def tables(self) -> tuple[BoundaryTables, ...]:
@@ -221,5 +222,5 @@ def _make_pattern_splitter(pattern: Pattern) -> PatternSplitter:
                 f"matches just these characters, write '(?:{part})'"
             )
         if find_pattern_name(part) is None:
-            SplitStep(part).check()
+            make_split_step(part).check()
     return PatternSplitter(pattern)

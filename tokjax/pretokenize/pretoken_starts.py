@@ -4,8 +4,8 @@ Each character gets its class in the split pattern. Then, from frequent to rare:
 
 1. A table of pairs decides for most characters, by the class of the character and of the one before it. Where
    that is not enough, the entry of the next pair or of the pair before can decide.
-2. Runs of digits are split into groups of three, where the pattern does that.
-3. A table of windows decides by two characters before, and by what follows the run of the character's class.
+2. Runs of digits are split into groups of three, if the pattern does that.
+3. Tables of windows decide by up to three characters before, and by the next one or the one after a run.
 4. What remains is decided by the automaton of the pattern. It reads the text from the last decided start on,
    at all these places in parallel.
 
@@ -13,7 +13,7 @@ For `cl100k`::
 
     text         d  o  n  '  t  _  _  p  a  y  _  $  1  2  3  4      _ is a space
     classes      l  l  l  '  t  _  _  l  l  l  _  o  n  n  n  n      letter, apostrophe, space, other, number
-    pairs        ^  .  .  ^  .  ^  r  ^  .  .  ^  .  ^  .  .  .      r: the next pair decides
+    pairs        ^  .  .  ^  w  ^  r  ^  .  .  ^  .  ^  g  g  g      r next pair, w window, g groups decide
     correct      ^  .  .  ^  .  ^  ^  .  .  .  ^  .  ^  .  .  ^      don|'t|_|_pay|_$|123|4
 
 A pattern can have several steps: each one splits the pre-tokens of the step before it, as if they were texts.
@@ -344,7 +344,7 @@ def _run_automaton_at(
     tables: BoundaryTables, characters: _Characters, starts: Flags, first: int, stop: int, was_unmatched: bool
 ) -> None:
     """Does the same as `_run_automaton` for one place, from the start of a pre-token on."""
-    numbers, next_state, has_match = tables.lists
+    numbers, next_state, has_match = tables.automaton_lists
     class_at = characters.classes.data
     byte_at = None if characters.text is None else characters.text.data
     state, last, position = START, first, first

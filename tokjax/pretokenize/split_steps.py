@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,7 +55,7 @@ _PROBE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class SplitStep:
-    """One step of a split pattern.
+    """One step of a split pattern. Make one with `make_split_step`.
 
     Attributes:
         expression: a regular expression in the syntax of the `regex` package.
@@ -63,15 +63,10 @@ class SplitStep:
 
     expression: str
 
-    @cached_property
+    @property
     def automaton(self) -> SplitAutomaton | None:
         """The automaton of the expression; `None` if it has unsupported parts."""
-        if self._tree is None:
-            return None
-        try:
-            return compile_automaton(self._tree)
-        except UnsupportedExpressionError:
-            return None
+        return None if self._tree_and_automaton is None else self._tree_and_automaton[1]
 
     @cached_property
     def tables(self) -> BoundaryTables | None:
@@ -100,17 +95,11 @@ class SplitStep:
         """Checks the syntax and speed of the expression: some would take hours on long texts.
 
         Raises:
-            InvalidArgumentError: it is not a regular expression, or needs more than a second for one of the
-                probe texts.
+            InvalidArgumentError: it is not a regular expression, is too large, or needs more than a second
+                for one of the probe texts.
         """
         import regex  # noqa: PLC0415 (slow to import)
 
-        try:
-            compile_automaton(parse_expression(self.expression))
-        except ExpressionTooLargeError as error:  # `regex` would need gigabytes for some of them
-            raise InvalidArgumentError(f"pattern {self.expression[:60]!r} is too large: {error}") from error
-        except UnsupportedExpressionError:
-            pass
         # `re` has no time limit.
         expression = self._regex if self.automaton is None else regex.compile(self._compiled.pattern)
         for text in _PROBES:
@@ -124,9 +113,12 @@ class SplitStep:
                 ) from error
 
     @cached_property
-    def _tree(self) -> Node | None:
+    def _tree_and_automaton(self) -> tuple[Node, SplitAutomaton] | None:
         try:
-            return parse_expression(self.expression)
+            tree = parse_expression(self.expression)
+            return tree, compile_automaton(tree)
+        except ExpressionTooLargeError as error:  # `regex` would need gigabytes for some of them
+            raise InvalidArgumentError(f"pattern {self.expression[:60]!r} is too large: {error}") from error
         except UnsupportedExpressionError:
             return None
 
@@ -143,9 +135,9 @@ class SplitStep:
     @cached_property
     def _compiled(self) -> re.Pattern[str]:
         """The expression for texts of ASCII and representatives."""
-        assert self._tree is not None
+        assert self._tree_and_automaton is not None
         characters = np.union1d(_ASCII, self._representatives[:-1])
-        return re.compile(format_expression(self._tree, characters))
+        return re.compile(format_expression(self._tree_and_automaton[0], characters))
 
     @cached_property
     def _representative_cache(self) -> _RepresentativeCache:
@@ -172,6 +164,12 @@ class SplitStep:
             raise InvalidArgumentError(
                 f"pattern {self.expression!r} is not a regular expression: {error}"
             ) from error
+
+
+@lru_cache(maxsize=64)
+def make_split_step(expression: str) -> SplitStep:
+    """Returns the step of an expression. It is compiled once, for all patterns that have it."""
+    return SplitStep(expression)
 
 
 class _RepresentativeCache(dict[int, int]):

@@ -6,7 +6,7 @@ import unicodedata
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import assume, given, strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 import tokjax
@@ -49,7 +49,7 @@ def test_ids_and_offsets_equal_those_of_the_library(name, text, pair):
     spans = result.offsets
     if result.metadata.offsets_reference == "tokenizer_normalized_text":
         spans = tokjax.map_offsets_to_input(tokenizer, text, spans) if pair is None else None
-    composes = name == "Qwen 2" and not unicodedata.is_normalized("NFC", text)
+    composes = name in ("Qwen 2", "Qwen 3.5") and not unicodedata.is_normalized("NFC", text)
     if pair is None and not composes:  # the library's spans leave out marks that were composed
         from_text = result.sequence_ids == 0
         library_spans = np.array(expected.offsets).reshape(-1, 2)[from_text]
@@ -64,7 +64,10 @@ def test_ids_and_offsets_equal_those_of_the_library(name, text, pair):
 @pytest.mark.parametrize("name", NATIVE_TOKENIZERS | LIBRARY_TOKENIZERS)
 @given(texts=st.lists(hard_texts | byte_strings, max_size=5))
 def test_batch_equals_single_texts(name, texts):
-    _, tokenizer = make_pair(name)
+    reference, tokenizer = make_pair(name)
+    if name == "unigram":  # the library matches special tokens even where ordinary text is requested
+        normalized = [reference.normalizer.normalize_str(replace_surrogates(text)) for text in texts]
+        assume(not any(special in text for text in normalized for special in SPECIAL))
     options = {"disallowed_special": ()}
     batch = tokjax.encode_batch_result(tokenizer, texts, **options)
     assert list(batch) == [tokjax.encode_result(tokenizer, text, **options) for text in texts]

@@ -62,7 +62,7 @@ from tokjax.models.wordpiece import WordPieceTokenizer, make_wordpiece
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
 from tokjax.pretokenize.bytes_to_unicode import map_all_unicode_to_bytes, map_unicode_to_bytes
 from tokjax.pretokenize.patterns import DIGIT, Pattern, find_pattern_name, make_pattern_splitter
-from tokjax.pretokenize.split_steps import SplitStep
+from tokjax.pretokenize.split_steps import make_split_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -194,9 +194,9 @@ def _parse_split_step(step: Mapping[str, Any]) -> str:
     if expression.endswith("$"):  # for Oniguruma, the end of a line
         expression = expression[:-1] + r"(?![^\n])"
     name = find_pattern_name(expression)
-    if name is None and (_RAW_BYTE.search(expression) or SplitStep(expression).tables is None):
-        raise RequiresLibraryError("its split pattern has parts that the built-in patterns lack")
     try:
+        if name is None and (_RAW_BYTE.search(expression) or make_split_step(expression).tables is None):
+            raise RequiresLibraryError("its split pattern has parts that the built-in patterns lack")
         splitter = make_pattern_splitter(name or expression)
     except InvalidArgumentError as error:
         raise RequiresLibraryError(str(error)) from error
