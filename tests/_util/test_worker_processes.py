@@ -311,11 +311,12 @@ def test_inputs_of_unknown_size_start_workers_after_some_items():
 
 
 PROGRAM = """
-    import os, sys, time
+    import os, signal, sys, time
     import numpy as np
     from tokjax._util import worker_processes
     from tests._util.test_worker_processes import Numbers, use_all_processes
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent process may ignore it
     worker_processes.resolve_num_threads = lambda threads: threads or 2
     print("started", flush=True)  # a worker that ran the program again would print it twice
     processes = use_all_processes(Numbers(np.arange(3)), 20)
