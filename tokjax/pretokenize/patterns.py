@@ -197,13 +197,12 @@ def make_pattern_splitter(pattern: Pattern | list[str]) -> PatternSplitter:
             of them: each one splits the pre-tokens of the one before it.
 
     Raises:
-        InvalidArgumentError: the pattern is an unknown name, is not a valid regular expression, or takes
-            exponential time.
+        InvalidArgumentError: the pattern is an unknown name, is not a valid regular expression, is too
+            large, or takes exponential time.
     """
     parts = (pattern,) if isinstance(pattern, str) else pattern
-    if not isinstance(parts, (tuple, list)) or not all(
-        isinstance(part, str) and part for part in [*parts] or [""]
-    ):
+    are_texts = isinstance(parts, (tuple, list)) and all(isinstance(part, str) and part for part in parts)
+    if not parts or not are_texts:
         raise InvalidArgumentError(
             f"pattern must be a name ({', '.join(PATTERNS)}), a regular expression, or a tuple of these, not "
             f"{pattern!r}"
