@@ -90,7 +90,7 @@ def make_rules_from_ranks(ranks: Mapping[bytes, int]) -> MergeRules:
     Args:
         ranks: bytes to id, for all tokens, which include all single bytes.
     """
-    _check_lengths(ranks)
+    check_symbol_lengths(ranks)
     ids = dict(ranks)
     return MergeRules(ids, None, None, None, ids)
 
@@ -120,7 +120,7 @@ def parse_merge_pairs(
     return tuple((left, right) for left, right in pairs)
 
 
-def _check_lengths(symbols: Mapping[bytes, int]) -> None:
+def check_symbol_lengths(symbols: Mapping[bytes, int]) -> None:
     """Raises `RulesTooLargeError` if it would take minutes to split the long tokens in all ways."""
     lengths = list(map(len, symbols))
     long = [length for length in lengths if length > LONG_TOKEN]
@@ -165,7 +165,7 @@ def make_rules_from_merges(ids: Mapping[bytes, int], merges: Merges, *, ignore_m
     symbol_ids = np.zeros(len(merged_symbols), np.int32)
     numbers = np.fromiter(symbols.values(), np.int32, len(symbols))
     symbol_ids[numbers] = np.fromiter(map(ids.__getitem__, symbols), np.int32, len(symbols))
-    _check_lengths(symbols)
+    check_symbol_lengths(symbols)
     byte_ids = {token: ids[token] for token in map(bytes, ([i] for i in range(256)))}
     return MergeRules(
         symbols,

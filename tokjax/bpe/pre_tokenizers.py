@@ -9,6 +9,7 @@ import numpy as np
 
 from tokjax.bpe.chunks import find_byte_starts, find_split_before_space
 from tokjax.pretokenize.pretoken_starts import find_pretoken_starts, find_pretoken_starts_in_bytes
+from tokjax.pretokenize.special_tokens import compile_byte_matcher, compile_matcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +24,8 @@ _MOSTLY_ASCII = 1.2
 """Up to this many bytes per character, splitting bytes is faster than splitting code points."""
 _BITS = 20
 """Number of bits of the hash of a pair of characters; the table of pairs has `2 ** _BITS` entries."""
+_ASCII = 128
+"""Number of ASCII characters."""
 _FACTORS = np.uint32(0x9E3779B1), np.uint32(0x85EBCA77)
 """Odd 32-bit constants that mix the left and the right character of a pair."""
 _LOOK_AHEAD = 1 << 12
@@ -108,6 +111,10 @@ class AdjacencyPreTokenizer:
         self._mergeable_pairs = np.zeros(1 << _BITS, bool)
         self._mergeable_pairs[_hash_pairs(codes[:-1][inside], codes[1:][inside])] = True
         self._split_before_spaces = split_before_spaces
+        ascii_codes = np.arange(_ASCII * _ASCII, dtype=np.uint32)
+        self._mergeable_ascii_pairs = self._mergeable_pairs.take(
+            _hash_pairs(ascii_codes // _ASCII, ascii_codes % _ASCII)
+        )
 
     def split(self, text: str) -> list[str]:
         """Returns the pre-tokens of a text. Concatenated, they are the text."""
@@ -128,19 +135,78 @@ class AdjacencyPreTokenizer:
         """Returns the byte positions at which pre-tokens start in the pieces, as `PreTokenizer` specifies."""
         character_ends = pieces.get_character_ends()
         is_ascii = character_ends[-1] == ends[-1]  # then bytes are code points
-        codes = np.frombuffer(text, np.uint8) if is_ascii else pieces.get_codes()
-        flags = self._flag_starts(codes)
+        flags = self._flag_ascii_starts(text) if is_ascii else self._flag_starts(pieces.get_codes())
         flags[character_ends[:-1] + 1] = True
         flags[character_ends] = False
         return np.flatnonzero(flags) if is_ascii else find_byte_starts(flags, text)
 
-    def _flag_starts(self, codes: NDArray[Any]) -> NDArray[np.bool_]:
+    def _flag_ascii_starts(self, text: bytes) -> NDArray[np.bool_]:
+        """Returns a mask of the bytes of an ASCII text that start a pre-token."""
+        codes = np.frombuffer(text, np.uint8)
+        pairs = codes[:-1].astype(np.uint16)
+        pairs *= np.uint16(_ASCII)
+        pairs += codes[1:]
+        return self._complete_flags(codes, self._mergeable_ascii_pairs.take(pairs))
+
+    def _flag_starts(self, codes: NDArray[np.uint32]) -> NDArray[np.bool_]:
         """Returns a mask of the characters of a text that start a pre-token."""
+        return self._complete_flags(codes, self._mergeable_pairs.take(_hash_pairs(codes[:-1], codes[1:])))
+
+    def _complete_flags(self, codes: NDArray[Any], are_mergeable: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Returns the mask for characters of which each and the next are mergeable or not."""
         starts = np.ones(len(codes), bool)
-        np.logical_not(self._mergeable_pairs.take(_hash_pairs(codes[:-1], codes[1:])), out=starts[1:])
+        np.logical_not(are_mergeable, out=starts[1:])
         if self._split_before_spaces:
             starts[codes == ord(" ")] = True
         return starts
+
+
+class SymbolPreTokenizer:
+    """Pre-tokenizer for models with symbols that are never split or merged: each is a separate pre-token.
+
+    Symbols are matched from the left, and the longest one at each position.
+
+    Args:
+        tokens: as for `AdjacencyPreTokenizer`.
+        symbols: the symbols, which may contain any character.
+    """
+
+    def __init__(self, tokens: Iterable[bytes], symbols: frozenset[str]) -> None:
+        # A pre-token of this one starts nowhere inside of a symbol, and so at no place where the match of
+        # symbols would depend on the text before.
+        as_bytes = [symbol.encode("utf-8") for symbol in symbols]
+        self._adjacency = AdjacencyPreTokenizer([*tokens, *as_bytes], split_before_spaces=False)
+        self._matcher = compile_matcher(symbols)
+        self._byte_matcher = compile_byte_matcher(symbols)
+
+    def split(self, text: str) -> list[str]:
+        """Returns the pre-tokens of a text. Concatenated, they are the text."""
+        parts = self._matcher.split(text)  # the symbols have odd indices
+        return [
+            pretoken
+            for i, part in enumerate(parts)
+            for pretoken in ([part] if i % 2 else self._adjacency.split(part))
+            if pretoken
+        ]
+
+    def find_split(self, text: str, target: int) -> int:
+        """Returns the first index at or after `target` where a pre-token starts, or the text's length."""
+        return self._adjacency.find_split(text, target)
+
+    def find_starts(self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the byte positions at which pre-tokens start in the pieces, as `PreTokenizer` specifies."""
+        starts = self._adjacency.find_starts(text, pieces, ends)
+        bounds = [
+            position
+            for piece_start, piece_stop in pairwise([-1, *ends.tolist()])
+            for match in self._byte_matcher.finditer(text, piece_start + 1, piece_stop)
+            for position in match.span()
+        ]
+        if not bounds:
+            return starts
+        # The number of bounds at or before a position is odd inside of a symbol.
+        is_inside = np.searchsorted(bounds, starts, "right") % 2 == 1
+        return np.setdiff1d(np.union1d(starts[~is_inside], bounds), ends)
 
 
 def _to_code_points(text: str) -> NDArray[np.uint32]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from tokjax._util.limits import no_limits
 from tokjax._util.threads import map_in_threads
+from tokjax.bpe.array_engine import FEW_CHARACTERS
 from tokjax.bpe.encoded_segments import EncodedSegments
 from tokjax.core import protocol
 from tokjax.core.ragged import make_row_splits
@@ -28,11 +29,13 @@ from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models.base import SegmentModel, replace_template
 from tokjax.models.byte_spans import clip_spans
 from tokjax.models.format_errors import as_format_errors, check_piece_comparisons
+from tokjax.models.sentencepiece_engine import EncodedIds, SentencePieceEngine, build_engine
 from tokjax.models.sentencepiece_files import (
     ModelInfo,
     ModelType,
     load_processor,
     parse_model_info,
+    parse_pieces,
     read_model,
 )
 from tokjax.models.sentencepiece_spans import (
@@ -52,8 +55,12 @@ if TYPE_CHECKING:
     from tokjax.bpe.chunks import Segments
     from tokjax.core.ragged import Ragged
     from tokjax.core.records import OffsetsReference, TokenizationBatch
+    from tokjax.models.sentencepiece_spans import NormalizedTexts
 
 _GROUP_BYTES = 1 << 18
+_LIBRARY_BYTES_PER_PIECE = 16
+"""The library encodes this many bytes per piece of the model before the tables of the array engine are built:
+that takes about as long as the library takes for these bytes."""
 _ROLE_ARGUMENTS: dict[str, Role] = {"bos_token": "bos", "eos_token": "eos", "pad_token": "pad"}
 
 
@@ -116,6 +123,8 @@ class SentencePieceTokenizer(SegmentModel):
         """Encodes segments of ordinary text, independently of one another."""
         as_bytes = from_characters if segments.hold_bytes else to_utf8
         texts = [as_bytes(text) for text in segments.texts]
+        if self._is_engine_faster(sum(map(len, texts))) and self._engine is not None:
+            return self._encode_with_engine(self._engine, texts, threads, sources=sources)
         encode = partial(self._encode_group, sources=sources)
         return _concatenate_segments(list(map_in_threads(encode, _iter_groups(texts), threads)))
 
@@ -131,12 +140,8 @@ class SentencePieceTokenizer(SegmentModel):
         """
         ids, splits = _concatenate_ids(rows), make_row_splits(map(len, rows))
         spaces = self._model_info.spaces
-        normalized = normalize_texts(partial(self.processor.normalize, with_offsets=True), texts, spaces)
-        stops = compute_piece_stops(normalized, lengths, splits)
-        starts = stops - lengths
-        spans = compute_piece_spans(texts, normalized, starts, stops, self._is_byte.take(ids))
-        begins = flag_piece_word_beginnings(normalized, starts, splits, spaces)
-        return EncodedSegments(ids, splits, begins, clip_spans(spans, splits))
+        normalized = normalize_texts(self._normalize_by_library, texts, spaces)
+        return self._locate_normalized(texts, EncodedIds(ids, splits, lengths), normalized)
 
     @cached_property
     def processor(self) -> Any:
@@ -179,6 +184,55 @@ class SentencePieceTokenizer(SegmentModel):
         for i, strings in zip(affected, pieces, strict=True):
             lengths[i][unknown[i]] = [len(to_utf8(strings[position])) for position in unknown[i].tolist()]
         return np.concatenate([np.zeros(0, np.int64), *lengths])
+
+    def _normalize_by_library(self, text: bytes) -> tuple[bytes, list[int]]:
+        """Returns a normalized text, and the origins of its bytes and of its end."""
+        normalized: tuple[bytes, list[int]] = self.processor.normalize(text, with_offsets=True)
+        return normalized
+
+    def _is_engine_faster(self, nbytes: int) -> bool:
+        """Returns whether the array engine is faster than the library, with the time to build its tables."""
+        if nbytes <= FEW_CHARACTERS:
+            return False
+        if "_engine" in vars(self):
+            return True
+        seen: int = vars(self).get("_bytes_seen", 0) + nbytes
+        vars(self)["_bytes_seen"] = seen
+        return seen > _LIBRARY_BYTES_PER_PIECE * self.vocabulary.size
+
+    def _encode_with_engine(
+        self, engine: SentencePieceEngine, texts: Sequence[bytes], threads: int, *, sources: bool
+    ) -> EncodedSegments:
+        encoded = engine.encode(texts, threads)
+        if not sources:
+            return EncodedSegments(encoded.ids, encoded.splits, None)
+        groups, first = [], 0
+        for group in _iter_groups(texts):
+            groups.append((group, encoded.slice_texts(first, first + len(group))))
+            first += len(group)
+        parts = map_in_threads(lambda group: self._locate_in_group(engine, *group), groups, threads)
+        return _concatenate_segments(list(parts))
+
+    def _locate_in_group(
+        self, engine: SentencePieceEngine, texts: Sequence[bytes], encoded: EncodedIds
+    ) -> EncodedSegments:
+        return self._locate_normalized(texts, encoded, engine.locate(texts))
+
+    def _locate_normalized(
+        self, texts: Sequence[bytes], encoded: EncodedIds, normalized: NormalizedTexts
+    ) -> EncodedSegments:
+        ids, splits, lengths = encoded
+        stops = compute_piece_stops(normalized, lengths, splits)
+        starts = stops - lengths
+        spans = compute_piece_spans(texts, normalized, starts, stops, self._is_byte.take(ids))
+        begins = flag_piece_word_beginnings(normalized, starts, splits, self._model_info.spaces)
+        return EncodedSegments(ids, splits, begins, clip_spans(spans, splits))
+
+    @cached_property
+    def _engine(self) -> SentencePieceEngine | None:
+        info = self._model_info
+        pieces = parse_pieces(self.model_proto, has_byte_fallback=info.has_byte_fallback)
+        return build_engine(info, pieces, self._normalize_by_library)
 
     @cached_property
     def _model_info(self) -> ModelInfo:

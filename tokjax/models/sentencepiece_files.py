@@ -5,6 +5,7 @@ The precompiled normalizer of a model can make a text much longer. The limit rej
 
 from __future__ import annotations
 
+import struct
 import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -126,12 +127,38 @@ class ModelInfo(NamedTuple):
     Attributes:
         model_type: algorithm that splits texts.
         normalizer: name of the normalizer.
+        charsmap: precompiled character map of the normalizer; empty for none.
         spaces: how the model treats whitespace.
+        has_byte_fallback: whether an unknown character becomes byte pieces.
     """
 
     model_type: ModelType
     normalizer: str
+    charsmap: bytes
     spaces: SpaceRules
+    has_byte_fallback: bool
+
+
+class Pieces(NamedTuple):
+    """Pieces of a SentencePiece model.
+
+    Attributes:
+        texts: text of the piece of each id.
+        ids: text of ordinary pieces and user-defined symbols to their ids.
+        scores: text of ordinary pieces to their scores.
+        symbols: texts of the user-defined symbols.
+        byte_ids: bytes to the ids of their pieces; empty if unknown characters do not become bytes.
+        unknown_id: id of the unknown piece.
+        has_unused: whether there are pieces that may not be in a result.
+    """
+
+    texts: list[str]
+    ids: dict[str, int]
+    scores: dict[str, float]
+    symbols: list[str]
+    byte_ids: dict[int, int]
+    unknown_id: int
+    has_unused: bool
 
 
 def read_model(model: bytes | str | os.PathLike[str]) -> tuple[bytes, str]:
@@ -194,6 +221,42 @@ def parse_model_info(proto: bytes) -> ModelInfo:
         mark=SPACE if normalizer.get(5, 1) else b" ",
         is_suffix=bool(trainer.get(24, 0)),
         is_added=bool(normalizer.get(3, 1)),
+        are_merged=bool(normalizer.get(4, 1)),
     )
     name = normalizer.get(1, b"").decode("utf-8") or "custom"
-    return ModelInfo(_MODEL_TYPES[trainer.get(3, 1)], name, spaces)
+    return ModelInfo(
+        _MODEL_TYPES[trainer.get(3, 1)], name, normalizer.get(2, b""), spaces, bool(trainer.get(35, 0))
+    )
+
+
+_NORMAL, _UNKNOWN, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 4, 5, 6
+
+
+def parse_pieces(proto: bytes, *, has_byte_fallback: bool) -> Pieces:
+    """Parses the pieces of a serialized `ModelProto` that the library accepts.
+
+    Args:
+        proto: serialized model.
+        has_byte_fallback: whether unknown characters become byte pieces.
+    """
+    pieces = Pieces([], {}, {}, [], {}, 0, False)
+    for number, message in iter_fields(proto):
+        if number != 1:
+            continue
+        id_, fields = len(pieces.texts), dict(iter_fields(message))
+        text, piece_type = fields[1].decode("utf-8"), fields.get(3, _NORMAL)
+        pieces.texts.append(text)
+        if piece_type in (_NORMAL, _USER_DEFINED, _UNUSED):
+            pieces.ids[text] = id_
+        if piece_type == _NORMAL:
+            [pieces.scores[text]] = struct.unpack("<f", fields.get(2, bytes(4)))
+        elif piece_type == _USER_DEFINED:
+            pieces.symbols.append(text)
+        elif piece_type == _BYTE and has_byte_fallback:
+            pieces.byte_ids[int(text[1:-1], 16)] = id_
+        elif piece_type in (_UNKNOWN, _UNUSED):
+            pieces = pieces._replace(
+                unknown_id=id_ if piece_type == _UNKNOWN else pieces.unknown_id,
+                has_unused=pieces.has_unused or piece_type == _UNUSED,
+            )
+    return pieces

@@ -48,11 +48,13 @@ class SpaceRules(NamedTuple):
         mark: bytes that replace whitespace in normalized text.
         is_suffix: whether the mark ends a word; otherwise it begins one.
         is_added: whether a mark that is not in the text is added before it (after it, if `is_suffix`).
+        are_merged: whether spaces at the start and end of a text and repeated spaces are removed.
     """
 
     mark: bytes
     is_suffix: bool
     is_added: bool
+    are_merged: bool
 
 
 class NormalizedTexts(NamedTuple):
@@ -84,17 +86,27 @@ def normalize_texts(
     """
     pairs = [normalize(text) for text in texts]
     normalized = [text for text, _ in pairs]
-    splits = make_row_splits([len(text) + 1 for text in normalized])
     data = np.frombuffer(b"\0".join([*normalized, b""]), np.uint8)
     origins = np.concatenate([np.zeros(0, np.int64), *(np.array(positions or [0]) for _, positions in pairs)])
+    return make_normalized_texts(
+        data, origins, make_row_splits([len(text) + 1 for text in normalized]), spaces
+    )
+
+
+def make_normalized_texts(
+    data: NDArray[np.uint8], origins: NDArray[np.int64], splits: NDArray[np.int64], spaces: SpaceRules
+) -> NormalizedTexts:
+    """Makes `NormalizedTexts`, whose fields the arguments are; `spaces` says how the model treats spaces."""
     begins = np.ones(len(data), bool)
     np.not_equal(origins[1:], origins[:-1], out=begins[1:])
     begins[splits[:-1]] = True
     begins[splits[1:] - 1] = True  # the zero bytes, which end the last group of each text
     if spaces.is_added and not spaces.is_suffix:
         # The added mark has the origin of the first character: begin a new group after it.
-        has_mark = np.array([text.startswith(spaces.mark) for text in normalized], bool)
-        begins[splits[:-1][has_mark] + len(spaces.mark)] = True
+        mark = np.frombuffer(spaces.mark, np.uint8)
+        positions = splits[:-1, None] + np.arange(len(mark))
+        has_mark = (data.take(positions, mode="clip") == mark).all(axis=1)
+        begins[splits[:-1][has_mark] + len(mark)] = True
     return NormalizedTexts(data, origins, splits, begins)
 
 

@@ -91,7 +91,7 @@ def reject_special(text: str, disallowed: frozenset[str], subject: str = "the te
     """
     if not disallowed:
         return
-    match = _compile_matcher(disallowed).search(text)
+    match = compile_matcher(disallowed).search(text)
     if match:
         name = match.group()
         raise DisallowedSpecialTokenError(
@@ -119,7 +119,7 @@ def has_special(text: str, names: frozenset[str]) -> bool:
     """Returns whether a text holds one of these special tokens."""
     if not any(prefix in text for prefix in find_shared_prefixes(names)):
         return False
-    return _compile_matcher(names).search(text) is not None
+    return compile_matcher(names).search(text) is not None
 
 
 @lru_cache(maxsize=256)
@@ -157,8 +157,8 @@ def split_at_special(text: Text, special: frozenset[str]) -> list[str] | list[Te
     if not special:
         return [text]
     if isinstance(text, bytes):
-        return list(_compile_byte_matcher(special).split(text))
-    return _compile_matcher(special).split(text)
+        return list(compile_byte_matcher(special).split(text))
+    return compile_matcher(special).split(text)
 
 
 def move_whitespace(pieces: list[str], added_tokens: Mapping[str, AddedToken]) -> list[str]:
@@ -238,13 +238,15 @@ def _count_comparisons(names: list[str], depth: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def _compile_matcher(names: frozenset[str]) -> re.Pattern[str]:
+def compile_matcher(names: frozenset[str]) -> re.Pattern[str]:
+    """Compiles the expression of the longest of several names, in one group."""
     return re.compile("(" + _build_alternatives(sorted(names), 0) + ")")
 
 
 @lru_cache(maxsize=256)
-def _compile_byte_matcher(names: frozenset[str]) -> re.Pattern[bytes]:
-    return re.compile(_compile_matcher(names).pattern.encode("utf-8"))
+def compile_byte_matcher(names: frozenset[str]) -> re.Pattern[bytes]:
+    """Compiles the expression of the longest of several names in UTF-8, in one group."""
+    return re.compile(compile_matcher(names).pattern.encode("utf-8"))
 
 
 def _build_alternatives(names: list[str], depth: int) -> str:

@@ -1,0 +1,187 @@
+"""SentencePiece BPE models on the array engine, with the same ids as the library.
+
+The library merges the pair of characters or pieces whose concatenation is the piece of highest score, and of
+equal scores the leftmost. The array engine merges symbols that way, if the symbols are numbered by score. It
+starts from bytes instead of characters. So the bytes of each character of the vocabulary are symbols that
+merge before all others:
+
+    symbols of a model with the pieces "▁", "e", "é", "▁é"
+        0 to 255     the bytes, of which the space is "▁" and 0x65 is "e"
+        256          C3 A9, the character "é"
+        257          20 C3 A9, the piece "▁é"
+
+Merging that ends at a byte, or at a part of a character, means that the character is unknown. It becomes the
+byte pieces of the model, or the unknown piece.
+
+See docs/performance.md, section "SentencePiece".
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tokjax.bpe.array_engine import ArrayEngine
+from tokjax.bpe.chunks import Segments
+from tokjax.bpe.merge_rules import MergeRules, RulesTooLargeError, check_symbol_lengths
+from tokjax.bpe.pre_tokenizers import AdjacencyPreTokenizer, SymbolPreTokenizer
+from tokjax.core.ragged import make_row_splits
+from tokjax.models.sentencepiece_normalizer import TextNormalizer
+from tokjax.models.sentencepiece_spans import SPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tokjax.bpe.encoded_segments import EncodedSegments
+    from tokjax.models.sentencepiece_files import ModelInfo, Pieces
+    from tokjax.models.sentencepiece_normalizer import LibraryNormalizer
+    from tokjax.models.sentencepiece_spans import NormalizedTexts
+
+_MARK = SPACE.decode("utf-8")
+_NUM_BYTES = 256
+
+
+class EncodedIds(NamedTuple):
+    """Ids of several texts, concatenated.
+
+    Attributes:
+        ids: token ids, `int32`, shape `(num_tokens,)`.
+        splits: index of the first id of each text, then the number of ids, `int64`, shape `(texts + 1,)`.
+        lengths: number of bytes of normalized text of each id, `int64`, shape `(num_tokens,)`.
+    """
+
+    ids: NDArray[np.int32]
+    splits: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+    def slice_texts(self, first: int, stop: int) -> EncodedIds:
+        """Returns the ids of the texts from `first` to `stop`."""
+        splits = self.splits[first : stop + 1]
+        ids = slice(*splits[[0, -1]])
+        return EncodedIds(self.ids[ids], splits - splits[0], self.lengths[ids])
+
+
+class SentencePieceEngine:
+    """Array engine of a BPE model. Make it with `build_engine`.
+
+    Args:
+        normalizer: normalizer of the texts.
+        engine: array engine whose ids are those of pieces, or `size` plus a byte for bytes of characters that
+            are not in the vocabulary.
+        pieces: pieces of the model.
+    """
+
+    def __init__(self, normalizer: TextNormalizer, engine: ArrayEngine, pieces: Pieces) -> None:
+        self._normalizer = normalizer
+        self._engine = engine
+        self._pieces = pieces
+        self._size = len(pieces.texts)
+        lengths = [*(len(piece.encode("utf-8")) for piece in pieces.texts), *[1] * _NUM_BYTES]
+        lengths[self._size + ord(" ")] = len(SPACE)
+        self._lengths = np.array(lengths, np.int64)
+        byte_ids = [pieces.byte_ids.get(byte, pieces.unknown_id) for byte in range(_NUM_BYTES)]
+        self._ids = np.array([*range(self._size), *byte_ids], np.int32)
+
+    def encode(self, texts: Sequence[bytes], threads: int) -> EncodedIds:
+        """Encodes texts."""
+        normalized = Segments(list(map(self._normalizer.normalize, texts)), False)
+        encoded = self._engine.encode_segments(normalized, threads, begins_word=False)
+        ids, lengths = self._ids.take(encoded.ids), self._lengths.take(encoded.ids)
+        if self._pieces.byte_ids:
+            return EncodedIds(ids, encoded.splits, lengths)
+        return self._join_unknown(encoded, ids, lengths)
+
+    def locate(self, texts: Sequence[bytes]) -> NormalizedTexts:
+        """Returns texts after normalization, with the origins of their bytes."""
+        return self._normalizer.locate(texts)
+
+    def _join_unknown(
+        self, encoded: EncodedSegments, ids: NDArray[np.int32], lengths: NDArray[np.int64]
+    ) -> EncodedIds:
+        """Joins adjacent unknown bytes of a text to one unknown piece, as the library does."""
+        is_unknown = encoded.ids >= self._size
+        continues = is_unknown.copy()
+        continues[1:] &= is_unknown[:-1]
+        continues[encoded.splits[:-1][np.diff(encoded.splits) > 0]] = False
+        if not continues.any():
+            return EncodedIds(ids, encoded.splits, lengths)
+        first = np.flatnonzero(~continues)
+        return EncodedIds(
+            ids.take(first), np.searchsorted(first, encoded.splits), np.add.reduceat(lengths, first)
+        )
+
+
+def build_engine(
+    info: ModelInfo, pieces: Pieces, normalize_by_library: LibraryNormalizer
+) -> SentencePieceEngine | None:
+    """Builds the array engine of a model.
+
+    Args:
+        info: properties of the model.
+        pieces: pieces of the model.
+        normalize_by_library: function of the library that returns a normalized text and its origins.
+
+    Returns:
+        The engine, or `None` if the model needs the library: other types than BPE, whitespace that is not
+        written as `▁` before words, pieces of equal scores, unused pieces, or pieces with spaces.
+    """
+    if info.model_type != "bpe" or info.spaces.is_suffix or info.spaces.mark != SPACE or pieces.has_unused:
+        return None
+    texts = [*pieces.scores, *pieces.symbols]
+    if any(" " in text or "\0" in text for text in texts):
+        return None
+    if any(_MARK in symbol and symbol.strip(_MARK) for symbol in pieces.symbols):
+        return None
+    symbols = _number_symbols(pieces)
+    if symbols is None or (
+        pieces.byte_ids and (len(pieces.byte_ids) < _NUM_BYTES or _MARK not in pieces.scores)
+    ):
+        return None
+    try:
+        check_symbol_lengths(symbols)
+        normalizer = TextNormalizer(info.charsmap, info.spaces, pieces.symbols, normalize_by_library)
+    except (RulesTooLargeError, ValueError):
+        return None
+    return SentencePieceEngine(normalizer, _build_array_engine(symbols, pieces), pieces)
+
+
+def _number_symbols(pieces: Pieces) -> dict[bytes, int] | None:
+    """Returns the numbers of all symbols, or `None` if pieces that merges make have equal scores."""
+    merged = sorted(
+        (text for text in pieces.scores if len(text) > 1), key=pieces.scores.__getitem__, reverse=True
+    )
+    if any(pieces.scores[a] == pieces.scores[b] for a, b in itertools.pairwise(merged)):
+        return None
+    symbols = {bytes([byte]): byte for byte in range(_NUM_BYTES)}
+    characters = sorted(set().union(*pieces.scores) - {_MARK})
+    for character in map(str.encode, characters):
+        for stop in range(2, len(character) + 1):
+            symbols.setdefault(character[:stop], len(symbols))
+    for text in merged:
+        symbols[_write_spaces(text)] = len(symbols)
+    return symbols
+
+
+def _build_array_engine(symbols: Mapping[bytes, int], pieces: Pieces) -> ArrayEngine:
+    size = len(pieces.texts)
+    ids = np.full(len(symbols), -1, np.int32)
+    ids[:_NUM_BYTES] = size + np.arange(_NUM_BYTES)
+    by_bytes = {_write_spaces(pieces.texts[id_]): id_ for id_ in pieces.ids.values()}
+    for symbol in symbols.keys() & by_bytes.keys():
+        ids[symbols[symbol]] = by_bytes[symbol]
+    atomic_ids = {bytes([byte]): int(ids[byte]) for byte in range(_NUM_BYTES)}
+    atomic_ids |= {_write_spaces(symbol): pieces.ids[symbol] for symbol in pieces.symbols}
+    rules = MergeRules(symbols, None, None, ids, atomic_ids)
+    user_defined = frozenset(symbol.replace(_MARK, " ") for symbol in pieces.symbols)
+    if user_defined:
+        return ArrayEngine(rules, SymbolPreTokenizer(symbols, user_defined))
+    return ArrayEngine(rules, AdjacencyPreTokenizer(symbols, split_before_spaces=False))
+
+
+def _write_spaces(piece: str) -> bytes:
+    """Returns the bytes of a piece, with spaces for `▁`."""
+    return piece.replace(_MARK, " ").encode("utf-8")

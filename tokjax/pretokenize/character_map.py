@@ -1,0 +1,106 @@
+"""Precompiled character maps of SentencePiece models: sequences of characters and their replacements.
+
+A map is stored as a trie in a double array, as darts-clone writes it, followed by the replacements. A unit of
+the array is a 32-bit integer:
+
+    bits 0 to 7     the byte that leads to the unit (its label); bit 31 is 0
+    bit 8           whether a key ends here
+    bits 10 to 30   offset of the children; 256 times as large if bit 9 is set
+
+The child of the unit at `p` for byte `b` is at `p ^ offset ^ b`, and exists if its label is `b`. Where a key
+ends, the unit at `p ^ offset` holds the position of its replacement.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_MAX_KEY_BYTES, _MAX_NODES = 64, 1 << 21
+_HAS_VALUE, _IS_FAR, _VALUE_BITS = np.uint32(1 << 8), np.uint32(1 << 9), np.uint32((1 << 31) - 1)
+_LABEL_BITS = np.uint32(1 << 31 | 0xFF)
+_BYTES = np.arange(1, 256, dtype=np.uint32)
+_LEAD_BITS = np.array([0x7F] * 0xC0 + [0x1F] * 0x20 + [0x0F] * 0x10 + [0x07] * 0x10, np.uint32)
+
+
+class CharacterMap(NamedTuple):
+    """The part of a precompiled character map that applies to single characters.
+
+    Attributes:
+        replacements: characters, mapped to their replacements.
+        joining: the last characters of all longer sequences that are replaced. In a text without any of
+            these, each character is replaced separately.
+    """
+
+    replacements: dict[str, str]
+    joining: frozenset[str]
+
+
+def parse_character_map(charsmap: bytes) -> CharacterMap:
+    """Parses a precompiled character map.
+
+    Args:
+        charsmap: size of the trie (4 bytes, little-endian), the trie, and the replacements in UTF-8, each
+            followed by a zero byte; empty for none.
+
+    Raises:
+        ValueError: the map is damaged.
+    """
+    if not charsmap:
+        return CharacterMap({}, frozenset())
+    size = int.from_bytes(charsmap[:4], "little")
+    if size % 4 or not 4 <= size <= len(charsmap) - 4:
+        raise ValueError(f"a trie of {size} bytes can't be in a character map of {len(charsmap)} bytes")
+    units = np.frombuffer(charsmap, "<u4", size // 4, 4)
+    values = charsmap[4 + size :]
+    replacements: dict[str, str] = {}
+    joining: set[str] = set()
+    # The trie is searched in breadth: all prefixes of one length at a time.
+    positions = _get_offsets(units[:1])
+    characters, codes = np.zeros((2, 1), np.uint32)  # number of characters, and the last one
+    for _ in range(_MAX_KEY_BYTES):
+        children = positions[:, None] ^ _BYTES
+        exists = (units.take(children, mode="clip") & _LABEL_BITS == _BYTES) & (children < len(units))
+        parents, labels = np.nonzero(exists)
+        if not len(parents):
+            return CharacterMap(replacements, frozenset(joining))
+        if len(parents) > _MAX_NODES:
+            break
+        found = children[parents, labels]
+        positions = found ^ _get_offsets(units[found])
+        characters, codes = _append_bytes(characters[parents], codes[parents], _BYTES[labels])
+        ends_key = units[found] & _HAS_VALUE > 0
+        joining.update(map(chr, np.unique(codes[ends_key & (characters > 1)]).tolist()))
+        single = np.flatnonzero(ends_key & (characters == 1))
+        starts = units.take(positions[single], mode="clip") & _VALUE_BITS
+        for code, start in zip(codes[single].tolist(), starts.tolist(), strict=True):
+            replacements[chr(code)] = values[start : values.index(b"\0", start)].decode("utf-8")
+    raise ValueError("the trie of the character map has too many keys, or a cycle")
+
+
+def _get_offsets(units: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    return (units >> np.uint32(10)) << ((units & _IS_FAR) >> np.uint32(6))
+
+
+def _append_bytes(
+    characters: NDArray[np.uint32], codes: NDArray[np.uint32], labels: NDArray[np.uint32]
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Appends a byte of UTF-8 to prefixes.
+
+    Args:
+        characters: number of characters of each prefix, shape `(prefixes,)`.
+        codes: the last, perhaps incomplete, code point of each prefix, shape `(prefixes,)`.
+        labels: the bytes, shape `(prefixes,)`.
+
+    Returns:
+        The number of characters, and the last code point, of each longer prefix.
+    """
+    continues = labels >> np.uint32(6) == 0b10
+    appended = np.where(
+        continues, codes << np.uint32(6) | labels & np.uint32(0x3F), labels & _LEAD_BITS[labels]
+    )
+    return characters + ~continues, appended
