@@ -27,7 +27,6 @@ from tokjax.bpe.array_engine import ArrayEngine
 from tokjax.bpe.chunks import Segments
 from tokjax.bpe.merge_rules import MergeRules, RulesTooLargeError, check_symbol_lengths
 from tokjax.bpe.pre_tokenizers import AdjacencyPreTokenizer, SymbolPreTokenizer
-from tokjax.core.ragged import make_row_splits
 from tokjax.models.sentencepiece_normalizer import TextNormalizer
 from tokjax.models.sentencepiece_spans import SPACE
 

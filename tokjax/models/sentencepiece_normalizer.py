@@ -1,11 +1,11 @@
-"""Normalization of texts for SentencePiece models, as the library does it, with the origins of all bytes.
+r"""Normalization of texts for SentencePiece models, as the library does it, with the origins of all bytes.
 
 Most texts are *plain*: each character is replaced separately, so a few string or array operations normalize
 the text. All others, such as texts with combining marks, are normalized by the library.
 
 An example, for a model that replaces the newline by a space, "½" by "1⁄2", and merges spaces:
 
-    text                "½ \\n a "
+    text                "½ \n a "
     replaced             1 ⁄ ⁄ ⁄ 2 · · · a ·      (a dot is a space, and "⁄" has three bytes)
     origins              0 0 0 0 0 2 3 4 5 6
     spaces merged        1 ⁄ ⁄ ⁄ 2 · a
