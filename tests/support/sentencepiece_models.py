@@ -1,6 +1,7 @@
 """SentencePiece models of all types, trained on the corpus of the tests, and texts that they normalize."""
 
 import io
+import struct
 from functools import cache
 
 import sentencepiece as library
@@ -62,6 +63,34 @@ def train_sentencepiece_models():
     protos = {name: train_by_library(**options) for name, options in LIBRARY_TRAINING_OPTIONS.items()}
     protos["plain spaces"] = tokenizers["unigram"].model_proto + ESCAPES_NO_SPACES
     return tokenizers | {name: tokjax.sentencepiece(proto) for name, proto in protos.items()}
+
+
+NORMAL, UNKNOWN, USER_DEFINED, UNUSED, BYTE = 1, 2, 4, 5, 6
+
+
+def build_bpe_model(pieces, symbols=(), *, scores=None, unused=(), byte_fallback=False):
+    """Returns a serialized BPE model without a normalizer; earlier pieces have higher scores."""
+    scores = range(0, -len(pieces), -1) if scores is None else scores
+    typed = [
+        ("<unk>", 0, UNKNOWN),
+        *((piece, score, NORMAL) for piece, score in zip(pieces, scores, strict=True)),
+    ]
+    typed += [(symbol, 0, USER_DEFINED) for symbol in symbols] + [(piece, -99, UNUSED) for piece in unused]
+    typed += [(f"<0x{byte:02X}>", 0, BYTE) for byte in range(256 * byte_fallback)]
+    encoded = [
+        _encode_field(1, piece.encode()) + b"\x15" + struct.pack("<f", score) + bytes([3 << 3, piece_type])
+        for piece, score, piece_type in typed
+    ]
+    trainer = bytes([3 << 3, 2]) + b"\x98\x02" + bytes([byte_fallback])  # fields 3 and 35
+    normalizer = _encode_field(1, b"identity") + bytes([4 << 3, 0])  # does not merge spaces
+    return b"".join(_encode_field(1, piece) for piece in encoded) + b"".join(
+        _encode_field(number, spec) for number, spec in ((2, trainer), (3, normalizer))
+    )
+
+
+def _encode_field(number, value):
+    """Returns a field of a protocol buffer whose value has fewer than 128 bytes."""
+    return bytes([number << 3 | 2, len(value)]) + value
 
 
 changed_text = st.sampled_from(

@@ -196,17 +196,21 @@ class SymbolPreTokenizer:
     def find_starts(self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the byte positions at which pre-tokens start in the pieces, as `PreTokenizer` specifies."""
         starts = self._adjacency.find_starts(text, pieces, ends)
-        bounds = [
-            position
-            for piece_start, piece_stop in pairwise([-1, *ends.tolist()])
-            for match in self._byte_matcher.finditer(text, piece_start + 1, piece_stop)
-            for position in match.span()
+        spans = [
+            match.span()
+            for piece_end, next_end in pairwise([-1, *ends.tolist()])
+            for match in self._byte_matcher.finditer(text, piece_end + 1, next_end)
         ]
-        if not bounds:
+        if not spans:
             return starts
+        bounds = np.array(spans, np.int64).reshape(-1)
         # The number of bounds at or before a position is odd inside of a symbol.
         is_inside = np.searchsorted(bounds, starts, "right") % 2 == 1
-        return np.setdiff1d(np.union1d(starts[~is_inside], bounds), ends)
+        flags = np.zeros(len(text), bool)
+        flags[starts] = ~is_inside
+        flags[bounds] = True
+        flags[ends] = False
+        return np.flatnonzero(flags)
 
 
 def _to_code_points(text: str) -> NDArray[np.uint32]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from tokjax.core.ragged import make_row_splits
+from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.core.utf8 import find_character_starts
 from tokjax.models.sentencepiece_spans import SPACE, NormalizedTexts, make_normalized_texts
 from tokjax.pretokenize.character_map import parse_character_map
@@ -134,10 +134,8 @@ class TextNormalizer:
         """Returns plain texts after normalization, the origins of their bytes, and the start of each text."""
         joined = b"\0".join([*texts, b""])
         data, origins = self._replace_in_arrays(joined)
-        if self._long_symbols:  # all bytes of a symbol have the origin of the first
-            for match in compile_byte_matcher(self._long_symbols).finditer(joined):
-                first, last = np.searchsorted(origins, match.span())
-                origins[first:last] = match.start()
+        if self._long_symbols:
+            _join_origins(origins, compile_byte_matcher(self._long_symbols).finditer(joined))
         if self._spaces.are_merged:
             data, origins = _merge_spaces(data, origins)
         ends = np.flatnonzero(data == 0)
@@ -170,6 +168,13 @@ class TextNormalizer:
         for character, replacement in self._replacements.items():
             lengths[ord(character)] = len(replacement.encode("utf-8"))
         return lengths
+
+
+def _join_origins(origins: NDArray[np.int64], matches: Iterable[re.Match[bytes]]) -> None:
+    """Sets the origins of all bytes of each match to that of the first, in place."""
+    spans = np.array([match.span() for match in matches], np.int64).reshape(-1, 2)
+    first, last = np.searchsorted(origins, spans[:, 0]), np.searchsorted(origins, spans[:, 1])
+    origins[concatenate_ranges(first, last - first)] = np.repeat(spans[:, 0], last - first)
 
 
 def _merge_spaces(
