@@ -98,7 +98,20 @@ def train_hugging_face(documents: list[str], directory: Path) -> Iterator[tuple[
         yield name, _make_tokjax_call(ours), _make_tokenizers_call(theirs)
 
 
-def train_sentencepiece_model(documents: list[str]) -> tuple[str, Encode, Encode]:
+SENTENCEPIECE = {
+    "SentencePiece BPE, tokjax's own": {
+        "model_type": "bpe",
+        "byte_fallback": True,
+        "normalization_rule_name": "identity",
+        "remove_extra_whitespaces": False,
+    },
+    "SentencePiece unigram, on sentencepiece": {"model_type": "unigram"},
+}
+
+
+def train_sentencepiece_model(
+    documents: list[str], name: str, options: dict[str, Any]
+) -> tuple[str, Encode, Encode]:
     """Returns the same three values for a model of the sentencepiece library."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -107,6 +120,7 @@ def train_sentencepiece_model(documents: list[str]) -> tuple[str, Encode, Encode
         vocab_size=VOCAB_SIZE // 2,
         hard_vocab_limit=False,
         minloglevel=2,
+        **options,
     )
     processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
 
@@ -115,7 +129,7 @@ def train_sentencepiece_model(documents: list[str]) -> tuple[str, Encode, Encode
         return [(np.array(row["ids"]), np.array(row["offsets"]), np.ones(len(row["ids"]))) for row in rows]
 
     return (
-        "SentencePiece unigram, on sentencepiece",
+        name,
         _make_tokjax_call(tokjax.formats.from_sentencepiece(processor)),
         encode,
     )
@@ -134,7 +148,8 @@ def measure(bench: Bench) -> None:
     text = bench.text(MEGABYTES)
     documents = text.documents
     size = {"bytes": sum(len(document.encode()) for document in documents)}
-    kinds = [*train_hugging_face(documents, bench.scratch), train_sentencepiece_model(documents)]
+    sentencepiece_kinds = (train_sentencepiece_model(documents, *item) for item in SENTENCEPIECE.items())
+    kinds = [*train_hugging_face(documents, bench.scratch), *sentencepiece_kinds]
     for name, ours, theirs in kinds:
         contenders = {
             "tokjax": lambda ours=ours: ours(documents),
