@@ -1,6 +1,7 @@
-"""SentencePiece tokenizers: models of the `sentencepiece` library, with the same ids.
+"""SentencePiece tokenizers, with the ids of the `sentencepiece` library.
 
-The library normalizes a text, adds a space before it, splits it and looks up the pieces, all in one call. So
+BPE models run on the array engine (`models/sentencepiece_engine.py`), all others and short texts on the
+library. Both normalize a text, add a space before it, split it and look up the pieces, all in one call. So
 `tokenization_view` returns the text itself, and `assume_normalized` has no effect: offsets always refer to
 the input text, whatever the normalization. `models/sentencepiece_spans.py` computes them.
 """
