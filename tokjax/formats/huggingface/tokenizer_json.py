@@ -57,7 +57,8 @@ def read_huggingface(
         path: path of the file.
         bos_token: special token in the role of BOS. `None` uses the token that `tokenizer_config.json` or
             `special_tokens_map.json` in the same directory names, if any; this also applies to the next three
-            arguments. The role does not change the template, which is part of the file.
+            arguments, and to the roles CLS, SEP and mask. The role does not change the template, which is
+            part of the file.
         eos_token: special token in the role of EOS.
         pad_token: special token that pads a batch.
         unk_token: special token for unknown text.
@@ -98,7 +99,8 @@ def from_huggingface(
     Args:
         tokenizer: a `tokenizers.Tokenizer`, or a "fast" tokenizer of `transformers`, which is based on one.
         bos_token: special token in the role of BOS. `None` uses the attribute `bos_token` of a `transformers`
-            tokenizer, if any; this also applies to the next three arguments.
+            tokenizer, if any; this also applies to the next three arguments, and to the roles CLS, SEP and
+            mask.
         eos_token: special token in the role of EOS.
         pad_token: special token that pads a batch.
         unk_token: special token for unknown text.
