@@ -76,7 +76,7 @@ def main(
     trained = train_wordpiece(texts, vocab_size=vocab_size, special_tokens=names)
     tokenizer, vocab_size = trained.tokenizer, tokjax.vocab_size(trained.tokenizer)
     rows, held = (collate_texts(tokenizer, part, length) for part in (texts, held_out))
-    options = {"mask_id": tokjax.token_to_id(tokenizer, "[MASK]"), "vocab_size": vocab_size}
+    options = {"mask_id": tokjax.mask_id(tokenizer), "vocab_size": vocab_size}
 
     keys = jax.random.split(jax.random.key(1), steps)
     batches = zip(iter_random_batches(rows, batch_size, steps), keys, strict=True)

@@ -39,6 +39,7 @@ from .batching.trace_limits import (
 )
 from .core.protocol import (
     bos_id as bos_id,
+    cls_id as cls_id,
     decode as decode,
     decode_batch as decode_batch,
     decode_bytes as decode_bytes,
@@ -50,8 +51,10 @@ from .core.protocol import (
     id_to_bytes as id_to_bytes,
     id_to_token as id_to_token,
     map_offsets_to_input as map_offsets_to_input,
+    mask_id as mask_id,
     normalize as normalize,
     pad_id as pad_id,
+    sep_id as sep_id,
     special_tokens as special_tokens,
     token_to_id as token_to_id,
     tokenization_view as tokenization_view,
@@ -139,6 +142,7 @@ from .masks import (
     find_document_boundaries as find_document_boundaries,
 )
 from .models.base import (
+    with_roles as with_roles,
     with_template as with_template,
 )
 from .models.byte_bpe import (

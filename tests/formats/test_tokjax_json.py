@@ -161,6 +161,7 @@ def test_fields_of_wordpiece(tmp_path):
         "eos_token": "[SEP]",
         "pad_token": None,
         "unk_token": "[UNK]",
+        "sep_token": "[SEP]",
     }
 
 

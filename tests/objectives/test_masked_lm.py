@@ -168,7 +168,7 @@ def test_masked_lm_agrees_with_transformers():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mask_id": None}, "mask_id is None"),
+        ({"mask_id": None}, r"mask_id is None: .* with tokjax\.with_roles\(tokenizer, mask_token=NAME\), or"),
         ({"ignore_index": 2**31}, "ignore_index is 2147483648"),
         ({"probability": 1.5}, "probability must be a number, from 0 to 1, not 1.5"),
         ({"mask_share": float("nan")}, "mask_share must be a number"),

@@ -95,7 +95,8 @@ def check_id(name: str, value: object) -> None:
         return
     if value is None:
         raise InvalidArgumentError(
-            f"{name} is None: the tokenizer declares no such token? Declare one, or give the id itself"
+            f"{name} is None: the tokenizer declares no such token? Declare one, for instance with "
+            "tokjax.with_roles(tokenizer, mask_token=NAME), or give the id itself"
         )
     number = check_int(name, value)  # type: ignore[arg-type]
     if not -(2**31) <= number < 2**31:

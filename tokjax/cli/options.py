@@ -23,7 +23,6 @@ from tokjax.corpus.files import text_files
 from tokjax.corpus.readers import iter_stream_texts
 from tokjax.errors import TokjaxError
 from tokjax.formats.detection import detect_tokenizer_files
-from tokjax.formats.tokenizer_files import with_roles
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -149,7 +148,7 @@ def load_tokenizer_with_eos(path: Path, eos_token: str | None = None) -> Any:
     if eos_token is None:
         return tokjax.load_tokenizer(path)
     if detect_tokenizer_files(path).format == "tokjax":
-        return with_roles(tokjax.load_tokenizer(path), {"eos": eos_token})
+        return tokjax.with_roles(tokjax.load_tokenizer(path), eos_token=eos_token)
     return tokjax.load_tokenizer(path, eos_token=eos_token)
 
 

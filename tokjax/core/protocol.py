@@ -29,7 +29,7 @@ from tokjax._util.atomic_files import compute_json_checksum
 from tokjax.core.option_errors import explain_unknown_options
 from tokjax.core.ragged import Ragged, concatenate_ranges, ragged_from_rows
 from tokjax.core.template import template_to_json
-from tokjax.core.vocabulary import format_token
+from tokjax.core.vocabulary import drop_lookup_roles, format_token
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 
 if TYPE_CHECKING:
@@ -285,6 +285,7 @@ def fingerprint(tokenizer: Any) -> str:
 
     Tokenizers that encode differently have different fingerprints. Two tokenizers that encode alike can have
     different fingerprints if they were made differently, for instance from ranks and from a list of merges.
+    The roles CLS, SEP and mask do not change how texts are encoded, and are not covered.
 
     Datasets record the fingerprint, and raise if they are opened with another tokenizer. By default it covers
     the type and the vocabulary. A type that has other options must register this function.
@@ -294,7 +295,7 @@ def fingerprint(tokenizer: Any) -> str:
         type(tokenizer).__qualname__,
         [(id_, token.hex()) for id_, token in vocabulary.bytes_by_id.items()],
         dict(vocabulary.special),
-        {str(role): name for role, name in vocabulary.roles.items()},
+        {str(role): name for role, name in drop_lookup_roles(vocabulary).roles.items()},
     ]
     # Optional parts are appended only if present: otherwise, fingerprints in existing datasets would change.
     if vocabulary.explicit_template is not None:
@@ -347,12 +348,18 @@ def special_tokens(tokenizer: Any) -> Mapping[str, int]:
 
 
 def bos_id(tokenizer: Any) -> int | None:
-    """Returns the id of the beginning-of-sequence token, or `None` if the tokenizer declares none."""
+    """Returns the id of the beginning-of-sequence token, or `None` if the tokenizer declares none.
+
+    Files of BERT declare no such token. `load_tokenizer` gives the role to their `[CLS]`.
+    """
     return get_vocabulary(tokenizer).get_role_id("bos")
 
 
 def eos_id(tokenizer: Any) -> int | None:
-    """Returns the id of the end-of-sequence token, or `None` if the tokenizer declares none."""
+    """Returns the id of the end-of-sequence token, or `None` if the tokenizer declares none.
+
+    Files of BERT declare no such token. `load_tokenizer` gives the role to their `[SEP]`.
+    """
     return get_vocabulary(tokenizer).get_role_id("eos")
 
 
@@ -364,6 +371,35 @@ def pad_id(tokenizer: Any) -> int | None:
 def unk_id(tokenizer: Any) -> int | None:
     """Returns the id of the unknown token, or `None` if the tokenizer declares none."""
     return get_vocabulary(tokenizer).get_role_id("unk")
+
+
+def cls_id(tokenizer: Any) -> int | None:
+    """Returns the id of the classification token, or `None` if the tokenizer declares none.
+
+    Its output represents the text: `[CLS]` in BERT and ALBERT, `<s>` in RoBERTa.
+
+    >>> from tokjax import wordpiece
+    >>> bert = wordpiece(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "me"])
+    >>> cls_id(bert), sep_id(bert), mask_id(bert)
+    (2, 3, 4)
+    """
+    return get_vocabulary(tokenizer).get_role_id("cls")
+
+
+def sep_id(tokenizer: Any) -> int | None:
+    """Returns the id of the separator token, or `None` if the tokenizer declares none.
+
+    It ends each text of a pair: `[SEP]` in BERT and ALBERT, `</s>` in RoBERTa.
+    """
+    return get_vocabulary(tokenizer).get_role_id("sep")
+
+
+def mask_id(tokenizer: Any) -> int | None:
+    """Returns the id of the mask token, or `None` if the tokenizer declares none.
+
+    Pass it to `masked_lm`. Use `with_roles` to declare the mask token of a tokenizer.
+    """
+    return get_vocabulary(tokenizer).get_role_id("mask")
 
 
 def find_library(tokenizer: object) -> str | None:

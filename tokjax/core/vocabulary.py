@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from tokjax.core.template import Template, make_template, template_from_json, te
 from tokjax.errors import Hint, InvalidArgumentError, MissingSpecialTokenError, UnknownTokenError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -24,10 +24,19 @@ ID_BITS = 21
 MAX_ID = (1 << ID_BITS) - 3
 """Largest valid id. The two numbers above it are reserved for sentinels."""
 
-Role = Literal["bos", "eos", "pad", "unk"]
-ROLES: tuple[Role, ...] = ("bos", "eos", "pad", "unk")
+Role = Literal["bos", "eos", "pad", "unk", "cls", "sep", "mask"]
+LOOKUP_ROLES: tuple[Role, ...] = ("cls", "sep", "mask")
+"""Roles that do not change the encoding of texts; models and objectives look up their ids.
+
+They are not part of fingerprints, and are saved only if they are declared. So datasets and tokenizer files
+from before these roles existed remain valid.
+"""
+_REQUIRED_ROLES: tuple[Role, ...] = ("bos", "eos", "pad", "unk")
+"""Roles that every saved tokenizer lists, as `null` if the tokenizer declares none."""
+ROLES: tuple[Role, ...] = (*_REQUIRED_ROLES, *LOOKUP_ROLES)
 _MAX_SHOWN_TOKENS = 8
-_TEMPLATE_ROLES: tuple[Role, Role] = ("bos", "eos")
+TEMPLATE_ROLES: tuple[Role, Role] = ("bos", "eos")
+"""Roles of the tokens before and after each text, without an explicit template."""
 
 
 class _TokenIndex(NamedTuple):
@@ -64,7 +73,8 @@ class Vocabulary:
     Attributes:
         ordinary: mapping of bytes to ids, of all tokens that are not special.
         special: mapping of names to ids, of all special tokens, in the order of their ids.
-        roles: mapping of roles (`"bos"`, `"eos"`, `"pad"`, `"unk"`) to names of special tokens.
+        roles: mapping of roles to names of special tokens: `"bos"`, `"eos"`, `"pad"`, `"unk"`, and `"cls"`,
+            `"sep"`, `"mask"`. The last three can also be ordinary tokens, such as user-defined symbols.
         explicit_template: special tokens around texts; `None` for BOS before and EOS after each text.
         added_tokens: ordinary tokens that are matched anywhere in a text before it is split, and special
             tokens that include adjacent whitespace.
@@ -111,7 +121,7 @@ class Vocabulary:
         """Template of special tokens around texts."""
         if self.explicit_template is not None:
             return self.explicit_template
-        before, after = ([f"{self.roles[role]}:0"] if role in self.roles else [] for role in _TEMPLATE_ROLES)
+        before, after = ([f"{self.roles[role]}:0"] if role in self.roles else [] for role in TEMPLATE_ROLES)
         return make_template([*before, "$A:0", *after])
 
     @cached_property
@@ -252,12 +262,12 @@ class Vocabulary:
             )
 
     def get_role_id(self, role: Role) -> int | None:
-        """Returns the id of the special token with a role, or `None` if there is none."""
+        """Returns the id of the token with a role, or `None` if there is none."""
         name = self.roles.get(role)
-        return None if name is None else self.special[name]
+        return None if name is None else self.get_id(name)
 
     def require_role(self, role: Role, purpose: str) -> int:
-        """Returns the id of the special token with a role.
+        """Returns the id of the token with a role.
 
         Args:
             role: the role.
@@ -294,7 +304,7 @@ def make_vocabulary(
     Args:
         ordinary: mapping of bytes to ids, of all tokens that are not special. Tokens must not be empty.
         special: mapping of names to ids, of all special tokens.
-        roles: mapping of roles (`"bos"`, `"eos"`, `"pad"`, `"unk"`) to names of special tokens.
+        roles: mapping of roles to names of tokens, as in `Vocabulary`.
         template: special tokens around texts (see `make_template`); `None` for BOS before and EOS after each
             text.
         added_tokens: tokens, special or not, that are matched anywhere in a text, with the adjacent
@@ -303,7 +313,8 @@ def make_vocabulary(
 
     Raises:
         InvalidArgumentError: an id is negative, above 2,097,149 or duplicate; a token is empty; a role or the
-            template names a token that is not special; or an added token has no id.
+            template names a token that is not special (for `"cls"`, `"sep"` and `"mask"`: no token); or an
+            added token has no id.
 
     >>> make_vocabulary({b"a": 0, b"b": 1}, {"<eos>": 2}, {"eos": "<eos>"}).get_role_id("eos")
     2
@@ -315,7 +326,7 @@ def make_vocabulary(
     _check_tokens(ordinary, (*special.items(), *duplicate_token_ids.items()))
     declared = {role: name for role, name in (roles or {}).items() if name is not None}
     for role, name in declared.items():
-        if name not in special:
+        if not can_have_role(name, role, ordinary, special):
             raise InvalidArgumentError(
                 f"{role}_token is {name!r}, which is not among the special tokens {list(special)}; "
                 f"add it: special_tokens={{{name!r}: ID, ...}}"
@@ -337,12 +348,44 @@ def make_vocabulary(
     )
 
 
+def can_have_role(name: object, role: Role, ordinary: Mapping[bytes, int], special: Collection[str]) -> bool:
+    """Returns whether `name` is a token that can have a role: a special token, or any for `LOOKUP_ROLES`."""
+    if role in LOOKUP_ROLES and isinstance(name, str) and name.encode("utf-8", "surrogatepass") in ordinary:
+        return True
+    return name in special
+
+
+def select_roles(
+    roles: Mapping[Role, str], ordinary: Mapping[bytes, int], special: Collection[str]
+) -> dict[Role, str | None]:
+    """Returns the roles whose token can have them."""
+    return {role: name for role, name in roles.items() if can_have_role(name, role, ordinary, special)}
+
+
+def drop_lookup_roles(vocabulary: Vocabulary) -> Vocabulary:
+    """Returns a vocabulary without `LOOKUP_ROLES`, for fingerprints."""
+    if vocabulary.roles.keys().isdisjoint(LOOKUP_ROLES):
+        return vocabulary
+    roles = {role: name for role, name in vocabulary.roles.items() if role not in LOOKUP_ROLES}
+    return replace(vocabulary, roles=MappingProxyType(roles))
+
+
+def roles_to_json(vocabulary: Vocabulary) -> dict[str, str | None]:
+    """Converts roles to JSON values."""
+    declared = {f"{role}_token": name for role, name in vocabulary.roles.items()}
+    return {f"{role}_token": None for role in _REQUIRED_ROLES} | declared
+
+
+def roles_from_json(values: Mapping[str, Any]) -> dict[Role, str]:
+    """Returns the declared roles in the result of `roles_to_json`."""
+    names = {role: values[f"{role}_token"] for role in _REQUIRED_ROLES}
+    names |= {role: values.get(f"{role}_token") for role in LOOKUP_ROLES}
+    return {role: name for role, name in names.items() if name is not None}
+
+
 def vocabulary_to_json(vocabulary: Vocabulary) -> dict[str, Any]:
     """Converts special tokens, roles, template and added tokens to JSON values."""
-    values: dict[str, Any] = {
-        "special_tokens": dict(vocabulary.special),
-        **{f"{role}_token": vocabulary.roles.get(role) for role in ROLES},
-    }
+    values: dict[str, Any] = {"special_tokens": dict(vocabulary.special), **roles_to_json(vocabulary)}
     if vocabulary.explicit_template is not None:
         values["template"] = template_to_json(vocabulary.explicit_template)
     if vocabulary.added_tokens:
@@ -356,14 +399,18 @@ def vocabulary_to_json(vocabulary: Vocabulary) -> dict[str, Any]:
 
 def vocabulary_from_json(ordinary: Mapping[bytes, int], values: Mapping[str, Any]) -> Vocabulary:
     """Makes a vocabulary from ordinary tokens and the result of `vocabulary_to_json`."""
-    roles: dict[Role, str | None] = {role: values[f"{role}_token"] for role in ROLES}
     template = template_from_json(values.get("template"))
     added_tokens = {
         name: AddedToken(*added_token) for name, added_token in values.get("added_tokens", {}).items()
     }
     duplicate_token_ids = values.get("duplicate_token_ids", {})
     return make_vocabulary(
-        ordinary, values["special_tokens"], roles, template, added_tokens, duplicate_token_ids
+        ordinary,
+        values["special_tokens"],
+        roles_from_json(values),
+        template,
+        added_tokens,
+        duplicate_token_ids,
     )
 
 

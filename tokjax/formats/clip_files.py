@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax.errors import TokenizerFormatError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
-from tokjax.formats.tokenizer_files import as_path, read_bytes, with_roles
+from tokjax.formats.tokenizer_files import as_path, read_bytes
+from tokjax.models.base import with_roles
 from tokjax.models.format_errors import as_format_errors
 from tokjax.pretokenize.bytes_to_unicode import ALPHABET
 
@@ -74,7 +75,7 @@ def read_clip(
     definition = json.dumps(_build_definition(ids, merges), ensure_ascii=False)
     with as_format_errors(str(source)):
         tokenizer = build_huggingface_tokenizer(definition, _REASON, {"bos": START, "eos": END, "pad": END})
-    return with_roles(tokenizer, {"bos": bos_token, "eos": eos_token, "pad": pad_token})
+    return with_roles(tokenizer, bos_token=bos_token, eos_token=eos_token, pad_token=pad_token)
 
 
 def is_clip_header(header: bytes) -> bool:

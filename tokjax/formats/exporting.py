@@ -15,7 +15,7 @@ from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
 from tokjax.formats.huggingface.definition import get_added_token_ids
 from tokjax.formats.huggingface.export import build_tokenizer_json, iter_merges
-from tokjax.formats.tokenizer_files import CONFIG_FILE
+from tokjax.formats.tokenizer_files import BERT_ROLES, CONFIG_FILE
 from tokjax.formats.tokjax_json import save_tokenizer
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.sentencepiece import SentencePieceTokenizer
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Vocabulary
     from tokjax.formats.detection import Format
 
-_BERT_ROLES = {"bos_token": "cls_token", "eos_token": "sep_token"}
 _BERT_SPECIAL = {"[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"}
 _TOKENIZER_CLASSES = {
     "huggingface": "PreTrainedTokenizerFast",
@@ -265,9 +264,12 @@ def _write_with_config(
     """
     files = dict(contents)
     if path.is_dir():
-        role_fields = {f"{role}_token": name for role, name in vocabulary.roles.items()}
+        roles = dict(vocabulary.roles)
         if format_ == "wordpiece":
-            role_fields = {_BERT_ROLES.get(role, role): name for role, name in role_fields.items()}
+            for role, other in BERT_ROLES.items():
+                if role in roles and roles.setdefault(other, roles[role]) == roles[role]:
+                    del roles[role]  # BERT's files declare [CLS] as CLS only, and [SEP] as SEP only
+        role_fields = {f"{role}_token": name for role, name in roles.items()}
         additional = [name for name in vocabulary.special if name not in vocabulary.roles.values()]
         class_field = (
             {"tokenizer_class": _TOKENIZER_CLASSES[format_]} if format_ in _TOKENIZER_CLASSES else {}

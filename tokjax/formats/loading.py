@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
+from tokjax.core.vocabulary import LOOKUP_ROLES, select_roles
 from tokjax.errors import InvalidArgumentError
 from tokjax.formats.clip_files import read_clip
 from tokjax.formats.detection import FORMATS, DetectedTokenizer, Format, detect_tokenizer_files
@@ -17,6 +18,7 @@ from tokjax.formats.tiktoken_files import read_tiktoken
 from tokjax.formats.tokenizer_files import as_path, read_companion_config
 from tokjax.formats.tokjax_json import read_tokjax
 from tokjax.formats.wordpiece_files import read_wordpiece
+from tokjax.models.base import replace_roles
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
 from tokjax.models.wordpiece import wordpiece
 
@@ -94,9 +96,11 @@ def load_tokenizer(
     | `"wordpiece"` | `vocab.txt` |
     | `"clip"` | `bpe_simple_vocab_16e6.txt.gz` |
 
-    Where the format does not define the roles of special tokens (BOS, EOS, padding), they are read from the
-    `tokenizer_config.json` and `special_tokens_map.json` in the same directory. The options `bos_token`,
-    `eos_token` and `pad_token` override them in every format except `"tokjax"`, which has no options.
+    Where the format does not define the roles of special tokens (BOS, EOS, padding, CLS, SEP, mask), they are
+    read from the `tokenizer_config.json` and `special_tokens_map.json` in the same directory. Without a BOS
+    or EOS token, CLS or SEP also has that role, as in BERT. The options `bos_token`, `eos_token` and
+    `pad_token` override them in every format except `"tokjax"`, which has no options. `with_roles` sets any
+    role of a loaded tokenizer.
 
     - `"huggingface"` also accepts `unk_token`. A byte-level BPE with a common split pattern, a BPE with
       byte fallback, a WordPiece like BERT's and a word-level tokenizer become built-in tokenizers with the
@@ -147,6 +151,9 @@ def read_sentencepiece(
 ) -> SentencePieceTokenizer:
     """Reads a SentencePiece model.
 
+    A model does not define the roles CLS, SEP and mask. They are read from the `tokenizer_config.json` or
+    `special_tokens_map.json` in the same directory; tokens that are not pieces of the model are ignored.
+
     Args:
         path: path of the `.model` file.
         bos_token: control piece in the role of BOS; `"auto"` for the model's own. `None` leaves the role
@@ -160,12 +167,16 @@ def read_sentencepiece(
         TokenizerFormatError: the file is not a SentencePiece model, or is truncated.
     """
     source = as_path(path)
-    config = read_companion_config(source.parent).config
+    companion = read_companion_config(source.parent)
+    config = companion.config
     if bos_token is None and config.get("add_bos_token"):
         bos_token = "auto"
     if eos_token is None and config.get("add_eos_token"):
         eos_token = "auto"
-    return sentencepiece(source, bos_token=bos_token, eos_token=eos_token, pad_token=pad_token)
+    tokenizer = sentencepiece(source, bos_token=bos_token, eos_token=eos_token, pad_token=pad_token)
+    lookup_roles = {role: name for role, name in companion.roles.items() if role in LOOKUP_ROLES}
+    vocabulary = tokenizer.vocabulary
+    return replace_roles(tokenizer, select_roles(lookup_roles, vocabulary.ordinary, vocabulary.special))
 
 
 _TEXT = ((str, type(None)), "a string or None")

@@ -5,15 +5,14 @@ Files may come from untrusted sources. They are read within `tokjax.limits`, and
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tokjax._util.atomic_files import get_identity, open_regular
 from tokjax._util.limits import exceeds_limit
-from tokjax.core.vocabulary import make_vocabulary
+from tokjax.core.vocabulary import ROLES
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models.format_errors import check_vocab_size
 
@@ -23,23 +22,14 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Role
 
 
-Tokenizer = TypeVar("Tokenizer", bound=Any)
-"""Type of the tokenizer that `with_roles` copies."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """Byte order mark in UTF-8, which `read_lines` removes from the start of a file."""
 CONFIG_FILE = "tokenizer_config.json"
 """Configuration file of a tokenizer in Hugging Face's format."""
 SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 """Older file for special tokens; see `read_companion_config`."""
-_CONFIG_ROLES: dict[str, Role] = {
-    "cls_token": "bos",
-    "sep_token": "eos",
-    "bos_token": "bos",
-    "eos_token": "eos",
-    "pad_token": "pad",
-    "unk_token": "unk",
-}
-"""Role of the token in each field. If a file has two fields for one role, the later one here is used."""
+BERT_ROLES: Mapping[Role, Role] = {"bos": "cls", "eos": "sep"}
+"""Roles that BERT's files do not declare, and the role whose token begins or ends each text instead."""
 
 
 def read_bytes(path: Path) -> bytes:
@@ -190,7 +180,8 @@ class CompanionConfig(NamedTuple):
 def read_companion_config(directory: Path) -> CompanionConfig:
     """Reads `tokenizer_config.json` and `special_tokens_map.json`, if they exist.
 
-    If both define a role, the value in `tokenizer_config.json` is used.
+    If both define a role, the value in `tokenizer_config.json` is used. If none defines BOS or EOS, the CLS
+    or SEP token also has that role: BERT's `[CLS]` and `[SEP]` begin and end each text.
 
     Raises:
         TokenizerFormatError: one of the files is damaged.
@@ -202,14 +193,12 @@ def read_companion_config(directory: Path) -> CompanionConfig:
     roles: dict[Role, str] = {}
     additional: list[str | None] = []
     for contents in configs:
-        for field, role in _CONFIG_ROLES.items():
-            name = _parse_token_name(contents.get(field), directory)
-            if name is not None:
-                roles[role] = name
-        additional.append(_parse_token_name(contents.get("mask_token"), directory))
+        names = {role: _parse_token_name(contents.get(f"{role}_token"), directory) for role in ROLES}
+        roles |= {role: name for role, name in names.items() if name is not None}
         listed = contents.get("additional_special_tokens") or contents.get("extra_special_tokens") or []
         if isinstance(listed, list):
             additional += [_parse_token_name(token, directory) for token in listed]
+    roles = {role: roles[other] for role, other in BERT_ROLES.items() if other in roles} | roles
     return CompanionConfig(roles, tuple(dict.fromkeys(filter(None, additional))), configs[1])
 
 
@@ -236,27 +225,6 @@ def resolve_roles(
             )
         roles[role] = name
     return roles
-
-
-def with_roles(tokenizer: Tokenizer, overrides: Mapping[Role, str | None]) -> Tokenizer:
-    """Returns a copy of a tokenizer with other special tokens in some roles. Its template stays the same.
-
-    Args:
-        tokenizer: a tokenizer that is a dataclass with a field `vocabulary`.
-        overrides: role to the name of a special token, or `None` to keep the present one.
-
-    Raises:
-        InvalidArgumentError: an override is not the name of a special token.
-    """
-    if not any(overrides.values()):
-        return tokenizer
-    old = tokenizer.vocabulary
-    roles = resolve_roles(old.special, overrides, old.roles)
-    # The template is passed explicitly. Otherwise it would follow from the new BOS and EOS.
-    vocabulary = make_vocabulary(
-        old.ordinary, old.special, roles, old.template, old.added_tokens, old.duplicate_token_ids
-    )
-    return dataclasses.replace(tokenizer, vocabulary=vocabulary)
 
 
 def _reject_constant(constant: str) -> NoReturn:

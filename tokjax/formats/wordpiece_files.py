@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tokjax.errors import Hint, TokenizerFormatError
-from tokjax.formats.tokenizer_files import as_path, read_companion_config, read_lines
+from tokjax.formats.tokenizer_files import BERT_ROLES, as_path, read_companion_config, read_lines
+from tokjax.models.base import replace_roles
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece
 from tokjax.pretokenize.special_tokens import check_comparisons
@@ -63,8 +64,12 @@ def read_wordpiece(
     check_vocab_size(len(tokens), str(source))
     companion = read_companion_config(source.parent)
     config = companion.config
-    special_tokens = [*special_tokens, *(name for name in companion.additional_special if name in tokens)]
-    options = {f"{role}_token": name for role, name in companion.roles.items() if name in tokens} | options
+    roles = {role: name for role, name in companion.roles.items() if name in tokens}
+    additional = (name for name in companion.additional_special if name in tokens)
+    special_tokens = [*special_tokens, *roles.values(), *additional]
+    # BERT inserts CLS and SEP, even if the configuration declares other tokens as BOS and EOS.
+    inserted = roles | {role: roles[other] for role, other in BERT_ROLES.items() if other in roles}
+    role_options = {f"{role}_token": name for role, name in inserted.items() if role not in ("cls", "sep")}
     if lowercase is None:
         lowercase = config.get("do_lower_case")
     if strip_accents is None:
@@ -75,14 +80,16 @@ def read_wordpiece(
         lowercase = _is_lower_case(tokens, str(source))
     with as_format_errors(str(source)):
         check_comparisons(special_tokens)
-        return wordpiece(
+        tokenizer = wordpiece(
             tokens,
             special_tokens=list(dict.fromkeys(special_tokens)),
             lowercase=lowercase,
             strip_accents=strip_accents,
             handle_chinese_chars=bool(handle_chinese_chars),
-            **options,
+            **(role_options | options),
         )
+    declared = {role: name for role, name in roles.items() if f"{role}_token" not in options}
+    return replace_roles(tokenizer, declared)
 
 
 def _is_lower_case(tokens: Mapping[str, int], where: str) -> bool:

@@ -31,6 +31,7 @@ from tokjax.core.ragged import Ragged
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.template import Template, make_template
 from tokjax.core.utf8 import count_bytes, from_characters, to_characters, to_utf8
+from tokjax.core.vocabulary import TEMPLATE_ROLES, drop_lookup_roles, make_vocabulary
 from tokjax.errors import UnsupportedTokenizerError
 from tokjax.models.assembly import (
     RowLayout,
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from tokjax.core.protocol import Special
     from tokjax.core.records import OffsetsReference
     from tokjax.core.utf8 import Text
-    from tokjax.core.vocabulary import Vocabulary
+    from tokjax.core.vocabulary import Role, Vocabulary
     from tokjax.models.assembly import AssembledRows
 
 
@@ -80,6 +81,7 @@ class TokenizerRecord(MethodHints):
 
         By default `None`: the fingerprint then covers the type and the vocabulary. A subclass with other
         options must override it, or tokenizers that differ only in these options get the same fingerprint.
+        It is called on a copy of the tokenizer without `LOOKUP_ROLES`.
         """
 
     def _get_repr_options(self) -> Mapping[str, Any]:
@@ -88,7 +90,7 @@ class TokenizerRecord(MethodHints):
 
     @cached_property
     def _fingerprint(self) -> str:
-        definition = self._to_fingerprint_json()
+        definition = _replace_vocabulary(self, drop_lookup_roles(self.vocabulary))._to_fingerprint_json()
         if definition is None:
             return protocol.fingerprint.dispatch(object)(self)
         return compute_json_checksum(definition)
@@ -468,6 +470,7 @@ def _compute_type_ids(template: Template, rows: RowLayout, assembled: AssembledR
 
 
 Model = TypeVar("Model", bound=SegmentModel)
+Record = TypeVar("Record", bound=TokenizerRecord)
 
 
 def with_template(
@@ -502,5 +505,82 @@ def replace_template(tokenizer: Model, template: Template | None) -> Model:
     if template is not None:
         template.check_tokens(tokenizer.vocabulary.special)
     vocabulary = dataclasses.replace(tokenizer.vocabulary, explicit_template=template)
+    return _replace_vocabulary(tokenizer, vocabulary)
+
+
+def with_roles(
+    tokenizer: Record,
+    *,
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    pad_token: str | None = None,
+    cls_token: str | None = None,
+    sep_token: str | None = None,
+    mask_token: str | None = None,
+) -> Record:
+    """Returns a copy of a tokenizer with other tokens in some roles. Its template stays the same.
+
+    Args:
+        tokenizer: one of the built-in tokenizers, or one that runs on the `tokenizers` library.
+        bos_token: special token in the role of BOS. `None` keeps the present token; this also applies to the
+            next arguments.
+        eos_token: special token in the role of EOS.
+        pad_token: special token that pads a batch.
+        cls_token: token whose output represents the text. This token and the next two can also be ordinary
+            tokens, such as user-defined symbols of a SentencePiece model.
+        sep_token: token that ends each text of a pair.
+        mask_token: token that replaces masked tokens.
+
+    Raises:
+        InvalidArgumentError: a role names a token that does not exist, or has to be special.
+        UnsupportedTokenizerError: the tokenizer is of another type.
+
+    >>> from tokjax import byte_level, mask_id
+    >>> tokenizer = with_roles(byte_level(["</s>", "<mask>"], eos_token="</s>"), mask_token="<mask>")
+    >>> mask_id(tokenizer)
+    1
+    """
+    if not isinstance(tokenizer, TokenizerRecord):
+        raise UnsupportedTokenizerError(
+            f"with_roles needs a tokenizer that tokjax loads or makes, not a {type(tokenizer).__name__}"
+        )
+    overrides: dict[Role, str | None] = {
+        "bos": bos_token,
+        "eos": eos_token,
+        "pad": pad_token,
+        "cls": cls_token,
+        "sep": sep_token,
+        "mask": mask_token,
+    }
+    return replace_roles(tokenizer, overrides)
+
+
+def replace_roles(tokenizer: Record, overrides: Mapping[Role, str | None]) -> Record:
+    """Returns a copy of a tokenizer with other tokens in some roles. Its template stays the same.
+
+    Args:
+        tokenizer: the tokenizer.
+        overrides: role to the name of a token, or `None` to keep the present one.
+
+    Raises:
+        InvalidArgumentError: a role names a token that does not exist, or has to be special.
+    """
+    old = tokenizer.vocabulary
+    roles = {**old.roles, **{role: name for role, name in overrides.items() if name is not None}}
+    if roles == old.roles:
+        return tokenizer
+    # A template that follows from BOS and EOS would change with them, so it becomes explicit.
+    changes_template = any(roles.get(role) != old.roles.get(role) for role in TEMPLATE_ROLES)
+    template = old.template if changes_template else old.explicit_template
+    vocabulary = make_vocabulary(
+        old.ordinary, old.special, roles, template, old.added_tokens, old.duplicate_token_ids
+    )
+    return _replace_vocabulary(tokenizer, vocabulary)
+
+
+def _replace_vocabulary(tokenizer: Record, vocabulary: Vocabulary) -> Record:
+    """Returns a copy of a tokenizer with a vocabulary, or the tokenizer itself if it has that vocabulary."""
+    if vocabulary is tokenizer.vocabulary:
+        return tokenizer
     updated: Any = dataclasses.replace(tokenizer, vocabulary=vocabulary)  # type: ignore[type-var]
     return updated  # type: ignore[no-any-return]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.bpe.chunks import Segments
-    from tokjax.core.vocabulary import Vocabulary
+    from tokjax.core.vocabulary import Role, Vocabulary
 
 _SPACES = np.array(list(map(ord, " \t\n\r")), np.uint32)
 _OPTIONAL_TOKENS = ("[PAD]",)
@@ -117,6 +117,7 @@ def char_level(
     >>> encode(char_level(["[UNK]", *"abc"]), "cab!").tolist()
     [3, 1, 2, 0]
     """
+    roles: dict[Role, str | None]
     roles = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
     return _make_char_level(
         make_word_vocabulary(tokens, special_tokens, roles, optional_tokens=_OPTIONAL_TOKENS)

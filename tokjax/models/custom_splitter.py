@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from tokjax.bpe.chunks import Segments
-    from tokjax.core.vocabulary import Vocabulary
+    from tokjax.core.vocabulary import Role, Vocabulary
 
 SplitFunction: TypeAlias = Callable[[str], Iterable[str] | Iterable[tuple[int, int]]]
 """Returns the words of a text, or the position of each word: `(start, stop)`, as in `text[start:stop]`."""
@@ -132,6 +132,7 @@ def from_callable(
     """
     if not callable(split):
         raise InvalidArgumentError(f"split must be a function of a text, not {split!r}")
+    roles: dict[Role, str | None]
     roles = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
     vocabulary = make_word_vocabulary(tokens, special_tokens, roles, optional_tokens=_OPTIONAL_TOKENS)
     vocabulary.require_role("unk", "a vocabulary of words")

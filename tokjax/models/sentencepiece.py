@@ -25,7 +25,7 @@ from tokjax.core import protocol
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.template import template_from_json, template_to_json
 from tokjax.core.utf8 import from_characters, to_utf8
-from tokjax.core.vocabulary import Role, Vocabulary, make_vocabulary
+from tokjax.core.vocabulary import LOOKUP_ROLES, Role, Vocabulary, make_vocabulary, roles_to_json
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models.base import SegmentModel, replace_template
 from tokjax.models.byte_spans import clip_spans
@@ -62,7 +62,7 @@ _GROUP_BYTES = 1 << 18
 _LIBRARY_BYTES_PER_PIECE = 16
 """The library encodes this many bytes per piece of the model before the tables of the array engine are built:
 that takes about as long as the library takes for these bytes."""
-_ROLE_ARGUMENTS: dict[str, Role] = {"bos_token": "bos", "eos_token": "eos", "pad_token": "pad"}
+_REQUIRED_FIELDS = ("bos_token", "eos_token", "pad_token")
 
 
 @dataclass(frozen=True, repr=False)
@@ -260,6 +260,9 @@ def sentencepiece(
     bos_token: str | None = None,
     eos_token: str | None = None,
     pad_token: str | None = "auto",
+    cls_token: str | None = None,
+    sep_token: str | None = None,
+    mask_token: str | None = None,
 ) -> SentencePieceTokenizer:
     """Makes a tokenizer from a SentencePiece model; its ids equal those of the library.
 
@@ -272,10 +275,13 @@ def sentencepiece(
             declares for this role.
         eos_token: control piece to insert at the end of a text, or `"auto"`.
         pad_token: control piece that pads a batch, or `"auto"`.
+        cls_token: control piece or user-defined symbol whose output represents the text.
+        sep_token: control piece or user-defined symbol that ends each text of a pair.
+        mask_token: control piece or user-defined symbol for masked language modeling.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        InvalidArgumentError: the model has no such control piece.
+        InvalidArgumentError: the model has no such piece.
         TokenizerFormatError: the file is not a SentencePiece model, or is truncated.
 
     >>> from tokjax.trainer import train_sentencepiece
@@ -303,6 +309,9 @@ def sentencepiece(
         "eos": _resolve_role("eos", eos_token, processor.eos_id(), special),
         "pad": _resolve_role("pad", pad_token, processor.pad_id(), special),
         "unk": pieces[processor.unk_id()],
+        "cls": _check_piece("cls", cls_token, pieces),
+        "sep": _check_piece("sep", sep_token, pieces),
+        "mask": _check_piece("mask", mask_token, pieces),
     }
     tokenizer = SentencePieceTokenizer(proto, make_vocabulary(ordinary, special, roles))
     vars(tokenizer).update(processor=processor, _model_info=model_info)  # fill the caches: both are at hand
@@ -329,16 +338,19 @@ def from_json(data: Mapping[str, Any]) -> SentencePieceTokenizer:
 
 
 def _roles_to_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
-    """Returns the special tokens that a tokenizer inserts, and its template, as JSON values."""
+    """Returns the roles that the model does not define, and the template, as JSON values."""
     vocabulary = tokenizer.vocabulary
-    roles_json: dict[str, Any] = {name: vocabulary.roles.get(role) for name, role in _ROLE_ARGUMENTS.items()}
+    roles_json: dict[str, Any] = roles_to_json(vocabulary)
+    del roles_json["unk_token"]
     if vocabulary.explicit_template is not None:
         roles_json["template"] = template_to_json(vocabulary.explicit_template)
     return roles_json
 
 
 def _restore(model_proto: bytes, roles_json: Mapping[str, Any]) -> SentencePieceTokenizer:
-    tokenizer = sentencepiece(model_proto, **{name: roles_json[name] for name in _ROLE_ARGUMENTS})
+    required = {name: roles_json[name] for name in _REQUIRED_FIELDS}
+    optional = {f"{role}_token": roles_json.get(f"{role}_token") for role in LOOKUP_ROLES}
+    tokenizer = sentencepiece(model_proto, **required, **optional)
     template = template_from_json(roles_json.get("template"))
     return tokenizer if template is None else replace_template(tokenizer, template)
 
@@ -356,6 +368,12 @@ def _resolve_role(role: Role, name: str | None, model_id: int, special: Mapping[
         raise InvalidArgumentError(
             f"{role}_token is {name!r}, which is not a control piece of the model; it has {list(special)}"
         )
+    return name
+
+
+def _check_piece(role: Role, name: str | None, pieces: Sequence[str]) -> str | None:
+    if name is not None and name not in pieces:
+        raise InvalidArgumentError(f"{role}_token is {name!r}, which is not a piece of the model")
     return name
 
 

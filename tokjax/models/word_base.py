@@ -11,7 +11,6 @@ import numpy as np
 
 from tokjax.core import protocol
 from tokjax.core.vocabulary import (
-    ROLES,
     Vocabulary,
     make_vocabulary,
     vocabulary_from_json,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from tokjax.bpe.chunks import Segments
     from tokjax.bpe.encoded_segments import EncodedSegments
     from tokjax.core.utf8 import Text
+    from tokjax.core.vocabulary import Role
     from tokjax.pretokenize.bert_normalizer import BertNormalizer
     from tokjax.pretokenize.word_boundaries import Splitter
 
@@ -120,7 +120,7 @@ def _strip_prefixes(tokens: Mapping[str, int], prefix: str) -> dict[str, int]:
 def make_word_vocabulary(
     tokens: Mapping[str, int] | Sequence[str],
     special_tokens: Sequence[str],
-    roles: Mapping[str, str | None],
+    roles: Mapping[Role, str | None],
     *,
     optional_tokens: Collection[str],
 ) -> Vocabulary:
@@ -129,20 +129,19 @@ def make_word_vocabulary(
     Args:
         tokens: token to id, or a list of all tokens in the order of their ids.
         special_tokens: special tokens in addition to those in `roles`.
-        roles: role to token. A role that vocabularies do not have, such as `"mask"`, makes its token special
-            and has no other effect.
+        roles: role to token, which becomes special.
         optional_tokens: tokens of `roles` that are ignored if they are not in `tokens`.
 
     Raises:
         InvalidArgumentError: a token is not a string, is a duplicate, or is missing.
     """
     token_ids = parse_token_mapping(tokens)
-    declared = {
+    declared: dict[Role, str | None] = {
         role: name
         for role, name in roles.items()
         if name is not None and (name in token_ids or name not in optional_tokens)
     }
-    names = dict.fromkeys([*check_special_names(special_tokens), *declared.values()])
+    names = dict.fromkeys([*check_special_names(special_tokens), *filter(None, declared.values())])
     for name in names:
         if name not in token_ids:
             raise InvalidArgumentError(
@@ -150,7 +149,7 @@ def make_word_vocabulary(
             )
     special = {name: token_ids[name] for name in names}
     ordinary = {token.encode("utf-8"): id_ for token, id_ in token_ids.items() if token not in special}
-    return make_vocabulary(ordinary, special, {role: declared.get(role) for role in ROLES})
+    return make_vocabulary(ordinary, special, declared)
 
 
 def parse_token_mapping(tokens: Mapping[str, int] | Sequence[str]) -> dict[str, int]:

@@ -121,11 +121,11 @@ def wordpiece(
         cleanup: whether decoding removes the space before `.`, `,`, `!`, `?`, `n't`, `'s` and the like, as
             Hugging Face's libraries do.
         unk_token: token for a word that can't be split into tokens of the vocabulary.
-        bos_token: special token to insert at the start of a text. This token and the next three are ignored
-            if they have the default name and are not among the tokens.
-        eos_token: special token to insert at the end of a text.
+        bos_token: special token to insert at the start of a text, in the roles BOS and CLS. This token and
+            the next three are ignored if they have the default name and are not among the tokens.
+        eos_token: special token to insert at the end of a text, in the roles EOS and SEP.
         pad_token: special token that pads a batch.
-        mask_token: special token for masked language modeling. It has no role in the tokenizer.
+        mask_token: special token for masked language modeling.
 
     Raises:
         InvalidArgumentError: a special token is not among the tokens, an id is used twice, or an option is
@@ -139,7 +139,15 @@ def wordpiece(
     vocabulary = make_word_vocabulary(
         tokens,
         special_tokens,
-        {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token, "mask": mask_token},
+        {
+            "bos": bos_token,
+            "eos": eos_token,
+            "pad": pad_token,
+            "unk": unk_token,
+            "cls": bos_token,
+            "sep": eos_token,
+            "mask": mask_token,
+        },
         optional_tokens=_OPTIONAL_TOKENS,
     )
     normalizer = bert_normalizer(

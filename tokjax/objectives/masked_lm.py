@@ -70,7 +70,7 @@ def masked_lm(
         draws: random numbers, `draw_uniform(source, (..., 3, length))`. The three numbers of a token decide
             whether it is chosen, whether it is masked, replaced or unchanged, and which random id replaces
             it.
-        mask_id: id of the mask token.
+        mask_id: id of the mask token, `tokjax.mask_id(tokenizer)`.
         special_tokens_mask: mask of the tokens that are never chosen, not 0 on these, shape `(..., length)`.
             By default, that of a `PaddedBatch` covers padding too.
         vocab_size: upper limit of random ids, which are from 0 to `vocab_size - 1`, special tokens included.

@@ -52,7 +52,14 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Special tokens of BERT, in the order of their ids."""
 MAX_WORD_CHARACTERS = 100
 """Maximum length of a word. The tokenizer encodes longer ones as unknown, so training leaves them out."""
-_OPTIONAL_ROLES: Mapping[Role, str] = {"bos": "[CLS]", "eos": "[SEP]", "pad": "[PAD]"}
+_OPTIONAL_ROLES: Mapping[Role, str] = {
+    "bos": "[CLS]",
+    "eos": "[SEP]",
+    "pad": "[PAD]",
+    "cls": "[CLS]",
+    "sep": "[SEP]",
+    "mask": "[MASK]",
+}
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,7 @@ def train_wordpiece(
     bos_token: str | None = "[CLS]",
     eos_token: str | None = "[SEP]",
     pad_token: str | None = "[PAD]",
+    mask_token: str | None = "[MASK]",
 ) -> TrainedWordPiece:
     """Trains a WordPiece tokenizer as Hugging Face's `WordPieceTrainer` does: BPE of characters.
 
@@ -117,10 +125,12 @@ def train_wordpiece(
         executor: as in `count_pretokens`.
         progress: whether to show a progress bar for each phase on standard error.
         unk_token: name of the special token that encodes unknown words.
-        bos_token: name of the special token that begins a text; `None` for no such token. The defaults of
-            this and the next two are ignored if they are not among `special_tokens`.
-        eos_token: name of the special token that ends a text; `None` for no such token.
+        bos_token: name of the special token that begins a text, in the roles BOS and CLS; `None` for no such
+            token. The defaults of this and the next three are ignored if they are not among `special_tokens`.
+        eos_token: name of the special token that ends a text, in the roles EOS and SEP; `None` for no such
+            token.
         pad_token: name of the special token that pads a batch; `None` for no such token.
+        mask_token: name of the special token for masked language modeling; `None` for no such token.
 
     Raises:
         InvalidArgumentError: an option or the source is invalid, or the alphabet alone is larger than
@@ -132,7 +142,15 @@ def train_wordpiece(
     ['e', 'l', 'o', 'r', 's', 't', 'w', '##e', '##o', '##r', '##s', '##t', '##w', 'lo', 'low']
     """
     roles: Mapping[Role, str | None]
-    roles = {"unk": unk_token, "bos": bos_token, "eos": eos_token, "pad": pad_token}
+    roles = {
+        "unk": unk_token,
+        "bos": bos_token,
+        "eos": eos_token,
+        "pad": pad_token,
+        "cls": bos_token,
+        "sep": eos_token,
+        "mask": mask_token,
+    }
     special, declared = check_roles(special_tokens, roles, _OPTIONAL_ROLES)
     normalizer = bert_normalizer(
         lowercase=lowercase,

@@ -197,7 +197,8 @@ class TestRoles:
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
         (tmp_path / "special_tokens_map.json").write_text('{"pad_token": "<pad>", "cls_token": "<s>"}')
         tokenizer = tokjax.load_tokenizer(tmp_path)
-        assert dict(tokenizer.vocabulary.roles) == {"bos": "<s>", "eos": "</s>", "pad": "<pad>"}
+        roles = {"bos": "<s>", "eos": "</s>", "pad": "<pad>", "cls": "<s>"}
+        assert dict(tokenizer.vocabulary.roles) == roles
 
     def test_special_tokens_from_arguments(self):
         tokenizer = tokjax.formats.from_huggingface(make_pair("RoBERTa")[0], pad_token="<pad>")

@@ -31,7 +31,13 @@ from tokjax.core.encode_options import SpecialOptions, accept_options
 from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.utf8 import find_character_starts, to_characters, to_utf8
-from tokjax.core.vocabulary import ROLES, AddedToken, make_vocabulary
+from tokjax.core.vocabulary import (
+    AddedToken,
+    make_vocabulary,
+    roles_from_json,
+    roles_to_json,
+    select_roles,
+)
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.huggingface.definition import (
     RequiresLibraryError,
@@ -211,7 +217,7 @@ def build_huggingface_tokenizer(
     Args:
         definition: contents of a `tokenizer.json`, as JSON text.
         reason: why the tokenizer does not run as a built-in type.
-        roles: role to the name of a token; names that are not special are ignored.
+        roles: role to the name of a token; see `select_roles`.
         contents: parsed definition, if the caller has it.
 
     Raises:
@@ -234,8 +240,6 @@ def build_huggingface_tokenizer(
     names = {token.content for token in library_added_tokens.values() if token.special}
     names.update(template.tokens)
     names |= {unknown} if unknown in forms else set()
-    special_roles: dict[Role, str | None] = {role: name for role, name in roles.items() if name in names}
-    special_roles.setdefault("unk", unknown if unknown in forms else None)
     # An added token that the model can also produce from text is a token of the model. In a byte-level model
     # it is written as `bytes_to_unicode` writes bytes: the bytes of "Ġ" are those of a space.
     byte_level = is_byte_level(contents)
@@ -249,10 +253,12 @@ def build_huggingface_tokenizer(
     remaining = {form: id_ for form, id_ in forms.items() if form not in names and form not in added_tokens}
     model_tokens = decode_byte_level_forms(remaining) if byte_level else encode_forms(remaining)
     ordinary, duplicate_token_ids = merge_added_tokens(model_tokens, added_tokens)
+    declared_roles = select_roles(roles, ordinary, names)
+    declared_roles.setdefault("unk", unknown if unknown in forms else None)
     vocabulary = make_vocabulary(
         ordinary,
         {name: forms[name] for name in names},
-        special_roles,
+        declared_roles,
         template,
         dict.fromkeys(duplicate_token_ids, AddedToken()),
         duplicate_token_ids,
@@ -270,7 +276,7 @@ def to_json(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
         "model": HuggingFaceTokenizer.model,
         "definition": tokenizer.definition,
         "reason": tokenizer.reason,
-        **{f"{role}_token": tokenizer.vocabulary.roles.get(role) for role in ROLES},
+        **roles_to_json(tokenizer.vocabulary),
     }
 
 
@@ -282,9 +288,9 @@ def from_json(described: Mapping[str, Any]) -> HuggingFaceTokenizer:
         TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
     """
     with as_format_errors():
-        names_by_role = {role: described[f"{role}_token"] for role in ROLES}
-        roles = {role: name for role, name in names_by_role.items() if name is not None}
-        return build_huggingface_tokenizer(described["definition"], described["reason"], roles)
+        return build_huggingface_tokenizer(
+            described["definition"], described["reason"], roles_from_json(described)
+        )
 
 
 def _select_pipeline(contents: Mapping[str, Any]) -> dict[str, Any]:

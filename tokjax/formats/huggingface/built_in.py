@@ -103,7 +103,7 @@ def build_builtin_tokenizer(contents: Mapping[str, Any], roles: Mapping[Role, st
 
     Args:
         contents: parsed `tokenizer.json`.
-        roles: role to the name of a token; names that are not special are ignored.
+        roles: role to the name of a token; see `select_roles`.
 
     Raises:
         RequiresLibraryError: the tokenizer has to run on the library.

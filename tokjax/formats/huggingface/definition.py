@@ -25,9 +25,8 @@ from itertools import chain, product
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from tokjax.core.template import EMPTY_TEMPLATE, Template, TemplatePiece, list_text_indices
-from tokjax.core.vocabulary import AddedToken, make_vocabulary
+from tokjax.core.vocabulary import AddedToken, make_vocabulary, select_roles
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
-from tokjax.formats.tokenizer_files import resolve_roles
 from tokjax.pretokenize.bytes_to_unicode import map_all_unicode_to_bytes
 
 if TYPE_CHECKING:
@@ -468,7 +467,7 @@ def build_definition_vocabulary(
         contents: parsed `tokenizer.json`.
         ordinary: token bytes to id, of all tokens that are not special.
         added_tokens: added tokens of the definition.
-        roles: role to the name of a token; names that are not special are ignored.
+        roles: role to the name of a token; see `select_roles`.
         duplicate_token_ids: as in `make_vocabulary`.
 
     Raises:
@@ -477,7 +476,7 @@ def build_definition_vocabulary(
     return make_vocabulary(
         ordinary,
         added_tokens.special,
-        resolve_roles(added_tokens.special, {}, roles),
+        select_roles(roles, ordinary, added_tokens.special),
         parse_template(contents, added_tokens.special),
         added_tokens.flags,
         duplicate_token_ids,

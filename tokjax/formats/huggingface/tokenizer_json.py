@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from tokjax.core.vocabulary import ROLES
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
 from tokjax.formats.huggingface.built_in import build_builtin_tokenizer
@@ -19,8 +20,8 @@ from tokjax.formats.tokenizer_files import (
     parse_json_object,
     read_bytes,
     read_companion_config,
-    with_roles,
 )
+from tokjax.models.base import replace_roles
 from tokjax.models.format_errors import as_format_errors
 from tokjax.pretokenize.special_tokens import check_comparisons
 
@@ -56,7 +57,8 @@ def read_huggingface(
         path: path of the file.
         bos_token: special token in the role of BOS. `None` uses the token that `tokenizer_config.json` or
             `special_tokens_map.json` in the same directory names, if any; this also applies to the next three
-            arguments. The role does not change the template, which is part of the file.
+            arguments, and to the roles CLS, SEP and mask. The role does not change the template, which is
+            part of the file.
         eos_token: special token in the role of EOS.
         pad_token: special token that pads a batch.
         unk_token: special token for unknown text.
@@ -79,7 +81,7 @@ def read_huggingface(
         "unk": unk_token,
     }
     loaded = _build_tokenizer(definition, read_companion_config(source.parent).roles, str(source))
-    return with_roles(loaded, overrides)
+    return replace_roles(loaded, overrides)
 
 
 def from_huggingface(
@@ -97,7 +99,8 @@ def from_huggingface(
     Args:
         tokenizer: a `tokenizers.Tokenizer`, or a "fast" tokenizer of `transformers`, which is based on one.
         bos_token: special token in the role of BOS. `None` uses the attribute `bos_token` of a `transformers`
-            tokenizer, if any; this also applies to the next three arguments.
+            tokenizer, if any; this also applies to the next three arguments, and to the roles CLS, SEP and
+            mask.
         eos_token: special token in the role of EOS.
         pad_token: special token that pads a batch.
         unk_token: special token for unknown text.
@@ -113,17 +116,16 @@ def from_huggingface(
             f"from_huggingface takes a tokenizers.Tokenizer or a fast tokenizer of transformers, not "
             f"{type(tokenizer).__name__}; a slow tokenizer has no offsets: load it with use_fast=True"
         )
-    names: tuple[Role, ...] = ("bos", "eos", "pad", "unk")
-    names_by_role = {role: getattr(tokenizer, f"{role}_token", None) for role in names}
     overrides: dict[Role, str | None] = {
         "bos": bos_token,
         "eos": eos_token,
         "pad": pad_token,
         "unk": unk_token,
     }
-    defaults = {role: str(name) for role, name in names_by_role.items() if name is not None}
+    declared: Mapping[str, str] = getattr(tokenizer, "special_tokens_map", {})
+    defaults = {role: declared[f"{role}_token"] for role in ROLES if f"{role}_token" in declared}
     loaded = _build_tokenizer(library.to_str(), defaults, f"the {type(tokenizer).__name__}")
-    return with_roles(loaded, overrides)
+    return replace_roles(loaded, overrides)
 
 
 def _build_tokenizer(

@@ -1,0 +1,384 @@
+"""Tests of the roles of special tokens: which files declare them, and where they are saved."""
+
+import json
+import pickle
+from dataclasses import dataclass
+
+import pytest
+
+import tokjax
+from tests.support.huggingface_tokenizers import DefinitionStub, make_pair
+from tests.support.sentencepiece_models import train_by_library
+from tokjax._util.atomic_files import compute_json_checksum
+from tokjax.core.vocabulary import LOOKUP_ROLES, ROLES
+from tokjax.trainer import train_wordpiece
+
+ArgumentError = tokjax.errors.InvalidArgumentError
+BERT_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "low", "##er"]
+BERT_CONFIG = {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]", "do_lower_case": True}
+ALL_BYTES = {bytes([i]): i for i in range(256)}
+
+
+def get_role_ids(tokenizer):
+    return {role: getattr(tokjax, f"{role}_id")(tokenizer) for role in ROLES}
+
+
+def write_json(path, contents):
+    path.write_text(json.dumps(contents))
+
+
+def make_fast_bert(transformers, **options):
+    return transformers.BertTokenizerFast(vocab={token: i for i, token in enumerate(BERT_TOKENS)}, **options)
+
+
+def make_fast_roberta(transformers):
+    model = json.loads(make_pair("RoBERTa")[0].to_str())["model"]
+    return transformers.RobertaTokenizerFast(vocab=model["vocab"], merges=list(map(tuple, model["merges"])))
+
+
+def make_fast_unigram(transformers, name, special):
+    scores = [*((token, 0.0) for token in special), ("▁", -1.0), ("l", -2.0), ("o", -3.0)]
+    return getattr(transformers, name)(vocab=scores)
+
+
+FAST_TOKENIZERS = {
+    "BERT": make_fast_bert,
+    "BERT with a BOS": lambda transformers: make_fast_bert(
+        transformers, bos_token="[BOS]", eos_token="[EOS]"
+    ),
+    "RoBERTa": make_fast_roberta,
+    "ALBERT": lambda transformers: make_fast_unigram(
+        transformers, "AlbertTokenizerFast", ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    ),
+    "XLNet": lambda transformers: make_fast_unigram(
+        transformers, "XLNetTokenizerFast", ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>"]
+    ),
+    "CamemBERT": lambda transformers: make_fast_unigram(
+        transformers,
+        "CamembertTokenizerFast",
+        ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAST_TOKENIZERS)
+def test_ids_equal_those_of_transformers(name, tmp_path):
+    fast = FAST_TOKENIZERS[name](pytest.importorskip("transformers"))
+    expected = {role: getattr(fast, f"{role}_token_id") for role in ROLES}
+    assert None not in (expected["cls"], expected["sep"], expected["mask"])
+    converted = tokjax.formats.from_huggingface(fast)
+    assert get_role_ids(converted) == expected
+    fast.save_pretrained(tmp_path)
+    loaded = tokjax.load_tokenizer(tmp_path)
+    if expected["bos"] is None:  # `load_tokenizer` gives the roles BOS and EOS to CLS and SEP
+        expected |= {"bos": expected["cls"], "eos": expected["sep"]}
+    assert get_role_ids(loaded) == expected
+    for tokenizer in (converted, loaded):
+        assert tokjax.encode(tokenizer, "low").tolist() == fast("low")["input_ids"]
+
+
+@pytest.mark.parametrize("name", FAST_TOKENIZERS)
+def test_exported_configuration_has_the_roles(name, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    tokenizer = tokjax.formats.from_huggingface(FAST_TOKENIZERS[name](transformers))
+    tokjax.formats.export_tokenizer(tokenizer, tmp_path, "huggingface")
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert "[MASK]" not in config["additional_special_tokens"]
+    fast = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    assert get_role_ids(tokenizer) == {role: getattr(fast, f"{role}_token_id") for role in ROLES}
+
+
+class TestConfigurationFiles:
+    def write_vocab(self, directory, config, tokens=BERT_TOKENS):
+        (directory / "vocab.txt").write_text("\n".join(tokens))
+        write_json(directory / "tokenizer_config.json", config)
+
+    @pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
+    def test_names_and_objects(self, tmp_path, file):
+        make_pair("RoBERTa")[0].save(str(tmp_path / "tokenizer.json"))
+        mask = {"__type": "AddedToken", "content": "<mask>", "lstrip": True}
+        write_json(
+            tmp_path / file, {"cls_token": "<s>", "sep_token": {"content": "</s>"}, "mask_token": mask}
+        )
+        tokenizer = tokjax.load_tokenizer(tmp_path)
+        names = {"bos": "<s>", "eos": "</s>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
+        assert dict(tokenizer.vocabulary.roles) == names
+        assert tokjax.mask_id(tokenizer) == tokjax.token_to_id(tokenizer, "<mask>")
+
+    def test_bos_is_independent_of_the_file_that_names_it(self, tmp_path):
+        make_pair("unigram")[0].save(str(tmp_path / "tokenizer.json"))
+        write_json(tmp_path / "special_tokens_map.json", {"bos_token": "<s>"})
+        write_json(tmp_path / "tokenizer_config.json", {"cls_token": "<pad>"})
+        tokenizer = tokjax.load_tokenizer(tmp_path)
+        assert tokenizer.vocabulary.roles["bos"] == "<s>"
+        assert tokenizer.vocabulary.roles["cls"] == "<pad>"
+
+    def test_mask_token_that_is_not_special_in_the_file(self, tmp_path):
+        contents = json.loads(make_pair("RoBERTa")[0].to_str())
+        [mask] = (token for token in contents["added_tokens"] if token["content"] == "<mask>")
+        mask["special"] = False
+        write_json(tmp_path / "tokenizer.json", contents)
+        write_json(tmp_path / "tokenizer_config.json", {"mask_token": "<mask>", "pad_token": "<none>"})
+        tokenizer = tokjax.load_tokenizer(tmp_path)
+        assert "<mask>" not in tokjax.special_tokens(tokenizer)
+        assert dict(tokenizer.vocabulary.roles) == {"mask": "<mask>"}
+        assert tokjax.mask_id(tokenizer) == mask["id"]
+
+    def test_gpt2_files(self, tmp_path):
+        special = {"<s>": 256, "</s>": 257, "<mask>": 258}
+        plain = tokjax.byte_level_bpe(ALL_BYTES, special_tokens=special)
+        options = {"cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"}
+        tokenizer = tokjax.with_roles(plain, **options)
+        tokjax.formats.export_tokenizer(tokenizer, tmp_path, "gpt2")
+        loaded = tokjax.load_tokenizer(tmp_path)
+        assert dict(tokjax.special_tokens(loaded)) == special
+        assert (tokjax.cls_id(loaded), tokjax.sep_id(loaded), tokjax.mask_id(loaded)) == (256, 257, 258)
+
+    def test_vocab_txt(self, tmp_path):
+        self.write_vocab(tmp_path, BERT_CONFIG)
+        tokenizer = tokjax.load_tokenizer(tmp_path)
+        assert get_role_ids(tokenizer) == {
+            "bos": 2, "eos": 3, "pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4
+        }  # fmt: skip
+        assert tokenizer == tokjax.wordpiece(BERT_TOKENS)
+        tokjax.formats.export_tokenizer(tokenizer, tmp_path, "wordpiece")
+        config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+        assert config["cls_token"] == "[CLS]"
+        assert config["sep_token"] == "[SEP]"
+        assert config["mask_token"] == "[MASK]"
+        assert not {"bos_token", "eos_token"} & config.keys()
+        assert config["additional_special_tokens"] == []
+        assert tokjax.load_tokenizer(tmp_path) == tokenizer
+
+    def test_vocab_txt_with_cls_and_bos(self, tmp_path):
+        roles = {"bos_token": "<s>", "eos_token": "</s>"}
+        self.write_vocab(tmp_path, BERT_CONFIG | roles, [*BERT_TOKENS, "<s>", "</s>"])
+        tokenizer = tokjax.load_tokenizer(tmp_path)
+        assert tokjax.tokenize(tokenizer, "lower") == ["[CLS]", "low", "##er", "[SEP]"]
+        assert (tokjax.bos_id(tokenizer), tokjax.eos_id(tokenizer)) == (7, 8)
+        assert (tokjax.cls_id(tokenizer), tokjax.sep_id(tokenizer)) == (2, 3)
+        tokjax.formats.export_tokenizer(tokenizer, tmp_path, "wordpiece")
+        assert tokjax.load_tokenizer(tmp_path) == tokenizer
+        overridden = tokjax.load_tokenizer(tmp_path, bos_token="<s>")
+        assert tokjax.tokenize(overridden, "low") == ["<s>", "low", "[SEP]"]
+        assert tokjax.cls_id(overridden) == 2
+
+    def test_mask_option_of_vocab_txt(self, tmp_path):
+        self.write_vocab(tmp_path, BERT_CONFIG, [*BERT_TOKENS, "<mask>"])
+        assert tokjax.mask_id(tokjax.load_tokenizer(tmp_path, mask_token="<mask>")) == 7
+        assert tokjax.mask_id(tokjax.load_tokenizer(tmp_path, mask_token=None)) is None
+
+
+@pytest.fixture(scope="module")
+def proto():
+    return train_by_library(
+        vocab_size=120,
+        pad_id=0,
+        unk_id=1,
+        bos_id=-1,
+        eos_id=-1,
+        control_symbols=["[CLS]", "[SEP]"],
+        user_defined_symbols=["[MASK]"],
+    )
+
+
+class TestSentencePiece:
+    def test_roles_from_the_config_file(self, proto, tmp_path):
+        (tmp_path / "spiece.model").write_bytes(proto)
+        plain = tokjax.load_tokenizer(tmp_path)
+        assert tokjax.mask_id(plain) is tokjax.cls_id(plain) is None
+        write_json(tmp_path / "tokenizer_config.json", BERT_CONFIG | {"bos_token": "[CLS]"})
+        tokenizer = tokjax.load_tokenizer(tmp_path)
+        ids = tuple(map(tokenizer.processor.piece_to_id, ("[CLS]", "[SEP]", "[MASK]")))
+        assert (tokjax.cls_id(tokenizer), tokjax.sep_id(tokenizer), tokjax.mask_id(tokenizer)) == ids
+        assert tokjax.bos_id(tokenizer) is None  # nothing is inserted, as before
+        assert "[MASK]" not in tokjax.special_tokens(tokenizer)
+        assert ids[2] in tokjax.encode(tokenizer, "low [MASK]")
+        assert tokjax.fingerprint(tokenizer) == tokjax.fingerprint(plain)
+
+    def test_pieces_that_the_model_does_not_have(self, proto, tmp_path):
+        (tmp_path / "spiece.model").write_bytes(proto)
+        write_json(tmp_path / "special_tokens_map.json", {"mask_token": "<mask>", "sep_token": "[SEP]"})
+        assert set(tokjax.load_tokenizer(tmp_path).vocabulary.roles) == {"pad", "unk", "sep"}
+        with pytest.raises(ArgumentError, match=r"mask_token is '<mask>', which is not a piece of the model"):
+            tokjax.sentencepiece(proto, mask_token="<mask>")
+
+    def test_round_trips(self, proto, tmp_path):
+        tokenizer = tokjax.sentencepiece(proto, cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]")
+        [path] = tokjax.formats.export_tokenizer(tokenizer, tmp_path, "sentencepiece")
+        plain = tokjax.sentencepiece(proto)
+        for restored in (
+            pickle.loads(pickle.dumps(tokenizer)),
+            tokjax.load_tokenizer(path),
+            tokjax.load_tokenizer(tokjax.save_tokenizer(tokenizer, tmp_path)),
+            tokjax.with_roles(plain, cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]"),
+        ):
+            assert restored == tokenizer
+            assert get_role_ids(restored) == get_role_ids(tokenizer)
+
+    def test_saved_fields(self, proto, tmp_path):
+        saved = json.loads(tokjax.save_tokenizer(tokjax.sentencepiece(proto), tmp_path).read_text())
+        assert [name for name in saved if name.endswith("_token")] == ["bos_token", "eos_token", "pad_token"]
+
+
+ADDED_TOKEN_OPTIONS = ("single_word", "lstrip", "rstrip", "normalized")
+LIBRARY_DEFINITION = {
+    "version": "1.0",
+    "added_tokens": [
+        {"id": i, "content": name, "special": True} | dict.fromkeys(ADDED_TOKEN_OPTIONS, False)
+        for i, name in enumerate(["<unk>", "<mask>"])
+    ],
+    "pre_tokenizer": {"type": "Whitespace"},
+    "model": {
+        "type": "Unigram",
+        "unk_id": 0,
+        "vocab": [["<unk>", 0.0], ["<mask>", 0.0], ["l", -1.0], ["o", -2.0], ["w", -3.0]],
+    },
+}
+FORMS = ["▁", "l", "o", "lo", *(f"<0x{byte:02X}>" for byte in range(256))]
+TOKENIZERS = {
+    "byte_level_bpe": lambda: tokjax.byte_level_bpe(
+        ALL_BYTES | {b"lo": 256}, special_tokens={"</s>": 300, "<mask>": 301}, eos_token="</s>"
+    ),
+    "metaspace_bpe": lambda: tokjax.metaspace_bpe(
+        {form: i for i, form in enumerate(FORMS)},
+        [("l", "o")],
+        special_tokens={"<mask>": 300, "</s>": 301},
+        eos_token="</s>",
+    ),
+    "wordpiece": lambda: tokjax.wordpiece([*BERT_TOKENS, "<mask>"], special_tokens=["<mask>"]),
+    "word_level": lambda: tokjax.word_level(["[UNK]", "<mask>", "low"], special_tokens=["<mask>"]),
+    "char_level": lambda: tokjax.char_level(["[UNK]", "<mask>", "l"], special_tokens=["<mask>"]),
+    "byte_level": lambda: tokjax.byte_level(["</s>", "<mask>"], eos_token="</s>"),
+    "from_callable": lambda: tokjax.from_callable(
+        str.split, ["[UNK]", "<mask>", "low"], special_tokens=["<mask>"]
+    ),
+    "huggingface": lambda: tokjax.formats.from_huggingface(DefinitionStub(LIBRARY_DEFINITION)),
+}
+FINGERPRINTS = {
+    "byte_level_bpe": "sha256:221e6bee46eb604afeb02684523d8cdc5a10a187eb7cbc35c19880ae6215c524",
+    "metaspace_bpe": "sha256:5997574255feb4c95676959ff33ad6a5106bc6abc1c1c0a23ce75c049a4370ff",
+    "wordpiece": "sha256:74183568df23d5bd1bda845b5b1e25d346ba5a5258fb1348489836f5f9422bc9",
+    "word_level": "sha256:e6759040ecd3d98a1c052e73492b77399874330435fcabc6cc7fd34b72c5fda4",
+    "char_level": "sha256:e4f83a87839a13a3293c4926c977b33791610f29a30a4bcef4eab83d4946e30d",
+    "byte_level": "sha256:b3aaba92b37102817d34cfb9a16aed4e7e467683545097d2df40eddff7e32b2c",
+    "from_callable": "sha256:5f20393e3d4e4a1a386a7b7813108f294b5a11af2beb2e41ea7f9c07decea138",
+    "huggingface": "sha256:98f84ea194815c99b0adb53ff4b35615588321d93d39ef43dab55112b2fb1f7f",
+}
+"""Fingerprints from before the roles CLS, SEP and mask existed."""
+CHECKSUMS = {
+    "byte_level_bpe": "sha256:715f91492f10f282bdb448fcd6b33cb2266687be1baa25e18fc9b9b45aa905b3",
+    "metaspace_bpe": "sha256:17afd5dd47f512c546371469b81fad2a32965f38e8ef7a47fdde282b80c31a36",
+    "wordpiece": "sha256:81bb02e0c259adc6530a672aaf842e4710f8399c6b5c81913f3d8869ecc4b0af",
+    "word_level": "sha256:3a08b7bfec4099f472dcdeb8b3fc59b952ecd07aab970d7b8fb73ae779405ad1",
+    "char_level": "sha256:a95ab41c6b264eb9a0fb6d8e93b8f05b2366077c57d7c3357a7a33b1932546e1",
+    "byte_level": "sha256:d3685810284904d4b10cb86ccb48772275f19ab3b5b8a4831e3b75df6841310a",
+    "huggingface": "sha256:8636191eafee2b37c997a0a49026154caf8efdfb4e8bdb8bf9eca1148cacdec0",
+}
+"""Checksums of files from before these roles existed."""
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+class TestEachType:
+    def test_roles_do_not_change_the_fingerprint(self, name):
+        tokenizer = TOKENIZERS[name]()
+        assert tokjax.fingerprint(tokenizer) == FINGERPRINTS[name]
+        masked = tokjax.with_roles(tokenizer, mask_token="<mask>")
+        assert masked != tokenizer
+        assert tokjax.fingerprint(masked) == FINGERPRINTS[name]
+        padded = tokjax.with_roles(tokenizer, pad_token="<mask>")
+        assert tokjax.fingerprint(padded) != FINGERPRINTS[name]
+
+    def test_round_trips(self, name, tmp_path):
+        plain = TOKENIZERS[name]()
+        tokenizer = tokjax.with_roles(plain, cls_token="<mask>", sep_token="<mask>", mask_token="<mask>")
+        mask = tokjax.token_to_id(tokenizer, "<mask>")
+        assert tokjax.cls_id(tokenizer) == tokjax.sep_id(tokenizer) == tokjax.mask_id(tokenizer) == mask
+        assert tokjax.encode(tokenizer, "low").tolist() == tokjax.encode(plain, "low").tolist()
+        restored = [pickle.loads(pickle.dumps(tokenizer))]
+        if name != "from_callable":
+            restored.append(tokjax.load_tokenizer(tokjax.save_tokenizer(tokenizer, tmp_path)))
+        for other in restored:
+            assert other == tokenizer
+            assert get_role_ids(other) == get_role_ids(tokenizer)
+
+
+@pytest.mark.parametrize("name", CHECKSUMS)
+def test_files_without_these_roles(name, tmp_path):
+    path = tokjax.save_tokenizer(TOKENIZERS[name](), tmp_path)
+    contents = json.loads(path.read_text())
+    checksum = contents.pop("checksum")
+    if name == "wordpiece":  # it declares them; files of earlier versions do not have these fields
+        for role in LOOKUP_ROLES:
+            del contents[f"{role}_token"]
+        checksum = compute_json_checksum(contents)
+        write_json(path, contents | {"checksum": checksum})
+    assert checksum == CHECKSUMS[name]
+    loaded = tokjax.load_tokenizer(path)
+    assert [get_role_ids(loaded)[role] for role in LOOKUP_ROLES] == [None, None, None]
+    assert tokjax.fingerprint(loaded) == FINGERPRINTS[name]
+
+
+class TestWithRoles:
+    def test_template_stays_the_same(self):
+        bert = tokjax.wordpiece(BERT_TOKENS)
+        changed = tokjax.with_roles(bert, bos_token="[PAD]", eos_token="[MASK]")
+        assert (tokjax.bos_id(changed), tokjax.eos_id(changed)) == (0, 4)
+        assert (tokjax.cls_id(changed), tokjax.sep_id(changed)) == (2, 3)
+        assert tokjax.tokenize(changed, "low") == ["[CLS]", "low", "[SEP]"]
+        assert tokjax.with_roles(bert, bos_token="[CLS]", pad_token=None) is bert
+
+    def test_errors(self):
+        bert = tokjax.wordpiece(BERT_TOKENS)
+        for name in ("<mask>", 4):
+            with pytest.raises(
+                ArgumentError, match=f"mask_token is {name!r}, which is not among the special"
+            ):
+                tokjax.with_roles(bert, mask_token=name)
+        with pytest.raises(ArgumentError, match="pad_token is 'low', which is not among the special tokens"):
+            tokjax.with_roles(bert, pad_token="low")
+        assert tokjax.mask_id(tokjax.with_roles(bert, mask_token="low")) == 5
+        with pytest.raises(
+            tokjax.errors.UnsupportedTokenizerError,
+            match="with_roles needs a tokenizer that tokjax loads or makes, not a str",
+        ):
+            tokjax.with_roles("bert", mask_token="[MASK]")
+
+
+@dataclass(frozen=True)
+class CustomTokenizer:
+    """Tokenizer of a type that only registers `get_vocabulary`."""
+
+    roles: tuple[tuple[str, str], ...] = ()
+
+
+@tokjax.get_vocabulary.register
+def _(tokenizer: CustomTokenizer) -> tokjax.Vocabulary:
+    return tokjax.make_vocabulary({b"a": 0}, {"<mask>": 1}, dict(tokenizer.roles))
+
+
+def test_roles_of_a_custom_type():
+    masked = CustomTokenizer((("mask", "<mask>"), ("cls", "a")))
+    assert (tokjax.mask_id(masked), tokjax.cls_id(masked), tokjax.sep_id(masked)) == (1, 0, None)
+    assert tokjax.fingerprint(masked) == tokjax.fingerprint(CustomTokenizer())
+    assert tokjax.fingerprint(masked) != tokjax.fingerprint(CustomTokenizer((("eos", "<mask>"),)))
+
+
+def test_dataset_opens_with_a_tokenizer_that_declares_more_roles(tmp_path):
+    plain = TOKENIZERS["byte_level_bpe"]()
+    tokjax.write_dataset(["low"], tokjax.PackedTokenField(plain, chunk_tokens=4), tmp_path / "data")
+    masked = tokjax.with_roles(plain, mask_token="<mask>")
+    assert tokjax.mask_id(tokjax.open_dataset(tmp_path / "data", masked).tokenizer) == 301
+
+
+def test_roles_of_trained_wordpiece():
+    trained = train_wordpiece(["low lower"], vocab_size=30, progress=False).tokenizer
+    assert get_role_ids(trained) == {
+        "bos": 2, "eos": 3, "pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4
+    }  # fmt: skip
+    names = ["<mask>", "[UNK]"]
+    options = {"vocab_size": 30, "special_tokens": names, "progress": False}
+    assert tokjax.mask_id(train_wordpiece(["low"], **options).tokenizer) is None
+    assert tokjax.mask_id(train_wordpiece(["low"], mask_token="<mask>", **options).tokenizer) == 0
+    with pytest.raises(ArgumentError, match="mask_token is '<x>', which is not among special_tokens="):
+        train_wordpiece(["low"], mask_token="<x>", **options)
