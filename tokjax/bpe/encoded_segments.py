@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from tokjax.core.ragged import make_row_splits
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -173,3 +175,16 @@ def join_chunks(
         begins.finish() if begins_word else None,
         spans.finish().reshape(-1, 2) if has_spans else None,
     )
+
+
+def concatenate_segments(parts: Sequence[EncodedSegments]) -> EncodedSegments:
+    """Concatenates the ids of several groups of segments, at least one, without corrections."""
+    if len(parts) == 1:
+        return parts[0]
+    ids = np.concatenate([part.ids for part in parts])
+    splits = make_row_splits(np.concatenate([np.diff(part.splits) for part in parts]))
+    begins = [part.begins_word for part in parts if part.begins_word is not None]
+    spans = [part.spans for part in parts if part.spans is not None]
+    if not begins:
+        return EncodedSegments(ids, splits, None)
+    return EncodedSegments(ids, splits, np.concatenate(begins), np.concatenate(spans))

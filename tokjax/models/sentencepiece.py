@@ -20,7 +20,7 @@ import numpy as np
 from tokjax._util.limits import no_limits
 from tokjax._util.threads import map_in_threads
 from tokjax.bpe.array_engine import FEW_CHARACTERS
-from tokjax.bpe.encoded_segments import EncodedSegments
+from tokjax.bpe.encoded_segments import EncodedSegments, concatenate_segments
 from tokjax.core import protocol
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.template import template_from_json, template_to_json
@@ -127,7 +127,7 @@ class SentencePieceTokenizer(SegmentModel):
         if self._is_engine_faster(sum(map(len, texts))) and self._engine is not None:
             return self._encode_with_engine(self._engine, texts, threads, sources=sources)
         encode = partial(self._encode_group, sources=sources)
-        return _concatenate_segments(list(map_in_threads(encode, _iter_groups(texts), threads)))
+        return concatenate_segments(list(map_in_threads(encode, _iter_groups(texts), threads)))
 
     def locate_pieces(
         self, texts: Sequence[bytes], rows: Sequence[NDArray[np.int32]], lengths: NDArray[np.int64]
@@ -212,7 +212,7 @@ class SentencePieceTokenizer(SegmentModel):
             groups.append((group, encoded.slice_texts(first, first + len(group))))
             first += len(group)
         parts = map_in_threads(lambda group: self._locate_in_group(engine, *group), groups, threads)
-        return _concatenate_segments(list(parts))
+        return concatenate_segments(list(parts))
 
     def _locate_in_group(
         self, engine: SentencePieceEngine, texts: Sequence[bytes], encoded: EncodedIds
@@ -393,18 +393,6 @@ def _iter_groups(texts: Sequence[bytes]) -> Iterator[list[bytes]]:
 
 def _concatenate_ids(rows: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
     return rows[0] if len(rows) == 1 else np.concatenate([np.zeros(0, np.int32), *rows])
-
-
-def _concatenate_segments(parts: list[EncodedSegments]) -> EncodedSegments:
-    if len(parts) == 1:
-        return parts[0]
-    ids = np.concatenate([part.ids for part in parts])
-    splits = make_row_splits(np.concatenate([np.diff(part.splits) for part in parts]))
-    begins = [part.begins_word for part in parts if part.begins_word is not None]
-    spans = [part.spans for part in parts if part.spans is not None]
-    if not begins:
-        return EncodedSegments(ids, splits, None)
-    return EncodedSegments(ids, splits, np.concatenate(begins), np.concatenate(spans))
 
 
 @protocol.decode_bytes.register(SentencePieceTokenizer)

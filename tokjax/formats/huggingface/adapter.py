@@ -19,18 +19,20 @@ import json
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Unpack
 
 import numpy as np
 
 from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, check_texts
 from tokjax._util.imports import import_optional
+from tokjax._util.threads import resolve_num_threads
+from tokjax.bpe.array_engine import FEW_CHARACTERS
 from tokjax.core import protocol
 from tokjax.core.encode_options import SpecialOptions, accept_options
-from tokjax.core.ragged import Ragged, make_row_splits
+from tokjax.core.ragged import Ragged, concatenate_ranges, make_row_splits
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
-from tokjax.core.utf8 import find_character_starts, to_characters, to_utf8
+from tokjax.core.utf8 import find_character_starts, is_encodable, to_characters, to_utf8
 from tokjax.core.vocabulary import (
     AddedToken,
     make_vocabulary,
@@ -50,6 +52,14 @@ from tokjax.formats.huggingface.definition import (
     parse_template,
 )
 from tokjax.formats.huggingface.growth_limits import check_growth
+from tokjax.formats.huggingface.word_engine import WordEngine, find_word_rules
+from tokjax.models.assembly import (
+    RowLayout,
+    assemble,
+    compute_offsets_from_spans,
+    compute_sequence_ids,
+    compute_word_ids,
+)
 from tokjax.models.base import TokenizerRecord
 from tokjax.models.byte_spans import separate_spans
 from tokjax.models.format_errors import (
@@ -71,12 +81,32 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from tokjax.bpe.encoded_segments import EncodedSegments
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Role, Vocabulary
     from tokjax.errors import TokjaxError
 
 _BYTE_PIECE = re.compile(rb"<0x[0-9A-F]{2}>")
+_FEW_CORES = 4
+"""With more cores, the library's own threads compute ids without offsets faster than one thread that looks up
+words."""
 _SURROGATES_TO_REPLACEMENT = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
+
+
+class LibraryTemplate(NamedTuple):
+    """Tokens that the library inserts around a text.
+
+    Attributes:
+        before: ids before the text.
+        after: ids after the text.
+        inserted_types: type ids of both, `int32`, shapes `(before,)` and `(after,)`.
+        text_type: type id of the tokens of the text.
+    """
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    inserted_types: tuple[NDArray[np.int32], NDArray[np.int32]]
+    text_type: int
 
 
 @dataclass(frozen=True)
@@ -114,6 +144,28 @@ class HuggingFaceTokenizer(TokenizerRecord):
         instance = _load_library_tokenizer(self.definition)
         instance.encode_special_tokens = True
         return instance
+
+    @cached_property
+    def word_engine(self) -> WordEngine | None:
+        """Engine that looks up words, or `None` if the words of a text can't be encoded separately."""
+        rules = find_word_rules(self.contents)
+        if rules is None or self.library_template is None:
+            return None
+        return WordEngine(
+            self.library_tokenizer, rules, partial(_locate, self), self.vocabulary.get_role_id("unk")
+        )
+
+    @cached_property
+    def library_template(self) -> LibraryTemplate | None:
+        """Tokens that the library inserts around a text; `None` if it encodes the text "a" to no ids."""
+        encoding = self.library_tokenizer.encode("a")
+        ids, types = _to_array(encoding.ids), _to_array(encoding.type_ids)
+        positions = np.flatnonzero(_to_array(encoding.special_tokens_mask) == 0)
+        if not len(positions):
+            return None
+        first, last = int(positions[0]), int(positions[-1]) + 1
+        before, after = ids[:first].tolist(), ids[last:].tolist()
+        return LibraryTemplate(tuple(before), tuple(after), (types[:first], types[last:]), int(types[first]))
 
     @cached_property
     def contents(self) -> dict[str, Any]:
@@ -400,22 +452,136 @@ def _encode_texts(
     **special: Unpack[SpecialOptions],
 ) -> TokenizationBatch:
     check_texts(texts)
-    vocabulary = tokenizer.vocabulary
-    encodings, rows = _encode_rows(tokenizer, texts, add_special_tokens, special, offsets=return_offsets)
+    options = _EncodeOptions(add_special_tokens, return_offsets, return_masks)
+    columns, splits = _encode_columns(tokenizer, texts, options, special)
+    metadata = ResultMetadata(tokenizer.model, tokenizer.normalization, "input_text")
+    return make_batch_without_copy(
+        Ragged(columns.pop("ids"), splits, **columns),
+        metadata,
+        tokenizer.vocabulary.get_token_strings,
+        has_attention_mask=return_masks,
+    )
+
+
+class _EncodeOptions(NamedTuple):
+    """Options of `encode_batch_result` with the same names."""
+
+    add_special_tokens: bool
+    return_offsets: bool
+    return_masks: bool
+
+
+def _encode_columns(
+    tokenizer: HuggingFaceTokenizer, texts: Sequence[Text], options: _EncodeOptions, special: SpecialOptions
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
+    """Returns the columns of a batch, `ids` included, and its row splits."""
+    engine = tokenizer.word_engine if _is_word_engine_faster(texts, options) else None
+    if engine is None:
+        return _encode_by_library(tokenizer, texts, range(len(texts)), options, special)
+    _, disallowed = resolve_special(tokenizer.vocabulary.special_names, **special)
+    characters = [to_characters(text) for text in texts]
+    reject_special_in_texts(characters, disallowed)
+    encoded, needs_library = engine.encode(list(map(_replace_surrogates, characters)))
+    if needs_library.all():
+        return _encode_by_library(tokenizer, texts, range(len(texts)), options, special)
+    columns, splits = _complete_columns(tokenizer, encoded, options)
+    rows = np.flatnonzero(needs_library).tolist()
+    if not rows:
+        return columns, splits
+    other = _encode_by_library(tokenizer, [texts[row] for row in rows], rows, options, special)
+    return _replace_rows(columns, splits, needs_library, *other)
+
+
+def _is_word_engine_faster(texts: Sequence[Text], options: _EncodeOptions) -> bool:
+    """Returns whether looking up words is faster than the library, which uses all cores for many texts."""
+    if sum(map(len, texts)) <= FEW_CHARACTERS:
+        return False
+    return options.return_offsets or len(texts) == 1 or resolve_num_threads(None) <= _FEW_CORES
+
+
+def _complete_columns(
+    tokenizer: HuggingFaceTokenizer, encoded: EncodedSegments, options: _EncodeOptions
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
+    """Inserts the special tokens of the template, and computes all columns.
+
+    Args:
+        tokenizer: tokenizer to encode with.
+        encoded: ids of texts, each of which is one segment, with their spans in the text.
+        options: which tokens to insert, and which columns to compute.
+    """
+    template = tokenizer.library_template
+    assert template is not None
+    num_texts = len(encoded.splits) - 1
+    empty = np.zeros(0, np.int64)
+    layout = RowLayout(empty, empty, np.zeros(num_texts, np.int64))
+    if options.add_special_tokens:
+        layout = layout._replace(before=template.before, after=template.after)
+    assembled = assemble(encoded, layout)
+    columns: dict[str, NDArray[Any]] = {"ids": assembled.ids}
+    if options.return_offsets:
+        assert encoded.begins_word is not None
+        no_bytes = np.zeros(num_texts, np.int64)  # each segment starts where its text starts
+        columns["offsets"] = compute_offsets_from_spans(assembled, encoded, layout, no_bytes)
+        columns["word_ids"] = compute_word_ids(assembled, encoded.begins_word)
+        columns["sequence_ids"] = compute_sequence_ids(assembled)
+    if options.return_masks:
+        mask = tokenizer.vocabulary.is_special.take(assembled.ids).astype(np.int32)
+        mask[assembled.inserted_positions] = 1
+        types = np.full(len(assembled.ids), template.text_type, np.int32)
+        if options.add_special_tokens:
+            inserted_types = [np.tile(types_, num_texts) for types_ in template.inserted_types]
+            types[assembled.inserted_positions] = np.concatenate(inserted_types)
+        columns |= {"special_tokens_mask": mask, "token_type_ids": types}
+    return columns, assembled.row_splits
+
+
+def _replace_rows(
+    columns: dict[str, NDArray[Any]],
+    splits: NDArray[np.int64],
+    is_replaced: NDArray[np.bool_],
+    other_columns: dict[str, NDArray[Any]],
+    other_splits: NDArray[np.int64],
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
+    """Returns columns and row splits, with other rows for those that are flagged, in order."""
+    starts, lengths = splits[:-1].copy(), np.diff(splits)
+    starts[is_replaced], lengths[is_replaced] = other_splits[:-1] + splits[-1], np.diff(other_splits)
+    tokens = concatenate_ranges(starts, lengths)
+    merged = {
+        name: np.concatenate([column, other_columns[name]]).take(tokens, axis=0)
+        for name, column in columns.items()
+    }
+    return merged, make_row_splits(lengths)
+
+
+def _encode_by_library(
+    tokenizer: HuggingFaceTokenizer,
+    texts: Sequence[Text],
+    numbers: Sequence[int],
+    options: _EncodeOptions,
+    special: SpecialOptions,
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
+    """Returns the columns of texts that the library encodes, and their row splits.
+
+    Args:
+        tokenizer: tokenizer to encode with.
+        texts: texts.
+        numbers: number of each text, for error messages.
+        options: which tokens to insert, and which columns to compute.
+        special: options `allowed_special` and `disallowed_special`.
+    """
+    encodings, rows = _encode_rows(
+        tokenizer, texts, numbers, options.add_special_tokens, special, offsets=options.return_offsets
+    )
     ids = np.concatenate([np.zeros(0, np.int32), *rows])
-    columns: dict[str, Any] = {}
-    if return_offsets:
+    columns: dict[str, NDArray[Any]] = {"ids": ids}
+    if options.return_offsets:
         columns |= _compute_source_columns(tokenizer, texts, encodings, rows)
-    if return_masks:
+    if options.return_masks:
         mask = np.concatenate([np.zeros(0, np.int32), *(_to_array(e.special_tokens_mask) for e in encodings)])
-        mask[vocabulary.is_special.take(ids)] = 1
+        mask[tokenizer.vocabulary.is_special.take(ids)] = 1
         types = np.concatenate([np.zeros(0, np.int32), *(_to_array(e.type_ids) for e in encodings)])
         columns |= {"special_tokens_mask": mask, "token_type_ids": types}
-    metadata = ResultMetadata(tokenizer.model, tokenizer.normalization, "input_text")
-    ragged = Ragged(ids, make_row_splits(map(len, rows)), **columns)
-    return make_batch_without_copy(
-        ragged, metadata, vocabulary.get_token_strings, has_attention_mask=return_masks
-    )
+    return columns, make_row_splits(map(len, rows))
 
 
 @protocol.encode.register(HuggingFaceTokenizer)
@@ -428,13 +594,15 @@ def _encode(
     **special: Unpack[SpecialOptions],
 ) -> NDArray[np.int32]:
     check_text(text, "text", MANY_TEXTS_ADVICE)
-    _, [ids] = _encode_rows(tokenizer, [text], add_special_tokens, special, offsets=False)
-    return ids
+    options = _EncodeOptions(add_special_tokens, return_offsets=False, return_masks=False)
+    columns, _ = _encode_columns(tokenizer, [text], options, special)
+    return columns["ids"]
 
 
 def _encode_rows(
     tokenizer: HuggingFaceTokenizer,
     texts: Sequence[Text],
+    numbers: Sequence[int],
     add_special_tokens: bool,
     special: SpecialOptions,
     *,
@@ -445,6 +613,7 @@ def _encode_rows(
     Args:
         tokenizer: tokenizer to encode with.
         texts: texts.
+        numbers: number of each text, for error messages.
         add_special_tokens: whether to insert the special tokens of the template.
         special: options `allowed_special` and `disallowed_special`.
         offsets: whether the encodings need offsets.
@@ -460,9 +629,7 @@ def _encode_rows(
     allowed, disallowed = resolve_special(names, **special)
     characters = [to_characters(text) for text in texts]
     reject_special_in_texts(characters, disallowed)
-    valid_texts = [
-        text if text.isascii() else text.translate(_SURROGATES_TO_REPLACEMENT) for text in characters
-    ]
+    valid_texts = list(map(_replace_surrogates, characters))
     ordinary = frozenset[str]()
     if special.get("disallowed_special", "all") != "all":
         ordinary = names - allowed - disallowed if allowed or disallowed else names
@@ -476,8 +643,15 @@ def _encode_rows(
         encodings = _encode_with_library(library, valid_texts, add_special_tokens, offsets=offsets)
         rows = [_to_array(encoding.ids) for encoding in encodings]
         matched = _find_special(tokenizer, encodings, rows)
-    _reject_special(matched, ordinary, disallowed)
+    _reject_special({name: numbers[row] for name, row in matched.items()}, ordinary, disallowed)
     return encodings, rows
+
+
+def _replace_surrogates(characters: str) -> str:
+    """Returns a text that the library can encode, with as many characters."""
+    if characters.isascii() or is_encodable(characters):
+        return characters
+    return characters.translate(_SURROGATES_TO_REPLACEMENT)
 
 
 def _select_library_tokenizer(
@@ -567,9 +741,7 @@ def _compute_source_columns(
         spans = find_character_starts(data).take(characters, mode="clip") + 1
         from_text = row_sequences == 0
         spans[~from_text] = 0
-        spans[from_text] = separate_spans(
-            spans[from_text], ids[from_text], tokenizer.span_bytes, tokenizer.prefix_ids, data
-        )
+        spans[from_text] = _separate(tokenizer, spans[from_text], ids[from_text], data)
         offsets.append(spans)
         sequences.append(row_sequences)
     word_id_rows = [_to_array([-1 if i is None else i for i in encoding.word_ids]) for encoding in encodings]
@@ -578,6 +750,20 @@ def _compute_source_columns(
         "word_ids": np.concatenate([np.zeros(0, np.int32), *word_id_rows]),
         "sequence_ids": np.concatenate(sequences),
     }
+
+
+def _locate(tokenizer: HuggingFaceTokenizer, text: str, encoding: Any) -> NDArray[np.int64]:
+    """Returns the 1-based byte spans of an encoding without inserted tokens, `int64`, shape `(n, 2)`."""
+    data = text.encode("utf-8")
+    characters = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+    spans = find_character_starts(data).take(characters, mode="clip") + 1
+    return _separate(tokenizer, spans, _to_array(encoding.ids), data)
+
+
+def _separate(
+    tokenizer: HuggingFaceTokenizer, spans: NDArray[np.int64], ids: NDArray[np.int32], data: bytes
+) -> NDArray[np.int64]:
+    return separate_spans(spans, ids, tokenizer.span_bytes, tokenizer.prefix_ids, data)
 
 
 def _to_array(values: Sequence[int]) -> NDArray[np.int32]:
