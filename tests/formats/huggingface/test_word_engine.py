@@ -1,0 +1,208 @@
+"""Tests of looking up words, against the encoding of whole texts by the library."""
+
+import re
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+
+import tokjax
+from tests.conftest import CORPUS
+from tests.support.sentencepiece_models import train_sentencepiece_models
+from tests.support.text_strategies import hard_texts
+from tokjax.formats.huggingface import adapter, word_engine
+
+SPECIAL = ["<s>", "</s>", "<pad>", "<mask>", "<unk>"]
+ADDED = [
+    AddedToken("<call>", lstrip=True, rstrip=True),
+    AddedToken("Low", normalized=True, single_word=True),
+    "xyz",
+]
+
+
+def make_tokenizer(normalizer, *steps, added=()):
+    tokenizer = Tokenizer(models.Unigram())
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(list(steps))
+    trainer = trainers.UnigramTrainer(
+        vocab_size=400, special_tokens=SPECIAL, unk_token="<unk>", show_progress=False
+    )
+    tokenizer.train_from_iterator(CORPUS * 3, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A:1 </s>:1 <s>:2",
+        pair="<s> $A </s> $B:1 </s>:1",
+        special_tokens=[("<s>", 0), ("</s>", 1)],
+    )
+    tokenizer.add_tokens(list(added))
+    return tokenizer
+
+
+def make_precompiled():
+    charsmap = train_sentencepiece_models()["unigram"]._model_info.charsmap
+    return normalizers.Precompiled(charsmap)
+
+
+def make_pipelines():
+    words, metaspace = pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()
+    strip_end = normalizers.Strip(left=False, right=True)
+    merge_spaces = normalizers.Replace(Regex(" {2,}"), "▁")
+    replace_quotes = normalizers.Replace("``", '"')
+    lower = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    sequence = normalizers.Sequence
+    return {
+        "t5": make_tokenizer(make_precompiled(), words, metaspace),
+        "converted": make_tokenizer(sequence([make_precompiled(), strip_end, merge_spaces]), metaspace),
+        "converted, first": make_tokenizer(
+            sequence([make_precompiled(), strip_end, merge_spaces]),
+            pre_tokenizers.Metaspace(prepend_scheme="first"),
+        ),
+        "deberta": make_tokenizer(
+            sequence([normalizers.Strip(), make_precompiled(), normalizers.Replace(Regex(" {2,}"), " ")]),
+            metaspace,
+        ),
+        "albert": make_tokenizer(sequence([replace_quotes, *lower, make_precompiled()]), words, metaspace),
+        "no normalizer": make_tokenizer(None, pre_tokenizers.Metaspace(prepend_scheme="never")),
+        "added tokens": make_tokenizer(normalizers.NFKC(), metaspace, added=ADDED),
+        "nmt": make_tokenizer(sequence([normalizers.Nmt(), normalizers.Lowercase()]), words, added=["xyz"]),
+    }
+
+
+NAMES = ["t5", "converted", "converted, first", "deberta", "albert", "no normalizer", "added tokens", "nmt"]
+parts = st.sampled_from(
+    [
+        *(
+            "low",
+            "newest",
+            "a",
+            "b",
+            " ",
+            " ",
+            "  ",
+            "\n",
+            "\t",
+            "\r\n",
+            "\r",
+            "é",
+            "中日",
+            "，",
+            "ﬃ",
+            "½",
+            "…",
+            "\x01",
+        ),
+        *(
+            "\u200b",
+            "¨",
+            "\u3000",
+            "\xa0",
+            "\x85",
+            "\ufeff",
+            "🙂",
+            "▁",
+            "\0",
+            "\u0301",
+            "\u0e33",
+            "\u0600",
+            "``",
+            "''",
+        ),
+        *("<call>", "Low", "LOW", "xyz", "<mask>", "<unk>", "क्षि", "👩‍👩‍👧", "\ufffd", "\ud800", "word" * 40),
+    ]
+)
+word_texts = st.lists(parts, max_size=15).map("".join)
+text_lists = st.lists(st.one_of(word_texts, hard_texts), min_size=1, max_size=5)
+
+
+@cache
+def load_tokenizers():
+    return {name: tokjax.formats.from_huggingface(library) for name, library in make_pipelines().items()}
+
+
+@pytest.fixture
+def use_word_engine(monkeypatch):
+    """Makes tokenizers look up words whatever the length of the texts, and encode few words together."""
+    monkeypatch.setattr(adapter, "FEW_CHARACTERS", -1)
+    monkeypatch.setattr(word_engine, "_WORDS_PER_TEXT", 3)
+    monkeypatch.setattr(word_engine, "_GROUP_CHARACTERS", 30)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.usefixtures("use_word_engine")
+@given(texts=text_lists, add_special_tokens=st.booleans(), allowed=st.sampled_from(["all", ()]))
+def test_results_equal_the_library(name, texts, add_special_tokens, allowed):
+    tokenizer = load_tokenizers()[name]
+    special = {"allowed_special": allowed, "disallowed_special": ()}
+    options = adapter._EncodeOptions(add_special_tokens, return_offsets=True, return_masks=True)
+    try:
+        expected, row_splits = adapter._encode_by_library(
+            tokenizer, texts, range(len(texts)), options, special
+        )
+    except tokjax.errors.InvalidArgumentError as error:
+        # The library matched a special token that had to be ordinary text.
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=re.escape(str(error))):
+            tokjax.encode_batch_result(tokenizer, texts, add_special_tokens=add_special_tokens, **special)
+        return
+    batch = tokjax.encode_batch_result(tokenizer, texts, add_special_tokens=add_special_tokens, **special)
+    np.testing.assert_array_equal(batch.ragged.row_splits, row_splits)
+    for column, values in expected.items():
+        np.testing.assert_array_equal(getattr(batch.ragged, column), values, err_msg=column)
+        assert getattr(batch.ragged, column).dtype == values.dtype
+    ids = tokjax.encode(tokenizer, texts[0], add_special_tokens=add_special_tokens, **special)
+    np.testing.assert_array_equal(ids, batch[0].ids)
+
+
+@pytest.mark.usefixtures("use_word_engine")
+def test_ordinary_texts_are_looked_up():
+    texts = ["the newest\n  lower  widest", "lower é中, (the)", "", " low"]
+    for name, tokenizer in load_tokenizers().items():
+        _, needs_library = tokenizer.word_engine.encode(texts)
+        assert needs_library.tolist() == [False, False, False, name == "deberta"]
+
+
+@pytest.mark.usefixtures("use_word_engine")
+def test_a_full_cache_is_emptied(monkeypatch):
+    monkeypatch.setattr(word_engine, "_MAX_ENTRIES", 4)
+    tokenizer = load_tokenizers()["t5"]
+    texts = [" ".join(f"low{i}est{j}" for j in range(9)) for i in range(9)]
+    expected = [tokenizer.library_tokenizer.encode(text).ids for text in texts]
+    assert [tokjax.encode(tokenizer, text).tolist() for text in texts] == expected
+    assert tokenizer.word_engine._words.num_entries < 40
+
+
+@pytest.mark.usefixtures("use_word_engine")
+def test_errors_name_the_text():
+    with pytest.raises(
+        tokjax.errors.DisallowedSpecialTokenError, match=r"text 2 holds the special token '<mask>'"
+    ):
+        tokjax.encode_batch_result(load_tokenizers()["t5"], ["a", "b", "low <mask>"])
+
+
+metaspace = pre_tokenizers.Metaspace()
+OTHER_PIPELINES = {
+    "space in a pattern": (normalizers.Replace("a b", "c"), [metaspace]),
+    "spaces merged, not stripped": (normalizers.Replace(Regex(" {2,}"), " "), [metaspace]),
+    "stripped at the start only": (normalizers.Strip(left=True, right=False), [metaspace]),
+    "prepended": (normalizers.Prepend("▁"), [metaspace]),
+    "not split": (None, [pre_tokenizers.Metaspace(split=False)]),
+    "first word differs": (
+        None,
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="first")],
+    ),
+    "other mark": (None, [pre_tokenizers.Metaspace(replacement="_")]),
+    "other pre-tokenizer": (None, [pre_tokenizers.Digits()]),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_PIPELINES)
+def test_other_pipelines_encode_whole_texts(name):
+    normalizer, steps = OTHER_PIPELINES[name]
+    tokenizer = tokjax.formats.from_huggingface(make_tokenizer(normalizer, *steps))
+    assert tokenizer.word_engine is None
+
+
+def test_added_tokens_with_spaces_need_whole_texts():
+    library = make_tokenizer(None, metaspace, added=["two words"])
+    assert tokjax.formats.from_huggingface(library).word_engine is None
