@@ -37,6 +37,12 @@ from .batching.length_buckets import (
 from .batching.trace_limits import (
     limit_traces as limit_traces,
 )
+from .core.decode_stream import (
+    DecodeState as DecodeState,
+    decode_step as decode_step,
+    decode_stream as decode_stream,
+    find_decode_context as find_decode_context,
+)
 from .core.protocol import (
     bos_id as bos_id,
     decode as decode,

@@ -11,6 +11,7 @@ import numpy as np
 
 from tokjax.bpe.encoded_segments import EncodedSegments
 from tokjax.core import protocol
+from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import from_characters, to_characters, to_utf8
 from tokjax.errors import InvalidArgumentError
@@ -189,3 +190,4 @@ def _decode_bytes(
 
 
 protocol.decode_batch.register(CallableTokenizer)(protocol.decode_row_by_row)
+find_decode_context.register(CallableTokenizer)(keep_last_visible_id)

@@ -13,6 +13,7 @@ from tokjax.bpe.encoded_segments import Corrections
 from tokjax.bpe.merge_rules import parse_merge_pairs
 from tokjax.bpe.pre_tokenizers import AdjacencyPreTokenizer
 from tokjax.core import protocol
+from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
 from tokjax.core.utf8 import from_characters, is_encodable, to_utf8
 from tokjax.core.vocabulary import AddedToken, make_vocabulary
 from tokjax.errors import InvalidArgumentError
@@ -362,3 +363,4 @@ def _decode_bytes(tokenizer: MetaspaceBPE, ids: ArrayLike, *, skip_special_token
 
 
 protocol.decode_batch.register(MetaspaceBPE)(protocol.decode_row_by_row)
+find_decode_context.register(MetaspaceBPE)(keep_last_visible_id)

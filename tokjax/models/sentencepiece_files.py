@@ -127,11 +127,13 @@ class ModelInfo(NamedTuple):
         model_type: algorithm that splits texts.
         normalizer: name of the normalizer.
         spaces: how the model treats whitespace.
+        denormalizes: whether decoding changes the text of all pieces by a second normalizer.
     """
 
     model_type: ModelType
     normalizer: str
     spaces: SpaceRules
+    denormalizes: bool
 
 
 def read_model(model: bytes | str | os.PathLike[str]) -> tuple[bytes, str]:
@@ -196,4 +198,4 @@ def parse_model_info(proto: bytes) -> ModelInfo:
         is_added=bool(normalizer.get(3, 1)),
     )
     name = normalizer.get(1, b"").decode("utf-8") or "custom"
-    return ModelInfo(_MODEL_TYPES[trainer.get(3, 1)], name, spaces)
+    return ModelInfo(_MODEL_TYPES[trainer.get(3, 1)], name, spaces, bool(denormalizer.get(2)))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax.core import protocol
+from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
 from tokjax.core.vocabulary import (
     ROLES,
     Vocabulary,
@@ -218,3 +219,4 @@ def _decode_bytes(tokenizer: WordModel, ids: ArrayLike, *, skip_special_tokens: 
 
 
 protocol.decode_batch.register(WordModel)(protocol.decode_row_by_row)
+find_decode_context.register(WordModel)(keep_last_visible_id)

@@ -27,12 +27,14 @@ import numpy as np
 from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, check_texts
 from tokjax._util.imports import import_optional
 from tokjax.core import protocol
+from tokjax.core.decode_stream import find_decode_context
 from tokjax.core.encode_options import SpecialOptions, accept_options
 from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.utf8 import find_character_starts, to_characters, to_utf8
 from tokjax.core.vocabulary import ROLES, AddedToken, make_vocabulary
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokenizerFormatError
+from tokjax.formats.huggingface.decoders import make_finality_test
 from tokjax.formats.huggingface.definition import (
     RequiresLibraryError,
     decode_byte_level_forms,
@@ -61,7 +63,7 @@ from tokjax.pretokenize.special_tokens import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -155,6 +157,11 @@ class HuggingFaceTokenizer(TokenizerRecord):
         forms = {id_: self.library_tokenizer.id_to_token(id_) for id_ in added_ids}
         added_bytes = {id_: map_unicode_to_bytes(form) or form.encode("utf-8") for id_, form in forms.items()}
         return {**self.vocabulary.bytes_by_id, **added_bytes}
+
+    @cached_property
+    def finality_test(self) -> Callable[[str], bool] | None:
+        """Test of tokens: whether the text up to a token is final; `None` if no text is before the end."""
+        return make_finality_test(get_steps(self.pipeline, "decoder"))
 
     @cached_property
     def skipped_ids(self) -> frozenset[int]:
@@ -595,3 +602,30 @@ def _decode_bytes(
 
 
 protocol.decode_batch.register(HuggingFaceTokenizer)(protocol.decode_row_by_row)
+
+
+@find_decode_context.register(HuggingFaceTokenizer)
+def _find_decode_context(
+    tokenizer: HuggingFaceTokenizer, ids: NDArray[np.int32], *, skip_special_tokens: bool = False
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Finds the pending ids: those after the last token that makes the text final.
+
+    The context are the ids after an earlier such token, as few as have text. The spaces that decoders remove
+    at the start of a text, or add between tokens, do not depend on more than that.
+    """
+    if tokenizer.decoded_bytes is not None:
+        return ids[:0], ids[:0]
+    if tokenizer.finality_test is None:
+        return ids[:0], ids
+    skipped = tokenizer.skipped_ids if skip_special_tokens else ()
+    get_form = tokenizer.library_tokenizer.id_to_token
+    is_final = tokenizer.finality_test
+    visible = [(i, id_) for i, id_ in enumerate(ids.tolist(), 1) if id_ not in skipped]
+    stops = [0, *(i for i, id_ in visible if is_final(get_form(id_)))]
+    context = ids[:0]
+    for start in reversed(stops[:-1]):
+        context = _to_array([id_ for i, id_ in visible if start < i <= stops[-1]])
+        if protocol.decode_bytes(tokenizer, context):
+            break
+    first_pending = next((i - 1 for i, _ in visible if i > stops[-1]), len(ids))
+    return context, ids[first_pending:]
