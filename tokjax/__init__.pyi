@@ -43,6 +43,10 @@ from .core.decode_stream import (
     decode_stream as decode_stream,
     find_decode_context as find_decode_context,
 )
+from .core.pretokens import (
+    PreTokens as PreTokens,
+    pre_tokenize as pre_tokenize,
+)
 from .core.protocol import (
     bos_id as bos_id,
     decode as decode,

@@ -23,6 +23,7 @@ from tokjax.models.base import SegmentModel
 from tokjax.models.word_engine import TokenLengths, WordEngine, WordMatcher
 from tokjax.pretokenize.special_tokens import check_special_names
 from tokjax.pretokenize.unicode_normalization import map_spans_back
+from tokjax.pretokenize.word_boundaries import compile_word_expression
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -64,6 +65,10 @@ class WordModel(SegmentModel):
     ) -> EncodedSegments:
         """Encodes segments of ordinary text, already normalized, independently of one another."""
         return self._engine.encode_segments(segments, threads, sources=sources)
+
+    def find_pretokens(self, text: str) -> list[tuple[int, int]]:
+        """Returns the spans of the words of a segment, already normalized."""
+        return [match.span() for match in compile_word_expression(self._splitter).finditer(text)]
 
     @cached_property
     def _engine(self) -> WordEngine:

@@ -29,6 +29,7 @@ from tokjax._util.imports import import_optional
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context
 from tokjax.core.encode_options import SpecialOptions, accept_options
+from tokjax.core.pretokens import PreTokens, make_pretokens, pre_tokenize, raise_without_pretokens
 from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.utf8 import find_character_starts, to_characters, to_utf8
@@ -431,6 +432,24 @@ def _encode(
     check_text(text, "text", MANY_TEXTS_ADVICE)
     _, [ids] = _encode_rows(tokenizer, [text], add_special_tokens, special, offsets=False)
     return ids
+
+
+@pre_tokenize.register(HuggingFaceTokenizer)
+@accept_options(SpecialOptions)
+def _pre_tokenize(
+    tokenizer: HuggingFaceTokenizer, text: Text, **special: Unpack[SpecialOptions]
+) -> PreTokens:
+    """Groups tokens by word id: the library numbers the pre-tokens and the matched added tokens."""
+    if tokenizer.pipeline.get("pre_tokenizer") is None:
+        raise_without_pretokens(tokenizer, "its definition has no pre-tokenizer")
+    check_text(text, "text", MANY_TEXTS_ADVICE)
+    [result] = protocol.encode_texts(tokenizer, [text], add_special_tokens=False, **special)
+    assert result.word_ids is not None
+    assert result.offsets is not None
+    is_first = np.diff(result.word_ids, prepend=-1) != 0
+    is_last = np.append(is_first[1:], True)[: len(is_first)]
+    spans = np.stack([result.offsets[is_first, 0], result.offsets[is_last, 1]], axis=1)
+    return make_pretokens(to_utf8(text), spans)
 
 
 def _encode_rows(
