@@ -169,6 +169,10 @@ from .models.metaspace_bpe import (
 from .models.sentencepiece import (
     sentencepiece as sentencepiece,
 )
+from .models.vocabulary_changes import (
+    extend_vocabulary as extend_vocabulary,
+    truncate_vocabulary as truncate_vocabulary,
+)
 from .models.word_level import (
     word_level as word_level,
 )

@@ -33,11 +33,12 @@ def test_byte_level_pretokens_equal_the_library(name, text):
     library_tokenizer, tokenizer = make_pair(name)
     strings, offsets = split_by_library(library_tokenizer, text)
     pretokens = tokjax.pre_tokenize(tokenizer, text, disallowed_special=())
-    assert pretokens.offsets.tolist() == offsets
     texts = [map_unicode_to_bytes(string).decode() for string in strings]
     if name == "with a space" and text and not text.startswith(" "):
         texts[0] = texts[0][1:]
+        offsets[0][1] -= not texts[0]  # the added space alone has an empty span
     assert list(pretokens.strings) == texts
+    assert pretokens.offsets.tolist() == offsets
 
 
 @pytest.mark.parametrize("name", ["BERT", "BERT, cased", "words"])

@@ -17,7 +17,7 @@ from tokjax.pretokenize.unicode_classes import CHINESE, load_code_point_flags
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 def check_charsmap(charsmap: bytes) -> None:
@@ -199,3 +199,46 @@ def parse_model_info(proto: bytes) -> ModelInfo:
     )
     name = normalizer.get(1, b"").decode("utf-8") or "custom"
     return ModelInfo(_MODEL_TYPES[trainer.get(3, 1)], name, spaces, bool(denormalizer.get(2)))
+
+
+_NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
+"""Types of pieces."""
+
+
+def append_pieces(proto: bytes, names: Sequence[str], *, special: bool) -> bytes:
+    """Appends pieces to a serialized `ModelProto`. Names that it already has as such pieces are left out.
+
+    A repeated field of a message can be extended by appending to its bytes. The new pieces get the next ids.
+
+    Args:
+        proto: the serialized model.
+        names: names of the pieces.
+        special: whether they become control pieces; otherwise user-defined symbols.
+
+    Raises:
+        InvalidArgumentError: the model has one of them as a piece of another type, or a user-defined symbol
+            contains whitespace.
+    """
+    fields = (dict(iter_fields(value)) for number, value in iter_fields(proto) if number == 1)
+    types = {piece[1].decode("utf-8"): piece.get(3, _NORMAL) for piece in fields}
+    piece_type = _CONTROL if special else _USER_DEFINED
+    for name in names:
+        if types.get(name, piece_type) != piece_type:
+            raise InvalidArgumentError(f"the model already has the piece {name!r}, of another type")
+        if not special and (name.split() != [name] or "\u2581" in name):
+            raise InvalidArgumentError(f"a SentencePiece symbol can't contain whitespace, as {name!r} does")
+        if name not in types:
+            data = name.encode("utf-8")
+            message = _LENGTH_TAG + _write_varint(len(data)) + data + bytes([3 << 3 | _VARINT, piece_type])
+            proto += _LENGTH_TAG + _write_varint(len(message)) + message
+    return proto
+
+
+_LENGTH_TAG = bytes([1 << 3 | _LENGTH_DELIMITED])
+"""Tag of field 1 of a message: of the pieces of a model, and of the name of a piece."""
+
+
+def _write_varint(value: int) -> bytes:
+    """Returns the variable-length form of an integer that is not negative."""
+    digits = [value >> shift & 0x7F for shift in range(0, max(value.bit_length(), 1), 7)]
+    return bytes([*(digit | 0x80 for digit in digits[:-1]), digits[-1]])

@@ -24,6 +24,7 @@ from tokjax.core.pretokens import pre_tokenize
 from tokjax.core.vocabulary import format_token
 from tokjax.encoding import encode
 from tokjax.errors import OffsetsContractError, TokjaxError, UnsupportedTokenizerError
+from tokjax.models.vocabulary_changes import extend_vocabulary
 from tokjax.offsets import assert_offsets_contract, span_bytes
 
 if TYPE_CHECKING:
@@ -302,6 +303,28 @@ def check_threads(tokenizer: Any) -> None:
             assert results == expected, "results in concurrent threads differ"
 
 
+def check_vocabulary_changes(tokenizer: Any) -> None:
+    """Checks that a vocabulary with one more special token changes no other ids.
+
+    A tokenizer that can't be changed must raise `UnsupportedTokenizerError`.
+    """
+    name, size = "<|tokjax_added|>", protocol.vocab_size(tokenizer)
+    try:
+        extended, old_ids = extend_vocabulary(tokenizer, [name], special=True)
+    except UnsupportedTokenizerError:
+        return
+    assert old_ids.tolist() == [*range(size), -1], "the map of old ids is not that of one token at the end"
+    assert protocol.token_to_id(extended, name) == size, "the id of an added token is not the next id"
+    assert protocol.fingerprint(extended) != protocol.fingerprint(tokenizer), (
+        "the fingerprint does not depend on an added token"
+    )
+    for text in HARD_TEXTS:
+        assert _encode(extended, text) == _encode(tokenizer, text), (
+            f"{text!r:.60} is encoded differently after another token was added"
+        )
+    check_special_tokens(extended)
+
+
 CHECKS: tuple[Callable[[Any], None], ...] = (
     check_vocabulary,
     check_columns,
@@ -315,6 +338,7 @@ CHECKS: tuple[Callable[[Any], None], ...] = (
     check_decoding,
     check_streaming,
     check_special_tokens,
+    check_vocabulary_changes,
     check_pairs,
     check_pickling,
     check_threads,

@@ -55,9 +55,11 @@ from tokjax.models.format_errors import (
     check_vocab_size,
     check_work_per_position,
 )
+from tokjax.models.vocabulary_changes import extend_vocabulary, map_old_ids
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import (
     check_comparisons,
+    check_special_names,
     has_special,
     reject_special_in_texts,
     resolve_special,
@@ -648,3 +650,25 @@ def _find_decode_context(
             break
     first_pending = next((i - 1 for i, _ in visible if i > stops[-1]), len(ids))
     return context, ids[first_pending:]
+
+
+@extend_vocabulary.register(HuggingFaceTokenizer)
+def _extend_vocabulary(
+    tokenizer: HuggingFaceTokenizer,
+    tokens: Sequence[str],
+    *,
+    special: bool = False,
+    pad_token: str | None = None,
+) -> tuple[HuggingFaceTokenizer, NDArray[np.int32]]:
+    library, roles = _load_library_tokenizer(tokenizer.definition), dict(tokenizer.vocabulary.roles)
+    names = check_special_names(tokens, "tokens")
+    (library.add_special_tokens if special else library.add_tokens)(names)
+    if pad_token is not None:
+        roles["pad"] = pad_token
+    extended = build_huggingface_tokenizer(library.to_str(), tokenizer.reason, roles)
+    if pad_token not in (None, *extended.vocabulary.special):
+        raise InvalidArgumentError(
+            f"pad_token is {pad_token!r}, which is not among the special tokens "
+            f"{list(extended.vocabulary.special)}"
+        )
+    return extended, map_old_ids(tokenizer.vocabulary.size, extended.vocabulary.size)
