@@ -378,6 +378,8 @@ def _decode_rows(
         ids, splits = ids[keep_mask], make_row_splits(keep_mask)[splits]
     flat = ids.tolist()
     rows = [flat[start:stop] for start, stop in itertools.pairwise(splits.tolist())]
+    if len(rows) == 1:  # avoid the library's batch call, which starts threads
+        return [tokenizer.processor.decode(rows[0], out_type=bytes)]
     texts: list[bytes] = tokenizer.processor.decode(rows, out_type=bytes) if rows else []
     return texts
 
