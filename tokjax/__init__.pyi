@@ -37,6 +37,16 @@ from .batching.length_buckets import (
 from .batching.trace_limits import (
     limit_traces as limit_traces,
 )
+from .core.decode_stream import (
+    DecodeState as DecodeState,
+    decode_step as decode_step,
+    decode_stream as decode_stream,
+    find_decode_context as find_decode_context,
+)
+from .core.pretokens import (
+    PreTokens as PreTokens,
+    pre_tokenize as pre_tokenize,
+)
 from .core.protocol import (
     bos_id as bos_id,
     cls_id as cls_id,
@@ -162,6 +172,10 @@ from .models.metaspace_bpe import (
 )
 from .models.sentencepiece import (
     sentencepiece as sentencepiece,
+)
+from .models.vocabulary_changes import (
+    extend_vocabulary as extend_vocabulary,
+    truncate_vocabulary as truncate_vocabulary,
 )
 from .models.word_level import (
     word_level as word_level,

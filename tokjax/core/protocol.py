@@ -11,8 +11,8 @@ implementations:
 
 Register other functions if the type differs from the default, or has a faster way: `normalize` if the
 tokenizer changes a text before it splits it, and `decode_bytes` if decoding is more than concatenating the
-bytes of tokens. Pairs, truncation, windows and pretokenized input are built on these functions
-(`tokjax.encoding.encode`). See docs/extending.md.
+bytes of tokens (then also `find_decode_context` of `tokjax.core.decode_stream`). Pairs, truncation, windows
+and pretokenized input are built on these functions (`tokjax.encoding.encode`). See docs/extending.md.
 """
 
 from __future__ import annotations

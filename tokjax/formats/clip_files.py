@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax.errors import TokenizerFormatError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
+from tokjax.formats.huggingface.decoders import OUTER_WHITESPACE
 from tokjax.formats.tokenizer_files import as_path, read_bytes
 from tokjax.models.base import with_roles
 from tokjax.models.format_errors import as_format_errors
@@ -32,7 +33,6 @@ _MAX_MERGES = 48894
 rest of the file is ignored."""
 _MAX_BYTES = 1 << 26
 _PATTERN = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
-_OUTER_WHITESPACE = r"\A[\s\x1c-\x1f]+|[\s\x1c-\x1f]+\z"  # the characters that Python's str.strip() removes
 _REASON = "its tokens mark the end of a word, and texts are converted to lower case"
 
 
@@ -155,7 +155,7 @@ def _build_definition(ids: dict[str, int], merges: list[tuple[str, str]]) -> dic
             "decoders": [
                 {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
                 {"type": "Replace", "pattern": {"String": _END_OF_WORD}, "content": " "},
-                {"type": "Replace", "pattern": {"Regex": _OUTER_WHITESPACE}, "content": ""},
+                {"type": "Replace", "pattern": {"Regex": OUTER_WHITESPACE}, "content": ""},
             ],
         },
         "model": {

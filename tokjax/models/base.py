@@ -18,6 +18,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import fields
 from functools import cached_property, partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, Unpack
 
 import numpy as np
@@ -26,11 +27,13 @@ from tokjax._util.atomic_files import compute_json_checksum
 from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, check_texts
 from tokjax._util.threads import resolve_num_threads
 from tokjax.bpe.chunks import Segments, as_segments
+from tokjax.bpe.encoded_segments import EncodedSegments
 from tokjax.core import protocol
-from tokjax.core.ragged import Ragged
+from tokjax.core.pretokens import PreTokens, make_pretokens, pre_tokenize, raise_without_pretokens
+from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.template import Template, make_template
-from tokjax.core.utf8 import count_bytes, from_characters, to_characters, to_utf8
+from tokjax.core.utf8 import count_bytes, find_character_starts, from_characters, to_characters, to_utf8
 from tokjax.core.vocabulary import TEMPLATE_ROLES, drop_lookup_roles, make_vocabulary
 from tokjax.errors import UnsupportedTokenizerError
 from tokjax.models.assembly import (
@@ -54,7 +57,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.bpe.encoded_segments import EncodedSegments
     from tokjax.core.encode_options import SpecialOptions
     from tokjax.core.protocol import Special
     from tokjax.core.records import OffsetsReference
@@ -162,6 +164,17 @@ class SegmentModel(TokenizerRecord, ABC):
         """
         del text  # for models that have such a path
         return None
+
+    def find_pretokens(self, text: str) -> Sequence[tuple[int, int]]:
+        """Returns the spans of the pre-tokens of a segment, in characters, as in `text[start:stop]`.
+
+        By default, it raises an error: the model encodes segments without splitting them first.
+
+        Args:
+            text: segment, already normalized, as `to_characters` returns it.
+        """
+        del text  # for models that have pre-tokens
+        raise_without_pretokens(self, "it encodes a text as a whole")
 
     @abstractmethod
     def encode_segments(
@@ -357,6 +370,37 @@ def encode_ids(
     if len(segments.texts) == 1 and not rows.before and not rows.after:
         return encoded.ids
     return assemble(encoded, rows).ids
+
+
+@pre_tokenize.register(SegmentModel)
+def _pre_tokenize(
+    tokenizer: SegmentModel,
+    text: Text,
+    *,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+) -> PreTokens:
+    check_text(text, "text", MANY_TEXTS_ADVICE)
+    segments, rows, matched = split_rows(
+        tokenizer,
+        [text],
+        add_special_tokens=False,
+        allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
+    )
+    characters = segments.texts if segments.hold_bytes else list(map(to_characters, segments.texts))
+    segment_bytes = list(map(from_characters, characters))
+    spans = [
+        find_character_starts(data)[np.array(tokenizer.find_pretokens(segment), np.int64).reshape(-1, 2)]
+        for data, segment in zip(segment_bytes, characters, strict=True)
+    ]
+    # The rows are assembled as those of tokens are, with pre-tokens in place of tokens.
+    splits = make_row_splits(map(len, spans))
+    encoded = EncodedSegments(np.zeros(splits[-1], np.int32), splits, None, np.concatenate(spans))
+    nbytes = np.fromiter(map(len, segment_bytes), np.int64)
+    offsets = compute_offsets_from_spans(assemble(encoded, rows), encoded, rows, nbytes)
+    between = [*matched, b""]
+    return make_pretokens(b"".join(chain.from_iterable(zip(segment_bytes, between, strict=True))), offsets)
 
 
 def make_batch(

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -109,6 +110,12 @@ class ByteLevelBPE(SegmentModel):
             return encoded
         corrections = compute_prefix_corrections(encoded, segments, split, self.vocabulary.byte_lengths)
         return encoded._replace(corrections=corrections)
+
+    def find_pretokens(self, text: str) -> list[tuple[int, int]]:
+        """Returns the spans of the pre-tokens of a segment: the parts that the pattern splits it into."""
+        prefix = "" if not self.add_prefix_space or not text or text.startswith(" ") else " "
+        bounds = accumulate(map(len, make_pattern_splitter(self.pattern).split(prefix + text)), initial=0)
+        return list(pairwise(max(bound - len(prefix), 0) for bound in bounds))
 
     def adjust_offsets(
         self, ids: NDArray[np.int32], offsets: NDArray[np.int64], matched: Mapping[int, bytes]

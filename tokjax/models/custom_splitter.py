@@ -11,6 +11,7 @@ import numpy as np
 
 from tokjax.bpe.encoded_segments import EncodedSegments
 from tokjax.core import protocol
+from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import from_characters, to_characters, to_utf8
 from tokjax.errors import InvalidArgumentError
@@ -62,7 +63,7 @@ class CallableTokenizer(SegmentModel):
         as_bytes = from_characters if segments.hold_bytes else to_utf8
         for text in map(as_bytes, segments.texts):
             characters = to_characters(text)
-            word_spans = _find_spans(characters, list(self.split(characters)), self.name)
+            word_spans = self.find_pretokens(characters)
             ids += [self._token_ids.get(characters[start:stop], self._unknown) for start, stop in word_spans]
             lengths.append(len(word_spans))
             if sources:
@@ -72,6 +73,10 @@ class CallableTokenizer(SegmentModel):
             return EncodedSegments(np.array(ids, np.int32), splits, None)
         begins = np.ones(len(ids), bool)
         return EncodedSegments(np.array(ids, np.int32), splits, begins, np.concatenate(spans))
+
+    def find_pretokens(self, text: str) -> list[tuple[int, int]]:
+        """Returns the spans of the words that the function returns for a segment."""
+        return _find_spans(text, list(self.split(text)), self.name)
 
     @cached_property
     def _unknown(self) -> int:
@@ -190,3 +195,4 @@ def _decode_bytes(
 
 
 protocol.decode_batch.register(CallableTokenizer)(protocol.decode_row_by_row)
+find_decode_context.register(CallableTokenizer)(keep_last_visible_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -13,6 +14,8 @@ from tokjax.bpe.encoded_segments import Corrections
 from tokjax.bpe.merge_rules import parse_merge_pairs
 from tokjax.bpe.pre_tokenizers import AdjacencyPreTokenizer
 from tokjax.core import protocol
+from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
+from tokjax.core.pretokens import raise_without_pretokens
 from tokjax.core.utf8 import from_characters, is_encodable, to_utf8
 from tokjax.core.vocabulary import AddedToken, make_vocabulary
 from tokjax.errors import InvalidArgumentError
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Vocabulary
 
 PrefixSpace = Literal["always", "missing", "first"]
+_PRETOKEN = re.compile(f"[ {METASPACE}][^ {METASPACE}]*|[^ {METASPACE}]+")
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,6 +101,12 @@ class MetaspaceBPE(SegmentModel):
         begins[np.setdiff1d(after_prefixes, encoded.splits)] = False  # a prefix alone is not a word
         corrections = _add_metaspace_corrections(corrections, encoded, segments, self.text_byte_lengths)
         return encoded._replace(begins_word=begins, corrections=corrections)
+
+    def find_pretokens(self, text: str) -> list[tuple[int, int]]:
+        """Returns the spans of the pre-tokens of a segment, which begin at spaces."""
+        if not self.split_words:
+            raise_without_pretokens(self, "without split_words, it encodes a text as a whole")
+        return [match.span() for match in _PRETOKEN.finditer(text)]
 
     def _normalize_spaces(self, segments: Segments) -> list[str]:
         """Returns the texts of segments with spaces for `▁`, and with added spaces."""
@@ -362,3 +372,4 @@ def _decode_bytes(tokenizer: MetaspaceBPE, ids: ArrayLike, *, skip_special_token
 
 
 protocol.decode_batch.register(MetaspaceBPE)(protocol.decode_row_by_row)
+find_decode_context.register(MetaspaceBPE)(keep_last_visible_id)

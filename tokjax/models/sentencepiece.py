@@ -9,6 +9,7 @@ the input text, whatever the normalization. `models/sentencepiece_spans.py` comp
 from __future__ import annotations
 
 import base64
+import codecs
 import hashlib
 import itertools
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from tokjax._util.threads import map_in_threads
 from tokjax.bpe.array_engine import FEW_CHARACTERS
 from tokjax.bpe.encoded_segments import EncodedSegments, concatenate_segments
 from tokjax.core import protocol
+from tokjax.core.decode_stream import find_decode_context
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.template import template_from_json, template_to_json
 from tokjax.core.utf8 import from_characters, to_utf8
@@ -30,6 +32,7 @@ from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models.base import SegmentModel, replace_template
 from tokjax.models.byte_spans import clip_spans
 from tokjax.models.format_errors import as_format_errors, check_piece_comparisons
+from tokjax.models.metaspace import decode_piece
 from tokjax.models.sentencepiece_engine import EncodedIds, SentencePieceEngine, build_engine
 from tokjax.models.sentencepiece_files import (
     ModelInfo,
@@ -243,6 +246,14 @@ class SentencePieceTokenizer(SegmentModel):
     def _is_byte(self) -> NDArray[np.bool_]:
         return np.array(self.processor.is_byte(list(range(self.vocabulary.size))), bool)
 
+    @cached_property
+    def _byte_values(self) -> NDArray[np.uint8]:
+        """Byte of each byte piece, by id, `uint8`, shape `(size,)`; 0 for other ids."""
+        values = np.zeros(self.vocabulary.size, np.uint8)
+        for id_ in np.flatnonzero(self._is_byte).tolist():
+            values[id_] = decode_piece(self.vocabulary.get_bytes(id_).decode("utf-8"))[0]
+        return values
+
     def _to_fingerprint_json(self) -> Any:
         return [self.model, hashlib.sha256(self.model_proto).hexdigest(), _roles_to_json(self)]
 
@@ -428,5 +439,34 @@ def _decode_rows(
         ids, splits = ids[keep_mask], make_row_splits(keep_mask)[splits]
     flat = ids.tolist()
     rows = [flat[start:stop] for start, stop in itertools.pairwise(splits.tolist())]
+    if len(rows) == 1:  # avoid the library's batch call, which starts threads
+        return [tokenizer.processor.decode(rows[0], out_type=bytes)]
     texts: list[bytes] = tokenizer.processor.decode(rows, out_type=bytes) if rows else []
     return texts
+
+
+@find_decode_context.register(SentencePieceTokenizer)
+def _find_decode_context(
+    tokenizer: SentencePieceTokenizer, ids: NDArray[np.int32], *, skip_special_tokens: bool = False
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Finds the context: the last id with text, after which no space is removed, and the id after it.
+
+    The id after it has no text, but separates bytes before it from those after it. The library decodes a run
+    of byte pieces from the left: a character as soon as its bytes are valid, and any other byte to U+FFFD. So
+    only the first bytes of a character at the end are pending.
+    """
+    if tokenizer._model_info.denormalizes:
+        return ids[:0], ids
+    is_special = tokenizer.vocabulary.is_special
+    visible = np.flatnonzero(~is_special.take(ids)) if skip_special_tokens else np.arange(len(ids))
+    is_byte = tokenizer._is_byte.take(ids.take(visible))
+    num_bytes = int(np.append(~is_byte[::-1], True).argmax())  # length of the run at the end
+    run = visible[len(visible) - num_bytes :]
+    data = bytes(tokenizer._byte_values.take(ids.take(run)).tolist())
+    num_complete = codecs.utf_8_decode(data, "replace", False)[1]
+    stop = len(ids) if num_complete == num_bytes else int(run[num_complete])
+    final = ids.take(visible[visible < stop])
+    for position in range(len(final) - 1, -1, -1):
+        if tokenizer.processor.decode(final[position : position + 1].tolist()):
+            return final[position : position + 2], ids[stop:]
+    return final[~is_special.take(final)], ids[stop:]

@@ -18,7 +18,7 @@ from tokjax.pretokenize.unicode_classes import CHINESE, load_code_point_flags
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 def check_charsmap(charsmap: bytes) -> None:
@@ -130,6 +130,7 @@ class ModelInfo(NamedTuple):
         charsmap: precompiled character map of the normalizer; empty for none.
         spaces: how the model treats whitespace.
         has_byte_fallback: whether an unknown character becomes byte pieces.
+        denormalizes: whether decoding changes the text of all pieces by a second normalizer.
     """
 
     model_type: ModelType
@@ -137,6 +138,7 @@ class ModelInfo(NamedTuple):
     charsmap: bytes
     spaces: SpaceRules
     has_byte_fallback: bool
+    denormalizes: bool
 
 
 class Pieces(NamedTuple):
@@ -225,11 +227,17 @@ def parse_model_info(proto: bytes) -> ModelInfo:
     )
     name = normalizer.get(1, b"").decode("utf-8") or "custom"
     return ModelInfo(
-        _MODEL_TYPES[trainer.get(3, 1)], name, normalizer.get(2, b""), spaces, bool(trainer.get(35, 0))
+        model_type=_MODEL_TYPES[trainer.get(3, 1)],
+        normalizer=name,
+        charsmap=normalizer.get(2, b""),
+        spaces=spaces,
+        has_byte_fallback=bool(trainer.get(35, 0)),
+        denormalizes=bool(denormalizer.get(2)),
     )
 
 
-_NORMAL, _UNKNOWN, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 4, 5, 6
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
+"""Types of pieces."""
 
 
 def parse_pieces(proto: bytes, *, has_byte_fallback: bool) -> Pieces:
@@ -260,3 +268,42 @@ def parse_pieces(proto: bytes, *, has_byte_fallback: bool) -> Pieces:
                 has_unused=pieces.has_unused or piece_type == _UNUSED,
             )
     return pieces
+
+
+def append_pieces(proto: bytes, names: Sequence[str], *, special: bool) -> bytes:
+    """Appends pieces to a serialized `ModelProto`. Names that it already has as such pieces are left out.
+
+    A repeated field of a message can be extended by appending to its bytes. The new pieces get the next ids.
+
+    Args:
+        proto: the serialized model.
+        names: names of the pieces.
+        special: whether they become control pieces; otherwise user-defined symbols.
+
+    Raises:
+        InvalidArgumentError: the model has one of them as a piece of another type, or a user-defined symbol
+            contains whitespace.
+    """
+    fields = (dict(iter_fields(value)) for number, value in iter_fields(proto) if number == 1)
+    types = {piece[1].decode("utf-8"): piece.get(3, _NORMAL) for piece in fields}
+    piece_type = _CONTROL if special else _USER_DEFINED
+    for name in names:
+        if types.get(name, piece_type) != piece_type:
+            raise InvalidArgumentError(f"the model already has the piece {name!r}, of another type")
+        if not special and (name.split() != [name] or "\u2581" in name):
+            raise InvalidArgumentError(f"a SentencePiece symbol can't contain whitespace, as {name!r} does")
+        if name not in types:
+            data = name.encode("utf-8")
+            message = _LENGTH_TAG + _write_varint(len(data)) + data + bytes([3 << 3 | _VARINT, piece_type])
+            proto += _LENGTH_TAG + _write_varint(len(message)) + message
+    return proto
+
+
+_LENGTH_TAG = bytes([1 << 3 | _LENGTH_DELIMITED])
+"""Tag of field 1 of a message: of the pieces of a model, and of the name of a piece."""
+
+
+def _write_varint(value: int) -> bytes:
+    """Returns the variable-length form of an integer that is not negative."""
+    digits = [value >> shift & 0x7F for shift in range(0, max(value.bit_length(), 1), 7)]
+    return bytes([*(digit | 0x80 for digit in digits[:-1]), digits[-1]])

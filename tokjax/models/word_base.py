@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax.core import protocol
+from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
 from tokjax.core.vocabulary import (
     Vocabulary,
     make_vocabulary,
@@ -21,6 +22,7 @@ from tokjax.models.base import SegmentModel
 from tokjax.models.word_engine import TokenLengths, WordEngine, WordMatcher
 from tokjax.pretokenize.special_tokens import check_special_names
 from tokjax.pretokenize.unicode_normalization import map_spans_back
+from tokjax.pretokenize.word_boundaries import compile_word_expression
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -63,6 +65,10 @@ class WordModel(SegmentModel):
     ) -> EncodedSegments:
         """Encodes segments of ordinary text, already normalized, independently of one another."""
         return self._engine.encode_segments(segments, threads, sources=sources)
+
+    def find_pretokens(self, text: str) -> list[tuple[int, int]]:
+        """Returns the spans of the words of a segment, already normalized."""
+        return [match.span() for match in compile_word_expression(self._splitter).finditer(text)]
 
     @cached_property
     def _engine(self) -> WordEngine:
@@ -217,3 +223,4 @@ def _decode_bytes(tokenizer: WordModel, ids: ArrayLike, *, skip_special_tokens: 
 
 
 protocol.decode_batch.register(WordModel)(protocol.decode_row_by_row)
+find_decode_context.register(WordModel)(keep_last_visible_id)

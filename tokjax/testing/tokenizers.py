@@ -19,9 +19,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax.core import protocol
+from tokjax.core.decode_stream import decode_stream
+from tokjax.core.pretokens import pre_tokenize
+from tokjax.core.vocabulary import format_token
 from tokjax.encoding import encode
-from tokjax.errors import OffsetsContractError, TokjaxError
-from tokjax.offsets import assert_offsets_contract
+from tokjax.errors import OffsetsContractError, TokjaxError, UnsupportedTokenizerError
+from tokjax.models.vocabulary_changes import extend_vocabulary
+from tokjax.offsets import assert_offsets_contract, span_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -118,6 +122,36 @@ def check_span_coverage(tokenizer: Any) -> None:
         assert not "".join(missed).strip(), f"no span contains the characters {missed} of {text!r}"
 
 
+def check_pre_tokenize(tokenizer: Any) -> None:
+    """Checks that pre-tokens have valid offsets, and that no token crosses their bounds.
+
+    A tokenizer that encodes texts without splitting them first must raise `UnsupportedTokenizerError`.
+    """
+    for text in HARD_TEXTS:
+        try:
+            pretokens = pre_tokenize(tokenizer, text, disallowed_special=())
+        except UnsupportedTokenizerError:
+            return
+        result = _encode(tokenizer, text, add_special_tokens=False)
+        view = text
+        if result.metadata.offsets_reference == "tokenizer_normalized_text":
+            view = protocol.tokenization_view(tokenizer, text)
+        try:
+            assert_offsets_contract(view, pretokens.offsets)
+        except OffsetsContractError as error:
+            raise AssertionError(f"pre-tokens of {text!r:.60}: {error}") from error
+        for string, span in zip(pretokens.strings, pretokens.offsets, strict=True):
+            expected = format_token(span_bytes(view, span))
+            assert string == expected, (
+                f"the pre-token {string!r} of {text!r:.60} has the span of {expected!r}"
+            )
+        assert result.offsets is not None, "there are pre-tokens, but no offsets"
+        starts, stops = result.offsets[result.offsets[:, 0] < result.offsets[:, 1]].T
+        first = np.searchsorted(pretokens.offsets[:, 0], starts, "right") - 1
+        assert (first >= 0).all(), f"a token of {text!r:.60} is before the first pre-token"
+        assert (stops <= pretokens.offsets[first, 1]).all(), f"a token of {text!r:.60} crosses a pre-token"
+
+
 def check_batches(tokenizer: Any) -> None:
     """Checks that a batch equals its texts encoded separately, with any selection of columns."""
     texts = list(HARD_TEXTS)
@@ -191,6 +225,20 @@ def check_decoding(tokenizer: Any) -> None:
         )
 
 
+def check_streaming(tokenizer: Any) -> None:
+    """Checks that ids decoded one by one give the text of all ids."""
+    table = protocol.get_vocabulary(tokenizer)
+    rows = [protocol.encode(tokenizer, text, disallowed_special=()) for text in HARD_TEXTS]
+    ids = np.array(list(table.bytes_by_id), np.int32)
+    for row in (*rows, ids[-300:], ids[:300][::-1]):
+        for skip in (False, True):
+            pieces = list(decode_stream(tokenizer, row[:500], skip_special_tokens=skip))
+            expected = protocol.decode(tokenizer, row[:500], skip_special_tokens=skip)
+            assert "".join(pieces) == expected, (
+                f"the pieces of decode_stream differ from the text of decode, {expected!r:.60}"
+            )
+
+
 def check_special_tokens(tokenizer: Any) -> None:
     """Checks that a special token in a text is rejected, recognized if allowed, or else ordinary text."""
     for name, id_ in protocol.special_tokens(tokenizer).items():
@@ -255,17 +303,42 @@ def check_threads(tokenizer: Any) -> None:
             assert results == expected, "results in concurrent threads differ"
 
 
+def check_vocabulary_changes(tokenizer: Any) -> None:
+    """Checks that a vocabulary with one more special token changes no other ids.
+
+    A tokenizer that can't be changed must raise `UnsupportedTokenizerError`.
+    """
+    name, size = "<|tokjax_added|>", protocol.vocab_size(tokenizer)
+    try:
+        extended, old_ids = extend_vocabulary(tokenizer, [name], special=True)
+    except UnsupportedTokenizerError:
+        return
+    assert old_ids.tolist() == [*range(size), -1], "the map of old ids is not that of one token at the end"
+    assert protocol.token_to_id(extended, name) == size, "the id of an added token is not the next id"
+    assert protocol.fingerprint(extended) != protocol.fingerprint(tokenizer), (
+        "the fingerprint does not depend on an added token"
+    )
+    for text in HARD_TEXTS:
+        assert _encode(extended, text) == _encode(tokenizer, text), (
+            f"{text!r:.60} is encoded differently after another token was added"
+        )
+    check_special_tokens(extended)
+
+
 CHECKS: tuple[Callable[[Any], None], ...] = (
     check_vocabulary,
     check_columns,
     check_offsets,
     check_span_coverage,
+    check_pre_tokenize,
     check_template,
     check_batches,
     check_encode,
     check_round_trip,
     check_decoding,
+    check_streaming,
     check_special_tokens,
+    check_vocabulary_changes,
     check_pairs,
     check_pickling,
     check_threads,

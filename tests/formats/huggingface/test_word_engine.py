@@ -12,6 +12,7 @@ import tokjax
 from tests.conftest import CORPUS
 from tests.support.sentencepiece_models import train_sentencepiece_models
 from tests.support.text_strategies import hard_texts
+from tokjax.core.utf8 import to_utf8
 from tokjax.formats.huggingface import adapter, word_engine
 
 SPECIAL = ["<s>", "</s>", "<pad>", "<mask>", "<unk>"]
@@ -113,7 +114,8 @@ parts = st.sampled_from(
     ]
 )
 word_texts = st.lists(parts, max_size=15).map("".join)
-text_lists = st.lists(st.one_of(word_texts, hard_texts), min_size=1, max_size=5)
+invalid_bytes = word_texts.map(lambda text: b"low \xff" + to_utf8(text))
+text_lists = st.lists(st.one_of(word_texts, hard_texts, invalid_bytes), min_size=1, max_size=5)
 
 
 @cache

@@ -29,7 +29,9 @@ from tokjax._util.imports import import_optional
 from tokjax._util.threads import resolve_num_threads
 from tokjax.bpe.array_engine import FEW_CHARACTERS
 from tokjax.core import protocol
+from tokjax.core.decode_stream import find_decode_context
 from tokjax.core.encode_options import SpecialOptions, accept_options
+from tokjax.core.pretokens import PreTokens, make_pretokens, pre_tokenize, raise_without_pretokens
 from tokjax.core.ragged import Ragged, concatenate_ranges, make_row_splits
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.utf8 import find_character_starts, is_encodable, to_characters, to_utf8
@@ -41,6 +43,7 @@ from tokjax.core.vocabulary import (
     select_roles,
 )
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokenizerFormatError
+from tokjax.formats.huggingface.decoders import make_finality_test
 from tokjax.formats.huggingface.definition import (
     RequiresLibraryError,
     decode_byte_level_forms,
@@ -68,16 +71,18 @@ from tokjax.models.format_errors import (
     check_vocab_size,
     check_work_per_position,
 )
+from tokjax.models.vocabulary_changes import extend_vocabulary, map_old_ids
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import (
     check_comparisons,
+    check_special_names,
     has_special,
     reject_special_in_texts,
     resolve_special,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -213,6 +218,11 @@ class HuggingFaceTokenizer(TokenizerRecord):
         forms = {id_: self.library_tokenizer.id_to_token(id_) for id_ in added_ids}
         added_bytes = {id_: map_unicode_to_bytes(form) or form.encode("utf-8") for id_, form in forms.items()}
         return {**self.vocabulary.bytes_by_id, **added_bytes}
+
+    @cached_property
+    def finality_test(self) -> Callable[[str], bool] | None:
+        """Test of tokens: whether the text up to a token is final; `None` if no text is before the end."""
+        return make_finality_test(get_steps(self.pipeline, "decoder"))
 
     @cached_property
     def skipped_ids(self) -> frozenset[int]:
@@ -481,7 +491,12 @@ def _encode_columns(
     _, disallowed = resolve_special(tokenizer.vocabulary.special_names, **special)
     characters = [to_characters(text) for text in texts]
     reject_special_in_texts(characters, disallowed)
-    encoded, needs_library = engine.encode(list(map(_replace_surrogates, characters)))
+    valid_texts = list(map(_replace_surrogates, characters))
+    encoded, needs_library = engine.encode(valid_texts)
+    # A byte that is not valid UTF-8 has other offsets than the character that replaces it.
+    needs_library |= np.array(
+        [old is not new for old, new in zip(characters, valid_texts, strict=True)], bool
+    )
     if needs_library.all():
         return _encode_by_library(tokenizer, texts, range(len(texts)), options, special)
     columns, splits = _complete_columns(tokenizer, encoded, options)
@@ -597,6 +612,24 @@ def _encode(
     options = _EncodeOptions(add_special_tokens, return_offsets=False, return_masks=False)
     columns, _ = _encode_columns(tokenizer, [text], options, special)
     return columns["ids"]
+
+
+@pre_tokenize.register(HuggingFaceTokenizer)
+@accept_options(SpecialOptions)
+def _pre_tokenize(
+    tokenizer: HuggingFaceTokenizer, text: Text, **special: Unpack[SpecialOptions]
+) -> PreTokens:
+    """Groups tokens by word id: the library numbers the pre-tokens and the matched added tokens."""
+    if tokenizer.pipeline.get("pre_tokenizer") is None:
+        raise_without_pretokens(tokenizer, "its definition has no pre-tokenizer")
+    check_text(text, "text", MANY_TEXTS_ADVICE)
+    [result] = protocol.encode_texts(tokenizer, [text], add_special_tokens=False, **special)
+    assert result.word_ids is not None
+    assert result.offsets is not None
+    is_first = np.diff(result.word_ids, prepend=-1) != 0
+    is_last = np.append(is_first[1:], True)[: len(is_first)]
+    spans = np.stack([result.offsets[is_first, 0], result.offsets[is_last, 1]], axis=1)
+    return make_pretokens(to_utf8(text), spans)
 
 
 def _encode_rows(
@@ -787,3 +820,52 @@ def _decode_bytes(
 
 
 protocol.decode_batch.register(HuggingFaceTokenizer)(protocol.decode_row_by_row)
+
+
+@find_decode_context.register(HuggingFaceTokenizer)
+def _find_decode_context(
+    tokenizer: HuggingFaceTokenizer, ids: NDArray[np.int32], *, skip_special_tokens: bool = False
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Finds the pending ids: those after the last token that makes the text final.
+
+    The context are the ids after an earlier such token, as few as have text. The spaces that decoders remove
+    at the start of a text, or add between tokens, do not depend on more than that.
+    """
+    if tokenizer.decoded_bytes is not None:
+        return ids[:0], ids[:0]
+    if tokenizer.finality_test is None:
+        return ids[:0], ids
+    skipped = tokenizer.skipped_ids if skip_special_tokens else ()
+    get_form = tokenizer.library_tokenizer.id_to_token
+    is_final = tokenizer.finality_test
+    visible = [(i, id_) for i, id_ in enumerate(ids.tolist(), 1) if id_ not in skipped]
+    stops = [0, *(i for i, id_ in visible if is_final(get_form(id_)))]
+    context = ids[:0]
+    for start in reversed(stops[:-1]):
+        context = _to_array([id_ for i, id_ in visible if start < i <= stops[-1]])
+        if protocol.decode_bytes(tokenizer, context):
+            break
+    first_pending = next((i - 1 for i, _ in visible if i > stops[-1]), len(ids))
+    return context, ids[first_pending:]
+
+
+@extend_vocabulary.register(HuggingFaceTokenizer)
+def _extend_vocabulary(
+    tokenizer: HuggingFaceTokenizer,
+    tokens: Sequence[str],
+    *,
+    special: bool = False,
+    pad_token: str | None = None,
+) -> tuple[HuggingFaceTokenizer, NDArray[np.int32]]:
+    library, roles = _load_library_tokenizer(tokenizer.definition), dict(tokenizer.vocabulary.roles)
+    names = check_special_names(tokens, "tokens")
+    (library.add_special_tokens if special else library.add_tokens)(names)
+    if pad_token is not None:
+        roles["pad"] = pad_token
+    extended = build_huggingface_tokenizer(library.to_str(), tokenizer.reason, roles)
+    if pad_token not in (None, *extended.vocabulary.special):
+        raise InvalidArgumentError(
+            f"pad_token is {pad_token!r}, which is not among the special tokens "
+            f"{list(extended.vocabulary.special)}"
+        )
+    return extended, map_old_ids(tokenizer.vocabulary.size, extended.vocabulary.size)

@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokjax.bpe.merge_rules import RulesTooLargeError
 from tokjax.core.utf8 import is_encodable
 from tokjax.errors import InvalidArgumentError
+from tokjax.formats.huggingface.decoders import LIKE_BYTE
 from tokjax.formats.huggingface.definition import (
     RequiresLibraryError,
     build_definition_vocabulary,
@@ -85,8 +86,6 @@ _STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 _BYTE_FORMS = frozenset(BYTE_FORMS)
 _RAW_BYTE = re.compile(r"\\x[89A-Fa-f]")
 """An escape that is a byte for Oniguruma, and a character elsewhere."""
-_LIKE_BYTE = re.compile(r"<0x[0-9A-Fa-f+]{2}>")
-"""Tokens that the library's `ByteFallback` decodes to a byte: it also accepts lower case and a sign."""
 _SCHEMES: dict[str, PrefixSpace | None] = {"always": "missing", "first": "first", "never": None}
 """Metaspace's `prepend_scheme` to `add_prefix_space`."""
 
@@ -330,7 +329,7 @@ def _check_pieces(ordinary: set[str], merges: Sequence[tuple[str, str]]) -> None
     invalid = _find_in_merges({form for form in ordinary if " " in form or form in _BYTE_FORMS}, merges)
     if invalid:
         raise RequiresLibraryError(f"the token {min(invalid)!r} is a part or the result of a merge")
-    like_bytes = [form for form in ordinary if form[:3] == "<0x" and _LIKE_BYTE.fullmatch(form)]
+    like_bytes = [form for form in ordinary if form[:3] == "<0x" and LIKE_BYTE.fullmatch(form)]
     like_bytes = [form for form in like_bytes if form not in _BYTE_FORMS]
     if like_bytes:
         raise RequiresLibraryError(

@@ -1,0 +1,88 @@
+"""Pre-tokens of a text: the parts that a tokenizer encodes independently of one another."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from tokjax.core.protocol import get_vocabulary
+from tokjax.core.vocabulary import format_token
+from tokjax.errors import UnsupportedTokenizerError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tokjax.core.protocol import Special
+    from tokjax.core.utf8 import Text
+
+
+class PreTokens(NamedTuple):
+    r"""Pre-tokens of one text.
+
+    Attributes:
+        strings: text of each pre-token, with invalid UTF-8 bytes as `\xNN`.
+        offsets: 1-based half-open spans of UTF-8 bytes, `int64`, shape `(num_pretokens, 2)`, in the text that
+            the offsets of the tokenizer refer to.
+    """
+
+    strings: tuple[str, ...]
+    offsets: NDArray[np.int64]
+
+
+@singledispatch
+def pre_tokenize(
+    tokenizer: Any,
+    text: Text,  # noqa: ARG001 (types that register this function use it, and the options)
+    *,
+    allowed_special: Special = (),  # noqa: ARG001
+    disallowed_special: Special = "all",  # noqa: ARG001
+) -> PreTokens:
+    """Splits a text into pre-tokens, as the tokenizer does before it looks up or merges tokens.
+
+    No token crosses the bounds of a pre-token. Special and added tokens that are matched in the text are
+    separate pre-tokens. Spaces that the tokenizer adds to the text are not in the result.
+
+    Args:
+        tokenizer: tokenizer of a type that pre-tokenizes: byte-level BPE, WordPiece, word level,
+            `from_callable`, BPE of pieces with `split_words=True`, and tokenizers with a pre-tokenizer that
+            run on the `tokenizers` library.
+        text: `str` or `bytes`.
+        allowed_special: as in `encode_batch_result`.
+        disallowed_special: as in `encode_batch_result`.
+
+    Returns:
+        The pre-tokens. If the tokenizer normalizes texts before it splits them, as BERT's does, they are
+        those of `tokenization_view(tokenizer, text)`.
+
+    Raises:
+        DisallowedSpecialTokenError: the text contains a disallowed special token.
+        UnsupportedTokenizerError: the tokenizer encodes texts without splitting them first.
+
+    >>> from tokjax import wordpiece
+    >>> pretokens = pre_tokenize(wordpiece(["[UNK]"]), "Who's it?")
+    >>> pretokens.strings
+    ('who', "'", 's', 'it', '?')
+    >>> pretokens.offsets[3].tolist()
+    [7, 9]
+    """
+    get_vocabulary(tokenizer)  # raises for objects that are not tokenizers
+    raise UnsupportedTokenizerError(
+        f"pre_tokenize has no implementation for {type(tokenizer).__name__!r}; register it with "
+        "@tokjax.pre_tokenize.register"
+    )
+
+
+def make_pretokens(text: bytes, offsets: NDArray[np.int64]) -> PreTokens:
+    """Makes the record from a text and the offsets of its pre-tokens, shape `(n, 2)`."""
+    return PreTokens(
+        tuple(format_token(text[start - 1 : stop - 1]) for start, stop in offsets.tolist()), offsets
+    )
+
+
+def raise_without_pretokens(tokenizer: Any, reason: str) -> NoReturn:
+    """Raises `UnsupportedTokenizerError` for a tokenizer that does not split texts before it encodes them."""
+    raise UnsupportedTokenizerError(
+        f"a {type(tokenizer).__name__} has no pre-tokens: {reason}; the word_ids of encode_result number the "
+        "words of a text for every tokenizer"
+    )

@@ -1,0 +1,293 @@
+"""Tokenizers with more or fewer tokens, and the old row of an embedding table for each new one.
+
+Example of a BPE vocabulary, from which the last merge is removed:
+
+    id             0 ... 255   256       257   258   259
+    token          bytes       <eos>     lo    low   <pad>
+    after          bytes       <eos>     lo    <pad>
+    old ids        0 ... 255   256       257   259
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import singledispatch
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from tokjax._util.checks import check_int
+from tokjax.core.protocol import get_vocabulary
+from tokjax.core.vocabulary import AddedToken, make_vocabulary
+from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
+from tokjax.models.base import SegmentModel, replace_template
+from tokjax.models.byte_bpe import ByteLevelBPE
+from tokjax.models.byte_level import ByteTokenizer
+from tokjax.models.char_level import CharTokenizer
+from tokjax.models.metaspace_bpe import MetaspaceBPE
+from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
+from tokjax.models.sentencepiece_files import append_pieces
+from tokjax.models.word_base import WordModel
+from tokjax.models.wordpiece import WordPieceTokenizer
+from tokjax.pretokenize.bytes_to_unicode import map_unicode_to_bytes
+from tokjax.pretokenize.special_tokens import check_comparisons, check_special_names
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tokjax.core.vocabulary import Vocabulary
+
+Name = TypeVar("Name", str, bytes)
+
+
+@singledispatch
+def extend_vocabulary(
+    tokenizer: Any,
+    tokens: Sequence[str],  # noqa: ARG001 (types that register this function use it, and the options)
+    *,
+    special: bool = False,  # noqa: ARG001
+    pad_token: str | None = None,  # noqa: ARG001
+) -> tuple[Any, NDArray[np.int32]]:
+    """Adds tokens at the end of a vocabulary, and maps the rows of an embedding table to the new ids.
+
+    The ids equal those of `add_tokens` and `add_special_tokens` in transformers. A token that is in the
+    vocabulary keeps its id. The tokens are matched in texts before these are normalized, as an
+    `AddedToken(name, normalized=False)` is there; with tokenizers that run on the `tokenizers` library,
+    tokens that are not special are matched after normalization, the library's default.
+
+    Args:
+        tokenizer: any built-in tokenizer, or one that runs on the `tokenizers` library.
+        tokens: names of the tokens.
+        special: whether they are special tokens. Otherwise they are matched wherever a text contains them.
+        pad_token: special token, new or not, that pads a batch; `None` for no change.
+
+    Returns:
+        The new tokenizer; and the old id of each new id, or -1 for new tokens, `int32`, shape
+        `(new_vocab_size,)`.
+
+    Raises:
+        InvalidArgumentError: a name is empty or a duplicate, a text can become an ordinary token that is to
+            be special, or `pad_token` is not a special token.
+        UnsupportedTokenizerError: tokens of this kind can't be added to the tokenizer.
+
+    >>> from tokjax import byte_level, token_to_id
+    >>> tokenizer, old_ids = extend_vocabulary(byte_level(), ["<user>"], special=True)
+    >>> token_to_id(tokenizer, "<user>"), old_ids[-2:].tolist()
+    (256, [255, -1])
+    """
+    get_vocabulary(tokenizer)  # raises for objects that are not tokenizers
+    raise UnsupportedTokenizerError(
+        f"the vocabulary of a {type(tokenizer).__name__} can't be extended; register the type with "
+        "@tokjax.extend_vocabulary.register"
+    )
+
+
+@singledispatch
+def truncate_vocabulary(tokenizer: Any, size: int) -> tuple[Any, NDArray[np.int32]]:  # noqa: ARG001 (as above)
+    """Removes the last merges of a BPE vocabulary, or the rarest words, and maps the old ids to the new ones.
+
+    The result equals a tokenizer that was trained or loaded with fewer merges. Its ids are consecutive, in
+    the order of the old ids. Special tokens, added tokens, bytes and single characters are kept. In WordPiece
+    and word-level vocabularies, the tokens with the highest ids are removed, which are the rarest ones if the
+    vocabulary was trained.
+
+    Args:
+        tokenizer: byte-level BPE, BPE of pieces, WordPiece or word-level tokenizer.
+        size: number of tokens of the new vocabulary, special tokens included.
+
+    Returns:
+        The new tokenizer; and the old id of each new id, ascending, `int32`, shape `(size,)`.
+
+    Raises:
+        InvalidArgumentError: the vocabulary has fewer tokens, or more tokens than `size` have to be kept.
+        UnsupportedTokenizerError: the vocabulary of such a tokenizer can't be truncated.
+
+    >>> from tokjax import word_level, tokenize
+    >>> words = word_level(["[UNK]", "the", "of", "zygote", "[PAD]"])
+    >>> shorter, old_ids = truncate_vocabulary(words, 4)
+    >>> tokenize(shorter, "the zygote"), old_ids.tolist()
+    (['the', '[UNK]'], [0, 1, 2, 4])
+    """
+    get_vocabulary(tokenizer)
+    raise UnsupportedTokenizerError(
+        f"the vocabulary of a {type(tokenizer).__name__} can't be truncated; truncate_vocabulary is for BPE, "
+        "WordPiece and word-level tokenizers (for SentencePiece, train a model with fewer pieces)"
+    )
+
+
+def map_old_ids(old_size: int, new_size: int) -> NDArray[np.int32]:
+    """Returns the old id of each id of an extended vocabulary, -1 for new ones, shape `(new_size,)`."""
+    old_ids = np.full(new_size, -1, np.int32)
+    old_ids[:old_size] = np.arange(old_size)
+    return old_ids
+
+
+@extend_vocabulary.register(SegmentModel)
+def _extend(
+    tokenizer: SegmentModel, tokens: Sequence[str], *, special: bool = False, pad_token: str | None = None
+) -> tuple[SegmentModel, NDArray[np.int32]]:
+    if not special and isinstance(tokenizer, (ByteTokenizer, CharTokenizer)):
+        raise UnsupportedTokenizerError(
+            f"a {type(tokenizer).__name__} has no tokens of several bytes or characters except special ones; "
+            "pass special=True"
+        )
+    vocabulary = tokenizer.vocabulary
+    ids = _assign_ids(tokenizer, check_special_names(tokens, "tokens"), special=special)
+    special_ids = ids if special else {}
+    moved_ids = set(special_ids.values())
+    ordinary = {token: id_ for token, id_ in vocabulary.ordinary.items() if id_ not in moved_ids}
+    added_tokens, duplicate_ids = dict(vocabulary.added_tokens), dict(vocabulary.duplicate_token_ids)
+    for name, id_ in {} if special else ids.items():
+        added_tokens[name] = AddedToken()
+        if ordinary.setdefault(name.encode("utf-8"), id_) != id_:
+            duplicate_ids[name] = id_
+    extended = make_vocabulary(
+        ordinary,
+        {**vocabulary.special, **special_ids},
+        vocabulary.roles if pad_token is None else {**vocabulary.roles, "pad": pad_token},
+        vocabulary.explicit_template,
+        added_tokens,
+        duplicate_ids,
+    )
+    check_comparisons(extended.split_token_names)
+    return dataclasses.replace(tokenizer, vocabulary=extended), map_old_ids(vocabulary.size, extended.size)  # type: ignore[type-var]
+
+
+def _assign_ids(tokenizer: SegmentModel, names: Sequence[str], *, special: bool) -> dict[str, int]:
+    """Returns name to id of the tokens that become special or added tokens: their old id, or the next one."""
+    vocabulary = tokenizer.vocabulary
+    known_names = vocabulary.special_names if special else vocabulary.split_token_names
+    ids: dict[str, int] = {}
+    next_id = vocabulary.size
+    for name in names:
+        if name in known_names:
+            continue
+        old_id = _find_ordinary_token(tokenizer, name)
+        if special and old_id is not None and not isinstance(tokenizer, WordModel):
+            raise InvalidArgumentError(
+                f"{name!r} can't be special: it is an ordinary token (id {old_id}), which text can become"
+            )
+        ids[name] = next_id if old_id is None else old_id
+        next_id += old_id is None
+    return ids
+
+
+def _find_ordinary_token(tokenizer: SegmentModel, name: str) -> int | None:
+    """Returns the id that transformers finds for the name of an ordinary token, or `None` for a new token.
+
+    In a byte-level vocabulary, it finds only names that are also the written form of their bytes: `low`, but
+    neither ` low`, which is written `Ġlow`, nor `é`.
+    """
+    token = name.encode("utf-8")
+    if isinstance(tokenizer, ByteLevelBPE) and map_unicode_to_bytes(name) != token:
+        return None
+    return tokenizer.vocabulary.ordinary.get(token)
+
+
+@extend_vocabulary.register(SentencePieceTokenizer)
+def _extend_sentencepiece(
+    tokenizer: SentencePieceTokenizer,
+    tokens: Sequence[str],
+    *,
+    special: bool = False,
+    pad_token: str | None = None,
+) -> tuple[SentencePieceTokenizer, NDArray[np.int32]]:
+    if tokenizer.model_type == "word" and not special:
+        raise UnsupportedTokenizerError(
+            'a SentencePiece model of type "word" matches no symbols inside words; pass special=True'
+        )
+    vocabulary = tokenizer.vocabulary
+    names = check_special_names(tokens, "tokens")
+    extended = sentencepiece(
+        append_pieces(tokenizer.model_proto, names, special=special),
+        bos_token=vocabulary.roles.get("bos"),
+        eos_token=vocabulary.roles.get("eos"),
+        pad_token=pad_token or vocabulary.roles.get("pad"),
+    )
+    extended = replace_template(extended, vocabulary.explicit_template)
+    return extended, map_old_ids(vocabulary.size, extended.vocabulary.size)
+
+
+@truncate_vocabulary.register(ByteLevelBPE)
+def _truncate_byte_level(tokenizer: ByteLevelBPE, size: int) -> tuple[ByteLevelBPE, NDArray[np.int32]]:
+    vocabulary = tokenizer.vocabulary
+    if tokenizer.merges is None:
+        tokens: Iterable[bytes] = sorted(vocabulary.mergeable, key=vocabulary.ordinary.__getitem__)
+    else:
+        tokens = map(b"".join, tokenizer.merges)
+    old_ids = _select_ids(vocabulary, (token for token in tokens if len(token) > 1), size)
+    shorter = _keep_ids(vocabulary, old_ids)
+    merges = None if tokenizer.merges is None else _select_merges(tokenizer.merges, shorter.ordinary)
+    return dataclasses.replace(tokenizer, vocabulary=shorter, merges=merges), old_ids
+
+
+@truncate_vocabulary.register(MetaspaceBPE)
+def _truncate_metaspace(tokenizer: MetaspaceBPE, size: int) -> tuple[MetaspaceBPE, NDArray[np.int32]]:
+    vocabulary = tokenizer.vocabulary
+    old_ids = _select_ids(vocabulary, ("".join(merge).encode("utf-8") for merge in tokenizer.merges), size)
+    shorter = _keep_ids(vocabulary, old_ids)
+    merges = _select_merges(tokenizer.merges, set(map(bytes.decode, shorter.ordinary)))
+    return dataclasses.replace(tokenizer, vocabulary=shorter, merges=merges), old_ids
+
+
+@truncate_vocabulary.register(WordModel)
+def _truncate_words(tokenizer: WordModel, size: int) -> tuple[WordModel, NDArray[np.int32]]:
+    vocabulary = tokenizer.vocabulary
+    words: Iterable[bytes] = sorted(vocabulary.ordinary, key=vocabulary.ordinary.__getitem__)
+    if isinstance(tokenizer, WordPieceTokenizer):
+        prefix = tokenizer.continuing_prefix.encode("utf-8")
+        words = (word for word in words if len(word.removeprefix(prefix).decode("utf-8")) > 1)
+    old_ids = _select_ids(vocabulary, words, size)
+    return dataclasses.replace(tokenizer, vocabulary=_keep_ids(vocabulary, old_ids)), old_ids  # type: ignore[type-var]
+
+
+def _select_ids(vocabulary: Vocabulary, tokens: Iterable[bytes], size: int) -> NDArray[np.int32]:
+    """Returns the ids of a truncated vocabulary, ascending, shape `(size,)`.
+
+    Args:
+        vocabulary: the vocabulary.
+        tokens: tokens that can be removed, the last one first; repeated and added tokens are ignored.
+        size: number of ids.
+    """
+    size = check_int("size", size, minimum=1)
+    added = {name.encode("utf-8") for name in vocabulary.added_names - vocabulary.duplicate_token_ids.keys()}
+    removable = [vocabulary.ordinary[token] for token in dict.fromkeys(tokens) if token not in added]
+    num_tokens = len(vocabulary.bytes_by_id)
+    minimum = num_tokens - len(removable)
+    if not minimum <= size <= num_tokens:
+        raise InvalidArgumentError(
+            f"size is {size}, but the vocabulary has {num_tokens} tokens, of which {minimum} have to be kept"
+        )
+    removed = removable[size - minimum :]
+    return np.setdiff1d(np.array(list(vocabulary.bytes_by_id), np.int32), np.array(removed, np.int32))
+
+
+def _keep_ids(vocabulary: Vocabulary, old_ids: NDArray[np.int32]) -> Vocabulary:
+    """Returns a vocabulary of some ids, renumbered from 0."""
+    new_ids = {old_id: new_id for new_id, old_id in enumerate(old_ids.tolist())}
+
+    def renumber(ids: Mapping[Name, int]) -> dict[Name, int]:
+        return {name: new_ids[id_] for name, id_ in ids.items() if id_ in new_ids}
+
+    ordinary, duplicate_ids = renumber(vocabulary.ordinary), renumber(vocabulary.duplicate_token_ids)
+    for name in [name for name in duplicate_ids if name.encode("utf-8") not in ordinary]:
+        ordinary[name.encode("utf-8")] = duplicate_ids.pop(name)  # its duplicate was removed
+    return make_vocabulary(
+        ordinary,
+        renumber(vocabulary.special),
+        vocabulary.roles,
+        vocabulary.explicit_template,
+        vocabulary.added_tokens,
+        duplicate_ids,
+    )
+
+
+def _select_merges(
+    merges: Sequence[tuple[Name, Name]], tokens: Collection[Name]
+) -> tuple[tuple[Name, Name], ...]:
+    """Returns the merges before the first one whose token was removed, except those of removed tokens."""
+    first_merges = takewhile(lambda merge: merge[0] + merge[1] in tokens, merges)
+    return tuple(merge for merge in first_merges if merge[0] in tokens and merge[1] in tokens)
