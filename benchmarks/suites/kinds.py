@@ -56,6 +56,7 @@ def make_wordpiece() -> tuple[Tokenizer, Any]:
     tokenizer = Tokenizer(models.WordPiece(unk_token="<unk>"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
     return tokenizer, trainers.WordPieceTrainer(
         vocab_size=VOCAB_SIZE, special_tokens=SPECIAL, show_progress=False
     )
@@ -99,7 +100,7 @@ def train_hugging_face(documents: list[str], directory: Path) -> Iterator[tuple[
 
 
 SENTENCEPIECE = {
-    "SentencePiece BPE, tokjax's own": {
+    "SentencePiece BPE, built-in": {
         "model_type": "bpe",
         "byte_fallback": True,
         "normalization_rule_name": "identity",
