@@ -18,7 +18,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import fields
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar, Unpack
 
 import numpy as np
 
@@ -151,6 +151,11 @@ class SegmentModel(TokenizerRecord, ABC):
         It is used where the model returns no spans.
         """
         return self.vocabulary.byte_lengths
+
+    def replace_vocabulary(self, vocabulary: Vocabulary) -> Self:
+        """Returns a copy with another vocabulary."""
+        updated: Any = dataclasses.replace(self, vocabulary=vocabulary)  # type: ignore[type-var]
+        return updated  # type: ignore[no-any-return]
 
     def encode_short_text(self, text: Text) -> EncodedSegments | None:
         """Encodes one short text as one segment, with less work than `encode_segments`.
@@ -501,6 +506,4 @@ def replace_template(tokenizer: Model, template: Template | None) -> Model:
     """Returns a copy of a tokenizer with a template; `None` derives the template from BOS and EOS."""
     if template is not None:
         template.check_tokens(tokenizer.vocabulary.special)
-    vocabulary = dataclasses.replace(tokenizer.vocabulary, explicit_template=template)
-    updated: Any = dataclasses.replace(tokenizer, vocabulary=vocabulary)  # type: ignore[type-var]
-    return updated  # type: ignore[no-any-return]
+    return tokenizer.replace_vocabulary(dataclasses.replace(tokenizer.vocabulary, explicit_template=template))
