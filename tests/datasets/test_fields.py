@@ -34,6 +34,9 @@ FIELDS = {
     "tokenized, no special tokens": tokjax.TokenizedTextField(
         TOKENIZER, max_tokens=None, add_special_tokens=False
     ),
+    "tokenized with dropout": tokjax.TokenizedTextField(
+        tokjax.models.with_dropout(TOKENIZER, 0.5, seed=1), disallowed_special=()
+    ),
     "tokenized by a library": tokjax.TokenizedTextField(make_pair("unigram")[1], disallowed_special=()),
     "sentencepiece": tokjax.SentencePieceTextField(PIECES, max_tokens=7),
     "packed": tokjax.PackedTokenField(TOKENIZER, chunk_tokens=4),

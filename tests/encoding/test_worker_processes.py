@@ -25,7 +25,9 @@ def make_metaspace_tokenizer():
     return tokjax.metaspace_bpe({token: id_ for id_, token in enumerate(tokens)}, MERGES)
 
 
-@pytest.fixture(scope="module", params=["byte-level", "merges", "custom pattern", "metaspace", "wordpiece"])
+@pytest.fixture(
+    scope="module", params=["byte-level", "merges", "custom pattern", "metaspace", "wordpiece", "dropout"]
+)
 def any_tokenizer(request, tokenizer, trained, corpus):
     ranks = dict(tokenizer.vocabulary.ordinary)
     match request.param:
@@ -37,6 +39,8 @@ def any_tokenizer(request, tokenizer, trained, corpus):
             return tokjax.byte_level_bpe(ranks, pattern=r"\w+|\W")
         case "metaspace":
             return make_metaspace_tokenizer()
+        case "dropout":
+            return tokjax.models.with_dropout(tokenizer, 0.3, seed=1)
     return train_wordpiece(corpus, vocab_size=300, progress=False).tokenizer
 
 
@@ -47,6 +51,7 @@ def small_chunks():
         patch.setattr(word_engine, "FEW_CHARACTERS", -1)
         patch.setattr(array_engine.ArrayEngine, "_is_loop_faster", lambda *_: False)
         patch.setattr(array_engine, "CHUNK_CHARACTERS", 40)
+        patch.setattr(array_engine, "DROPOUT_CHUNK_CHARACTERS", 40)
         patch.setattr(word_engine, "CHUNK_CHARACTERS", 40)
         yield
 

@@ -48,6 +48,11 @@ TOKENIZERS = {
     "byte-level BPE": byte_bpe,
     "byte-level BPE, NFC": lambda: byte_bpe(pattern="qwen2"),
     "byte-level BPE, merges": make_full_tokenizer,
+    "byte-level BPE, dropout": lambda: tokjax.models.with_dropout(byte_bpe(), 0.3, seed=1),
+    "byte-level BPE, NFC, dropout": lambda: tokjax.models.with_dropout(
+        byte_bpe(pattern="qwen2"), 0.3, seed=1
+    ),
+    "byte-level BPE, merges, dropout": lambda: tokjax.models.with_dropout(make_full_tokenizer(), 0.3, seed=1),
     "WordPiece": lambda: train_wordpiece(CORPUS, vocab_size=300, progress=False).tokenizer,
     "word level": lambda: train_word_level(CORPUS, vocab_size=60, progress=False).tokenizer,
     "unigram": lambda: sentencepiece("unigram"),
@@ -63,6 +68,7 @@ TOKENIZERS = {
     "metaspace BPE": lambda: make_pair("Llama 2")[1],
     "metaspace BPE, prepend first": lambda: make_pair("Mistral")[1],
     "metaspace BPE, split": lambda: make_pair("split")[1],
+    "metaspace BPE, dropout": lambda: tokjax.models.with_dropout(make_pair("Mistral")[1], 0.3, seed=1),
 }
 
 

@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 _ROUNDS = 4
 _MAX_SORTED_SIZE = 1 << 12
 """Size of the largest range that is permuted by sorting."""
-_MASK64 = (1 << 64) - 1
+MASK64 = (1 << 64) - 1
+# The constants of splitmix64: the increment of its counter, and the factors of its finalizer.
+INCREMENT = 0x9E3779B97F4A7C15
+_FACTORS = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 def permute(indices: ArrayLike, size: int, *key: int | NDArray[np.int64]) -> NDArray[np.int64]:
@@ -91,7 +94,7 @@ def _permute_by_sorting(
     _, firsts, rows = np.unique(round_keys[0], return_index=True, return_inverse=True)
     keys = np.arange(size, dtype=np.uint64)[None]
     for round_key in round_keys[:2]:
-        keys = _mix(keys ^ round_key[firsts, None])
+        keys = mix_bits(keys ^ round_key[firsts, None])
     return np.argsort(keys, axis=1, kind="stable")[rows, indices]
 
 
@@ -128,16 +131,27 @@ def _apply_feistel(
     """
     row, column = np.divmod(values, width)
     for row_key, column_key in zip(round_keys[::2], round_keys[1::2], strict=True):
-        row = (row + _mix(column ^ row_key) % height) % height
-        column = (column + _mix(row ^ column_key) % width) % width
+        row = (row + mix_bits(column ^ row_key) % height) % height
+        column = (column + mix_bits(row ^ column_key) % width) % width
     return row * width + column
 
 
-def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix_bits(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Hashes 64-bit integers with the finalizer of splitmix64, a bijection."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(_FACTORS[0])
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(_FACTORS[1])
     return values ^ (values >> np.uint64(31))
+
+
+def mix_int(value: int) -> int:
+    """Hashes one 64-bit integer, as `mix_bits` does.
+
+    >>> mix_int(7) == int(mix_bits(np.array([7], np.uint64))[0])
+    True
+    """
+    value = ((value ^ (value >> 30)) * _FACTORS[0]) & MASK64
+    value = ((value ^ (value >> 27)) * _FACTORS[1]) & MASK64
+    return value ^ (value >> 31)
 
 
 def _derive_round_keys(key: tuple[int | NDArray[np.int64], ...]) -> list[NDArray[np.uint64]]:
@@ -151,10 +165,10 @@ def _derive_round_keys(key: tuple[int | NDArray[np.int64], ...]) -> list[NDArray
     """
     state = np.zeros(1, np.uint64)
     for part in key:
-        bits = np.uint64(part & _MASK64) if isinstance(part, int) else part.astype(np.uint64)
-        state = _mix(state ^ bits) + np.uint64(0x9E3779B97F4A7C15)  # the increment of splitmix64
+        bits = np.uint64(part & MASK64) if isinstance(part, int) else part.astype(np.uint64)
+        state = mix_bits(state ^ bits) + np.uint64(INCREMENT)
     keys = []
     for _ in range(2 * _ROUNDS):
-        state = state + np.uint64(0x9E3779B97F4A7C15)
-        keys.append(_mix(state))
+        state = state + np.uint64(INCREMENT)
+        keys.append(mix_bits(state))
     return keys

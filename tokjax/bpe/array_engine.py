@@ -10,7 +10,7 @@ section "Pre-token cache".
 from __future__ import annotations
 
 from functools import cached_property
-from itertools import accumulate, chain, islice, tee
+from itertools import accumulate, chain, islice, repeat, tee
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,8 +18,14 @@ import numpy as np
 from tokjax._util.parallel import make_token, map_in_parallel
 from tokjax.bpe.batched_merging import BatchMerger
 from tokjax.bpe.chunks import CHUNK_CHARACTERS, group_segments, split_pieces
+from tokjax.bpe.dropout import (
+    DROPOUT_CHUNK_CHARACTERS,
+    compute_pretoken_keys,
+    iter_piece_keys,
+    merge_with_dropout,
+)
 from tokjax.bpe.encoded_segments import EncodedChunk, EncodedSegments, join_chunks, make_encoded_chunk
-from tokjax.bpe.pretoken_cache import PretokenCache
+from tokjax.bpe.pretoken_cache import PretokenCache, PretokenIds
 from tokjax.bpe.sequential_merging import merge_pretoken
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import from_characters, to_characters
@@ -30,6 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.bpe.chunks import Pieces, PreTokenizer, Segments
+    from tokjax.bpe.dropout import Dropout
     from tokjax.bpe.merge_rules import MergeRules
     from tokjax.bpe.pretoken_cache import CacheLookup
 
@@ -99,7 +106,12 @@ class ArrayEngine:
         )
 
     def encode_segments(
-        self, segments: Segments, threads: int = 1, *, begins_word: bool = True
+        self,
+        segments: Segments,
+        threads: int = 1,
+        *,
+        begins_word: bool = True,
+        dropout: Dropout | None = None,
     ) -> EncodedSegments:
         """Encodes segments of ordinary text, each separately.
 
@@ -107,7 +119,11 @@ class ArrayEngine:
             segments: the segments to encode.
             threads: number of threads or processes that share the work.
             begins_word: whether to report which ids begin a pre-token.
+            dropout: options of BPE dropout, `None` for none. Then every pre-token is merged, even if it is a
+                token.
         """
+        if dropout is not None:
+            return self._encode_with_dropout(segments, threads, dropout, begins_word=begins_word)
         total = segments.num_characters
         if not segments.texts or total <= FEW_CHARACTERS or self._is_loop_faster(total):
             return self._encode_with_loop(segments, begins_word=begins_word)
@@ -140,9 +156,37 @@ class ArrayEngine:
         chunks, begins_word = task
         return list(self._iter_encoded_chunks(chunks, begins_word=begins_word))
 
+    def _encode_with_dropout(
+        self, segments: Segments, threads: int, dropout: Dropout, *, begins_word: bool
+    ) -> EncodedSegments:
+        total = segments.num_characters
+        chunks = group_segments(segments, DROPOUT_CHUNK_CHARACTERS, self._pre_tokenizer.find_split)
+        pieces, to_encode, to_number = tee(chunks, 3)
+        keys = iter_piece_keys(segments, to_number, dropout.seed)
+        tasks = zip(to_encode, keys, repeat(dropout.probability), repeat(begins_word))
+        encoded: Iterator[EncodedChunk] = map_in_parallel(
+            self, self._token, "encode_chunk_with_dropout", tasks, threads, total
+        )
+        return join_chunks(pieces, encoded, total, begins_word=begins_word)
+
+    def encode_chunk_with_dropout(self, task: tuple[Pieces, NDArray[np.uint64], float, bool]) -> EncodedChunk:
+        """Encodes the pieces of one chunk with BPE dropout.
+
+        Args:
+            task: the pieces, the key of each piece, the probability, and whether to report which ids begin a
+                pre-token.
+        """
+        pieces, piece_keys, probability, begins_word = task
+        chunk = split_pieces(pieces, self._pre_tokenizer)
+        merged = merge_with_dropout(
+            self._merger, chunk.pretokens, compute_pretoken_keys(chunk, piece_keys), probability
+        )
+        ids = PretokenIds(merged.ids, np.cumsum(merged.counts))
+        return make_encoded_chunk(ids, chunk.stops, begins_word=begins_word)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the engine with its tables, for worker processes."""
-        return _restore_engine, (self._rules, self._pre_tokenizer, self._cache)
+        return _restore_engine, (self._rules, self._pre_tokenizer, self._cache, self._merger)
 
     def _is_loop_faster(self, characters: int) -> bool:
         """Returns whether the loop is faster than building the tables of the arrays.
@@ -217,10 +261,16 @@ class ArrayEngine:
 
     @cached_property
     def _cache(self) -> PretokenCache:
-        return PretokenCache(self._rules.atomic_ids, BatchMerger(self._rules))
+        return PretokenCache(self._rules.atomic_ids, self._merger)
+
+    @cached_property
+    def _merger(self) -> BatchMerger:
+        return BatchMerger(self._rules)
 
 
-def _restore_engine(rules: MergeRules, pre_tokenizer: PreTokenizer, cache: PretokenCache) -> ArrayEngine:
+def _restore_engine(
+    rules: MergeRules, pre_tokenizer: PreTokenizer, cache: PretokenCache, merger: BatchMerger
+) -> ArrayEngine:
     engine = ArrayEngine(rules, pre_tokenizer)
-    vars(engine)["_cache"] = cache
+    vars(engine).update(_cache=cache, _merger=merger)
     return engine

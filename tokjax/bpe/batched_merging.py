@@ -107,13 +107,14 @@ class _Symbols(NamedTuple):
 class BatchMerger:
     """Merges pre-tokens of a vocabulary that are not in the cache.
 
-    Args:
+    Attributes:
         rules: the merge rules of the vocabulary.
+        tables: the merge bounds of the vocabulary.
     """
 
     def __init__(self, rules: MergeRules) -> None:
-        self._rules = rules
-        self._tables = build_merge_bound_tables(rules)
+        self.rules = rules
+        self.tables = build_merge_bound_tables(rules)
 
     def merge(self, pretokens: Pretokens) -> MergedPretokens:
         """Returns the ids of pre-tokens, as merging one pair at a time would make them."""
@@ -147,27 +148,35 @@ class BatchMerger:
             num_poor = num_poor + 1 if is_poor else 0
             symbols = next_symbols
         self._merge_rest(symbols, text, finished_ids)
+        return self.collect_ids(finished_ids, text, stops)
+
+    def collect_ids(self, finished_ids: Ints, text: NDArray[np.uint8], stops: Positions) -> MergedPretokens:
+        """Returns the token ids of finished symbols.
+
+        Args:
+            finished_ids: the symbol that starts at each byte, or -1, `int32`, shape `(bytes,)`. It is changed
+                in place.
+            text: the bytes of all pre-tokens, concatenated.
+            stops: the end of each pre-token in `text`, `int64`, shape `(pretokens,)`.
+        """
         starts = np.flatnonzero(finished_ids >= 0)
-        ids = self._rules.as_ids(finished_ids.take(starts))
+        ids = self.rules.as_ids(finished_ids.take(starts))
         without_id = np.flatnonzero(ids < 0)
         if len(without_id):
             # Merging can end at a symbol that is not a token of the vocabulary: replace it by its bytes.
             lengths = np.diff(starts, append=len(text)).take(without_id)
             byte_positions = concatenate_ranges(starts.take(without_id), lengths)
-            finished_ids[byte_positions] = self._tables.byte_symbols.take(text.take(byte_positions))
+            finished_ids[byte_positions] = self.tables.byte_symbols.take(text.take(byte_positions))
             starts = np.flatnonzero(finished_ids >= 0)
-            ids = self._rules.as_ids(finished_ids.take(starts))
+            ids = self.rules.as_ids(finished_ids.take(starts))
         counts = np.diff(np.searchsorted(starts, stops), prepend=0)
         return MergedPretokens(ids, counts)
 
     def _build_symbols(self, text: NDArray[np.uint8], stops: Positions) -> _Symbols:
         ids = np.zeros(len(text) + 2, np.int32)
-        ids[1:-1] = self._tables.byte_symbols.take(text)
-        pairs = text[1:].astype(np.uint16)
-        pairs <<= 8
-        pairs |= text[:-1]
+        ids[1:-1] = self.tables.byte_symbols.take(text)
         bounds = np.full(len(ids), END_BOUNDS)
-        self._tables.byte_pair_bounds.take(pairs, out=bounds[1:-2], mode="clip")
+        self.tables.get_byte_bounds(text, out=bounds[1:-2])
         bounds[stops] = END_BOUNDS
         return _Symbols(ids, np.arange(-1, len(ids) - 1), bounds)
 
@@ -205,7 +214,7 @@ class BatchMerger:
         at = (
             np.flatnonzero(safe) + 1
         )  # the left symbols; `safe` starts at the first symbol after the sentinel
-        symbols.ids[at] = self._rules.get_merged_symbols(bounds.rank.take(at))
+        symbols.ids[at] = self.rules.get_merged_symbols(bounds.rank.take(at))
         symbols.bounds[at] = symbols.bounds.take(at + 1)
         remains = ~is_finished
         remains[at + 1] = False
@@ -214,7 +223,7 @@ class BatchMerger:
         # Only the bounds on the two sides of a merged symbol change.
         changed = np.concatenate([merged, merged - 1])
         changed = changed.take(np.flatnonzero(remaining.bounds.take(changed) != END_BOUNDS))
-        remaining.bounds[changed] = self._tables.get_bounds(
+        remaining.bounds[changed] = self.tables.get_bounds(
             remaining.ids.take(changed), remaining.ids.take(changed + 1)
         )
         return remaining
@@ -293,7 +302,7 @@ class BatchMerger:
         is_unchanged = (
             np.minimum.reduceat(competing_ranks[1:-1], between)[::2] >= rank[here] if len(links) else links
         )
-        following = self._tables.get_bounds(self._rules.get_merged_symbols(rank[here]), ids[before + 3])
+        following = self.tables.get_bounds(self.rules.get_merged_symbols(rank[here]), ids[before + 3])
         is_linked[links] = is_unchanged & (unpack_bounds(following).from_left > rank[here])
         # A pair is merged if a sequence of links leads back from it to a safe pair: the last safe pair at or
         # before it is later than the last pair that is neither safe nor linked.
@@ -344,9 +353,9 @@ class BatchMerger:
             ranks: the rank of each symbol and the next.
             at: the indices of the left symbols of the merges, sentinels counted.
         """
-        tables = self._tables
+        tables = self.tables
         rank = ranks.take(at)
-        merged = self._rules.get_merged_symbols(rank)
+        merged = self.rules.get_merged_symbols(rank)
         in_time = np.ones(len(at), bool)
         early = np.flatnonzero((tables.as_right.take(merged) <= rank) & (ranks.take(at - 1) != END_RANK))
         if len(early):
@@ -381,9 +390,9 @@ class BatchMerger:
         for start, stop in zip(positions[first].tolist(), stops.tolist(), strict=True):
             # Merge the part from its bytes again. This gives the same tokens, and needs no other algorithm.
             finished_ids[start:stop] = -1
-            tokens = merge_bytes(text[start:stop].tobytes(), self._rules)
+            tokens = merge_bytes(text[start:stop].tobytes(), self.rules)
             lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
-            symbol_ids = list(map(self._rules.symbols.__getitem__, tokens))
+            symbol_ids = list(map(self.rules.symbols.__getitem__, tokens))
             finished_ids[start + np.cumsum(lengths) - lengths] = symbol_ids
 
 

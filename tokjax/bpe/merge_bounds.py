@@ -118,6 +118,13 @@ class MergeBoundTables(NamedTuple):
         """Returns the packed bounds of adjacent symbols."""
         return _find_bounds(self.pair_bounds, left, right)
 
+    def get_byte_bounds(self, text: NDArray[np.uint8], out: Packed) -> None:
+        """Computes the packed bounds of each byte and the next. Writes them to `out`, of length `n - 1`."""
+        pairs = text[1:].astype(np.uint16)
+        pairs <<= 8
+        pairs |= text[:-1]
+        self.byte_pair_bounds.take(pairs, out=out, mode="clip")
+
 
 class _Pairs(NamedTuple):
     """Pairs of symbols with a rank each; `int32` arrays, shape `(pairs,)`."""
@@ -182,10 +189,15 @@ def unpack_bounds(bounds: Packed) -> MergeBounds:
     """Returns the three ranks of packed bounds."""
     upper = bounds >> ID_BITS
     return MergeBounds(
-        (bounds & END_RANK).astype(np.int32),
+        unpack_ranks(bounds),
         (upper & END_RANK).astype(np.int32),
         (upper >> ID_BITS).astype(np.int32),
     )
+
+
+def unpack_ranks(bounds: Packed) -> Ints:
+    """Returns only the ranks of the pairs of packed bounds."""
+    return (bounds & END_RANK).astype(np.int32)
 
 
 def _find_bounds(pair_bounds: HashTable, left: Ints, right: Ints) -> Packed:

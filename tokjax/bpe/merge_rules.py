@@ -50,6 +50,7 @@ class MergeRules:
         ids: the token id of each symbol, `int32`, shape `(symbols,)`; -1 for a symbol that is not a token,
             and is replaced by its bytes where merging ends at it. `None` if the symbols are the ids.
         atomic_ids: bytes to id, for the pre-tokens that are encoded as one token without merging.
+        num_character_merges: number of merges, the first ones, that only build characters from their bytes.
     """
 
     symbols: Mapping[bytes, int]
@@ -57,6 +58,7 @@ class MergeRules:
     merged_symbols: NDArray[np.int32] | None
     ids: NDArray[np.int32] | None
     atomic_ids: Mapping[bytes, int]
+    num_character_merges: int = 0
 
     @property
     def get_rank(self) -> Callable[[bytes, bytes], int | None]:

@@ -25,6 +25,8 @@ A file is one JSON object with these fields:
   * `"char_level"`: `"tokens"` as above, single characters.
   * `"huggingface"`: `"definition"` (contents of a `tokenizer.json`), `"reason"`; of the special tokens only
     the roles.
+  * `"bpe_dropout"`: `"dropout"`, `"seed"` and `"tokenizer"`, an object with the fields of `"byte_level_bpe"`
+    or `"metaspace_bpe"`.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from tokjax.formats.huggingface import adapter
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
 from tokjax.formats.tokenizer_files import read_bytes
 from tokjax.models import (
+    bpe_dropout,
     byte_bpe,
     byte_level,
     char_level,
@@ -47,6 +50,7 @@ from tokjax.models import (
     word_level,
     wordpiece,
 )
+from tokjax.models.bpe_dropout import BPEDropout
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.byte_level import ByteTokenizer
 from tokjax.models.char_level import CharTokenizer
@@ -77,6 +81,7 @@ _WRITERS: dict[type[Any], Callable[[Any], dict[str, Any]]] = {
     ByteTokenizer: byte_level.to_json,
     CharTokenizer: char_level.to_json,
     HuggingFaceTokenizer: adapter.to_json,
+    BPEDropout: bpe_dropout.to_json,
 }
 _READERS: dict[str, Callable[[dict[str, Any]], SegmentModel | HuggingFaceTokenizer]] = {
     ByteLevelBPE.model: byte_bpe.from_json,
@@ -87,6 +92,7 @@ _READERS: dict[str, Callable[[dict[str, Any]], SegmentModel | HuggingFaceTokeniz
     ByteTokenizer.model: byte_level.from_json,
     CharTokenizer.model: char_level.from_json,
     HuggingFaceTokenizer.model: adapter.from_json,
+    BPEDropout.model: bpe_dropout.from_json,
 }
 
 

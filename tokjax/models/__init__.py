@@ -1,4 +1,4 @@
-"""Built-in tokenizer types, and segmentation sampling with SentencePiece models."""
+"""Built-in tokenizer types, BPE dropout, and segmentation sampling with SentencePiece models."""
 
 from tokjax._util.imports import attach_names
 

@@ -1,3 +1,7 @@
+from .bpe_dropout import (
+    BPEDropout as BPEDropout,
+    with_dropout as with_dropout,
+)
 from .byte_bpe import (
     ByteLevelBPE as ByteLevelBPE,
 )

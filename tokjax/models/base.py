@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from dataclasses import fields
 from functools import cached_property, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar, Unpack
 
 import numpy as np
 
@@ -155,6 +155,11 @@ class SegmentModel(TokenizerRecord, ABC):
         It is used where the model returns no spans.
         """
         return self.vocabulary.byte_lengths
+
+    def replace_vocabulary(self, vocabulary: Vocabulary) -> Self:
+        """Returns a copy with another vocabulary."""
+        updated: Any = dataclasses.replace(self, vocabulary=vocabulary)  # type: ignore[type-var]
+        return updated  # type: ignore[no-any-return]
 
     def encode_short_text(self, text: Text) -> EncodedSegments | None:
         """Encodes one short text as one segment, with less work than `encode_segments`.
@@ -626,5 +631,4 @@ def _replace_vocabulary(tokenizer: Record, vocabulary: Vocabulary) -> Record:
     """Returns a copy of a tokenizer with a vocabulary, or the tokenizer itself if it has that vocabulary."""
     if vocabulary is tokenizer.vocabulary:
         return tokenizer
-    updated: Any = dataclasses.replace(tokenizer, vocabulary=vocabulary)  # type: ignore[type-var]
-    return updated  # type: ignore[no-any-return]
+    return tokenizer.replace_vocabulary(vocabulary)

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from tokjax.bpe.chunks import Segments
+    from tokjax.bpe.dropout import Dropout
     from tokjax.bpe.encoded_segments import EncodedSegments
     from tokjax.core.protocol import Special
     from tokjax.core.utf8 import Text
@@ -99,13 +100,18 @@ class ByteLevelBPE(SegmentModel):
         return self.normalizer
 
     def encode_segments(
-        self, segments: Segments, threads: int = 1, *, sources: bool = True
+        self,
+        segments: Segments,
+        threads: int = 1,
+        *,
+        sources: bool = True,
+        dropout: Dropout | None = None,
     ) -> EncodedSegments:
         """Encodes segments of ordinary text, already normalized, independently of one another."""
         if not self.add_prefix_space:
-            return self._engine.encode_segments(segments, threads, begins_word=sources)
+            return self._engine.encode_segments(segments, threads, begins_word=sources, dropout=dropout)
         split = prepend_spaces(segments)
-        encoded = self._engine.encode_segments(split, threads, begins_word=sources)
+        encoded = self._engine.encode_segments(split, threads, begins_word=sources, dropout=dropout)
         if not sources:
             return encoded
         corrections = compute_prefix_corrections(encoded, segments, split, self.vocabulary.byte_lengths)

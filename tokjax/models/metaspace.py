@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
@@ -176,7 +177,8 @@ def make_rules_from_pieces(ids: Mapping[str, int], merges: Sequence[tuple[str, s
         lefts, rights = (list(map(tokens.__getitem__, map(itemgetter(side), merges))) for side in (0, 1))
         all_ids = partial_character_ids | byte_ids | {token: ids[form] for form, token in tokens.items()}
         pairs = [*character_merges, *zip(lefts, rights, strict=True)]
-        return make_rules_from_merges(all_ids, pairs, ignore_merges=False)
+        rules = make_rules_from_merges(all_ids, pairs, ignore_merges=False)
+        return replace(rules, num_character_merges=len(character_merges))
     except RulesTooLargeError:
         raise
     except (KeyError, InvalidArgumentError):

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from tokjax.bpe.chunks import Segments
+    from tokjax.bpe.dropout import Dropout
     from tokjax.bpe.encoded_segments import EncodedSegments
     from tokjax.bpe.merge_rules import MergeRules
     from tokjax.core.protocol import Special
@@ -87,11 +88,16 @@ class MetaspaceBPE(SegmentModel):
         return "input_text"
 
     def encode_segments(
-        self, segments: Segments, threads: int = 1, *, sources: bool = True
+        self,
+        segments: Segments,
+        threads: int = 1,
+        *,
+        sources: bool = True,
+        dropout: Dropout | None = None,
     ) -> EncodedSegments:
         """Encodes segments of ordinary text, independently of one another."""
         split = segments._replace(texts=self._normalize_spaces(segments))
-        encoded = self._engine.encode_segments(split, threads, begins_word=False)
+        encoded = self._engine.encode_segments(split, threads, begins_word=False, dropout=dropout)
         if not sources:
             return encoded
         begins = self._begins_word.take(encoded.ids)

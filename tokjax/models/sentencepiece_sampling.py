@@ -169,7 +169,8 @@ def _run_in_thread(sample: Callable[[], list[bytes]], seed: int) -> list[bytes]:
 def _check_type(tokenizer: SentencePieceTokenizer, types: tuple[str, ...], function: str) -> None:
     if not isinstance(tokenizer, SentencePieceTokenizer):
         raise InvalidArgumentError(
-            f"{function} needs a SentencePieceTokenizer, not a {type(tokenizer).__name__}"
+            f"{function} needs a SentencePieceTokenizer, not a {type(tokenizer).__name__}; to sample "
+            "segmentations of another BPE tokenizer, encode with with_dropout(tokenizer, dropout, seed=...)"
         )
     if tokenizer.model_type not in types:
         raise InvalidArgumentError(
