@@ -159,6 +159,9 @@ from .models.metaspace_bpe import (
 from .models.sentencepiece import (
     sentencepiece as sentencepiece,
 )
+from .models.word_bpe import (
+    word_bpe as word_bpe,
+)
 from .models.word_level import (
     word_level as word_level,
 )
