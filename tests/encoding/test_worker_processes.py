@@ -25,7 +25,9 @@ def make_metaspace_tokenizer():
     return tokjax.metaspace_bpe({token: id_ for id_, token in enumerate(tokens)}, MERGES)
 
 
-@pytest.fixture(scope="module", params=["byte-level", "merges", "custom pattern", "metaspace", "wordpiece"])
+@pytest.fixture(
+    scope="module", params=["byte-level", "merges", "custom pattern", "metaspace", "wordpiece", "classic"]
+)
 def any_tokenizer(request, tokenizer, trained, corpus):
     ranks = dict(tokenizer.vocabulary.ordinary)
     match request.param:
@@ -37,6 +39,8 @@ def any_tokenizer(request, tokenizer, trained, corpus):
             return tokjax.byte_level_bpe(ranks, pattern=r"\w+|\W")
         case "metaspace":
             return make_metaspace_tokenizer()
+        case "classic":
+            return tokjax.word_bpe(["<unk>", *"lowers", "lo"], [("l", "o")], end_of_word=None)
     return train_wordpiece(corpus, vocab_size=300, progress=False).tokenizer
 
 

@@ -67,7 +67,7 @@ class LoadOptions(TypedDict, total=False):
         cleanup: whether decoding removes the space before punctuation, as in `wordpiece`.
         end_of_word: mark of the end of a word, as in `word_bpe`, or `"auto"` to determine it from the files.
         splitter: rule that separates words, as in `word_bpe`; `None` for that of the files.
-        unknown: what becomes the unknown token, as in `word_bpe`; `None` for that of the files.
+        unknown: text that becomes one unknown token, as in `word_bpe`; `None` for that of the files.
         byte_level: whether words are merged from bytes, as in `word_bpe`; `None` to determine it from the
             files.
     """

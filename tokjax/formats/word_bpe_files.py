@@ -1,7 +1,7 @@
 """Files of classic BPE: a vocabulary (`vocab.txt` or `vocab.json`) and a list of merges on words.
 
 A `vocab.txt` has one token per line, and the id of a token is the number of lines before it. The end of a
-word is marked in one of two ways, which the merges show: by `</w>` as a symbol of its own, or as part of the
+word is marked in one of two ways, which the merges show: by `</w>` as a separate symbol, or as part of the
 last character. The same words in both:
 
     merges of symbols    l o   lo w   low </w>
@@ -73,7 +73,7 @@ class _Family(NamedTuple):
         splitter: rule that separates words; `None` if it is not known, or not one of tokjax.
         lowercase: whether texts are converted to lower case; `None` if it is not known.
         template: special tokens around texts; `None` for BOS before and EOS after each text.
-        unknown: what becomes the unknown token.
+        unknown: text that becomes one unknown token.
     """
 
     splitter: Splitter | None
@@ -133,8 +133,8 @@ def read_word_bpe(
         end_of_word: mark of the end of a word, as in `word_bpe`. `"auto"` determines it from the merges.
         splitter: rule that separates words, as in `word_bpe`. `None` uses that of the class, and
             `"whitespace"` for a `vocab.txt`.
-        unknown: what becomes the unknown token, as in `word_bpe`. `None` is `"word"` for a `vocab.txt`, and
-            `"token"` for a `vocab.json`.
+        unknown: text that becomes one unknown token, as in `word_bpe`. `None` is `"word"` for a `vocab.txt`,
+            and `"token"` for a `vocab.json`.
         byte_level: whether words are merged from bytes. `None` determines it from the characters of the
             vocabulary.
         lowercase: whether texts are converted to lower case; `None` as the class does. With
@@ -251,7 +251,7 @@ def read_merges(path: Path, tokens: Collection[str]) -> MergeList:
 
     Args:
         path: path of the file.
-        tokens: tokens of the vocabulary, which tell merges that begin with `#` from comments.
+        tokens: tokens of the vocabulary, which distinguish merges that begin with `#` from comments.
 
     Raises:
         TokenizerFormatError: a line is not a pair of tokens with or without a count, or is a duplicate.

@@ -73,8 +73,8 @@ class WordBPE(WordModel):
         end_of_word: mark of the end of a word: `"suffix"`: `</w>` is part of the last character; `"symbol"`:
             `</w>` is a symbol after the last character; `None`: no mark.
         byte_level: whether words are merged from bytes, written as in GPT-2, not from characters.
-        unknown: what becomes the unknown token: `"token"`: each token that is not in the vocabulary;
-            `"word"`: the whole word, if it has such a token.
+        unknown: text that becomes one unknown token: `"token"`: each token that is not in the vocabulary;
+            `"word"`: each word that has such a token.
     """
 
     model = "word_bpe"
@@ -258,8 +258,8 @@ def word_bpe(
             `</w>` is a symbol after the last character; `None`: no mark.
         splitter: `"whitespace"`: words are runs of non-whitespace characters; `"bert"`: punctuation marks are
             separate words, too, as in BERT.
-        unknown: what becomes the unknown token: `"token"`: each token that is not in the vocabulary;
-            `"word"`: the whole word, if it has such a token.
+        unknown: text that becomes one unknown token: `"token"`: each token that is not in the vocabulary;
+            `"word"`: each word that has such a token.
         byte_level: whether words are merged from bytes, not from characters. The tokens are then written as
             in GPT-2's files.
         lowercase: whether texts are converted to lower case.
