@@ -22,7 +22,7 @@ from tokjax.formats.tokenizer_files import (
 )
 from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, get_default_normalizer, make_byte_level_bpe
 from tokjax.models.format_errors import as_format_errors
-from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes
+from tokjax.pretokenize.bytes_to_unicode import ALPHABET, map_bytes_to_unicode, map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _END_OF_TEXT = "<|endoftext|>"
 _HEADER = "#version"
-_WORD_BPE_TOKEN = "a</w>"
+_END_OF_WORD = "</w>"
 
 
 def read_gpt2(
@@ -163,7 +163,9 @@ def _build_definition(
 
 def _check_is_gpt2(source: Path, forms: Mapping[str, int]) -> None:
     """Raises for files of a classic BPE, which look alike."""
-    if _WORD_BPE_TOKEN in forms:
+    has_all_bytes = all(character in forms for character in ALPHABET)
+    has_ends = any(character + _END_OF_WORD in forms for character in ALPHABET)
+    if "a" + _END_OF_WORD in forms or (has_ends and not has_all_bytes):
         raise TokenizerFormatError(
             f"{source}: its tokens end in '</w>', so it is not a byte-level BPE like GPT-2's; pass "
             "format='word_bpe', or 'clip' for CLIP's files"

@@ -149,9 +149,9 @@ def read_word_bpe(
 
     Raises:
         FileNotFoundError: a file does not exist.
-        InvalidArgumentError: an option is invalid, or a role names a token that is not in the vocabulary.
-        TokenizerFormatError: a file is damaged or in another format, the two files do not match, or they do
-            not determine an option that was not passed.
+        InvalidArgumentError: an option is invalid.
+        TokenizerFormatError: a file is damaged or in another format, the two files do not match, they do not
+            determine an option that was not passed, or a special token is not in the vocabulary.
     """
     source, merges_path = as_path(vocab), as_path(merges)
     is_json = source.suffix == ".json"
