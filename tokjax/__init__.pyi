@@ -177,6 +177,9 @@ from .models.vocabulary_changes import (
     extend_vocabulary as extend_vocabulary,
     truncate_vocabulary as truncate_vocabulary,
 )
+from .models.word_bpe import (
+    word_bpe as word_bpe,
+)
 from .models.word_level import (
     word_level as word_level,
 )

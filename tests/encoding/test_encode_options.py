@@ -130,11 +130,14 @@ def tokenizers():
         "metaspace BPE": tokjax.metaspace_bpe({f"<0x{i:02X}>": i for i in range(256)} | {"\u2581": 256}, []),
         "sentencepiece": train_sentencepiece_models()["unigram"],
         "WordPiece": tokjax.wordpiece(["[UNK]", "[CLS]", "[SEP]", "to", "be"]),
+        "classic BPE": tokjax.word_bpe(["<unk>", "t", "o</w>", "b", "<s>"], [], bos_token="<s>"),
         "Hugging Face": make_pair("unigram")[1],
     }
 
 
-@pytest.mark.parametrize("name", ["bytes", "byte-level BPE", "sentencepiece", "WordPiece", "Hugging Face"])
+@pytest.mark.parametrize(
+    "name", ["bytes", "byte-level BPE", "sentencepiece", "WordPiece", "classic BPE", "Hugging Face"]
+)
 @pytest.mark.parametrize("text", ["to be", "", "to be " * 200])
 def test_all_functions_return_the_same_ids(tokenizers, tmp_path, name, text):
     tokenizer = tokenizers[name]

@@ -25,23 +25,22 @@ def make_metaspace_tokenizer():
     return tokjax.metaspace_bpe({token: id_ for id_, token in enumerate(tokens)}, MERGES)
 
 
-@pytest.fixture(
-    scope="module", params=["byte-level", "merges", "custom pattern", "metaspace", "wordpiece", "dropout"]
-)
+TOKENIZER_MAKERS = {
+    "byte-level": lambda tokenizer, **_: tokenizer,
+    "merges": lambda ranks, trained, **_: tokjax.byte_level_bpe(ranks, merges=trained.merges),
+    "custom pattern": lambda ranks, **_: tokjax.byte_level_bpe(ranks, pattern=r"\w+|\W"),
+    "metaspace": lambda **_: make_metaspace_tokenizer(),
+    "dropout": lambda tokenizer, **_: tokjax.models.with_dropout(tokenizer, 0.3, seed=1),
+    "classic": lambda **_: tokjax.word_bpe(["<unk>", *"lowers", "lo"], [("l", "o")], end_of_word=None),
+    "wordpiece": lambda corpus, **_: train_wordpiece(corpus, vocab_size=300, progress=False).tokenizer,
+}
+
+
+@pytest.fixture(scope="module", params=TOKENIZER_MAKERS)
 def any_tokenizer(request, tokenizer, trained, corpus):
     ranks = dict(tokenizer.vocabulary.ordinary)
-    match request.param:
-        case "byte-level":
-            return tokenizer
-        case "merges":
-            return tokjax.byte_level_bpe(ranks, merges=trained.merges)
-        case "custom pattern":
-            return tokjax.byte_level_bpe(ranks, pattern=r"\w+|\W")
-        case "metaspace":
-            return make_metaspace_tokenizer()
-        case "dropout":
-            return tokjax.models.with_dropout(tokenizer, 0.3, seed=1)
-    return train_wordpiece(corpus, vocab_size=300, progress=False).tokenizer
+    make = TOKENIZER_MAKERS[request.param]
+    return make(tokenizer=tokenizer, ranks=ranks, trained=trained, corpus=corpus)
 
 
 @pytest.fixture(scope="module", autouse=True)

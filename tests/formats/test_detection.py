@@ -4,8 +4,10 @@ import base64
 import gzip
 
 import pytest
+import sentencepiece
 
 import tokjax
+from tests.conftest import CORPUS
 
 FormatError, ArgumentError = tokjax.errors.TokenizerFormatError, tokjax.errors.InvalidArgumentError
 BYTES = {bytes([i]): i for i in range(256)}
@@ -72,12 +74,69 @@ def test_model_can_be_a_rank_file(tmp_path, name):
     assert tokjax.formats.detect_tokenizer_files(tmp_path).format == "tiktoken"
 
 
-def test_single_model_with_any_name(tmp_path, all_files):
-    (tmp_path / "en-de.model").write_bytes((all_files / "tokenizer.model").read_bytes())
-    assert tokjax.formats.detect_tokenizer_files(tmp_path).format == "sentencepiece"
-    (tmp_path / "de-en.model").write_bytes((all_files / "tokenizer.model").read_bytes())
-    with pytest.raises(FormatError, match=r"one format, de-en\.model, en-de\.model"):
+@pytest.mark.parametrize("name", ["en-de.model", "Model 1.MODEL", "mistral.model.v7", "x.vocab.model"])
+def test_single_model_with_any_name(tmp_path, all_files, name):
+    model = (all_files / "tokenizer.model").read_bytes()
+    (tmp_path / name).write_bytes(model)
+    (tmp_path / f"._{name}").write_bytes(b"metadata of macOS")
+    (tmp_path / "vocab.txt").write_text("a\n")
+    detected = tokjax.formats.detect_tokenizer_files(tmp_path)
+    assert (detected.format, detected.files) == ("sentencepiece", (tmp_path / name,))
+    assert tokjax.load_tokenizer(tmp_path) == tokjax.load_tokenizer(all_files / "tokenizer.model")
+    (tmp_path / "a.model").write_bytes(model)
+    with pytest.raises(
+        FormatError, match=r"one format, .*a\.model.*; pass the path .* load_tokenizer\('.*model.*'"
+    ):
         tokjax.load_tokenizer(tmp_path)
+
+
+class TestTextVocabularies:
+    """Vocabularies that the trainer of SentencePiece writes, and others with pieces and scores."""
+
+    def write_model(self, directory):
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(CORPUS),
+            model_prefix=str(directory / "m"),
+            vocab_size=100,
+            minloglevel=2,
+        )
+
+    def test_model_beside_it(self, tmp_path):
+        self.write_model(tmp_path)
+        assert tokjax.formats.detect_tokenizer_files(tmp_path).files == (tmp_path / "m.model",)
+        with pytest.raises(FormatError, match=r"m\.vocab: a list of .* Call load_tokenizer\('.*m\.model'\)"):
+            tokjax.load_tokenizer(tmp_path / "m.vocab")
+
+    @pytest.mark.parametrize("name", ["m.vocab", "vocab.txt", "vocab.tsv"])
+    def test_without_the_model(self, tmp_path, name):
+        self.write_model(tmp_path)
+        (tmp_path / "m.model").unlink()
+        (tmp_path / "m.vocab").rename(tmp_path / name)
+        for path in (tmp_path, tmp_path / name):
+            with pytest.raises(
+                FormatError, match=r"of pieces and scores, .* Load the \.model that the trainer"
+            ):
+                tokjax.load_tokenizer(path)
+
+    @pytest.mark.parametrize(
+        ("name", "text", "message"),
+        [
+            ("unigram.tsv", "<unk>\t-99\tunk\nlow\t-0.1\n", "a list of pieces and scores"),
+            ("first.vocab", "abcd\t0\nefgh\t1\n", "a list of pieces and scores"),
+            ("spm.model", "# a\ntype=unigram\npiece\t<unk>\t-99.0\tunk\n", "a SentencePiece model as text"),
+        ],
+    )
+    def test_other_texts(self, tmp_path, name, text, message):
+        (tmp_path / name).write_text(text)
+        for path in (tmp_path, tmp_path / name):
+            with pytest.raises(
+                FormatError, match=f"{message}, .* with format=:hf_tokenizer_json and load that"
+            ):
+                tokjax.load_tokenizer(path)
+
+    def test_ranks_after_a_tab(self, tmp_path):
+        (tmp_path / "x.tiktoken").write_bytes(RANKS.replace(b" ", b"\t"))
+        assert tokjax.load_tokenizer(tmp_path, pattern="gpt2").vocabulary.ordinary == BYTES
 
 
 class TestAmbiguousOrUnknownFiles:

@@ -68,9 +68,13 @@ class TestGPT2Files:
         with pytest.raises(FormatError, match=message):
             tokjax.load_tokenizer(tmp_path)
 
-    def test_word_based_bpe_is_rejected(self, tmp_path):
-        self.write(tmp_path, {"a": 0, "a</w>": 1}, b"#version: 0.2\n")
-        with pytest.raises(FormatError, match="its tokens end in '</w>', so it is not a byte-level BPE"):
+    @pytest.mark.parametrize("character", "ab")
+    def test_classic_bpe_without_merges_is_rejected(self, tmp_path, character):
+        vocab = {"a": 0, f"{character}</w>": 1}
+        self.write(tmp_path, vocab, b"#version: 0.2\n")
+        with pytest.raises(
+            FormatError, match="its tokens end in '</w>', so it is not .*; pass format='word_bpe'"
+        ):
             tokjax.load_tokenizer(tmp_path)
 
     def test_config_file(self, all_files, tmp_path):

@@ -40,7 +40,24 @@ class TestRankFiles:
         [
             ("llama3", {"<|eot_id|>": 128009, "<|reserved_special_token_250|>": 128255}),
             ("llama3_1", {"<|python_tag|>": 128010, "<|reserved_special_token_247|>": 128255}),
+            (
+                "llama4",
+                {
+                    "<|header_start|>": 200005,
+                    "<|eot|>": 200008,
+                    "<|finetune_right_pad|>": 200018,
+                    "<|text_post_train_reserved_special_token_68|>": 200079,
+                    "<|image_start|>": 200080,
+                    "<|image|>": 200090,
+                    "<|patch|>": 200092,
+                    "<|vision_reserved_special_token_1047|>": 201133,
+                    "<|reasoning_thinking_end|>": 201143,
+                    "<|reserved_special_token_903|>": 202047,
+                },
+            ),
             ("qwen", {"<|im_start|>": 151644, "<|extra_204|>": 151850}),
+            ("qwen2", {"<|endoftext|>": 151643, "<|im_end|>": 151645}),
+            ("glm4", {"<|endoftext|>": 151329, "[gMASK]": 151331, "<|end_of_video|>": 151342}),
             ("kimi_k2", {"<|im_end|>": 163586, "<|reserved_token_163589|>": 163589, "[PAD]": 163839}),
         ],
     )
@@ -190,6 +207,17 @@ class TestJsonFiles:
         tokenizer, encoding = tekken_tokenizers
         if isinstance(text, str) and is_encodable(text):
             assert tokjax.encode(tokenizer, text).tolist() == [id_ + 8 for id_ in encoding.encode(text)]
+
+    def test_encoding_tekken_is_that_of_the_file(self, tmp_path):
+        tokenizer = self.load(tmp_path, make_tekken())
+        assert self.load(tmp_path, make_tekken(), encoding="tekken") == tokenizer
+        with pytest.raises(ArgumentError, match="contains a pattern and special tokens; leave out encoding="):
+            self.load(tmp_path, make_tekken(), encoding="o200k_base")
+        (tmp_path / "x.tiktoken").write_bytes(RANKS)
+        with pytest.raises(
+            ArgumentError, match=r"a rank file, but the encoding 'tekken' is in Mistral's tekken"
+        ):
+            tokjax.load_tokenizer(tmp_path / "x.tiktoken", encoding="tekken")
 
     def test_claude_json(self, tmp_path):
         tokenizer = self.load(tmp_path, make_claude_json(), "claude.json", eos_token="<EOT>")

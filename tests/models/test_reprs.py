@@ -24,6 +24,7 @@ WORDS = ["[UNK]", "a", "b"]
         ),
         (lambda: tokjax.word_level(WORDS), "WordLevelTokenizer(vocab_size=3, "),
         (lambda: tokjax.wordpiece(WORDS), "WordPieceTokenizer(vocab_size=3, "),
+        (lambda: tokjax.word_bpe(WORDS, [], unk_token="[UNK]"), "WordBPE(vocab_size=3, merges=0, splitter="),
         (lambda: tokjax.byte_level_bpe(BYTES), "ByteLevelBPE(vocab_size=256, "),
         (
             lambda: tokjax.metaspace_bpe({f"<0x{i:02X}>": i for i in range(256)} | {"\u2581": 256}, []),

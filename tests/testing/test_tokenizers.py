@@ -43,6 +43,19 @@ def make_full_tokenizer():
     )
 
 
+def make_word_bpe(end_of_word, **options):
+    tokens = ["<unk>", "<s>", "</s>", "</w>", *"lower", "lo", "low", "low</w>", "r</w>", "er</w>", "ö"]
+    merges = [("l", "o"), ("lo", "w"), ("low", "</w>"), ("e", "r</w>")]
+    return tokjax.word_bpe(
+        list(dict.fromkeys(tokens)),
+        merges,
+        end_of_word=end_of_word,
+        bos_token="<s>",
+        eos_token="</s>",
+        **options,
+    )
+
+
 CHARACTERS = ["[UNK]", "[PAD]", *sorted(set("".join(CORPUS)))]
 TOKENIZERS = {
     "byte-level BPE": byte_bpe,
@@ -54,6 +67,8 @@ TOKENIZERS = {
     ),
     "byte-level BPE, merges, dropout": lambda: tokjax.models.with_dropout(make_full_tokenizer(), 0.3, seed=1),
     "WordPiece": lambda: train_wordpiece(CORPUS, vocab_size=300, progress=False).tokenizer,
+    "classic BPE": lambda: make_word_bpe("symbol"),
+    "classic BPE, bytes": lambda: make_word_bpe("suffix", byte_level=True, unknown="word", lowercase=True),
     "word level": lambda: train_word_level(CORPUS, vocab_size=60, progress=False).tokenizer,
     "unigram": lambda: sentencepiece("unigram"),
     "unigram, byte fallback": lambda: (

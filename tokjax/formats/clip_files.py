@@ -1,7 +1,7 @@
-"""CLIP's merge file, `bpe_simple_vocab_16e6.txt.gz`.
+"""CLIP's merge file, `bpe_simple_vocab_16e6.txt.gz`, and its `vocab.json` and `merges.txt` for transformers.
 
-The file contains no vocabulary. The ids follow from the order of the merges: first the 256 bytes, then the
-256 bytes at the end of a word (`</w>`), then one token per merge, then the two special tokens.
+The merge file contains no vocabulary. The ids follow from the order of the merges: first the 256 bytes, then
+the 256 bytes at the end of a word (`</w>`), then one token per merge, then the two special tokens.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 from tokjax.errors import TokenizerFormatError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
 from tokjax.formats.huggingface.decoders import OUTER_WHITESPACE
-from tokjax.formats.tokenizer_files import as_path, read_bytes
+from tokjax.formats.tokenizer_files import (
+    as_path,
+    check_added_tokens,
+    parse_token_ids,
+    read_bytes,
+    read_companion_config,
+    read_json_object,
+)
+from tokjax.formats.word_bpe_files import read_merges
 from tokjax.models.base import with_roles
 from tokjax.models.format_errors import as_format_errors
 from tokjax.pretokenize.bytes_to_unicode import ALPHABET
@@ -38,12 +46,13 @@ _REASON = "its tokens mark the end of a word, and texts are converted to lower c
 
 def read_clip(
     path: str | os.PathLike[str],
+    merges: str | os.PathLike[str] | None = None,
     *,
     bos_token: str | None = None,
     eos_token: str | None = None,
     pad_token: str | None = None,
 ) -> HuggingFaceTokenizer:
-    """Reads CLIP's merge file, with or without gzip compression.
+    """Reads CLIP's merge file, with or without gzip compression, or its `vocab.json` and `merges.txt`.
 
     The ids equal those of `CLIPTokenizer` in transformers. Texts are normalized to NFC and lower case, each
     run of whitespace becomes one space, and `<|startoftext|>` and `<|endoftext|>` are inserted around each
@@ -51,8 +60,9 @@ def read_clip(
     before encoding. The tokenizer runs on the `tokenizers` library.
 
     Args:
-        path: path of `bpe_simple_vocab_16e6.txt.gz`, or of its decompressed contents. Only the first 48,894
-            merges are used.
+        path: path of `bpe_simple_vocab_16e6.txt.gz`, or of its decompressed contents, of which only the first
+            48,894 merges are used; or path of `vocab.json`.
+        merges: path of `merges.txt`, if `path` is that of `vocab.json`.
         bos_token: special token in the role of BOS; `None` for `<|startoftext|>`.
         eos_token: special token in the role of EOS; `None` for `<|endoftext|>`.
         pad_token: special token that pads a batch; `None` for `<|endoftext|>`.
@@ -64,15 +74,8 @@ def read_clip(
         TokenizerFormatError: the file is damaged, or is not CLIP's merge file.
     """
     source = as_path(path)
-    merges = _parse_merges(source)
-    merged = ["".join(merge) for merge in merges]
-    forms = [*ALPHABET, *(character + _END_OF_WORD for character in ALPHABET), *merged, START, END]
-    ids = {form: id_ for id_, form in enumerate(forms)}
-    if len(ids) < len(forms):
-        raise TokenizerFormatError(
-            f"{source}: two merges produce the same token, or one produces a special token"
-        )
-    definition = json.dumps(_build_definition(ids, merges), ensure_ascii=False)
+    ids, pairs = _parse_merge_file(source) if merges is None else _parse_pair(source, as_path(merges))
+    definition = json.dumps(_build_definition(ids, pairs), ensure_ascii=False)
     with as_format_errors(str(source)):
         tokenizer = build_huggingface_tokenizer(definition, _REASON, {"bos": START, "eos": END, "pad": END})
     return with_roles(tokenizer, bos_token=bos_token, eos_token=eos_token, pad_token=pad_token)
@@ -86,6 +89,33 @@ def is_clip_header(header: bytes) -> bool:
         except zlib.error:
             return False
     return header.startswith(_HEADER.encode("ascii"))
+
+
+def _parse_merge_file(source: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """Returns token ids and merges of CLIP's merge file."""
+    merges = _parse_merges(source)
+    merged = ["".join(merge) for merge in merges]
+    forms = [*ALPHABET, *(character + _END_OF_WORD for character in ALPHABET), *merged, START, END]
+    ids = {form: id_ for id_, form in enumerate(forms)}
+    if len(ids) < len(forms):
+        raise TokenizerFormatError(
+            f"{source}: two merges produce the same token, or one produces a special token"
+        )
+    return ids, merges
+
+
+def _parse_pair(source: Path, merges_path: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """Returns token ids and merges of CLIP's `vocab.json` and `merges.txt`."""
+    ids = parse_token_ids(read_json_object(source), str(source))
+    companion = read_companion_config(source.parent)
+    check_added_tokens(source, ids, companion.config)
+    special = {*companion.roles.values(), *companion.additional_special}
+    if not {START, END} <= ids.keys() or not special <= {START, END}:
+        raise TokenizerFormatError(
+            f"{source}: expected the special tokens {START!r} and {END!r} and no others, as in CLIP; pass a "
+            "tokenizer.json"
+        )
+    return ids, read_merges(merges_path, ids).pairs
 
 
 def _parse_merges(source: Path) -> list[tuple[str, str]]:
@@ -161,7 +191,7 @@ def _build_definition(ids: dict[str, int], merges: list[tuple[str, str]]) -> dic
         "model": {
             "type": "BPE",
             "dropout": None,
-            "unk_token": None,
+            "unk_token": END,
             "continuing_subword_prefix": "",
             "end_of_word_suffix": _END_OF_WORD,
             "fuse_unk": False,

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, get_args
 
 from tokjax._util.atomic_files import open_regular
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.formats.clip_files import is_clip_header
+from tokjax.formats.clip_files import END, START, is_clip_header
 from tokjax.formats.tiktoken_files import describe_json_ranks, is_rank_file
-from tokjax.formats.tokenizer_files import BYTE_ORDER_MARK, as_path, check_is_file, read_json_object
+from tokjax.formats.tokenizer_files import (
+    BYTE_ORDER_MARK,
+    as_path,
+    check_is_file,
+    read_bytes,
+    read_companion_config,
+    read_json_object,
+)
 from tokjax.formats.tokjax_json import TOKENIZER_FILE
+from tokjax.formats.word_bpe_files import find_tokenizer_class, find_word_end_symbols
 
 if TYPE_CHECKING:
     import os
 
-Format = Literal["tokjax", "huggingface", "gpt2", "sentencepiece", "tiktoken", "wordpiece", "clip"]
+Format = Literal[
+    "tokjax", "huggingface", "gpt2", "sentencepiece", "tiktoken", "wordpiece", "word_bpe", "clip"
+]
 FORMATS: tuple[Format, ...] = get_args(Format)
+PAIR_FORMATS: tuple[Format, ...] = ("gpt2", "word_bpe", "clip")
+"""Formats of a `vocab.json` and a list of merges."""
 
 _SINGLE_FILES: tuple[tuple[Format, str], ...] = (
     ("tokjax", TOKENIZER_FILE),
     ("huggingface", "tokenizer.json"),
 )
-_GPT2_PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
+_PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
+_TXT_PAIR = ("vocab.txt", "merges.txt")
 _SENTENCEPIECE_NAMES = (
     "tokenizer.model",
     "spiece.model",
@@ -33,8 +47,16 @@ _SENTENCEPIECE_NAMES = (
 )
 _JSON_RANKS_NAMES = ("tekken.json", "claude.json")
 _CLIP_NAME = "bpe_simple_vocab_16e6.txt.gz"
-_WORD_BPE_MERGES_NAMES = ("merges.txt", "bpe.codes")
+_SUBWORD_NMT_CODES = "bpe.codes"
+_MODEL_NAME = re.compile(r"(?i)[^.].*\.model(\.v[0-9]\w*)?")
+"""Names of SentencePiece models. A name that begins with a dot is that of a hidden file."""
 _HEADER_BYTES = 1 << 12
+_SCORED_PIECE = re.compile(rb"[^\t]+\t-?[0-9][0-9.e+-]*(\t.*)?")
+_TEXT_MODEL = re.compile(rb"(?m)^piece\t[^\t]+\t-?[0-9]")
+_TEXT_MODEL_ADVICE = (
+    "Load the .model that the trainer of SentencePiece wrote with it; from KeemenaSubwords.jl, export the "
+    "tokenizer with format=:hf_tokenizer_json and load that"
+)
 _MODEL_FIELD = b"\x0a"  # field 1 of the protobuf message: the first piece of a SentencePiece model
 
 
@@ -59,13 +81,14 @@ def detect_tokenizer_files(path: str | os.PathLike[str] | Iterable[Any]) -> Dete
 
     1. `tokenizer.tokjax.json`
     2. `tokenizer.json`
-    3. `vocab.json` with `merges.txt`
+    3. `vocab.json` with `merges.txt`: like GPT-2's, or a classic BPE or CLIP's if the merges have `</w>`
     4. `encoder.json` with `vocab.bpe`
     5. a SentencePiece model with a usual name (`tokenizer.model`, `spiece.model`, `sentencepiece.bpe.model`,
        `spm.model`, `tokenizer.model.v3`) or as a single `*.model`, or a rank file with such a name
     6. a single `*.tiktoken`, `tekken.json` or `claude.json`
     7. `bpe_simple_vocab_16e6.txt.gz`
-    8. `vocab.txt`
+    8. `vocab.txt` with `merges.txt`: a classic BPE
+    9. `vocab.txt` alone: WordPiece
 
     Args:
         path: path of a directory or a file, or a pair of file paths.
@@ -89,19 +112,19 @@ def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
     """Detects the tokenizer format of a file.
 
     Args:
-        path: path of the file. For the two files of GPT-2's format, the path of either works, if the other
-            file is in the same directory.
+        path: path of the file. For a format of two files, the path of either works, if the other file is in
+            the same directory.
 
     Raises:
         FileNotFoundError: the file does not exist.
         TokenizerFormatError: the file is not in a supported tokenizer format.
     """
     source = as_path(path)
-    check_is_file(source)
-    with open_regular(source) as file:
-        header = file.read(_HEADER_BYTES).removeprefix(BYTE_ORDER_MARK)
+    header = _read_header(source)
     if header.lstrip().startswith(b"{") and source.suffix != ".txt":
         return _detect_json(source)
+    if source.suffix == ".vocab" or not is_rank_file(header):
+        _reject_text_vocabulary(source, header)
     if is_rank_file(header):
         return DetectedTokenizer("tiktoken", (source,), "its lines contain base64 tokens and ranks")
     if header.startswith(_MODEL_FIELD) and b"\0" in header:
@@ -111,13 +134,19 @@ def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
     if is_clip_header(header):
         return DetectedTokenizer("clip", (source,), "its first bytes are those of CLIP's merge file")
     if header.startswith(b"#version") or source.name in ("merges.txt", "vocab.bpe"):
-        return _find_gpt2_partner(source, "it is a list of merges")
+        return _find_partner(source, "it is a list of merges")
     if source.suffix == ".txt" and _is_text(header):
-        return _detect_wordpiece(source, "it is text with one token per line")
+        return _detect_vocab_txt(source, "it is text with one token per line")
     raise TokenizerFormatError(
         f"{source}: unknown tokenizer format; the file begins with {header[:30]!r}. If it is in one of the "
         f"formats {', '.join(FORMATS)}, pass format="
     )
+
+
+def _read_header(source: Path) -> bytes:
+    check_is_file(source)
+    with open_regular(source) as file:
+        return file.read(_HEADER_BYTES).removeprefix(BYTE_ORDER_MARK)
 
 
 def _detect_in_directory(directory: Path) -> DetectedTokenizer:
@@ -125,11 +154,13 @@ def _detect_in_directory(directory: Path) -> DetectedTokenizer:
     for format_, name in _SINGLE_FILES:
         if name in present:
             return _detect_by_name(format_, directory, name)
-    for names in _GPT2_PAIRS:
+    for names in _PAIRS:
         if present.issuperset(names):
-            return _detect_by_name("gpt2", directory, *names)
+            return _classify_pair(
+                directory / names[0], directory / names[1], f"{directory} has {' and '.join(names)}"
+            )
     models = [name for name in _SENTENCEPIECE_NAMES if name in present]
-    models = models or sorted(name for name in present if name.endswith(".model"))
+    models = models or sorted(filter(_MODEL_NAME.fullmatch, present))
     if models:
         detected = detect_tokenizer_format(directory / _get_single(models, directory))
         return detected._replace(reason=f"{directory} has {detected.files[0].name}, and {detected.reason}")
@@ -139,25 +170,66 @@ def _detect_in_directory(directory: Path) -> DetectedTokenizer:
     if _CLIP_NAME in present:
         return _detect_by_name("clip", directory, _CLIP_NAME)
     if "vocab.txt" in present:
-        return _detect_wordpiece(directory / "vocab.txt", f"{directory} has vocab.txt")
+        return _detect_vocab_txt(directory / "vocab.txt", f"{directory} has vocab.txt")
+    for name in sorted(name for name in present if name.endswith((".vocab", ".tsv"))):
+        detect_tokenizer_format(directory / name)  # raises an error that explains what is missing
     raise TokenizerFormatError(
         f"{directory}: contains no tokenizer in a supported format, only {sorted(present)[:20]}. Looked "
         f"for {TOKENIZER_FILE}, tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe, "
         f"{', '.join(_SENTENCEPIECE_NAMES)}, *.model, *.tiktoken, {', '.join(_JSON_RANKS_NAMES)}, "
-        f"{_CLIP_NAME} and vocab.txt"
+        f"{_CLIP_NAME} and vocab.txt, alone or with merges.txt"
     )
 
 
-def _detect_wordpiece(source: Path, reason: str) -> DetectedTokenizer:
-    """Returns a `vocab.txt` as WordPiece; raises if a merge file in its directory makes it a word BPE."""
-    merges = [name for name in _WORD_BPE_MERGES_NAMES if (source.parent / name).is_file()]
-    if source.name == "vocab.txt" and merges and not (source.parent / "vocab.json").is_file():
-        raise TokenizerFormatError(
-            f"{source} and {merges[0]} are a word-based BPE, which is not supported; convert it to a "
-            "tokenizer.json and load that. If vocab.txt is a WordPiece vocabulary, pass its path and "
-            "format='wordpiece'"
-        )
+def _classify_pair(vocab: Path, merges: Path, reason: str) -> DetectedTokenizer:
+    """Determines the format of a map of tokens to ids and a list of merges, from the contents."""
+    lines = read_bytes(merges).split(b"\n") if merges.suffix != ".json" else []
+    if not any(b"</w>" in line for line in lines):
+        return DetectedTokenizer("gpt2", (vocab, merges), reason)
+    pairs = [line.decode("utf-8", "replace").split()[:2] for line in lines]
+    if not find_word_end_symbols(pairs):
+        return DetectedTokenizer("gpt2", (vocab, merges), reason)
+    name = find_tokenizer_class(vocab.parent, read_companion_config(vocab.parent).config)
+    is_clip = name == "CLIPTokenizer" or (name is None and {START, END} <= read_json_object(vocab).keys())
+    return DetectedTokenizer(
+        "clip" if is_clip else "word_bpe", (vocab, merges), f"{reason}, and its merges end words with '</w>'"
+    )
+
+
+def _detect_vocab_txt(source: Path, reason: str) -> DetectedTokenizer:
+    """Returns a `vocab.txt` as classic BPE if a list of merges is beside it, otherwise as WordPiece."""
+    _reject_text_vocabulary(source, _read_header(source))
+    directory = source.parent
+    if source.name == "vocab.txt" and not (directory / "vocab.json").is_file():
+        if (directory / _TXT_PAIR[1]).is_file():
+            files = source, directory / _TXT_PAIR[1]
+            return DetectedTokenizer("word_bpe", files, f"{reason}, and merges.txt is in the same directory")
+        if (directory / _SUBWORD_NMT_CODES).is_file():
+            _reject_subword_nmt(source, directory / _SUBWORD_NMT_CODES)
     return DetectedTokenizer("wordpiece", (source,), reason)
+
+
+def _reject_subword_nmt(vocab: Path, codes: Path) -> NoReturn:
+    raise TokenizerFormatError(
+        f"{vocab} and {codes} are a BPE with '@@' after tokens that do not end a word, which is not "
+        "supported; convert it to a tokenizer.json and load that. If vocab.txt is a WordPiece vocabulary, "
+        "pass its path and format='wordpiece'"
+    )
+
+
+def _reject_text_vocabulary(source: Path, header: bytes) -> None:
+    """Raises `TokenizerFormatError` for a text with pieces and scores, which is only part of a tokenizer."""
+    lines = [line.removesuffix(b"\r") for line in (header.rpartition(b"\n")[0] or header).split(b"\n")]
+    if all(map(_SCORED_PIECE.fullmatch, filter(None, lines))) and any(lines):
+        model = source.with_suffix(".model")
+        raise TokenizerFormatError(
+            f"{source}: a list of pieces and scores, without the normalization and the type of the model. "
+            + (f"Call load_tokenizer({str(model)!r})" if model.is_file() else _TEXT_MODEL_ADVICE)
+        )
+    if _is_text(header) and _TEXT_MODEL.search(header):
+        raise TokenizerFormatError(
+            f"{source}: a SentencePiece model as text, which is not supported. {_TEXT_MODEL_ADVICE}"
+        )
 
 
 def _detect_by_name(format_: Format, directory: Path, *names: str) -> DetectedTokenizer:
@@ -169,7 +241,7 @@ def _get_single(names: list[str], directory: Path) -> str:
     if len(names) > 1:
         raise TokenizerFormatError(
             f"{directory}: contains several tokenizers of one format, {', '.join(names)}; pass the path of "
-            "one of them"
+            f"one of them: load_tokenizer({str(directory / names[0])!r})"
         )
     return names[0]
 
@@ -183,24 +255,24 @@ def _detect_json(source: Path) -> DetectedTokenizer:
     if (reason := describe_json_ranks(contents)) is not None:
         return DetectedTokenizer("tiktoken", (source,), reason)
     if contents and all(isinstance(id_, int) for id_ in contents.values()):
-        return _find_gpt2_partner(source, "it maps tokens to ids")
+        return _find_partner(source, "it maps tokens to ids")
     raise TokenizerFormatError(
         f"{source}: a JSON object, but not a tokenizer; its keys are {list(contents)[:10]}"
     )
 
 
-def _find_gpt2_partner(source: Path, reason: str) -> DetectedTokenizer:
-    """Returns both files of GPT-2's format, given one of them."""
-    for names in _GPT2_PAIRS:
+def _find_partner(source: Path, reason: str) -> DetectedTokenizer:
+    """Returns both files of a format of two files, given one of them."""
+    reason = f"{reason}, and the other file is in the same directory"
+    for names in (*_PAIRS, _TXT_PAIR):
         if source.name in names:
-            files = tuple(source.parent / name for name in names)
-            if all(file.is_file() for file in files):
-                return DetectedTokenizer(
-                    "gpt2", files, f"{reason}, and the other file is in the same directory"
-                )
+            vocab, merges = (source.parent / name for name in names)
+            if vocab.is_file() and merges.is_file():
+                is_json = vocab.suffix == ".json"
+                return _classify_pair(vocab, merges, reason) if is_json else _detect_vocab_txt(vocab, reason)
     raise TokenizerFormatError(
-        f"{source}: {reason}, which is one of the two files of a tokenizer; pass both, "
-        "[VOCAB_JSON, MERGES_TXT], or one of them under its usual name with the other in the same directory"
+        f"{source}: {reason.partition(',')[0]}, which is one of the two files of a tokenizer; pass both, "
+        "[VOCAB, MERGES], or one of them under its usual name with the other in the same directory"
     )
 
 
@@ -208,18 +280,18 @@ def _detect_pair(paths: Iterable[Any]) -> DetectedTokenizer:
     files = [as_path(path) for path in paths]
     if len(files) != 2:
         raise InvalidArgumentError(f"a tokenizer is one file or a pair of files, got {len(files)}: {files}")
-    vocab, merges = sorted(files, key=lambda file: file.suffix != ".json")
-    if {"vocab.txt"} < {file.name for file in files} <= {"vocab.txt", *_WORD_BPE_MERGES_NAMES}:
-        raise TokenizerFormatError(
-            f"{files[0]} and {files[1]} are a word-based BPE, which is not supported; convert it to a "
-            "tokenizer.json and load that"
-        )
+    vocab, merges = sorted(files, key=lambda file: (file.suffix != ".json", file.name != "vocab.txt"))
+    if vocab.name == "vocab.txt" and merges.name == _SUBWORD_NMT_CODES:
+        _reject_subword_nmt(vocab, merges)
+    if (vocab.name, merges.name) == _TXT_PAIR:
+        return DetectedTokenizer("word_bpe", (vocab, merges), "they are vocab.txt and merges.txt")
     if vocab.suffix != ".json" or merges.suffix == ".json":
         raise TokenizerFormatError(
             "a pair of files is a .json file that maps tokens to ids, and a list of merges; got "
-            f"{vocab} and {merges}"
+            f"{vocab} and {merges}. For a vocabulary with one token per line, pass [VOCAB, MERGES] and "
+            "format='word_bpe'"
         )
-    return DetectedTokenizer("gpt2", (vocab, merges), "they are a map of tokens to ids and a list of merges")
+    return _classify_pair(vocab, merges, "they are a map of tokens to ids and a list of merges")
 
 
 def _is_text(header: bytes) -> bool:

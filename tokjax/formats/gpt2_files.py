@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.core.vocabulary import make_vocabulary
@@ -13,6 +13,7 @@ from tokjax.formats.huggingface.built_in import build_split_steps
 from tokjax.formats.huggingface.definition import decode_byte_level_forms
 from tokjax.formats.tokenizer_files import (
     as_path,
+    check_added_tokens,
     parse_token_ids,
     read_companion_config,
     read_json_object,
@@ -21,7 +22,7 @@ from tokjax.formats.tokenizer_files import (
 )
 from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, get_default_normalizer, make_byte_level_bpe
 from tokjax.models.format_errors import as_format_errors
-from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes
+from tokjax.pretokenize.bytes_to_unicode import ALPHABET, map_bytes_to_unicode, map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
 
 _END_OF_TEXT = "<|endoftext|>"
 _HEADER = "#version"
-_WORD_BPE_TOKEN = "a</w>"
-_ADDED_TOKENS_FILE = "added_tokens.json"
+_END_OF_WORD = "</w>"
 
 
 def read_gpt2(
@@ -85,7 +85,8 @@ def read_gpt2(
     forms = parse_token_ids(read_json_object(source), str(source))
     companion = read_companion_config(source.parent)
     companion_roles = companion.roles
-    _check_is_gpt2(source, forms, companion.config)
+    _check_is_gpt2(source, forms)
+    check_added_tokens(source, forms, companion.config)
     add_prefix_space = bool(add_prefix_space or companion.config.get("add_prefix_space"))
     if special_tokens is None:
         names = (*companion_roles.values(), *companion.additional_special, _END_OF_TEXT)
@@ -160,24 +161,15 @@ def _build_definition(
     return json.dumps(contents, ensure_ascii=False)
 
 
-def _check_is_gpt2(source: Path, forms: Mapping[str, int], config: Mapping[str, Any]) -> None:
-    """Raises for files of a word-based BPE, which look alike, and for tokens that are only in other files."""
-    if _WORD_BPE_TOKEN in forms:
+def _check_is_gpt2(source: Path, forms: Mapping[str, int]) -> None:
+    """Raises for files of a classic BPE, which look alike."""
+    has_all_bytes = all(character in forms for character in ALPHABET)
+    has_ends = any(character + _END_OF_WORD in forms for character in ALPHABET)
+    if "a" + _END_OF_WORD in forms or (has_ends and not has_all_bytes):
         raise TokenizerFormatError(
-            f"{source}: its tokens end in '</w>', so it is not a byte-level BPE like GPT-2's; pass a "
-            "tokenizer.json"
+            f"{source}: its tokens end in '</w>', so it is not a byte-level BPE like GPT-2's; pass "
+            "format='word_bpe', or 'clip' for CLIP's files"
         )
-    added_tokens_path = source.parent / _ADDED_TOKENS_FILE
-    added_tokens = read_json_object(added_tokens_path) if added_tokens_path.is_file() else {}
-    decoder = config.get("added_tokens_decoder")
-    entries = decoder.values() if isinstance(decoder, dict) else ()
-    names = [*added_tokens, *(entry.get("content") for entry in entries if isinstance(entry, dict))]
-    for name in names:
-        if name not in forms:
-            raise TokenizerFormatError(
-                f"{source.parent} has an added token {name!r}, which is not in {source.name}; pass a "
-                "tokenizer.json"
-            )
 
 
 def _read_merges(path: Path, ordinary: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:

@@ -11,12 +11,19 @@ import numpy as np
 from tokjax.core.vocabulary import LOOKUP_ROLES, select_roles
 from tokjax.errors import InvalidArgumentError
 from tokjax.formats.clip_files import read_clip
-from tokjax.formats.detection import FORMATS, DetectedTokenizer, Format, detect_tokenizer_files
+from tokjax.formats.detection import (
+    FORMATS,
+    PAIR_FORMATS,
+    DetectedTokenizer,
+    Format,
+    detect_tokenizer_files,
+)
 from tokjax.formats.gpt2_files import read_gpt2
 from tokjax.formats.huggingface.tokenizer_json import read_huggingface
 from tokjax.formats.tiktoken_files import read_tiktoken
 from tokjax.formats.tokenizer_files import as_path, read_companion_config
 from tokjax.formats.tokjax_json import read_tokjax
+from tokjax.formats.word_bpe_files import read_word_bpe
 from tokjax.formats.wordpiece_files import read_wordpiece
 from tokjax.models.base import replace_roles
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
@@ -30,7 +37,9 @@ if TYPE_CHECKING:
     from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
     from tokjax.models.base import SegmentModel
     from tokjax.models.byte_bpe import Normalizer
+    from tokjax.models.word_bpe import EndOfWord, Unknown
     from tokjax.pretokenize.patterns import Pattern
+    from tokjax.pretokenize.word_boundaries import Splitter
 
 
 class LoadOptions(TypedDict, total=False):
@@ -58,6 +67,11 @@ class LoadOptions(TypedDict, total=False):
         continuing_prefix: prefix of tokens that continue a word, as in `wordpiece`.
         max_word_characters: maximum length of a word in characters, as in `wordpiece`.
         cleanup: whether decoding removes the space before punctuation, as in `wordpiece`.
+        end_of_word: mark of the end of a word, as in `word_bpe`, or `"auto"` to determine it from the files.
+        splitter: rule that separates words, as in `word_bpe`; `None` for that of the files.
+        unknown: text that becomes one unknown token, as in `word_bpe`; `None` for that of the files.
+        byte_level: whether words are merged from bytes, as in `word_bpe`; `None` to determine it from the
+            files.
     """
 
     bos_token: str | None
@@ -77,6 +91,10 @@ class LoadOptions(TypedDict, total=False):
     continuing_prefix: str
     max_word_characters: int
     cleanup: bool
+    end_of_word: EndOfWord | Literal["auto"] | None
+    splitter: Splitter | None
+    unknown: Unknown | None
+    byte_level: bool | None
 
 
 def load_tokenizer(
@@ -94,7 +112,8 @@ def load_tokenizer(
     | `"sentencepiece"` | a `.model` file |
     | `"tiktoken"` | a rank file, `tekken.json`, `claude.json` |
     | `"wordpiece"` | `vocab.txt` |
-    | `"clip"` | `bpe_simple_vocab_16e6.txt.gz` |
+    | `"word_bpe"` | `vocab.txt` and `merges.txt`, or `vocab.json` and `merges.txt` with `</w>` |
+    | `"clip"` | `bpe_simple_vocab_16e6.txt.gz`, or CLIP's `vocab.json` and `merges.txt` |
 
     Where the format does not define the roles of special tokens (BOS, EOS, padding, CLS, SEP, mask), they are
     read from the `tokenizer_config.json` and `special_tokens_map.json` in the same directory. Without a BOS
@@ -115,6 +134,10 @@ def load_tokenizer(
       `special_tokens`. `tekken.json` and `claude.json` contain both.
     - `"wordpiece"` also accepts the options of `wordpiece`. Without a `tokenizer_config.json`, `lowercase` is
       required if the vocabulary has tokens in upper case.
+    - `"word_bpe"` also accepts the options of `word_bpe` except `clean_text` and `handle_chinese_chars`. By
+      default they are determined from the files. With a `vocab.txt`, the ids equal those of
+      KeemenaSubwords.jl's `load_bpe` and `load_bytebpe`, which begin at 1; with a `vocab.json`, those of the
+      class of transformers that a configuration file names, such as `OpenAIGPTTokenizer`.
     - `"clip"`: texts are normalized to NFC and lower case, without ftfy. The tokenizer runs on the
       `tokenizers` library.
 
@@ -191,6 +214,7 @@ _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
     "clean_text": _BOOL,
     "handle_chinese_chars": _OPTIONAL_BOOL,
     "cleanup": _BOOL,
+    "byte_level": _OPTIONAL_BOOL,
     "continuing_prefix": ((str,), "a string"),
     "max_word_characters": ((int, np.integer), "an integer"),
 }
@@ -202,6 +226,7 @@ _READERS: Mapping[Format, Callable[..., SegmentModel | HuggingFaceTokenizer]] = 
     "sentencepiece": read_sentencepiece,
     "tiktoken": read_tiktoken,
     "wordpiece": read_wordpiece,
+    "word_bpe": read_word_bpe,
     "clip": read_clip,
 }
 
@@ -211,8 +236,11 @@ def _resolve_format(path: Any, format_: Format) -> DetectedTokenizer:
     if not isinstance(path, (str, bytes)) and not hasattr(path, "__fspath__"):
         return DetectedTokenizer(format_, tuple(map(as_path, path)), "from the argument format=")
     target = as_path(path)
-    if format_ == "gpt2" or target.is_dir():
+    is_pair = format_ in ("gpt2", "word_bpe") or (format_ == "clip" and target.suffix == ".json")
+    if is_pair or target.is_dir():
         detected = detect_tokenizer_files(target)
+        if len(detected.files) > 1 and {format_, detected.format} <= set(PAIR_FORMATS):
+            return detected._replace(format=format_)
         if detected.format != format_:
             raise InvalidArgumentError(
                 f"{target} contains a tokenizer of the format {detected.format!r} ({detected.reason}), not "

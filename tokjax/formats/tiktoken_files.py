@@ -51,8 +51,11 @@ _TEKKEN_SPECIAL = [
 ]
 """Special tokens of a `tekken.json` without a list of them, which is valid up to version 7."""
 _LAST_VERSION_WITHOUT_LIST = 7
+_TEKKEN = "tekken"
+"""Encoding of `tekken.json`, which contains its pattern and special tokens."""
 _NUM_SPECIAL = 256
 """Number of special tokens of Llama 3 and Kimi K2, named and reserved ones."""
+_NUM_LLAMA4_SPECIAL = 2048
 _OPENAI_ROLES: dict[Role, str] = {"eos": _END_OF_TEXT}
 
 
@@ -111,6 +114,33 @@ def _make_llama3(named_tokens: str, pad_token: str | None) -> Encoding:
     return Encoding("llama3", _number([f"<|{name}|>" for name in names], 128_000), 128_000, roles)
 
 
+def _make_llama4() -> Encoding:
+    """Returns Llama 4's encoding. Each group of special tokens has reserved ones among them."""
+
+    def reserve(group: str, numbers: Iterable[int]) -> list[str]:
+        return [f"{group}reserved_special_token_{i}" for i in numbers]
+
+    names = [
+        *("begin_of_text", "end_of_text", "fim_prefix", "fim_middle", "fim_suffix"),
+        *("header_start", "header_end", "eom", "eot", "step"),
+        *reserve("text_post_train_", range(6)),
+        *("python_start", "python_end", "finetune_right_pad"),
+        *reserve("text_post_train_", range(8, 69)),
+        *("image_start", "image_end", *reserve("vision_", range(2))),
+        *("tile_x_separator", "tile_y_separator", *reserve("vision_", range(2, 6))),
+        *("image", *reserve("vision_", [6]), "patch", *reserve("vision_", range(7, 1048))),
+        *reserve("reasoning_", range(8)),
+        *("reasoning_thinking_start", "reasoning_thinking_end"),
+    ]
+    names += reserve("", range(_NUM_LLAMA4_SPECIAL - len(names)))
+    roles: dict[Role, str] = {
+        "bos": "<|begin_of_text|>",
+        "eos": "<|end_of_text|>",
+        "pad": "<|finetune_right_pad|>",
+    }
+    return Encoding("o200k", _number([f"<|{name}|>" for name in names], 200_000), 200_000, roles)
+
+
 def _make_kimi_k2() -> Encoding:
     named_tokens = {
         "[BOS]": 163584,
@@ -139,11 +169,12 @@ def _make_kimi_k2() -> Encoding:
 
 
 _GPT2 = Encoding("gpt2", {_END_OF_TEXT: 50256}, 50256)
-_QWEN = Encoding(
-    "qwen2",
-    _number([_END_OF_TEXT, "<|im_start|>", "<|im_end|>", *(f"<|extra_{i}|>" for i in range(205))], 151_643),
-    151_643,
-    {"eos": _END_OF_TEXT, "pad": _END_OF_TEXT},
+_QWEN_TOKENS = (_END_OF_TEXT, "<|im_start|>", "<|im_end|>")
+_END_AND_PAD_ROLES: dict[Role, str] = {"eos": _END_OF_TEXT, "pad": _END_OF_TEXT}
+_GLM4_TOKENS = (
+    *(_END_OF_TEXT, "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>"),
+    *("<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
+    *("<|begin_of_image|>", "<|end_of_image|>", "<|begin_of_video|>", "<|end_of_video|>"),
 )
 ENCODINGS: Mapping[str, Encoding] = MappingProxyType(
     {
@@ -169,8 +200,15 @@ ENCODINGS: Mapping[str, Encoding] = MappingProxyType(
             "eot_id python_tag",
             "<|finetune_right_pad_id|>",
         ),
-        "qwen": _QWEN,
-        "qwen2": _QWEN,
+        "llama4": _make_llama4(),
+        "qwen": Encoding(
+            "qwen2",
+            _number([*_QWEN_TOKENS, *(f"<|extra_{i}|>" for i in range(205))], 151_643),
+            151_643,
+            _END_AND_PAD_ROLES,
+        ),
+        "qwen2": Encoding("qwen2", _number(_QWEN_TOKENS, 151_643), 151_643, _END_AND_PAD_ROLES),
+        "glm4": Encoding("llama3", _number(_GLM4_TOKENS, 151_329), 151_329, _END_AND_PAD_ROLES),
         "kimi_k2": _make_kimi_k2(),
     }
 )
@@ -202,7 +240,8 @@ def read_tiktoken(
 
     Args:
         path: path of the file.
-        encoding: name of a published encoding: a key of `tokjax.formats.tiktoken_files.ENCODINGS`.
+        encoding: name of a published encoding: a key of `tokjax.formats.tiktoken_files.ENCODINGS`, or
+            `"tekken"` for a `tekken.json`, where it changes nothing.
         pattern: split pattern, as in `byte_level_bpe`; overrides that of the encoding.
         special_tokens: name to id; overrides those of the encoding.
         normalizer: normalization of texts, as in `byte_level_bpe`.
@@ -227,11 +266,12 @@ def read_tiktoken(
     data = read_bytes(source)
     default_roles: Mapping[Role, str] = _OPENAI_ROLES
     if data.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"{"):
-        if encoding is not None:
+        contents = parse_json_object(data, str(source))
+        if encoding is not None and not (encoding == _TEKKEN and isinstance(contents.get("vocab"), list)):
             raise InvalidArgumentError(
                 f"{source}: contains a pattern and special tokens; leave out encoding="
             )
-        json_ranks = parse_json_ranks(parse_json_object(data, str(source)), str(source))
+        json_ranks = parse_json_ranks(contents, str(source))
         ranks, default_roles = json_ranks.ranks, json_ranks.roles
         preset: Encoding | None = Encoding(json_ranks.pattern, json_ranks.special_tokens, len(ranks))
     else:
@@ -261,6 +301,11 @@ def _find_encoding(source: Path, name: str | None, pattern: Pattern | None) -> E
 
     Returns `None` if the file is not named after one, but the caller passes a pattern.
     """
+    if name == _TEKKEN:
+        raise InvalidArgumentError(
+            f"{source}: a rank file, but the encoding 'tekken' is in Mistral's tekken.json; pass its path, "
+            "or pattern='tekken' and special_tokens="
+        )
     if name is not None and name not in ENCODINGS:
         raise InvalidArgumentError(f"encoding must be one of {', '.join(ENCODINGS)}, not {name!r}")
     preset = ENCODINGS.get(name or source.stem)

@@ -28,6 +28,7 @@ CONFIG_FILE = "tokenizer_config.json"
 """Configuration file of a tokenizer in Hugging Face's format."""
 SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 """Older file for special tokens; see `read_companion_config`."""
+_ADDED_TOKENS_FILE = "added_tokens.json"
 BERT_ROLES: Mapping[Role, Role] = {"bos": "cls", "eos": "sep"}
 """Roles that BERT's files do not declare, and the role whose token begins or ends each text instead."""
 
@@ -200,6 +201,27 @@ def read_companion_config(directory: Path) -> CompanionConfig:
             additional += [_parse_token_name(token, directory) for token in listed]
     roles = {role: roles[other] for role, other in BERT_ROLES.items() if other in roles} | roles
     return CompanionConfig(roles, tuple(dict.fromkeys(filter(None, additional))), configs[1])
+
+
+def check_added_tokens(source: Path, forms: Collection[str], config: Mapping[str, Any]) -> None:
+    """Raises `TokenizerFormatError` if other files in the directory add tokens to a `vocab.json`.
+
+    Args:
+        source: path of the `vocab.json`.
+        forms: tokens of the vocabulary.
+        config: contents of the `tokenizer_config.json`.
+    """
+    added_tokens_path = source.parent / _ADDED_TOKENS_FILE
+    added_tokens = read_json_object(added_tokens_path) if added_tokens_path.is_file() else {}
+    decoder = config.get("added_tokens_decoder")
+    entries = decoder.values() if isinstance(decoder, dict) else ()
+    names = [*added_tokens, *(entry.get("content") for entry in entries if isinstance(entry, dict))]
+    for name in names:
+        if name not in forms:
+            raise TokenizerFormatError(
+                f"{source.parent} has an added token {name!r}, which is not in {source.name}; pass a "
+                "tokenizer.json"
+            )
 
 
 def resolve_roles(

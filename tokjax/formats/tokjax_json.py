@@ -19,6 +19,8 @@ A file is one JSON object with these fields:
     ids), `"add_prefix_space"`, `"split_words"`, `"strip"`.
   * `"wordpiece"`: `"tokens"` as above, `"clean_text"`, `"handle_chinese_chars"`, `"strip_accents"`,
     `"lowercase"`, `"continuing_prefix"`, `"max_word_characters"`, `"cleanup"`.
+  * `"word_bpe"`: `"tokens"` as above, `"merges"` (pairs of strings), the four steps of the normalizer as for
+    `"wordpiece"`, `"splitter"`, `"end_of_word"`, `"byte_level"`, `"unknown"`.
   * `"word_level"`: `"tokens"` as above, `"splitter"`, `"lowercase"`.
   * `"sentencepiece"`: `"model_proto"` (contents of a `.model` file in base64).
   * `"byte_level"`: `"first_id"`, the id of byte 0.
@@ -47,6 +49,7 @@ from tokjax.models import (
     char_level,
     metaspace_bpe,
     sentencepiece,
+    word_bpe,
     word_level,
     wordpiece,
 )
@@ -57,6 +60,7 @@ from tokjax.models.char_level import CharTokenizer
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.sentencepiece import SentencePieceTokenizer
+from tokjax.models.word_bpe import WordBPE
 from tokjax.models.word_level import WordLevelTokenizer
 from tokjax.models.wordpiece import WordPieceTokenizer
 from tokjax.pretokenize.special_tokens import check_comparisons
@@ -76,6 +80,7 @@ _WRITERS: dict[type[Any], Callable[[Any], dict[str, Any]]] = {
     ByteLevelBPE: byte_bpe.to_json,
     MetaspaceBPE: metaspace_bpe.to_json,
     WordPieceTokenizer: wordpiece.to_json,
+    WordBPE: word_bpe.to_json,
     WordLevelTokenizer: word_level.to_json,
     SentencePieceTokenizer: sentencepiece.to_json,
     ByteTokenizer: byte_level.to_json,
@@ -87,6 +92,7 @@ _READERS: dict[str, Callable[[dict[str, Any]], SegmentModel | HuggingFaceTokeniz
     ByteLevelBPE.model: byte_bpe.from_json,
     MetaspaceBPE.model: metaspace_bpe.from_json,
     WordPieceTokenizer.model: wordpiece.from_json,
+    WordBPE.model: word_bpe.from_json,
     WordLevelTokenizer.model: word_level.from_json,
     SentencePieceTokenizer.model: sentencepiece.from_json,
     ByteTokenizer.model: byte_level.from_json,

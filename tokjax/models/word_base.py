@@ -1,4 +1,4 @@
-"""Base class of WordPiece and word-level tokenizers: normalization, words, vocabulary and decoding."""
+"""Base classes of tokenizers that split texts into words: normalization, words, vocabulary and decoding."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tokjax.core.vocabulary import (
 )
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models.base import SegmentModel
-from tokjax.models.word_engine import TokenLengths, WordEngine, WordMatcher
+from tokjax.models.word_engine import LongestMatcher, TokenLengths, WordEngine
 from tokjax.pretokenize.special_tokens import check_special_names
 from tokjax.pretokenize.unicode_normalization import map_spans_back
 from tokjax.pretokenize.word_boundaries import compile_word_expression
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class WordModel(SegmentModel):
-    """Tokenizer that normalizes texts, splits them into words, and looks up the words.
+    """Tokenizer that normalizes texts, splits them into words, and encodes each word.
 
     Attributes:
         normalizer: normalizer that is applied before a text is split. Special tokens in texts are not
@@ -44,6 +44,29 @@ class WordModel(SegmentModel):
     """
 
     normalizer: BertNormalizer
+
+    @property
+    @abstractmethod
+    def _engine(self) -> WordEngine:
+        """Engine that finds words and encodes them."""
+
+    @abstractmethod
+    def _join_tokens(self, ids: list[int]) -> bytes:
+        """Returns the text of tokens, at least one."""
+
+    def encode_segments(
+        self, segments: Segments, threads: int = 1, *, sources: bool = True
+    ) -> EncodedSegments:
+        """Encodes segments of ordinary text, already normalized, independently of one another."""
+        return self._engine.encode_segments(segments, threads, sources=sources)
+
+    def find_pretokens(self, text: str) -> list[tuple[int, int]]:
+        """Returns the spans of the words of a segment, already normalized."""
+        return [match.span() for match in compile_word_expression(self._engine.splitter).finditer(text)]
+
+
+class LongestMatchModel(WordModel):
+    """Tokenizer that splits each word from the left into the longest tokens of the vocabulary."""
 
     @property
     @abstractmethod
@@ -60,16 +83,6 @@ class WordModel(SegmentModel):
     def _max_characters(self) -> int | None:
         """Maximum length of a word in characters, or `None`; longer words are unknown."""
 
-    def encode_segments(
-        self, segments: Segments, threads: int = 1, *, sources: bool = True
-    ) -> EncodedSegments:
-        """Encodes segments of ordinary text, already normalized, independently of one another."""
-        return self._engine.encode_segments(segments, threads, sources=sources)
-
-    def find_pretokens(self, text: str) -> list[tuple[int, int]]:
-        """Returns the spans of the words of a segment, already normalized."""
-        return [match.span() for match in compile_word_expression(self._splitter).finditer(text)]
-
     @cached_property
     def _engine(self) -> WordEngine:
         ordinary, prefix = self.vocabulary.ordinary, self._prefix
@@ -84,7 +97,8 @@ class WordModel(SegmentModel):
         }
         nbytes = self.vocabulary.byte_lengths
         lengths = TokenLengths(nbytes, nbytes - len((prefix or "").encode("utf-8")), unknown)
-        return WordEngine(self._splitter, words, WordMatcher(initial, continuing, unknown, maximum), lengths)
+        matcher = LongestMatcher(initial, continuing, unknown, maximum)
+        return WordEngine(self._splitter, words, matcher, lengths)
 
     def _clean_up(self, form: bytes) -> bytes:
         """Returns the text of a token in decoded text. By default, the token itself."""
@@ -104,13 +118,9 @@ class WordModel(SegmentModel):
             forms[id_] = self._clean_up(token), self._clean_up(continued)
         return forms
 
-    def _join_tokens(self, ids: NDArray[np.int32], *, skip_special_tokens: bool) -> bytes:
+    def _join_tokens(self, ids: list[int]) -> bytes:
         """Concatenates tokens, with spaces between words."""
-        if skip_special_tokens:
-            ids = ids[~self.vocabulary.is_special.take(ids)]
-        if not len(ids):
-            return b""
-        first_id, *other_ids = ids.tolist()
+        first_id, *other_ids = ids
         return b"".join([self._forms[first_id][0], *(self._forms[id_][1] for id_ in other_ids)])
 
 
@@ -219,7 +229,9 @@ def _map_offsets_to_input(tokenizer: WordModel, text: Text, offsets: ArrayLike) 
 def _decode_bytes(tokenizer: WordModel, ids: ArrayLike, *, skip_special_tokens: bool = False) -> bytes:
     flat = protocol.as_flat_ids(ids)
     tokenizer.vocabulary.check_ids(flat)
-    return tokenizer._join_tokens(flat, skip_special_tokens=skip_special_tokens)
+    if skip_special_tokens:
+        flat = flat[~tokenizer.vocabulary.is_special.take(flat)]
+    return tokenizer._join_tokens(flat.tolist()) if len(flat) else b""
 
 
 protocol.decode_batch.register(WordModel)(protocol.decode_row_by_row)

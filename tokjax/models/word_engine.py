@@ -19,6 +19,7 @@ See docs/performance.md, section "WordPiece and word-level tokenizers".
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from itertools import chain, tee
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,7 +42,7 @@ from tokjax.core.utf8 import find_character_starts, from_characters, to_characte
 from tokjax.pretokenize.word_boundaries import compile_word_expression
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -50,7 +51,26 @@ if TYPE_CHECKING:
     from tokjax.pretokenize.word_boundaries import Splitter
 
 
-class WordMatcher:
+class WordMatcher(ABC):
+    """Splits words into tokens."""
+
+    @abstractmethod
+    def match(self, word: str) -> Sequence[int]:
+        """Returns the ids of one word, at least one."""
+
+    def merge(self, words: Pretokens) -> MergedPretokens:
+        """Returns the ids of words in UTF-8. A byte that is not valid UTF-8 is matched as one character.
+
+        Implements `PretokenMerger`.
+        """
+        ids_by_word = [self.match(to_characters(word)) for word in words.iter_bytes()]
+        counts = np.fromiter(map(len, ids_by_word), np.int64, len(ids_by_word))
+        return MergedPretokens(
+            np.fromiter(chain.from_iterable(ids_by_word), np.int32, int(counts.sum())), counts
+        )
+
+
+class LongestMatcher(WordMatcher):
     """Splits words into pieces of a vocabulary: from the left, always the longest piece that fits.
 
     Args:
@@ -71,17 +91,6 @@ class WordMatcher:
         self._longest_initial, self._longest_continuing = _find_longest(initial), _find_longest(continuing)
         self._unknown = [unknown]
         self._max_characters = max_characters
-
-    def merge(self, words: Pretokens) -> MergedPretokens:
-        """Returns the ids of words in UTF-8. A byte that is not valid UTF-8 is matched as one character.
-
-        Implements `PretokenMerger`.
-        """
-        ids_by_word = [self.match(to_characters(word)) for word in words.iter_bytes()]
-        counts = np.fromiter(map(len, ids_by_word), np.int64, len(ids_by_word))
-        return MergedPretokens(
-            np.fromiter(chain.from_iterable(ids_by_word), np.int32, int(counts.sum())), counts
-        )
 
     def match(self, word: str) -> list[int]:
         """Returns the ids of one word.
@@ -161,7 +170,7 @@ class WordEngine:
     def __init__(
         self, splitter: Splitter, words: Mapping[bytes, int], matcher: WordMatcher, lengths: TokenLengths
     ) -> None:
-        self._splitter = splitter
+        self.splitter = splitter
         # The tables look up a long word under the key of a line feed first, and discard that result (see
         # `HashTables.find`). No word is a line feed; it is a key so that these lookups are hits.
         self._cache = PretokenCache({**words, b"\n": lengths.unknown}, matcher)
@@ -194,7 +203,7 @@ class WordEngine:
             task: the pieces, and whether to compute word beginnings and spans.
         """
         pieces, sources = task
-        words, stops, ends = split_at_whitespace(pieces, self._splitter)
+        words, stops, ends = split_at_whitespace(pieces, self.splitter)
         (lookup,) = self._cache.insert([self._cache.find(words)])
         ids = self._cache.get_ids(lookup)
         piece_starts = np.append(0, ends[:-1] + 1)  # after the newline that ends the piece before
@@ -211,7 +220,7 @@ class WordEngine:
 
         For few words this is faster than `encode_chunk`, and gives the same result.
         """
-        expression = compile_word_expression(self._splitter)
+        expression = compile_word_expression(self.splitter)
         ids_by_word: list[tuple[int, ...]] = []
         starts, stops, word_splits = [], [], [0]
         for segment in segments.texts:

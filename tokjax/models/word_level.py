@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.word_base import (
-    WordModel,
+    LongestMatchModel,
     make_word_vocabulary,
     word_vocabulary_from_json,
     word_vocabulary_to_json,
@@ -26,7 +26,7 @@ _OPTIONAL_TOKENS = ("[PAD]",)
 
 
 @dataclass(frozen=True, repr=False)
-class WordLevelTokenizer(WordModel):
+class WordLevelTokenizer(LongestMatchModel):
     """Word-level tokenizer. Create it with `word_level` and use it through the generic functions.
 
     Decoding puts spaces between words. Pickling leaves out the caches. Threads can share a tokenizer.

@@ -10,7 +10,7 @@ from tokjax.core.utf8 import is_encodable
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.word_base import (
-    WordModel,
+    LongestMatchModel,
     make_word_vocabulary,
     word_vocabulary_from_json,
     word_vocabulary_to_json,
@@ -29,7 +29,7 @@ _NO_SPACE_BEFORE = (b".", b"?", b"!", b",", b"n't", b"'m", b"'s", b"'ve", b"'re"
 
 
 @dataclass(frozen=True, repr=False)
-class WordPieceTokenizer(WordModel):
+class WordPieceTokenizer(LongestMatchModel):
     """WordPiece tokenizer. Create it with `wordpiece` and use it through the generic functions.
 
     The bytes of a token are its form in the vocabulary, including the prefix of tokens that continue a word.

@@ -1,0 +1,404 @@
+"""Classic BPE tokenizers: texts are split into words, and the characters of each word are merged.
+
+The end of a word can be marked by `</w>`, in one of two ways. With the merges `l o`, `lo w` and those of the
+table, for the text "low lo":
+
+    end_of_word    symbols of "low"      merges                tokens
+    "suffix"       l  o  w</w>           lo w</w>              low</w>   l  o</w>
+    "symbol"       l  o  w  </w>         low </w>, lo </w>     low</w>   lo</w>
+    None           l  o  w                                     low       lo
+
+`"suffix"` is the way of OpenAI's GPT and CLIP, XLM and FlauBERT; `"symbol"` that of the first version of
+subword-nmt and of KeemenaSubwords.jl.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from tokjax.bpe.merge_rules import MAX_MERGES, parse_merge_pairs
+from tokjax.core.utf8 import from_characters
+from tokjax.core.vocabulary import MAX_ID
+from tokjax.errors import InvalidArgumentError
+from tokjax.models.format_errors import as_format_errors
+from tokjax.models.word_base import (
+    WordModel,
+    make_word_vocabulary,
+    word_vocabulary_from_json,
+    word_vocabulary_to_json,
+)
+from tokjax.models.word_engine import TokenLengths, WordEngine, WordMatcher
+from tokjax.pretokenize.bert_normalizer import BertNormalizer, bert_normalizer
+from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes
+from tokjax.pretokenize.word_boundaries import SPLITTERS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tokjax.bpe.chunks import Segments
+    from tokjax.bpe.encoded_segments import EncodedSegments
+    from tokjax.core.vocabulary import Vocabulary
+    from tokjax.pretokenize.word_boundaries import Splitter
+
+    Merges = Sequence[tuple[str, str]]
+
+EndOfWord = Literal["suffix", "symbol"]
+Unknown = Literal["token", "word"]
+END_OF_WORD = "</w>"
+"""Mark of the end of a word in tokens."""
+_MAX_CHARACTER_BYTES = 4
+
+
+@dataclass(frozen=True, repr=False)
+class WordBPE(WordModel):
+    """Classic BPE tokenizer. Create it with `word_bpe` and use it through the generic functions.
+
+    All occurrences of the pair of lowest rank in a word merge before the next pair is chosen, as in
+    subword-nmt. The bytes of a token are its form in the vocabulary, including `</w>`. Decoding writes a
+    space for each `</w>` but the last. Without `</w>`, the spaces between words are lost. Pickling leaves out
+    the caches. Threads can share a tokenizer.
+
+    Attributes:
+        vocabulary: token ids and tokens in written form.
+        merges: pairs of tokens that merge, in order of priority.
+        normalizer: normalizer that is applied before a text is split. Special tokens in texts are not
+            normalized.
+        splitter: `"whitespace"`: words are runs of non-whitespace characters; `"bert"`: punctuation marks are
+            separate words, too.
+        end_of_word: mark of the end of a word: `"suffix"`: `</w>` is part of the last character; `"symbol"`:
+            `</w>` is a symbol after the last character; `None`: no mark.
+        byte_level: whether words are merged from bytes, written as in GPT-2, not from characters.
+        unknown: text that becomes one unknown token: `"token"`: each token that is not in the vocabulary;
+            `"word"`: each word that has such a token.
+    """
+
+    model = "word_bpe"
+
+    vocabulary: Vocabulary
+    merges: tuple[tuple[str, str], ...] = field(repr=False)
+    normalizer: BertNormalizer
+    splitter: Splitter
+    end_of_word: EndOfWord | None
+    byte_level: bool
+    unknown: Unknown
+
+    @property
+    def normalization(self) -> str | None:
+        """Name of the normalization, `"bert"`, or `None`."""
+        return None if self.normalizer.is_identity else "bert"
+
+    def encode_segments(
+        self, segments: Segments, threads: int = 1, *, sources: bool = True
+    ) -> EncodedSegments:
+        """Encodes segments of ordinary text, already normalized, independently of one another."""
+        encoded = super().encode_segments(segments, threads, sources=sources)
+        ids = np.where(encoded.ids < self.vocabulary.size, encoded.ids, np.int32(self._unknown_id))
+        return encoded._replace(ids=ids)
+
+    @property
+    def _unknown_id(self) -> int:
+        return self.vocabulary.require_role("unk", "a vocabulary of a BPE on words")
+
+    @cached_property
+    def _engine(self) -> WordEngine:
+        # Ids from the size of the vocabulary on are used inside of the engine: the first is that of an
+        # unknown word, the others are those of unknown tokens of 0, 1, 2 ... bytes.
+        unknown_word = self.vocabulary.size
+        known = np.zeros(unknown_word + 1, np.int64)
+        for form, id_ in self.vocabulary.ordinary.items():
+            known[id_] = self._count_text_bytes(form.decode("utf-8"))
+        lengths = np.append(known, np.arange(self._max_token_bytes + 1))
+        matcher = _MergeMatcher(self, unknown_word)
+        return WordEngine(self.splitter, {}, matcher, TokenLengths(lengths, lengths, unknown_word))
+
+    @property
+    def _max_token_bytes(self) -> int:
+        """Maximum number of text bytes of a token, in the vocabulary or not."""
+        longest = max((self._count_text_bytes(left + right) for left, right in self.merges), default=0)
+        return max(longest, _MAX_CHARACTER_BYTES)
+
+    def get_symbols(self, word: str) -> list[str]:
+        """Returns the symbols that a word is merged from: characters or bytes, and the end of the word."""
+        symbols = list(map_bytes_to_unicode(from_characters(word)) if self.byte_level else word)
+        if self.end_of_word == "symbol":
+            symbols.append(END_OF_WORD)
+        elif self.end_of_word == "suffix":
+            symbols[-1] += END_OF_WORD
+        return symbols
+
+    def _count_text_bytes(self, token: str) -> int:
+        """Returns the number of bytes of text that a token stands for."""
+        text = token.removesuffix(END_OF_WORD) if self.end_of_word else token
+        return len(text) if self.byte_level else len(from_characters(text))
+
+    @cached_property
+    def _forms(self) -> list[tuple[bytes, bytes]]:
+        """Text of each token in decoded text, by id: before another token, and at the end of a text."""
+        forms = [(b"", b"")] * self.vocabulary.size
+        for name, id_ in self.vocabulary.special.items():
+            forms[id_] = (name.encode("utf-8"),) * 2
+        for token, id_ in self.vocabulary.ordinary.items():
+            form = token.decode("utf-8")
+            ends_word = self.end_of_word is not None and form.endswith(END_OF_WORD)
+            text = form.removesuffix(END_OF_WORD) if ends_word else form
+            data = (map_unicode_to_bytes(text) if self.byte_level else None) or text.encode("utf-8")
+            forms[id_] = data + b" " * ends_word, data
+        return forms
+
+    def _join_tokens(self, ids: list[int]) -> bytes:
+        *other_ids, last_id = ids
+        return b"".join([*(self._forms[id_][0] for id_ in other_ids), self._forms[last_id][1]])
+
+    def _to_fingerprint_json(self) -> dict[str, Any]:
+        return to_json(self)
+
+    def _get_repr_options(self) -> dict[str, Any]:
+        names = ("splitter", "end_of_word", "byte_level", "unknown")
+        return {"merges": len(self.merges)} | {name: getattr(self, name) for name in names}
+
+
+class _MergeMatcher(WordMatcher):
+    """Splits words into tokens by merging.
+
+    Args:
+        tokenizer: the tokenizer.
+        unknown_word: id of an unknown word. An unknown token of `n` bytes has the id `unknown_word + 1 + n`.
+    """
+
+    def __init__(self, tokenizer: WordBPE, unknown_word: int) -> None:
+        self._tokenizer, self._unknown_word = tokenizer, unknown_word
+        self._ranks = {pair: rank for rank, pair in enumerate(tokenizer.merges)}
+        ordinary = tokenizer.vocabulary.ordinary
+        self._ids = {form.decode("utf-8"): id_ for form, id_ in ordinary.items()}
+
+    def match(self, word: str) -> list[int]:
+        """Returns the ids of one word."""
+        tokens = merge_symbols(self._tokenizer.get_symbols(word), self._ranks)
+        if self._tokenizer.unknown == "word" and any(token not in self._ids for token in tokens):
+            return [self._unknown_word]
+        return [self._get_id(token) for token in tokens]
+
+    def _get_id(self, token: str) -> int:
+        id_ = self._ids.get(token)
+        return self._unknown_word + 1 + self._tokenizer._count_text_bytes(token) if id_ is None else id_
+
+
+def merge_symbols(symbols: list[str], ranks: Mapping[tuple[str, str], int]) -> list[str]:
+    """Merges all occurrences of the pair of lowest rank, from left to right, until no pair has a rank.
+
+    Takes O(n log n) for `n` symbols: the symbols are a linked list, and each rank has a list of the positions
+    at which its pair has occurred. Some of these positions have changed when their rank is the lowest.
+
+    >>> merge_symbols(list("abab"), {("a", "b"): 0, ("ab", "ab"): 1})
+    ['abab']
+    """
+    size = len(symbols)
+    parts: list[str] = [*symbols, ""]  # "" for a symbol that was merged, and after the last one
+    following, previous = list(range(1, size + 1)), list(range(-1, size))
+    positions: dict[int, list[int]] = {}
+    heap: list[int] = []
+
+    def add_candidate(position: int) -> None:
+        rank = ranks.get((parts[position], parts[following[position]]))
+        if rank is None:
+            return
+        if rank not in positions:
+            positions[rank] = []
+            heapq.heappush(heap, rank)
+        positions[rank].append(position)
+
+    for position in range(size):
+        add_candidate(position)
+    while heap:
+        rank = heapq.heappop(heap)
+        for position in sorted(positions.pop(rank)):
+            after = following[position]
+            if ranks.get((parts[position], parts[after])) != rank:
+                continue
+            parts[position] += parts[after]
+            parts[after] = ""
+            following[position] = following[after]
+            previous[following[position]] = position
+            if previous[position] >= 0:
+                add_candidate(previous[position])
+            add_candidate(position)
+    return [part for part in parts if part]
+
+
+def word_bpe(
+    tokens: Mapping[str, int] | Sequence[str],
+    merges: Sequence[tuple[str, str]],
+    *,
+    end_of_word: EndOfWord | None = "suffix",
+    splitter: Splitter = "whitespace",
+    unknown: Unknown = "token",
+    byte_level: bool = False,
+    lowercase: bool = False,
+    strip_accents: bool | None = None,
+    clean_text: bool | None = None,
+    handle_chinese_chars: bool | None = None,
+    special_tokens: Sequence[str] = (),
+    unk_token: str = "<unk>",
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    pad_token: str | None = None,
+) -> WordBPE:
+    """Makes a classic BPE tokenizer, as in OpenAI's GPT, XLM, FlauBERT and subword-nmt.
+
+    Args:
+        tokens: token to id, or a list of all tokens in the order of their ids; special tokens included.
+        merges: pairs of tokens that merge, in order of priority. They may make tokens that are not in
+            `tokens`.
+        end_of_word: mark of the end of a word: `"suffix"`: `</w>` is part of the last character; `"symbol"`:
+            `</w>` is a symbol after the last character; `None`: no mark.
+        splitter: `"whitespace"`: words are runs of non-whitespace characters; `"bert"`: punctuation marks are
+            separate words, too, as in BERT.
+        unknown: text that becomes one unknown token: `"token"`: each token that is not in the vocabulary;
+            `"word"`: each word that has such a token.
+        byte_level: whether words are merged from bytes, not from characters. The tokens are then written as
+            in GPT-2's files.
+        lowercase: whether texts are converted to lower case.
+        strip_accents: whether nonspacing marks are removed; `None` uses the value of `lowercase`.
+        clean_text: whether control characters are removed, and all whitespace is replaced by spaces; `None`
+            does so with the splitter `"bert"`.
+        handle_chinese_chars: whether CJK ideographs are separate words; `None` as for `clean_text`.
+        special_tokens: special tokens in addition to those named below. They are encoded from text only where
+            that is allowed (`allowed_special`).
+        unk_token: token for unknown text; it has the span of that text.
+        bos_token: special token to insert at the start of a text, if any.
+        eos_token: special token to insert at the end of a text, if any.
+        pad_token: special token that pads a batch, if any.
+
+    Raises:
+        InvalidArgumentError: a special token is not among the tokens, an id is used twice, a merge is a
+            duplicate or makes `</w>` from text, or an option is invalid.
+
+    >>> from tokjax import encode_result
+    >>> tokens = ["<unk>", "l", "o", "w</w>", "lo", "low</w>"]
+    >>> tokenizer = word_bpe(tokens, [("l", "o"), ("lo", "w</w>")])
+    >>> encode_result(tokenizer, "low lö").tokens
+    ('low</w>', 'l', '<unk>')
+    """
+    vocabulary = make_word_vocabulary(
+        tokens,
+        special_tokens,
+        {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
+        optional_tokens=(),
+    )
+    is_bert = splitter == "bert"
+    normalizer = bert_normalizer(
+        lowercase=lowercase,
+        strip_accents=strip_accents,
+        clean_text=is_bert if clean_text is None else clean_text,
+        handle_chinese_chars=is_bert if handle_chinese_chars is None else handle_chinese_chars,
+    )
+    return make_word_bpe(
+        vocabulary,
+        merges,
+        normalizer,
+        splitter=splitter,
+        end_of_word=end_of_word,
+        byte_level=byte_level,
+        unknown=unknown,
+    )
+
+
+def make_word_bpe(
+    vocabulary: Vocabulary,
+    merges: Merges,
+    normalizer: BertNormalizer,
+    *,
+    splitter: Splitter,
+    end_of_word: EndOfWord | None,
+    byte_level: bool,
+    unknown: Unknown,
+) -> WordBPE:
+    """Makes a tokenizer from a vocabulary. The other arguments are those of `word_bpe`.
+
+    Raises:
+        InvalidArgumentError: an argument is invalid.
+        MissingSpecialTokenError: the vocabulary has no unknown token.
+    """
+    options: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
+        ("splitter", splitter, SPLITTERS),
+        ("end_of_word", end_of_word, (*get_args(EndOfWord), None)),
+        ("unknown", unknown, get_args(Unknown)),
+    )
+    for name, value, values in options:
+        if value not in values:
+            raise InvalidArgumentError(f"{name} must be {' or '.join(map(repr, values))}, not {value!r}")
+    if not isinstance(byte_level, bool):
+        raise InvalidArgumentError(f"byte_level must be True or False, not {byte_level!r}")
+    pairs = parse_merge_pairs(merges, str)
+    _check_merges(pairs, end_of_word)
+    tokenizer = WordBPE(vocabulary, pairs, normalizer, splitter, end_of_word, byte_level, unknown)
+    tokenizer._unknown_id  # noqa: B018 (raises if there is no such token)
+    longest = tokenizer._max_token_bytes
+    if vocabulary.size + longest > MAX_ID:  # ids of the engine, which stores them in as many bits
+        raise InvalidArgumentError(
+            f"the vocabulary is too large: {vocabulary.size:,} ids and the {longest:,} bytes of the longest "
+            f"token together exceed {MAX_ID:,}"
+        )
+    return tokenizer
+
+
+def _check_merges(merges: Merges, end_of_word: EndOfWord | None) -> None:
+    """Raises `InvalidArgumentError` for a merge that is a duplicate, empty, or makes `</w>` from text."""
+    if len(merges) > MAX_MERGES:
+        raise InvalidArgumentError(f"there are {len(merges):,} merges; at most {MAX_MERGES:,} are supported")
+    seen: set[tuple[str, str]] = set()
+    for i, pair in enumerate(merges):
+        left, right = pair
+        if pair in seen or not left or not right:
+            problem = "duplicate" if pair in seen else "empty part in"
+            raise InvalidArgumentError(f"{problem} merge {i} of {left!r} and {right!r}")
+        if end_of_word and (left + right).endswith(END_OF_WORD) and not right.endswith(END_OF_WORD):
+            raise InvalidArgumentError(
+                f"merge {i} of {left!r} and {right!r} makes {END_OF_WORD!r} from text; pass end_of_word=None "
+                "if tokens do not mark the end of a word"
+            )
+        seen.add(pair)
+
+
+def merge_order_is_unique(merges: Merges) -> bool:
+    """Returns whether merging all occurrences of a pair together equals merging the leftmost one first.
+
+    It does if each token is used only after the last merge that makes it. `tokenizers` merges one occurrence
+    at a time.
+    """
+    last_rank = {left + right: rank for rank, (left, right) in enumerate(merges)}
+    return all(last_rank.get(part, -1) < rank for rank, pair in enumerate(merges) for part in pair)
+
+
+def to_json(tokenizer: WordBPE) -> dict[str, Any]:
+    """Returns the definition of a tokenizer as JSON values."""
+    return {
+        "model": WordBPE.model,
+        **asdict(tokenizer.normalizer),
+        "splitter": tokenizer.splitter,
+        "end_of_word": tokenizer.end_of_word,
+        "byte_level": tokenizer.byte_level,
+        "unknown": tokenizer.unknown,
+        "merges": list(map(list, tokenizer.merges)),
+        **word_vocabulary_to_json(tokenizer.vocabulary),
+    }
+
+
+def from_json(data: Mapping[str, Any]) -> WordBPE:
+    """Makes a tokenizer from the JSON values that `to_json` returns.
+
+    Raises:
+        TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
+    """
+    with as_format_errors():
+        return make_word_bpe(
+            word_vocabulary_from_json(data),
+            [(left, right) for left, right in data["merges"]],
+            BertNormalizer(**{step.name: data[step.name] for step in fields(BertNormalizer)}),
+            **{name: data[name] for name in ("splitter", "end_of_word", "byte_level", "unknown")},
+        )
