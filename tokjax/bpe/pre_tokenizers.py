@@ -131,10 +131,15 @@ class AdjacencyPreTokenizer:
             target += len(flags)
         return len(text)
 
-    def find_starts(self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    def find_starts(
+        self,
+        text: bytes,
+        pieces: Pieces,
+        ends: NDArray[np.int64],  # noqa: ARG002 (part of `PreTokenizer`)
+    ) -> NDArray[np.int64]:
         """Returns the byte positions at which pre-tokens start in the pieces, as `PreTokenizer` specifies."""
         character_ends = pieces.get_character_ends()
-        is_ascii = character_ends[-1] == ends[-1]  # then bytes are code points
+        is_ascii = text.isascii()  # then bytes are code points
         flags = self._flag_ascii_starts(text) if is_ascii else self._flag_starts(pieces.get_codes())
         flags[character_ends[:-1] + 1] = True
         flags[character_ends] = False

@@ -78,6 +78,11 @@ class TokenizerRecord(MethodHints):
 
     vocabulary: Vocabulary
 
+    def replace_vocabulary(self, vocabulary: Vocabulary) -> Self:
+        """Returns a copy with another vocabulary."""
+        updated: Any = dataclasses.replace(self, vocabulary=vocabulary)  # type: ignore[type-var]
+        return updated  # type: ignore[no-any-return]
+
     def _to_fingerprint_json(self) -> Any:
         """Returns JSON values that define the tokenizer; the fingerprint is their checksum.
 
@@ -155,11 +160,6 @@ class SegmentModel(TokenizerRecord, ABC):
         It is used where the model returns no spans.
         """
         return self.vocabulary.byte_lengths
-
-    def replace_vocabulary(self, vocabulary: Vocabulary) -> Self:
-        """Returns a copy with another vocabulary."""
-        updated: Any = dataclasses.replace(self, vocabulary=vocabulary)  # type: ignore[type-var]
-        return updated  # type: ignore[no-any-return]
 
     def encode_short_text(self, text: Text) -> EncodedSegments | None:
         """Encodes one short text as one segment, with less work than `encode_segments`.

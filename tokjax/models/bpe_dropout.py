@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tokjax._util.checks import check_float, check_int
 from tokjax.bpe.dropout import Dropout
 from tokjax.core import protocol
+from tokjax.core.decode_stream import find_decode_context
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.models import byte_bpe, metaspace_bpe
 from tokjax.models.base import SegmentModel
@@ -17,7 +18,7 @@ from tokjax.models.format_errors import as_format_errors
 from tokjax.models.metaspace_bpe import MetaspaceBPE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -85,6 +86,10 @@ class BPEDropout(SegmentModel):
         # With probability 0 nothing is random, and pre-tokens that are tokens need no merging.
         dropout = Dropout(self.dropout, self.seed) if self.dropout else None
         return self.tokenizer.encode_segments(segments, threads, sources=sources, dropout=dropout)
+
+    def find_pretokens(self, text: str) -> Sequence[tuple[int, int]]:
+        """Returns the spans of the pre-tokens of a segment, as the tokenizer without dropout."""
+        return self.tokenizer.find_pretokens(text)
 
     def replace_vocabulary(self, vocabulary: Vocabulary) -> BPEDropout:
         """Returns a copy with another vocabulary."""
@@ -178,6 +183,7 @@ def _call_without_dropout(
 
 protocol.decode_bytes.register(BPEDropout, partial(_call_without_dropout, protocol.decode_bytes))
 protocol.decode_batch.register(BPEDropout, partial(_call_without_dropout, protocol.decode_batch))
+find_decode_context.register(BPEDropout, partial(_call_without_dropout, find_decode_context))
 protocol.normalize.register(BPEDropout, partial(_call_without_dropout, protocol.normalize))
 protocol.map_offsets_to_input.register(
     BPEDropout, partial(_call_without_dropout, protocol.map_offsets_to_input)

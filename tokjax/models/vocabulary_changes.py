@@ -22,13 +22,14 @@ from tokjax.core.protocol import get_vocabulary
 from tokjax.core.vocabulary import AddedToken, make_vocabulary
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.models.base import SegmentModel, replace_template
+from tokjax.models.bpe_dropout import BPEDropout
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.byte_level import ByteTokenizer
 from tokjax.models.char_level import CharTokenizer
 from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
 from tokjax.models.sentencepiece_files import append_pieces
-from tokjax.models.word_base import WordModel
+from tokjax.models.word_base import LongestMatchModel, WordModel
 from tokjax.models.wordpiece import WordPieceTokenizer
 from tokjax.pretokenize.bytes_to_unicode import map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons, check_special_names
@@ -153,7 +154,7 @@ def _extend(
         duplicate_ids,
     )
     check_comparisons(extended.split_token_names)
-    return dataclasses.replace(tokenizer, vocabulary=extended), map_old_ids(vocabulary.size, extended.size)  # type: ignore[type-var]
+    return tokenizer.replace_vocabulary(extended), map_old_ids(vocabulary.size, extended.size)
 
 
 def _assign_ids(tokenizer: SegmentModel, names: Sequence[str], *, special: bool) -> dict[str, int]:
@@ -233,15 +234,29 @@ def _truncate_metaspace(tokenizer: MetaspaceBPE, size: int) -> tuple[MetaspaceBP
     return dataclasses.replace(tokenizer, vocabulary=shorter, merges=merges), old_ids
 
 
-@truncate_vocabulary.register(WordModel)
-def _truncate_words(tokenizer: WordModel, size: int) -> tuple[WordModel, NDArray[np.int32]]:
+@truncate_vocabulary.register(LongestMatchModel)
+def _truncate_words(tokenizer: LongestMatchModel, size: int) -> tuple[LongestMatchModel, NDArray[np.int32]]:
     vocabulary = tokenizer.vocabulary
     words: Iterable[bytes] = sorted(vocabulary.ordinary, key=vocabulary.ordinary.__getitem__)
     if isinstance(tokenizer, WordPieceTokenizer):
         prefix = tokenizer.continuing_prefix.encode("utf-8")
         words = (word for word in words if len(word.removeprefix(prefix).decode("utf-8")) > 1)
     old_ids = _select_ids(vocabulary, words, size)
-    return dataclasses.replace(tokenizer, vocabulary=_keep_ids(vocabulary, old_ids)), old_ids  # type: ignore[type-var]
+    return tokenizer.replace_vocabulary(_keep_ids(vocabulary, old_ids)), old_ids
+
+
+@extend_vocabulary.register(BPEDropout)
+def _extend_with_dropout(
+    tokenizer: BPEDropout, tokens: Sequence[str], **options: Any
+) -> tuple[BPEDropout, NDArray[np.int32]]:
+    extended, old_ids = extend_vocabulary(tokenizer.tokenizer, tokens, **options)
+    return dataclasses.replace(tokenizer, tokenizer=extended), old_ids
+
+
+@truncate_vocabulary.register(BPEDropout)
+def _truncate_with_dropout(tokenizer: BPEDropout, size: int) -> tuple[BPEDropout, NDArray[np.int32]]:
+    shorter, old_ids = truncate_vocabulary(tokenizer.tokenizer, size)
+    return dataclasses.replace(tokenizer, tokenizer=shorter), old_ids
 
 
 def _select_ids(vocabulary: Vocabulary, tokens: Iterable[bytes], size: int) -> NDArray[np.int32]:
