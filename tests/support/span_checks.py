@@ -1,8 +1,11 @@
-"""Checks of the offsets contract against libraries whose own spans may overlap."""
+"""Checks of the offsets contract, also against libraries whose own spans may overlap."""
+
+import unicodedata
 
 import numpy as np
 
 import tokjax
+from tokjax.core.utf8 import find_character_starts, to_characters
 
 
 def find_overlapping_runs(spans):
@@ -45,3 +48,52 @@ def assert_spans_agree(text, spans, expected):
         uncovered = sorted({*range(first, last)} - covered)
         assert covered <= {*range(first, last)}, (ours, theirs)
         assert not bytes(text.encode()[byte - 1] for byte in uncovered).decode().strip(), (ours, theirs)
+
+
+def get_view(tokenizer, text, result):
+    in_text = result.metadata.offsets_reference == "input_text"
+    return text if in_text else tokjax.tokenization_view(tokenizer, text)
+
+
+def check_result(tokenizer, texts, result, *, at_boundaries=False):
+    """Checks the contract for one result.
+
+    Args:
+        tokenizer: the tokenizer.
+        texts: the text, or the two texts of a pair.
+        result: the result.
+        at_boundaries: whether spans start and stop between characters.
+    """
+    assert len(result.offsets) == len(result.ids) == len(result.sequence_ids) == len(result.word_ids)
+    inserted = result.sequence_ids == -1
+    assert (result.offsets[inserted] == 0).all()
+    assert (result.special_tokens_mask[inserted] == 1).all()
+    for number, text in enumerate(texts):
+        from_text = result.sequence_ids == number
+        spans, view = result.offsets[from_text], get_view(tokenizer, text, result)
+        assert (spans >= 1).all()
+        assert_contract(view, spans.tolist())
+        if at_boundaries:
+            tokjax.offsets.assert_offsets_contract(view, spans, require_string_boundaries=True)
+        mapped = tokjax.map_offsets_to_input(tokenizer, text, spans)
+        tokjax.offsets.assert_offsets_contract(text, mapped)
+        is_special = (result.special_tokens_mask == 1) & from_text
+        unknown = tokjax.get_vocabulary(tokenizer).get_role_id("unk")
+        found = result.offsets[is_special & (result.ids != unknown)]
+        assert (found[:, 1] > found[:, 0]).all()
+
+
+def find_uncovered(view, spans):
+    """Returns the letters, numbers, punctuation and symbols of a text that are not part of any span.
+
+    `▁` is left out: most tokenizers treat it as a space.
+    """
+    starts = find_character_starts(view) + 1
+    covered = np.zeros(starts[-1] + 1, bool)
+    for start, stop in spans.tolist():
+        covered[start:stop] = True
+    return [
+        character
+        for character, start, stop in zip(to_characters(view), starts, starts[1:], strict=False)
+        if unicodedata.category(character)[0] in "LNPS" and character != "▁" and not covered[start:stop].all()
+    ]

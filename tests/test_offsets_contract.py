@@ -1,0 +1,204 @@
+"""Tests of the offsets contract for all tokenizer types and file formats, on texts that are hard to map back.
+
+`TOKENIZERS` has tokenizers of all types and formats. The definitions of a `tokenizer.json` that are made of
+`MODELS`, `NORMALIZERS`, `PRE_TOKENIZERS` and `POST_PROCESSORS` are compared with the `tokenizers` library.
+"""
+
+import gzip
+from functools import lru_cache
+
+import numpy as np
+import pytest
+import sentencepiece
+import tiktoken
+from hypothesis import given, settings
+
+import tokjax
+from tests.conftest import CORPUS
+from tests.support.edge_case_texts import EDGE_CASES, LONG_TEXT, UNUSUAL_TEXTS
+from tests.support.huggingface_tokenizers import (
+    LIBRARY_TOKENIZERS,
+    NATIVE_TOKENIZERS,
+    make_pair,
+)
+from tests.support.sentencepiece_models import NAMES, train_sentencepiece_models
+from tests.support.span_checks import check_result, find_uncovered, get_view
+from tests.support.text_strategies import byte_strings, hard_texts
+from tokjax.core.utf8 import to_utf8
+from tokjax.trainer import train_bpe, train_word_level, train_wordpiece
+
+SPECIAL = ["<s>", "</s>", "<pad>"]
+TEXTS = [*EDGE_CASES, *UNUSUAL_TEXTS]
+
+
+def make_byte_bpe(**options):
+    special = {"special_tokens": SPECIAL, "bos_token": "<s>", "eos_token": "</s>"}
+    return train_bpe(CORPUS * 3, vocab_size=400, progress=False, **special, **options).tokenizer
+
+
+def make_trimmed_bpe():
+    ids = {bytes([i]): i for i in range(256)} | {b" low": 300, b"  ": 301, b"\xe6\x97": 302, b"a zzz": 303}
+    return tokjax.byte_level_bpe(
+        ids, add_prefix_space=True, trim_offsets="all", added_tokens=["a zzz"], special_tokens={"<s>": 304}
+    )
+
+
+def make_wordpiece(**options):
+    return train_wordpiece(CORPUS, vocab_size=300, progress=False, **options).tokenizer
+
+
+def split_characters(text):
+    return [(i, i + 1) for i in range(len(text))]
+
+
+def export_and_load(tokenizer, directory, file_format):
+    paths = tokjax.formats.export_tokenizer(tokenizer, directory, file_format)
+    return tokjax.load_tokenizer(paths[:2] if file_format == "gpt2" else paths[0], file_format)
+
+
+def load_clip(directory):
+    path = directory / "bpe_simple_vocab_16e6.txt.gz"
+    path.write_bytes(
+        gzip.compress(b'"bpe_simple_vocab_16e6.txt#version: 0.2\nl o\nlo w</w>\nt h\nth e</w>\n')
+    )
+    return tokjax.load_tokenizer(path)
+
+
+def load_sentencepiece(name):
+    processor = sentencepiece.SentencePieceProcessor()
+    processor.LoadFromSerializedProto(train_sentencepiece_models()[name].model_proto)
+    return tokjax.formats.from_sentencepiece(processor)
+
+
+def load_tiktoken():
+    ranks = {bytes([i]): i for i in range(256)} | {b" t": 256, b"he": 257, b" the": 258}
+    expression = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+    encoding = tiktoken.Encoding(
+        "test", pat_str=expression, mergeable_ranks=ranks, special_tokens={"<s>": 300}
+    )
+    return tokjax.formats.from_tiktoken(encoding)
+
+
+TOKENIZERS = {
+    "byte-level BPE": lambda _: make_byte_bpe(),
+    "byte-level BPE, NFC": lambda _: make_byte_bpe(pattern="qwen2"),
+    "byte-level BPE, trimmed": lambda _: make_trimmed_bpe(),
+    "bytes": lambda _: tokjax.byte_level(SPECIAL, eos_token="</s>"),
+    "characters": lambda _: tokjax.char_level(["[UNK]", *sorted({*"".join(CORPUS)})]),
+    "callable": lambda _: tokjax.from_callable(str.split, ["[UNK]", "a", "low", "zzz"]),
+    "callable, spans": lambda _: tokjax.from_callable(split_characters, ["[UNK]", "a", "é"]),
+    "WordPiece": lambda _: make_wordpiece(),
+    "WordPiece, cased": lambda _: make_wordpiece(lowercase=False),
+    "word level": lambda _: train_word_level(CORPUS, vocab_size=60, progress=False).tokenizer,
+    "CLIP files": load_clip,
+    "GPT-2 files": lambda path: export_and_load(make_byte_bpe(), path, "gpt2"),
+    "tiktoken files": lambda path: export_and_load(make_byte_bpe(), path, "tiktoken"),
+    "WordPiece files": lambda path: export_and_load(make_wordpiece(), path, "wordpiece"),
+    "tokjax files": lambda path: export_and_load(make_byte_bpe(), path, "tokjax"),
+    "SentencePiece files": lambda path: export_and_load(
+        train_sentencepiece_models()["unigram"], path, "sentencepiece"
+    ),
+    "from_sentencepiece": lambda _: load_sentencepiece("unigram with bytes"),
+    "from_tiktoken": lambda _: load_tiktoken(),
+    **{f"SentencePiece, {name}": lambda _, name=name: train_sentencepiece_models()[name] for name in NAMES},
+    **{
+        f"tokenizer.json, {name}": lambda _, name=name: make_pair(name)[1]
+        for name in NATIVE_TOKENIZERS | LIBRARY_TOKENIZERS
+    },
+}
+EXACT = ["byte-level BPE", "byte-level BPE, NFC", "bytes", "from_tiktoken", "tiktoken files", "GPT-2 files"]
+"""Tokenizers whose spans have exactly the bytes of their tokens."""
+AT_BOUNDARIES = [
+    "characters",
+    "callable",
+    "callable, spans",
+    "WordPiece",
+    "WordPiece, cased",
+    "WordPiece files",
+    "word level",
+    *(f"SentencePiece, {name}" for name in NAMES if "bytes" not in name),
+    *(f"tokenizer.json, {name}" for name in ("unigram", "BERT", "words")),
+]
+"""Tokenizers whose spans do not end inside characters."""
+
+
+@pytest.fixture(scope="module")
+def get_tokenizer(tmp_path_factory):
+    @lru_cache
+    def make(name):
+        return TOKENIZERS[name](tmp_path_factory.mktemp("files"))
+
+    return make
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+class TestContract:
+    def test_single_texts(self, get_tokenizer, name):
+        tokenizer = get_tokenizer(name)
+        for options in ({"disallowed_special": ()}, {"allowed_special": "all"}):
+            batch = tokjax.encode_batch_result(tokenizer, [*TEXTS, LONG_TEXT], **options)
+            for text, result in zip([*TEXTS, LONG_TEXT], batch, strict=True):
+                check_result(tokenizer, [text], result, at_boundaries=name in AT_BOUNDARIES)
+                spans = result.offsets[result.sequence_ids == 0]
+                assert not find_uncovered(get_view(tokenizer, text, result), spans), text
+
+    def test_special_tokens_in_texts(self, get_tokenizer, name):
+        tokenizer = get_tokenizer(name)
+        for token in tokjax.special_tokens(tokenizer):
+            if token == tokjax.get_vocabulary(tokenizer).roles.get("unk"):
+                continue
+            text = f"é {token}{token} ½a {token}"
+            result = tokjax.encode_result(tokenizer, text, allowed_special="all")
+            check_result(tokenizer, [text], result)
+            found = (result.ids == tokjax.token_to_id(tokenizer, token)) & (result.sequence_ids == 0)
+            view = get_view(tokenizer, text, result)
+            parts = [tokjax.try_span_substring(view, span) for span in result.offsets[found]]
+            assert [part.strip() for part in parts] == [token] * 3
+
+    def test_pairs(self, get_tokenizer, name):
+        tokenizer = get_tokenizer(name)
+        texts, pairs = TEXTS, TEXTS[::-1]
+        alone = tokjax.encode_batch_result(tokenizer, texts, add_special_tokens=False, disallowed_special=())
+        batch = tokjax.encode_batch_result(tokenizer, texts, pairs, disallowed_special=())
+        for row, result in enumerate(batch):
+            check_result(tokenizer, (texts[row], pairs[row]), result)
+            for number, single in enumerate([alone[row], alone[len(texts) - 1 - row]]):
+                assert result.offsets[result.sequence_ids == number].tolist() == single.offsets.tolist()
+
+    def test_windows(self, get_tokenizer, name):
+        tokenizer = get_tokenizer(name)
+        options = {"max_length": 9, "stride": 2, "disallowed_special": ()}
+        windows = tokjax.encode_windows(tokenizer, TEXTS, **options)
+        for number, result in zip(windows.text_ids.tolist(), windows.batch, strict=True):
+            check_result(tokenizer, [TEXTS[number]], result)
+
+    def test_words(self, get_tokenizer, name):
+        tokenizer = get_tokenizer(name)
+        words = [text.split(" ") for text in EDGE_CASES]
+        batch = tokjax.encode_batch_result(tokenizer, words, is_pretokenized=True, disallowed_special=())
+        for text, result in zip(EDGE_CASES, batch, strict=True):
+            check_result(tokenizer, [text], result)
+            word_ids = result.word_ids[result.sequence_ids == 0]
+            assert (np.diff(word_ids) >= 0).all()
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@given(text=hard_texts | byte_strings)
+@settings(max_examples=20)
+def test_contract_of_random_texts(get_tokenizer, name, text):
+    tokenizer = get_tokenizer(name)
+    result = tokjax.encode_result(tokenizer, text, disallowed_special=())
+    check_result(tokenizer, [text], result, at_boundaries=name in AT_BOUNDARIES)
+    spans = result.offsets[result.sequence_ids == 0]
+    assert not find_uncovered(get_view(tokenizer, text, result), spans)
+
+
+@pytest.mark.parametrize("name", EXACT)
+@given(text=hard_texts | byte_strings)
+def test_spans_have_the_bytes_of_tokens(get_tokenizer, name, text):
+    tokenizer = get_tokenizer(name)
+    result = tokjax.encode_result(tokenizer, text, add_special_tokens=False, disallowed_special=())
+    view = get_view(tokenizer, text, result)
+    spans = [tokjax.offsets.span_bytes(view, span) for span in result.offsets]
+    assert spans == [tokjax.id_to_bytes(tokenizer, id_) for id_ in result.ids.tolist()]
+    assert b"".join(spans) == to_utf8(view)
