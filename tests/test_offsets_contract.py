@@ -22,7 +22,7 @@ from tests.support.huggingface_tokenizers import (
     make_pair,
 )
 from tests.support.sentencepiece_models import NAMES, train_sentencepiece_models
-from tests.support.span_checks import check_result, find_uncovered, get_view
+from tests.support.span_checks import check_result, get_view
 from tests.support.text_strategies import byte_strings, hard_texts
 from tokjax.core.utf8 import to_utf8
 from tokjax.trainer import train_bpe, train_word_level, train_wordpiece
@@ -92,7 +92,6 @@ TOKENIZERS = {
     "word level": lambda _: train_word_level(CORPUS, vocab_size=60, progress=False).tokenizer,
     "CLIP files": load_clip,
     "GPT-2 files": lambda path: export_and_load(make_byte_bpe(), path, "gpt2"),
-    "tiktoken files": lambda path: export_and_load(make_byte_bpe(), path, "tiktoken"),
     "WordPiece files": lambda path: export_and_load(make_wordpiece(), path, "wordpiece"),
     "tokjax files": lambda path: export_and_load(make_byte_bpe(), path, "tokjax"),
     "SentencePiece files": lambda path: export_and_load(
@@ -106,7 +105,7 @@ TOKENIZERS = {
         for name in NATIVE_TOKENIZERS | LIBRARY_TOKENIZERS
     },
 }
-EXACT = ["byte-level BPE", "byte-level BPE, NFC", "bytes", "from_tiktoken", "tiktoken files", "GPT-2 files"]
+EXACT = ["byte-level BPE", "byte-level BPE, NFC", "bytes", "from_tiktoken", "GPT-2 files"]
 """Tokenizers whose spans have exactly the bytes of their tokens."""
 AT_BOUNDARIES = [
     "characters",
@@ -139,8 +138,6 @@ class TestContract:
             batch = tokjax.encode_batch_result(tokenizer, [*TEXTS, LONG_TEXT], **options)
             for text, result in zip([*TEXTS, LONG_TEXT], batch, strict=True):
                 check_result(tokenizer, [text], result, at_boundaries=name in AT_BOUNDARIES)
-                spans = result.offsets[result.sequence_ids == 0]
-                assert not find_uncovered(get_view(tokenizer, text, result), spans), text
 
     def test_special_tokens_in_texts(self, get_tokenizer, name):
         tokenizer = get_tokenizer(name)
@@ -189,8 +186,6 @@ def test_contract_of_random_texts(get_tokenizer, name, text):
     tokenizer = get_tokenizer(name)
     result = tokjax.encode_result(tokenizer, text, disallowed_special=())
     check_result(tokenizer, [text], result, at_boundaries=name in AT_BOUNDARIES)
-    spans = result.offsets[result.sequence_ids == 0]
-    assert not find_uncovered(get_view(tokenizer, text, result), spans)
 
 
 @pytest.mark.parametrize("name", EXACT)
