@@ -1,5 +1,6 @@
 """Tests of the offsets contract for tokenizers of all formats, on strings that are hard to map back."""
 
+import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
@@ -7,6 +8,7 @@ import tokjax
 from tests.support.huggingface_tokenizers import LIBRARY_TOKENIZERS, NATIVE_TOKENIZERS, make_pair
 from tests.support.sentencepiece_models import train_sentencepiece_models
 from tests.support.span_checks import assert_contract
+from tokjax.models.byte_spans import separate_spans
 
 EDGE_CASES = [
     *["", " ", "   ", "\n", "\t\t", "\r\n", " \n\t ", "\u3000", "\u200b", "\x00", "\x85", "\ufeffa"],
@@ -120,6 +122,13 @@ def test_two_prefixes_that_are_trimmed():
     assert library.encode("aa").offsets == [(1, 1), (1, 1), (0, 1), (1, 2)]
     spans = tokjax.encode_result(tokjax.formats.from_huggingface(library), "aa").offsets.tolist()
     assert spans == [[1, 1], [1, 1], [1, 2], [2, 3]]
+
+
+def test_empty_span_does_not_shorten_the_next():
+    spans = np.array([[3, 3], [1, 3], [1, 3], [3, 4]])
+    pieces = [b"x", b"y", b"z", b"a"]
+    separate = separate_spans(spans, np.arange(4), pieces, (), "éa".encode())
+    assert separate.tolist() == [[1, 1], [1, 3], [3, 3], [3, 4]]
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json, with a space", "tokenizer.json, Llama 2"])

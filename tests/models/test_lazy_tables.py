@@ -49,7 +49,7 @@ def test_encode_with_the_library_builds_no_tables(library_loads):
     assert len(loads) == 1
     assert tokjax.encode(tokenizer, TEXT).tolist() == library.encode(TEXT).ids
     assert len(loads) == 1
-    unneeded = {"contents", "decoded_bytes", "span_separators", "special_as_text_tokenizer"}
+    unneeded = {"contents", "decoded_bytes", "span_bytes", "special_as_text_tokenizer"}
     assert not unneeded & vars(tokenizer).keys()
     assert not {"strings", "bytes_by_id", "byte_lengths"} & vars(tokenizer.vocabulary).keys()
     special = tokenizer.vocabulary.special_names

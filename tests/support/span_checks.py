@@ -1,11 +1,8 @@
 """Checks of the offsets contract, also against libraries whose own spans may overlap."""
 
-import unicodedata
-
 import numpy as np
 
 import tokjax
-from tokjax.core.utf8 import find_character_starts, to_characters
 
 
 def find_overlapping_runs(spans):
@@ -81,19 +78,3 @@ def check_result(tokenizer, texts, result, *, at_boundaries=False):
         unknown = tokjax.get_vocabulary(tokenizer).get_role_id("unk")
         found = result.offsets[is_special & (result.ids != unknown)]
         assert (found[:, 1] > found[:, 0]).all()
-
-
-def find_uncovered(view, spans):
-    """Returns the letters, numbers, punctuation and symbols of a text that are not part of any span.
-
-    `▁` is left out: most tokenizers treat it as a space.
-    """
-    starts = find_character_starts(view) + 1
-    covered = np.zeros(starts[-1] + 1, bool)
-    for start, stop in spans.tolist():
-        covered[start:stop] = True
-    return [
-        character
-        for character, start, stop in zip(to_characters(view), starts, starts[1:], strict=False)
-        if unicodedata.category(character)[0] in "LNPS" and character != "▁" and not covered[start:stop].all()
-    ]

@@ -55,13 +55,6 @@ from tokjax.formats.huggingface.definition import (
     parse_template,
 )
 from tokjax.formats.huggingface.growth_limits import check_growth
-from tokjax.formats.huggingface.token_spans import (
-    LibraryTokens,
-    SpanSeparator,
-    has_overlaps,
-    make_span_separator,
-    separate_spans,
-)
 from tokjax.formats.huggingface.word_engine import WordEngine, find_word_rules
 from tokjax.models.assembly import (
     RowLayout,
@@ -71,6 +64,7 @@ from tokjax.models.assembly import (
     compute_word_ids,
 )
 from tokjax.models.base import TokenizerRecord
+from tokjax.models.byte_spans import separate_spans
 from tokjax.models.format_errors import (
     as_format_errors,
     check_piece_comparisons,
@@ -78,7 +72,7 @@ from tokjax.models.format_errors import (
     check_work_per_position,
 )
 from tokjax.models.vocabulary_changes import extend_vocabulary, map_old_ids
-from tokjax.pretokenize.bytes_to_unicode import map_unicode_to_bytes
+from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import (
     check_comparisons,
     check_special_names,
@@ -201,19 +195,14 @@ class HuggingFaceTokenizer(TokenizerRecord):
         return is_byte_level(self.pipeline)
 
     @cached_property
-    def span_separators(self) -> dict[bool, SpanSeparator]:
-        """Separators of spans that overlap, by the library's `encode_special_tokens`."""
+    def prefix_ids(self) -> frozenset[int]:
+        """Ids of the tokens that a normalizer or pre-tokenizer adds before texts, such as `▁`."""
         steps = [*get_steps(self.pipeline, "normalizer"), *get_steps(self.pipeline, "pre_tokenizer")]
-        prefixes = {" "} | {step.get("prepend") or step.get("replacement") or " " for step in steps}
-        return {
-            flag: make_span_separator(
-                self.library_tokenizer,
-                prefixes,
-                encode_special_tokens=flag,
-                is_byte_level=self.is_byte_level,
-            )
-            for flag in (False, True)
-        }
+        forms = {" "} | {step.get("prepend") or step.get("replacement") or " " for step in steps}
+        if self.is_byte_level:
+            forms = {map_bytes_to_unicode(form.encode("utf-8")) for form in forms}
+        ids = map(self.library_tokenizer.token_to_id, forms)
+        return frozenset(id_ for id_ in ids if id_ is not None)
 
     @cached_property
     def decoded_bytes(self) -> Mapping[int, bytes] | None:
@@ -241,6 +230,22 @@ class HuggingFaceTokenizer(TokenizerRecord):
         added_tokens: dict[int, Any] = self.library_tokenizer.get_added_tokens_decoder()
         special = {token.content for token in added_tokens.values() if token.special}
         return frozenset(id_ for id_ in added_tokens if self.library_tokenizer.id_to_token(id_) in special)
+
+    @cached_property
+    def span_bytes(self) -> list[bytes]:
+        """Bytes of the text span of each id, for `separate_spans`. Other ids have the bytes of their form.
+
+        Trimmed spans leave out spaces, and a byte token such as `<0xE6>` spans one byte.
+        """
+        trims = any(step.get("trim_offsets") for step in get_steps(self.pipeline, "post_processor"))
+        span_bytes = [b""] * self.vocabulary.size
+        for id_, token in self.vocabulary.bytes_by_id.items():
+            if self.is_byte_level:
+                span_bytes[id_] = token.strip(b" ") if trims else token
+            else:
+                is_byte = _BYTE_PIECE.fullmatch(token)
+                span_bytes[id_] = bytes([int(token[3:5], 16)]) if is_byte else token
+        return span_bytes
 
     @cached_property
     def normalization(self) -> str | None:
@@ -579,13 +584,13 @@ def _encode_by_library(
         options: which tokens to insert, and which columns to compute.
         special: options `allowed_special` and `disallowed_special`.
     """
-    library, encodings, rows = _encode_rows(
+    encodings, rows = _encode_rows(
         tokenizer, texts, numbers, options.add_special_tokens, special, offsets=options.return_offsets
     )
     ids = np.concatenate([np.zeros(0, np.int32), *rows])
     columns: dict[str, NDArray[Any]] = {"ids": ids}
     if options.return_offsets:
-        columns |= _compute_source_columns(tokenizer, library, texts, encodings, rows)
+        columns |= _compute_source_columns(tokenizer, texts, encodings, rows)
     if options.return_masks:
         mask = np.concatenate([np.zeros(0, np.int32), *(_to_array(e.special_tokens_mask) for e in encodings)])
         mask[tokenizer.vocabulary.is_special.take(ids)] = 1
@@ -635,7 +640,7 @@ def _encode_rows(
     special: SpecialOptions,
     *,
     offsets: bool,
-) -> tuple[Any, list[Any], list[NDArray[np.int32]]]:
+) -> tuple[list[Any], list[NDArray[np.int32]]]:
     """Encodes texts with the library.
 
     Args:
@@ -647,8 +652,7 @@ def _encode_rows(
         offsets: whether the encodings need offsets.
 
     Returns:
-        The library's tokenizer, its encoding of each text, and the ids of each text, `int32`, shape
-        `(num_tokens,)`.
+        The library's encoding of each text, and the ids of each text, `int32`, shape `(num_tokens,)`.
 
     Raises:
         DisallowedSpecialTokenError: a text contains a disallowed special token, or becomes one.
@@ -673,7 +677,7 @@ def _encode_rows(
         rows = [_to_array(encoding.ids) for encoding in encodings]
         matched = _find_special(tokenizer, encodings, rows)
     _reject_special({name: numbers[row] for name, row in matched.items()}, ordinary, disallowed)
-    return library, encodings, rows
+    return encodings, rows
 
 
 def _replace_surrogates(characters: str) -> str:
@@ -755,33 +759,28 @@ def _reject_special(matched: Mapping[str, int], ordinary: frozenset[str], disall
 
 def _compute_source_columns(
     tokenizer: HuggingFaceTokenizer,
-    library: Any,
     texts: Sequence[Text],
     encodings: Sequence[Any],
     rows: Sequence[NDArray[np.int32]],
 ) -> dict[str, Any]:
     """Computes the columns `offsets`, `word_ids` and `sequence_ids`."""
     offsets = [np.zeros((0, 2), np.int64)]
-    word_ids, sequences = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+    sequences = [np.zeros(0, np.int32)]
     for text, encoding, ids in zip(texts, encodings, rows, strict=True):
-        words = _to_array([-1 if i is None else i for i in encoding.word_ids])
         # Inserted tokens have mask 1. The library's own sequence ids are wrong after two post-processors.
         row_sequences = -_to_array(encoding.special_tokens_mask)
-        character_spans, data = np.array(encoding.offsets, np.int64).reshape(-1, 2), to_utf8(text)
+        characters, data = np.array(encoding.offsets, np.int64).reshape(-1, 2), to_utf8(text)
         # Offsets can exceed the text where the model adds a suffix to words, so they are clipped.
-        spans = find_character_starts(data).take(character_spans, mode="clip") + 1
+        spans = find_character_starts(data).take(characters, mode="clip") + 1
         from_text = row_sequences == 0
         spans[~from_text] = 0
-        tokens = LibraryTokens(spans[from_text], ids[from_text], words[from_text])
-        if has_overlaps(tokens.spans):
-            characters = _replace_surrogates(to_characters(text))
-            spans[from_text] = _separate(tokenizer, library, tokens, characters, data)
+        spans[from_text] = _separate(tokenizer, spans[from_text], ids[from_text], data)
         offsets.append(spans)
-        word_ids.append(words)
         sequences.append(row_sequences)
+    word_id_rows = [_to_array([-1 if i is None else i for i in encoding.word_ids]) for encoding in encodings]
     return {
         "offsets": np.concatenate(offsets),
-        "word_ids": np.concatenate(word_ids),
+        "word_ids": np.concatenate([np.zeros(0, np.int32), *word_id_rows]),
         "sequence_ids": np.concatenate(sequences),
     }
 
@@ -791,28 +790,13 @@ def _locate(tokenizer: HuggingFaceTokenizer, text: str, encoding: Any) -> NDArra
     data = text.encode("utf-8")
     characters = np.array(encoding.offsets, np.int64).reshape(-1, 2)
     spans = find_character_starts(data).take(characters, mode="clip") + 1
-    tokens = LibraryTokens(spans, _to_array(encoding.ids), _to_array(encoding.word_ids))
-    return (
-        _separate(tokenizer, tokenizer.library_tokenizer, tokens, text, data)
-        if has_overlaps(spans)
-        else spans
-    )
+    return _separate(tokenizer, spans, _to_array(encoding.ids), data)
 
 
 def _separate(
-    tokenizer: HuggingFaceTokenizer, library: Any, tokens: LibraryTokens, characters: str, data: bytes
+    tokenizer: HuggingFaceTokenizer, spans: NDArray[np.int64], ids: NDArray[np.int32], data: bytes
 ) -> NDArray[np.int64]:
-    """Returns the spans of the tokens of a text without overlaps.
-
-    Args:
-        tokenizer: tokenizer that encoded the text.
-        library: the library's tokenizer that encoded the text.
-        tokens: the tokens.
-        characters: the text as the library encoded it.
-        data: the text in UTF-8, which the spans refer to.
-    """
-    separator = tokenizer.span_separators[library.encode_special_tokens]
-    return separate_spans(separator, tokens, characters, data)
+    return separate_spans(spans, ids, tokenizer.span_bytes, tokenizer.prefix_ids, data)
 
 
 def _to_array(values: Sequence[int]) -> NDArray[np.int32]:
