@@ -30,6 +30,7 @@ MEGABYTES = 10
 VOCAB_SIZE = 16_000
 SPECIAL = ["<unk>", "<s>", "</s>"]
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+DROPOUT = 0.1
 
 
 def make_byte_level_bpe() -> tuple[Tokenizer, Any]:
@@ -97,6 +98,15 @@ def train_hugging_face(documents: list[str], directory: Path) -> Iterator[tuple[
         theirs.save(str(path))
         ours = tokjax.load_tokenizer(path)
         yield name, _make_tokjax_call(ours), _make_tokenizers_call(theirs)
+        if make is make_byte_level_bpe:
+            with_dropout = tokjax.models.with_dropout(ours, DROPOUT, seed=0)
+            theirs = Tokenizer.from_file(str(path))
+            theirs.model.dropout = DROPOUT
+            yield (
+                "byte-level BPE with dropout",
+                _make_tokjax_call(with_dropout),
+                _make_tokenizers_call(theirs),
+            )
 
 
 SENTENCEPIECE = {

@@ -202,7 +202,7 @@ class _DropoutBatch:
         No two of them overlap: the right half is a continuation byte, with which no left half begins.
         """
         num_merges = self._merger.rules.num_character_merges
-        while len(at := np.flatnonzero(self._symbols.ranks < _NUM_BYTES + num_merges)) and num_merges:
+        while num_merges and len(at := np.flatnonzero(self._symbols.ranks < _NUM_BYTES + num_merges)):
             self._merge_pairs(at, np.ones(len(self._symbols.ids), bool))
 
     def merge_long_pretokens(self) -> None:
