@@ -164,6 +164,14 @@ def test_names_that_need_no_new_id():
     assert tokjax.token_to_id(tokjax.extend_vocabulary(gaps, ["ab"])[0], "ab") == 301
 
 
+def test_added_tokens_of_bpe_stay_ordinary():
+    _, tokenizer = make_pair("GPT-2")
+    extended, _ = tokjax.extend_vocabulary(tokenizer, [" low", "brandnew"])
+    for name in (" low", "brandnew"):
+        with pytest.raises(Error, match=f"'{name}' can't be special: it is an ordinary token"):
+            tokjax.extend_vocabulary(extended, [name], special=True)
+
+
 def test_extension_errors(tokenizer):
     for tokens, options, message in (
         ("<x>", {}, r"tokens is a list of names, not '<x>'; pass \['<x>'\]"),

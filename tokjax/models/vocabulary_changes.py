@@ -178,9 +178,11 @@ def _assign_ids(tokenizer: SegmentModel, names: Sequence[str], *, special: bool)
 def _find_ordinary_token(tokenizer: SegmentModel, name: str) -> int | None:
     """Returns the id that transformers finds for the name of an ordinary token, or `None` for a new token.
 
-    In a byte-level vocabulary, it finds only names that are also the written form of their bytes: `low`, but
-    neither ` low`, which is written `Ġlow`, nor `é`.
+    In a byte-level vocabulary, it finds added tokens, and names that are also the written form of their
+    bytes: `low`, but neither ` low`, which is written `Ġlow`, nor `é`.
     """
+    if name in tokenizer.vocabulary.added_names:
+        return tokenizer.vocabulary.get_id(name)
     token = name.encode("utf-8")
     if isinstance(tokenizer, ByteLevelBPE) and map_unicode_to_bytes(name) != token:
         return None
