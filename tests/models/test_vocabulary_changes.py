@@ -146,6 +146,12 @@ def test_sentencepiece_models(name, tmp_path):
     check_files(extended, tmp_path, ["sentencepiece"])
 
 
+def test_words_that_become_added_tokens_by_normalization():
+    bert = tokjax.wordpiece(["[UNK]", "low", "##s", "s"])
+    extended, _ = tokjax.extend_vocabulary(bert, ["covid"])
+    assert tokjax.tokenize(extended, "covid COVID covids COVIDs") == [*["covid"] * 3, "s", "covid", "##s"]
+
+
 def test_words_of_a_function():
     words = tokjax.from_callable(str.split, ["[UNK]", "to", "be"])
     extended, _ = tokjax.extend_vocabulary(words, ["or not"])

@@ -55,8 +55,10 @@ def extend_vocabulary(
 
     The ids equal those of `add_tokens` and `add_special_tokens` in transformers. A token that is in the
     vocabulary keeps its id. The tokens are matched in texts before these are normalized, as an
-    `AddedToken(name, normalized=False)` is there; with tokenizers that run on the `tokenizers` library,
-    tokens that are not special are matched after normalization, the library's default.
+    `AddedToken(name, normalized=False)` is there. In WordPiece and word-level vocabularies, a word that
+    becomes an added token by normalization is encoded as that token, too: `COVID`, if `covid` was added and
+    texts are converted to lower case. Tokenizers that run on the `tokenizers` library match tokens that are
+    not special after normalization, which is the library's default.
 
     Args:
         tokenizer: any built-in tokenizer, or one that runs on the `tokenizers` library.
