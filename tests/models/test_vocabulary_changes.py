@@ -146,6 +146,12 @@ def test_sentencepiece_models(name, tmp_path):
     check_files(extended, tmp_path, ["sentencepiece"])
 
 
+def test_words_that_become_added_tokens_by_normalization():
+    bert = tokjax.wordpiece(["[UNK]", "low", "##s", "s"])
+    extended, _ = tokjax.extend_vocabulary(bert, ["covid"])
+    assert tokjax.tokenize(extended, "covid COVID covids COVIDs") == [*["covid"] * 3, "s", "covid", "##s"]
+
+
 def test_words_of_a_function():
     words = tokjax.from_callable(str.split, ["[UNK]", "to", "be"])
     extended, _ = tokjax.extend_vocabulary(words, ["or not"])
@@ -162,6 +168,14 @@ def test_names_that_need_no_new_id():
     assert old_ids.tolist() == [0, 1, 2, 3]
     gaps = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)}, special_tokens={"<x>": 300})
     assert tokjax.token_to_id(tokjax.extend_vocabulary(gaps, ["ab"])[0], "ab") == 301
+
+
+def test_added_tokens_of_bpe_stay_ordinary():
+    _, tokenizer = make_pair("GPT-2")
+    extended, _ = tokjax.extend_vocabulary(tokenizer, [" low", "brandnew"])
+    for name in (" low", "brandnew"):
+        with pytest.raises(Error, match=f"'{name}' can't be special: it is an ordinary token"):
+            tokjax.extend_vocabulary(extended, [name], special=True)
 
 
 def test_extension_errors(tokenizer):

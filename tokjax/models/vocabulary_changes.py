@@ -56,8 +56,10 @@ def extend_vocabulary(
 
     The ids equal those of `add_tokens` and `add_special_tokens` in transformers. A token that is in the
     vocabulary keeps its id. The tokens are matched in texts before these are normalized, as an
-    `AddedToken(name, normalized=False)` is there; with tokenizers that run on the `tokenizers` library,
-    tokens that are not special are matched after normalization, the library's default.
+    `AddedToken(name, normalized=False)` is there. In WordPiece and word-level vocabularies, a word that
+    becomes an added token by normalization is encoded as that token, too: `COVID`, if `covid` was added and
+    texts are converted to lower case. Tokenizers that run on the `tokenizers` library match tokens that are
+    not special after normalization, which is the library's default.
 
     Args:
         tokenizer: any built-in tokenizer, or one that runs on the `tokenizers` library.
@@ -179,9 +181,11 @@ def _assign_ids(tokenizer: SegmentModel, names: Sequence[str], *, special: bool)
 def _find_ordinary_token(tokenizer: SegmentModel, name: str) -> int | None:
     """Returns the id that transformers finds for the name of an ordinary token, or `None` for a new token.
 
-    In a byte-level vocabulary, it finds only names that are also the written form of their bytes: `low`, but
-    neither ` low`, which is written `Ġlow`, nor `é`.
+    In a byte-level vocabulary, it finds added tokens, and names that are also the written form of their
+    bytes: `low`, but neither ` low`, which is written `Ġlow`, nor `é`.
     """
+    if name in tokenizer.vocabulary.added_names:
+        return tokenizer.vocabulary.get_id(name)
     token = name.encode("utf-8")
     if isinstance(tokenizer, ByteLevelBPE) and map_unicode_to_bytes(name) != token:
         return None
