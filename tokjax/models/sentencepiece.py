@@ -440,7 +440,8 @@ def _decode_rows(
     flat = ids.tolist()
     rows = [flat[start:stop] for start, stop in itertools.pairwise(splits.tolist())]
     if len(rows) == 1:  # avoid the library's batch call, which starts threads
-        return [tokenizer.processor.decode(rows[0], out_type=bytes)]
+        text = tokenizer.processor.decode(rows[0], out_type=bytes)
+        return [to_utf8(text)]  # version 0.2.2 of the library returns a string
     texts: list[bytes] = tokenizer.processor.decode(rows, out_type=bytes) if rows else []
     return texts
 
