@@ -63,7 +63,7 @@ FAST_TOKENIZERS = {
 
 @pytest.mark.parametrize("name", FAST_TOKENIZERS)
 def test_ids_equal_those_of_transformers(name, tmp_path):
-    fast = FAST_TOKENIZERS[name](pytest.importorskip("transformers"))
+    fast = FAST_TOKENIZERS[name](pytest.importorskip("transformers", minversion="5"))
     expected = {role: getattr(fast, f"{role}_token_id") for role in ROLES}
     assert None not in (expected["cls"], expected["sep"], expected["mask"])
     converted = tokjax.formats.from_huggingface(fast)
@@ -79,7 +79,7 @@ def test_ids_equal_those_of_transformers(name, tmp_path):
 
 @pytest.mark.parametrize("name", FAST_TOKENIZERS)
 def test_exported_configuration_has_the_roles(name, tmp_path):
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", minversion="5")
     tokenizer = tokjax.formats.from_huggingface(FAST_TOKENIZERS[name](transformers))
     tokjax.formats.export_tokenizer(tokenizer, tmp_path, "huggingface")
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())

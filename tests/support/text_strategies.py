@@ -5,9 +5,12 @@ from hypothesis import strategies as st
 from tokjax.corpus.files import is_file
 
 
-def is_not_a_file(text):
-    """Returns whether a text is not the path of a file. Hypothesis also draws constants of modules."""
-    return not is_file(text)
+def is_ordinary(text):
+    """Returns whether a text is neither the path of a file nor a special token such as `<|endoftext|>`.
+
+    Hypothesis also draws constants of modules.
+    """
+    return "<|" not in text and not is_file(text)
 
 
 characters = st.one_of(
@@ -36,6 +39,6 @@ fragments = st.sampled_from(
         "/\n",
     ]
 )
-hard_texts = st.lists(st.one_of(fragments, texts), max_size=12).map("".join).filter(is_not_a_file)
-any_strings = st.text(max_size=40).filter(is_not_a_file)  # includes lone surrogates
+hard_texts = st.lists(st.one_of(fragments, texts), max_size=12).map("".join).filter(is_ordinary)
+any_strings = st.text(max_size=40).filter(is_ordinary)  # includes lone surrogates
 byte_strings = st.one_of(st.binary(max_size=40), hard_texts.map(str.encode))
