@@ -190,7 +190,7 @@ with lock_file(Path({str(path)!r})):
             assert is_locked
 
     @pytest.mark.parametrize("make", [os.mkdir, lambda path: path.symlink_to(path.name)])
-    def test_path_that_is_ordinary(self, tmp_path, make):
+    def test_path_that_is_not_a_file(self, tmp_path, make):
         make(tmp_path / "data.lock")
         with pytest.raises(OSError, match=r"data\.lock"):
             lock_file(tmp_path / "data.lock").__enter__()
