@@ -65,7 +65,7 @@ def test_custom_tokenizer(tmp_path, corpus):
     small = ["--directory", tmp_path / "run", "--vocab-size", 300]
     done = run_example("custom_tokenizer.py", "--corpus", corpus, *small)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "passed 13 checks" in done.stdout
+    assert "passed 16 checks" in done.stdout
     name_parts, bpe = (float(share) for share in re.findall(r"token, (.+)% of words", done.stdout))
     assert name_parts == 100 > bpe
 
