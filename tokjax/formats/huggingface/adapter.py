@@ -44,7 +44,7 @@ from tokjax.core.vocabulary import (
     select_roles,
 )
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokenizerFormatError
-from tokjax.formats.huggingface.changed_characters import cover_changed_characters
+from tokjax.formats.huggingface.changed_characters import ChangeTest, cover_changed_characters
 from tokjax.formats.huggingface.decoders import make_finality_test
 from tokjax.formats.huggingface.definition import (
     RequiresLibraryError,
@@ -249,6 +249,12 @@ class HuggingFaceTokenizer(TokenizerRecord):
                 is_byte = _BYTE_PIECE.fullmatch(token)
                 span_bytes[id_] = bytes([int(token[3:5], 16)]) if is_byte else token
         return span_bytes
+
+    @cached_property
+    def change_test(self) -> ChangeTest | None:
+        """Test of characters that the normalizer changes together; `None` without a normalizer."""
+        normalizer = self.library_tokenizer.normalizer
+        return None if normalizer is None else ChangeTest(normalizer.normalize_str)
 
     @cached_property
     def normalization(self) -> str | None:
@@ -800,10 +806,8 @@ def _separate(
     tokenizer: HuggingFaceTokenizer, spans: NDArray[np.int64], ids: NDArray[np.int32], data: bytes
 ) -> NDArray[np.int64]:
     separate = separate_spans(spans, ids, tokenizer.span_bytes, tokenizer.prefix_ids, data)
-    normalizer = tokenizer.library_tokenizer.normalizer
-    return (
-        separate if normalizer is None else cover_changed_characters(separate, data, normalizer.normalize_str)
-    )
+    test = tokenizer.change_test
+    return separate if test is None else cover_changed_characters(separate, data, test)
 
 
 def _to_array(values: Sequence[int]) -> NDArray[np.int32]:

@@ -15,6 +15,7 @@ two rows they are not: a character that is removed, or becomes whitespace that i
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -28,23 +29,23 @@ if TYPE_CHECKING:
 _MAX_GAP_BYTES = 256
 """Maximum number of bytes between two tokens. More bytes are taken as removed, which saves time."""
 _MAX_CHARACTER_BYTES = 4
+_MAX_CACHED = 1 << 12
 _SPACE = ord(" ")
 
 
-def cover_changed_characters(
-    spans: NDArray[np.int64], text: bytes, normalize: Callable[[str], str]
-) -> NDArray[np.int64]:
+def cover_changed_characters(spans: NDArray[np.int64], text: bytes, test: ChangeTest) -> NDArray[np.int64]:
     r"""Extends spans over the characters that a normalizer changes together with theirs.
 
     Args:
         spans: 1-based half-open byte spans of the tokens of a text, monotone and without overlaps, `int64`,
             shape `(n, 2)`.
         text: the text.
-        normalize: the normalizer.
+        test: test of characters.
 
     >>> from unicodedata import normalize
+    >>> test = ChangeTest(lambda text: normalize("NFC", text))
     >>> spans = np.array([[1, 1], [1, 2], [4, 5]])
-    >>> cover_changed_characters(spans, "e\u0301s".encode(), lambda text: normalize("NFC", text)).tolist()
+    >>> cover_changed_characters(spans, "e\u0301s".encode(), test).tolist()
     [[1, 1], [1, 4], [4, 5]]
     """
     if not len(spans):
@@ -55,13 +56,12 @@ def cover_changed_characters(
     if not len(gaps):
         return spans
     covered = spans.copy()
-    test = _ChangeTest(normalize)
     for gap in gaps.tolist():
         _cover_gap(covered, gap, text, test)
     return covered
 
 
-class _ChangeTest:
+class ChangeTest:
     """Test of characters: whether a normalizer changes them together.
 
     Args:
@@ -70,20 +70,17 @@ class _ChangeTest:
 
     def __init__(self, normalize: Callable[[str], str]) -> None:
         self._normalize = normalize
-        self._results: dict[tuple[str, ...], bool] = {}
+        self._get_normalized = lru_cache(_MAX_CACHED)(self._normalize_between_bars)
 
     def changes_together(self, *parts: str) -> bool:
         """Returns whether parts of a text become something else than each part becomes separately."""
-        if parts not in self._results:
-            separate = "".join(map(self._get_normalized, parts))
-            self._results[parts] = self._get_normalized("".join(parts)) != separate
-        return self._results[parts]
+        return self._get_normalized("".join(parts)) != "".join(map(self._get_normalized, parts))
 
     def remains(self, character: str) -> bool:
         """Returns whether a character is neither removed nor made whitespace."""
         return bool(self._get_normalized(character).strip())
 
-    def _get_normalized(self, characters: str) -> str:
+    def _normalize_between_bars(self, characters: str) -> str:
         """Returns characters after normalization. They are normalized between two bars.
 
         So a step that changes the start or the end of a text does not change them.
@@ -92,7 +89,7 @@ class _ChangeTest:
         return normalized[normalized.find("|") + 1 : normalized.rfind("|")]
 
 
-def _cover_gap(spans: NDArray[np.int64], gap: int, text: bytes, test: _ChangeTest) -> None:
+def _cover_gap(spans: NDArray[np.int64], gap: int, text: bytes, test: ChangeTest) -> None:
     """Extends the spans before and after a gap over its characters, in place.
 
     Args:
