@@ -22,7 +22,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tokjax.device.scans import compact, cumulative_sum, following_minimum, running_maximum, shift
+from tokjax.device.scans import (
+    Neighbors,
+    compact,
+    cumulative_sum,
+    following_minimum,
+    running_maximum,
+    store,
+)
 from tokjax.pretokenize.boundary_tables import STARTS, UNDECIDED
 from tokjax.pretokenize.split_automaton import DEAD, START
 
@@ -34,6 +41,8 @@ if TYPE_CHECKING:
     from tokjax.pretokenize.boundary_tables import BoundaryTables
 
 _MAX_WIDTH = 4
+_WIDTH_SHIFT = 24
+"""Position of the width of a character above its code point, in one number."""
 _INVALID_BYTE = 0xDC00
 """Code point of invalid bytes, minus the byte: each is one character, as on the host."""
 
@@ -42,12 +51,13 @@ class SplitTables(NamedTuple):
     """Tables of one step of a split pattern, a pytree of arrays.
 
     Attributes:
-        class_of_code: class of each code point, `uint8`, shape `(0x110000,)`. The number of classes is
-            `class_sizes.shape[0]`; the last one is the end of a text.
+        class_of_code: class of each code point, `uint8`, shape `(0x110000,)`. The last class
+            is the end of a text.
         windows: decisions by the classes before, previous, own, whether the last one is after a run, and
             after; `uint8`, shape `(classes, classes, classes, 2, classes)`.
         left_windows: decisions by the three classes before and the own one, `uint8`.
-        group_sizes: number of characters of a group, by class, 0 for classes without groups; `int32`.
+        group_sizes: number of characters of a group, by class, 0 for classes without groups; `int32`, shape
+            `(classes,)`; `None` if no class has groups.
         is_trigger: classes after which groups and windows may not hold, `bool`, shape `(classes,)`.
         reach: number of characters after a trigger, as the length of this array.
         next_state: state of the automaton after each class, `int32`, shape `(states, classes)`.
@@ -69,7 +79,7 @@ class Characters(NamedTuple):
 
     Attributes:
         codes: code point of the character of each byte, `int32`, shape `(n,)`.
-        widths: number of bytes of the character of each byte, `int32`, shape `(n,)`.
+        widths: number of bytes of the character of each byte, `int8`, shape `(n,)`.
         is_first: whether the byte is the first one of its character, `bool`, shape `(n,)`.
     """
 
@@ -89,7 +99,7 @@ def make_split_tables(tables: BoundaryTables) -> SplitTables:
         automaton.class_of_code,
         tables.windows.reshape(count, count, count, 2, count),
         tables.left_windows,
-        groups,
+        groups if groups.any() else None,
         tables.is_trigger[tables.classes],
         np.zeros(tables.reach + 1, bool),
         automaton.next_state.astype(np.int32),
@@ -104,13 +114,14 @@ def decode_characters(data: Array, is_cut: Array) -> Characters:
         data: bytes, `uint8`, shape `(n,)`.
         is_cut: whether a text starts at each byte, or ends before it; `bool`, shape `(n,)`.
     """
-    lead = data.astype(jnp.int32)
-    parts = [shift(lead, -i, 0) for i in range(1, _MAX_WIDTH)]
+    data_at = Neighbors(data, 0, _MAX_WIDTH, 0).at
+    cut_at = Neighbors(is_cut, 0, _MAX_WIDTH, fill=True).at
+    lead, *parts = (data_at(i).astype(jnp.int32) for i in range(_MAX_WIDTH))
     # Whether the next byte, the next two and the next three are continuation bytes of the same text.
     joined = []
     so_far = jnp.ones(data.shape, bool)
     for i, part in enumerate(parts, 1):
-        so_far = so_far & (part & 0xC0 == 0x80) & ~shift(is_cut, -i, fill=True)
+        so_far = so_far & (part & 0xC0 == 0x80) & ~cut_at(i)
         joined.append(so_far)
     low = [part & 0x3F for part in parts]
     two = (lead & 0x1F) << 6 | low[0]
@@ -118,19 +129,19 @@ def decode_characters(data: Array, is_cut: Array) -> Characters:
     four = (lead & 0x07) << 18 | low[0] << 12 | low[1] << 6 | low[2]
     is_two = (lead >= 0xC2) & (lead < 0xE0) & joined[0]
     is_three = (lead >= 0xE0) & (lead < 0xF0) & joined[1] & (three >= 0x800) & (three >> 11 != 0x1B)
-    is_four = (lead >= 0xF0) & joined[2] & (four >= 0x10000) & (four < 0x110000) & (lead < 0xF5)
-    code = jnp.where(lead < 0x80, lead, lead + _INVALID_BYTE)
-    width = jnp.ones_like(lead)
-    for is_width, value, size in ((is_two, two, 2), (is_three, three, 3), (is_four, four, 4)):
-        code, width = jnp.where(is_width, value, code), jnp.where(is_width, size, width)
+    is_four = (lead >= 0xF0) & (lead < 0xF5) & joined[2] & (four >= 0x10000) & (four < 0x110000)
+    packed = jnp.where(lead < 0x80, lead, lead + _INVALID_BYTE) | 1 << _WIDTH_SHIFT
+    for is_width, code, width in ((is_two, two, 2), (is_three, three, 3), (is_four, four, 4)):
+        packed = jnp.where(is_width, code | width << _WIDTH_SHIFT, packed)
+    packed_at = Neighbors(packed, _MAX_WIDTH - 1, 0, 1 << _WIDTH_SHIFT).at
     is_first = jnp.ones(data.shape, bool)
-    codes, widths = code, width
+    character = packed_at(0)
     for i in range(1, _MAX_WIDTH):
-        is_inner = shift(width, i, 1) > i
+        is_inner = packed_at(-i) >> _WIDTH_SHIFT > i
         is_first &= ~is_inner
-        codes = jnp.where(is_inner, shift(code, i, 0), codes)
-        widths = jnp.where(is_inner, shift(width, i, 1), widths)
-    return Characters(codes, widths, is_first)
+        character = jnp.where(is_inner, packed_at(-i), character)
+    codes, widths = character & (1 << _WIDTH_SHIFT) - 1, (character >> _WIDTH_SHIFT).astype(jnp.int8)
+    return Characters(*store(codes, widths, is_first))
 
 
 def find_starts(
@@ -159,28 +170,35 @@ def _find_step_starts(
     tables: SplitTables, characters: Characters, is_cut: Array, capacity: int
 ) -> tuple[Array, Array]:
     """Finds the starts of one step within the pre-tokens of the step before it."""
-    num_classes = tables.group_sizes.shape[0]
+    num_classes = tables.is_trigger.shape[0]
     end = num_classes - 1
-    classes = tables.class_of_code[characters.codes].astype(jnp.int32)
-    inner = ~characters.is_first
-    previous = jnp.where(is_cut, end, shift(classes, 1, end))
-    before = jnp.where(is_cut, end, _get_previous(previous, inner, end))
-    following = _get_following(classes, is_cut, characters.widths, end)
+    classes = store(tables.class_of_code[characters.codes].astype(jnp.int32))
+    classes_at = Neighbors(classes, 1, _MAX_WIDTH, end).at
+    cut_at = Neighbors(is_cut, 0, _MAX_WIDTH, fill=True).at
+    inner_at = Neighbors(~characters.is_first, _MAX_WIDTH, 0, fill=False).at
+    previous = jnp.where(is_cut, end, classes_at(-1))
+    before = jnp.where(is_cut, end, _get_previous(previous, inner_at, end))
+    before = store(before)
+    following = jnp.full_like(classes, end)
+    for width in range(1, _MAX_WIDTH + 1):
+        at = jnp.where(cut_at(width), end, classes_at(width))
+        following = jnp.where(characters.widths == width, at, following)
+    after_run = jnp.where(following == classes, _find_class_after_run(classes_at, cut_at, end), end)
 
     def look_up(after: Array, is_after_run: int) -> Array:
         index = ((before * num_classes + previous) * num_classes + classes) * 2 + is_after_run
         return tables.windows.reshape(-1)[index * num_classes + after]
 
     decisions = look_up(following, 0)
-    undecided = (decisions == UNDECIDED) & characters.is_first
-    after_run = _find_class_after_run(classes, is_cut, end)
-    decisions = jnp.where(undecided & (following == classes), look_up(after_run, 1), decisions)
-    third = jnp.where(is_cut, end, _get_previous(before, inner, end))
+    in_run = (decisions == UNDECIDED) & (following == classes)
+    decisions = jnp.where(in_run, look_up(after_run, 1), decisions)
+    third = jnp.where(is_cut, end, _get_previous(before, inner_at, end))
     left = ((third * num_classes + before) * num_classes + previous) * num_classes + classes
     decisions = jnp.where(decisions == UNDECIDED, tables.left_windows.reshape(-1)[left], decisions)
-    decisions = _split_groups(tables, characters, classes, previous, is_cut, decisions)
+    decisions = _split_groups(tables, characters, classes, previous == classes, store(decisions))
     starts = is_cut | ((decisions == STARTS) & characters.is_first)
     undecided = (decisions == UNDECIDED) & characters.is_first & ~is_cut
+    starts, undecided = store(starts, undecided)
     return jax.lax.cond(
         undecided.any(),
         lambda: _run_automaton(tables, characters, classes, is_cut, starts, undecided, capacity),
@@ -188,55 +206,46 @@ def _find_step_starts(
     )
 
 
-def _get_previous(values: Array, inner: Array, fill: int) -> Array:
+def _get_previous(values: Array, inner_at: Callable[[int], Array], fill: int) -> Array:
     """Returns the value at the character before each first byte."""
-    result = shift(values, 1, fill)
+    values_at = Neighbors(values, _MAX_WIDTH, 0, fill).at
+    result = values_at(-1)
     skipped = jnp.ones(values.shape, bool)
     for i in range(1, _MAX_WIDTH):
-        skipped = skipped & shift(inner, i, fill=False)
-        result = jnp.where(skipped, shift(values, i + 1, fill), result)
+        skipped = skipped & inner_at(-i)
+        result = jnp.where(skipped, values_at(-i - 1), result)
     return result
 
 
-def _get_following(classes: Array, is_cut: Array, widths: Array, end: int) -> Array:
-    """Returns the class of the character after each first byte, that of the end after a text."""
-    following = jnp.full_like(classes, end)
-    for width in range(1, _MAX_WIDTH + 1):
-        at = jnp.where(shift(is_cut, -width, fill=True), end, shift(classes, -width, end))
-        following = jnp.where(widths == width, at, following)
-    return following
-
-
-def _find_class_after_run(classes: Array, is_cut: Array, end: int) -> Array:
+def _find_class_after_run(
+    classes_at: Callable[[int], Array], cut_at: Callable[[int], Array], end: int
+) -> Array:
     """Returns the class after the run of equal classes at each byte."""
-    length = classes.shape[0]
-    position = jnp.arange(1, length + 1, dtype=jnp.int32)
-    is_cut_after = shift(is_cut, -1, fill=True)
-    is_last = is_cut_after | (classes != shift(classes, -1, end))
-    stop = following_minimum(jnp.where(is_last, position, length))
-    after = jnp.where(is_cut_after, end, shift(classes, -1, end))
-    return after[stop - 1]
+    after = store(jnp.where(cut_at(1), end, classes_at(1)))
+    length = after.shape[0]
+    is_last = after != classes_at(0)
+    stop = following_minimum(jnp.where(is_last, jnp.arange(length, dtype=jnp.int32), length - 1))
+    return after[stop]
 
 
 def _split_groups(
-    tables: SplitTables,
-    characters: Characters,
-    classes: Array,
-    previous: Array,
-    is_cut: Array,
-    decisions: Array,
+    tables: SplitTables, characters: Characters, classes: Array, is_in_run: Array, decisions: Array
 ) -> Array:
     """Decides in runs that are split into groups, except near triggers."""
+    if tables.group_sizes is None:
+        return decisions
     size = tables.group_sizes[classes]
-    in_run = (size > 0) & (previous == classes) & ~is_cut
+    is_in_run = (size > 0) & is_in_run
     number = cumulative_sum(characters.is_first)
-    first = running_maximum(jnp.where(in_run & characters.is_first | ~characters.is_first, 0, number))
+    first = running_maximum(jnp.where(is_in_run | ~characters.is_first, 0, number))
     starts_group = (number - first) % jnp.maximum(size, 1) == 0
     near = jnp.zeros(classes.shape, bool)
-    trigger = tables.is_trigger[classes]
-    for i in range(1, _MAX_WIDTH * (tables.reach.shape[0] + 1) + 1):
-        near = near | shift(trigger, i, fill=False)
-    return jnp.where(in_run & ~near, jnp.where(starts_group, STARTS, 0).astype(decisions.dtype), decisions)
+    distance = _MAX_WIDTH * (tables.reach.shape[0] + 1)
+    trigger_at = Neighbors(tables.is_trigger[classes], distance, 0, fill=False).at
+    for i in range(1, distance + 1):
+        near = near | trigger_at(-i)
+    groups = jnp.where(starts_group, STARTS, 0).astype(decisions.dtype)
+    return jnp.where(is_in_run & ~near, groups, decisions)
 
 
 class _Places(NamedTuple):
@@ -264,13 +273,13 @@ def _run_automaton(
     there when no longer match can follow.
     """
     length = classes.shape[0]
-    end = tables.group_sizes.shape[0] - 1
+    end = tables.is_trigger.shape[0] - 1
     position = jnp.arange(length, dtype=jnp.int32)
     region = running_maximum(jnp.where(starts, position, -1))
     has_undecided = jnp.zeros(length, bool).at[jnp.where(undecided, region, length)].set(True, mode="drop")
     first, count = compact(has_undecided, capacity, length)
-    next_start = shift(following_minimum(jnp.where(starts, position, length)), -1, length)
-    stop = jnp.where(first < length, next_start[jnp.minimum(first, length - 1)], 0)
+    next_start = following_minimum(jnp.where(starts, position, length))
+    stop = jnp.where(first < length - 1, next_start[jnp.minimum(first + 1, length - 1)], length)
 
     def get_class(at: Array, begin: Array) -> Array:
         inside = jnp.minimum(at, length - 1)
@@ -282,12 +291,12 @@ def _run_automaton(
         class_ = get_class(places.position, places.first)
         last = jnp.where(tables.has_match[places.state, class_], places.position, places.last)
         state = tables.next_state[places.state, class_]
-        widths = characters.widths[jnp.minimum(places.position, length - 1)]
+        widths = characters.widths[jnp.minimum(places.position, length - 1)].astype(jnp.int32)
         at = jnp.minimum(places.position + widths, length)
         active = places.first < limits
         done = (state == DEAD) & active
         unmatched = last == places.first
-        first_width = characters.widths[jnp.minimum(places.first, length - 1)]
+        first_width = characters.widths[jnp.minimum(places.first, length - 1)].astype(jnp.int32)
         ended = jnp.where(unmatched, places.first + first_width, last)
         is_start = done & ~(unmatched & places.was_unmatched)
         marks = marks.at[jnp.where(is_start, places.first, length)].set(True, mode="drop")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -10,21 +10,10 @@ import jax.numpy as jnp
 if TYPE_CHECKING:
     from jax import Array
 
-_BLOCK = 2048
-"""Number of values of a block. Sums within blocks and sums of blocks take two short scans instead of a long
-one, which is several times faster on a CPU."""
-
 
 def cumulative_sum(values: Array) -> Array:
     """Returns the sum of all values up to and including each one, `int32`, shape `(n,)`."""
-    counts = values.astype(jnp.int32)
-    length = counts.shape[0]
-    if length <= _BLOCK:
-        return jnp.cumsum(counts)
-    blocks = jnp.pad(counts, (0, -length % _BLOCK)).reshape(-1, _BLOCK)
-    within = jax.lax.associative_scan(jnp.add, blocks, axis=1)
-    totals = within[:, -1]
-    return (within + (cumulative_sum(totals) - totals)[:, None]).reshape(-1)[:length]
+    return jax.lax.associative_scan(jnp.add, values.astype(jnp.int32))
 
 
 def running_maximum(values: Array) -> Array:
@@ -37,13 +26,33 @@ def following_minimum(values: Array) -> Array:
     return jax.lax.associative_scan(jnp.minimum, values, reverse=True)
 
 
-def shift(values: Array, count: int, fill: int | bool) -> Array:
-    """Returns the value `count` positions before each one (after, if negative), or `fill` outside."""
-    length = values.shape[0]
-    padding = jnp.full(min(abs(count), length), fill, values.dtype)
-    if count >= 0:
-        return jnp.concatenate([padding, values[: length - count]]) if count < length else padding
-    return jnp.concatenate([values[-count:], padding]) if -count < length else padding
+class Neighbors:
+    """Values at a distance from each position, as slices of one padded array.
+
+    XLA reads the slices in one pass, together with what is computed from them. It would copy every shifted
+    array if each of them were padded separately.
+
+    Args:
+        values: values, shape `(n,)`.
+        before: largest distance to values before a position.
+        after: largest distance to values after a position.
+        fill: value outside of the array.
+    """
+
+    def __init__(self, values: Array, before: int, after: int, fill: int | bool) -> None:
+        self._length, self._before = values.shape[0], before
+        self._padded = store(jnp.pad(values, (before, after), constant_values=fill))
+
+    def at(self, distance: int) -> Array:
+        """Returns the value `distance` positions after each position (before, if negative)."""
+        first = self._before + distance
+        return self._padded[first : first + self._length]
+
+
+def store(*values: Array) -> Any:
+    """Returns values that are computed once and stored. XLA would compute them again where they are used."""
+    stored = jax.lax.optimization_barrier(values)
+    return stored if len(values) > 1 else stored[0]
 
 
 def compact(mask: Array, capacity: int, fill: int) -> tuple[Array, Array]:
