@@ -310,9 +310,7 @@ def _run_automaton(
         kept = _Places(*(jnp.where(active, new, old) for new, old in zip(moved, places, strict=True)))
         return kept, marks, limits
 
-    places = _Places(
-        first, first, first, jnp.full(capacity, START, jnp.int32), jnp.zeros(capacity, bool)
-    )
+    places = _Places(first, first, first, jnp.full(capacity, START, jnp.int32), jnp.zeros(capacity, bool))
     is_active: Callable[[Any], Array] = lambda carry: (carry[0].first < carry[2]).any()  # noqa: E731
     _, starts, _ = jax.lax.while_loop(is_active, step, (places, starts, stop))
     return starts, count
