@@ -97,6 +97,7 @@ def test_byte_pieces_count_one_byte(name, text):
     """Models that add a space before a text count it."""
     tokenizer = BYTE_FALLBACK[name]()
     ids = tokjax.encode(tokenizer, text, add_special_tokens=False)
+    assert BYTE_PIECE.search(b"".join(tokjax.id_to_bytes(tokenizer, id_) for id_ in ids)) or text == CORPUS[0]
     decoded = tokjax.decode_bytes(tokenizer, ids)
     assert tokjax.token_byte_lengths(tokenizer)[ids].sum() == len(decoded) + 1
 

@@ -1,4 +1,4 @@
-"""Tests of n-gram hashes, against Python integers and the formulas of Engram and over-encoding."""
+"""Tests of n-gram hashes, against Python integers, the formula of Engram, and n-grams as numbers."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -59,8 +59,8 @@ def test_hashes_are_those_of_engram():
     assert in_jax.tolist() == actual.tolist()
 
 
-def test_hashes_are_those_of_over_encoding():
-    """N-grams are numbers in base `vocab_size`, with the last token as the lowest digit."""
+def test_ngrams_are_numbers_in_base_vocab_size():
+    """The last token is the lowest digit, as in over-encoding."""
     vocab_size, size = 128_256, 12_800_001
     ids = np.random.default_rng(0).integers(0, vocab_size, 40)
     multipliers = [vocab_size**k for k in range(3)]

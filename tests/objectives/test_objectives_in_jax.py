@@ -48,6 +48,18 @@ def measure_bits(nll, labels):
     return num_bytes, tokjax.objectives.bits_per_byte(nll, num_bytes), tokjax.objectives.bits_per_byte(*flat)
 
 
+def apply_next_token_functions(ids, mask, draws, rates):
+    num_bytes = tokjax.objectives.label_byte_lengths(ids, np.arange(20))
+    return (
+        tokjax.multi_token_labels(ids, mask, 2, segment_ids=mask),
+        tokjax.objectives.masked_diffusion(ids, mask, draws, rates, mask_id=1, segment_ids=mask),
+        tokjax.objectives.masked_diffusion(ids, mask, draws, rates[..., 0], mask_id=1),
+        tokjax.objectives.ngram_hash_ids(ids, tables=[(2, 9)], multipliers=[3, 5], pad_id=0),
+        num_bytes,
+        tokjax.objectives.bits_per_byte(draws, num_bytes),
+    )
+
+
 LOSSES = st.lists(st.floats(0, 40, width=32, allow_subnormal=False), min_size=39, max_size=39).map(
     lambda values: np.array(values, np.float32).reshape(3, 13)
 )
@@ -114,6 +126,15 @@ def test_empty_and_unbatched_shapes_agree_in_jax(shape):
     mask = np.ones_like(ids)
     answers = partial(tokjax.objectives.assistant_loss_mask, start_ids=[1], end_ids=[2])
     assert_agrees_in_jax(answers, answers(ids), (ids,))
+    draws = tokjax.objectives.draw_uniform(rng, shape)
+    rates = tokjax.objectives.draw_uniform(rng, (*rows, 2))
+    arrays = (ids, mask, draws, rates)
+    assert_agrees_in_jax(
+        apply_next_token_functions,
+        apply_next_token_functions(*arrays),
+        arrays,
+        dtypes=(np.int32, np.float32),
+    )
     for function, draw_shape in [
         (
             lambda i, m, d: tokjax.objectives.masked_lm(

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.oracles import batching as oracle
-from tests.support.numpy_jax_agreement import assert_agrees
+from tests.support.numpy_jax_agreement import assert_agrees_in_jax
 from tokjax.packing import reorder_for_context_parallel, restore_context_parallel_order
 
 strategies = st.sampled_from(["dual_chunk", "striped"])
@@ -20,10 +20,28 @@ strategies = st.sampled_from(["dual_chunk", "striped"])
 def test_orders(rows, cp_size, size, strategy):
     length = size * cp_size * (2 if strategy == "dual_chunk" else 1)
     ids = np.arange(rows * length, dtype=np.int32).reshape(rows, length)
-    actual = assert_agrees(lambda i: reorder_for_context_parallel(i, cp_size, strategy=strategy), ids)
+    actual = reorder_for_context_parallel(ids, cp_size, strategy=strategy)
     assert actual.tolist() == [oracle.reorder_for_devices(row, cp_size, strategy) for row in ids.tolist()]
-    restored = assert_agrees(lambda i: restore_context_parallel_order(i, cp_size, strategy=strategy), actual)
-    assert restored.tolist() == ids.tolist()
+    assert restore_context_parallel_order(actual, cp_size, strategy=strategy).tolist() == ids.tolist()
+
+
+def reorder_in_all_ways(ids):
+    orders = [
+        reorder_for_context_parallel(ids, 3),
+        reorder_for_context_parallel(ids, 3, strategy="striped"),
+        reorder_for_context_parallel(ids, 1),
+    ]
+    restored = [
+        restore_context_parallel_order(ids, 3),
+        restore_context_parallel_order(ids, 3, strategy="striped"),
+    ]
+    return orders + restored
+
+
+@pytest.mark.parametrize("shape", [(2, 12), (6,), (2, 0), (0, 6)])
+def test_orders_agree_in_jax(shape):
+    ids = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+    assert_agrees_in_jax(reorder_in_all_ways, reorder_in_all_ways(ids), (ids,), eager=True)
 
 
 @given(st.integers(1, 4), strategies, st.integers(0, 2), st.sampled_from(["bool", "uint8", "float32"]))

@@ -50,7 +50,7 @@ def ngram_hash_ids(
             vocabulary first: `lookup[ids]`.
         tables: `(n, size)` of each table: the number of tokens in its n-grams, and its number of rows.
         multipliers: factor for each distance, integers from 1 to 2**64 - 1; as many as the largest n.
-        pad_id: id in the place of tokens before the start of the row or of the document.
+        pad_id: id that replaces tokens before the start of the row or of the document.
         segment_ids: index of the document of each position, integers, shape `(..., length)`; n-grams do not
             extend over two documents.
         combine: `"xor"` or `"add"`.
@@ -172,7 +172,7 @@ def _take_modulo(value: tuple[Any, Any], size: int) -> Any:
     high, low = value
     divisor = np.uint32(size)
     remainder = high % divisor
-    step = min(16, 32 - (size - 1).bit_length())  # so many bits fit after the remainder
+    step = min(16, 32 - (size - 1).bit_length())  # number of bits that fit after the remainder
     for stop in range(32, 0, -step):
         width = min(step, stop)
         bits = (low >> np.uint32(stop - width)) & np.uint32((1 << width) - 1)
