@@ -112,8 +112,14 @@ from .datasets.loaders.bucketed import (
 from .datasets.loaders.packed import (
     PackedTokenLoader as PackedTokenLoader,
 )
+from .datasets.loaders.planned import (
+    PlannedLoader as PlannedLoader,
+)
 from .datasets.loaders.prefetch import (
     prefetch_to_device as prefetch_to_device,
+)
+from .datasets.loaders.schedule_table import (
+    describe_schedule as describe_schedule,
 )
 from .datasets.loaders.sequences import (
     SequenceLoader as SequenceLoader,
