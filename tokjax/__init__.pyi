@@ -28,6 +28,7 @@ from .batching.collate import (
 from .batching.labels import (
     CausalLMBatch as CausalLMBatch,
     causal_lm_labels as causal_lm_labels,
+    multi_token_labels as multi_token_labels,
     to_one_based as to_one_based,
     to_zero_based as to_zero_based,
 )
@@ -85,6 +86,9 @@ from .core.records import (
 from .core.template import (
     Template as Template,
     make_template as make_template,
+)
+from .core.token_byte_lengths import (
+    token_byte_lengths as token_byte_lengths,
 )
 from .core.vocabulary import (
     Vocabulary as Vocabulary,
