@@ -24,7 +24,7 @@ import numpy as np
 
 from tokjax.device.scans import (
     Neighbors,
-    compact,
+    compact_rare,
     cumulative_sum,
     following_minimum,
     running_maximum,
@@ -187,7 +187,8 @@ def _find_step_starts(
 
     def look_up(after: Array, is_after_run: int) -> Array:
         index = ((before * num_classes + previous) * num_classes + classes) * 2 + is_after_run
-        return tables.windows.reshape(-1)[index * num_classes + after]
+        found: Array = tables.windows.reshape(-1)[index * num_classes + after]
+        return found
 
     decisions = look_up(following, 0)
     in_run = (decisions == UNDECIDED) & (following == classes)
@@ -199,11 +200,12 @@ def _find_step_starts(
     starts = is_cut | ((decisions == STARTS) & characters.is_first)
     undecided = (decisions == UNDECIDED) & characters.is_first & ~is_cut
     starts, undecided = store(starts, undecided)
-    return jax.lax.cond(
+    decided: tuple[Array, Array] = jax.lax.cond(
         undecided.any(),
         lambda: _run_automaton(tables, characters, classes, is_cut, starts, undecided, capacity),
-        lambda: (starts, jnp.int32(0)),
+        lambda: (starts, undecided.sum(dtype=jnp.int32)),
     )
+    return decided
 
 
 def _get_previous(values: Array, inner_at: Callable[[int], Array], fill: int) -> Array:
@@ -225,7 +227,8 @@ def _find_class_after_run(
     length = after.shape[0]
     is_last = after != classes_at(0)
     stop = following_minimum(jnp.where(is_last, jnp.arange(length, dtype=jnp.int32), length - 1))
-    return after[stop]
+    found: Array = after[stop]
+    return found
 
 
 def _split_groups(
@@ -274,43 +277,58 @@ def _run_automaton(
     """
     length = classes.shape[0]
     end = tables.is_trigger.shape[0] - 1
-    position = jnp.arange(length, dtype=jnp.int32)
-    region = running_maximum(jnp.where(starts, position, -1))
-    has_undecided = jnp.zeros(length, bool).at[jnp.where(undecided, region, length)].set(True, mode="drop")
-    first, count = compact(has_undecided, capacity, length)
-    next_start = following_minimum(jnp.where(starts, position, length))
-    stop = jnp.where(first < length - 1, next_start[jnp.minimum(first + 1, length - 1)], length)
+    positions, count = compact_rare(undecided, capacity, length)
+    regions = _find_region_starts(starts, positions)
+    is_new = jnp.pad(regions[1:] != regions[:-1], (1, 0), constant_values=True)
+    first = jnp.where(is_new, regions, length)
+
+    def is_active(places: _Places) -> Array:
+        """Returns which places have not reached the next decided start, or the end."""
+        at_start = starts[jnp.minimum(places.first, length - 1)] & (places.first > first)
+        return (places.first < length) & ~at_start
 
     def get_class(at: Array, begin: Array) -> Array:
         inside = jnp.minimum(at, length - 1)
         at_end = (at >= length) | (is_cut[inside] & (at > begin))
         return jnp.where(at_end, end, classes[inside])
 
-    def step(carry: tuple[_Places, Array, Array]) -> tuple[_Places, Array, Array]:
-        places, marks, limits = carry
+    def get_next(at: Array) -> Array:
+        return jnp.minimum(at + characters.widths[jnp.minimum(at, length - 1)].astype(jnp.int32), length)
+
+    def step(carry: tuple[_Places, Array]) -> tuple[_Places, Array]:
+        places, marks = carry
+        active = is_active(places)
         class_ = get_class(places.position, places.first)
         last = jnp.where(tables.has_match[places.state, class_], places.position, places.last)
         state = tables.next_state[places.state, class_]
-        widths = characters.widths[jnp.minimum(places.position, length - 1)].astype(jnp.int32)
-        at = jnp.minimum(places.position + widths, length)
-        active = places.first < limits
         done = (state == DEAD) & active
         unmatched = last == places.first
-        first_width = characters.widths[jnp.minimum(places.first, length - 1)].astype(jnp.int32)
-        ended = jnp.where(unmatched, places.first + first_width, last)
+        ended = jnp.where(unmatched, get_next(places.first), last)
         is_start = done & ~(unmatched & places.was_unmatched)
         marks = marks.at[jnp.where(is_start, places.first, length)].set(True, mode="drop")
         moved = _Places(
             jnp.where(done, ended, places.first),
-            jnp.where(done, ended, at),
+            jnp.where(done, ended, get_next(places.position)),
             jnp.where(done, ended, last),
             jnp.where(done, START, state),
             jnp.where(done, unmatched, places.was_unmatched),
         )
-        kept = _Places(*(jnp.where(active, new, old) for new, old in zip(moved, places, strict=True)))
-        return kept, marks, limits
+        return _Places(*(jnp.where(active, new, old) for new, old in zip(moved, places, strict=True))), marks
 
-    places = _Places(first, first, first, jnp.full(capacity, START, jnp.int32), jnp.zeros(capacity, bool))
-    is_active: Callable[[Any], Array] = lambda carry: (carry[0].first < carry[2]).any()  # noqa: E731
-    _, starts, _ = jax.lax.while_loop(is_active, step, (places, starts, stop))
-    return starts, count
+    # Constants are computed from `first`, so that they vary over the devices of `jax.shard_map` as it does.
+    places = _Places(first, first, first, 0 * first + START, first < 0)
+    _, marks = jax.lax.while_loop(lambda carry: is_active(carry[0]).any(), step, (places, starts))
+    return marks, count
+
+
+def _find_region_starts(starts: Array, positions: Array) -> Array:
+    """Returns the last start at or before each position. Positions after the last byte are kept."""
+    length = starts.shape[0]
+
+    def is_found(at: Array) -> Array:
+        return (at >= length) | starts[jnp.minimum(at, length - 1)] | (at <= 0)
+
+    found: Array = jax.lax.while_loop(
+        lambda at: ~is_found(at).all(), lambda at: jnp.where(is_found(at), at, at - 1), positions
+    )
+    return found

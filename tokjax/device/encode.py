@@ -22,9 +22,10 @@ import numpy as np
 
 from tokjax.device.boundaries import SplitTables, decode_characters, find_starts
 from tokjax.device.hash_table import ABSENT, BucketTable, find
-from tokjax.device.merging import MergeTables, fill_flat, fill_rows, merge_flat, merge_rows
+from tokjax.device.merging import MergeTables, fill_flat, merge_flat, merge_rows
 from tokjax.device.scans import Neighbors, compact, cumulative_sum, running_maximum
 from tokjax.device.special import SpecialTables, find_special
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from jax import Array
@@ -33,9 +34,7 @@ KEY_BYTES = 16
 """Maximum number of bytes of words in the table."""
 COUNT_BITS = 5
 """Bits of the number of ids in the values of the table. The other bits are the position of the first id."""
-_ROWS_PER_PART = 4096
-"""Number of words that are merged together."""
-_SHORT, _MEDIUM = 16, 64
+_SHORT, _MEDIUM, _LONG = 16, 32, 128
 """Number of bytes of the rows in which words are merged. Longer words are merged in flat arrays."""
 
 
@@ -70,9 +69,10 @@ class Capacities(NamedTuple):
         tokens: number of tokens.
         words: number of pre-tokens.
         short_words: number of pre-tokens of up to 16 bytes that are not in the table.
-        medium_words: number of longer ones of up to 64 bytes that are not in the table.
-        long_words: number of those of more than 64 bytes.
-        long_bytes: number of bytes of these together.
+        medium_words: number of those of 17 to 32 bytes.
+        long_words: number of those of 33 to 128 bytes.
+        huge_words: number of those of more than 128 bytes.
+        huge_bytes: number of bytes of these together.
         places: number of places that the automaton of the split pattern has to decide.
         special: number of places at which special tokens are looked for.
     """
@@ -82,7 +82,8 @@ class Capacities(NamedTuple):
     short_words: Any
     medium_words: Any
     long_words: Any
-    long_bytes: Any
+    huge_words: Any
+    huge_bytes: Any
     places: Any
     special: Any
 
@@ -122,10 +123,11 @@ def suggest_capacities(num_bytes: int) -> Capacities:
         words=num_bytes * 3 // 8 + 64,
         short_words=num_bytes // 16 + 64,
         medium_words=num_bytes // 128 + 64,
-        long_words=num_bytes // 1024 + 16,
-        long_bytes=num_bytes // 16 + 1024,
-        places=num_bytes // 64 + 64,
-        special=num_bytes // 64 + 64,
+        long_words=num_bytes // 1024 + 64,
+        huge_words=num_bytes // 4096 + 16,
+        huge_bytes=num_bytes // 32 + 1024,
+        places=num_bytes // 256 + 64,
+        special=num_bytes // 256 + 64,
     )
 
 
@@ -150,7 +152,10 @@ def encode_jit(
         The tokens. If `exceeded` is true, call again with larger capacities: `needed` has the numbers.
     """
     length = data.shape[0]
-    sizes = suggest_capacities(length) if capacities is None else capacities
+    if not length:
+        raise InvalidArgumentError("data must have at least one byte; pass padding after the texts")
+    limits = suggest_capacities(length) if capacities is None else capacities
+    sizes = Capacities(*(max(limit, 1) for limit in limits))
     splits = jnp.asarray(row_splits).astype(jnp.int32)
     position = jnp.arange(length, dtype=jnp.int32)
     is_cut = jnp.zeros(length, bool).at[splits].set(True, mode="drop") | (position == 0)
@@ -168,15 +173,16 @@ def encode_jit(
     tokens = _assemble(tables, words, merged, splits, sizes.tokens)
     needed = Capacities(
         tokens=tokens.num_tokens,
-        words=words.count,
+        words=words.num_words,
         short_words=merged.needed[0],
         medium_words=merged.needed[1],
         long_words=merged.needed[2],
-        long_bytes=merged.needed[3],
+        huge_words=merged.needed[3],
+        huge_bytes=merged.needed[4],
         places=needed_places,
         special=needed_special,
     )
-    exceeded = jnp.stack([need > size for need, size in zip(needed, sizes, strict=True)]).any()
+    exceeded = jnp.stack([need > size for need, size in zip(needed, limits, strict=True)]).any()
     return tokens._replace(exceeded=exceeded, needed=needed)
 
 
@@ -188,14 +194,14 @@ class _Words(NamedTuple):
         lengths: number of bytes.
         special_ids: id of a special token, -1 for ordinary words; `None` if there are no special tokens.
         rows_before: number of words before each row, and in total, shape `(rows + 1,)`.
-        count: number of words, `int32`, shape `()`; may exceed the capacity.
+        num_words: number of words, `int32`, shape `()`; may exceed the capacity.
     """
 
     starts: Array
     lengths: Array
     special_ids: Array | None
     rows_before: Array
-    count: Array
+    num_words: Array
 
 
 class _Sources(NamedTuple):
@@ -211,7 +217,7 @@ class _Sources(NamedTuple):
     firsts: Array
     counts: Array
     pool: Array
-    needed: tuple[Array, Array, Array, Array]
+    needed: tuple[Array, ...]
 
 
 def _find_words(
@@ -259,25 +265,29 @@ def _merge_misses(
     counts = jnp.where(is_miss, 0, counts)
     pools, pool_size, needed = [], tables.word_ids.shape[0], []
     capacity = found.shape[0]
-    classes = ((0, _SHORT, sizes.short_words), (_SHORT, _MEDIUM, sizes.medium_words))
+    classes = (
+        (0, _SHORT, sizes.short_words),
+        (_SHORT, _MEDIUM, sizes.medium_words),
+        (_MEDIUM, _LONG, sizes.long_words),
+    )
     for low, width, size in classes:
         chosen, count = compact(is_miss & (words.lengths > low) & (words.lengths <= width), size, capacity)
         lengths = words.lengths.at[chosen].get(mode="fill", fill_value=0)
         starts = words.starts.at[chosen].get(mode="fill", fill_value=0)
-        symbols = _merge_in_parts(tables.merges, data, starts, lengths, count, width)
+        symbols = merge_rows(tables.merges, data, starts, lengths, count, width)
         row_firsts = pool_size + width * jnp.arange(size, dtype=jnp.int32)
         firsts = firsts.at[chosen].set(row_firsts, mode="drop")
         counts = counts.at[chosen].set((symbols >= 0).sum(axis=1, dtype=jnp.int32), mode="drop")
         pools.append(symbols.reshape(-1))
         pool_size += size * width
         needed.append(count)
-    is_long = is_miss & (words.lengths > _MEDIUM)
-    chosen, count = compact(is_long, sizes.long_words, capacity)
+    is_long = is_miss & (words.lengths > _LONG)
+    chosen, count = compact(is_long, sizes.huge_words, capacity)
     lengths = words.lengths.at[chosen].get(mode="fill", fill_value=0)
     starts = words.starts.at[chosen].get(mode="fill", fill_value=0)
-    flat, owners = fill_flat(tables.merges, data, starts, lengths, sizes.long_bytes)
-    flat, owners = merge_flat(tables.merges, flat, owners, sizes.long_words)
-    flat_counts = jnp.zeros(sizes.long_words, jnp.int32).at[owners].add(1, mode="drop")
+    flat, owners = fill_flat(tables.merges, data, starts, lengths, sizes.huge_bytes)
+    flat, owners = merge_flat(tables.merges, flat, owners, sizes.huge_words)
+    flat_counts = jnp.zeros(sizes.huge_words, jnp.int32).at[owners].add(1, mode="drop")
     flat_firsts = pool_size + jnp.cumsum(flat_counts) - flat_counts
     firsts = firsts.at[chosen].set(flat_firsts, mode="drop")
     counts = counts.at[chosen].set(flat_counts, mode="drop")
@@ -286,35 +296,9 @@ def _merge_misses(
         symbols = tables.symbol_ids[jnp.maximum(symbols, 0)]
     pool = jnp.concatenate([tables.word_ids, symbols])
     long_bytes = jnp.where(is_long, words.lengths, 0).sum(dtype=jnp.int32)
-    short, medium = needed
     if words.special_ids is not None:
         counts = jnp.where(is_special, 1, counts)
-    return _Sources(firsts, counts, pool, (short, medium, count, long_bytes))
-
-
-def _merge_in_parts(
-    merges: MergeTables, data: Array, starts: Array, lengths: Array, count: Array, width: int
-) -> Array:
-    """Merges the first `count` words, a part of the rows at a time. So the time depends on their number.
-
-    Returns:
-        Symbols, `int32`, shape `(words, width)`; -1 after the last one of each word.
-    """
-    num_rows = starts.shape[0]
-    size = min(_ROWS_PER_PART, num_rows)
-
-    def has_words(carry: tuple[Array, Array]) -> Array:
-        return carry[0] < jnp.minimum(count, num_rows)
-
-    def merge_part(carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        first, symbols = carry
-        begin = jnp.minimum(first, num_rows - size)  # the last part overlaps the one before it
-        part = [jax.lax.dynamic_slice(column, (begin,), (size,)) for column in (starts, lengths)]
-        rows = merge_rows(merges, fill_rows(merges, data, *part, width))
-        return first + size, jax.lax.dynamic_update_slice(symbols, rows, (begin, jnp.int32(0)))
-
-    symbols = jnp.full((num_rows, width), -1, jnp.int32)
-    return jax.lax.while_loop(has_words, merge_part, (jnp.int32(0), symbols))[1]
+    return _Sources(firsts, counts, pool, (*needed, count, long_bytes))
 
 
 def _assemble(
@@ -349,7 +333,9 @@ def _assemble(
     offsets = jnp.where(inside[:, None], offsets, 0)
     padded_begins = jnp.append(begins, num_tokens)
     row_splits = padded_begins[jnp.minimum(words.rows_before, num_words)]
-    return DeviceTokens(ids, offsets, row_splits, num_tokens, jnp.bool_(False), Capacities(*[0] * 8))
+    return DeviceTokens(
+        ids, offsets, row_splits, num_tokens, jnp.bool_(False), Capacities(*[0] * len(Capacities._fields))
+    )
 
 
 class DeviceBytes(NamedTuple):

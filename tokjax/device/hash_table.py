@@ -78,11 +78,11 @@ def find(table: BucketTable, keys: Sequence[Array]) -> Array:
     found = jnp.zeros(keys[0].shape, jnp.uint32)
     for hashes in _compute_hashes(keys, table.seed):
         rows = table.buckets[(hashes & mask).astype(jnp.int32)]
-        for slot in range(_SLOTS):
-            same = rows[..., slot] == keys[0]
-            for column in range(1, columns):
-                same &= rows[..., column * _SLOTS + slot] == keys[column]
-            found = jnp.maximum(found, jnp.where(same, rows[..., columns * _SLOTS + slot], np.uint32(0)))
+        rows = rows.reshape(*rows.shape[:-1], columns + 1, _SLOTS)
+        same = jnp.ones((*rows.shape[:-2], _SLOTS), bool)
+        for column in range(columns):
+            same &= rows[..., column, :] == keys[column][..., None]
+        found = jnp.maximum(found, jnp.where(same, rows[..., columns, :], np.uint32(0)).max(axis=-1))
     return found.astype(jnp.int32) - 1
 
 

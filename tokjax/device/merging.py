@@ -1,9 +1,8 @@
 """Byte-pair merging of the words that are in no table, under `jax.jit`.
 
-Words of up to 64 bytes are rows of a matrix of symbols, padded to the longest word of their class. In each
+Words of up to 128 bytes are rows of a matrix of symbols, padded to the longest word of their class. In each
 round, every row merges its pair of lowest rank, the leftmost one of equal ranks. Only the ranks of the pairs
-beside the merge change. Rows that have no pair left drop out when half of the rows are done: the rest
-continues in a matrix of half the size.
+beside the merge change. When half of the rows have no pair left, the next words take their places.
 
 Longer words are parts of flat arrays. In each round, every word merges all pairs of its lowest rank, from
 left to right, unless this makes a pair of an even lower or the same rank, which would have to be merged
@@ -22,12 +21,14 @@ from tokjax.device.hash_table import ABSENT, BucketTable, find
 from tokjax.device.scans import compact, cumulative_sum, running_maximum
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jax import Array
 
 NO_RANK = np.int32(2**31 - 1)
 """Rank of pairs that do not merge."""
-_MIN_ROWS = 256
-"""Smallest number of rows that are divided again."""
+_SYMBOLS = 1 << 16
+"""Number of symbols of the rows that are merged at the same time."""
 _MIN_SYMBOLS = 1 << 12
 """Smallest length of flat arrays that are divided again."""
 
@@ -70,41 +71,83 @@ class _Rows(NamedTuple):
     ranks: Array
 
 
-def merge_rows(tables: MergeTables, symbols: Array) -> Array:
-    """Merges rows of symbols, each by itself.
+class _Work(NamedTuple):
+    """Words that are being merged, a row for each.
+
+    Attributes:
+        rows: symbols and ranks of the rows.
+        words: number of the word of each row, shape `(rows,)`; the number of words where there is none.
+        next_word: number of the first word that has no row yet.
+        symbols: symbols of the words that are done, shape `(words, length)`.
+    """
+
+    rows: _Rows
+    words: Array
+    next_word: Array
+    symbols: Array
+
+
+def merge_rows(
+    tables: MergeTables, data: Array, starts: Array, lengths: Array, count: Array, width: int
+) -> Array:
+    """Merges the first `count` words of several. The time depends on this number.
 
     Args:
         tables: the merge rules.
-        symbols: symbols of the bytes of each word, -1 after its end; `int32`, shape `(rows, length)`.
+        data: bytes of all texts, `uint8`.
+        starts: first byte of each word, shape `(words,)`.
+        lengths: number of bytes of each word, at most `width`; shape `(words,)`.
+        count: number of words to merge.
+        width: static number of symbols of a row.
 
     Returns:
-        The symbols after all merges, -1 after the end; same shape.
+        The symbols of each word after all merges, `int32`, shape `(words, width)`; -1 after the last one.
     """
-    following = jnp.pad(symbols[:, 1:], ((0, 0), (0, 1)), constant_values=-1)
-    return _merge(tables, _Rows(symbols, find_ranks(tables, symbols, following))).symbols
+    num_words = starts.shape[0]
+    num_rows = min(_SYMBOLS // width, num_words)
+    count = jnp.minimum(count, num_words)
 
-
-def _merge(tables: MergeTables, rows: _Rows) -> _Rows:
-    """Merges rows until none has a pair left, in matrices that shrink."""
-    count = rows.symbols.shape[0]
-    half = count // 2 if count >= 2 * _MIN_ROWS else 0
-
-    def has_many(carry: _Rows) -> Array:
-        return (carry.ranks.min(axis=1) != NO_RANK).sum() > half
-
-    rows = jax.lax.while_loop(has_many, lambda carry: _merge_lowest(tables, carry), rows)
-    if not half:
-        return rows
-    is_active = rows.ranks.min(axis=1) != NO_RANK
-    chosen, _ = compact(is_active, half, count)
-    part = _Rows(
-        *(
-            column.at[chosen].get(mode="fill", fill_value=fill)
-            for column, fill in ((rows.symbols, -1), (rows.ranks, NO_RANK))
+    def refill(work: _Work) -> _Work:
+        """Stores the rows that are done, and gives their places to the next words."""
+        is_done = _is_done(work.rows)
+        done, _ = compact(is_done, num_rows, num_rows)
+        finished = work.rows.symbols.at[done].get(mode="fill", fill_value=-1)
+        words = work.words.at[done].get(mode="fill", fill_value=num_words)
+        symbols = work.symbols.at[words].set(finished, mode="drop")
+        new = work.next_word + jnp.arange(num_rows, dtype=jnp.int32)
+        new = jnp.where((done < num_rows) & (new < count), new, num_words)
+        new_lengths = lengths.at[new].get(mode="fill", fill_value=0)
+        new_starts = starts.at[new].get(mode="fill", fill_value=0)
+        filled = fill_rows(tables, data, new_starts, new_lengths, width)
+        following = jnp.pad(filled[:, 1:], ((0, 0), (0, 1)), constant_values=-1)
+        rows = _Rows(
+            work.rows.symbols.at[done].set(filled, mode="drop"),
+            work.rows.ranks.at[done].set(find_ranks(tables, filled, following), mode="drop"),
         )
+        next_word = jnp.minimum(work.next_word + is_done.sum(dtype=jnp.int32), count)
+        return _Work(rows, work.words.at[done].set(new, mode="drop"), next_word, symbols)
+
+    def merge(work: _Work) -> _Work:
+        """Merges until half of the rows are done, or all at the end."""
+        limit = jnp.where(work.next_word < count, num_rows // 2, 0)
+        has_many: Callable[[_Rows], Array] = lambda rows: (~_is_done(rows)).sum() > limit  # noqa: E731
+        rows = jax.lax.while_loop(has_many, lambda rows: _merge_lowest(tables, rows), work.rows)
+        return refill(work._replace(rows=rows))
+
+    # Added to constants, so that they vary over the devices of `jax.shard_map` as the words do.
+    zero = 0 * count
+    empty = _Rows(
+        jnp.full((num_rows, width), -1, jnp.int32) + zero,
+        jnp.full((num_rows, width), NO_RANK, jnp.int32) + zero,
     )
-    part = _merge(tables, part)
-    return _Rows(rows.symbols.at[chosen].set(part.symbols, mode="drop"), rows.ranks)
+    no_words = jnp.full(num_rows, num_words, jnp.int32) + zero
+    work = _Work(empty, no_words, zero, jnp.full((num_words, width), -1, jnp.int32) + zero)
+    has_words: Callable[[_Work], Array] = lambda work: (work.words < num_words).any()  # noqa: E731
+    return jax.lax.while_loop(has_words, merge, refill(work)).symbols
+
+
+def _is_done(rows: _Rows) -> Array:
+    return rows.ranks.min(axis=1) == NO_RANK
 
 
 def _merge_lowest(tables: MergeTables, rows: _Rows) -> _Rows:
@@ -155,7 +198,6 @@ def merge_flat(tables: MergeTables, symbols: Array, words: Array, num_words: int
     Returns:
         The symbols after all merges, -1 after the last one, and the words of these; shapes `(n,)`.
     """
-
     start = _Flat(symbols, words, _compute_flat_ranks(tables, symbols, words))
     merged = _merge_flat(tables, start, num_words)
     return merged.symbols, merged.words
@@ -170,7 +212,7 @@ def _compute_flat_ranks(tables: MergeTables, symbols: Array, words: Array) -> Ar
 def _merge_flat(tables: MergeTables, flat: _Flat, num_words: int) -> _Flat:
     """Merges words until none has a pair left, in arrays that shrink with the number of symbols in use."""
     length = flat.symbols.shape[0]
-    part = length // 4 if length >= 4 * _MIN_SYMBOLS else 0
+    part = length // 8 if length >= 8 * _MIN_SYMBOLS else 0
 
     def is_large(carry: _Flat) -> Array:
         return (carry.ranks != NO_RANK).any() & ((carry.words < num_words).sum() > part)
@@ -181,7 +223,7 @@ def _merge_flat(tables: MergeTables, flat: _Flat, num_words: int) -> _Flat:
     # The symbols in use are at the beginning.
     smaller = _merge_flat(tables, _Flat(*(column[:part] for column in flat)), num_words)
     is_done = (flat.words < num_words).sum() > part
-    tails = (-1, num_words, NO_RANK)
+    tails: tuple[Any, ...] = (-1, num_words, NO_RANK)
     return _Flat(
         *(
             jnp.where(is_done, old, jnp.full_like(old, tail).at[:part].set(new))
@@ -229,7 +271,7 @@ def _find_early_pairs(
     position = jnp.arange(length, dtype=jnp.int32)
     # The symbol before a merge is two positions before it, if that was merged, too.
     before_is_second = jnp.pad(is_second[:-1], (1, 0))
-    previous_at = position - 1 - before_is_second
+    previous_at = position - 1 - before_is_second.astype(jnp.int32)
     previous = merged[jnp.maximum(previous_at, 0)]
     has_previous = (previous_at >= 0) & (words[jnp.maximum(previous_at, 0)] == words)
     next_at = jnp.minimum(position + 2, length - 1)

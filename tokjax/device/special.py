@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tokjax.device.scans import Neighbors, compact, running_maximum
+from tokjax.device.scans import Neighbors, compact_rare, running_maximum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,7 +87,7 @@ def find_special(tables: SpecialTables, data: Array, is_cut: Array, capacity: in
     length = data.shape[0]
     following = Neighbors(data, 0, 1, 0).at(1)
     begins = tables.begins[data.astype(jnp.int32), following.astype(jnp.int32)]
-    first, needed = compact(begins, capacity, length)
+    first, needed = compact_rare(begins, capacity, length)
     ids, stops = _walk(tables, data, is_cut, first)
     # Matches rarely overlap. If some do, a match that starts before the previous one ends is dropped.
     earlier = running_maximum(jnp.pad(jnp.where(ids >= 0, stops, 0)[:-1], (1, 0)))
@@ -120,7 +120,7 @@ def _walk(tables: SpecialTables, data: Array, is_cut: Array, first: Array) -> tu
     start = (
         jnp.where(first < length, _ROOT, _NO_NODE).astype(jnp.int32),
         first,
-        jnp.full_like(first, -1),
+        0 * first - 1,
         first,
     )
     _, _, ids, stops = jax.lax.while_loop(lambda carry: (carry[0] != _NO_NODE).any(), step, start)
@@ -135,4 +135,4 @@ def _drop_overlapping(first: Array, stops: Array, ids: Array) -> Array:
         kept = (id_ >= 0) & (start >= end)
         return jnp.where(kept, stop, end), jnp.where(kept, id_, -1)
 
-    return jax.lax.scan(step, jnp.int32(0), (first, stops, ids))[1]
+    return jax.lax.scan(step, 0 * first[0], (first, stops, ids))[1]

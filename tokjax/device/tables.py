@@ -62,7 +62,7 @@ def tokenizer_tables(
     names = resolve_special(vocabulary.special, allowed_special)[0] | vocabulary.added_names
     special = {name.encode("utf-8"): vocabulary.get_id(name) for name in sorted(names)}
     table, word_ids = _build_words(rules, sorted(words))
-    tables = TokenizerTables(
+    tables: Any = TokenizerTables(
         split=tuple(map(make_split_tables, splitter.tables)),
         words=table,
         word_ids=word_ids,
@@ -72,7 +72,8 @@ def tokenizer_tables(
         token_splits=make_row_splits(np.maximum(vocabulary.byte_lengths, 0)).astype(np.int32),
         special=build_special_tables(special) if special else None,
     )
-    return jax.tree.map(jnp.asarray, tables)
+    on_device: TokenizerTables = jax.tree.map(jnp.asarray, tables)
+    return on_device
 
 
 def _check_tokenizer(tokenizer: Any) -> PatternSplitter:
@@ -90,8 +91,7 @@ def _check_tokenizer(tokenizer: Any) -> PatternSplitter:
     for name, is_set in unsupported.items():
         if is_set:
             raise InvalidArgumentError(
-                f"tokenizer_tables does not support {name}={getattr(tokenizer, name)!r}; encode on the host, "
-                f"or use dataclasses.replace(tokenizer, {name}={None if name != 'add_prefix_space' else False})"
+                f"tokenizer_tables does not support {name}={getattr(tokenizer, name)!r}; encode on the host"
             )
     if any(any(token) for token in tokenizer.vocabulary.added_tokens.values()):
         raise InvalidArgumentError(
