@@ -184,7 +184,10 @@ NATIVE_TOKENIZERS = {
 LIBRARY_TOKENIZERS = {
     "punctuation": lambda: make_byte_level(
         pre_tokenizers.Sequence(
-            [pre_tokenizers.Punctuation(), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+            [
+                pre_tokenizers.Punctuation("merged_with_previous"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+            ]
         )
     ),
     "unigram": make_unigram,

@@ -61,8 +61,20 @@ from tokjax.models.metaspace_bpe import MetaspaceBPE, make_metaspace_bpe
 from tokjax.models.word_level import WordLevelTokenizer, make_word_level
 from tokjax.models.wordpiece import WordPieceTokenizer, make_wordpiece
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
-from tokjax.pretokenize.bytes_to_unicode import map_all_unicode_to_bytes, map_unicode_to_bytes
-from tokjax.pretokenize.patterns import DIGIT, Pattern, find_pattern_name, make_pattern_splitter
+from tokjax.pretokenize.bytes_to_unicode import (
+    ALPHABET,
+    BYTES,
+    map_all_unicode_to_bytes,
+    map_unicode_to_bytes,
+)
+from tokjax.pretokenize.code_point_sets import make_range
+from tokjax.pretokenize.patterns import (
+    DIGIT,
+    Pattern,
+    find_pattern_name,
+    make_pattern_splitter,
+    make_punctuation_set,
+)
 from tokjax.pretokenize.split_steps import make_split_step
 
 if TYPE_CHECKING:
@@ -84,6 +96,9 @@ _DECODERS: list[dict[str, Any]] = [
 ]
 _STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 _BYTE_FORMS = frozenset(BYTE_FORMS)
+_VISIBLE_ASCII = make_range(ord("!"), ord("~"))
+_DIGIT_BYTES = frozenset(byte for byte, form in zip(BYTES, ALPHABET, strict=True) if form.isnumeric())
+"""Bytes that are written as digits: those of ASCII digits, and for example 0xB2, which is written `²`."""
 _RAW_BYTE = re.compile(r"\\x[89A-Fa-f]")
 """An escape that is a byte for Oniguruma, and a character elsewhere."""
 _SCHEMES: dict[str, PrefixSpace | None] = {"always": "missing", "first": "first", "never": None}
@@ -133,7 +148,7 @@ def _parse_byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) ->
     if normalizer not in (None, "NFC"):
         raise RequiresLibraryError(f"its normalizer is {normalizer}")
     pattern, add_prefix_space = _parse_pattern(contents)
-    added_tokens = parse_added_tokens(contents, normalizes=normalizer is not None)
+    added_tokens = parse_added_tokens(contents, normalizer=normalizer)
     forms = parse_token_ids(model["vocab"], "the model's vocab")
     added_names = {**added_tokens.special, **added_tokens.ordinary}
     if any(map_unicode_to_bytes(name) not in (None, name.encode("utf-8")) for name in added_names):
@@ -150,6 +165,7 @@ def _parse_byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) ->
     in_merges = chain(chain.from_iterable(merges), map(b"".join, merges))
     if not all(map(ordinary.__contains__, in_merges)):
         raise RequiresLibraryError("a special token is a part or the result of a merge")
+    merges = _select_byte_merges(contents, merges)
     return make_byte_level_bpe(
         vocabulary,
         pattern,
@@ -167,14 +183,15 @@ def _parse_pattern(contents: Mapping[str, Any]) -> tuple[Pattern, bool]:
     types = [step.get("type") for step in steps]
     if types == ["ByteLevel"] and get_flag(steps[0], "use_regex", True):
         return "gpt2", get_flag(steps[0], "add_prefix_space", True)
-    if types[-1:] != ["ByteLevel"] or len(types) == 1:
+    if types.count("ByteLevel") != 1 or len(types) == 1:
         raise RequiresLibraryError(f"its pre-tokenizer is {' and '.join(map(str, types)) or 'none'}")
-    *splits, byte_level = steps
-    expressions = list(map(_parse_split_step, splits))
-    if get_flag(byte_level, "add_prefix_space", True):
+    index = types.index("ByteLevel")
+    expressions = list(map(_parse_split_step, steps[:index]))
+    if get_flag(steps[index], "add_prefix_space", True):
         raise RequiresLibraryError("its pre-tokenizer adds spaces between pre-tokens")
-    if get_flag(byte_level, "use_regex", True):
+    if get_flag(steps[index], "use_regex", True):
         expressions.append("gpt2")
+    expressions += map(_parse_byte_split_step, steps[index + 1 :])
     pattern: Pattern = expressions[0] if len(expressions) == 1 else tuple(expressions)
     return find_pattern_name(pattern) or pattern, False
 
@@ -184,6 +201,9 @@ def _parse_split_step(step: Mapping[str, Any]) -> str:
     step_type = step.get("type")
     if step_type == "Digits":
         return DIGIT if get_flag(step, "individual_digits") else f"{DIGIT}+"
+    behavior = step.get("behavior"), get_flag(step, "invert")
+    if step_type == "Punctuation" and behavior[0] in (None, "Isolated", "Contiguous"):
+        return make_punctuation_set() + "+" * (behavior[0] == "Contiguous")
     if step_type != "Split":
         raise RequiresLibraryError(f"its pre-tokenizer has the step {step_type}")
     pattern = step.get("pattern", {})
@@ -201,12 +221,56 @@ def _parse_split_step(step: Mapping[str, Any]) -> str:
         raise RequiresLibraryError(str(error)) from error
     # If the matches cover every text, removing the text between them ("Removed" with invert) is the same as
     # isolating the matches.
-    behavior = step.get("behavior"), get_flag(step, "invert")
     if behavior != ("Isolated", False) and not (behavior == ("Removed", True) and splitter.covers_any_text):
         raise RequiresLibraryError(
             f"its pre-tokenizer splits with the behavior {behavior[0]!r} and invert={behavior[1]}"
         )
     return name or expression
+
+
+def _parse_byte_split_step(step: Mapping[str, Any]) -> str:
+    """Returns the regular expression of a step after `ByteLevel`, which splits written bytes.
+
+    It splits texts in the same way if it matches only ASCII characters, which are written as themselves.
+    `_select_byte_merges` handles the other characters that `Digits` splits at.
+    """
+    if step.get("type") == "Digits":
+        return "[0-9]" if get_flag(step, "individual_digits") else "[0-9]+"
+    expression = _parse_split_step(step)
+    if not make_split_step(expression).names_only(_VISIBLE_ASCII):
+        raise RequiresLibraryError("its pre-tokenizer splits bytes by characters that are not ASCII")
+    return expression
+
+
+def _select_byte_merges(
+    contents: Mapping[str, Any], merges: list[tuple[bytes, bytes]]
+) -> list[tuple[bytes, bytes]]:
+    """Returns the merges that are possible if a step `Digits` after `ByteLevel` splits written bytes.
+
+    The step splits between digits and other characters. Some bytes are written as digits, such as `²` for
+    0xB2. A pre-token that ends there could end inside of a character. Instead, no merge crosses these places:
+
+        text      written   pre-tokens of the step   merges that are left out
+        "ò1"      Ã²1       Ã  ²1                    Ã ², Ġ Ã², ...
+    """
+    steps = get_steps(contents, "pre_tokenizer")
+    index = [step.get("type") for step in steps].index("ByteLevel")
+    digits = [step for step in steps[index + 1 :] if step.get("type") == "Digits"]
+    if not digits:
+        return merges
+    if get_flag(contents["model"], "ignore_merges"):
+        raise RequiresLibraryError("its pre-tokenizer splits bytes, and its model has ignore_merges")
+    separates_digits = any(get_flag(step, "individual_digits") for step in digits)
+    possible = []
+    for left, right in merges:
+        sides = left[-1] in _DIGIT_BYTES, right[0] in _DIGIT_BYTES
+        if sides == (True, True) and not separates_digits:
+            if not left[-1:].isdigit() and right[:1].isdigit():
+                raise RequiresLibraryError(f"its merge of {left!r} and {right!r} joins bytes and digits")
+            possible.append((left, right))
+        elif sides == (False, False):
+            possible.append((left, right))
+    return possible
 
 
 def build_split_steps(pattern: Pattern) -> list[dict[str, Any]]:
@@ -243,7 +307,8 @@ def _parse_metaspace(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> 
     if get_flag(model, "ignore_merges"):
         raise RequiresLibraryError("its BPE model has ignore_merges and byte_fallback")
     spaces, strip = _parse_space_handling(contents), _parse_strip(contents)
-    added_tokens = parse_added_tokens(contents, normalizes=bool(get_steps(contents, "normalizer")))
+    normalizer = " and ".join(str(step.get("type")) for step in get_steps(contents, "normalizer"))
+    added_tokens = parse_added_tokens(contents, normalizer=normalizer or None)
     forms = parse_token_ids(model["vocab"], "the model's vocab")
     check_added_ids(contents.get("added_tokens") or [], forms)
     merges = parse_merges(model["merges"], forms)
@@ -433,7 +498,7 @@ def _parse_word_vocabulary(
     model = contents["model"]
     if parse_trim_offsets(contents) is not None:
         raise RequiresLibraryError("its post-processor has trim_offsets=true")
-    added_tokens = parse_added_tokens(contents, normalizes=normalizes)
+    added_tokens = parse_added_tokens(contents, normalizer="BertNormalizer" if normalizes else None)
     forms = parse_token_ids(model["vocab"], "the model's vocab")
     check_added_ids(contents.get("added_tokens") or [], forms)
     unknown = model["unk_token"]
