@@ -121,10 +121,11 @@ def load_tokenizer(
     `pad_token` override them in every format except `"tokjax"`, which has no options. `with_roles` sets any
     role of a loaded tokenizer.
 
-    - `"huggingface"` also accepts `unk_token`. A byte-level BPE with a common split pattern, a BPE with
-      byte fallback, a WordPiece like BERT's and a word-level tokenizer become built-in tokenizers with the
-      same ids. Other definitions run on the `tokenizers` library (the extra `tokjax[huggingface]`), and the
-      reason is logged. Truncation and padding defined in the file are not applied.
+    - `"huggingface"` also accepts `unk_token`. A byte-level BPE with a common split pattern, a BPE with byte
+      fallback, a BPE of words like that of OpenAI's first GPT, a WordPiece like BERT's and a word-level
+      tokenizer become built-in tokenizers with the same ids. Other definitions run on the `tokenizers`
+      library (the extra `tokjax[huggingface]`), and the reason is logged. Truncation and padding defined in
+      the file are not applied.
     - `"gpt2"` also accepts `unk_token`, `pattern`, `special_tokens` (names; by default the tokens with a role
       in the configuration files, and `<|endoftext|>`), `normalizer` and `add_prefix_space`.
     - `"sentencepiece"`: the role `"auto"` selects the model's own token.

@@ -4,6 +4,7 @@
 |---|---|---|
 | BPE | split patterns with boundary tables, and a vocabulary with all 256 bytes | `ByteLevelBPE` |
 | BPE with `byte_fallback` | spaces written as `▁`, a vocabulary with all 256 byte tokens | `MetaspaceBPE` |
+| BPE of words | a split at whitespace or BERT's, `</w>` or no mark at the end of words | `WordBPE` |
 | WordPiece | BERT's normalizer and pre-tokenizer | `WordPieceTokenizer` |
 | WordLevel | a split at whitespace or BERT's, and no normalizer or lower case | `WordLevelTokenizer` |
 
@@ -58,6 +59,7 @@ from tokjax.formats.tokenizer_files import parse_token_ids
 from tokjax.models.byte_bpe import ByteLevelBPE, make_byte_level_bpe
 from tokjax.models.metaspace import BYTE_FORMS, METASPACE
 from tokjax.models.metaspace_bpe import MetaspaceBPE, make_metaspace_bpe
+from tokjax.models.word_bpe import END_OF_WORD, WordBPE, make_word_bpe, merge_order_is_unique
 from tokjax.models.word_level import WordLevelTokenizer, make_word_level
 from tokjax.models.wordpiece import WordPieceTokenizer, make_wordpiece
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
@@ -83,10 +85,14 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Role, Vocabulary
     from tokjax.models.base import SegmentModel
     from tokjax.models.metaspace_bpe import PrefixSpace
+    from tokjax.models.word_bpe import EndOfWord
     from tokjax.pretokenize.word_boundaries import Splitter
+
+    Merges = Sequence[tuple[str, str]]
 
 _BERT_OPTIONS = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
 _SPLITTERS: dict[str, Splitter] = {"WhitespaceSplit": "whitespace", "BertPreTokenizer": "bert"}
+_WORD_SPLITTERS = [[name] for name in _SPLITTERS]
 _PREPEND = {"type": "Prepend", "prepend": METASPACE}
 _SPACE_TO_METASPACE = {"type": "Replace", "pattern": {"String": " "}, "content": METASPACE}
 _DECODERS: list[dict[str, Any]] = [
@@ -130,12 +136,17 @@ def build_builtin_tokenizer(contents: Mapping[str, Any], roles: Mapping[Role, st
     return _PARSERS[model_type](contents, roles)
 
 
-def _parse_bpe(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> ByteLevelBPE | MetaspaceBPE:
+def _parse_bpe(
+    contents: Mapping[str, Any], roles: Mapping[Role, str]
+) -> ByteLevelBPE | MetaspaceBPE | WordBPE:
     model = contents["model"]
     for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
-        if model.get(option):
+        if model.get(option) and (option, model[option]) != ("end_of_word_suffix", END_OF_WORD):
             raise RequiresLibraryError(f"its BPE model has {option}={model[option]!r}")
+    splits_words = [step.get("type") for step in get_steps(contents, "pre_tokenizer")] in _WORD_SPLITTERS
     try:
+        if model.get("end_of_word_suffix") or splits_words:
+            return _parse_word_bpe(contents, roles)
         return (_parse_metaspace if get_flag(model, "byte_fallback") else _parse_byte_level)(contents, roles)
     except RulesTooLargeError as error:
         raise RequiresLibraryError(str(error)) from error
@@ -469,6 +480,63 @@ def _parse_cleanup(contents: Mapping[str, Any], prefix: str) -> bool:
     return get_flag(decoder, "cleanup", True)
 
 
+def _parse_word_bpe(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordBPE:
+    model = contents["model"]
+    for option in ("byte_fallback", "fuse_unk", "ignore_merges"):
+        if get_flag(model, option):
+            raise RequiresLibraryError(f"its BPE model of words has {option}=true")
+    end_of_word: EndOfWord | None = "suffix" if model.get("end_of_word_suffix") else None
+    _check_decoder(contents, "BPEDecoder" if end_of_word else "Fuse")
+    if end_of_word and get_steps(contents, "decoder")[0].get("suffix") != END_OF_WORD:
+        raise RequiresLibraryError("its decoder is BPEDecoder with another suffix")
+    splitter = _SPLITTERS.get(get_single_type(contents, "pre_tokenizer") or "")
+    if splitter is None:
+        raise RequiresLibraryError("its pre-tokenizer is not one that word_bpe has")
+    normalizer = bert_normalizer(**_parse_bert_options(contents))
+    vocabulary = _parse_word_vocabulary(contents, roles, normalizes=not normalizer.is_identity)
+    forms: Mapping[str, int] = model["vocab"]
+    merges = parse_merges(model["merges"], forms)
+    _check_word_forms(vocabulary, forms, merges, end_of_word)
+    try:
+        return make_word_bpe(
+            vocabulary,
+            merges,
+            normalizer,
+            splitter=splitter,
+            end_of_word=end_of_word,
+            byte_level=False,
+            unknown="token",
+        )
+    except InvalidArgumentError as error:
+        raise RequiresLibraryError(str(error)) from error
+
+
+def _check_word_forms(
+    vocabulary: Vocabulary, forms: Mapping[str, int], merges: Merges, end_of_word: EndOfWord | None
+) -> None:
+    """Raises `RequiresLibraryError` if a `WordBPE` encodes or decodes some of the tokens differently.
+
+    Args:
+        vocabulary: all tokens.
+        forms: written form to id of the model's vocabulary.
+        merges: pairs of written forms.
+        end_of_word: mark of the end of a word.
+    """
+    suffix = END_OF_WORD if end_of_word else ""
+    special = set(vocabulary.special)
+    added = vocabulary.added_names - forms.keys()
+    for name in sorted(_find_in_merges(special, merges)) + [
+        name for name in (*special, *added) if len(name.removesuffix(suffix)) <= 1
+    ]:
+        raise RequiresLibraryError(f"text can become the added token {name!r}")
+    if not merge_order_is_unique(merges):
+        raise RequiresLibraryError("a token is used before the last merge that makes it")
+    names = {*special, *(name.removesuffix(suffix) for name in (*forms, *added) if name not in special)}
+    ambiguous = [name for name in names if suffix and suffix in name]
+    if ambiguous:
+        raise RequiresLibraryError(f"its token {min(ambiguous)!r} has {suffix!r} before its end")
+
+
 def _parse_word_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordLevelTokenizer:
     _check_decoder(contents, None)
     options = _parse_bert_options(contents)
@@ -501,7 +569,7 @@ def _parse_word_vocabulary(
     added_tokens = parse_added_tokens(contents, normalizer="BertNormalizer" if normalizes else None)
     forms = parse_token_ids(model["vocab"], "the model's vocab")
     check_added_ids(contents.get("added_tokens") or [], forms)
-    unknown = model["unk_token"]
+    unknown = model.get("unk_token")
     if unknown not in forms:
         raise RequiresLibraryError(f"its unknown token {unknown!r} is not in the vocabulary")
     if unknown not in added_tokens.special:
