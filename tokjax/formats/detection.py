@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from tokjax._util.atomic_files import open_regular
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
@@ -96,7 +96,7 @@ def detect_tokenizer_files(path: str | os.PathLike[str] | Iterable[Any]) -> Dete
        `spm.model`, `tokenizer.model.v3`) or as a single `*.model`, or a rank file with such a name
     6. a single `*.tiktoken`, `tekken.json` or `claude.json`
     7. `bpe_simple_vocab_16e6.txt.gz`
-    8. `vocab.txt` with `merges.txt`: a classic BPE
+    8. `vocab.txt` with `merges.txt` or `bpe.codes`: a classic BPE
     9. `vocab.txt` alone: WordPiece
     10. a single `*.vocab`: pieces and scores of a SentencePiece model
 
@@ -149,7 +149,7 @@ def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
 def _detect_text_file(source: Path, header: bytes) -> DetectedTokenizer:
     if is_clip_header(header):
         return DetectedTokenizer("clip", (source,), "its first bytes are those of CLIP's merge file")
-    if header.startswith(b"#version") or source.name in ("merges.txt", "vocab.bpe"):
+    if header.startswith(b"#version") or source.name in ("merges.txt", "vocab.bpe", "bpe.codes"):
         return _find_partner(source, "it is a list of merges")
     if source.suffix == ".txt" and _is_text(header):
         return _detect_vocab_txt(source, "it is text with one token per line")
@@ -198,7 +198,7 @@ def _detect_text_in_directory(directory: Path, present: set[str]) -> DetectedTok
         f"{directory}: contains no tokenizer in a supported format, only {sorted(present)[:20]}. Looked "
         f"for {TOKENIZER_FILE}, tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe, "
         f"{', '.join(_SENTENCEPIECE_NAMES)}, *.model, *.tiktoken, {', '.join(_JSON_RANKS_NAMES)}, "
-        f"{_CLIP_NAME}, vocab.txt, alone or with merges.txt, and *.vocab"
+        f"{_CLIP_NAME}, vocab.txt, alone or with merges.txt or bpe.codes, and *.vocab"
     )
 
 
@@ -225,20 +225,11 @@ def _detect_vocab_txt(source: Path, reason: str) -> DetectedTokenizer:
     _reject_text_vocabulary(source, header)
     directory = source.parent
     if source.name == "vocab.txt" and not (directory / "vocab.json").is_file():
-        if (directory / _TXT_PAIR[1]).is_file():
-            files = source, directory / _TXT_PAIR[1]
-            return DetectedTokenizer("word_bpe", files, f"{reason}, and merges.txt is in the same directory")
-        if (directory / _SUBWORD_NMT_CODES).is_file():
-            _reject_subword_nmt(source, directory / _SUBWORD_NMT_CODES)
+        for name in (_TXT_PAIR[1], _SUBWORD_NMT_CODES):
+            if (directory / name).is_file():
+                files = source, directory / name
+                return DetectedTokenizer("word_bpe", files, f"{reason}, and {name} is in the same directory")
     return DetectedTokenizer("wordpiece", (source,), reason)
-
-
-def _reject_subword_nmt(vocab: Path, codes: Path) -> NoReturn:
-    raise TokenizerFormatError(
-        f"{vocab} and {codes} are a BPE with '@@' after tokens that do not end a word, which is not "
-        "supported; convert it to a tokenizer.json and load that. If vocab.txt is a WordPiece vocabulary, "
-        "pass its path and format='wordpiece'"
-    )
 
 
 def _is_scored_vocabulary(header: bytes) -> bool:
@@ -308,7 +299,7 @@ def _detect_json(source: Path) -> DetectedTokenizer:
 def _find_partner(source: Path, reason: str) -> DetectedTokenizer:
     """Returns both files of a format of two files, given one of them."""
     reason = f"{reason}, and the other file is in the same directory"
-    for names in (*_PAIRS, _TXT_PAIR):
+    for names in (*_PAIRS, _TXT_PAIR, (_TXT_PAIR[0], _SUBWORD_NMT_CODES)):
         if source.name in names:
             vocab, merges = (source.parent / name for name in names)
             if vocab.is_file() and merges.is_file():
@@ -325,10 +316,8 @@ def _detect_pair(paths: Iterable[Any]) -> DetectedTokenizer:
     if len(files) != 2:
         raise InvalidArgumentError(f"a tokenizer is one file or a pair of files, got {len(files)}: {files}")
     vocab, merges = sorted(files, key=lambda file: (file.suffix != ".json", file.name != "vocab.txt"))
-    if vocab.name == "vocab.txt" and merges.name == _SUBWORD_NMT_CODES:
-        _reject_subword_nmt(vocab, merges)
-    if (vocab.name, merges.name) == _TXT_PAIR:
-        return DetectedTokenizer("word_bpe", (vocab, merges), "they are vocab.txt and merges.txt")
+    if vocab.name == _TXT_PAIR[0] and merges.name in (_TXT_PAIR[1], _SUBWORD_NMT_CODES):
+        return DetectedTokenizer("word_bpe", (vocab, merges), f"they are vocab.txt and {merges.name}")
     if vocab.suffix != ".json" or merges.suffix == ".json":
         raise TokenizerFormatError(
             "a pair of files is a .json file that maps tokens to ids, and a list of merges; got "

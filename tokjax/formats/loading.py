@@ -116,7 +116,7 @@ def load_tokenizer(
     | `"sentencepiece_vocab"` | a `.vocab` file with pieces and scores, if there is no `.model` |
     | `"tiktoken"` | a rank file, `tekken.json`, `claude.json` |
     | `"wordpiece"` | `vocab.txt` |
-    | `"word_bpe"` | `vocab.txt` and `merges.txt`, or `vocab.json` and `merges.txt` with `</w>` |
+    | `"word_bpe"` | `vocab.txt` and `merges.txt` or `bpe.codes`; `vocab.json` and `merges.txt` with `</w>` |
     | `"clip"` | `bpe_simple_vocab_16e6.txt.gz`, or CLIP's `vocab.json` and `merges.txt` |
 
     Where the format does not define the roles of special tokens (BOS, EOS, padding, CLS, SEP, mask), they are
