@@ -2,6 +2,7 @@ from . import (
     align as align,
     corpus as corpus,
     datasets as datasets,
+    device as device,
     errors as errors,
     formats as formats,
     masks as masks,
