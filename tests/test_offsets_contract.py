@@ -139,6 +139,7 @@ def is_removed_by_nothing(tokenizer, character):
 
 REMOVED = {
     tokjax.models.WordPieceTokenizer: is_removed_by_bert,
+    tokjax.models.WordBPE: is_removed_by_bert,
     tokjax.models.SentencePieceTokenizer: is_removed_by_sentencepiece,
 }
 """By type: test of characters that normalization removes. Other types remove whitespace only."""

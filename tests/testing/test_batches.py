@@ -41,6 +41,11 @@ BATCHES = {
             IDS, make_draws(ROWS, 3, LENGTH), mask_id=99, vocab_size=50, special_tokens_mask=RANDOM_MASK
         ),
     ),
+    "masked diffusion": (
+        tokjax.objectives.masked_diffusion(
+            IDS, RANDOM_MASK, make_draws(ROWS, LENGTH), make_draws(ROWS), mask_id=99
+        ),
+    ),
     "span corruption": (
         tokjax.objectives.span_corruption(IDS, RANDOM_MASK, make_draws(ROWS, LENGTH), **SPECIAL_IDS),
     ),

@@ -29,7 +29,8 @@ from tokjax.models.char_level import CharTokenizer
 from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
 from tokjax.models.sentencepiece_files import append_pieces
-from tokjax.models.word_base import LongestMatchModel, WordModel
+from tokjax.models.word_base import LongestMatchModel
+from tokjax.models.word_bpe import WordBPE
 from tokjax.models.wordpiece import WordPieceTokenizer
 from tokjax.pretokenize.bytes_to_unicode import map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons, check_special_names
@@ -96,7 +97,7 @@ def truncate_vocabulary(tokenizer: Any, size: int) -> tuple[Any, NDArray[np.int3
     vocabulary was trained.
 
     Args:
-        tokenizer: byte-level BPE, BPE of pieces, WordPiece or word-level tokenizer.
+        tokenizer: byte-level BPE, BPE of pieces, classic BPE, WordPiece or word-level tokenizer.
         size: number of tokens of the new vocabulary, special tokens included.
 
     Returns:
@@ -168,7 +169,7 @@ def _assign_ids(tokenizer: SegmentModel, names: Sequence[str], *, special: bool)
         if name in known_names:
             continue
         old_id = _find_ordinary_token(tokenizer, name)
-        if special and old_id is not None and not isinstance(tokenizer, WordModel):
+        if special and old_id is not None and not isinstance(tokenizer, LongestMatchModel):
             raise InvalidArgumentError(
                 f"{name!r} can't be special: it is an ordinary token (id {old_id}), which text can become"
             )
@@ -235,6 +236,20 @@ def _truncate_metaspace(tokenizer: MetaspaceBPE, size: int) -> tuple[MetaspaceBP
     shorter = _keep_ids(vocabulary, old_ids)
     merges = _select_merges(tokenizer.merges, set(map(bytes.decode, shorter.ordinary)))
     return dataclasses.replace(tokenizer, vocabulary=shorter, merges=merges), old_ids
+
+
+@truncate_vocabulary.register(WordBPE)
+def _truncate_word_bpe(tokenizer: WordBPE, size: int) -> tuple[WordBPE, NDArray[np.int32]]:
+    vocabulary = tokenizer.vocabulary
+    forms = {tokenizer.get_symbol(form.decode("utf-8")): form for form in vocabulary.ordinary}
+    made = map("".join, tokenizer.merges)
+    old_ids = _select_ids(vocabulary, (forms[token] for token in made if token in forms), size)
+    kept_ids = set(old_ids.tolist())
+    removed = {token for token, form in forms.items() if vocabulary.ordinary[form] not in kept_ids}
+    # Merges may make tokens that are not in the vocabulary, and not removed either.
+    first_merges = takewhile(lambda merge: merge[0] + merge[1] not in removed, tokenizer.merges)
+    merges = tuple(merge for merge in first_merges if removed.isdisjoint(merge))
+    return dataclasses.replace(tokenizer, vocabulary=_keep_ids(vocabulary, old_ids), merges=merges), old_ids
 
 
 @truncate_vocabulary.register(LongestMatchModel)

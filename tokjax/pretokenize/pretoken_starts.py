@@ -41,6 +41,7 @@ from tokjax.pretokenize.boundary_tables import (
     STARTS_FLAG,
     UNDECIDED,
 )
+from tokjax.pretokenize.digit_groups import DigitGroups, find_digit_groups
 from tokjax.pretokenize.split_automaton import DEAD, START
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class _Characters(NamedTuple):
 
 
 def find_pretoken_starts(
-    steps: Sequence[BoundaryTables], codes: NDArray[np.uint32], ends: Positions
+    steps: Sequence[BoundaryTables | DigitGroups], codes: NDArray[np.uint32], ends: Positions
 ) -> Flags:
     """Finds where each pre-token of one or several texts starts.
 
@@ -123,7 +124,9 @@ def find_pretoken_starts(
     return starts
 
 
-def find_pretoken_starts_in_bytes(steps: Sequence[BoundaryTables], text: bytes, ends: Positions) -> Flags:
+def find_pretoken_starts_in_bytes(
+    steps: Sequence[BoundaryTables | DigitGroups], text: bytes, ends: Positions
+) -> Flags:
     """Finds where each pre-token starts in UTF-8 that is mostly ASCII, without decoding it.
 
     Args:
@@ -155,7 +158,7 @@ def find_pretoken_starts_in_bytes(steps: Sequence[BoundaryTables], text: bytes, 
 
 
 def _find_starts_within(
-    tables: BoundaryTables, characters: _Characters, starts: Flags | None, inner: Positions
+    tables: BoundaryTables | DigitGroups, characters: _Characters, starts: Flags | None, inner: Positions
 ) -> Flags:
     """Finds the starts of one step within the pre-tokens of the step before it.
 
@@ -179,7 +182,9 @@ def _find_starts_within(
     return np.delete(flags, cuts + np.arange(len(cuts)))
 
 
-def _find_starts(tables: BoundaryTables, characters: _Characters, inner: Positions) -> Flags:
+def _find_starts(tables: BoundaryTables | DigitGroups, characters: _Characters, inner: Positions) -> Flags:
+    if isinstance(tables, DigitGroups):
+        return _find_group_starts(tables, characters, inner)
     classes = characters.classes
     # `bytes.translate` is faster than indexing the table with an array. NumPy multiplies 8-bit numbers about
     # ten times faster than it shifts them; the upper bits of the first class are lost, as they should.
@@ -199,6 +204,15 @@ def _find_starts(tables: BoundaryTables, characters: _Characters, inner: Positio
     undecided = np.concatenate([uncounted, _decide_by_windows(tables, characters, marked, starts)])
     if len(undecided):
         _run_automaton(tables, characters, undecided, starts)
+    return starts
+
+
+def _find_group_starts(tables: DigitGroups, characters: _Characters, inner: Positions) -> Flags:
+    classes = characters.classes
+    is_end = classes == tables.end
+    starts: Flags = is_end | np.append(True, is_end[:-1])
+    first_bytes = np.delete(np.arange(len(classes)), inner)  # one position per character
+    starts[first_bytes] |= find_digit_groups(classes.take(first_bytes))
     return starts
 
 

@@ -28,6 +28,8 @@ import numpy as np
 
 from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.boundary_tables import build_boundary_tables
+from tokjax.pretokenize.code_point_sets import unite
+from tokjax.pretokenize.digit_groups import DIGIT_GROUP_EXPRESSIONS, DigitGroups, find_digit_groups
 from tokjax.pretokenize.pretoken_starts import find_pretoken_starts
 from tokjax.pretokenize.split_automaton import compile_automaton
 from tokjax.pretokenize.split_expressions import (
@@ -35,6 +37,7 @@ from tokjax.pretokenize.split_expressions import (
     UnsupportedExpressionError,
     backtracks_little,
     format_expression,
+    iter_sets,
     parse_expression,
 )
 
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.pretokenize.boundary_tables import BoundaryTables
+    from tokjax.pretokenize.code_point_sets import CodePointSet
     from tokjax.pretokenize.split_automaton import SplitAutomaton
     from tokjax.pretokenize.split_expressions import Node
 
@@ -79,7 +83,7 @@ class SplitStep:
         return None if self._tree_and_automaton is None else self._tree_and_automaton[1]
 
     @cached_property
-    def tables(self) -> BoundaryTables | None:
+    def tables(self) -> BoundaryTables | DigitGroups | None:
         """The boundary tables of the expression; `None` if it has unsupported parts, or many classes."""
         if self.automaton is None:
             return None
@@ -87,6 +91,13 @@ class SplitStep:
             return build_boundary_tables(self.automaton)
         except UnsupportedExpressionError:
             return None
+
+    def names_only(self, members: CodePointSet) -> bool:
+        """Returns whether all sets of the expression, and of its lookaheads, are subsets of a set."""
+        if self._tree_and_automaton is None:
+            return False
+        sets = iter_sets(self._tree_and_automaton[0])
+        return np.array_equal(unite([*sets, members]), members)
 
     def split(self, text: str) -> list[str]:
         """Splits a text into matches, and the text between them. Their concatenation is the text."""
@@ -184,10 +195,32 @@ class SplitStep:
             ) from error
 
 
+class DigitGroupStep(SplitStep):
+    """Step that splits numbers into groups of three digits from the right. See `digit_groups`."""
+
+    @cached_property
+    def tables(self) -> DigitGroups:
+        """The classes of digits and of other characters."""
+        return DigitGroups()
+
+    def split(self, text: str) -> list[str]:
+        """Splits a text before each group of digits."""
+        if len(text) <= DigitGroups.size:
+            return [text] if text else []
+        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+        starts = np.flatnonzero(find_digit_groups(self.tables.class_of_code.take(codes))).tolist()
+        return [
+            text[start:stop] for start, stop in itertools.pairwise([0, *starts, len(text)]) if stop > start
+        ]
+
+    def check(self) -> None:
+        """Does nothing: the expression takes linear time here."""
+
+
 @lru_cache(maxsize=64)
 def make_split_step(expression: str) -> SplitStep:
     """Returns the step of an expression. It is compiled once, for all patterns that have it."""
-    return SplitStep(expression)
+    return (DigitGroupStep if expression in DIGIT_GROUP_EXPRESSIONS else SplitStep)(expression)
 
 
 class _RepresentativeCache(dict[int, int]):
@@ -218,7 +251,7 @@ def _make_probes(expression: str) -> list[str]:
     return [part * _PROBE_LENGTH + end for part in parts for end in ends]
 
 
-def _split_by_tables(tables: BoundaryTables, text: str) -> list[str]:
+def _split_by_tables(tables: BoundaryTables | DigitGroups, text: str) -> list[str]:
     """Splits a text into matches, and the text between them."""
     codes = np.frombuffer((text + "\n").encode("utf-32-le", "surrogatepass"), "<u4")
     starts = np.flatnonzero(find_pretoken_starts((tables,), codes, np.array([len(text)])))

@@ -17,7 +17,6 @@ Encoding a batch:
 from __future__ import annotations
 
 import json
-import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -35,6 +34,7 @@ from tokjax.core.encode_options import SpecialOptions, accept_options
 from tokjax.core.pretokens import PreTokens, make_pretokens, pre_tokenize, raise_without_pretokens
 from tokjax.core.ragged import Ragged, concatenate_ranges, make_row_splits
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
+from tokjax.core.token_byte_lengths import BYTE_PIECE, find_text_lengths
 from tokjax.core.utf8 import find_character_starts, is_encodable, to_characters, to_utf8
 from tokjax.core.vocabulary import (
     AddedToken,
@@ -93,7 +93,6 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Role, Vocabulary
     from tokjax.errors import TokjaxError
 
-_BYTE_PIECE = re.compile(rb"<0x[0-9A-F]{2}>")
 _FEW_CORES = 4
 """With more cores, the library's own threads compute ids without offsets faster than one thread that looks up
 words."""
@@ -246,7 +245,7 @@ class HuggingFaceTokenizer(TokenizerRecord):
             if self.is_byte_level:
                 span_bytes[id_] = token.strip(b" ") if trims else token
             else:
-                is_byte = _BYTE_PIECE.fullmatch(token)
+                is_byte = BYTE_PIECE.fullmatch(token)
                 span_bytes[id_] = bytes([int(token[3:5], 16)]) if is_byte else token
         return span_bytes
 
@@ -858,6 +857,20 @@ def _find_decode_context(
             break
     first_pending = next((i - 1 for i, _ in visible if i > stops[-1]), len(ids))
     return context, ids[first_pending:]
+
+
+@find_text_lengths.register(HuggingFaceTokenizer)
+def _find_text_lengths(tokenizer: HuggingFaceTokenizer) -> NDArray[np.integer[Any]]:
+    lengths = np.zeros(tokenizer.vocabulary.size, np.int64)
+    if tokenizer.decoded_bytes is not None:
+        lengths[list(tokenizer.decoded_bytes)] = [*map(len, tokenizer.decoded_bytes.values())]
+        return lengths
+    lengths[:] = find_text_lengths.dispatch(object)(tokenizer)
+    if any(step.get("type") == "ByteFallback" for step in get_steps(tokenizer.pipeline, "decoder")):
+        # The library decodes a part of a character to U+FFFD, which is longer.
+        tokens = tokenizer.vocabulary.bytes_by_id
+        lengths[[id_ for id_, token in tokens.items() if BYTE_PIECE.fullmatch(token)]] = 1
+    return lengths
 
 
 @extend_vocabulary.register(HuggingFaceTokenizer)
