@@ -153,10 +153,36 @@ def test_sentencepiece_models(name, tmp_path):
     check_files(extended, tmp_path, ["sentencepiece"])
 
 
-def test_words_that_become_added_tokens_by_normalization():
-    bert = tokjax.wordpiece(["[UNK]", "low", "##s", "s"])
-    extended, _ = tokjax.extend_vocabulary(bert, ["covid"])
-    assert tokjax.tokenize(extended, "covid COVID covids COVIDs") == [*["covid"] * 3, "s", "covid", "##s"]
+WORD_PIECES = ["[UNK]", "low", "##s", "s", "co", "##v", "##id", "##low"]
+
+
+@pytest.mark.parametrize("name", ["covid", "##covid", "low", "##low"])
+def test_words_that_normalization_makes_an_added_token(name, tmp_path):
+    bert = tokjax.wordpiece(WORD_PIECES)
+    extended, _ = tokjax.extend_vocabulary(bert, [name])
+    [path] = tokjax.formats.export_tokenizer(bert, tmp_path / "bert", "huggingface")
+    library = Tokenizer.from_file(str(path))
+    library.add_tokens([AddedToken(name, normalized=False)])
+    [exported] = tokjax.formats.export_tokenizer(extended, tmp_path, "huggingface")
+    loaded = tokjax.load_tokenizer(exported)
+    assert type(loaded) is type(extended)
+    reloaded = tokjax.load_tokenizer(tokjax.save_tokenizer(extended, tmp_path / "saved"))
+    for text in (
+        "covid COVID covids COVIDs",
+        "LOW low lows LOWS slow SLOW ##LOW ##low",
+        "s##covid co##COVID",
+    ):
+        expected = library.encode(text, add_special_tokens=False).ids
+        for tokenizer in (extended, loaded, reloaded):
+            assert tokjax.encode(tokenizer, text).tolist() == expected
+        assert Tokenizer.from_file(str(exported)).encode(text).ids == expected
+
+
+def test_added_tokens_of_the_model_are_not_truncated():
+    extended, _ = tokjax.extend_vocabulary(tokjax.wordpiece(WORD_PIECES), ["##low"])
+    shorter, old_ids = tokjax.truncate_vocabulary(extended, 5)
+    assert old_ids.tolist() == [0, 2, 3, 5, 7]
+    assert tokjax.tokenize(shorter, "s##low slow") == ["s", "##low", "s", "##low"]
 
 
 def test_words_of_a_function():

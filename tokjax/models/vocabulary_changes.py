@@ -57,10 +57,8 @@ def extend_vocabulary(
 
     The ids equal those of `add_tokens` and `add_special_tokens` in transformers. A token that is in the
     vocabulary keeps its id. The tokens are matched in texts before these are normalized, as an
-    `AddedToken(name, normalized=False)` is there. In WordPiece and word-level vocabularies, a word that
-    becomes an added token by normalization is encoded as that token, too: `COVID`, if `covid` was added and
-    texts are converted to lower case. Tokenizers that run on the `tokenizers` library match tokens that are
-    not special after normalization, which is the library's default.
+    `AddedToken(name, normalized=False)` is there. Tokenizers that run on the `tokenizers` library match
+    tokens that are not special after normalization, which is the library's default.
 
     Args:
         tokenizer: any built-in tokenizer, or one that runs on the `tokenizers` library.
@@ -146,7 +144,8 @@ def _extend(
     added_tokens, duplicate_ids = dict(vocabulary.added_tokens), dict(vocabulary.duplicate_token_ids)
     for name, id_ in {} if special else ids.items():
         added_tokens[name] = AddedToken()
-        if ordinary.setdefault(name.encode("utf-8"), id_) != id_:
+        is_model_token = isinstance(tokenizer, LongestMatchModel) and name.encode("utf-8") in ordinary
+        if ordinary.setdefault(name.encode("utf-8"), id_) != id_ or is_model_token:
             duplicate_ids[name] = id_
     extended = make_vocabulary(
         ordinary,
@@ -287,8 +286,9 @@ def _select_ids(vocabulary: Vocabulary, tokens: Iterable[bytes], size: int) -> N
         size: number of ids.
     """
     size = check_int("size", size, minimum=1)
-    added = {name.encode("utf-8") for name in vocabulary.added_names - vocabulary.duplicate_token_ids.keys()}
-    removable = [vocabulary.ordinary[token] for token in dict.fromkeys(tokens) if token not in added]
+    added = {vocabulary.get_id(name) for name in vocabulary.added_names}
+    ids = (vocabulary.ordinary[token] for token in dict.fromkeys(tokens))
+    removable = [id_ for id_ in ids if id_ not in added]
     num_tokens = len(vocabulary.bytes_by_id)
     minimum = num_tokens - len(removable)
     if not minimum <= size <= num_tokens:

@@ -63,6 +63,10 @@ _WIDTHS = np.repeat(np.array([1, 2, 3, 4, 1]), [_FIRST_LEAD, 0x20, 0x10, 0x08, 0
 _WIDTH_LIST: list[int] = _WIDTHS.tolist()
 _FEW = 50
 """Up to this many places, a loop over places is faster than array calls for all of them."""
+_READS_PER_CHARACTER = 4
+"""Number of times that the automaton usually reads a character, at most."""
+_FAR = 64
+"""Number of characters that the automaton reads without a match before its states are recorded."""
 _LOOK_AHEAD = 32
 """Number of characters within which most runs of equal classes end."""
 
@@ -171,7 +175,7 @@ def _find_starts_within(
     cuts = np.flatnonzero(starts[1:] & ~is_end[1:] & ~is_end[:-1]) + 1
     if not len(cuts):
         return _find_starts(tables, characters, inner)
-    # Pre-tokens become texts of their own: an end is inserted before each one.
+    # Each pre-token becomes a separate text: an end is inserted before it.
     cut_text = None if text is None else np.insert(text, cuts, ord("\n"))
     inner = inner + np.searchsorted(cuts, inner, "right")
     flags = _find_starts(tables, _Characters(np.insert(classes, cuts, tables.end), cut_text), inner)
@@ -317,7 +321,10 @@ def _run_automaton(
     next_state, has_match = automaton.next_state.ravel(), automaton.has_match.ravel()
     position, state, last = first, np.full(len(first), START, np.int64), first
     was_unmatched = np.zeros(len(first), bool)
-    while len(first) > _FEW:
+    # If characters are read again and again, `_run_automaton_at` needs fewer steps.
+    for _ in range(_READS_PER_CHARACTER * int(np.max(stop - first, initial=0))):
+        if len(first) <= _FEW:
+            break
         entry = state * num_classes + tables.automaton_class.take(characters.classes.take(position))
         last = np.where(has_match.take(entry), position, last)
         state = next_state.take(entry).astype(np.int64)
@@ -357,18 +364,30 @@ def _find_regions(starts: Flags, positions: Positions) -> tuple[Positions, Posit
 def _run_automaton_at(
     tables: BoundaryTables, characters: _Characters, starts: Flags, first: int, stop: int, was_unmatched: bool
 ) -> None:
-    """Does the same as `_run_automaton` for one place, from the start of a pre-token on."""
+    """Does the same as `_run_automaton` for one place, from the start of a pre-token on.
+
+    Takes linear time: where the automaton has read far without a match, its positions and states are
+    recorded, and it stops when it comes to one of them again.
+    """
     numbers, next_state, has_match = tables.automaton_lists
     class_at = characters.classes.data
     byte_at = None if characters.text is None else characters.text.data
     state, last, position = START, first, first
+    without_match: set[int] = set()
+    read: list[int] = []  # positions and states since the last match
+    num_states = len(next_state)
     while first < stop:
         class_ = numbers[class_at[position]]
         if has_match[state][class_]:
             last = position
+            read.clear()
         state = next_state[state][class_]
         position += 1 if byte_at is None else _WIDTH_LIST[byte_at[position]]
-        if state == DEAD:
+        read.append(position * num_states + state)
+        if state == DEAD or (without_match and read[-1] in without_match):
+            if len(read) > _FAR:
+                without_match.update(read)
+            read.clear()
             is_unmatched = last == first
             starts[first] |= not (is_unmatched and was_unmatched)
             if is_unmatched:

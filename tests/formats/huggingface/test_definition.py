@@ -263,6 +263,18 @@ def test_added_token_in_normalized_text():
     )
 
 
+def test_special_token_that_normalization_makes():
+    reference = Tokenizer.from_str(make_pair("BERT")[0].to_str())
+    form = next(form for form in sorted(reference.get_vocab()) if form.isalpha() and len(form) > 1)
+    reference.add_special_tokens([form])
+    tokenizer = tokjax.formats.from_huggingface(reference)
+    assert tokenizer.reason == f"text can become the special token {form!r}"
+    ids = tokjax.encode(tokenizer, form.upper(), add_special_tokens=False, allowed_special="all")
+    assert ids.tolist() == reference.encode(form.upper(), add_special_tokens=False).ids
+    with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match="becomes the special token"):
+        tokjax.encode(tokenizer, form.upper())
+
+
 @pytest.mark.parametrize("name", ["GPT-2", "punctuation"])
 @given(text=st.text(" a\n"))
 def test_added_token_with_the_bytes_of_another(name, text):

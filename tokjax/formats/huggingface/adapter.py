@@ -10,7 +10,8 @@ Encoding a batch:
    (`encode_special_tokens`), so there are two instances, and other combinations raise an error.
 3. Reject special tokens that the library found although they are not in the text: normalization can turn
    "<|END|>" into "<|end|>".
-4. Convert character offsets to byte offsets, and separate spans that overlap (`separate_spans`).
+4. Convert character offsets to byte offsets, separate spans that overlap (`separate_spans`), and extend spans
+   over all characters that the normalizer made one of (`cover_changed_characters`).
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from tokjax.core.vocabulary import (
     select_roles,
 )
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokenizerFormatError
+from tokjax.formats.huggingface.changed_characters import cover_changed_characters
 from tokjax.formats.huggingface.decoders import make_finality_test
 from tokjax.formats.huggingface.definition import (
     RequiresLibraryError,
@@ -121,7 +123,8 @@ class HuggingFaceTokenizer(TokenizerRecord):
     lone surrogate are encoded as U+FFFD, each with its own span. Spans do not overlap: tokens that are the
     bytes of one character have one byte each, and the span of a `▁` or space that is added before a text is
     empty. If the library assigns the same characters to several other tokens, the first of them gets the
-    span.
+    span. If the normalizer makes one character of several, such as `é` of `e` and an accent, the span of its
+    token includes all of them.
 
     Tokenizers with equal fields are equal. Pickling keeps only the fields. Threads can share a tokenizer.
 
@@ -795,7 +798,11 @@ def _locate(tokenizer: HuggingFaceTokenizer, text: str, encoding: Any) -> NDArra
 def _separate(
     tokenizer: HuggingFaceTokenizer, spans: NDArray[np.int64], ids: NDArray[np.int32], data: bytes
 ) -> NDArray[np.int64]:
-    return separate_spans(spans, ids, tokenizer.span_bytes, tokenizer.prefix_ids, data)
+    separate = separate_spans(spans, ids, tokenizer.span_bytes, tokenizer.prefix_ids, data)
+    normalizer = tokenizer.library_tokenizer.normalizer
+    return (
+        separate if normalizer is None else cover_changed_characters(separate, data, normalizer.normalize_str)
+    )
 
 
 def _to_array(values: Sequence[int]) -> NDArray[np.int32]:

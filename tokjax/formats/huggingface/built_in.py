@@ -78,6 +78,7 @@ from tokjax.pretokenize.patterns import (
     make_punctuation_set,
 )
 from tokjax.pretokenize.split_steps import make_split_step
+from tokjax.pretokenize.word_boundaries import compile_word_expression
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from tokjax.models.base import SegmentModel
     from tokjax.models.metaspace_bpe import PrefixSpace
     from tokjax.models.word_bpe import EndOfWord
+    from tokjax.pretokenize.bert_normalizer import BertNormalizer
     from tokjax.pretokenize.word_boundaries import Splitter
 
     Merges = Sequence[tuple[str, str]]
@@ -461,6 +463,7 @@ def _parse_wordpiece(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> 
         raise RequiresLibraryError(f"its pre-tokenizer is {pre_tokenizer}")
     normalizer = bert_normalizer(**_parse_bert_options(contents))
     vocabulary = _parse_word_vocabulary(contents, roles, normalizes=not normalizer.is_identity)
+    _check_special_words(vocabulary, normalizer, "bert")
     prefix = model["continuing_subword_prefix"]
     return make_wordpiece(
         vocabulary,
@@ -545,7 +548,9 @@ def _parse_word_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) ->
     strips_accents = lowercase if options["strip_accents"] is None else options["strip_accents"]
     if splitter is None or strips_accents or options["clean_text"] or options["handle_chinese_chars"]:
         raise RequiresLibraryError("its normalizer or pre-tokenizer is not one that word_level has")
-    return make_word_level(_parse_word_vocabulary(contents, roles, normalizes=lowercase), splitter, lowercase)
+    vocabulary = _parse_word_vocabulary(contents, roles, normalizes=lowercase)
+    _check_special_words(vocabulary, bert_normalizer(**options, lowercase=lowercase), splitter)
+    return make_word_level(vocabulary, splitter, lowercase)
 
 
 def _parse_bert_options(contents: Mapping[str, Any]) -> dict[str, Any]:
@@ -580,7 +585,23 @@ def _parse_word_vocabulary(
         form: id_ for form, id_ in forms.items() if form not in added_tokens.special
     } | added_tokens.ordinary
     ordinary_bytes = {form.encode("utf-8"): id_ for form, id_ in ordinary.items()}
-    return build_definition_vocabulary(contents, ordinary_bytes, added_tokens, {**roles, "unk": unknown})
+    model_token_ids = {name: id_ for name, id_ in added_tokens.ordinary.items() if name in forms}
+    all_roles: dict[Role, str] = {**roles, "unk": unknown}
+    return build_definition_vocabulary(contents, ordinary_bytes, added_tokens, all_roles, model_token_ids)
+
+
+def _check_special_words(vocabulary: Vocabulary, normalizer: BertNormalizer, splitter: Splitter) -> None:
+    """Raises `RequiresLibraryError` if normalization can make a word of a text a special token.
+
+    The library's model can produce any token of its vocabulary from ordinary text. A built-in tokenizer
+    produces a special token only where it is matched in the text.
+    """
+    if normalizer.is_identity:
+        return
+    expression = compile_word_expression(splitter)
+    for name in vocabulary.special_names - {vocabulary.roles.get("unk")}:
+        if expression.fullmatch(name) and normalizer.normalize(name) == name:
+            raise RequiresLibraryError(f"text can become the special token {name!r}")
 
 
 _PARSERS: dict[str, Callable[[Mapping[str, Any], Mapping[Role, str]], SegmentModel]] = {

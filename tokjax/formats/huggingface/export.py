@@ -29,7 +29,11 @@ from typing import TYPE_CHECKING, Any
 from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.errors import UnsupportedTokenizerError
 from tokjax.formats.huggingface.built_in import build_metaspace_parts, build_split_steps
-from tokjax.formats.huggingface.definition import get_added_token_ids
+from tokjax.formats.huggingface.definition import (
+    RequiresLibraryError,
+    check_added_ids,
+    get_added_token_ids,
+)
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.word_bpe import END_OF_WORD, WordBPE, merge_order_is_unique
@@ -242,9 +246,20 @@ def _check_word_bpe(tokenizer: WordBPE) -> None:
 
 
 def _build_vocab(vocabulary: Vocabulary) -> dict[str, int]:
+    """Builds the vocabulary of the model, without the added tokens that only an exact match makes.
+
+    If the library would assign other ids to these, they remain in the vocabulary.
+    """
     forms = {token.decode("utf-8"): id_ for token, id_ in vocabulary.ordinary.items()}
     forms |= get_added_token_ids(vocabulary, forms)
-    return dict(sorted(forms.items(), key=lambda item: item[1]))
+    forms = dict(sorted(forms.items(), key=lambda item: item[1]))
+    only_matched = vocabulary.added_names - vocabulary.duplicate_token_ids.keys()
+    model_forms = {form: id_ for form, id_ in forms.items() if form not in only_matched}
+    try:
+        check_added_ids(_build_added_tokens(vocabulary), model_forms)
+    except RequiresLibraryError:
+        return forms
+    return model_forms
 
 
 def _build_added_tokens(vocabulary: Vocabulary) -> list[dict[str, Any]]:
