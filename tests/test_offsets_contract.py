@@ -123,6 +123,8 @@ AT_BOUNDARIES = [
 
 
 def is_removed_by_bert(tokenizer, character):
+    if tokenizer.normalizer.is_identity:
+        return False
     removes_marks = tokenizer.normalizer.strip_accents and unicodedata.category(character) == "Mn"
     return removes_marks or character == "\ufffd" or unicodedata.category(character).startswith("C")
 
@@ -139,6 +141,7 @@ def is_removed_by_nothing(tokenizer, character):
 
 REMOVED = {
     tokjax.models.WordPieceTokenizer: is_removed_by_bert,
+    tokjax.models.WordBPE: is_removed_by_bert,
     tokjax.models.SentencePieceTokenizer: is_removed_by_sentencepiece,
 }
 """By type: test of characters that normalization removes. Other types remove whitespace only."""
