@@ -123,6 +123,8 @@ AT_BOUNDARIES = [
 
 
 def is_removed_by_bert(tokenizer, character):
+    if tokenizer.normalizer.is_identity:
+        return False
     removes_marks = tokenizer.normalizer.strip_accents and unicodedata.category(character) == "Mn"
     return removes_marks or character == "\ufffd" or unicodedata.category(character).startswith("C")
 

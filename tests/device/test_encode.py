@@ -102,7 +102,7 @@ def test_megabyte_of_one_letter(any_pattern, tables):
 byte_words = st.lists(st.sampled_from(b"abc"), min_size=2, max_size=6).map(bytes)
 
 
-@pytest.mark.parametrize("with_merges", [False, True])
+@pytest.mark.parametrize("with_merges", [False, pytest.param(True, marks=pytest.mark.slow)])
 @get_max_examples(5)
 @given(st.lists(byte_words, max_size=24, unique=True), st.lists(byte_words, max_size=6), st.randoms())
 def test_random_vocabularies(with_merges, tokens, words, random):
@@ -131,6 +131,7 @@ def _make_merges(ranks):
     return merges
 
 
+@pytest.mark.slow
 def test_sample_texts_are_looked_up(any_pattern):
     text = b" unseenword otherword"
     data, splits = to_arrays([text])
@@ -160,6 +161,7 @@ def test_exceeded_capacities(any_pattern, tables):
     assert int(decoded.num_bytes) == sum(map(len, rows))
 
 
+@pytest.mark.slow
 def test_default_capacities_hold_prose(any_pattern, tables, corpus):
     text = (" ".join(corpus[:2]) * 12).encode()[:NUM_BYTES]
     data, splits = to_arrays([text])
@@ -196,6 +198,7 @@ def test_vmap_and_shard_map(any_pattern, tables):
         jax.tree.map(np.testing.assert_array_equal, tokens, expected)
 
 
+@pytest.mark.slow
 def test_export_for_all_platforms(any_pattern, tables):
     data, splits = to_arrays([b"it's the lowest"])
     exported = export.export(encode_jit, platforms=["cpu", "cuda", "tpu"])(tables, data, splits)
@@ -207,6 +210,7 @@ def test_export_for_all_platforms(any_pattern, tables):
     )
 
 
+@pytest.mark.slow
 def test_decode_text_encode_again_on_the_device(any_pattern, tables):
     """A loop of reinforcement learning: decode, append text, and encode without a copy to the host."""
 

@@ -62,8 +62,11 @@ BATCHES = {
     "chunks": (tokjax.datasets.TokenChunks(IDS), lambda chunks: chunks.inputs, lambda chunks: chunks.targets),
     "span labels": (tokjax.align.align_span_arrays(OFFSETS.astype(np.int32), SPANS, TAGS),),
 }
-NON_BATCHES = {"Ragged", "PackingPlan", "SpanColumns", "MergedWindows", "Windows", "EncodedChat", "PreTokens"}
-"""Named tuples of arrays that are not batches: inputs of batching functions, and results on the host."""
+NON_BATCHES = {
+    *("Ragged", "PackingPlan", "SpanColumns", "MergedWindows", "Windows", "EncodedChat", "PreTokens"),
+    *("DeviceBytes", "DeviceTokens"),
+}
+"""Named tuples of arrays that are not batches: inputs of batching functions, and results of encoding."""
 
 
 def test_all_batch_types_are_tested():

@@ -21,6 +21,7 @@ from tokjax.device.merging import MergeTables
 from tokjax.device.special import build_special_tables
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.byte_bpe import ByteLevelBPE
+from tokjax.pretokenize.boundary_tables import BoundaryTables
 from tokjax.pretokenize.patterns import make_pattern_splitter
 from tokjax.pretokenize.special_tokens import resolve_special
 
@@ -53,7 +54,7 @@ def tokenizer_tables(
     Raises:
         InvalidArgumentError: the tokenizer is of another type, or has options that are not supported.
     """
-    splitter = _check_tokenizer(tokenizer)
+    splitter, steps = _check_tokenizer(tokenizer)
     rules: MergeRules = tokenizer.rules
     words = set(filter(_fits, rules.atomic_ids)) | set(filter(_fits, rules.symbols))
     for text in texts:
@@ -63,7 +64,7 @@ def tokenizer_tables(
     special = {name.encode("utf-8"): vocabulary.get_id(name) for name in sorted(names)}
     table, word_ids = _build_words(rules, sorted(words))
     tables: Any = TokenizerTables(
-        split=tuple(map(make_split_tables, splitter.tables)),
+        split=tuple(map(make_split_tables, steps)),
         words=table,
         word_ids=word_ids,
         merges=_build_merges(rules),
@@ -76,8 +77,8 @@ def tokenizer_tables(
     return on_device
 
 
-def _check_tokenizer(tokenizer: Any) -> PatternSplitter:
-    """Returns the splitter of a tokenizer, after a check that its options are supported."""
+def _check_tokenizer(tokenizer: Any) -> tuple[PatternSplitter, list[BoundaryTables]]:
+    """Returns the splitter of a tokenizer and its tables, after a check that all options are supported."""
     if not isinstance(tokenizer, ByteLevelBPE):
         raise InvalidArgumentError(
             f"tokenizer_tables takes a byte-level BPE tokenizer, not a {type(tokenizer).__name__}; encode on "
@@ -98,12 +99,13 @@ def _check_tokenizer(tokenizer: Any) -> PatternSplitter:
             "tokenizer_tables does not support added tokens with lstrip or rstrip; encode on the host"
         )
     splitter = make_pattern_splitter(tokenizer.pattern)
-    if not splitter.has_tables:
+    steps = [tables for tables in splitter.tables if isinstance(tables, BoundaryTables)]
+    if len(steps) < len(splitter.steps):
         raise InvalidArgumentError(
             f"the pattern {tokenizer.pattern!r:.80} has no boundary tables, which tokenizer_tables needs; "
             "encode on the host"
         )
-    return splitter
+    return splitter, steps
 
 
 def _fits(word: bytes) -> bool:

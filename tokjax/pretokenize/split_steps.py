@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax.errors import InvalidArgumentError
-from tokjax.pretokenize.boundary_tables import build_boundary_tables
+from tokjax.pretokenize.boundary_tables import BoundaryTables, build_boundary_tables
 from tokjax.pretokenize.code_point_sets import unite
 from tokjax.pretokenize.digit_groups import DIGIT_GROUP_EXPRESSIONS, DigitGroups, find_digit_groups
 from tokjax.pretokenize.pretoken_starts import find_pretoken_starts
@@ -44,7 +44,6 @@ from tokjax.pretokenize.split_expressions import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tokjax.pretokenize.boundary_tables import BoundaryTables
     from tokjax.pretokenize.code_point_sets import CodePointSet
     from tokjax.pretokenize.split_automaton import SplitAutomaton
     from tokjax.pretokenize.split_expressions import Node
@@ -103,7 +102,8 @@ class SplitStep:
         """Splits a text into matches, and the text between them. Their concatenation is the text."""
         if self.automaton is None:
             return _split_at_matches(self._regex, text)
-        if self.tables is not None and (len(text) > _MAX_BACKTRACKED or not self._backtracks_little):
+        is_slow = len(text) > _MAX_BACKTRACKED or not self._backtracks_little
+        if is_slow and isinstance(self.tables, BoundaryTables):
             return _split_by_tables(self.tables, text)
         mapped = text if text.isascii() else self._map_text(text)
         parts: list[str] = self._compiled.findall(mapped)
@@ -251,7 +251,7 @@ def _make_probes(expression: str) -> list[str]:
     return [part * _PROBE_LENGTH + end for part in parts for end in ends]
 
 
-def _split_by_tables(tables: BoundaryTables | DigitGroups, text: str) -> list[str]:
+def _split_by_tables(tables: BoundaryTables, text: str) -> list[str]:
     """Splits a text into matches, and the text between them."""
     codes = np.frombuffer((text + "\n").encode("utf-32-le", "surrogatepass"), "<u4")
     starts = np.flatnonzero(find_pretoken_starts((tables,), codes, np.array([len(text)])))
