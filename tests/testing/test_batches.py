@@ -57,7 +57,10 @@ BATCHES = {
     "chunks": (tokjax.datasets.TokenChunks(IDS), lambda chunks: chunks.inputs, lambda chunks: chunks.targets),
     "span labels": (tokjax.align.align_span_arrays(OFFSETS.astype(np.int32), SPANS, TAGS),),
 }
-NON_BATCHES = {"Ragged", "PackingPlan", "SpanColumns", "MergedWindows", "Windows", "EncodedChat", "PreTokens"}
+NON_BATCHES = {
+    *("Ragged", "PackingPlan", "SpanColumns", "MergedWindows", "Windows", "EncodedChat", "PreTokens"),
+    "RowsWithColumns",
+}
 """Named tuples of arrays that are not batches: inputs of batching functions, and results on the host."""
 
 
