@@ -52,7 +52,8 @@ class Column:
     field adds. These get the fill value. A record can also have one value for each id that the field stores
     before truncation, with those of the special tokens.
 
-    A column named `loss_mask` becomes the `loss_mask` of batches; it is boolean or of integers, per token.
+    A column named `loss_mask` becomes the `loss_mask` of batches, which is 0 on padding. It is boolean or of
+    integers, per token. With `fill=1`, special tokens that the field adds, such as EOS, count as targets.
 
     Attributes:
         name: name of the column: lower-case ASCII letters, digits and underscores, at most 64 characters.

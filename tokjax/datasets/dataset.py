@@ -382,7 +382,7 @@ class Dataset:
         Raises:
             InvalidArgumentError: the dataset has no such column, or its values do not fit `dtype`.
         """
-        description = self._get_column(name)
+        description = self.get_column(name)
         if description.per == "token":
             return TokenColumn(self, description, dtype)
         if name not in self._document_columns:
@@ -397,7 +397,7 @@ class Dataset:
         values = self._document_columns[name]
         return values if dtype is None else cast_values(name, values, check_cast(name, values.dtype, dtype))
 
-    def _get_column(self, name: str) -> Column:
+    def get_column(self, name: str) -> Column:
         """Returns the description of a side column.
 
         Raises:

@@ -63,6 +63,7 @@ class DatasetReport:
         batch_size: documents per batch for the measurement of padding.
         padding: padding for each strategy.
         sources: names and sizes in bytes of the source files; empty if unknown.
+        columns: descriptions of the side columns.
     """
 
     path: str
@@ -80,6 +81,7 @@ class DatasetReport:
     batch_size: int
     padding: tuple[Padding, ...]
     sources: tuple[tuple[str, int], ...]
+    columns: tuple[Column, ...] = ()
 
 
 def dataset_report(
@@ -132,6 +134,7 @@ def dataset_report(
         batch_size=size,
         padding=_measure_padding(dataset, _sample_lengths(lengths, seed), size),
         sources=tuple((str(name), int(nbytes)) for name, nbytes in sources),
+        columns=dataset.columns,
     )
 
 
