@@ -57,7 +57,8 @@ def make_held_out_metric(texts, tokenizer, length, batch_size):
     rows = np.linspace(0, len(packed.ids), 4 * batch_size, endpoint=False, dtype=int)
     blocks = take_rows(packed, rows)
     labels = blocks.causal_lm_labels()
-    nbytes = tokenizer.vocabulary.byte_lengths[labels[labels != -100]].sum()
+    byte_lengths = tokjax.token_byte_lengths(tokenizer)
+    nbytes = tokjax.objectives.label_byte_lengths(labels, byte_lengths).sum()
     return lambda params: (
         sum_over_batches(compute_total_loss, params, iter_batches(blocks, batch_size))[0]
         / math.log(2)

@@ -5,6 +5,7 @@
 """
 
 import gzip
+import unicodedata
 from functools import lru_cache
 
 import numpy as np
@@ -22,7 +23,7 @@ from tests.support.huggingface_tokenizers import (
     make_pair,
 )
 from tests.support.sentencepiece_models import NAMES, train_sentencepiece_models
-from tests.support.span_checks import check_result, get_view
+from tests.support.span_checks import check_result, find_uncovered, get_view
 from tests.support.text_strategies import byte_strings, hard_texts
 from tokjax.core.utf8 import to_utf8
 from tokjax.trainer import train_bpe, train_word_level, train_wordpiece
@@ -121,6 +122,31 @@ AT_BOUNDARIES = [
 """Tokenizers whose spans do not end inside characters."""
 
 
+def is_removed_by_bert(tokenizer, character):
+    if tokenizer.normalizer.is_identity:
+        return False
+    removes_marks = tokenizer.normalizer.strip_accents and unicodedata.category(character) == "Mn"
+    return removes_marks or character == "\ufffd" or unicodedata.category(character).startswith("C")
+
+
+def is_removed_by_sentencepiece(tokenizer, character):
+    """Returns whether a character is removed, or becomes a space, which may be merged with others."""
+    normalized = tokenizer.processor.normalize(f"a{character}b")
+    return normalized.strip("\u2581 ") in ("ab", "a\u2581b", "a b")
+
+
+def is_removed_by_nothing(tokenizer, character):
+    return False
+
+
+REMOVED = {
+    tokjax.models.WordPieceTokenizer: is_removed_by_bert,
+    tokjax.models.WordBPE: is_removed_by_bert,
+    tokjax.models.SentencePieceTokenizer: is_removed_by_sentencepiece,
+}
+"""By type: test of characters that normalization removes. Other types remove whitespace only."""
+
+
 @pytest.fixture(scope="module")
 def get_tokenizer(tmp_path_factory):
     @lru_cache
@@ -138,6 +164,10 @@ class TestContract:
             batch = tokjax.encode_batch_result(tokenizer, [*TEXTS, LONG_TEXT], **options)
             for text, result in zip([*TEXTS, LONG_TEXT], batch, strict=True):
                 check_result(tokenizer, [text], result, at_boundaries=name in AT_BOUNDARIES)
+
+    def test_every_kept_character_is_covered(self, get_tokenizer, name):
+        for text in [*TEXTS, LONG_TEXT]:
+            check_coverage(get_tokenizer(name), text)
 
     def test_special_tokens_in_texts(self, get_tokenizer, name):
         tokenizer = get_tokenizer(name)
@@ -186,6 +216,21 @@ def test_contract_of_random_texts(get_tokenizer, name, text):
     tokenizer = get_tokenizer(name)
     result = tokjax.encode_result(tokenizer, text, disallowed_special=())
     check_result(tokenizer, [text], result, at_boundaries=name in AT_BOUNDARIES)
+
+
+def check_coverage(tokenizer, text):
+    """Checks that a token spans each character that is neither whitespace nor removed by normalization."""
+    spans = tokjax.encode_result(tokenizer, text, add_special_tokens=False, disallowed_special=()).offsets
+    is_removed = REMOVED.get(type(tokenizer), is_removed_by_nothing)
+    uncovered = "".join(find_uncovered(text, tokjax.map_offsets_to_input(tokenizer, text, spans)))
+    assert [character for character in uncovered if not is_removed(tokenizer, character)] == []
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@given(text=hard_texts)
+@settings(max_examples=20)
+def test_random_texts_are_covered(get_tokenizer, name, text):
+    check_coverage(get_tokenizer(name), text)
 
 
 @pytest.mark.parametrize("name", EXACT)

@@ -2,6 +2,7 @@ from . import (
     align as align,
     corpus as corpus,
     datasets as datasets,
+    device as device,
     errors as errors,
     formats as formats,
     masks as masks,
@@ -28,6 +29,7 @@ from .batching.collate import (
 from .batching.labels import (
     CausalLMBatch as CausalLMBatch,
     causal_lm_labels as causal_lm_labels,
+    multi_token_labels as multi_token_labels,
     to_one_based as to_one_based,
     to_zero_based as to_zero_based,
 )
@@ -86,6 +88,9 @@ from .core.template import (
     Template as Template,
     make_template as make_template,
 )
+from .core.token_byte_lengths import (
+    token_byte_lengths as token_byte_lengths,
+)
 from .core.vocabulary import (
     Vocabulary as Vocabulary,
     make_vocabulary as make_vocabulary,
@@ -108,8 +113,14 @@ from .datasets.loaders.bucketed import (
 from .datasets.loaders.packed import (
     PackedTokenLoader as PackedTokenLoader,
 )
+from .datasets.loaders.planned import (
+    PlannedLoader as PlannedLoader,
+)
 from .datasets.loaders.prefetch import (
     prefetch_to_device as prefetch_to_device,
+)
+from .datasets.loaders.schedule_table import (
+    describe_schedule as describe_schedule,
 )
 from .datasets.loaders.sequences import (
     SequenceLoader as SequenceLoader,

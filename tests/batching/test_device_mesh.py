@@ -81,6 +81,47 @@ ROW_FUNCTIONS = {
     "one-based ids": (tokjax.to_one_based, IDS),
     "zero-based ids": (tokjax.to_zero_based, IDS),
     "answers": (partial(tokjax.objectives.assistant_loss_mask, start_ids=[1], end_ids=[2]), IDS),
+    "labels of several tokens": (
+        lambda i, s, m: tokjax.multi_token_labels(i, s, 3, segment_ids=s, loss_mask=m),
+        IDS,
+        SEGMENTS,
+        RANDOM_MASK,
+    ),
+    "labels of several tokens with gaps": (
+        partial(tokjax.multi_token_labels, num_future_tokens=2),
+        IDS,
+        RANDOM_MASK,
+    ),
+    "dual chunks": (partial(tokjax.packing.reorder_for_context_parallel, cp_size=4), IDS),
+    "dual chunks restored": (partial(tokjax.packing.restore_context_parallel_order, cp_size=4), IDS),
+    "stripes": (
+        lambda i, s: tokjax.packing.reorder_for_context_parallel({"i": i, "s": s}, 4, strategy="striped"),
+        IDS,
+        SEGMENTS,
+    ),
+    "diffusion": (
+        partial(tokjax.objectives.masked_diffusion, mask_id=99),
+        IDS,
+        RANDOM_MASK,
+        make_draws(ROWS, LENGTH),
+        make_draws(ROWS),
+    ),
+    "diffusion of segments": (
+        lambda i, s, d, r: tokjax.objectives.masked_diffusion(i, s, d, r, mask_id=99, segment_ids=s),
+        IDS,
+        SEGMENTS,
+        make_draws(ROWS, LENGTH),
+        make_draws(ROWS, 3),
+    ),
+    "n-grams": (
+        lambda i, s: tokjax.objectives.ngram_hash_ids(
+            i, tables=[(1, 7), (3, 646_403)], multipliers=[2**40 + 1, 3, 5**20], pad_id=0, segment_ids=s
+        ),
+        IDS,
+        SEGMENTS,
+    ),
+    "bytes of labels": (tokjax.objectives.label_byte_lengths, IDS, np.arange(52, dtype=np.int32)),
+    "bits per byte": (tokjax.objectives.bits_per_byte, make_draws(ROWS, LENGTH), RANDOM_MASK),
 }
 OFFSETS = np.stack([np.arange(1, LENGTH + 1), np.arange(2, LENGTH + 2)], axis=-1) * np.ones((ROWS, 1, 1), int)
 SPANS = np.array([[(1 + i % 3, 5, 0), (6, 7, 1)] for i in range(ROWS)], np.int32)

@@ -39,8 +39,16 @@ FLAT_TOKEN_FUNCTIONS = {
     "one sequence": lambda r: tokjax.pad_sequence(r.ids, 300, 0),
 }
 DRAWS = jax.device_put(make_draws(ROWS, 4))
-FIXED_LENGTH_FUNCTIONS = {"corrupted spans", "mixture of denoisers"}
+FIXED_LENGTH_FUNCTIONS = {
+    "corrupted spans",
+    "mixture of denoisers",
+    "dual chunks",
+    "dual chunks restored",
+    "stripes",
+    "bits per byte",
+}
 EXPORTED_FIRST = {
+    "labels of several tokens",
     "labels",
     "labels of segments",
     "cumulative lengths",

@@ -8,7 +8,9 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.oracles import batching as oracle
-from tests.support.numpy_jax_agreement import assert_agrees
+from tests.support.array_strategies import draw_integer_arrays
+from tests.support.hypothesis_profiles import get_max_examples
+from tests.support.numpy_jax_agreement import assert_agrees, assert_agrees_in_jax
 
 
 def draw_rectangles(batch, length, elements):
@@ -27,6 +29,56 @@ def test_causal_lm_labels(data, batch, length):
         lambda i, m, s, c: tokjax.causal_lm_labels(i, m, segment_ids=s, loss_mask=c, ignore_index=-1), *arrays
     )
     assert masked_labels.tolist() == oracle.shift_labels(tokens, mask, -1, segments, loss_mask)
+
+
+@given(st.data(), st.integers(0, 3), st.integers(0, 7), st.integers(1, 4))
+def test_multi_token_labels(data, batch, length, count):
+    columns = [data.draw(draw_rectangles(batch, length, st.integers(0, top))) for top in (9, 1, 2, 1)]
+    tokens, mask, segments, loss_mask = columns
+    arrays = [np.array(x, np.int32).reshape(batch, length) for x in columns]
+    labels = tokjax.multi_token_labels(*arrays[:2], count)
+    assert labels.shape == (batch, count, length)
+    rows = zip(tokens, mask, strict=True)
+    assert labels.tolist() == [oracle.look_ahead(*row, count) for row in rows]
+    assert (labels[:, 0] == tokjax.causal_lm_labels(*arrays[:2])).all()
+    columns = {"segment_ids": arrays[2], "loss_mask": arrays[3]}
+    restricted = tokjax.multi_token_labels(*arrays[:2], count, ignore_index=-1, **columns)
+    rows = zip(tokens, mask, segments, loss_mask, strict=True)
+    assert restricted.tolist() == [oracle.look_ahead(i, m, count, -1, s, c) for i, m, s, c in rows]
+
+
+def look_three_ahead(ids, mask, segments, loss_mask):
+    """Returns labels of contiguous rows (which take another path), and of rows with gaps."""
+    columns = {"segment_ids": segments, "loss_mask": loss_mask}
+    return [tokjax.multi_token_labels(ids, m, 3, **columns) for m in (segments > 0, mask)]
+
+
+@get_max_examples(20)
+@given(*(draw_integer_arrays((3, 6), 0, top) for top in (9, 1, 2, 1)))
+def test_multi_token_labels_agree_in_jax(ids, mask, segments, loss_mask):
+    segments = -np.sort(-segments)
+    arrays = (ids, mask, segments, loss_mask)
+    both = look_three_ahead(*arrays)
+    assert_agrees_in_jax(look_three_ahead, both, arrays)
+    for labels, valid in zip(both, (segments > 0, mask), strict=True):
+        rows = zip(*(a.tolist() for a in (ids, valid, segments, loss_mask)), strict=True)
+        assert labels.tolist() == [oracle.look_ahead(i, m, 3, -100, s, c) for i, m, s, c in rows]
+
+
+def test_multi_token_labels_of_short_and_packed_rows():
+    one = tokjax.multi_token_labels(np.array([[7]]), np.array([[1]]), 3)
+    assert one.tolist() == [[[-100]] * 3]
+    padding = tokjax.multi_token_labels(np.array([[7, 7]]), np.array([[0, 0]]), 1)
+    assert padding.tolist() == [[[-100, -100]]]
+    blocks = tokjax.pack_blocks(tokjax.ragged_from_rows([[1, 2, 3], [4, 5]]), block_size=6, pad_id=0)
+    labels = tokjax.multi_token_labels(blocks.ids, blocks.attention_mask, 2, segment_ids=blocks.segment_ids)
+    assert labels.tolist() == [[[2, 3, -100, 5, -100, -100], [3, -100, -100, -100, -100, -100]]]
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="num_future_tokens must be at least 1, not 0"
+    ):
+        tokjax.multi_token_labels(np.array([1]), np.array([1]), 0)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="segment_ids has shape"):
+        tokjax.multi_token_labels(np.zeros(2, int), np.zeros(2, int), 2, segment_ids=np.zeros(1, int))
 
 
 def test_labels_use_the_mask_and_not_the_pad_id():

@@ -225,6 +225,8 @@ def test_errors_of_steps():
     tokenizer = tokjax.byte_level()
     with pytest.raises(tokjax.errors.UnknownTokenError, match="no id 256"):
         tokjax.decode_step(tokenizer, tokjax.DecodeState(), 256)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="not 5; for one id, call decode_step"):
+        list(tokjax.decode_stream(tokjax.byte_level(), 5))
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"shape \(n,\), not \(1, 1\)"):
         tokjax.decode_step(tokenizer, tokjax.DecodeState(), [[1]])
     with pytest.raises(UnicodeDecodeError):

@@ -104,8 +104,10 @@ class TestTextVocabularies:
     def test_model_beside_it(self, tmp_path):
         self.write_model(tmp_path)
         assert tokjax.formats.detect_tokenizer_files(tmp_path).files == (tmp_path / "m.model",)
-        with pytest.raises(FormatError, match=r"m\.vocab: a list of .* Call load_tokenizer\('.*m\.model'\)"):
-            tokjax.load_tokenizer(tmp_path / "m.vocab")
+        detected = tokjax.formats.detect_tokenizer_files(tmp_path / "m.vocab")
+        assert (detected.format, detected.files) == ("sentencepiece", (tmp_path / "m.model",))
+        assert detected.reason.startswith("it is the model of m.vocab, and its first bytes are those of")
+        assert tokjax.load_tokenizer(tmp_path / "m.vocab") == tokjax.load_tokenizer(tmp_path / "m.model")
 
     @pytest.mark.parametrize("name", ["m.vocab", "vocab.txt", "vocab.tsv"])
     def test_without_the_model(self, tmp_path, name):
@@ -113,10 +115,15 @@ class TestTextVocabularies:
         (tmp_path / "m.model").unlink()
         (tmp_path / "m.vocab").rename(tmp_path / name)
         for path in (tmp_path, tmp_path / name):
-            with pytest.raises(
-                FormatError, match=r"of pieces and scores, .* Load the \.model that the trainer"
-            ):
-                tokjax.load_tokenizer(path)
+            detected = tokjax.formats.detect_tokenizer_files(path)
+            assert (detected.format, detected.files) == ("sentencepiece_vocab", (tmp_path / name,))
+
+    def test_several_lists(self, tmp_path):
+        self.write_model(tmp_path)
+        (tmp_path / "m.model").unlink()
+        (tmp_path / "b.vocab").write_bytes((tmp_path / "m.vocab").read_bytes())
+        with pytest.raises(FormatError, match=r"one format, b\.vocab, m\.vocab; pass the path"):
+            tokjax.load_tokenizer(tmp_path)
 
     @pytest.mark.parametrize(
         ("name", "text", "message"),
@@ -130,7 +137,7 @@ class TestTextVocabularies:
         (tmp_path / name).write_text(text)
         for path in (tmp_path, tmp_path / name):
             with pytest.raises(
-                FormatError, match=f"{message}, .* with format=:hf_tokenizer_json and load that"
+                FormatError, match=f"{message}, .*with format=:hf_tokenizer_json and load that"
             ):
                 tokjax.load_tokenizer(path)
 

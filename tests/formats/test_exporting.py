@@ -23,6 +23,7 @@ from tokjax.trainer import train_bpe, train_sentencepiece, train_word_level, tra
 texts = (hard_texts | st.sampled_from(CORPUS)).filter(is_encodable)
 WITHOUT_PRE_TOKENS = ["Llama 2", "Mistral", "Gemma"]
 BYTE_FALLBACK = [*WITHOUT_PRE_TOKENS, "split", "split only"]
+WORD_BPE = ["OpenAI GPT", "HerBERT", "word BPE at whitespace", "word BPE without a mark"]
 PUBLISHED = [name for name in PATTERNS if name != "whitespace"]
 
 
@@ -46,6 +47,7 @@ def export_to(name, directory):
                 CORPUS, vocab_size=300, lowercase=False, continuing_prefix="@", progress=False
             ).tokenizer
         ),
+        **{kind: lambda kind=kind: make_pair(kind)[1] for kind in WORD_BPE},
         "words": lambda: train_word_level(CORPUS, vocab_size=50, progress=False).tokenizer,
         "lower-case words": lambda: (
             train_word_level(CORPUS, vocab_size=50, splitter="bert", lowercase=True, progress=False).tokenizer
@@ -70,7 +72,16 @@ def make_merge_tokenizer():
     return tokjax.with_template(plain, "<s> $A </s>", "<s> $A </s> <s>:1 $B:1")
 
 
-NAMES = [*PUBLISHED, "merges", *BYTE_FALLBACK, "wordpiece", "cased wordpiece", "words", "lower-case words"]
+NAMES = [
+    *PUBLISHED,
+    "merges",
+    *BYTE_FALLBACK,
+    *WORD_BPE,
+    "wordpiece",
+    "cased wordpiece",
+    "words",
+    "lower-case words",
+]
 
 
 @pytest.fixture(scope="module")
@@ -296,7 +307,36 @@ BYTES = {bytes([i]): i for i in range(256)}
         ),
         (lambda: tokjax.wordpiece(["[UNK]"]), "tiktoken", "is for a ByteLevelBPE, not a WordPieceTokenizer"),
         (train_tokenizer, "sentencepiece", "is for a SentencePieceTokenizer, not a ByteLevelBPE"),
-        (lambda: "gpt2", "huggingface", "MetaspaceBPE, WordPieceTokenizer, WordLevelTokenizer, not for str"),
+        (
+            lambda: tokjax.word_bpe(["<unk>", "a", "</w>"], [], end_of_word="symbol"),
+            "huggingface",
+            "a tokenizer.json can't represent end_of_word='symbol'",
+        ),
+        (
+            lambda: tokjax.word_bpe(["<unk>", "a"], [], unknown="word"),
+            "huggingface",
+            "a tokenizer.json can't represent unknown='word'",
+        ),
+        (
+            lambda: tokjax.word_bpe(["<unk>", "a"], [], byte_level=True),
+            "huggingface",
+            "a tokenizer.json can't represent byte_level=True",
+        ),
+        (
+            lambda: tokjax.word_bpe(["<unk>", "a", "b</w>"], [("a", "b</w>")]),
+            "huggingface",
+            "'ab</w>', which the merge of 'a' and 'b</w>' needs, is not an ordinary token",
+        ),
+        (
+            lambda: tokjax.word_bpe(["<unk>", *"ab", "ab", "abb"], [("ab", "b"), ("a", "b")]),
+            "huggingface",
+            "a merge uses a token that a later merge makes, too",
+        ),
+        (
+            lambda: "gpt2",
+            "huggingface",
+            "MetaspaceBPE, WordBPE, WordPieceTokenizer, WordLevelTokenizer, not for str",
+        ),
     ],
 )
 def test_options_that_a_format_can_t_represent(tmp_path, make, format_, message):

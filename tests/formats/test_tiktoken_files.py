@@ -68,15 +68,34 @@ class TestRankFiles:
         assert sorted(encoding.special_tokens.values()) == list(range(encoding.num_ranks, last + 1))
         assert set(encoding.roles.values()) <= encoding.special_tokens.keys()
 
-    def test_published_encoding_by_name(self, tmp_path):
+    @pytest.mark.parametrize(
+        ("name", "pattern", "normalizer", "roles"),
+        [
+            ("llama3", "llama3", None, (128000, 128001, None)),
+            ("llama3_1", "llama3", None, (128000, 128001, 128004)),
+            ("llama4", "o200k", None, (200000, 200001, 200018)),
+            ("qwen", "qwen2", "nfc", (None, 151643, 151643)),
+            ("qwen2", "qwen2", "nfc", (None, 151643, 151643)),
+            ("glm4", "llama3", None, (None, 151329, 151329)),
+            ("kimi_k2", "kimi_k2", None, (163584, 163585, 163839)),
+        ],
+    )
+    def test_published_encoding_by_name(self, tmp_path, name, pattern, normalizer, roles):
+        encoding = ENCODINGS[name]
         tokens = map(bytes, (list(t) for n in (1, 2, 3) for t in itertools.product(range(256), repeat=n)))
-        tokens = itertools.islice(tokens, 128_000)
+        tokens = itertools.islice(tokens, encoding.num_ranks)
+        lines = b"".join(base64.b64encode(t) + b" %d\n" % i for i, t in enumerate(tokens))
         path = tmp_path / "tokenizer.model"
-        path.write_bytes(b"".join(base64.b64encode(t) + b" %d\n" % i for i, t in enumerate(tokens)))
-        tokenizer = tokjax.load_tokenizer(path, encoding="llama3_1")
-        assert tokenizer.pattern == "llama3"
-        roles = tokjax.bos_id(tokenizer), tokjax.eos_id(tokenizer), tokjax.pad_id(tokenizer)
-        assert roles == (128000, 128001, 128004)
+        path.write_bytes(lines)
+        tokenizer = tokjax.load_tokenizer(path, encoding=name)
+        assert (tokenizer.pattern, tokenizer.normalizer) == (pattern, normalizer)
+        assert dict(tokenizer.vocabulary.special) == dict(encoding.special_tokens)
+        ids = tokjax.bos_id(tokenizer), tokjax.eos_id(tokenizer), tokjax.pad_id(tokenizer)
+        assert ids == roles
+        path.write_bytes(lines[: lines.rindex(b"\n", 0, -1) + 1])
+        message = f"has {encoding.num_ranks - 1} ranks, but the encoding '{name}' has {encoding.num_ranks}"
+        with pytest.raises(FormatError, match=message):
+            tokjax.load_tokenizer(path, encoding=name)
 
     def test_published_encoding_with_missing_ranks(self, tmp_path):
         path = tmp_path / "cl100k_base.tiktoken"
@@ -90,7 +109,9 @@ class TestRankFiles:
         path.write_bytes(RANKS.replace(b"\n", b"\r\n") + b"\r\n")
         with pytest.raises(ArgumentError, match="'mine' is not a published encoding"):
             tokjax.load_tokenizer(path)
-        with pytest.raises(ArgumentError, match="encoding must be one of gpt2, .*, not 'gpt5'"):
+        with pytest.raises(
+            ArgumentError, match="encoding must be one of gpt2, .*, kimi_k2, tekken, not 'gpt5'"
+        ):
             tokjax.load_tokenizer(path, encoding="gpt5")
         tokenizer = tokjax.load_tokenizer(path, pattern="o200k", special_tokens={"<s>": 300}, bos_token="<s>")
         assert tokjax.bos_id(tokenizer) == 300

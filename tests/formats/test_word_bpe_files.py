@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 import tokjax
 from tests.conftest import CORPUS
-from tests.models.test_word_bpe import encode_slowly
+from tests.models.test_word_bpe import encode_slowly, write_continuations
 from tests.support.text_strategies import hard_texts
 from tokjax.core.utf8 import is_encodable
 from tokjax.pretokenize.bytes_to_unicode import ALPHABET, map_bytes_to_unicode
@@ -146,10 +146,17 @@ class TestVocabTxt:
                 r"has the token '##c', .* WordPiece vocabulary, pass its path and",
             ),
             (
-                ["<unk>", "ab@@"],
-                ["a b", "ab@@ c</w>", "ab @@"],
-                "merges have '</w>', but no token ends in it",
+                ["<unk>", "ab"],
+                ["a b", "ab c</w>"],
+                "merges have '</w>', but no token ends in it, or in '@@' as in subword-nmt's",
             ),
+            (
+                ["<unk>", "a@@", "ab"],
+                ["a b</w>", "a @", "a@ @</w>"],
+                "the token 'a@@' continues a word, and a merge makes it at the end of a word",
+            ),
+            (["a 3", "b 2", "a 1"], ["a b</w> 3"], r"vocab\.txt: duplicate of 'a'; each line must be a new"),
+            (["a@@ 3", "<unk> 2"], ["a b</w> 3"], r"vocab\.txt: duplicate of '<unk>'; each line must be"),
             (
                 ["<unk>", "a</w>", "</w>", "ab</w>"],
                 ["a b</w>", "b </w>", "c d</w>", "d a</w>"],
@@ -171,6 +178,72 @@ class TestVocabTxt:
         write_txt(tmp_path, ["<unk>", "Ã", "©"], [])
         assert tokjax.tokenize(tokjax.load_tokenizer(tmp_path, byte_level=True), "é") == ["Ã", "©"]
         assert tokjax.tokenize(tokjax.load_tokenizer(tmp_path, byte_level=False), "é") == ["<unk>"]
+
+
+class TestContinuations:
+    """Vocabularies with `@@`, as those of PhoBERT and BERTweet."""
+
+    def write(self, directory, *, counts=True):
+        tokens, merges = train_suffix_merges()
+        tokens = tokens[len(SPECIAL) : -10]  # some tokens are unknown
+        written = write_continuations([token for token in tokens if "@" not in token])
+        lines = [f"{token} {1000 - i}" for i, token in enumerate(written)] if counts else ["<unk>", *written]
+        (directory / "vocab.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+        codes = "".join(f"{left} {right} {1000 - i}\n" for i, (left, right) in enumerate(merges))
+        (directory / "bpe.codes").write_text(codes, "utf-8")
+        return directory
+
+    @pytest.mark.parametrize("name", ["PhobertTokenizer", "BertweetTokenizer"])
+    def test_ids_equal_those_of_transformers(self, tmp_path, name):
+        transformers = pytest.importorskip("transformers", minversion="5")
+        self.write(tmp_path)
+        tokenizer = tokjax.load_tokenizer(tmp_path)
+        reference = getattr(transformers, name)(str(tmp_path / "vocab.txt"), str(tmp_path / "bpe.codes"))
+
+        @given(hard_texts)
+        def check(text):
+            text = " ".join(text.split())  # the class has newlines as part of words
+            if is_encodable(text) and not any(special in text for special in [*SPECIAL, "<mask>"]):
+                for each in (text, f"{TRAINING_TEXTS[0]} {text}"):
+                    ids = tokjax.encode(tokenizer, each).tolist()
+                    assert ids == reference(each)["input_ids"]
+                    ordinary = [id_ for id_ in ids if id_ not in reference.all_special_ids]
+                    if ordinary and not reference.convert_ids_to_tokens(ordinary[-1]).endswith("@@"):
+                        expected = reference.decode(ordinary, clean_up_tokenization_spaces=False)
+                        assert tokjax.decode(tokenizer, ordinary) == expected
+                pair = tokjax.encode_result(tokenizer, text, "the lowest")
+                assert pair.ids.tolist() == reference(text, "the lowest")["input_ids"]
+
+        check()
+        assert tokjax.vocab_size(tokenizer) == len(reference)
+        for token, id_ in reference.get_vocab().items():
+            assert tokjax.token_to_id(tokenizer, token) == id_
+        assert tokjax.mask_id(tokenizer) == reference.mask_token_id
+        assert tokjax.pad_id(tokenizer) == reference.pad_token_id
+        assert tokjax.cls_id(tokenizer) == reference.cls_token_id
+
+    def test_files_and_options(self, tmp_path):
+        self.write(tmp_path)
+        tokenizer = tokjax.load_tokenizer(tmp_path)
+        assert tokenizer.end_of_word == "@@"
+        vocab, codes = tmp_path / "vocab.txt", tmp_path / "bpe.codes"
+        for path in (vocab, codes, [vocab, codes], [codes, vocab]):
+            assert tokjax.load_tokenizer(path) == tokenizer
+            assert tokjax.formats.detect_tokenizer_files(path).format == "word_bpe"
+        assert tokjax.load_tokenizer(tokjax.save_tokenizer(tokenizer, tmp_path / "x.json")) == tokenizer
+        words = tokjax.load_tokenizer(tmp_path, unknown="word", eos_token="<mask>")
+        assert tokjax.tokenize(words, "low Qlow") == ["<s>", "low", "<unk>", "</s>"]
+        assert tokjax.eos_id(words) == tokjax.mask_id(words)
+
+    def test_vocabulary_without_counts(self, tmp_path):
+        tokenizer = tokjax.load_tokenizer(self.write(tmp_path, counts=False))
+        assert tokjax.special_tokens(tokenizer) == {"<unk>": 0}
+        result = tokjax.encode_result(tokenizer, "lowest low Q")
+        assert result.tokens == ("lowest", "low", "<unk>")
+        assert result.offsets.tolist() == [[1, 7], [8, 11], [12, 13]]
+        assert tokjax.decode(tokenizer, result.ids[:2]) == "lowest low"
+        with pytest.raises(ArgumentError, match="end_of_word='@@' is not supported with byte_level=True"):
+            tokjax.word_bpe(["<unk>"], [], end_of_word="@@", byte_level=True)
 
 
 TRAINING_TEXTS = [*CORPUS, "Lowest! The widest, isn't it? 中文 é"]

@@ -58,12 +58,14 @@ class TestVocabTxt:
         ):
             tokjax.formats.export_tokenizer(plain, tmp_path, "wordpiece")
 
-    def test_subword_nmt_codes_are_rejected(self, tmp_path):
-        (tmp_path / "bpe.codes").write_text("#version: 0.2\nl o 10\n")
+    def test_a_list_of_merges_beside_it(self, tmp_path):
+        (tmp_path / "bpe.codes").write_text("#version: 0.2\nx y 10\n")
         (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\nl\no\nlo\n")
         paths = (tmp_path, tmp_path / "vocab.txt", [tmp_path / "bpe.codes", tmp_path / "vocab.txt"])
         for path in paths:
-            with pytest.raises(FormatError, match=r"vocab\.txt and .*bpe\.codes are a BPE with '@@' after"):
+            with pytest.raises(
+                FormatError, match=r"vocab\.txt and .*bpe\.codes do not match: no merge makes"
+            ):
                 tokjax.load_tokenizer(path)
         loaded = tokjax.load_tokenizer(tmp_path / "vocab.txt", "wordpiece")
         assert tokjax.tokenize(loaded, "lo") == ["[CLS]", "lo", "[SEP]"]

@@ -379,7 +379,8 @@ class TestPatterns:
 
     def test_invalid_pattern(self):
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match="takes more than 1 s for 101 characters, 'aaaa"
+            tokjax.errors.InvalidArgumentError,
+            match="takes more than 2 s for texts such as 'aaaa.*, of 101 characters",
         ):
             tokjax.byte_level_bpe(BYTES, pattern=r"(?:a|aa)+$|.")
         with pytest.raises(

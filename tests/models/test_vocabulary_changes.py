@@ -30,7 +30,11 @@ BUILT_IN = [
     "Mistral",
     "split",
     "words",
+    "OpenAI GPT",
+    "HerBERT",
+    "word BPE at whitespace",
 ]
+WORD_BPE = ["OpenAI GPT", "word BPE at whitespace", "word BPE without a mark"]
 NEW_TOKENS = ["<user>", "low", " new", "brandnew", "naïve", "<s>", "日", "widest"]
 TEXTS = ["low brandnew, naïve <user>", "brandnewest new lower", "日本 widest<user>", *CORPUS[:2]]
 
@@ -65,8 +69,11 @@ def test_ids_equal_transformers(name, special, tmp_path):
     transformers = pytest.importorskip("transformers")
     library_tokenizer, tokenizer = make_pair(name)
     # Built-in BPE types reject special tokens that text can become.
-    is_bpe = isinstance(tokenizer, (tokjax.models.ByteLevelBPE, tokjax.models.MetaspaceBPE))
-    tokens = [token for token in NEW_TOKENS if not (special and is_bpe and token in ("low", "widest"))]
+    is_bpe = isinstance(
+        tokenizer, (tokjax.models.ByteLevelBPE, tokjax.models.MetaspaceBPE, tokjax.models.WordBPE)
+    )
+    can_become = {"low", "widest"} | ({"日"} if isinstance(tokenizer, tokjax.models.WordBPE) else set())
+    tokens = [token for token in NEW_TOKENS if not (special and is_bpe and token in can_become)]
     theirs = transformers.PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_str(library_tokenizer.to_str())
     )
@@ -110,7 +117,7 @@ def test_special_tokens_in_files(name, tmp_path):
     check_files(extended, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["GPT-2", "Llama 3", "BERT", "Llama 2", "split", "words"])
+@pytest.mark.parametrize("name", ["GPT-2", "Llama 3", "BERT", "Llama 2", "split", "words", *WORD_BPE])
 def test_extended_tokenizers_are_exported(name, tmp_path):
     _, tokenizer = make_pair(name)
     with_special, _ = tokjax.extend_vocabulary(tokenizer, ["<user>"], special=True)
@@ -146,10 +153,36 @@ def test_sentencepiece_models(name, tmp_path):
     check_files(extended, tmp_path, ["sentencepiece"])
 
 
-def test_words_that_become_added_tokens_by_normalization():
-    bert = tokjax.wordpiece(["[UNK]", "low", "##s", "s"])
-    extended, _ = tokjax.extend_vocabulary(bert, ["covid"])
-    assert tokjax.tokenize(extended, "covid COVID covids COVIDs") == [*["covid"] * 3, "s", "covid", "##s"]
+WORD_PIECES = ["[UNK]", "low", "##s", "s", "co", "##v", "##id", "##low"]
+
+
+@pytest.mark.parametrize("name", ["covid", "##covid", "low", "##low"])
+def test_words_that_normalization_makes_an_added_token(name, tmp_path):
+    bert = tokjax.wordpiece(WORD_PIECES)
+    extended, _ = tokjax.extend_vocabulary(bert, [name])
+    [path] = tokjax.formats.export_tokenizer(bert, tmp_path / "bert", "huggingface")
+    library = Tokenizer.from_file(str(path))
+    library.add_tokens([AddedToken(name, normalized=False)])
+    [exported] = tokjax.formats.export_tokenizer(extended, tmp_path, "huggingface")
+    loaded = tokjax.load_tokenizer(exported)
+    assert type(loaded) is type(extended)
+    reloaded = tokjax.load_tokenizer(tokjax.save_tokenizer(extended, tmp_path / "saved"))
+    for text in (
+        "covid COVID covids COVIDs",
+        "LOW low lows LOWS slow SLOW ##LOW ##low",
+        "s##covid co##COVID",
+    ):
+        expected = library.encode(text, add_special_tokens=False).ids
+        for tokenizer in (extended, loaded, reloaded):
+            assert tokjax.encode(tokenizer, text).tolist() == expected
+        assert Tokenizer.from_file(str(exported)).encode(text).ids == expected
+
+
+def test_added_tokens_of_the_model_are_not_truncated():
+    extended, _ = tokjax.extend_vocabulary(tokjax.wordpiece(WORD_PIECES), ["##low"])
+    shorter, old_ids = tokjax.truncate_vocabulary(extended, 5)
+    assert old_ids.tolist() == [0, 2, 3, 5, 7]
+    assert tokjax.tokenize(shorter, "s##low slow") == ["s", "##low", "s", "##low"]
 
 
 def test_words_of_a_function():
@@ -232,7 +265,7 @@ def test_truncated_vocabularies_equal_trained_ones(name, tmp_path):
         tokjax.truncate_vocabulary(tokenizer, minimum - 1)
 
 
-@pytest.mark.parametrize("name", ["GPT-2", "RoBERTa", "GPT-4o", "Llama 2", "Mistral", "split"])
+@pytest.mark.parametrize("name", ["GPT-2", "RoBERTa", "GPT-4o", "Llama 2", "Mistral", "split", *WORD_BPE])
 @given(data=st.data())
 def test_truncated_merges_equal_the_library(name, data):
     library_tokenizer, tokenizer = make_pair(name)
@@ -254,6 +287,21 @@ def test_truncated_merges_equal_the_library(name, data):
         assert old_ids[ids].tolist() == expected.ids
     for special, id_ in tokjax.special_tokens(truncated).items():
         assert old_ids[id_] == tokjax.special_tokens(tokenizer)[special]
+
+
+def test_classic_bpe_with_merges_of_other_tokens():
+    """Merges may make tokens that are not in the vocabulary, and that are not removed either."""
+    merges = [("l", "o"), ("lo", "w"), ("low", "e"), ("e", "r</w>"), ("lowe", "r</w>")]
+    tokens = ["<unk>", *"lowe", "lo@@", "l@@", "o@@", "w@@", "e@@", "lowe@@", "er", "lower"]
+    tokenizer = tokjax.word_bpe(tokens, merges, end_of_word="@@")
+    truncated, old_ids = tokjax.truncate_vocabulary(tokenizer, 12)
+    assert truncated.merges == tuple(merges[:4])
+    assert old_ids.tolist() == list(range(12))
+    truncated, _ = tokjax.truncate_vocabulary(tokenizer, 10)
+    assert truncated.merges == (("l", "o"), ("lo", "w"))
+    assert tokjax.tokenize(truncated, "lo lower") == ["l@@", "o", "<unk>", "e@@", "<unk>"]
+    with pytest.raises(Error, match="size is 8, but the vocabulary has 13 tokens, of which 9 have to be"):
+        tokjax.truncate_vocabulary(tokenizer, 8)
 
 
 def test_special_tokens_after_the_merges_are_renumbered(tmp_path):

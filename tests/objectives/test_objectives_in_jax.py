@@ -24,6 +24,45 @@ def apply_masking(ids, draws, special, mask, words, sequences):
     )
 
 
+def add_noise(ids, mask, draws, rates, segments):
+    """Masks with one rate per row, and with one per segment."""
+    plain = tokjax.objectives.masked_diffusion(ids, mask, draws, rates[:, 0], mask_id=50)
+    options = {"segment_ids": segments, "loss_mask": mask, "mask_id": 51, "ignore_index": -1}
+    return plain, tokjax.objectives.masked_diffusion(ids, mask, draws, rates, **options)
+
+
+def hash_ngrams(ids, segments):
+    """Hashes with products beyond 2**32 and sums beyond 2**64, for small, large and prime tables."""
+    options = {
+        "tables": [(3, 1), (1, 97), (2, 646_403), (3, 2**31 - 1), (2, 2**16), (2, 2**30 + 3)],
+        "multipliers": [2**64 - 59, 0x9E3779B97F4A7C15, 3_000_000_019],
+        "pad_id": 128_000,
+    }
+    hashes = [tokjax.objectives.ngram_hash_ids(ids, segment_ids=segments, **options)]
+    return [*hashes, tokjax.objectives.ngram_hash_ids(ids, combine="add", **options)]
+
+
+def measure_bits(nll, labels):
+    num_bytes = tokjax.objectives.label_byte_lengths(labels, np.arange(7), ignore_index=-1)
+    flat = nll.reshape(-1), num_bytes.reshape(-1)
+    return num_bytes, tokjax.objectives.bits_per_byte(nll, num_bytes), tokjax.objectives.bits_per_byte(*flat)
+
+
+def apply_next_token_functions(ids, mask, draws, rates):
+    num_bytes = tokjax.objectives.label_byte_lengths(ids, np.arange(20))
+    return (
+        tokjax.multi_token_labels(ids, mask, 2, segment_ids=mask),
+        tokjax.objectives.masked_diffusion(ids, mask, draws, rates, mask_id=1, segment_ids=mask),
+        tokjax.objectives.masked_diffusion(ids, mask, draws, rates[..., 0], mask_id=1),
+        tokjax.objectives.ngram_hash_ids(ids, tables=[(2, 9)], multipliers=[3, 5], pad_id=0),
+        num_bytes,
+        tokjax.objectives.bits_per_byte(draws, num_bytes),
+    )
+
+
+LOSSES = st.lists(st.floats(0, 40, width=32, allow_subnormal=False), min_size=39, max_size=39).map(
+    lambda values: np.array(values, np.float32).reshape(3, 13)
+)
 ANSWERS = partial(tokjax.objectives.assistant_loss_mask, start_ids=[1, 1], end_ids=[0, 2])
 IN_JAX = {
     "masked": (
@@ -35,7 +74,20 @@ IN_JAX = {
         [draw_integer_arrays((3, 5), 0, 9), draw_integer_arrays((3, 5), 0, 1), draw_arrays((3,))],
     ),
     "answers": (ANSWERS, [draw_integer_arrays((2, 9), 0, 2)]),
+    "diffusion": (
+        add_noise,
+        [
+            draw_integer_arrays((2, 7), 0, 9),
+            draw_integer_arrays((2, 7), 0, 1),
+            draw_arrays((2, 7)),
+            draw_arrays((2, 3)),
+            draw_integer_arrays((2, 7), 0, 3),
+        ],
+    ),
+    "n-grams": (hash_ngrams, [draw_integer_arrays((2, 6), 0, 2**31 - 1), draw_integer_arrays((2, 6), 0, 1)]),
+    "bits per byte": (measure_bits, [LOSSES, draw_integer_arrays((3, 13), -1, 6)]),
 }
+WITH_FLOATS = {"diffusion", "bits per byte"}
 
 
 @pytest.mark.parametrize("case", IN_JAX)
@@ -44,7 +96,8 @@ IN_JAX = {
 def test_objectives_agree_in_jax(case, data):
     function, strategies = IN_JAX[case]
     arrays = [data.draw(strategy) for strategy in strategies]
-    assert_agrees_in_jax(function, function(*arrays), arrays)
+    dtypes = (np.int32, np.float32) if case in WITH_FLOATS else (np.int32,)
+    assert_agrees_in_jax(function, function(*arrays), arrays, dtypes=dtypes)
 
 
 MIDDLE_LAST = partial(
@@ -73,6 +126,15 @@ def test_empty_and_unbatched_shapes_agree_in_jax(shape):
     mask = np.ones_like(ids)
     answers = partial(tokjax.objectives.assistant_loss_mask, start_ids=[1], end_ids=[2])
     assert_agrees_in_jax(answers, answers(ids), (ids,))
+    draws = tokjax.objectives.draw_uniform(rng, shape)
+    rates = tokjax.objectives.draw_uniform(rng, (*rows, 2))
+    arrays = (ids, mask, draws, rates)
+    assert_agrees_in_jax(
+        apply_next_token_functions,
+        apply_next_token_functions(*arrays),
+        arrays,
+        dtypes=(np.int32, np.float32),
+    )
     for function, draw_shape in [
         (
             lambda i, m, d: tokjax.objectives.masked_lm(

@@ -69,3 +69,28 @@ def find_boundaries(ids, eos):
     if start < len(ids):
         boundaries.append((start, len(ids)))
     return boundaries
+
+
+def look_ahead(ids, mask, count, ignore_index=-100, segments=None, loss_mask=None):
+    """Returns the labels of multi-token prediction of one row: one list for each distance."""
+    labels = [[ignore_index] * len(ids) for _ in range(count)]
+    for start in range(len(ids)):
+        position = start if mask[start] else None
+        for distance in range(count):
+            later = [] if position is None else [i for i in range(position + 1, len(ids)) if mask[i]]
+            target = later[0] if later else None
+            if target is None or (segments is not None and segments[target] != segments[start]):
+                break
+            if loss_mask is None or loss_mask[target]:
+                labels[distance][start] = ids[target]
+            position = target
+    return labels
+
+
+def reorder_for_devices(tokens, cp_size, strategy):
+    """Returns the tokens of device 0, then those of device 1, and so on."""
+    if strategy == "striped":
+        return [token for r in range(cp_size) for token in tokens[r::cp_size]]
+    size = len(tokens) // (2 * cp_size)
+    chunks = [tokens[i * size : (i + 1) * size] for i in range(2 * cp_size)]
+    return [token for r in range(cp_size) for token in chunks[r] + chunks[2 * cp_size - 1 - r]]

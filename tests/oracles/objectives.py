@@ -178,3 +178,48 @@ def compute_assistant_mask(ids, start, end):
         stop = opening if opening < closing else closing + len(end)
         mask.append(int(index < stop))
     return mask
+
+
+def add_mask_noise(ids, draws, rates, maskable, mask_id):
+    """Returns ids, labels and weights of masked diffusion. All arguments have one entry per token."""
+    result, labels, weights = [], [], []
+    for id_, draw, rate, can_mask in zip(ids, draws, rates, maskable, strict=True):
+        masked = can_mask and draw < rate
+        result.append(mask_id if masked else id_)
+        labels.append(id_ if masked else IGNORED)
+        weights.append(float(np.float32(1) / rate) if masked else 0.0)
+    return result, labels, weights
+
+
+def hash_ngram(tokens, multipliers, size, combine):
+    """Returns the row of an n-gram, in unbounded integers; the last token comes first."""
+    value = 0
+    for token, multiplier in zip(tokens, multipliers, strict=False):
+        product = token * multiplier % 2**64
+        value = value ^ product if combine == "xor" else (value + product) % 2**64
+    return value % size
+
+
+def hash_ngrams(ids, tables, multipliers, pad_id, segments, combine):
+    """Returns the rows of the n-grams of one row of ids: one list per position."""
+    rows = []
+    for position in range(len(ids)):
+        earlier = [ids[position]]
+        for i in range(position - 1, -1, -1):
+            if segments is not None and segments[i] != segments[position]:
+                break
+            earlier.append(ids[i])
+        earlier += [pad_id] * len(multipliers)
+        rows.append([hash_ngram(earlier[:n], multipliers, size, combine) for n, size in tables])
+    return rows
+
+
+def fold_sum(values):
+    """Adds the second half of float32 numbers to the first half, until one is left."""
+    while len(values) > 1:
+        half = len(values) // 2
+        tail = values[len(values) - half :]
+        values = [np.float32(a + b) for a, b in zip(values, tail, strict=False)] + values[
+            half : len(values) - half
+        ]
+    return values[0] if values else np.float32(0)

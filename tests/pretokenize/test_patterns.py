@@ -12,8 +12,11 @@ import tokjax
 from tests.support.pinned_unicode import replace_new_characters
 from tests.support.text_strategies import any_strings, hard_texts
 from tokjax.core.utf8 import find_character_starts, is_encodable
+from tokjax.pretokenize import pretoken_starts
 from tokjax.pretokenize.patterns import PATTERNS, make_pattern_splitter
 from tokjax.pretokenize.pretoken_starts import find_pretoken_starts, find_pretoken_starts_in_bytes
+from tokjax.pretokenize.split_expressions import backtracks_little, parse_expression
+from tokjax.pretokenize.split_steps import _split_by_tables
 from tokjax.pretokenize.unicode_classes import CODE_POINTS
 
 # Patterns with properties that the named ones lack: text between matches, unbounded lookahead, nested sets,
@@ -174,6 +177,67 @@ def test_every_code_point_splits_as_in_tiktoken(pattern):
     tokenizer = tokjax.byte_level_bpe(ranks, pattern=pattern)
     text = "".join(f"a{chr(c)}b " for c in range(CODE_POINTS) if not 0xD800 <= c <= 0xDFFF)
     assert tokjax.encode(tokenizer, text).tolist() == encoding.encode_ordinary(text)
+
+
+sets = st.sampled_from(["a", "b", "c", " ", "[ab]", "[^a]", "[a-c]"])
+quantifiers = st.sampled_from(["+", "*", "?", "{1,3}", "*?", "+?", "{2,}"])
+expressions = st.recursive(
+    sets,
+    lambda parts: st.one_of(
+        st.lists(parts, min_size=2, max_size=3).map("".join),
+        st.lists(parts, min_size=2, max_size=3).map(lambda options: f"(?:{'|'.join(options)})"),
+        st.tuples(parts, quantifiers).map(lambda pair: f"(?:{pair[0]}){pair[1]}"),
+        st.tuples(parts, st.sampled_from(["(?=[ab])", "(?![bc])"])).map("".join),
+    ),
+    max_leaves=6,
+)
+
+
+@given(expression=expressions, texts=st.lists(st.text("aabbc \n日", max_size=20), min_size=1, max_size=3))
+def test_random_expressions_equal_regex(expression, texts):
+    splitter = make_pattern_splitter(f"(?:{expression})")
+    compiled = regex.compile(expression, regex.V1)
+    for text in texts:
+        expected = split_at_matches(compiled, text)
+        assert splitter.split(text) == expected
+        if splitter.has_tables:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(pretoken_starts, "_FAR", 1)
+                assert _split_by_tables(splitter.tables[0], text) == expected
+
+
+LONG = 100_000
+BACKTRACKING = {
+    "a+(?=s)": ("a" * LONG, ["a" * LONG]),
+    "a*a*a*b": ("a" * LONG, ["a" * LONG]),
+    "(?:a+)+b": ("a" * 100, ["a" * 100]),
+    "a?" * 64 + "b": ("a" * 100, ["a" * 100]),
+    "(?:a|b)*c|a": ("ab" * LONG, ["a", "b"] * LONG),
+    "(?:a|b)*c|[ab]": (("ab" * 500 + "d") * 100, [*["a", "b"] * 500, "d"] * 100),
+}
+
+
+@pytest.mark.parametrize("expression", BACKTRACKING)
+def test_expressions_that_backtrack_take_linear_time(expression):
+    """With `re` or `regex`, these take minutes, or for ever."""
+    text, expected = BACKTRACKING[expression]
+    assert make_pattern_splitter(expression).split(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        *((pattern, True) for pattern in PATTERNS.values() if isinstance(pattern, str)),
+        ("a+(?=s)", True),
+        ("a*b+c?", True),
+        ("a*a*b", False),
+        ("(?:ab)+c", False),
+        ("(?:a|b)?" * 9 + "c", False),
+        ("(?:a+|b)(?:c|d+)e", False),
+    ],
+)
+def test_which_expressions_backtrack(expression, expected):
+    assert backtracks_little(parse_expression(expression)) is expected
 
 
 UNSUPPORTED = [

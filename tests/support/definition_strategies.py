@@ -169,6 +169,15 @@ byte_fallback_bpe = bpe(
     fuse_unk=True,
     ignore_merges=False,
 )
+word_bpe = bpe(
+    [*LETTERS, *(f"{letter}</w>" for letter in LETTERS)],
+    unk_token="[UNK]",
+    continuing_subword_prefix=None,
+    end_of_word_suffix="</w>",
+    fuse_unk=False,
+    byte_fallback=False,
+    ignore_merges=False,
+)
 any_bpe = bpe([*LETTERS, "▁", "Ġ", "_", " ", "</w>", "##a"]) | bpe(BYTES) | bpe([*BYTE_PIECES, *LETTERS])
 
 
@@ -326,6 +335,24 @@ def make_published_split(name):
     return {"type": "Sequence", "pretokenizers": steps}
 
 
+@st.composite
+def falcon_splits(draw):
+    """Draws pre-tokenizers with steps before and after `ByteLevel`, as in Falcon's file."""
+    before = step("Punctuation", behavior=one_of("Contiguous", "Isolated")) | step(
+        "Split",
+        pattern=st.just({"Regex": r"(?=(\d{3})+(?!\d))"}),
+        behavior=st.just("Isolated"),
+        invert=st.just(False),
+    )
+    three = {"Regex": "[0-9][0-9][0-9]"}
+    after = step("Digits", individual_digits=flags) | step(
+        "Split", pattern=st.just(three), behavior=st.just("Isolated"), invert=st.just(False)
+    )
+    middle = step("ByteLevel", add_prefix_space=st.just(False), trim_offsets=flags, use_regex=flags)
+    steps = [*draw(st.lists(before, max_size=2)), draw(middle), *draw(st.lists(after, max_size=2))]
+    return {"type": "Sequence", "pretokenizers": steps}
+
+
 def chain_steps(*steps):
     return st.just({"type": "Sequence", "decoders": list(steps)})
 
@@ -334,7 +361,9 @@ _LAYOUTS = {
     "byte level": (
         byte_level_bpe,
         st.none() | st.just({"type": "NFC"}),
-        byte_level | st.sampled_from(["llama3", "o200k", "cl100k", "qwen2"]).map(make_published_split),
+        byte_level
+        | st.sampled_from(["llama3", "o200k", "cl100k", "qwen2"]).map(make_published_split)
+        | falcon_splits(),
         byte_level,
     ),
     "metaspace": (
@@ -354,6 +383,12 @@ _LAYOUTS = {
         st.none() | normalizers.filter(lambda part: part["type"] == "BertNormalizer") | st.just(BERT),
         step("BertPreTokenizer"),
         step("WordPiece", prefix=st.just("##"), cleanup=flags),
+    ),
+    "word BPE": (
+        word_bpe,
+        st.none() | normalizers.filter(lambda part: part["type"] == "BertNormalizer") | st.just(BERT),
+        one_of("WhitespaceSplit", "BertPreTokenizer").flatmap(step),
+        step("BPEDecoder", suffix=st.just("</w>")),
     ),
     "word level": (
         word_level(),

@@ -102,6 +102,27 @@ def make_bert(**steps):
     return tokenizer
 
 
+def make_word_bpe(suffix="</w>", *, whitespace=False, **normalizer):
+    """Makes a tokenizer like OpenAI's GPT or HerBERT: merges of the characters of words."""
+    options = {"end_of_word_suffix": suffix} if suffix else {}
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", **options))
+    if normalizer:
+        tokenizer.normalizer = normalizers.BertNormalizer(**normalizer)
+    splitters = pre_tokenizers.BertPreTokenizer(), pre_tokenizers.WhitespaceSplit()
+    tokenizer.pre_tokenizer = splitters[whitespace]
+    tokenizer.decoder = decoders.BPEDecoder(suffix=suffix) if suffix else decoders.Fuse()
+    tokenizer.train_from_iterator(
+        CORPUS[:4], make_trainer(trainers.BpeTrainer, initial_alphabet=[], **options)
+    )
+    return tokenizer
+
+
+def make_herbert():
+    tokenizer = make_word_bpe(lowercase=False, strip_accents=False)
+    tokenizer.post_processor = processors.BertProcessing(("</s>", 1), ("<s>", 0))
+    return tokenizer
+
+
 def make_word_model():
     tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -170,6 +191,10 @@ NATIVE_TOKENIZERS = {
     "BERT": make_bert,
     "BERT, cased": lambda: make_bert(lowercase=False),
     "words": make_word_model,
+    "OpenAI GPT": lambda: make_word_bpe(lowercase=True),
+    "HerBERT": make_herbert,
+    "word BPE at whitespace": lambda: make_word_bpe(whitespace=True),
+    "word BPE without a mark": lambda: make_word_bpe(None),
     "Llama 2": lambda: make_byte_fallback(
         normalizers.Sequence([normalizers.Prepend("▁"), SPACE_TO_METASPACE])
     ),
@@ -184,7 +209,10 @@ NATIVE_TOKENIZERS = {
 LIBRARY_TOKENIZERS = {
     "punctuation": lambda: make_byte_level(
         pre_tokenizers.Sequence(
-            [pre_tokenizers.Punctuation(), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+            [
+                pre_tokenizers.Punctuation("merged_with_previous"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+            ]
         )
     ),
     "unigram": make_unigram,

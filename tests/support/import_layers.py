@@ -28,6 +28,7 @@ LAYERS = {
     "models": 5,
     "encoding": 5,
     "formats": 6,
+    "device": 6,
     "datasets": 7,
     "trainer": 8,
     "reports": 9,

@@ -52,7 +52,14 @@ LOADERS = {
     "budget": lambda data, **options: tokjax.TokenBudgetLoader(
         data["tokenized"], budget=700, multiple_of=8, rows_multiple_of=12, **options
     ),
+    "planned": lambda data, **options: load_planned(data["tokenized"], **options),
 }
+
+
+def load_planned(dataset, *, drop_last=False, **options):
+    """Returns a loader of planned rows. It has no `drop_last`: each epoch has all documents."""
+    del drop_last
+    return tokjax.PlannedLoader(dataset, batch_size=12, block_size=64, **options)
 
 
 def are_equal(one, other):

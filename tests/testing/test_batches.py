@@ -41,6 +41,11 @@ BATCHES = {
             IDS, make_draws(ROWS, 3, LENGTH), mask_id=99, vocab_size=50, special_tokens_mask=RANDOM_MASK
         ),
     ),
+    "masked diffusion": (
+        tokjax.objectives.masked_diffusion(
+            IDS, RANDOM_MASK, make_draws(ROWS, LENGTH), make_draws(ROWS), mask_id=99
+        ),
+    ),
     "span corruption": (
         tokjax.objectives.span_corruption(IDS, RANDOM_MASK, make_draws(ROWS, LENGTH), **SPECIAL_IDS),
     ),
@@ -59,9 +64,9 @@ BATCHES = {
 }
 NON_BATCHES = {
     *("Ragged", "PackingPlan", "SpanColumns", "MergedWindows", "Windows", "EncodedChat", "PreTokens"),
-    "RowsWithColumns",
+    *("DeviceBytes", "DeviceTokens", "RowsWithColumns"),
 }
-"""Named tuples of arrays that are not batches: inputs of batching functions, and results on the host."""
+"""Named tuples of arrays that are not batches: inputs of batching functions, and results of encoding."""
 
 
 def test_all_batch_types_are_tested():

@@ -58,7 +58,8 @@ def check_float(name: str, value: object, *, minimum: float, maximum: float = ma
     Raises:
         InvalidArgumentError: the value is not a finite number, or out of bounds.
     """
-    number = float(value) if isinstance(value, Real) else math.nan
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    number = float(value) if is_number else math.nan  # type: ignore[arg-type]
     if math.isfinite(number) and minimum <= number <= maximum:
         return number
     bounds = f"at least {minimum}" if math.isinf(maximum) else f"from {minimum} to {maximum}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from tokjax._util.arrays import (
     get_namespace,
     make_positions,
 )
-from tokjax._util.checks import check_id
+from tokjax._util.checks import check_id, check_int
 from tokjax._util.display import describe_batch
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_aligned_integers, as_aligned_mask, as_tokens
@@ -73,19 +74,60 @@ def causal_lm_labels(
     >>> causal_lm_labels(np.array([[3, 6, 7, 4, 1]]), np.array([[1, 1, 1, 1, 0]]))
     array([[   6,    7,    4, -100, -100]], dtype=int32)
     """
-    xp = get_namespace(ids, attention_mask, segment_ids, loss_mask, ignore_index)
-    check_id("ignore_index", ignore_index)
-    tokens = as_tokens(ids)
-    rows = _LabelInputs(
-        tokens,
-        as_aligned_mask(xp, "attention_mask", attention_mask, tokens),
-        None if segment_ids is None else as_aligned_integers("segment_ids", segment_ids, tokens),
-        None if loss_mask is None else as_aligned_mask(xp, "loss_mask", loss_mask, tokens),
-        xp.asarray(ignore_index, dtype=np.int32),
-    )
-    if tokens.shape[-1] == 0:
-        return tokens.copy()  # type: ignore[no-any-return]
+    rows = _check_inputs(ids, attention_mask, segment_ids, loss_mask, ignore_index)
+    if rows.tokens.shape[-1] == 0:
+        return rows.tokens.copy()  # type: ignore[no-any-return]
     return apply_cond(_is_contiguous(rows.valid), _shift_contiguous, _shift_with_gaps, rows)  # type: ignore[no-any-return]
+
+
+@jit_eager
+def multi_token_labels(
+    ids: Array,
+    attention_mask: Array,
+    num_future_tokens: int,
+    *,
+    ignore_index: int = -100,
+    segment_ids: Array | None = None,
+    loss_mask: Array | None = None,
+) -> Array:
+    """Returns the next ids after each position, for multi-token prediction as in DeepSeek-V3.
+
+    `labels[..., k, i]` is the id `k + 1` tokens after position `i`. So `labels[..., 0, :]` are the labels of
+    the main head, as `causal_lm_labels` returns them, and `labels[..., 1, :]` are those of the first
+    additional module.
+
+    Args:
+        ids: token ids, integers, shape `(..., length)`.
+        attention_mask: nonzero on valid positions, shape `(..., length)`; gaps are skipped.
+        num_future_tokens: number of tokens to predict at each position, at least 1; static under `jax.jit`.
+        ignore_index: label of padding, and of positions with too few ids after them.
+        segment_ids: index of the document of each position, integers, shape `(..., length)`; no label crosses
+            from one document to another.
+        loss_mask: nonzero on the tokens that are targets, shape `(..., length)`; a label whose target has 0
+            is `ignore_index`. The tokens between a position and its target do not matter.
+
+    Returns:
+        `int32`, shape `(..., num_future_tokens, length)`: a NumPy array for NumPy inputs and a JAX array for
+        JAX inputs.
+
+    Raises:
+        InvalidArgumentError: shapes do not match, or `num_future_tokens` is less than 1.
+
+    >>> multi_token_labels(np.array([3, 6, 7, 4, 8]), np.ones(5), 2, segment_ids=np.array([1, 1, 1, 2, 2]))
+    array([[   6,    7, -100,    8, -100],
+           [   7, -100, -100, -100, -100]], dtype=int32)
+    """
+    count = check_int("num_future_tokens", num_future_tokens, minimum=1)
+    rows = _check_inputs(ids, attention_mask, segment_ids, loss_mask, ignore_index)
+    *leading, length = rows.tokens.shape
+    if length == 0:
+        return rows.tokens.reshape(*leading, 1, 0).repeat(count, axis=-2)  # type: ignore[no-any-return]
+    return apply_cond(  # type: ignore[no-any-return]
+        _is_contiguous(rows.valid),
+        partial(_look_ahead_contiguous, count=count),
+        partial(_look_ahead_with_gaps, count=count),
+        rows,
+    )
 
 
 class _LabelInputs(NamedTuple):
@@ -104,6 +146,26 @@ class _LabelInputs(NamedTuple):
     segments: Any
     counted: Any
     ignored: Any
+
+
+def _check_inputs(
+    ids: Array,
+    attention_mask: Array,
+    segment_ids: Array | None,
+    loss_mask: Array | None,
+    ignore_index: int,
+) -> _LabelInputs:
+    """Returns the inputs as arrays of the same shape, or raises `InvalidArgumentError`."""
+    xp = get_namespace(ids, attention_mask, segment_ids, loss_mask, ignore_index)
+    check_id("ignore_index", ignore_index)
+    tokens = as_tokens(ids)
+    return _LabelInputs(
+        tokens,
+        as_aligned_mask(xp, "attention_mask", attention_mask, tokens),
+        None if segment_ids is None else as_aligned_integers("segment_ids", segment_ids, tokens),
+        None if loss_mask is None else as_aligned_mask(xp, "loss_mask", loss_mask, tokens),
+        xp.asarray(ignore_index, dtype=np.int32),
+    )
 
 
 def _is_contiguous(valid: Any) -> Any:
@@ -137,13 +199,8 @@ def _shift_with_gaps(rows: _LabelInputs) -> Any:
     following   3  3  3  4  5       suffix minimum of own, shifted by one
     """
     xp = get_namespace(*rows)
-    length = rows.tokens.shape[-1]
-    size = as_size(xp, length)
-    own = xp.where(rows.valid, make_positions(xp, length, rows.tokens.ndim), size)
-    # Shifted by one: the first valid position *after* each position, or `length` without one.
-    following = compute_suffix_minimum(
-        xp.concatenate([own[..., 1:], xp.full_like(own[..., :1], size)], axis=-1)
-    )
+    size = as_size(xp, rows.tokens.shape[-1])
+    following = _find_following(rows)
     target = xp.minimum(following, size - np.int32(1))
     keep = rows.valid & (following < size)
     if rows.segments is not None:
@@ -151,6 +208,67 @@ def _shift_with_gaps(rows: _LabelInputs) -> Any:
     if rows.counted is not None:
         keep &= xp.take_along_axis(rows.counted, target, axis=-1)
     return xp.where(keep, xp.take_along_axis(rows.tokens, target, axis=-1), rows.ignored)
+
+
+def _find_following(rows: _LabelInputs) -> Any:
+    """Returns the first valid position *after* each position, or the length without one, `int32`."""
+    xp = get_namespace(*rows)
+    length = rows.tokens.shape[-1]
+    size = as_size(xp, length)
+    own = xp.where(rows.valid, make_positions(xp, length, rows.tokens.ndim), size)
+    return compute_suffix_minimum(xp.concatenate([own[..., 1:], xp.full_like(own[..., :1], size)], axis=-1))
+
+
+def _look_ahead_contiguous(rows: _LabelInputs, count: int) -> Any:
+    """Returns labels of rows whose tokens are contiguous: the ids shifted by 1, 2, ..., `count`.
+
+    segments    1  1  1  2  2
+    follows     T  T  F  T  F       the next position is a token of the same document
+    reaches 2   T  F  F  F  F       follows, and so does the next position
+    """
+    xp = get_namespace(*rows)
+    follows = rows.valid & _shift_left(rows.valid, 1, False)
+    if rows.segments is not None:
+        follows = follows & (rows.segments == _shift_left(rows.segments, 1, 0))
+    reaches = xp.ones_like(follows)
+    labels = []
+    for distance in range(1, count + 1):
+        reaches = reaches & _shift_left(follows, distance - 1, False)
+        counts = reaches if rows.counted is None else reaches & _shift_left(rows.counted, distance, False)
+        labels.append(xp.where(counts, _shift_left(rows.tokens, distance, 0), rows.ignored))
+    return xp.stack(labels, axis=-2)
+
+
+def _shift_left(values: Any, distance: int, fill: Any) -> Any:
+    """Returns the value that is `distance` positions later, or `fill` after the end; the same shape."""
+    xp = get_namespace(values)
+    after = xp.repeat(xp.full_like(values[..., :1], fill), distance, axis=-1)
+    return xp.concatenate([values, after], axis=-1)[..., distance:]
+
+
+def _look_ahead_with_gaps(rows: _LabelInputs, count: int) -> Any:
+    """Returns labels of any rows: each position follows its pointer to the next token `count` times.
+
+    valid       T  F  T  T              segments 1 1 1 2
+    next        2  4  4  4  4           the next token of the document, else the length 4
+    labels      the token at `next`, then at `next[next]`; `ignored` at 4
+    """
+    xp = get_namespace(*rows)
+    size = as_size(xp, rows.tokens.shape[-1])
+    following = _find_following(rows)
+    continues = rows.valid
+    if rows.segments is not None:
+        target = xp.minimum(following, size - np.int32(1))
+        continues = continues & (rows.segments == xp.take_along_axis(rows.segments, target, axis=-1))
+    position = xp.where(continues, following, size)
+    targets = rows.tokens if rows.counted is None else xp.where(rows.counted, rows.tokens, rows.ignored)
+    pointers = xp.concatenate([position, xp.full_like(position[..., :1], size)], axis=-1)
+    targets = xp.concatenate([targets, xp.full_like(targets[..., :1], rows.ignored)], axis=-1)
+    labels = []
+    for _ in range(count):
+        labels.append(xp.take_along_axis(targets, position, axis=-1))
+        position = xp.take_along_axis(pointers, position, axis=-1)
+    return xp.stack(labels, axis=-2)
 
 
 def to_one_based(ids: Array, *, ignore_index: int = -100) -> Array:

@@ -126,7 +126,7 @@ class MergeBoundTables(NamedTuple):
         self.byte_pair_bounds.take(pairs, out=out, mode="clip")
 
 
-class _Pairs(NamedTuple):
+class MergePairs(NamedTuple):
     """Pairs of symbols with a rank each; `int32` arrays, shape `(pairs,)`."""
 
     left: Ints
@@ -171,18 +171,23 @@ def build_merge_bound_tables(rules: MergeRules) -> MergeBoundTables:
     return MergeBoundTables(byte_symbols, byte_pair_bounds, pair_bounds, as_left, as_right)
 
 
-def _build_pairs(rules: MergeRules, splits: _TokenSplits) -> _Pairs:
+def find_pairs(rules: MergeRules) -> MergePairs:
+    """Returns the pairs of symbols that merge, with their ranks."""
+    return _build_pairs(rules, _split_all_tokens(rules.symbols))
+
+
+def _build_pairs(rules: MergeRules, splits: _TokenSplits) -> MergePairs:
     """Returns the pairs that merge, with their ranks."""
     if rules.pairs is None:
         both = (splits.head != ABSENT) & (splits.tail != ABSENT)
-        return _Pairs(splits.head[both], splits.tail[both], splits.token[both])
+        return MergePairs(splits.head[both], splits.tail[both], splits.token[both])
     symbols = rules.symbols
     count = len(rules.pairs)
     sides = (map(symbols.get, map(itemgetter(side), rules.pairs), repeat(ABSENT)) for side in (0, 1))
     left, right, rank = (np.fromiter(column, np.int32, count) for column in (*sides, rules.pairs.values()))
     # A half that no merge makes is not a symbol. Such a pair never occurs.
     occurs = (left != ABSENT) & (right != ABSENT)
-    return _Pairs(left[occurs], right[occurs], rank[occurs])
+    return MergePairs(left[occurs], right[occurs], rank[occurs])
 
 
 def unpack_bounds(bounds: Packed) -> MergeBounds:
@@ -215,7 +220,7 @@ def _build_pair_keys(left: Ints, right: Ints) -> Keys:
     return key[:, None]
 
 
-def _build_all_bounds(pairs: _Pairs, suffixes: Ints, prefixes: Ints) -> tuple[Keys, Packed]:
+def _build_all_bounds(pairs: MergePairs, suffixes: Ints, prefixes: Ints) -> tuple[Keys, Packed]:
     """Returns the keys of all pairs of symbols that can be part of a merge, and their packed bounds.
 
     Args:
@@ -247,7 +252,7 @@ def _build_all_bounds(pairs: _Pairs, suffixes: Ints, prefixes: Ints) -> tuple[Ke
     return keys, MergeBounds(*columns).packed
 
 
-def _add_shorter_tokens(pairs: _Pairs, shorter: Ints, side: Literal["left", "right"]) -> _Pairs:
+def _add_shorter_tokens(pairs: MergePairs, shorter: Ints, side: Literal["left", "right"]) -> MergePairs:
     """Returns the pairs, and copies of them whose token on one side is shortened in every possible way.
 
     A copy has the rank of the original pair. `shorter` leads from each token to the next shorter one, so each
@@ -257,9 +262,9 @@ def _add_shorter_tokens(pairs: _Pairs, shorter: Ints, side: Literal["left", "rig
     while len(pairs.rank):
         ids = shorter[getattr(pairs, side)]
         rows = np.flatnonzero(ids != ABSENT)
-        pairs = _Pairs(*(column.take(rows) for column in pairs))._replace(**{side: ids.take(rows)})
+        pairs = MergePairs(*(column.take(rows) for column in pairs))._replace(**{side: ids.take(rows)})
         rounds.append(pairs)
-    return _Pairs(*(np.concatenate(columns) for columns in zip(*rounds, strict=True)))
+    return MergePairs(*(np.concatenate(columns) for columns in zip(*rounds, strict=True)))
 
 
 def _find_longest_suffixes(splits: _TokenSplits, size: int) -> Ints:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax.core.protocol import as_flat_ids, decode_bytes, get_vocabulary
-from tokjax.errors import UnsupportedTokenizerError
+from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -162,6 +162,7 @@ def decode_stream(
         was held back, if any.
 
     Raises:
+        InvalidArgumentError: `ids` is not an iterable of ids.
         UnknownTokenError: an id is not in the vocabulary.
 
     >>> from tokjax import word_level
@@ -169,6 +170,10 @@ def decode_stream(
     >>> list(decode_stream(words, iter([1, 2, [0, 1], 2])))
     ['to', ' be', ' [UNK] to', ' be']
     """
+    if not hasattr(ids, "__iter__"):
+        raise InvalidArgumentError(
+            f"ids must be an iterable of token ids, not {ids!r}; for one id, call decode_step"
+        )
     state = DecodeState()
     for new_ids in ids:
         state, text = decode_step(

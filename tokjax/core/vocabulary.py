@@ -79,7 +79,7 @@ class Vocabulary:
         added_tokens: ordinary tokens that are matched anywhere in a text before it is split, and special
             tokens that include adjacent whitespace.
         duplicate_token_ids: mapping of names to ids, of added tokens that have the same bytes as an ordinary
-            token.
+            token. If the ids are also the same, the model can make the token of text as well.
     """
 
     ordinary: Mapping[bytes, int] = field(repr=False)
@@ -323,7 +323,10 @@ def make_vocabulary(
     _check_mapping("ranks", ordinary, bytes)
     _check_mapping("special_tokens", special, str)
     duplicate_token_ids = duplicate_token_ids or {}
-    _check_tokens(ordinary, (*special.items(), *duplicate_token_ids.items()))
+    separate_ids = [
+        (name, id_) for name, id_ in duplicate_token_ids.items() if ordinary.get(name.encode("utf-8")) != id_
+    ]
+    _check_tokens(ordinary, (*special.items(), *separate_ids))
     declared = {role: name for role, name in (roles or {}).items() if name is not None}
     for role, name in declared.items():
         if not can_have_role(name, role, ordinary, special):

@@ -418,7 +418,7 @@ class Dataset:
     def document_splits(self) -> NDArray[np.int64]:
         """Start offset of each document in the stream, and its end: `int64`, `(num_documents + 1,)`."""
         splits = np.zeros(self.num_documents + 1, np.int64)
-        self._fill(splits[1:], self._length_column)
+        self.fill_document_lengths(splits[1:])
         np.cumsum(splits, out=splits)
         self._check_total(self.location, splits, self.manifest.num_items)
         splits.setflags(write=False)
@@ -433,6 +433,10 @@ class Dataset:
             index[name] = values
         index.setflags(write=False)
         return index
+
+    def fill_document_lengths(self, lengths: NDArray[np.int64]) -> None:
+        """Writes the number of items per document into an existing array, shape `(num_documents,)`."""
+        self._fill(lengths, self._length_column)
 
     @property
     def cache_stats(self) -> CacheStats | None:

@@ -165,11 +165,28 @@ class TokenDataset(Dataset):
             return
         shards = np.searchsorted(self._item_starts, firsts, "right") - 1
         positions = (firsts - self._item_starts.take(shards)) * self._item_bytes
-        stored = self._join_windows(shards.tolist(), positions.tolist(), length * self._item_bytes)
+        sizes = [length * self._item_bytes] * len(firsts)
+        stored = self._join_windows(shards.tolist(), positions.tolist(), sizes)
         np.copyto(ids.reshape(-1), np.frombuffer(stored, self.manifest.plan.data_dtype), casting="same_kind")
 
-    def _join_windows(self, shards: list[int], positions: list[int], nbytes: int) -> bytes:
-        """Returns `nbytes` bytes from each position, concatenated.
+    def gather_ranges(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Returns ranges of the concatenated documents, concatenated.
+
+        Args:
+            starts: start offset of each range, `int64`, shape `(n,)`.
+            lengths: number of ids of each range, `int64`, shape `(n,)`; all ranges are inside of the dataset.
+
+        Returns:
+            Ids, `int32`, shape `(lengths.sum(),)`.
+        """
+        shards = np.searchsorted(self._item_starts, starts, "right") - 1
+        positions = (starts - self._item_starts.take(shards)) * self._item_bytes
+        sizes = (lengths * self._item_bytes).tolist()
+        stored = self._join_windows(shards.tolist(), positions.tolist(), sizes)
+        return np.frombuffer(stored, self.manifest.plan.data_dtype).astype(np.int32)
+
+    def _join_windows(self, shards: list[int], positions: list[int], sizes: list[int]) -> bytes:
+        """Returns the given number of bytes from each position, concatenated.
 
         One join of slices is faster than copying each window. A slice at the end of a shard is too short; it
         is replaced and the join repeated.
@@ -179,32 +196,32 @@ class TokenDataset(Dataset):
                 self._cache.get(
                     (shard, position, nbytes), partial(self._read_across_shards, shard, position, nbytes)
                 )
-                for shard, position in zip(shards, positions, strict=True)
+                for shard, position, nbytes in zip(shards, positions, sizes, strict=True)
             )
         distinct = set(shards)
         if len(distinct) > get_max_held_shards():
-            return self._copy_windows(shards, positions, nbytes)
+            return self._copy_windows(shards, positions, sizes)
         raw = {shard: self._open(shard).raw for shard in distinct}
         windows: list[bytes | memoryview] = [
             raw[shard][position : position + nbytes]
-            for shard, position in zip(shards, positions, strict=True)
+            for shard, position, nbytes in zip(shards, positions, sizes, strict=True)
         ]
         joined = b"".join(windows)
-        if len(joined) == nbytes * len(windows):
+        if len(joined) == sum(sizes):
             return joined
         for i, window in enumerate(windows):
-            if len(window) < nbytes:
-                windows[i] = self._read_across_shards(shards[i], positions[i], nbytes)
+            if len(window) < sizes[i]:
+                windows[i] = self._read_across_shards(shards[i], positions[i], sizes[i])
         return b"".join(windows)
 
-    def _copy_windows(self, shards: list[int], positions: list[int], nbytes: int) -> bytes:
+    def _copy_windows(self, shards: list[int], positions: list[int], sizes: list[int]) -> bytes:
         """Returns the same as `_join_windows`, but holds one shard at a time.
 
         For windows in more shards than may be held.
         """
         windows = [b""] * len(shards)
         for i in sorted(range(len(shards)), key=shards.__getitem__):
-            windows[i] = self._read_across_shards(shards[i], positions[i], nbytes)
+            windows[i] = self._read_across_shards(shards[i], positions[i], sizes[i])
         return b"".join(windows)
 
     @cached_property

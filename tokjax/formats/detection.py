@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from tokjax._util.atomic_files import open_regular
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
@@ -26,7 +26,15 @@ if TYPE_CHECKING:
     import os
 
 Format = Literal[
-    "tokjax", "huggingface", "gpt2", "sentencepiece", "tiktoken", "wordpiece", "word_bpe", "clip"
+    "tokjax",
+    "huggingface",
+    "gpt2",
+    "sentencepiece",
+    "sentencepiece_vocab",
+    "tiktoken",
+    "wordpiece",
+    "word_bpe",
+    "clip",
 ]
 FORMATS: tuple[Format, ...] = get_args(Format)
 PAIR_FORMATS: tuple[Format, ...] = ("gpt2", "word_bpe", "clip")
@@ -52,6 +60,7 @@ _MODEL_NAME = re.compile(r"(?i)[^.].*\.model(\.v[0-9]\w*)?")
 """Names of SentencePiece models. A name that begins with a dot is that of a hidden file."""
 _HEADER_BYTES = 1 << 12
 _SCORED_PIECE = re.compile(rb"[^\t]+\t-?[0-9][0-9.e+-]*(\t.*)?")
+_NEGATIVE_SCORE = re.compile(rb".+\t(0|-[0-9][0-9.e+-]*)")
 _TEXT_MODEL = re.compile(rb"(?m)^piece\t[^\t]+\t-?[0-9]")
 _TEXT_MODEL_ADVICE = (
     "Load the .model that the trainer of SentencePiece wrote with it; from KeemenaSubwords.jl, export the "
@@ -87,8 +96,9 @@ def detect_tokenizer_files(path: str | os.PathLike[str] | Iterable[Any]) -> Dete
        `spm.model`, `tokenizer.model.v3`) or as a single `*.model`, or a rank file with such a name
     6. a single `*.tiktoken`, `tekken.json` or `claude.json`
     7. `bpe_simple_vocab_16e6.txt.gz`
-    8. `vocab.txt` with `merges.txt`: a classic BPE
+    8. `vocab.txt` with `merges.txt` or `bpe.codes`: a classic BPE
     9. `vocab.txt` alone: WordPiece
+    10. a single `*.vocab`: pieces and scores of a SentencePiece model
 
     Args:
         path: path of a directory or a file, or a pair of file paths.
@@ -124,6 +134,8 @@ def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
     if header.lstrip().startswith(b"{") and source.suffix != ".txt":
         return _detect_json(source)
     if source.suffix == ".vocab" or not is_rank_file(header):
+        if _is_scored_vocabulary(header):
+            return _detect_scored_vocabulary(source)
         _reject_text_vocabulary(source, header)
     if is_rank_file(header):
         return DetectedTokenizer("tiktoken", (source,), "its lines contain base64 tokens and ranks")
@@ -131,9 +143,13 @@ def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
         return DetectedTokenizer(
             "sentencepiece", (source,), "its first bytes are those of a serialized SentencePiece model"
         )
+    return _detect_text_file(source, header)
+
+
+def _detect_text_file(source: Path, header: bytes) -> DetectedTokenizer:
     if is_clip_header(header):
         return DetectedTokenizer("clip", (source,), "its first bytes are those of CLIP's merge file")
-    if header.startswith(b"#version") or source.name in ("merges.txt", "vocab.bpe"):
+    if header.startswith(b"#version") or source.name in ("merges.txt", "vocab.bpe", "bpe.codes"):
         return _find_partner(source, "it is a list of merges")
     if source.suffix == ".txt" and _is_text(header):
         return _detect_vocab_txt(source, "it is text with one token per line")
@@ -169,15 +185,20 @@ def _detect_in_directory(directory: Path) -> DetectedTokenizer:
         return _detect_by_name("tiktoken", directory, _get_single(ranks, directory))
     if _CLIP_NAME in present:
         return _detect_by_name("clip", directory, _CLIP_NAME)
+    return _detect_text_in_directory(directory, present)
+
+
+def _detect_text_in_directory(directory: Path, present: set[str]) -> DetectedTokenizer:
     if "vocab.txt" in present:
         return _detect_vocab_txt(directory / "vocab.txt", f"{directory} has vocab.txt")
-    for name in sorted(name for name in present if name.endswith((".vocab", ".tsv"))):
-        detect_tokenizer_format(directory / name)  # raises an error that explains what is missing
+    for suffix in (".vocab", ".tsv"):
+        if names := sorted(name for name in present if name.endswith(suffix)):
+            return detect_tokenizer_format(directory / _get_single(names, directory))
     raise TokenizerFormatError(
         f"{directory}: contains no tokenizer in a supported format, only {sorted(present)[:20]}. Looked "
         f"for {TOKENIZER_FILE}, tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe, "
         f"{', '.join(_SENTENCEPIECE_NAMES)}, *.model, *.tiktoken, {', '.join(_JSON_RANKS_NAMES)}, "
-        f"{_CLIP_NAME} and vocab.txt, alone or with merges.txt"
+        f"{_CLIP_NAME}, vocab.txt, alone or with merges.txt or bpe.codes, and *.vocab"
     )
 
 
@@ -198,33 +219,47 @@ def _classify_pair(vocab: Path, merges: Path, reason: str) -> DetectedTokenizer:
 
 def _detect_vocab_txt(source: Path, reason: str) -> DetectedTokenizer:
     """Returns a `vocab.txt` as classic BPE if a list of merges is beside it, otherwise as WordPiece."""
-    _reject_text_vocabulary(source, _read_header(source))
+    header = _read_header(source)
+    if _is_scored_vocabulary(header):
+        return _detect_scored_vocabulary(source)
+    _reject_text_vocabulary(source, header)
     directory = source.parent
     if source.name == "vocab.txt" and not (directory / "vocab.json").is_file():
-        if (directory / _TXT_PAIR[1]).is_file():
-            files = source, directory / _TXT_PAIR[1]
-            return DetectedTokenizer("word_bpe", files, f"{reason}, and merges.txt is in the same directory")
-        if (directory / _SUBWORD_NMT_CODES).is_file():
-            _reject_subword_nmt(source, directory / _SUBWORD_NMT_CODES)
+        for name in (_TXT_PAIR[1], _SUBWORD_NMT_CODES):
+            if (directory / name).is_file():
+                files = source, directory / name
+                return DetectedTokenizer("word_bpe", files, f"{reason}, and {name} is in the same directory")
     return DetectedTokenizer("wordpiece", (source,), reason)
 
 
-def _reject_subword_nmt(vocab: Path, codes: Path) -> NoReturn:
-    raise TokenizerFormatError(
-        f"{vocab} and {codes} are a BPE with '@@' after tokens that do not end a word, which is not "
-        "supported; convert it to a tokenizer.json and load that. If vocab.txt is a WordPiece vocabulary, "
-        "pass its path and format='wordpiece'"
-    )
+def _is_scored_vocabulary(header: bytes) -> bool:
+    """Returns whether a text consists of pieces and scores, as SentencePiece's trainer writes them."""
+    lines = _split_header(header)
+    has_unknown = any(line.endswith(b"\t0") for line in lines)
+    return has_unknown and all(map(_NEGATIVE_SCORE.fullmatch, filter(None, lines)))
+
+
+def _split_header(header: bytes) -> list[bytes]:
+    """Returns the complete lines of a file header."""
+    return [line.removesuffix(b"\r") for line in (header.rpartition(b"\n")[0] or header).split(b"\n")]
+
+
+def _detect_scored_vocabulary(source: Path) -> DetectedTokenizer:
+    """Returns the model that a list of pieces belongs to, if it is in the same directory."""
+    model = source.with_suffix(".model")
+    if model.is_file():
+        detected = detect_tokenizer_format(model)
+        return detected._replace(reason=f"it is the model of {source.name}, and {detected.reason}")
+    return DetectedTokenizer("sentencepiece_vocab", (source,), "its lines contain pieces and scores")
 
 
 def _reject_text_vocabulary(source: Path, header: bytes) -> None:
-    """Raises `TokenizerFormatError` for a text with pieces and scores, which is only part of a tokenizer."""
-    lines = [line.removesuffix(b"\r") for line in (header.rpartition(b"\n")[0] or header).split(b"\n")]
+    """Raises `TokenizerFormatError` for other texts with pieces and scores."""
+    lines = _split_header(header)
     if all(map(_SCORED_PIECE.fullmatch, filter(None, lines))) and any(lines):
-        model = source.with_suffix(".model")
         raise TokenizerFormatError(
-            f"{source}: a list of pieces and scores, without the normalization and the type of the model. "
-            + (f"Call load_tokenizer({str(model)!r})" if model.is_file() else _TEXT_MODEL_ADVICE)
+            f"{source}: a list of pieces and scores, but not one of SentencePiece's trainer, in which the "
+            f"piece for unknown text has the score 0 and no score is positive. {_TEXT_MODEL_ADVICE}"
         )
     if _is_text(header) and _TEXT_MODEL.search(header):
         raise TokenizerFormatError(
@@ -264,7 +299,7 @@ def _detect_json(source: Path) -> DetectedTokenizer:
 def _find_partner(source: Path, reason: str) -> DetectedTokenizer:
     """Returns both files of a format of two files, given one of them."""
     reason = f"{reason}, and the other file is in the same directory"
-    for names in (*_PAIRS, _TXT_PAIR):
+    for names in (*_PAIRS, _TXT_PAIR, (_TXT_PAIR[0], _SUBWORD_NMT_CODES)):
         if source.name in names:
             vocab, merges = (source.parent / name for name in names)
             if vocab.is_file() and merges.is_file():
@@ -281,10 +316,8 @@ def _detect_pair(paths: Iterable[Any]) -> DetectedTokenizer:
     if len(files) != 2:
         raise InvalidArgumentError(f"a tokenizer is one file or a pair of files, got {len(files)}: {files}")
     vocab, merges = sorted(files, key=lambda file: (file.suffix != ".json", file.name != "vocab.txt"))
-    if vocab.name == "vocab.txt" and merges.name == _SUBWORD_NMT_CODES:
-        _reject_subword_nmt(vocab, merges)
-    if (vocab.name, merges.name) == _TXT_PAIR:
-        return DetectedTokenizer("word_bpe", (vocab, merges), "they are vocab.txt and merges.txt")
+    if vocab.name == _TXT_PAIR[0] and merges.name in (_TXT_PAIR[1], _SUBWORD_NMT_CODES):
+        return DetectedTokenizer("word_bpe", (vocab, merges), f"they are vocab.txt and {merges.name}")
     if vocab.suffix != ".json" or merges.suffix == ".json":
         raise TokenizerFormatError(
             "a pair of files is a .json file that maps tokens to ids, and a list of merges; got "

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from tokjax.core.vocabulary import LOOKUP_ROLES, select_roles
 from tokjax.errors import InvalidArgumentError
 from tokjax.formats.clip_files import read_clip
 from tokjax.formats.detection import (
@@ -20,13 +19,12 @@ from tokjax.formats.detection import (
 )
 from tokjax.formats.gpt2_files import read_gpt2
 from tokjax.formats.huggingface.tokenizer_json import read_huggingface
+from tokjax.formats.sentencepiece_files import read_sentencepiece, read_sentencepiece_vocab
 from tokjax.formats.tiktoken_files import read_tiktoken
-from tokjax.formats.tokenizer_files import as_path, read_companion_config
+from tokjax.formats.tokenizer_files import as_path
 from tokjax.formats.tokjax_json import read_tokjax
 from tokjax.formats.word_bpe_files import read_word_bpe
 from tokjax.formats.wordpiece_files import read_wordpiece
-from tokjax.models.base import replace_roles
-from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
 from tokjax.models.wordpiece import wordpiece
 
 if TYPE_CHECKING:
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from typing import Literal, Unpack
 
     from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
+    from tokjax.formats.sentencepiece_files import Normalization, TextModelType
     from tokjax.models.base import SegmentModel
     from tokjax.models.byte_bpe import Normalizer
     from tokjax.models.word_bpe import EndOfWord, Unknown
@@ -55,7 +54,10 @@ class LoadOptions(TypedDict, total=False):
             formats.
         encoding: name of a published encoding of tiktoken.
         pattern: split pattern, as in `byte_level_bpe`.
-        normalizer: normalization of texts, as in `byte_level_bpe`.
+        normalizer: normalization of texts, as in `byte_level_bpe`; for `"sentencepiece_vocab"`, that of the
+            trainer: `"nmt_nfkc"`, `"nfkc"`, one of these with `"_cf"` (case folding), or `"identity"`.
+        model_type: type of a SentencePiece model, `"unigram"` or `"bpe"`; `None` to determine it from the
+            file.
         add_prefix_space: whether a space is added before text that does not begin with one.
         lowercase: whether texts are converted to lower case, as in `wordpiece`; `None` for the setting in the
             files.
@@ -82,7 +84,8 @@ class LoadOptions(TypedDict, total=False):
     special_tokens: Mapping[str, int] | Sequence[str] | None
     encoding: str | None
     pattern: Pattern | None
-    normalizer: Normalizer | Literal["auto"] | None
+    normalizer: Normalizer | Normalization | Literal["auto"] | None
+    model_type: TextModelType | None
     add_prefix_space: bool
     lowercase: bool | None
     strip_accents: bool | None
@@ -110,9 +113,10 @@ def load_tokenizer(
     | `"huggingface"` | `tokenizer.json` |
     | `"gpt2"` | `vocab.json` and `merges.txt`, or `encoder.json` and `vocab.bpe` |
     | `"sentencepiece"` | a `.model` file |
+    | `"sentencepiece_vocab"` | a `.vocab` file with pieces and scores, if there is no `.model` |
     | `"tiktoken"` | a rank file, `tekken.json`, `claude.json` |
     | `"wordpiece"` | `vocab.txt` |
-    | `"word_bpe"` | `vocab.txt` and `merges.txt`, or `vocab.json` and `merges.txt` with `</w>` |
+    | `"word_bpe"` | `vocab.txt` and `merges.txt` or `bpe.codes`; `vocab.json` and `merges.txt` with `</w>` |
     | `"clip"` | `bpe_simple_vocab_16e6.txt.gz`, or CLIP's `vocab.json` and `merges.txt` |
 
     Where the format does not define the roles of special tokens (BOS, EOS, padding, CLS, SEP, mask), they are
@@ -121,13 +125,17 @@ def load_tokenizer(
     `pad_token` override them in every format except `"tokjax"`, which has no options. `with_roles` sets any
     role of a loaded tokenizer.
 
-    - `"huggingface"` also accepts `unk_token`. A byte-level BPE with a common split pattern, a BPE with
-      byte fallback, a WordPiece like BERT's and a word-level tokenizer become built-in tokenizers with the
-      same ids. Other definitions run on the `tokenizers` library (the extra `tokjax[huggingface]`), and the
-      reason is logged. Truncation and padding defined in the file are not applied.
+    - `"huggingface"` also accepts `unk_token`. A byte-level BPE with a common split pattern, a BPE with byte
+      fallback, a BPE of words like that of OpenAI's first GPT, a WordPiece like BERT's and a word-level
+      tokenizer become built-in tokenizers with the same ids. Other definitions run on the `tokenizers`
+      library (the extra `tokjax[huggingface]`), and the reason is logged. Truncation and padding defined in
+      the file are not applied.
     - `"gpt2"` also accepts `unk_token`, `pattern`, `special_tokens` (names; by default the tokens with a role
       in the configuration files, and `<|endoftext|>`), `normalizer` and `add_prefix_space`.
     - `"sentencepiece"`: the role `"auto"` selects the model's own token.
+    - `"sentencepiece_vocab"` also accepts `unk_token`, `model_type`, `normalizer` and `special_tokens` (names
+      of control pieces). A `.vocab` file contains neither the normalization nor the type of pieces with the
+      score 0. An option is required where its default, that of SentencePiece's trainer, can be wrong.
     - `"tiktoken"` also accepts `encoding`, `pattern`, `special_tokens` (name to id) and `normalizer`. A rank
       file contains neither a split pattern nor special tokens. They are taken from the published encoding
       that the file is named after (`cl100k_base.tiktoken`), or from `encoding`, or from `pattern` and
@@ -165,43 +173,6 @@ def load_tokenizer(
     return tokenizer
 
 
-def read_sentencepiece(
-    path: str | os.PathLike[str],
-    *,
-    bos_token: str | None = None,
-    eos_token: str | None = None,
-    pad_token: str | None = "auto",
-) -> SentencePieceTokenizer:
-    """Reads a SentencePiece model.
-
-    A model does not define the roles CLS, SEP and mask. They are read from the `tokenizer_config.json` or
-    `special_tokens_map.json` in the same directory; tokens that are not pieces of the model are ignored.
-
-    Args:
-        path: path of the `.model` file.
-        bos_token: control piece in the role of BOS; `"auto"` for the model's own. `None` leaves the role
-            empty, unless `tokenizer_config.json` in the same directory sets `add_bos_token`.
-        eos_token: control piece in the role of EOS; likewise with `add_eos_token`.
-        pad_token: control piece that pads a batch; `"auto"` for the model's own.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        InvalidArgumentError: the model does not have such a control piece.
-        TokenizerFormatError: the file is not a SentencePiece model, or is truncated.
-    """
-    source = as_path(path)
-    companion = read_companion_config(source.parent)
-    config = companion.config
-    if bos_token is None and config.get("add_bos_token"):
-        bos_token = "auto"
-    if eos_token is None and config.get("add_eos_token"):
-        eos_token = "auto"
-    tokenizer = sentencepiece(source, bos_token=bos_token, eos_token=eos_token, pad_token=pad_token)
-    lookup_roles = {role: name for role, name in companion.roles.items() if role in LOOKUP_ROLES}
-    vocabulary = tokenizer.vocabulary
-    return replace_roles(tokenizer, select_roles(lookup_roles, vocabulary.ordinary, vocabulary.special))
-
-
 _TEXT = ((str, type(None)), "a string or None")
 _BOOL = ((bool, np.bool_), "True or False")
 _OPTIONAL_BOOL = ((*_BOOL[0], type(None)), "True, False or None")
@@ -224,6 +195,7 @@ _READERS: Mapping[Format, Callable[..., SegmentModel | HuggingFaceTokenizer]] = 
     "huggingface": read_huggingface,
     "gpt2": read_gpt2,
     "sentencepiece": read_sentencepiece,
+    "sentencepiece_vocab": read_sentencepiece_vocab,
     "tiktoken": read_tiktoken,
     "wordpiece": read_wordpiece,
     "word_bpe": read_word_bpe,

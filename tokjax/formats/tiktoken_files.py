@@ -307,7 +307,8 @@ def _find_encoding(source: Path, name: str | None, pattern: Pattern | None) -> E
             "or pattern='tekken' and special_tokens="
         )
     if name is not None and name not in ENCODINGS:
-        raise InvalidArgumentError(f"encoding must be one of {', '.join(ENCODINGS)}, not {name!r}")
+        names = ", ".join([*ENCODINGS, _TEKKEN])
+        raise InvalidArgumentError(f"encoding must be one of {names}, not {name!r}")
     preset = ENCODINGS.get(name or source.stem)
     if preset is None and pattern is None:
         raise InvalidArgumentError(

@@ -2,7 +2,7 @@
 
 A file is one JSON object with these fields:
 
-* `"format"`: `"tokjax-tokenizer"`; `"version"`: 1.
+* `"format"`: `"tokjax-tokenizer"`; `"version"`: 2.
 * `"checksum"`: `"sha256:"` and the digest of the object without this field, serialized with sorted keys,
   without whitespace, and with ASCII escapes.
 * `"model"`: type of the tokenizer, one of those below.

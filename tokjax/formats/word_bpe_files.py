@@ -6,14 +6,19 @@ last character. The same words in both:
 
     merges of symbols    l o   lo w   low </w>
     merges of suffixes   l o   lo w</w>
+
+PhoBERT and BERTweet have merges of suffixes, and a vocabulary with `@@` after tokens that do not end a word.
+Their `vocab.txt` is a dictionary of fairseq: each line has a token and its count, and four special tokens
+that are not in the file have the ids 0 to 3.
 """
 
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
-from tokjax.core.template import EMPTY_TEMPLATE, Template
+from tokjax.core.template import EMPTY_TEMPLATE, Template, make_template
 from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import TokenizerFormatError
 from tokjax.formats.tokenizer_files import (
@@ -27,6 +32,7 @@ from tokjax.formats.tokenizer_files import (
 )
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.word_bpe import (
+    CONTINUATION,
     END_OF_WORD,
     EndOfWord,
     Unknown,
@@ -74,15 +80,27 @@ class _Family(NamedTuple):
         lowercase: whether texts are converted to lower case; `None` if it is not known.
         template: special tokens around texts; `None` for BOS before and EOS after each text.
         unknown: text that becomes one unknown token.
+        roles: role to the name of a special token, in addition to the usual ones.
     """
 
     splitter: Splitter | None
     lowercase: bool | None
     template: Template | None = None
     unknown: Unknown = "token"
+    roles: Mapping[Role, str] = MappingProxyType({})
 
 
 _VOCAB_TXT = _Family("whitespace", False, unknown="word")
+_SUBWORD_NMT = _Family("whitespace", False)
+_FAIRSEQ = _Family(
+    "whitespace",
+    False,
+    make_template("<s> $A </s>", "<s> $A </s> </s> $B </s>"),
+    roles={"cls": "<s>", "sep": "</s>", "mask": "<mask>"},
+)
+_FAIRSEQ_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
+_COUNTED_TOKEN = re.compile(r"(\S+) \d+")
+"""A line of a dictionary of fairseq."""
 _MOSES = _Family(None, False)
 _OTHER_JSON = _Family(None, None, EMPTY_TEMPLATE)
 _FAMILIES: Mapping[str, _Family] = {
@@ -119,8 +137,13 @@ def read_word_bpe(
     r"""Reads a vocabulary and a list of merges on words.
 
     With a `vocab.txt`, the tokens equal those of KeemenaSubwords.jl's `load_bpe` and `load_bytebpe`: words
-    are separated by whitespace, and a word with a token that is not in the vocabulary is unknown. With a
-    `vocab.json`, the ids equal those of the class of transformers that a `tokenizer_config.json` or
+    are separated by whitespace, and a word with a token that is not in the vocabulary is unknown. If its
+    tokens have `@@`, only such a token is unknown. If each line has a count, too, the ids equal those of
+    `PhobertTokenizer` and `BertweetTokenizer`, which have `<s>`, `<pad>`, `</s>` and `<unk>` before the
+    tokens of the file, and `<mask>` after them. PhoBERT needs segmented words (`sinh_viên`), and BERTweet
+    normalized tweets: prepare the texts before encoding.
+
+    With a `vocab.json`, the ids equal those of the class of transformers that a `tokenizer_config.json` or
     `config.json` in the same directory names: `OpenAIGPTTokenizer` or `HerbertTokenizer`. `XLMTokenizer` and
     `FlaubertTokenizer` split texts with Moses: do that before encoding, and pass `splitter="whitespace"`.
 
@@ -156,10 +179,17 @@ def read_word_bpe(
     source, merges_path = as_path(vocab), as_path(merges)
     is_json = source.suffix == ".json"
     tokens = parse_token_ids(read_json_object(source), str(source)) if is_json else _read_tokens(source)
+    is_dictionary = not is_json and all(map(_COUNTED_TOKEN.fullmatch, tokens))
+    if is_dictionary:
+        tokens = _parse_dictionary(source, tokens)
     pairs, has_counts = read_merges(merges_path, tokens)
     _check_files_match(source, merges_path, tokens, pairs)
     companion = read_companion_config(source.parent)
-    family = _find_family(source, companion.config, has_counts=has_counts) if is_json else _VOCAB_TXT
+    if is_json:
+        family = _find_family(source, companion.config, has_counts=has_counts)
+    else:
+        continues = find_word_end_symbols(pairs) and any(token.endswith(CONTINUATION) for token in tokens)
+        family = _FAIRSEQ if is_dictionary else _SUBWORD_NMT if continues else _VOCAB_TXT
     if is_json:
         check_added_tokens(source, tokens, companion.config)
     if family.splitter == "bert":
@@ -178,7 +208,7 @@ def read_word_bpe(
         "unk": unk_token,
     }
     special_tokens = [*special_tokens, *filter(None, overrides.values())]
-    vocabulary = _make_vocabulary(source, tokens, special_tokens, overrides, family.template)
+    vocabulary = _make_vocabulary(source, tokens, special_tokens, overrides, family)
     if end_of_word == "auto":
         end_of_word = _find_end_of_word(source, tokens, pairs)
     if byte_level is None:
@@ -231,6 +261,17 @@ def _read_tokens(source: Path) -> dict[str, int]:
         if token:
             tokens[token] = len(tokens)
     check_vocab_size(len(tokens), str(source))
+    return tokens
+
+
+def _parse_dictionary(source: Path, lines: Iterable[str]) -> dict[str, int]:
+    """Returns token to id of a dictionary of fairseq, with the special tokens that are not in the file."""
+    words = [line.rpartition(" ")[0] for line in lines]
+    names = [*_FAIRSEQ_SPECIAL, *words, *(["<mask>"] if "<mask>" not in words else [])]
+    tokens = {name: id_ for id_, name in enumerate(names)}
+    if len(tokens) < len(names):
+        name = next(name for id_, name in enumerate(names) if tokens[name] != id_)
+        raise TokenizerFormatError(f"{source}: duplicate of {name!r}; each line must be a new token")
     return tokens
 
 
@@ -287,7 +328,8 @@ def _is_comment(parts: list[str], tokens: Collection[str]) -> bool:
 def _check_files_match(source: Path, merges_path: Path, tokens: Collection[str], merges: Merges) -> None:
     """Raises `TokenizerFormatError` if the two files cannot belong to one classic BPE."""
     made = set(map("".join, merges))
-    if merges and made.isdisjoint(tokens):
+    texts = {token.removesuffix(END_OF_WORD).removesuffix(CONTINUATION) for token in tokens}
+    if merges and texts.isdisjoint(token.removesuffix(END_OF_WORD) for token in made):
         raise TokenizerFormatError(
             f"{source} and {merges_path} do not match: no merge makes a token of the vocabulary"
         )
@@ -298,16 +340,20 @@ def _check_files_match(source: Path, merges_path: Path, tokens: Collection[str],
             f"{source}: has the token {piece!r}, which no merge in {merges_path.name} makes. If it is a "
             "WordPiece vocabulary, pass its path and format='wordpiece'"
         )
-    if find_word_end_symbols(merges) and not any(token.endswith(END_OF_WORD) for token in tokens):
+    marks = END_OF_WORD, CONTINUATION
+    if find_word_end_symbols(merges) and not any(token.endswith(marks) for token in tokens):
         raise TokenizerFormatError(
-            f"{source} and {merges_path}: merges have {END_OF_WORD!r}, but no token ends in it. Vocabularies "
-            "with '@@' after tokens that do not end a word are not supported; pass a tokenizer.json"
+            f"{source} and {merges_path}: merges have {END_OF_WORD!r}, but no token ends in it, or in "
+            f"{CONTINUATION!r} as in subword-nmt's vocabularies"
         )
 
 
 def _find_end_of_word(source: Path, tokens: Collection[str], merges: Merges) -> EndOfWord | None:
     """Determines the mark of the end of a word: from the merges, or else from the vocabulary."""
     symbols = find_word_end_symbols(merges)
+    if symbols and not any(token.endswith(END_OF_WORD) for token in tokens):
+        _check_continuations(source, tokens, merges)
+        return CONTINUATION
     if not symbols:
         made = set(map("".join, merges))
         lengths = len(END_OF_WORD), len(END_OF_WORD) + 1  # alone, or after one character
@@ -322,6 +368,18 @@ def _find_end_of_word(source: Path, tokens: Collection[str], merges: Merges) -> 
         f"{source}: {END_OF_WORD!r} occurs alone, and as part of {min(symbols - {END_OF_WORD})!r}, which no "
         "merge makes; pass end_of_word='symbol' or end_of_word='suffix'"
     )
+
+
+def _check_continuations(source: Path, tokens: Collection[str], merges: Merges) -> None:
+    """Raises `TokenizerFormatError` if `@@` at the end of a token can be text, or the mark after a token."""
+    mark = CONTINUATION + END_OF_WORD
+    made = map("".join, merges)
+    ends = (token.removesuffix(END_OF_WORD) for token in made if token.endswith(mark) and token != mark)
+    token = next((token for token in ends if token in tokens), None)
+    if token is not None:
+        raise TokenizerFormatError(
+            f"{source}: the token {token!r} continues a word, and a merge makes it at the end of a word"
+        )
 
 
 def _is_byte_level(source: Path, vocabulary: Vocabulary) -> bool:
@@ -387,7 +445,7 @@ def _make_vocabulary(
     tokens: Mapping[str, int],
     special_tokens: Sequence[str],
     overrides: Mapping[Role, str | None],
-    template: Template | None,
+    family: _Family,
 ) -> Vocabulary:
     """Makes the vocabulary. Special tokens are those passed, those of the configuration, and usual ones."""
     missing = [name for name in special_tokens if name not in tokens]
@@ -397,8 +455,8 @@ def _make_vocabulary(
     usual = {role: next(filter(tokens.__contains__, names), "") for role, names in _ROLE_NAMES.items()}
     names = [*usual.values(), *_OTHER_SPECIAL, *companion.roles.values(), *companion.additional_special]
     special = {name: tokens[name] for name in (*filter(tokens.__contains__, names), *special_tokens)}
-    roles = resolve_roles(special, overrides, {**usual, **companion.roles})
+    roles = resolve_roles(special, overrides, {**usual, **family.roles, **companion.roles})
     ordinary = {form.encode("utf-8"): id_ for form, id_ in tokens.items() if form not in special}
     with as_format_errors(str(source)):
         check_comparisons(special)
-        return make_vocabulary(ordinary, special, roles, template)
+        return make_vocabulary(ordinary, special, roles, family.template)

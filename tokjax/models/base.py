@@ -34,8 +34,8 @@ from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.template import Template, make_template
 from tokjax.core.utf8 import count_bytes, find_character_starts, from_characters, to_characters, to_utf8
-from tokjax.core.vocabulary import TEMPLATE_ROLES, drop_lookup_roles, make_vocabulary
-from tokjax.errors import UnsupportedTokenizerError
+from tokjax.core.vocabulary import TEMPLATE_ROLES, can_have_role, drop_lookup_roles, make_vocabulary
+from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.models.assembly import (
     RowLayout,
     assemble,
@@ -601,6 +601,14 @@ def with_roles(
         "sep": sep_token,
         "mask": mask_token,
     }
+    vocabulary = tokenizer.vocabulary
+    for role, name in overrides.items():
+        if name is not None and not can_have_role(name, role, vocabulary.ordinary, vocabulary.special):
+            raise InvalidArgumentError(
+                f"{role}_token is {name!r}, which is not among the special tokens "
+                f"{list(vocabulary.special)}; add it with extend_vocabulary(tokenizer, [{name!r}], "
+                "special=True)"
+            )
     return replace_roles(tokenizer, overrides)
 
 

@@ -10,6 +10,7 @@ from tokjax._util.checks import check_float, check_int
 from tokjax.bpe.dropout import Dropout
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context
+from tokjax.core.token_byte_lengths import find_text_lengths
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.models import byte_bpe, metaspace_bpe
 from tokjax.models.base import SegmentModel
@@ -184,6 +185,7 @@ def _call_without_dropout(
 protocol.decode_bytes.register(BPEDropout, partial(_call_without_dropout, protocol.decode_bytes))
 protocol.decode_batch.register(BPEDropout, partial(_call_without_dropout, protocol.decode_batch))
 find_decode_context.register(BPEDropout, partial(_call_without_dropout, find_decode_context))
+find_text_lengths.register(BPEDropout, partial(_call_without_dropout, find_text_lengths))
 protocol.normalize.register(BPEDropout, partial(_call_without_dropout, protocol.normalize))
 protocol.map_offsets_to_input.register(
     BPEDropout, partial(_call_without_dropout, protocol.map_offsets_to_input)

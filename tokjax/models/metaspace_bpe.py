@@ -16,6 +16,7 @@ from tokjax.bpe.pre_tokenizers import AdjacencyPreTokenizer
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
 from tokjax.core.pretokens import raise_without_pretokens
+from tokjax.core.token_byte_lengths import find_text_lengths
 from tokjax.core.utf8 import from_characters, is_encodable, to_utf8
 from tokjax.core.vocabulary import AddedToken, make_vocabulary
 from tokjax.errors import InvalidArgumentError
@@ -379,3 +380,8 @@ def _decode_bytes(tokenizer: MetaspaceBPE, ids: ArrayLike, *, skip_special_token
 
 protocol.decode_batch.register(MetaspaceBPE)(protocol.decode_row_by_row)
 find_decode_context.register(MetaspaceBPE)(keep_last_visible_id)
+
+
+@find_text_lengths.register(MetaspaceBPE)
+def _find_text_lengths(tokenizer: MetaspaceBPE) -> NDArray[np.int64]:
+    return tokenizer.text_byte_lengths

@@ -26,13 +26,14 @@ from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.template import template_from_json, template_to_json
+from tokjax.core.token_byte_lengths import find_text_lengths
 from tokjax.core.utf8 import from_characters, to_utf8
 from tokjax.core.vocabulary import LOOKUP_ROLES, Role, Vocabulary, make_vocabulary, roles_to_json
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models.base import SegmentModel, replace_template
 from tokjax.models.byte_spans import clip_spans
 from tokjax.models.format_errors import as_format_errors, check_piece_comparisons
-from tokjax.models.metaspace import decode_piece
+from tokjax.models.metaspace import build_piece_bytes, decode_piece
 from tokjax.models.sentencepiece_engine import EncodedIds, SentencePieceEngine, build_engine
 from tokjax.models.sentencepiece_files import (
     ModelInfo,
@@ -444,6 +445,11 @@ def _decode_rows(
         return [to_utf8(text)]  # version 0.2.2 of the library returns a string
     texts: list[bytes] = tokenizer.processor.decode(rows, out_type=bytes) if rows else []
     return texts
+
+
+@find_text_lengths.register(SentencePieceTokenizer)
+def _find_text_lengths(tokenizer: SentencePieceTokenizer) -> NDArray[np.int64]:
+    return np.array(list(map(len, build_piece_bytes(tokenizer.vocabulary))), np.int64)
 
 
 @find_decode_context.register(SentencePieceTokenizer)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 import unicodedata
+from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -18,7 +19,7 @@ from tokjax.pretokenize.unicode_classes import CHINESE, load_code_point_flags
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 def check_charsmap(charsmap: bytes) -> None:
@@ -236,8 +237,10 @@ def parse_model_info(proto: bytes) -> ModelInfo:
     )
 
 
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
-"""Types of pieces."""
+class PieceType(IntEnum):
+    """Types of pieces, by their number in a model."""
+
+    NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
 
 def parse_pieces(proto: bytes, *, has_byte_fallback: bool) -> Pieces:
@@ -252,20 +255,20 @@ def parse_pieces(proto: bytes, *, has_byte_fallback: bool) -> Pieces:
         if number != 1:
             continue
         id_, fields = len(pieces.texts), dict(iter_fields(message))
-        text, piece_type = fields[1].decode("utf-8"), fields.get(3, _NORMAL)
+        text, piece_type = fields[1].decode("utf-8"), fields.get(3, PieceType.NORMAL)
         pieces.texts.append(text)
-        if piece_type in (_NORMAL, _USER_DEFINED, _UNUSED):
+        if piece_type in (PieceType.NORMAL, PieceType.USER_DEFINED, PieceType.UNUSED):
             pieces.ids[text] = id_
-        if piece_type == _NORMAL:
+        if piece_type == PieceType.NORMAL:
             [pieces.scores[text]] = struct.unpack("<f", fields.get(2, bytes(4)))
-        elif piece_type == _USER_DEFINED:
+        elif piece_type == PieceType.USER_DEFINED:
             pieces.symbols.append(text)
-        elif piece_type == _BYTE and has_byte_fallback:
+        elif piece_type == PieceType.BYTE and has_byte_fallback:
             pieces.byte_ids[int(text[1:-1], 16)] = id_
-        elif piece_type in (_UNKNOWN, _UNUSED):
+        elif piece_type in (PieceType.UNKNOWN, PieceType.UNUSED):
             pieces = pieces._replace(
-                unknown_id=id_ if piece_type == _UNKNOWN else pieces.unknown_id,
-                has_unused=pieces.has_unused or piece_type == _UNUSED,
+                unknown_id=id_ if piece_type == PieceType.UNKNOWN else pieces.unknown_id,
+                has_unused=pieces.has_unused or piece_type == PieceType.UNUSED,
             )
     return pieces
 
@@ -285,22 +288,53 @@ def append_pieces(proto: bytes, names: Sequence[str], *, special: bool) -> bytes
             contains whitespace.
     """
     fields = (dict(iter_fields(value)) for number, value in iter_fields(proto) if number == 1)
-    types = {piece[1].decode("utf-8"): piece.get(3, _NORMAL) for piece in fields}
-    piece_type = _CONTROL if special else _USER_DEFINED
+    types = {piece[1].decode("utf-8"): piece.get(3, PieceType.NORMAL) for piece in fields}
+    piece_type = PieceType.CONTROL if special else PieceType.USER_DEFINED
     for name in names:
         if types.get(name, piece_type) != piece_type:
             raise InvalidArgumentError(f"the model already has the piece {name!r}, of another type")
         if not special and (name.split() != [name] or "\u2581" in name):
             raise InvalidArgumentError(f"a SentencePiece symbol can't contain whitespace, as {name!r} does")
         if name not in types:
-            data = name.encode("utf-8")
-            message = _LENGTH_TAG + _write_varint(len(data)) + data + bytes([3 << 3 | _VARINT, piece_type])
-            proto += _LENGTH_TAG + _write_varint(len(message)) + message
+            proto += _write_bytes(1, _write_bytes(1, name.encode("utf-8")) + _write_integer(3, piece_type))
     return proto
 
 
-_LENGTH_TAG = bytes([1 << 3 | _LENGTH_DELIMITED])
-"""Tag of field 1 of a message: of the pieces of a model, and of the name of a piece."""
+def build_model(
+    pieces: Iterable[tuple[str, float, PieceType]], model_type: ModelType, normalizer_spec: bytes
+) -> bytes:
+    """Builds a serialized `ModelProto`. Byte fallback is enabled if there are byte pieces.
+
+    Args:
+        pieces: text, score and type of each piece, in the order of the ids.
+        model_type: type of the model.
+        normalizer_spec: settings of the normalizer, a serialized `NormalizerSpec`.
+    """
+    messages: list[bytes] = []
+    unknown, has_bytes = "<unk>", False
+    for text, score, piece_type in pieces:
+        score_field = bytes([2 << 3 | _FIXED32]) + struct.pack("<f", score)
+        name_field = _write_bytes(1, text.encode("utf-8"))
+        messages.append(_write_bytes(1, name_field + score_field + _write_integer(3, piece_type)))
+        unknown = text if piece_type == PieceType.UNKNOWN else unknown
+        has_bytes = has_bytes or piece_type == PieceType.BYTE
+    [type_number] = (number for number, name in _MODEL_TYPES.items() if name == model_type)
+    trainer_spec = (
+        _write_integer(3, type_number)
+        + _write_integer(35, has_bytes)
+        + _write_bytes(45, unknown.encode("utf-8"))
+    )
+    return b"".join([*messages, _write_bytes(2, trainer_spec), _write_bytes(3, normalizer_spec)])
+
+
+def _write_bytes(number: int, data: bytes) -> bytes:
+    """Returns a field of a message: a string, or a message."""
+    return _write_varint(number << 3 | _LENGTH_DELIMITED) + _write_varint(len(data)) + data
+
+
+def _write_integer(number: int, value: int) -> bytes:
+    """Returns a field of a message: an integer that is not negative."""
+    return _write_varint(number << 3 | _VARINT) + _write_varint(value)
 
 
 def _write_varint(value: int) -> bytes:

@@ -29,7 +29,8 @@ from tokjax.models.char_level import CharTokenizer
 from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
 from tokjax.models.sentencepiece_files import append_pieces
-from tokjax.models.word_base import LongestMatchModel, WordModel
+from tokjax.models.word_base import LongestMatchModel
+from tokjax.models.word_bpe import WordBPE
 from tokjax.models.wordpiece import WordPieceTokenizer
 from tokjax.pretokenize.bytes_to_unicode import map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons, check_special_names
@@ -56,10 +57,8 @@ def extend_vocabulary(
 
     The ids equal those of `add_tokens` and `add_special_tokens` in transformers. A token that is in the
     vocabulary keeps its id. The tokens are matched in texts before these are normalized, as an
-    `AddedToken(name, normalized=False)` is there. In WordPiece and word-level vocabularies, a word that
-    becomes an added token by normalization is encoded as that token, too: `COVID`, if `covid` was added and
-    texts are converted to lower case. Tokenizers that run on the `tokenizers` library match tokens that are
-    not special after normalization, which is the library's default.
+    `AddedToken(name, normalized=False)` is there. Tokenizers that run on the `tokenizers` library match
+    tokens that are not special after normalization, which is the library's default.
 
     Args:
         tokenizer: any built-in tokenizer, or one that runs on the `tokenizers` library.
@@ -98,7 +97,7 @@ def truncate_vocabulary(tokenizer: Any, size: int) -> tuple[Any, NDArray[np.int3
     vocabulary was trained.
 
     Args:
-        tokenizer: byte-level BPE, BPE of pieces, WordPiece or word-level tokenizer.
+        tokenizer: byte-level BPE, BPE of pieces, classic BPE, WordPiece or word-level tokenizer.
         size: number of tokens of the new vocabulary, special tokens included.
 
     Returns:
@@ -145,7 +144,8 @@ def _extend(
     added_tokens, duplicate_ids = dict(vocabulary.added_tokens), dict(vocabulary.duplicate_token_ids)
     for name, id_ in {} if special else ids.items():
         added_tokens[name] = AddedToken()
-        if ordinary.setdefault(name.encode("utf-8"), id_) != id_:
+        is_model_token = isinstance(tokenizer, LongestMatchModel) and name.encode("utf-8") in ordinary
+        if ordinary.setdefault(name.encode("utf-8"), id_) != id_ or is_model_token:
             duplicate_ids[name] = id_
     extended = make_vocabulary(
         ordinary,
@@ -169,7 +169,7 @@ def _assign_ids(tokenizer: SegmentModel, names: Sequence[str], *, special: bool)
         if name in known_names:
             continue
         old_id = _find_ordinary_token(tokenizer, name)
-        if special and old_id is not None and not isinstance(tokenizer, WordModel):
+        if special and old_id is not None and not isinstance(tokenizer, LongestMatchModel):
             raise InvalidArgumentError(
                 f"{name!r} can't be special: it is an ordinary token (id {old_id}), which text can become"
             )
@@ -238,6 +238,20 @@ def _truncate_metaspace(tokenizer: MetaspaceBPE, size: int) -> tuple[MetaspaceBP
     return dataclasses.replace(tokenizer, vocabulary=shorter, merges=merges), old_ids
 
 
+@truncate_vocabulary.register(WordBPE)
+def _truncate_word_bpe(tokenizer: WordBPE, size: int) -> tuple[WordBPE, NDArray[np.int32]]:
+    vocabulary = tokenizer.vocabulary
+    forms = {tokenizer.get_symbol(form.decode("utf-8")): form for form in vocabulary.ordinary}
+    made = map("".join, tokenizer.merges)
+    old_ids = _select_ids(vocabulary, (forms[token] for token in made if token in forms), size)
+    kept_ids = set(old_ids.tolist())
+    removed = {token for token, form in forms.items() if vocabulary.ordinary[form] not in kept_ids}
+    # Merges may make tokens that are not in the vocabulary, and not removed either.
+    first_merges = takewhile(lambda merge: merge[0] + merge[1] not in removed, tokenizer.merges)
+    merges = tuple(merge for merge in first_merges if removed.isdisjoint(merge))
+    return dataclasses.replace(tokenizer, vocabulary=_keep_ids(vocabulary, old_ids), merges=merges), old_ids
+
+
 @truncate_vocabulary.register(LongestMatchModel)
 def _truncate_words(tokenizer: LongestMatchModel, size: int) -> tuple[LongestMatchModel, NDArray[np.int32]]:
     vocabulary = tokenizer.vocabulary
@@ -272,8 +286,9 @@ def _select_ids(vocabulary: Vocabulary, tokens: Iterable[bytes], size: int) -> N
         size: number of ids.
     """
     size = check_int("size", size, minimum=1)
-    added = {name.encode("utf-8") for name in vocabulary.added_names - vocabulary.duplicate_token_ids.keys()}
-    removable = [vocabulary.ordinary[token] for token in dict.fromkeys(tokens) if token not in added]
+    added = {vocabulary.get_id(name) for name in vocabulary.added_names}
+    ids = (vocabulary.ordinary[token] for token in dict.fromkeys(tokens))
+    removable = [id_ for id_ in ids if id_ not in added]
     num_tokens = len(vocabulary.bytes_by_id)
     minimum = num_tokens - len(removable)
     if not minimum <= size <= num_tokens:

@@ -85,9 +85,9 @@ class LongestMatchModel(WordModel):
 
     @cached_property
     def _engine(self) -> WordEngine:
-        ordinary, prefix = self.vocabulary.ordinary, self._prefix
+        model_tokens, prefix = self.vocabulary.mergeable, self._prefix
         unknown = self.vocabulary.require_role("unk", "a vocabulary of words")
-        initial = {token.decode("utf-8"): id_ for token, id_ in ordinary.items()}
+        initial = {token.decode("utf-8"): id_ for token, id_ in model_tokens.items()}
         continuing = {} if prefix is None else _strip_prefixes(initial, prefix)
         maximum = self._max_characters
         words = {

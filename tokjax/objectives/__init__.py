@@ -1,10 +1,13 @@
 """Training objectives: inputs and labels as pure functions of token arrays and random numbers."""
 
+from tokjax.objectives.bits_per_byte import bits_per_byte, label_byte_lengths
 from tokjax.objectives.completion_masks import assistant_loss_mask, completion_loss_mask
 from tokjax.objectives.denoising_batches import DenoisingBatch
 from tokjax.objectives.denoising_mixture import UL2_DENOISERS, Denoiser, denoising_mixture
 from tokjax.objectives.fill_in_the_middle import fill_in_the_middle
+from tokjax.objectives.masked_diffusion import MaskedDiffusionBatch, masked_diffusion
 from tokjax.objectives.masked_lm import MaskedLMBatch, masked_lm
+from tokjax.objectives.ngram_hashes import ngram_hash_ids
 from tokjax.objectives.prefix_lm import PrefixLMBatch, prefix_lm
 from tokjax.objectives.random_draws import draw_uniform
 from tokjax.objectives.span_corruption import (
@@ -18,16 +21,21 @@ __all__ = [
     "UL2_DENOISERS",
     "Denoiser",
     "DenoisingBatch",
+    "MaskedDiffusionBatch",
     "MaskedLMBatch",
     "PrefixLMBatch",
     "SpanCorruptionLengths",
     "assistant_loss_mask",
+    "bits_per_byte",
     "completion_loss_mask",
     "compute_input_and_target_lengths",
     "denoising_mixture",
     "draw_uniform",
     "fill_in_the_middle",
+    "label_byte_lengths",
+    "masked_diffusion",
     "masked_lm",
+    "ngram_hash_ids",
     "prefix_lm",
     "span_corruption",
     "span_corruption_lengths",

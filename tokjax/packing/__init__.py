@@ -1,6 +1,10 @@
-"""Packing of rows into blocks: plans, packed blocks, and segment boundaries for attention kernels."""
+"""Packing of rows into blocks: plans, packed blocks, segment boundaries, orders for context parallelism."""
 
 from tokjax.packing.apply_plan import apply_packing, pack_blocks
+from tokjax.packing.context_parallel import (
+    reorder_for_context_parallel,
+    restore_context_parallel_order,
+)
 from tokjax.packing.packed_blocks import PackedBlocks
 from tokjax.packing.plans import PackingPlan, plan_packing
 from tokjax.packing.segments import cu_seqlens, cudnn_segments, segment_lengths
@@ -13,5 +17,7 @@ __all__ = [
     "cudnn_segments",
     "pack_blocks",
     "plan_packing",
+    "reorder_for_context_parallel",
+    "restore_context_parallel_order",
     "segment_lengths",
 ]

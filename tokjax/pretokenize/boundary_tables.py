@@ -12,7 +12,7 @@ How they are computed
 ---------------------
 When the automaton reports a match, the pre-token may end there, or a longer match may follow. A *parse* of a
 text guesses: at each character, the pre-token either continues or ends. For an ended pre-token, the parse
-goes on with the automaton, which must not report a longer match. So each text has exactly one parse that
+continues with the automaton, which must not report a longer match. So each text has exactly one parse that
 reaches its end. The state of a parse consists of the state of the automaton in the current pre-token, and of
 the states for ended ones. Published patterns have 10 to 40 states of parses.
 
@@ -432,7 +432,7 @@ def _make_pair_flags(steps: _ParseSteps, triggers: list[int], settled: Flags, pa
     flags = np.where(pairs == STARTS, STARTS_FLAG, 0).astype(np.uint8)
     flags[pairs == UNDECIDED] = MARKED
     # Windows decide about triggers and the characters after them, so that the letters of contractions need no
-    # coarse classes of their own.
+    # separate coarse classes.
     flags[triggers, :-1] = MARKED
     undecided = pairs == UNDECIDED
     undecided[triggers] = undecided[:, triggers] = False

@@ -41,6 +41,7 @@ from tokjax.pretokenize.boundary_tables import (
     STARTS_FLAG,
     UNDECIDED,
 )
+from tokjax.pretokenize.digit_groups import DigitGroups, find_digit_groups
 from tokjax.pretokenize.split_automaton import DEAD, START
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ _WIDTHS = np.repeat(np.array([1, 2, 3, 4, 1]), [_FIRST_LEAD, 0x20, 0x10, 0x08, 0
 _WIDTH_LIST: list[int] = _WIDTHS.tolist()
 _FEW = 50
 """Up to this many places, a loop over places is faster than array calls for all of them."""
+_READS_PER_CHARACTER = 4
+"""Number of times that the automaton usually reads a character, at most."""
+_FAR = 64
+"""Number of characters that the automaton reads without a match before its states are recorded."""
 _LOOK_AHEAD = 32
 """Number of characters within which most runs of equal classes end."""
 
@@ -98,7 +103,7 @@ class _Characters(NamedTuple):
 
 
 def find_pretoken_starts(
-    steps: Sequence[BoundaryTables], codes: NDArray[np.uint32], ends: Positions
+    steps: Sequence[BoundaryTables | DigitGroups], codes: NDArray[np.uint32], ends: Positions
 ) -> Flags:
     """Finds where each pre-token of one or several texts starts.
 
@@ -119,7 +124,9 @@ def find_pretoken_starts(
     return starts
 
 
-def find_pretoken_starts_in_bytes(steps: Sequence[BoundaryTables], text: bytes, ends: Positions) -> Flags:
+def find_pretoken_starts_in_bytes(
+    steps: Sequence[BoundaryTables | DigitGroups], text: bytes, ends: Positions
+) -> Flags:
     """Finds where each pre-token starts in UTF-8 that is mostly ASCII, without decoding it.
 
     Args:
@@ -151,7 +158,7 @@ def find_pretoken_starts_in_bytes(steps: Sequence[BoundaryTables], text: bytes, 
 
 
 def _find_starts_within(
-    tables: BoundaryTables, characters: _Characters, starts: Flags | None, inner: Positions
+    tables: BoundaryTables | DigitGroups, characters: _Characters, starts: Flags | None, inner: Positions
 ) -> Flags:
     """Finds the starts of one step within the pre-tokens of the step before it.
 
@@ -168,14 +175,16 @@ def _find_starts_within(
     cuts = np.flatnonzero(starts[1:] & ~is_end[1:] & ~is_end[:-1]) + 1
     if not len(cuts):
         return _find_starts(tables, characters, inner)
-    # Pre-tokens become texts of their own: an end is inserted before each one.
+    # Each pre-token becomes a separate text: an end is inserted before it.
     cut_text = None if text is None else np.insert(text, cuts, ord("\n"))
     inner = inner + np.searchsorted(cuts, inner, "right")
     flags = _find_starts(tables, _Characters(np.insert(classes, cuts, tables.end), cut_text), inner)
     return np.delete(flags, cuts + np.arange(len(cuts)))
 
 
-def _find_starts(tables: BoundaryTables, characters: _Characters, inner: Positions) -> Flags:
+def _find_starts(tables: BoundaryTables | DigitGroups, characters: _Characters, inner: Positions) -> Flags:
+    if isinstance(tables, DigitGroups):
+        return _find_group_starts(tables, characters, inner)
     classes = characters.classes
     # `bytes.translate` is faster than indexing the table with an array. NumPy multiplies 8-bit numbers about
     # ten times faster than it shifts them; the upper bits of the first class are lost, as they should.
@@ -195,6 +204,15 @@ def _find_starts(tables: BoundaryTables, characters: _Characters, inner: Positio
     undecided = np.concatenate([uncounted, _decide_by_windows(tables, characters, marked, starts)])
     if len(undecided):
         _run_automaton(tables, characters, undecided, starts)
+    return starts
+
+
+def _find_group_starts(tables: DigitGroups, characters: _Characters, inner: Positions) -> Flags:
+    classes = characters.classes
+    is_end = classes == tables.end
+    starts: Flags = is_end | np.append(True, is_end[:-1])
+    first_bytes = np.delete(np.arange(len(classes)), inner)  # one position per character
+    starts[first_bytes] |= find_digit_groups(classes.take(first_bytes))
     return starts
 
 
@@ -303,7 +321,10 @@ def _run_automaton(
     next_state, has_match = automaton.next_state.ravel(), automaton.has_match.ravel()
     position, state, last = first, np.full(len(first), START, np.int64), first
     was_unmatched = np.zeros(len(first), bool)
-    while len(first) > _FEW:
+    # If characters are read again and again, `_run_automaton_at` needs fewer steps.
+    for _ in range(_READS_PER_CHARACTER * int(np.max(stop - first, initial=0))):
+        if len(first) <= _FEW:
+            break
         entry = state * num_classes + tables.automaton_class.take(characters.classes.take(position))
         last = np.where(has_match.take(entry), position, last)
         state = next_state.take(entry).astype(np.int64)
@@ -343,18 +364,30 @@ def _find_regions(starts: Flags, positions: Positions) -> tuple[Positions, Posit
 def _run_automaton_at(
     tables: BoundaryTables, characters: _Characters, starts: Flags, first: int, stop: int, was_unmatched: bool
 ) -> None:
-    """Does the same as `_run_automaton` for one place, from the start of a pre-token on."""
+    """Does the same as `_run_automaton` for one place, from the start of a pre-token on.
+
+    Takes linear time: where the automaton has read far without a match, its positions and states are
+    recorded, and it stops when it comes to one of them again.
+    """
     numbers, next_state, has_match = tables.automaton_lists
     class_at = characters.classes.data
     byte_at = None if characters.text is None else characters.text.data
     state, last, position = START, first, first
+    without_match: set[int] = set()
+    read: list[int] = []  # positions and states since the last match
+    num_states = len(next_state)
     while first < stop:
         class_ = numbers[class_at[position]]
         if has_match[state][class_]:
             last = position
+            read.clear()
         state = next_state[state][class_]
         position += 1 if byte_at is None else _WIDTH_LIST[byte_at[position]]
-        if state == DEAD:
+        read.append(position * num_states + state)
+        if state == DEAD or (without_match and read[-1] in without_match):
+            if len(read) > _FAR:
+                without_match.update(read)
+            read.clear()
             is_unmatched = last == first
             starts[first] |= not (is_unmatched and was_unmatched)
             if is_unmatched:

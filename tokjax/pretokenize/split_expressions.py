@@ -31,6 +31,8 @@ from tokjax.pretokenize.code_point_sets import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from tokjax.pretokenize.code_point_sets import CodePointSet
@@ -92,7 +94,9 @@ _CONTROL_CHARACTERS = {"r": "\r", "n": "\n", "t": "\t", "f": "\f", "v": "\v"}
 _MAX_DEPTH = 50
 """Maximum number of groups and sets inside of one another."""
 _MAX_REPETITIONS = 64
-"""Maximum number of a counted repetition. Each one needs states of its own."""
+"""Maximum number of a counted repetition. Each one needs separate states."""
+_MAX_CHOICES = 8
+"""Maximum number of choices that precede a part that can fail: their combinations are tried one by one."""
 _OTHER_CASES = {"s": "\u017f", "k": "\u212a"}
 """Characters outside of ASCII that equal an ASCII letter if case is ignored."""
 _HAS_LIGATURES = re.compile(r"(?i:f[fil]|s[st])")
@@ -113,6 +117,18 @@ def parse_expression(expression: str) -> Node:
     if parser.position < len(expression):
         raise UnsupportedExpressionError(f"{expression[parser.position :][:20]!r}")
     return tree
+
+
+def iter_sets(tree: Node) -> Iterator[CodePointSet]:
+    """Yields the sets of characters of a pattern."""
+    match tree:
+        case OneOf(members) | Lookahead(members):
+            yield members
+        case Sequence(parts) | Alternatives(parts):
+            for part in parts:
+                yield from iter_sets(part)
+        case Repetition(part):
+            yield from iter_sets(part)
 
 
 def format_expression(tree: Node, characters: NDArray[np.integer]) -> str:
@@ -148,6 +164,66 @@ def _format_set(codes: NDArray[np.integer]) -> str:
     last = np.append(first[1:], len(codes)) - 1
     ranges = zip(codes[first].tolist(), codes[last].tolist(), strict=True)
     return "[" + "".join(f"\\U{start:08x}-\\U{stop:08x}" for start, stop in ranges) + "]"
+
+
+def backtracks_little(tree: Node) -> bool:
+    """Returns whether a backtracking matcher, such as `re`, matches a pattern in linear time.
+
+    It tries another way to match only where a later part fails. So the ways multiply if several repetitions
+    or choices precede a part that can fail: `a*a*b` is slow on a long run of `a`, and `(?:a+)+b` on a short
+    one. Alternatives that fail are not slow, because each of them is tried once.
+    """
+    try:
+        choices, loops = _count_choices(tree, can_fail_later=False)
+    except UnsupportedExpressionError:
+        return False
+    return choices <= _MAX_CHOICES and loops <= 1
+
+
+def _count_choices(tree: Node, *, can_fail_later: bool) -> tuple[int, int]:
+    """Returns the number of choices, and of repetitions, that a matcher can change when a later part fails.
+
+    Args:
+        tree: the pattern.
+        can_fail_later: whether a part after it can fail.
+
+    Raises:
+        UnsupportedExpressionError: a part that is not a single character is repeated.
+    """
+    match tree:
+        case OneOf() | Lookahead():
+            return 0, 0
+        case Sequence(parts):
+            choices = loops = 0
+            for part in reversed(parts):
+                counts = _count_choices(part, can_fail_later=can_fail_later)
+                choices, loops = choices + counts[0], loops + counts[1]
+                can_fail_later |= _can_fail(part)
+            return choices, loops
+        case Alternatives(parts):
+            counts_of_parts = [_count_choices(part, can_fail_later=can_fail_later) for part in parts]
+            choices, loops = (max(counts) for counts in zip(*counts_of_parts, strict=True))
+            return choices + can_fail_later * (len(parts) - 1), loops
+        case Repetition(part, low, high):
+            if high is not None and high <= 1:
+                choices, loops = _count_choices(part, can_fail_later=can_fail_later)
+                return choices + (can_fail_later and low < high), loops
+            if not isinstance(part, OneOf):
+                raise UnsupportedExpressionError("repetition of several characters")
+            return 0, int(can_fail_later and low != high)
+
+
+def _can_fail(tree: Node) -> bool:
+    """Returns whether there are texts that a pattern does not match."""
+    match tree:
+        case OneOf() | Lookahead():
+            return True
+        case Sequence(parts):
+            return any(map(_can_fail, parts))
+        case Alternatives(parts):
+            return all(map(_can_fail, parts))
+        case Repetition(part, low):
+            return low > 0 and _can_fail(part)
 
 
 def _can_be_empty(tree: Node) -> bool:

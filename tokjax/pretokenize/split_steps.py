@@ -10,13 +10,16 @@ distinguish from them, in ASCII if there is one:
     text              "Größe 12"
     representatives   "GrAAe 12"
 
-Expressions with parts that `split_expressions` does not support are split by the `regex` package.
+`re` tries all ways to match a text, which takes quadratic or exponential time for some expressions. So long
+texts, and all texts of such expressions, are split by boundary tables. Expressions with parts that
+`split_expressions` does not support are split by the `regex` package.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
+import time
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -24,19 +27,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax.errors import InvalidArgumentError
-from tokjax.pretokenize.boundary_tables import build_boundary_tables
+from tokjax.pretokenize.boundary_tables import BoundaryTables, build_boundary_tables
+from tokjax.pretokenize.code_point_sets import unite
+from tokjax.pretokenize.digit_groups import DIGIT_GROUP_EXPRESSIONS, DigitGroups, find_digit_groups
+from tokjax.pretokenize.pretoken_starts import find_pretoken_starts
 from tokjax.pretokenize.split_automaton import compile_automaton
 from tokjax.pretokenize.split_expressions import (
     ExpressionTooLargeError,
     UnsupportedExpressionError,
+    backtracks_little,
     format_expression,
+    iter_sets,
     parse_expression,
 )
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tokjax.pretokenize.boundary_tables import BoundaryTables
+    from tokjax.pretokenize.code_point_sets import CodePointSet
     from tokjax.pretokenize.split_automaton import SplitAutomaton
     from tokjax.pretokenize.split_expressions import Node
 
@@ -45,12 +53,17 @@ _SET_OPERATION = re.compile(r"&&|--|\|\||~~|\[[^\]]*[^\]\\]\[")
 """Set operations and nested sets, which `regex` has in version 1 of its syntax."""
 _FEW_CHARACTERS = 100
 """Up to this many characters, a dictionary is faster than arrays."""
+_MAX_BACKTRACKED = 3000
+"""Up to this many characters, `re` splits a text: it may read the rest of a text at each character."""
 _MAX_CACHED = 1 << 16
 """Number of representatives at which their cache is cleared."""
 # Repeated parts with an end that makes the last match fail: then all ways to match the repetitions are tried.
 _REPEATED = ("a", "A", "é", "日", "1", ".", "'s", " ", "\n", " \n", "a ", " a", "aA", "a1", "a.", "1.", "#a ")
-_PROBES = [part * 100 + end for part in _REPEATED for end in ("", "!", "a", "1", " ", "\n")]
-_PROBE_SECONDS = 1.0
+_ENDS = ("", "!", "a", "1", " ", "\n")
+_PROBE_LENGTH = 100
+_MAX_PROBED_LETTERS = 16
+_PROBE_SECONDS = 2.0
+"""Time limit of all probes together."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +82,7 @@ class SplitStep:
         return None if self._tree_and_automaton is None else self._tree_and_automaton[1]
 
     @cached_property
-    def tables(self) -> BoundaryTables | None:
+    def tables(self) -> BoundaryTables | DigitGroups | None:
         """The boundary tables of the expression; `None` if it has unsupported parts, or many classes."""
         if self.automaton is None:
             return None
@@ -78,10 +91,20 @@ class SplitStep:
         except UnsupportedExpressionError:
             return None
 
+    def names_only(self, members: CodePointSet) -> bool:
+        """Returns whether all sets of the expression, and of its lookaheads, are subsets of a set."""
+        if self._tree_and_automaton is None:
+            return False
+        sets = iter_sets(self._tree_and_automaton[0])
+        return np.array_equal(unite([*sets, members]), members)
+
     def split(self, text: str) -> list[str]:
         """Splits a text into matches, and the text between them. Their concatenation is the text."""
         if self.automaton is None:
             return _split_at_matches(self._regex, text)
+        is_slow = len(text) > _MAX_BACKTRACKED or not self._backtracks_little
+        if is_slow and isinstance(self.tables, BoundaryTables):
+            return _split_by_tables(self.tables, text)
         mapped = text if text.isascii() else self._map_text(text)
         parts: list[str] = self._compiled.findall(mapped)
         if len("".join(parts)) < len(text):  # some text is between matches
@@ -95,32 +118,38 @@ class SplitStep:
         """Checks the syntax and speed of the expression: some would take hours on long texts.
 
         Raises:
-            InvalidArgumentError: it is not a regular expression, is too large, or needs more than a second
-                for one of the probe texts.
+            InvalidArgumentError: it is not a regular expression, is too large, or needs more than two
+                seconds for the probe texts.
         """
-        import regex  # noqa: PLC0415 (slow to import)
-
-        # `re` has no time limit.
-        expression = self._regex if self.automaton is None else regex.compile(self._compiled.pattern)
-        for text in _PROBES:
+        if self.automaton is not None:
+            return
+        deadline = time.monotonic() + _PROBE_SECONDS
+        for text in _make_probes(self.expression):
             try:
-                expression.findall(text, timeout=_PROBE_SECONDS)
+                self._regex.findall(text, timeout=max(deadline - time.monotonic(), 1e-3))
             except TimeoutError as error:
                 raise InvalidArgumentError(
-                    f"pattern {self.expression!r} takes more than {_PROBE_SECONDS:g} s for {len(text)} "
-                    f"characters, {text[:20]!r}...: its repetitions can match one text in countless ways; "
-                    "make them possessive (`++`), or let no two of them match the same text"
+                    f"pattern {self.expression!r} takes more than {_PROBE_SECONDS:g} s for texts such as "
+                    f"{text[:20]!r}..., of {len(text)} characters: its repetitions can match one text in "
+                    "countless ways; make them possessive (`++`), or let no two of them match the same text"
                 ) from error
 
     @cached_property
     def _tree_and_automaton(self) -> tuple[Node, SplitAutomaton] | None:
         try:
             tree = parse_expression(self.expression)
-            return tree, compile_automaton(tree)
+            automaton = compile_automaton(tree)
+            if not backtracks_little(tree):
+                build_boundary_tables(automaton)  # raises an error if only `re` could split by it
+            return tree, automaton
         except ExpressionTooLargeError as error:  # `regex` would need gigabytes for some of them
             raise InvalidArgumentError(f"pattern {self.expression[:60]!r} is too large: {error}") from error
         except UnsupportedExpressionError:
             return None
+
+    @cached_property
+    def _backtracks_little(self) -> bool:
+        return self._tree_and_automaton is not None and backtracks_little(self._tree_and_automaton[0])
 
     @cached_property
     def _representatives(self) -> NDArray[np.uint32]:
@@ -166,10 +195,32 @@ class SplitStep:
             ) from error
 
 
+class DigitGroupStep(SplitStep):
+    """Step that splits numbers into groups of three digits from the right. See `digit_groups`."""
+
+    @cached_property
+    def tables(self) -> DigitGroups:
+        """The classes of digits and of other characters."""
+        return DigitGroups()
+
+    def split(self, text: str) -> list[str]:
+        """Splits a text before each group of digits."""
+        if len(text) <= DigitGroups.size:
+            return [text] if text else []
+        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+        starts = np.flatnonzero(find_digit_groups(self.tables.class_of_code.take(codes))).tolist()
+        return [
+            text[start:stop] for start, stop in itertools.pairwise([0, *starts, len(text)]) if stop > start
+        ]
+
+    def check(self) -> None:
+        """Does nothing: the expression takes linear time here."""
+
+
 @lru_cache(maxsize=64)
 def make_split_step(expression: str) -> SplitStep:
     """Returns the step of an expression. It is compiled once, for all patterns that have it."""
-    return SplitStep(expression)
+    return (DigitGroupStep if expression in DIGIT_GROUP_EXPRESSIONS else SplitStep)(expression)
 
 
 class _RepresentativeCache(dict[int, int]):
@@ -186,6 +237,25 @@ class _RepresentativeCache(dict[int, int]):
         [class_] = self._automaton.find_classes(np.array([code]))
         self[code] = representative = int(self._representatives[class_])
         return representative
+
+
+def _make_probes(expression: str) -> list[str]:
+    """Returns texts that take long to split by an expression that backtracks much.
+
+    The characters of the expression are among them: a matcher that looks for a required one first fails fast
+    without it.
+    """
+    letters = sorted({c for c in expression if c.isalnum()})[:_MAX_PROBED_LETTERS]
+    parts = [*_REPEATED, *(letter for letter in letters if letter not in _REPEATED)]
+    ends = [*_ENDS, "\0" + expression[:_PROBE_LENGTH]]
+    return [part * _PROBE_LENGTH + end for part in parts for end in ends]
+
+
+def _split_by_tables(tables: BoundaryTables, text: str) -> list[str]:
+    """Splits a text into matches, and the text between them."""
+    codes = np.frombuffer((text + "\n").encode("utf-32-le", "surrogatepass"), "<u4")
+    starts = np.flatnonzero(find_pretoken_starts((tables,), codes, np.array([len(text)])))
+    return [text[start:stop] for start, stop in itertools.pairwise(starts.tolist())]
 
 
 def _split_at_matches(compiled: Any, text: str) -> list[str]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokjax.datasets.columns import Column
+
 _MAX_MEASURED_DOCUMENTS = 1_000_000
 _QUANTILES = {"shortest": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "longest": 1.0}
 

@@ -199,6 +199,59 @@ def test_reason_for_running_on_the_library(change, reason):
     assert tokenizer.reason in reason.split("|")
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"model": {"fuse_unk": True}}, "its BPE model of words has fuse_unk=true"),
+        ({"model": {"ignore_merges": True}}, "its BPE model of words has ignore_merges=true"),
+        ({"model": {"end_of_word_suffix": "$"}}, "its BPE model has end_of_word_suffix='$'"),
+        ({"model": {"unk_token": None}}, "its unknown token None is not in the vocabulary"),
+        ({"decoder": {"type": "Fuse"}}, "its decoder is Fuse"),
+        ({"decoder": {"type": "BPEDecoder", "suffix": "@"}}, "its decoder is BPEDecoder with another suffix"),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, "its pre-tokenizer is not one that word_bpe has"),
+        (
+            {"model": {"vocab": ["a", "b", "ab", "abb"], "merges": [["ab", "b"], ["a", "b"]]}},
+            "a token is used before the last merge that makes it",
+        ),
+        ({"model": {"vocab": ["a</w>a"], "merges": []}}, "its token 'a</w>a' has '</w>' before its end"),
+        (
+            {
+                "model": {"vocab": ["a", "</w>", "a</w>"], "merges": [["a", "</w>"]]},
+                "added_tokens": [],
+            },
+            "its unknown token '<unk>' is not a special token",
+        ),
+        (
+            {"model": {"vocab": [*"</w>", "/w", "/w>", "</w>x"], "merges": [["/", "w"], ["/w", ">"]]}},
+            "its token '</w>x' has '</w>' before its end",
+        ),
+        (
+            {
+                "model": {
+                    "vocab": ["a", *"</w>", "/w", "/w>", "</w>"],
+                    "merges": [["/", "w"], ["/w", ">"], ["<", "/w>"]],
+                }
+            },
+            "merge 2 of '<' and '/w>' makes '</w>' from text",
+        ),
+        ({"added_tokens": "é"}, "text can become the added token 'é'"),
+    ],
+)
+def test_reason_for_running_word_bpe_on_the_library(change, reason):
+    parts = json.loads(make_pair("OpenAI GPT")[0].to_str())
+    model = parts["model"] | change.pop("model", {}) if "model" in change else parts["model"]
+    if isinstance(model["vocab"], list):
+        tokens = ["<s>", "</s>", "<pad>", "<mask>", "<unk>", *model["vocab"]]
+        model["vocab"] = {token: id_ for id_, token in enumerate(tokens)}
+    if isinstance(change.get("added_tokens"), str):
+        name = change.pop("added_tokens")
+        flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+        parts["added_tokens"].append({"id": len(model["vocab"]), "content": name, **flags})
+    tokenizer = tokjax.formats.from_huggingface(DefinitionStub(parts | change | {"model": model}))
+    assert isinstance(tokenizer, tokjax.formats.HuggingFaceTokenizer)
+    assert tokenizer.reason.partition("; pass")[0] == reason
+
+
 def test_added_token_in_normalized_text():
     reference = Tokenizer.from_str(make_pair("BERT")[0].to_str())
     reference.add_tokens(["NewWord"])
@@ -208,6 +261,18 @@ def test_added_token_in_normalized_text():
         tokjax.encode(tokenizer, "a newword", add_special_tokens=False).tolist()
         == reference.encode("a newword", add_special_tokens=False).ids
     )
+
+
+def test_special_token_that_normalization_makes():
+    reference = Tokenizer.from_str(make_pair("BERT")[0].to_str())
+    form = next(form for form in sorted(reference.get_vocab()) if form.isalpha() and len(form) > 1)
+    reference.add_special_tokens([form])
+    tokenizer = tokjax.formats.from_huggingface(reference)
+    assert tokenizer.reason == f"text can become the special token {form!r}"
+    ids = tokjax.encode(tokenizer, form.upper(), add_special_tokens=False, allowed_special="all")
+    assert ids.tolist() == reference.encode(form.upper(), add_special_tokens=False).ids
+    with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match="becomes the special token"):
+        tokjax.encode(tokenizer, form.upper())
 
 
 @pytest.mark.parametrize("name", ["GPT-2", "punctuation"])

@@ -96,6 +96,13 @@ def has_byte_affix(model):
     return bool(model["end_of_word_suffix"] or model["continuing_subword_prefix"])
 
 
+def splits_bytes(definition):
+    """Returns whether words end inside of characters in the library: `Digits` splits at the bytes of `ò`."""
+    steps = (definition["pre_tokenizer"] or {}).get("pretokenizers", [])
+    types = [step["type"] for step in steps]
+    return "ByteLevel" in types and "Digits" in types[types.index("ByteLevel") :]
+
+
 def encode_plain(library, text):
     return library.encode(text, add_special_tokens=False).ids
 
@@ -182,7 +189,8 @@ def check(definition, text, pair, ids):
         else:
             assert_spans_agree(input_text, spans, library_spans)
     assert (result.offsets[result.sequence_ids < 0] == 0).all()
-    if not isinstance(tokenizer, tokjax.models.MetaspaceBPE) or tokenizer.split_words:
+    has_words = not isinstance(tokenizer, tokjax.models.MetaspaceBPE) or tokenizer.split_words
+    if has_words and not splits_bytes(definition):
         assert result.word_ids.tolist() == fill_none(expected.word_ids)
     for row in (result.ids.tolist(), [id_ for id_ in ids if library.id_to_token(id_) is not None]):
         for skip in (False, True):

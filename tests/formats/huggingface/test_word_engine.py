@@ -68,10 +68,23 @@ def make_pipelines():
         "no normalizer": make_tokenizer(None, pre_tokenizers.Metaspace(prepend_scheme="never")),
         "added tokens": make_tokenizer(normalizers.NFKC(), metaspace, added=ADDED),
         "nmt": make_tokenizer(sequence([normalizers.Nmt(), normalizers.Lowercase()]), words, added=["xyz"]),
+        "no unknown token": make_bpe_without_unknown_token(),
     }
 
 
-NAMES = ["t5", "converted", "converted, first", "deberta", "albert", "no normalizer", "added tokens", "nmt"]
+def make_bpe_without_unknown_token():
+    """Makes a BPE tokenizer that drops unknown characters. The words that it drops have word ids, too."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
+    trainer = trainers.BpeTrainer(vocab_size=200, limit_alphabet=30, show_progress=False)
+    tokenizer.train_from_iterator(CORPUS[:2], trainer)
+    return tokenizer
+
+
+NAMES = [
+    *("t5", "converted", "converted, first", "deberta", "albert", "no normalizer", "added tokens", "nmt"),
+    "no unknown token",
+]
 parts = st.sampled_from(
     [
         *(
@@ -186,6 +199,10 @@ metaspace = pre_tokenizers.Metaspace()
 OTHER_PIPELINES = {
     "space in a pattern": (normalizers.Replace("a b", "c"), [metaspace]),
     "spaces merged, not stripped": (normalizers.Replace(Regex(" {2,}"), " "), [metaspace]),
+    "a mark for merged spaces, not split there": (
+        normalizers.Replace(Regex(" {2,}"), "▁"),
+        [pre_tokenizers.WhitespaceSplit()],
+    ),
     "stripped at the start only": (normalizers.Strip(left=True, right=False), [metaspace]),
     "prepended": (normalizers.Prepend("▁"), [metaspace]),
     "not split": (None, [pre_tokenizers.Metaspace(split=False)]),

@@ -10,13 +10,13 @@ Encoding a batch:
    (`encode_special_tokens`), so there are two instances, and other combinations raise an error.
 3. Reject special tokens that the library found although they are not in the text: normalization can turn
    "<|END|>" into "<|end|>".
-4. Convert character offsets to byte offsets, and separate spans that overlap (`separate_spans`).
+4. Convert character offsets to byte offsets, separate spans that overlap (`separate_spans`), and extend spans
+   over all characters that the normalizer made one of (`cover_changed_characters`).
 """
 
 from __future__ import annotations
 
 import json
-import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -34,6 +34,7 @@ from tokjax.core.encode_options import SpecialOptions, accept_options
 from tokjax.core.pretokens import PreTokens, make_pretokens, pre_tokenize, raise_without_pretokens
 from tokjax.core.ragged import Ragged, concatenate_ranges, make_row_splits
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
+from tokjax.core.token_byte_lengths import BYTE_PIECE, find_text_lengths
 from tokjax.core.utf8 import find_character_starts, is_encodable, to_characters, to_utf8
 from tokjax.core.vocabulary import (
     AddedToken,
@@ -43,6 +44,7 @@ from tokjax.core.vocabulary import (
     select_roles,
 )
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokenizerFormatError
+from tokjax.formats.huggingface.changed_characters import cover_changed_characters
 from tokjax.formats.huggingface.decoders import make_finality_test
 from tokjax.formats.huggingface.definition import (
     RequiresLibraryError,
@@ -91,7 +93,6 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Role, Vocabulary
     from tokjax.errors import TokjaxError
 
-_BYTE_PIECE = re.compile(rb"<0x[0-9A-F]{2}>")
 _FEW_CORES = 4
 """With more cores, the library's own threads compute ids without offsets faster than one thread that looks up
 words."""
@@ -122,7 +123,8 @@ class HuggingFaceTokenizer(TokenizerRecord):
     lone surrogate are encoded as U+FFFD, each with its own span. Spans do not overlap: tokens that are the
     bytes of one character have one byte each, and the span of a `▁` or space that is added before a text is
     empty. If the library assigns the same characters to several other tokens, the first of them gets the
-    span.
+    span. If the normalizer makes one character of several, such as `é` of `e` and an accent, the span of its
+    token includes all of them.
 
     Tokenizers with equal fields are equal. Pickling keeps only the fields. Threads can share a tokenizer.
 
@@ -243,7 +245,7 @@ class HuggingFaceTokenizer(TokenizerRecord):
             if self.is_byte_level:
                 span_bytes[id_] = token.strip(b" ") if trims else token
             else:
-                is_byte = _BYTE_PIECE.fullmatch(token)
+                is_byte = BYTE_PIECE.fullmatch(token)
                 span_bytes[id_] = bytes([int(token[3:5], 16)]) if is_byte else token
         return span_bytes
 
@@ -796,7 +798,11 @@ def _locate(tokenizer: HuggingFaceTokenizer, text: str, encoding: Any) -> NDArra
 def _separate(
     tokenizer: HuggingFaceTokenizer, spans: NDArray[np.int64], ids: NDArray[np.int32], data: bytes
 ) -> NDArray[np.int64]:
-    return separate_spans(spans, ids, tokenizer.span_bytes, tokenizer.prefix_ids, data)
+    separate = separate_spans(spans, ids, tokenizer.span_bytes, tokenizer.prefix_ids, data)
+    normalizer = tokenizer.library_tokenizer.normalizer
+    return (
+        separate if normalizer is None else cover_changed_characters(separate, data, normalizer.normalize_str)
+    )
 
 
 def _to_array(values: Sequence[int]) -> NDArray[np.int32]:
@@ -847,6 +853,20 @@ def _find_decode_context(
             break
     first_pending = next((i - 1 for i, _ in visible if i > stops[-1]), len(ids))
     return context, ids[first_pending:]
+
+
+@find_text_lengths.register(HuggingFaceTokenizer)
+def _find_text_lengths(tokenizer: HuggingFaceTokenizer) -> NDArray[np.integer[Any]]:
+    lengths = np.zeros(tokenizer.vocabulary.size, np.int64)
+    if tokenizer.decoded_bytes is not None:
+        lengths[list(tokenizer.decoded_bytes)] = [*map(len, tokenizer.decoded_bytes.values())]
+        return lengths
+    lengths[:] = find_text_lengths.dispatch(object)(tokenizer)
+    if any(step.get("type") == "ByteFallback" for step in get_steps(tokenizer.pipeline, "decoder")):
+        # The library decodes a part of a character to U+FFFD, which is longer.
+        tokens = tokenizer.vocabulary.bytes_by_id
+        lengths[[id_ for id_, token in tokens.items() if BYTE_PIECE.fullmatch(token)]] = 1
+    return lengths
 
 
 @extend_vocabulary.register(HuggingFaceTokenizer)

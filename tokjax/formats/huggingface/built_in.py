@@ -4,6 +4,7 @@
 |---|---|---|
 | BPE | split patterns with boundary tables, and a vocabulary with all 256 bytes | `ByteLevelBPE` |
 | BPE with `byte_fallback` | spaces written as `▁`, a vocabulary with all 256 byte tokens | `MetaspaceBPE` |
+| BPE of words | a split at whitespace or BERT's, `</w>` or no mark at the end of words | `WordBPE` |
 | WordPiece | BERT's normalizer and pre-tokenizer | `WordPieceTokenizer` |
 | WordLevel | a split at whitespace or BERT's, and no normalizer or lower case | `WordLevelTokenizer` |
 
@@ -58,12 +59,26 @@ from tokjax.formats.tokenizer_files import parse_token_ids
 from tokjax.models.byte_bpe import ByteLevelBPE, make_byte_level_bpe
 from tokjax.models.metaspace import BYTE_FORMS, METASPACE
 from tokjax.models.metaspace_bpe import MetaspaceBPE, make_metaspace_bpe
+from tokjax.models.word_bpe import END_OF_WORD, WordBPE, make_word_bpe, merge_order_is_unique
 from tokjax.models.word_level import WordLevelTokenizer, make_word_level
 from tokjax.models.wordpiece import WordPieceTokenizer, make_wordpiece
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
-from tokjax.pretokenize.bytes_to_unicode import map_all_unicode_to_bytes, map_unicode_to_bytes
-from tokjax.pretokenize.patterns import DIGIT, Pattern, find_pattern_name, make_pattern_splitter
+from tokjax.pretokenize.bytes_to_unicode import (
+    ALPHABET,
+    BYTES,
+    map_all_unicode_to_bytes,
+    map_unicode_to_bytes,
+)
+from tokjax.pretokenize.code_point_sets import make_range
+from tokjax.pretokenize.patterns import (
+    DIGIT,
+    Pattern,
+    find_pattern_name,
+    make_pattern_splitter,
+    make_punctuation_set,
+)
 from tokjax.pretokenize.split_steps import make_split_step
+from tokjax.pretokenize.word_boundaries import compile_word_expression
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -71,10 +86,15 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Role, Vocabulary
     from tokjax.models.base import SegmentModel
     from tokjax.models.metaspace_bpe import PrefixSpace
+    from tokjax.models.word_bpe import EndOfWord
+    from tokjax.pretokenize.bert_normalizer import BertNormalizer
     from tokjax.pretokenize.word_boundaries import Splitter
+
+    Merges = Sequence[tuple[str, str]]
 
 _BERT_OPTIONS = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
 _SPLITTERS: dict[str, Splitter] = {"WhitespaceSplit": "whitespace", "BertPreTokenizer": "bert"}
+_WORD_SPLITTERS = [[name] for name in _SPLITTERS]
 _PREPEND = {"type": "Prepend", "prepend": METASPACE}
 _SPACE_TO_METASPACE = {"type": "Replace", "pattern": {"String": " "}, "content": METASPACE}
 _DECODERS: list[dict[str, Any]] = [
@@ -84,6 +104,9 @@ _DECODERS: list[dict[str, Any]] = [
 ]
 _STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 _BYTE_FORMS = frozenset(BYTE_FORMS)
+_VISIBLE_ASCII = make_range(ord("!"), ord("~"))
+_DIGIT_BYTES = frozenset(byte for byte, form in zip(BYTES, ALPHABET, strict=True) if form.isnumeric())
+"""Bytes that are written as digits: those of ASCII digits, and for example 0xB2, which is written `²`."""
 _RAW_BYTE = re.compile(r"\\x[89A-Fa-f]")
 """An escape that is a byte for Oniguruma, and a character elsewhere."""
 _SCHEMES: dict[str, PrefixSpace | None] = {"always": "missing", "first": "first", "never": None}
@@ -115,12 +138,17 @@ def build_builtin_tokenizer(contents: Mapping[str, Any], roles: Mapping[Role, st
     return _PARSERS[model_type](contents, roles)
 
 
-def _parse_bpe(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> ByteLevelBPE | MetaspaceBPE:
+def _parse_bpe(
+    contents: Mapping[str, Any], roles: Mapping[Role, str]
+) -> ByteLevelBPE | MetaspaceBPE | WordBPE:
     model = contents["model"]
     for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
-        if model.get(option):
+        if model.get(option) and (option, model[option]) != ("end_of_word_suffix", END_OF_WORD):
             raise RequiresLibraryError(f"its BPE model has {option}={model[option]!r}")
+    splits_words = [step.get("type") for step in get_steps(contents, "pre_tokenizer")] in _WORD_SPLITTERS
     try:
+        if model.get("end_of_word_suffix") or splits_words:
+            return _parse_word_bpe(contents, roles)
         return (_parse_metaspace if get_flag(model, "byte_fallback") else _parse_byte_level)(contents, roles)
     except RulesTooLargeError as error:
         raise RequiresLibraryError(str(error)) from error
@@ -133,7 +161,7 @@ def _parse_byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) ->
     if normalizer not in (None, "NFC"):
         raise RequiresLibraryError(f"its normalizer is {normalizer}")
     pattern, add_prefix_space = _parse_pattern(contents)
-    added_tokens = parse_added_tokens(contents, normalizes=normalizer is not None)
+    added_tokens = parse_added_tokens(contents, normalizer=normalizer)
     forms = parse_token_ids(model["vocab"], "the model's vocab")
     added_names = {**added_tokens.special, **added_tokens.ordinary}
     if any(map_unicode_to_bytes(name) not in (None, name.encode("utf-8")) for name in added_names):
@@ -150,6 +178,7 @@ def _parse_byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) ->
     in_merges = chain(chain.from_iterable(merges), map(b"".join, merges))
     if not all(map(ordinary.__contains__, in_merges)):
         raise RequiresLibraryError("a special token is a part or the result of a merge")
+    merges = _select_byte_merges(contents, merges)
     return make_byte_level_bpe(
         vocabulary,
         pattern,
@@ -167,14 +196,15 @@ def _parse_pattern(contents: Mapping[str, Any]) -> tuple[Pattern, bool]:
     types = [step.get("type") for step in steps]
     if types == ["ByteLevel"] and get_flag(steps[0], "use_regex", True):
         return "gpt2", get_flag(steps[0], "add_prefix_space", True)
-    if types[-1:] != ["ByteLevel"] or len(types) == 1:
+    if types.count("ByteLevel") != 1 or len(types) == 1:
         raise RequiresLibraryError(f"its pre-tokenizer is {' and '.join(map(str, types)) or 'none'}")
-    *splits, byte_level = steps
-    expressions = list(map(_parse_split_step, splits))
-    if get_flag(byte_level, "add_prefix_space", True):
+    index = types.index("ByteLevel")
+    expressions = list(map(_parse_split_step, steps[:index]))
+    if get_flag(steps[index], "add_prefix_space", True):
         raise RequiresLibraryError("its pre-tokenizer adds spaces between pre-tokens")
-    if get_flag(byte_level, "use_regex", True):
+    if get_flag(steps[index], "use_regex", True):
         expressions.append("gpt2")
+    expressions += map(_parse_byte_split_step, steps[index + 1 :])
     pattern: Pattern = expressions[0] if len(expressions) == 1 else tuple(expressions)
     return find_pattern_name(pattern) or pattern, False
 
@@ -184,6 +214,9 @@ def _parse_split_step(step: Mapping[str, Any]) -> str:
     step_type = step.get("type")
     if step_type == "Digits":
         return DIGIT if get_flag(step, "individual_digits") else f"{DIGIT}+"
+    behavior = step.get("behavior"), get_flag(step, "invert")
+    if step_type == "Punctuation" and behavior[0] in (None, "Isolated", "Contiguous"):
+        return make_punctuation_set() + "+" * (behavior[0] == "Contiguous")
     if step_type != "Split":
         raise RequiresLibraryError(f"its pre-tokenizer has the step {step_type}")
     pattern = step.get("pattern", {})
@@ -201,12 +234,56 @@ def _parse_split_step(step: Mapping[str, Any]) -> str:
         raise RequiresLibraryError(str(error)) from error
     # If the matches cover every text, removing the text between them ("Removed" with invert) is the same as
     # isolating the matches.
-    behavior = step.get("behavior"), get_flag(step, "invert")
     if behavior != ("Isolated", False) and not (behavior == ("Removed", True) and splitter.covers_any_text):
         raise RequiresLibraryError(
             f"its pre-tokenizer splits with the behavior {behavior[0]!r} and invert={behavior[1]}"
         )
     return name or expression
+
+
+def _parse_byte_split_step(step: Mapping[str, Any]) -> str:
+    """Returns the regular expression of a step after `ByteLevel`, which splits written bytes.
+
+    It splits texts in the same way if it matches only ASCII characters, which are written as themselves.
+    `_select_byte_merges` handles the other characters that `Digits` splits at.
+    """
+    if step.get("type") == "Digits":
+        return "[0-9]" if get_flag(step, "individual_digits") else "[0-9]+"
+    expression = _parse_split_step(step)
+    if not make_split_step(expression).names_only(_VISIBLE_ASCII):
+        raise RequiresLibraryError("its pre-tokenizer splits bytes by characters that are not ASCII")
+    return expression
+
+
+def _select_byte_merges(
+    contents: Mapping[str, Any], merges: list[tuple[bytes, bytes]]
+) -> list[tuple[bytes, bytes]]:
+    """Returns the merges that are possible if a step `Digits` after `ByteLevel` splits written bytes.
+
+    The step splits between digits and other characters. Some bytes are written as digits, such as `²` for
+    0xB2. A pre-token that ends there could end inside of a character. Instead, no merge crosses these places:
+
+        text      written   pre-tokens of the step   merges that are left out
+        "ò1"      Ã²1       Ã  ²1                    Ã ², Ġ Ã², ...
+    """
+    steps = get_steps(contents, "pre_tokenizer")
+    index = [step.get("type") for step in steps].index("ByteLevel")
+    digits = [step for step in steps[index + 1 :] if step.get("type") == "Digits"]
+    if not digits:
+        return merges
+    if get_flag(contents["model"], "ignore_merges"):
+        raise RequiresLibraryError("its pre-tokenizer splits bytes, and its model has ignore_merges")
+    separates_digits = any(get_flag(step, "individual_digits") for step in digits)
+    possible = []
+    for left, right in merges:
+        sides = left[-1] in _DIGIT_BYTES, right[0] in _DIGIT_BYTES
+        if sides == (True, True) and not separates_digits:
+            if not left[-1:].isdigit() and right[:1].isdigit():
+                raise RequiresLibraryError(f"its merge of {left!r} and {right!r} joins bytes and digits")
+            possible.append((left, right))
+        elif sides == (False, False):
+            possible.append((left, right))
+    return possible
 
 
 def build_split_steps(pattern: Pattern) -> list[dict[str, Any]]:
@@ -243,7 +320,8 @@ def _parse_metaspace(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> 
     if get_flag(model, "ignore_merges"):
         raise RequiresLibraryError("its BPE model has ignore_merges and byte_fallback")
     spaces, strip = _parse_space_handling(contents), _parse_strip(contents)
-    added_tokens = parse_added_tokens(contents, normalizes=bool(get_steps(contents, "normalizer")))
+    normalizer = " and ".join(str(step.get("type")) for step in get_steps(contents, "normalizer"))
+    added_tokens = parse_added_tokens(contents, normalizer=normalizer or None)
     forms = parse_token_ids(model["vocab"], "the model's vocab")
     check_added_ids(contents.get("added_tokens") or [], forms)
     merges = parse_merges(model["merges"], forms)
@@ -385,6 +463,7 @@ def _parse_wordpiece(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> 
         raise RequiresLibraryError(f"its pre-tokenizer is {pre_tokenizer}")
     normalizer = bert_normalizer(**_parse_bert_options(contents))
     vocabulary = _parse_word_vocabulary(contents, roles, normalizes=not normalizer.is_identity)
+    _check_special_words(vocabulary, normalizer, "bert")
     prefix = model["continuing_subword_prefix"]
     return make_wordpiece(
         vocabulary,
@@ -404,6 +483,63 @@ def _parse_cleanup(contents: Mapping[str, Any], prefix: str) -> bool:
     return get_flag(decoder, "cleanup", True)
 
 
+def _parse_word_bpe(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordBPE:
+    model = contents["model"]
+    for option in ("byte_fallback", "fuse_unk", "ignore_merges"):
+        if get_flag(model, option):
+            raise RequiresLibraryError(f"its BPE model of words has {option}=true")
+    end_of_word: EndOfWord | None = "suffix" if model.get("end_of_word_suffix") else None
+    _check_decoder(contents, "BPEDecoder" if end_of_word else "Fuse")
+    if end_of_word and get_steps(contents, "decoder")[0].get("suffix") != END_OF_WORD:
+        raise RequiresLibraryError("its decoder is BPEDecoder with another suffix")
+    splitter = _SPLITTERS.get(get_single_type(contents, "pre_tokenizer") or "")
+    if splitter is None:
+        raise RequiresLibraryError("its pre-tokenizer is not one that word_bpe has")
+    normalizer = bert_normalizer(**_parse_bert_options(contents))
+    vocabulary = _parse_word_vocabulary(contents, roles, normalizes=not normalizer.is_identity)
+    forms: Mapping[str, int] = model["vocab"]
+    merges = parse_merges(model["merges"], forms)
+    _check_word_forms(vocabulary, forms, merges, end_of_word)
+    try:
+        return make_word_bpe(
+            vocabulary,
+            merges,
+            normalizer,
+            splitter=splitter,
+            end_of_word=end_of_word,
+            byte_level=False,
+            unknown="token",
+        )
+    except InvalidArgumentError as error:
+        raise RequiresLibraryError(str(error)) from error
+
+
+def _check_word_forms(
+    vocabulary: Vocabulary, forms: Mapping[str, int], merges: Merges, end_of_word: EndOfWord | None
+) -> None:
+    """Raises `RequiresLibraryError` if a `WordBPE` encodes or decodes some of the tokens differently.
+
+    Args:
+        vocabulary: all tokens.
+        forms: written form to id of the model's vocabulary.
+        merges: pairs of written forms.
+        end_of_word: mark of the end of a word.
+    """
+    suffix = END_OF_WORD if end_of_word else ""
+    special = set(vocabulary.special)
+    added = vocabulary.added_names - forms.keys()
+    for name in sorted(_find_in_merges(special, merges)) + [
+        name for name in (*special, *added) if len(name.removesuffix(suffix)) <= 1
+    ]:
+        raise RequiresLibraryError(f"text can become the added token {name!r}")
+    if not merge_order_is_unique(merges):
+        raise RequiresLibraryError("a token is used before the last merge that makes it")
+    names = {*special, *(name.removesuffix(suffix) for name in (*forms, *added) if name not in special)}
+    ambiguous = [name for name in names if suffix and suffix in name]
+    if ambiguous:
+        raise RequiresLibraryError(f"its token {min(ambiguous)!r} has {suffix!r} before its end")
+
+
 def _parse_word_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordLevelTokenizer:
     _check_decoder(contents, None)
     options = _parse_bert_options(contents)
@@ -412,7 +548,9 @@ def _parse_word_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) ->
     strips_accents = lowercase if options["strip_accents"] is None else options["strip_accents"]
     if splitter is None or strips_accents or options["clean_text"] or options["handle_chinese_chars"]:
         raise RequiresLibraryError("its normalizer or pre-tokenizer is not one that word_level has")
-    return make_word_level(_parse_word_vocabulary(contents, roles, normalizes=lowercase), splitter, lowercase)
+    vocabulary = _parse_word_vocabulary(contents, roles, normalizes=lowercase)
+    _check_special_words(vocabulary, bert_normalizer(**options, lowercase=lowercase), splitter)
+    return make_word_level(vocabulary, splitter, lowercase)
 
 
 def _parse_bert_options(contents: Mapping[str, Any]) -> dict[str, Any]:
@@ -433,10 +571,10 @@ def _parse_word_vocabulary(
     model = contents["model"]
     if parse_trim_offsets(contents) is not None:
         raise RequiresLibraryError("its post-processor has trim_offsets=true")
-    added_tokens = parse_added_tokens(contents, normalizes=normalizes)
+    added_tokens = parse_added_tokens(contents, normalizer="BertNormalizer" if normalizes else None)
     forms = parse_token_ids(model["vocab"], "the model's vocab")
     check_added_ids(contents.get("added_tokens") or [], forms)
-    unknown = model["unk_token"]
+    unknown = model.get("unk_token")
     if unknown not in forms:
         raise RequiresLibraryError(f"its unknown token {unknown!r} is not in the vocabulary")
     if unknown not in added_tokens.special:
@@ -447,7 +585,23 @@ def _parse_word_vocabulary(
         form: id_ for form, id_ in forms.items() if form not in added_tokens.special
     } | added_tokens.ordinary
     ordinary_bytes = {form.encode("utf-8"): id_ for form, id_ in ordinary.items()}
-    return build_definition_vocabulary(contents, ordinary_bytes, added_tokens, {**roles, "unk": unknown})
+    model_token_ids = {name: id_ for name, id_ in added_tokens.ordinary.items() if name in forms}
+    all_roles: dict[Role, str] = {**roles, "unk": unknown}
+    return build_definition_vocabulary(contents, ordinary_bytes, added_tokens, all_roles, model_token_ids)
+
+
+def _check_special_words(vocabulary: Vocabulary, normalizer: BertNormalizer, splitter: Splitter) -> None:
+    """Raises `RequiresLibraryError` if normalization can make a word of a text a special token.
+
+    The library's model can produce any token of its vocabulary from ordinary text. A built-in tokenizer
+    produces a special token only where it is matched in the text.
+    """
+    if normalizer.is_identity:
+        return
+    expression = compile_word_expression(splitter)
+    for name in vocabulary.special_names - {vocabulary.roles.get("unk")}:
+        if expression.fullmatch(name) and normalizer.normalize(name) == name:
+            raise RequiresLibraryError(f"text can become the special token {name!r}")
 
 
 _PARSERS: dict[str, Callable[[Mapping[str, Any], Mapping[Role, str]], SegmentModel]] = {

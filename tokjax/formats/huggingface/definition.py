@@ -21,6 +21,7 @@ characters. `growth_limits` limits how much longer the steps can make a text.
 
 from __future__ import annotations
 
+import re
 from itertools import chain, product
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -45,6 +46,9 @@ _SEQUENCE_FIELDS: dict[PipelineSlot, str] = {
     "decoder": "decoders",
 }
 """Field of a `Sequence` that holds its steps, by part."""
+_UNCHANGED_BY_NFC = re.compile(r"[\t-\r !-:?@\[-_{-~]+")
+"""Names that occur in a text normalized to NFC where they occur in the text. Letters, `<`, `=` and `>` can
+become part of another character, and `;` and `` ` `` can be made of one."""
 _MAX_COMPARED = 1 << 20
 """Maximum number of pairs of characters that `_check_match_order` compares."""
 
@@ -210,12 +214,12 @@ class AddedTokens(NamedTuple):
     flags: dict[str, AddedToken]
 
 
-def parse_added_tokens(contents: Mapping[str, Any], *, normalizes: bool) -> AddedTokens:
+def parse_added_tokens(contents: Mapping[str, Any], *, normalizer: str | None) -> AddedTokens:
     """Parses the added tokens of a definition for a built-in tokenizer.
 
     Args:
         contents: parsed `tokenizer.json`.
-        normalizes: whether the definition has a normalizer that changes texts.
+        normalizer: type of the normalizer; `None` if the definition has none that changes texts.
 
     Raises:
         RequiresLibraryError: a built-in tokenizer does not match one of them as the library does.
@@ -231,7 +235,8 @@ def parse_added_tokens(contents: Mapping[str, Any], *, normalizes: bool) -> Adde
             raise RequiresLibraryError(f"duplicate added token {name!r}")
         if get_flag(token, "single_word"):
             raise RequiresLibraryError(f"the added token {name!r} has single_word=True")
-        if get_flag(token, "normalized") and normalizes:
+        is_unchanged = normalizer is None or (normalizer == "NFC" and _UNCHANGED_BY_NFC.fullmatch(name))
+        if get_flag(token, "normalized") and not is_unchanged:
             raise RequiresLibraryError(f"the added token {name!r} is matched in normalized text")
         is_special = get_flag(token, "special")
         (added_tokens.special if is_special else added_tokens.ordinary)[name] = id_

@@ -29,9 +29,14 @@ from typing import TYPE_CHECKING, Any
 from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.errors import UnsupportedTokenizerError
 from tokjax.formats.huggingface.built_in import build_metaspace_parts, build_split_steps
-from tokjax.formats.huggingface.definition import get_added_token_ids
+from tokjax.formats.huggingface.definition import (
+    RequiresLibraryError,
+    check_added_ids,
+    get_added_token_ids,
+)
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.metaspace_bpe import MetaspaceBPE
+from tokjax.models.word_bpe import END_OF_WORD, WordBPE, merge_order_is_unique
 from tokjax.models.word_level import WordLevelTokenizer
 from tokjax.models.wordpiece import WordPieceTokenizer
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode
@@ -191,10 +196,70 @@ def _build_word_level(tokenizer: WordLevelTokenizer) -> dict[str, Any]:
     }
 
 
+def _build_word_bpe(tokenizer: WordBPE) -> dict[str, Any]:
+    _check_word_bpe(tokenizer)
+    has_suffix = tokenizer.end_of_word is not None
+    return {
+        "normalizer": None
+        if tokenizer.normalizer.is_identity
+        else {"type": "BertNormalizer", **asdict(tokenizer.normalizer)},
+        "pre_tokenizer": {"type": _PRE_TOKENIZERS[tokenizer.splitter]},
+        "decoder": {"type": "BPEDecoder", "suffix": END_OF_WORD} if has_suffix else {"type": "Fuse"},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": tokenizer.vocabulary.roles["unk"],
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": END_OF_WORD if has_suffix else None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": _build_vocab(tokenizer.vocabulary),
+            "merges": list(map(list, tokenizer.merges)),
+        },
+    }
+
+
+def _check_word_bpe(tokenizer: WordBPE) -> None:
+    """Raises `UnsupportedTokenizerError` for options and merges that `tokenizers` does not have."""
+    for option, value in (
+        ("end_of_word", "symbol"),
+        ("end_of_word", "@@"),
+        ("byte_level", True),
+        ("unknown", "word"),
+    ):
+        if getattr(tokenizer, option) == value:
+            raise UnsupportedTokenizerError(f"a tokenizer.json can't represent {option}={value!r}")
+    ordinary = tokenizer.vocabulary.ordinary
+    for left, right in tokenizer.merges:
+        for part in (left, right, left + right):
+            if part.encode("utf-8") not in ordinary:
+                raise UnsupportedTokenizerError(
+                    f"in a tokenizer.json, merges are of tokens; {part!r}, which the merge of {left!r} and "
+                    f"{right!r} needs, is not an ordinary token"
+                )
+    if not merge_order_is_unique(tokenizer.merges):
+        raise UnsupportedTokenizerError(
+            "the tokenizers library merges the leftmost pair of lowest rank, not all such pairs together; "
+            "the ids differ, since a merge uses a token that a later merge makes, too"
+        )
+
+
 def _build_vocab(vocabulary: Vocabulary) -> dict[str, int]:
+    """Builds the vocabulary of the model, without the added tokens that only an exact match makes.
+
+    If the library would assign other ids to these, they remain in the vocabulary.
+    """
     forms = {token.decode("utf-8"): id_ for token, id_ in vocabulary.ordinary.items()}
     forms |= get_added_token_ids(vocabulary, forms)
-    return dict(sorted(forms.items(), key=lambda item: item[1]))
+    forms = dict(sorted(forms.items(), key=lambda item: item[1]))
+    only_matched = vocabulary.added_names - vocabulary.duplicate_token_ids.keys()
+    model_forms = {form: id_ for form, id_ in forms.items() if form not in only_matched}
+    try:
+        check_added_ids(_build_added_tokens(vocabulary), model_forms)
+    except RequiresLibraryError:
+        return forms
+    return model_forms
 
 
 def _build_added_tokens(vocabulary: Vocabulary) -> list[dict[str, Any]]:
@@ -237,6 +302,7 @@ def _build_template_piece(piece: TemplatePiece) -> dict[str, Any]:
 _EXPORTERS: Mapping[type, Callable[[Any], dict[str, Any]]] = {
     ByteLevelBPE: _build_byte_level,
     MetaspaceBPE: build_metaspace_parts,
+    WordBPE: _build_word_bpe,
     WordPieceTokenizer: _build_wordpiece,
     WordLevelTokenizer: _build_word_level,
 }

@@ -46,10 +46,10 @@ def read_huggingface(
 ) -> SegmentModel | HuggingFaceTokenizer:
     """Reads a `tokenizer.json`.
 
-    A byte-level BPE with a common split pattern, a BPE with byte fallback (Llama 2, Mistral, Gemma), a
-    WordPiece like BERT's and a word-level tokenizer become built-in tokenizers with the same ids. All others
-    run on the `tokenizers` library (the extra `tokjax[huggingface]`). The reason is logged, and part of the
-    tokenizer's `repr`.
+    A byte-level BPE with a common split pattern, a BPE with byte fallback (Llama 2, Mistral, Gemma), a BPE of
+    words (OpenAI's first GPT), a WordPiece like BERT's and a word-level tokenizer become built-in tokenizers
+    with the same ids. All others run on the `tokenizers` library (the extra `tokjax[huggingface]`). The
+    reason is logged, and part of the tokenizer's `repr`.
 
     Truncation and padding defined in the file are not applied; use `max_length` and `collate_padded_batch`.
 

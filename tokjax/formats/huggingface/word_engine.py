@@ -37,7 +37,7 @@ from tokjax.formats.huggingface.definition import get_steps
 from tokjax.pretokenize.special_tokens import WHITE_SPACE, has_special
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -111,8 +111,10 @@ def find_word_rules(contents: Mapping[str, Any]) -> WordRules | None:
     strips_end = any(step.get("strip_right") for step in strips)
     if keeps_spaces and strips and not strips_end:
         return None
-    merges_spaces = strips_end or not keeps_spaces
-    if not all(_is_local(step, merges_spaces=merges_spaces) for step in steps):
+    merged_spaces = {" "}
+    if keeps_spaces:  # `WhitespaceSplit` does not split at "▁"
+        merged_spaces = {" ", _METASPACE} if strips_end else set()
+    if not all(_is_local(step, merged_spaces) for step in steps):
         return None
     return WordRules(keeps_spaces, bool(strips), any(step.get("strip_left") for step in strips))
 
@@ -132,17 +134,17 @@ def _find_whether_spaces_are_kept(steps: Sequence[Mapping[str, Any]]) -> bool | 
     return None
 
 
-def _is_local(step: Mapping[str, Any], *, merges_spaces: bool) -> bool:
+def _is_local(step: Mapping[str, Any], merged_spaces: Collection[str]) -> bool:
     """Returns whether a normalizer step changes each word separately.
 
     Args:
         step: the step.
-        merges_spaces: whether a step that merges repeated spaces is allowed.
+        merged_spaces: what a step may replace repeated spaces by.
     """
     if step.get("type") != "Replace":
         return step.get("type") in {*_LOCAL_STEPS, "Strip"}
     if step.get("pattern") == _MANY_SPACES:
-        return merges_spaces and step.get("content") in (" ", _METASPACE)
+        return step.get("content") in merged_spaces
     pattern = (step.get("pattern") or {}).get("String")
     return isinstance(pattern, str) and not _has_space(pattern) and not _has_space(step.get("content", " "))
 
@@ -382,7 +384,7 @@ class _WordEncoder:
         word_of_token = np.searchsorted(starts, offsets[:, 0], "right") - 1
         ids = np.array(encoding.ids, np.int32)
         pretokens = np.array(encoding.word_ids, np.int64)
-        steps = np.diff(pretokens, prepend=pretokens[:1] - 1)
+        steps = np.diff(pretokens, prepend=-1)
         is_first = np.diff(word_of_token, prepend=-2) > 0
         # A pre-token without ids would make the word ids of the tokens after it larger.
         is_irregular = (steps > 1) | (is_first & (steps != 1)) | np.isin(ids, self._added_ids)
@@ -393,7 +395,8 @@ class _WordEncoder:
             encodings = [self._library.encode(part.text, add_special_tokens=False) for part in halves]
             return _concatenate_entries(list(map(self._make_entries, halves, encodings)))
         kept = np.flatnonzero(word_of_token >= 0)
-        is_hazard = np.zeros(len(words), bool)
+        splits = np.searchsorted(word_of_token[kept], np.arange(len(words) + 1))
+        is_hazard = np.diff(splits) == 0  # a word without ids has a word id, too
         is_hazard[word_of_token[kept[is_irregular[kept]]]] = True
         byte_starts = starts if text.isascii() else find_character_starts(text).take(starts)
         spans = self._locate(text, encoding) - 1
@@ -401,7 +404,7 @@ class _WordEncoder:
             ids[kept],
             spans[kept] - byte_starts[word_of_token[kept], None],
             (steps > 0)[kept],
-            np.searchsorted(word_of_token[kept], np.arange(len(words) + 1)),
+            splits,
             is_hazard,
         )
 

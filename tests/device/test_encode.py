@@ -1,0 +1,247 @@
+"""Tests of encoding and decoding under jit, against the host."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from jax import export
+from jax.sharding import Mesh, PartitionSpec
+
+import tokjax
+from tests.support.device_texts import NUM_BYTES, NUM_ROWS, PIECES, fit, to_arrays
+from tests.support.hypothesis_profiles import get_max_examples, is_thorough
+from tokjax.bpe.merge_rules import make_rules_from_ranks
+from tokjax.bpe.sequential_merging import merge_pretoken
+from tokjax.device import Capacities, decode_jit, encode_jit, suggest_capacities, tokenizer_tables
+
+CAPACITIES = Capacities(*[NUM_BYTES] * len(Capacities._fields))
+"""Enough for any text: no array has more entries than there are bytes."""
+WORDS = [b" the", b" lowest", b"newest", b"=====", b"aaaa", b"ab" * 20, b"abcabc" * 15, b"x" * 200]
+SPECIAL = [b"<|endoftext|>", b"<|pad|>", b"<|endoftext|><|endoftext|>", b"<|", b"<|endof", b"<|pad|"]
+texts = st.lists(
+    st.lists(st.sampled_from([*PIECES, *WORDS, *SPECIAL]), max_size=30).map(b"".join), max_size=NUM_ROWS
+).map(fit)
+
+
+@pytest.fixture(scope="module", params=["o200k", pytest.param("gpt2", marks=pytest.mark.slow)])
+def any_pattern(request, tokenizer):
+    vocabulary = tokenizer.vocabulary
+    return tokjax.byte_level_bpe(
+        dict(vocabulary.ordinary), special_tokens=dict(vocabulary.special), pattern=request.param
+    )
+
+
+@pytest.fixture(scope="module")
+def tables(any_pattern):
+    return tokenizer_tables(any_pattern)
+
+
+def assert_equals_host(tokenizer, tables, rows, *, capacities=CAPACITIES, **special):
+    """Asserts that ids, offsets and row splits equal those of the host, and that decoding gives the texts."""
+    data, splits = to_arrays(rows)
+    tokens = encode_jit(tables, data, splits, capacities=capacities)
+    assert not tokens.exceeded
+    bounds = np.asarray(tokens.row_splits).tolist()
+    for i, row in enumerate(rows):
+        options = {"add_special_tokens": False, "disallowed_special": ()} | special
+        expected = tokjax.encode_result(tokenizer, row, **options)
+        part = slice(bounds[i], bounds[i + 1])
+        assert np.asarray(tokens.ids)[part].tolist() == expected.ids.tolist()
+        assert np.asarray(tokens.offsets)[part].tolist() == expected.offsets.tolist()
+    assert bounds[len(rows) :] == [int(tokens.num_tokens)] * (NUM_ROWS + 1 - len(rows))
+    assert (np.asarray(tokens.ids)[bounds[-1] :] == -1).all()
+    assert (np.asarray(tokens.offsets)[bounds[-1] :] == 0).all()
+    decoded = decode_jit(tables, tokens.ids, tokens.row_splits, capacity=NUM_BYTES)
+    assert bytes(np.asarray(decoded.data)) == bytes(np.asarray(data))
+    assert np.asarray(decoded.row_splits).tolist() == np.asarray(splits).tolist()
+    assert not decoded.exceeded
+
+
+@get_max_examples(100)
+@given(rows=texts)
+def test_ids_and_offsets_equal_the_host(any_pattern, tables, rows):
+    assert_equals_host(any_pattern, tables, rows)
+
+
+@get_max_examples(100)
+@given(rows=texts)
+def test_special_tokens_equal_the_host(tokenizer, rows):
+    special_tables = _make_special_tables(tokenizer)
+    assert_equals_host(tokenizer, special_tables, rows, allowed_special="all")
+
+
+_cached = {}
+
+
+def _make_special_tables(tokenizer):
+    if "special" not in _cached:
+        _cached["special"] = tokenizer_tables(tokenizer, allowed_special="all")
+    return _cached["special"]
+
+
+def test_corpus_and_words_of_any_length(any_pattern, tables, corpus):
+    rows = [text.encode() for text in corpus]
+    assert_equals_host(any_pattern, tables, rows)
+    long = [b"lowest" * 60, b"a" * 500, b"newest" * 20 + b"-" * 300, bytes(range(97, 123)) * 8]
+    assert_equals_host(any_pattern, tables, long)
+
+
+@pytest.mark.slow
+def test_megabyte_of_one_letter(any_pattern, tables):
+    data = jnp.full(1 << 20, ord("a"), jnp.uint8)
+    sizes = suggest_capacities(1 << 20)._replace(huge_bytes=1 << 20)
+    tokens = encode_jit(tables, data, jnp.array([0, 1 << 20]), capacities=sizes)
+    expected = tokjax.encode(any_pattern, b"a" * (1 << 20), add_special_tokens=False)
+    assert not tokens.exceeded
+    assert np.asarray(tokens.ids)[: int(tokens.num_tokens)].tolist() == expected.tolist()
+
+
+byte_words = st.lists(st.sampled_from(b"abc"), min_size=2, max_size=6).map(bytes)
+
+
+@pytest.mark.parametrize("with_merges", [False, pytest.param(True, marks=pytest.mark.slow)])
+@get_max_examples(5)
+@given(st.lists(byte_words, max_size=24, unique=True), st.lists(byte_words, max_size=6), st.randoms())
+def test_random_vocabularies(with_merges, tokens, words, random):
+    """Ranks in any order, so that merges arise that have to be made before others."""
+    random.shuffle(tokens)
+    ranks = {bytes([i]): i for i in range(256)} | {token: 256 + i for i, token in enumerate(tokens)}
+    tokenizer = tokjax.byte_level_bpe(ranks, merges=_make_merges(ranks) if with_merges else None)
+    rules = make_rules_from_ranks(ranks) if not with_merges else tokenizer.rules
+    rows = [b"".join(words[:i]) * (1 + 9 * (i % 2)) for i in range(6)] + [b"abcabcab" * 25]
+    data, splits = to_arrays(fit(rows))
+    result = encode_jit(tokenizer_tables(tokenizer), data, splits, capacities=CAPACITIES)
+    assert not result.exceeded
+    for i, row in enumerate(fit(rows)):
+        part = slice(int(result.row_splits[i]), int(result.row_splits[i + 1]))
+        assert np.asarray(result.ids)[part].tolist() == (merge_pretoken(row, rules) if row else [])
+
+
+def _make_merges(ranks):
+    """Returns one way to split each token that is the concatenation of two others."""
+    merges = []
+    for token in ranks:
+        splits = [
+            (token[:i], token[i:]) for i in range(1, len(token)) if token[:i] in ranks and token[i:] in ranks
+        ]
+        merges += splits[:1]
+    return merges
+
+
+@pytest.mark.slow
+def test_sample_texts_are_looked_up(any_pattern):
+    text = b" unseenword otherword"
+    data, splits = to_arrays([text])
+    needed = []
+    for sample in ((), [text]):
+        tables = tokenizer_tables(any_pattern, texts=sample)
+        needed.append(int(encode_jit(tables, data, splits, capacities=CAPACITIES).needed.short_words))
+        assert_equals_host(any_pattern, tables, [text])
+    assert needed == [2, 0]
+
+
+def test_exceeded_capacities(any_pattern, tables):
+    rows = [b" unseen" * 20, b"q" * 20 + b"z" * 40, b"y" * 100, b"x" * 300, b"12'12" * 9]
+    data, splits = to_arrays(rows)
+    enough = encode_jit(tables, data, splits, capacities=CAPACITIES)
+    exact = Capacities(*map(int, enough.needed))
+    assert_equals_host(any_pattern, tables, rows, capacities=exact._replace(special=1))
+    names = exact._fields if is_thorough() else ("tokens",)
+    for name in names:
+        size = getattr(exact, name)
+        if size:
+            few = encode_jit(tables, data, splits, capacities=CAPACITIES._replace(**{name: size - 1}))
+            assert few.exceeded, name
+            assert int(getattr(few.needed, name)) == size
+    decoded = decode_jit(tables, enough.ids, enough.row_splits, capacity=10)
+    assert decoded.exceeded
+    assert int(decoded.num_bytes) == sum(map(len, rows))
+
+
+@pytest.mark.slow
+def test_default_capacities_hold_prose(any_pattern, tables, corpus):
+    text = (" ".join(corpus[:2]) * 12).encode()[:NUM_BYTES]
+    data, splits = to_arrays([text])
+    tokens = encode_jit(tables, data, splits)
+    assert not tokens.exceeded
+    assert tokens.ids.shape == (suggest_capacities(NUM_BYTES).tokens,)
+
+
+def test_empty_batch(any_pattern, tables):
+    assert_equals_host(any_pattern, tables, [])
+    assert_equals_host(any_pattern, tables, [b"", b"a", b"", b""])
+
+
+def stack(tokens):
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *tokens)
+
+
+def test_vmap_and_shard_map(any_pattern, tables):
+    batches = [
+        to_arrays([b"the lowest", b"\xff it's"]),
+        to_arrays([b"x" * 150]),
+        to_arrays([]),
+        to_arrays([b"12345 67"]),
+    ]
+    expected = stack([encode_jit(tables, *batch, capacities=CAPACITIES) for batch in batches])
+    data, splits = map(jnp.stack, zip(*batches, strict=True))
+    encode = jax.vmap(partial(encode_jit, capacities=CAPACITIES), in_axes=(None, 0, 0))
+    mesh = Mesh(np.array(jax.devices()[:4]), ("rows",))
+    rows = PartitionSpec("rows")
+    sharded = jax.jit(
+        jax.shard_map(encode, mesh=mesh, in_specs=(PartitionSpec(), rows, rows), out_specs=rows)
+    )
+    for tokens in (encode(tables, data, splits), sharded(tables, data, splits)):
+        jax.tree.map(np.testing.assert_array_equal, tokens, expected)
+
+
+@pytest.mark.slow
+def test_export_for_all_platforms(any_pattern, tables):
+    data, splits = to_arrays([b"it's the lowest"])
+    exported = export.export(encode_jit, platforms=["cpu", "cuda", "tpu"])(tables, data, splits)
+    assert exported.platforms == ("cpu", "cuda", "tpu")
+    tokens = exported.call(tables, data, splits)
+    jax.tree.map(np.testing.assert_array_equal, tokens, encode_jit(tables, data, splits))
+    assert export.export(decode_jit, platforms=["cpu", "cuda", "tpu"])(
+        tables, tokens.ids, tokens.row_splits, capacity=100
+    )
+
+
+@pytest.mark.slow
+def test_decode_text_encode_again_on_the_device(any_pattern, tables):
+    """A loop of reinforcement learning: decode, append text, and encode without a copy to the host."""
+
+    @jax.jit
+    def extend(tokens):
+        text = decode_jit(tables, tokens.ids, tokens.row_splits, capacity=NUM_BYTES - 4)
+        suffix = jnp.frombuffer(b" low", jnp.uint8)
+        data = jnp.zeros(NUM_BYTES, jnp.uint8).at[: NUM_BYTES - 4].set(text.data)
+        data = jax.lax.dynamic_update_slice(data, suffix, (text.num_bytes,))
+        return encode_jit(tables, data, jnp.stack([0, text.num_bytes + 4]), capacities=CAPACITIES)
+
+    data, _ = to_arrays([b"the newest"])
+    with jax.transfer_guard_device_to_host("disallow"):
+        tokens = extend(encode_jit(tables, data, jnp.array([0, 10]), capacities=CAPACITIES))
+    expected = tokjax.encode(any_pattern, "the newest low", add_special_tokens=False)
+    assert np.asarray(tokens.ids)[: int(tokens.num_tokens)].tolist() == expected.tolist()
+
+
+class TestErrors:
+    def reject(self, tokenizer, message):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            tokenizer_tables(tokenizer)
+
+    def test_unsupported_tokenizers(self, plain_tokenizer):
+        ranks = dict(plain_tokenizer.vocabulary.ordinary)
+        self.reject(tokjax.byte_level(), "takes a byte-level BPE tokenizer, not a .*; encode on the host")
+        self.reject(tokjax.byte_level_bpe(ranks, pattern="qwen2"), "does not support normalizer='nfc'")
+        self.reject(tokjax.byte_level_bpe(ranks, add_prefix_space=True), "add_prefix_space=True")
+        self.reject(tokjax.byte_level_bpe(ranks, trim_offsets="all"), "trim_offsets='all'")
+        self.reject(tokjax.byte_level_bpe(ranks, pattern=r"(?<=a)b|\w+|\W"), "has no boundary tables")
+
+    def test_long_token_that_merging_does_not_make(self):
+        ranks = {bytes([i]): i for i in range(256)} | {b"abcdefghijklmnopqrst": 256}
+        self.reject(tokjax.byte_level_bpe(ranks), "a token of more than 16 bytes is not what its")

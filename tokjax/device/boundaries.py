@@ -1,0 +1,334 @@
+r"""Where pre-tokens start, for all bytes of a batch of texts at once, under `jax.jit`.
+
+Positions are those of bytes. All bytes of a character have its class. The steps, for `cl100k`:
+
+    text         d  o  n  '  t  _  _  p  a  y  _  $  1  2  3  4      _ is a space
+    windows      ^  .  .  ^  .  ^  .  ^  .  .  ^  .  ^  ?  ?  ?      by up to three characters before, and
+                                                                     the next one or the one after a run
+    groups       ^  .  .  ^  .  ^  .  ^  .  .  ^  .  ^  .  .  ^      runs of digits are split in threes
+
+What remains undecided (`?`) is decided by the automaton of the pattern. It reads the text from the last
+decided start on, at all these places in parallel. Most texts have no such place.
+
+The tables are those of the host; see `tokjax/pretokenize/boundary_tables.py`. A pattern can have several
+steps: each one splits the pre-tokens of the step before it, as if they were texts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tokjax.device.scans import (
+    Neighbors,
+    compact_rare,
+    cumulative_sum,
+    following_minimum,
+    running_maximum,
+    store,
+)
+from tokjax.pretokenize.boundary_tables import STARTS, UNDECIDED
+from tokjax.pretokenize.split_automaton import DEAD, START
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jax import Array
+
+    from tokjax.pretokenize.boundary_tables import BoundaryTables
+
+_MAX_WIDTH = 4
+_WIDTH_SHIFT = 24
+"""Position of the width of a character above its code point, in one number."""
+_INVALID_BYTE = 0xDC00
+"""Code point of invalid bytes, minus the byte: each is one character, as on the host."""
+
+
+class SplitTables(NamedTuple):
+    """Tables of one step of a split pattern, a pytree of arrays.
+
+    Attributes:
+        class_of_code: class of each code point, `uint8`, shape `(0x110000,)`. The last class
+            is the end of a text.
+        windows: decisions by the classes before, previous, own, whether the last one is after a run, and
+            after; `uint8`, shape `(classes, classes, classes, 2, classes)`.
+        left_windows: decisions by the three classes before and the own one, `uint8`.
+        group_sizes: number of characters of a group, by class, 0 for classes without groups; `int32`, shape
+            `(classes,)`; `None` if no class has groups.
+        is_trigger: classes after which groups and windows may not hold, `bool`, shape `(classes,)`.
+        reach: number of characters after a trigger, as the length of this array.
+        next_state: state of the automaton after each class, `int32`, shape `(states, classes)`.
+        has_match: whether a match ended before that character, `bool`, shape `(states, classes)`.
+    """
+
+    class_of_code: Any
+    windows: Any
+    left_windows: Any
+    group_sizes: Any
+    is_trigger: Any
+    reach: Any
+    next_state: Any
+    has_match: Any
+
+
+class Characters(NamedTuple):
+    """The characters of all texts, by byte.
+
+    Attributes:
+        codes: code point of the character of each byte, `int32`, shape `(n,)`.
+        widths: number of bytes of the character of each byte, `int8`, shape `(n,)`.
+        is_first: whether the byte is the first one of its character, `bool`, shape `(n,)`.
+    """
+
+    codes: Array
+    widths: Array
+    is_first: Array
+
+
+def make_split_tables(tables: BoundaryTables) -> SplitTables:
+    """Returns the tables of the device for those of the host, with the classes of the automaton."""
+    automaton = tables.automaton
+    count = automaton.num_classes
+    groups = np.zeros(count, np.int32)
+    for class_, size in tables.group_sizes.items():
+        groups[tables.automaton_class[class_]] = size
+    return SplitTables(
+        automaton.class_of_code,
+        tables.windows.reshape(count, count, count, 2, count),
+        tables.left_windows,
+        groups if groups.any() else None,
+        tables.is_trigger[tables.classes],
+        np.zeros(tables.reach + 1, bool),
+        automaton.next_state.astype(np.int32),
+        automaton.has_match,
+    )
+
+
+def decode_characters(data: Array, is_cut: Array) -> Characters:
+    """Decodes UTF-8. Each byte that is not part of a valid character is a character of one byte.
+
+    Args:
+        data: bytes, `uint8`, shape `(n,)`.
+        is_cut: whether a text starts at each byte, or ends before it; `bool`, shape `(n,)`.
+    """
+    data_at = Neighbors(data, 0, _MAX_WIDTH, 0).at
+    cut_at = Neighbors(is_cut, 0, _MAX_WIDTH, fill=True).at
+    lead, *parts = (data_at(i).astype(jnp.int32) for i in range(_MAX_WIDTH))
+    # Whether the next byte, the next two and the next three are continuation bytes of the same text.
+    joined = []
+    so_far = jnp.ones(data.shape, bool)
+    for i, part in enumerate(parts, 1):
+        so_far = so_far & (part & 0xC0 == 0x80) & ~cut_at(i)
+        joined.append(so_far)
+    low = [part & 0x3F for part in parts]
+    two = (lead & 0x1F) << 6 | low[0]
+    three = (lead & 0x0F) << 12 | low[0] << 6 | low[1]
+    four = (lead & 0x07) << 18 | low[0] << 12 | low[1] << 6 | low[2]
+    is_two = (lead >= 0xC2) & (lead < 0xE0) & joined[0]
+    is_three = (lead >= 0xE0) & (lead < 0xF0) & joined[1] & (three >= 0x800) & (three >> 11 != 0x1B)
+    is_four = (lead >= 0xF0) & (lead < 0xF5) & joined[2] & (four >= 0x10000) & (four < 0x110000)
+    packed = jnp.where(lead < 0x80, lead, lead + _INVALID_BYTE) | 1 << _WIDTH_SHIFT
+    for is_width, code, width in ((is_two, two, 2), (is_three, three, 3), (is_four, four, 4)):
+        packed = jnp.where(is_width, code | width << _WIDTH_SHIFT, packed)
+    packed_at = Neighbors(packed, _MAX_WIDTH - 1, 0, 1 << _WIDTH_SHIFT).at
+    is_first = jnp.ones(data.shape, bool)
+    character = packed_at(0)
+    for i in range(1, _MAX_WIDTH):
+        is_inner = packed_at(-i) >> _WIDTH_SHIFT > i
+        is_first &= ~is_inner
+        character = jnp.where(is_inner, packed_at(-i), character)
+    codes, widths = character & (1 << _WIDTH_SHIFT) - 1, (character >> _WIDTH_SHIFT).astype(jnp.int8)
+    return Characters(*store(codes, widths, is_first))
+
+
+def find_starts(
+    steps: tuple[SplitTables, ...], characters: Characters, is_cut: Array, capacity: int
+) -> tuple[Array, Array]:
+    """Finds where pre-tokens start.
+
+    Args:
+        steps: tables of each step of the pattern.
+        characters: the characters of all texts.
+        is_cut: whether a text starts at each byte, or ends before it; `bool`, shape `(n,)`.
+        capacity: number of places that the automaton can decide.
+
+    Returns:
+        Whether a pre-token starts at each byte, `bool`, shape `(n,)`, and the number of places that the
+        automaton had to decide, `int32`, shape `()`. If it exceeds the capacity, the starts are not valid.
+    """
+    starts, needed = is_cut, jnp.int32(0)
+    for tables in steps:
+        starts, count = _find_step_starts(tables, characters, starts, capacity)
+        needed = jnp.maximum(needed, count)
+    return starts, needed
+
+
+def _find_step_starts(
+    tables: SplitTables, characters: Characters, is_cut: Array, capacity: int
+) -> tuple[Array, Array]:
+    """Finds the starts of one step within the pre-tokens of the step before it."""
+    num_classes = tables.is_trigger.shape[0]
+    end = num_classes - 1
+    classes = store(tables.class_of_code[characters.codes].astype(jnp.int32))
+    classes_at = Neighbors(classes, 1, _MAX_WIDTH, end).at
+    cut_at = Neighbors(is_cut, 0, _MAX_WIDTH, fill=True).at
+    inner_at = Neighbors(~characters.is_first, _MAX_WIDTH, 0, fill=False).at
+    previous = jnp.where(is_cut, end, classes_at(-1))
+    before = jnp.where(is_cut, end, _get_previous(previous, inner_at, end))
+    before = store(before)
+    following = jnp.full_like(classes, end)
+    for width in range(1, _MAX_WIDTH + 1):
+        at = jnp.where(cut_at(width), end, classes_at(width))
+        following = jnp.where(characters.widths == width, at, following)
+    after_run = jnp.where(following == classes, _find_class_after_run(classes_at, cut_at, end), end)
+
+    def look_up(after: Array, is_after_run: int) -> Array:
+        index = ((before * num_classes + previous) * num_classes + classes) * 2 + is_after_run
+        found: Array = tables.windows.reshape(-1)[index * num_classes + after]
+        return found
+
+    decisions = look_up(following, 0)
+    in_run = (decisions == UNDECIDED) & (following == classes)
+    decisions = jnp.where(in_run, look_up(after_run, 1), decisions)
+    third = jnp.where(is_cut, end, _get_previous(before, inner_at, end))
+    left = ((third * num_classes + before) * num_classes + previous) * num_classes + classes
+    decisions = jnp.where(decisions == UNDECIDED, tables.left_windows.reshape(-1)[left], decisions)
+    decisions = _split_groups(tables, characters, classes, previous == classes, store(decisions))
+    starts = is_cut | ((decisions == STARTS) & characters.is_first)
+    undecided = (decisions == UNDECIDED) & characters.is_first & ~is_cut
+    starts, undecided = store(starts, undecided)
+    decided: tuple[Array, Array] = jax.lax.cond(
+        undecided.any(),
+        lambda: _run_automaton(tables, characters, classes, is_cut, starts, undecided, capacity),
+        lambda: (starts, undecided.sum(dtype=jnp.int32)),
+    )
+    return decided
+
+
+def _get_previous(values: Array, inner_at: Callable[[int], Array], fill: int) -> Array:
+    """Returns the value at the character before each first byte."""
+    values_at = Neighbors(values, _MAX_WIDTH, 0, fill).at
+    result = values_at(-1)
+    skipped = jnp.ones(values.shape, bool)
+    for i in range(1, _MAX_WIDTH):
+        skipped = skipped & inner_at(-i)
+        result = jnp.where(skipped, values_at(-i - 1), result)
+    return result
+
+
+def _find_class_after_run(
+    classes_at: Callable[[int], Array], cut_at: Callable[[int], Array], end: int
+) -> Array:
+    """Returns the class after the run of equal classes at each byte."""
+    after = store(jnp.where(cut_at(1), end, classes_at(1)))
+    length = after.shape[0]
+    is_last = after != classes_at(0)
+    stop = following_minimum(jnp.where(is_last, jnp.arange(length, dtype=jnp.int32), length - 1))
+    found: Array = after[stop]
+    return found
+
+
+def _split_groups(
+    tables: SplitTables, characters: Characters, classes: Array, is_in_run: Array, decisions: Array
+) -> Array:
+    """Decides in runs that are split into groups, except near triggers."""
+    if tables.group_sizes is None:
+        return decisions
+    size = tables.group_sizes[classes]
+    is_in_run = (size > 0) & is_in_run
+    number = cumulative_sum(characters.is_first)
+    first = running_maximum(jnp.where(is_in_run | ~characters.is_first, 0, number))
+    starts_group = (number - first) % jnp.maximum(size, 1) == 0
+    near = jnp.zeros(classes.shape, bool)
+    distance = _MAX_WIDTH * (tables.reach.shape[0] + 1)
+    trigger_at = Neighbors(tables.is_trigger[classes], distance, 0, fill=False).at
+    for i in range(1, distance + 1):
+        near = near | trigger_at(-i)
+    groups = jnp.where(starts_group, STARTS, 0).astype(decisions.dtype)
+    return jnp.where(is_in_run & ~near, groups, decisions)
+
+
+class _Places(NamedTuple):
+    """State of the automaton at each place. Arrays of shape `(capacity,)`."""
+
+    first: Array
+    position: Array
+    last: Array
+    state: Array
+    was_unmatched: Array
+
+
+def _run_automaton(
+    tables: SplitTables,
+    characters: Characters,
+    classes: Array,
+    is_cut: Array,
+    starts: Array,
+    undecided: Array,
+    capacity: int,
+) -> tuple[Array, Array]:
+    """Decides what is undecided, by reading the text from the last decided start before it.
+
+    The same as `_run_automaton` of the host: `last` is where the last match ended, and the pre-token ends
+    there when no longer match can follow.
+    """
+    length = classes.shape[0]
+    end = tables.is_trigger.shape[0] - 1
+    positions, count = compact_rare(undecided, capacity, length)
+    regions = _find_region_starts(starts, positions)
+    is_new = jnp.pad(regions[1:] != regions[:-1], (1, 0), constant_values=True)
+    first = jnp.where(is_new, regions, length)
+
+    def is_active(places: _Places) -> Array:
+        """Returns which places have not reached the next decided start, or the end."""
+        at_start = starts[jnp.minimum(places.first, length - 1)] & (places.first > first)
+        return (places.first < length) & ~at_start
+
+    def get_class(at: Array, begin: Array) -> Array:
+        inside = jnp.minimum(at, length - 1)
+        at_end = (at >= length) | (is_cut[inside] & (at > begin))
+        return jnp.where(at_end, end, classes[inside])
+
+    def get_next(at: Array) -> Array:
+        return jnp.minimum(at + characters.widths[jnp.minimum(at, length - 1)].astype(jnp.int32), length)
+
+    def step(carry: tuple[_Places, Array]) -> tuple[_Places, Array]:
+        places, marks = carry
+        active = is_active(places)
+        class_ = get_class(places.position, places.first)
+        last = jnp.where(tables.has_match[places.state, class_], places.position, places.last)
+        state = tables.next_state[places.state, class_]
+        done = (state == DEAD) & active
+        unmatched = last == places.first
+        ended = jnp.where(unmatched, get_next(places.first), last)
+        is_start = done & ~(unmatched & places.was_unmatched)
+        marks = marks.at[jnp.where(is_start, places.first, length)].set(True, mode="drop")
+        moved = _Places(
+            jnp.where(done, ended, places.first),
+            jnp.where(done, ended, get_next(places.position)),
+            jnp.where(done, ended, last),
+            jnp.where(done, START, state),
+            jnp.where(done, unmatched, places.was_unmatched),
+        )
+        return _Places(*(jnp.where(active, new, old) for new, old in zip(moved, places, strict=True))), marks
+
+    # Constants are computed from `first`, so that they vary over the devices of `jax.shard_map` as it does.
+    places = _Places(first, first, first, 0 * first + START, first < 0)
+    _, marks = jax.lax.while_loop(lambda carry: is_active(carry[0]).any(), step, (places, starts))
+    return marks, count
+
+
+def _find_region_starts(starts: Array, positions: Array) -> Array:
+    """Returns the last start at or before each position. Positions after the last byte are kept."""
+    length = starts.shape[0]
+
+    def is_found(at: Array) -> Array:
+        return (at >= length) | starts[jnp.minimum(at, length - 1)] | (at <= 0)
+
+    found: Array = jax.lax.while_loop(
+        lambda at: ~is_found(at).all(), lambda at: jnp.where(is_found(at), at, at - 1), positions
+    )
+    return found

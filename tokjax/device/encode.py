@@ -1,0 +1,386 @@
+"""Encoding and decoding of byte-level BPE under `jax.jit`, with static shapes.
+
+    bytes ──▶ characters ──▶ starts of pre-tokens ──▶ words ──▶ lookup in a hash table
+              (`boundaries.py`)                       │               │ found: ids
+                                                      │               ▼ not found
+                                                      │          merging (`merging.py`)
+                                                      ▼               ▼
+                                                 ids and spans of all tokens
+
+Every array has a capacity, since shapes are static. `Capacities` has them all. If a text needs more, the
+result says so (`exceeded`), and how much of each is needed.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tokjax.device.boundaries import SplitTables, decode_characters, find_starts
+from tokjax.device.hash_table import ABSENT, BucketTable, find
+from tokjax.device.merging import MergeTables, fill_flat, merge_flat, merge_rows
+from tokjax.device.scans import Neighbors, compact, cumulative_sum, running_maximum
+from tokjax.device.special import SpecialTables, find_special
+from tokjax.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from jax import Array
+
+KEY_BYTES = 16
+"""Maximum number of bytes of words in the table."""
+COUNT_BITS = 5
+"""Bits of the number of ids in the values of the table. The other bits are the position of the first id."""
+_SHORT, _MEDIUM, _LONG = 16, 32, 128
+"""Number of bytes of the rows in which words are merged. Longer words are merged in flat arrays."""
+
+
+class TokenizerTables(NamedTuple):
+    """Tables of a tokenizer for `encode_jit` and `decode_jit`, a pytree of arrays. See `tokenizer_tables`.
+
+    Attributes:
+        split: tables of each step of the split pattern.
+        words: table from words to the position of their ids in `word_ids`.
+        word_ids: ids of all words of the table, `int32`.
+        merges: the merge rules.
+        symbol_ids: id of each symbol, `int32`; `None` if the symbols are the ids.
+        token_bytes: bytes of all tokens, `uint8`.
+        token_splits: position of the bytes of each id, `int32`, shape `(ids + 1,)`.
+        special: special tokens that are recognized in texts; `None` for none.
+    """
+
+    split: tuple[SplitTables, ...]
+    words: BucketTable
+    word_ids: Any
+    merges: MergeTables
+    symbol_ids: Any
+    token_bytes: Any
+    token_splits: Any
+    special: SpecialTables | None
+
+
+class Capacities(NamedTuple):
+    """Static sizes of the arrays of `encode_jit`, or the sizes that a text needs.
+
+    Attributes:
+        tokens: number of tokens.
+        words: number of pre-tokens.
+        short_words: number of pre-tokens of up to 16 bytes that are not in the table.
+        medium_words: number of those of 17 to 32 bytes.
+        long_words: number of those of 33 to 128 bytes.
+        huge_words: number of those of more than 128 bytes.
+        huge_bytes: number of bytes of these together.
+        places: number of places that the automaton of the split pattern has to decide.
+        special: number of places at which special tokens are looked for.
+    """
+
+    tokens: Any
+    words: Any
+    short_words: Any
+    medium_words: Any
+    long_words: Any
+    huge_words: Any
+    huge_bytes: Any
+    places: Any
+    special: Any
+
+
+class DeviceTokens(NamedTuple):
+    """Tokens of several texts, a pytree of arrays of static shapes.
+
+    Attributes:
+        ids: token ids, `int32`, shape `(tokens,)`; -1 after the last one.
+        offsets: span of each token in the bytes of its text, 1-based and half-open, `int32`, shape
+            `(tokens, 2)`; `(0, 0)` after the last one.
+        row_splits: first token of each text, and the end, `int32`, shape `(rows + 1,)`.
+        num_tokens: number of tokens, `int32`, shape `()`.
+        exceeded: whether a capacity was exceeded, `bool`, shape `()`. Then the tokens are not valid.
+        needed: the capacities that the texts need, `int32`. Where another capacity was exceeded before, a
+            number can be too small.
+    """
+
+    ids: Array
+    offsets: Array
+    row_splits: Array
+    num_tokens: Array
+    exceeded: Array
+    needed: Capacities
+
+
+def suggest_capacities(num_bytes: int) -> Capacities:
+    """Returns capacities for a number of bytes of ordinary text, such as prose and source code.
+
+    They do not hold text of many long words, or of many words that are not in the table.
+
+    Args:
+        num_bytes: number of bytes of all texts together, with padding.
+    """
+    return Capacities(
+        tokens=num_bytes // 2 + 64,
+        words=num_bytes * 3 // 8 + 64,
+        short_words=num_bytes // 16 + 64,
+        medium_words=num_bytes // 128 + 64,
+        long_words=num_bytes // 1024 + 64,
+        huge_words=num_bytes // 4096 + 16,
+        huge_bytes=num_bytes // 32 + 1024,
+        places=num_bytes // 256 + 64,
+        special=num_bytes // 256 + 64,
+    )
+
+
+@partial(jax.jit, static_argnames="capacities")
+def encode_jit(
+    tables: TokenizerTables, data: Array, row_splits: Array, *, capacities: Capacities | None = None
+) -> DeviceTokens:
+    """Encodes texts on a device, as a pure function of arrays.
+
+    The ids and spans are those of `encode_batch_result(..., add_special_tokens=False)`. Invalid UTF-8 is
+    handled in the same way.
+
+    Args:
+        tables: tables of the tokenizer, from `tokenizer_tables`.
+        data: bytes of all texts, one after the other, `uint8`, shape `(n,)`. Bytes after the last text are
+            padding.
+        row_splits: first byte of each text, and the end of the last one, integers, shape `(rows + 1,)`. It
+            starts with 0. Equal numbers are empty texts.
+        capacities: static sizes; `suggest_capacities(n)` by default.
+
+    Returns:
+        The tokens. If `exceeded` is true, call again with larger capacities: `needed` has the numbers.
+    """
+    length = data.shape[0]
+    if not length:
+        raise InvalidArgumentError("data must have at least one byte; pass padding after the texts")
+    limits = suggest_capacities(length) if capacities is None else capacities
+    sizes = Capacities(*(max(limit, 1) for limit in limits))
+    splits = jnp.asarray(row_splits).astype(jnp.int32)
+    position = jnp.arange(length, dtype=jnp.int32)
+    is_cut = jnp.zeros(length, bool).at[splits].set(True, mode="drop") | (position == 0)
+    special_ids, needed_special = None, jnp.int32(0)
+    is_inside = position >= splits[-1]
+    if tables.special is not None:
+        matches = find_special(tables.special, data, is_cut, sizes.special)
+        special_ids, needed_special = matches.ids, matches.needed
+        is_cut, is_inside = is_cut | matches.is_cut, is_inside | matches.is_inside
+    characters = decode_characters(data, is_cut)
+    starts, needed_places = find_starts(tables.split, characters, is_cut, sizes.places)
+    words = _find_words(data, starts & ~is_inside, splits, sizes.words, special_ids)
+    found = _look_up(tables, data, words)
+    merged = _merge_misses(tables, data, words, found, sizes)
+    tokens = _assemble(tables, words, merged, splits, sizes.tokens)
+    needed = Capacities(
+        tokens=tokens.num_tokens,
+        words=words.num_words,
+        short_words=merged.needed[0],
+        medium_words=merged.needed[1],
+        long_words=merged.needed[2],
+        huge_words=merged.needed[3],
+        huge_bytes=merged.needed[4],
+        places=needed_places,
+        special=needed_special,
+    )
+    exceeded = jnp.stack([need > size for need, size in zip(needed, limits, strict=True)]).any()
+    return tokens._replace(exceeded=exceeded, needed=needed)
+
+
+class _Words(NamedTuple):
+    """Pre-tokens. Arrays of shape `(capacity,)`; lengths are 0 after the last one.
+
+    Attributes:
+        starts: first byte.
+        lengths: number of bytes.
+        special_ids: id of a special token, -1 for ordinary words; `None` if there are no special tokens.
+        rows_before: number of words before each row, and in total, shape `(rows + 1,)`.
+        num_words: number of words, `int32`, shape `()`; may exceed the capacity.
+    """
+
+    starts: Array
+    lengths: Array
+    special_ids: Array | None
+    rows_before: Array
+    num_words: Array
+
+
+class _Sources(NamedTuple):
+    """Where the ids of words are, in `pool`. Arrays of shape `(words,)`.
+
+    Attributes:
+        firsts: position of the first id.
+        counts: number of ids.
+        pool: ids.
+        needed: numbers of words that were merged, see `Capacities`.
+    """
+
+    firsts: Array
+    counts: Array
+    pool: Array
+    needed: tuple[Array, ...]
+
+
+def _find_words(
+    data: Array, starts: Array, splits: Array, capacity: int, special_ids: Array | None
+) -> _Words:
+    """Returns the words that start at the given bytes."""
+    length = data.shape[0]
+    rank = cumulative_sum(starts)
+    target = jnp.where(starts, rank - 1, capacity)
+    first = jnp.full(capacity, length, jnp.int32)
+    first = first.at[target].set(jnp.arange(length, dtype=jnp.int32), mode="drop")
+    first = jnp.minimum(first, splits[-1])
+    stop = jnp.append(first[1:], splits[-1])
+    count = rank[-1]
+    before = jnp.where(splits > 0, rank[jnp.maximum(splits - 1, 0)], 0)
+    special = None
+    if special_ids is not None:
+        special = jnp.where(stop > first, special_ids[jnp.minimum(first, length - 1)], -1)
+    return _Words(first, stop - first, special, before, count)
+
+
+def _look_up(tables: TokenizerTables, data: Array, words: _Words) -> Array:
+    """Returns the value of each word in the table, `ABSENT` for those that are not in it."""
+    at = Neighbors(data, 0, 3, 0).at
+    parts = [at(i).astype(jnp.uint32) << np.uint32(8 * i) for i in range(4)]
+    quads = Neighbors(parts[0] | parts[1] | parts[2] | parts[3], 0, KEY_BYTES, 0)
+    keys = []
+    for first in range(0, KEY_BYTES, 4):
+        rest = jnp.clip(words.lengths - first, 0, 4)
+        mask = jnp.where(
+            rest == 4, np.uint32(0xFFFFFFFF), (np.uint32(1) << (8 * rest).astype(jnp.uint32)) - 1
+        )
+        keys.append(quads.at(first)[jnp.minimum(words.starts, data.shape[0] - 1)] & mask)
+    value = find(tables.words, [*keys, words.lengths.astype(jnp.uint32)])
+    return jnp.where(words.lengths > KEY_BYTES, ABSENT, value)
+
+
+def _merge_misses(
+    tables: TokenizerTables, data: Array, words: _Words, found: Array, sizes: Capacities
+) -> _Sources:
+    """Merges the words that were not found."""
+    is_special = jnp.zeros(found.shape, bool) if words.special_ids is None else words.special_ids >= 0
+    is_miss = (found == ABSENT) & (words.lengths > 0) & ~is_special
+    firsts, counts = found >> COUNT_BITS, jnp.where(words.lengths > 0, found & (1 << COUNT_BITS) - 1, 0)
+    counts = jnp.where(is_miss, 0, counts)
+    pools, pool_size, needed = [], tables.word_ids.shape[0], []
+    capacity = found.shape[0]
+    classes = (
+        (0, _SHORT, sizes.short_words),
+        (_SHORT, _MEDIUM, sizes.medium_words),
+        (_MEDIUM, _LONG, sizes.long_words),
+    )
+    for low, width, size in classes:
+        chosen, count = compact(is_miss & (words.lengths > low) & (words.lengths <= width), size, capacity)
+        lengths = words.lengths.at[chosen].get(mode="fill", fill_value=0)
+        starts = words.starts.at[chosen].get(mode="fill", fill_value=0)
+        symbols = merge_rows(tables.merges, data, starts, lengths, count, width)
+        row_firsts = pool_size + width * jnp.arange(size, dtype=jnp.int32)
+        firsts = firsts.at[chosen].set(row_firsts, mode="drop")
+        counts = counts.at[chosen].set((symbols >= 0).sum(axis=1, dtype=jnp.int32), mode="drop")
+        pools.append(symbols.reshape(-1))
+        pool_size += size * width
+        needed.append(count)
+    is_long = is_miss & (words.lengths > _LONG)
+    chosen, count = compact(is_long, sizes.huge_words, capacity)
+    lengths = words.lengths.at[chosen].get(mode="fill", fill_value=0)
+    starts = words.starts.at[chosen].get(mode="fill", fill_value=0)
+    flat, owners = fill_flat(tables.merges, data, starts, lengths, sizes.huge_bytes)
+    flat, owners = merge_flat(tables.merges, flat, owners, sizes.huge_words)
+    flat_counts = jnp.zeros(sizes.huge_words, jnp.int32).at[owners].add(1, mode="drop")
+    flat_firsts = pool_size + jnp.cumsum(flat_counts) - flat_counts
+    firsts = firsts.at[chosen].set(flat_firsts, mode="drop")
+    counts = counts.at[chosen].set(flat_counts, mode="drop")
+    symbols = jnp.concatenate([*pools, flat])
+    if tables.symbol_ids is not None:
+        symbols = tables.symbol_ids[jnp.maximum(symbols, 0)]
+    pool = jnp.concatenate([tables.word_ids, symbols])
+    long_bytes = jnp.where(is_long, words.lengths, 0).sum(dtype=jnp.int32)
+    if words.special_ids is not None:
+        counts = jnp.where(is_special, 1, counts)
+    return _Sources(firsts, counts, pool, (*needed, count, long_bytes))
+
+
+def _assemble(
+    tables: TokenizerTables, words: _Words, sources: _Sources, splits: Array, capacity: int
+) -> DeviceTokens:
+    """Writes the ids of all words one after the other, and computes the spans."""
+    num_words = words.starts.shape[0]
+    stops = cumulative_sum(sources.counts)
+    begins = stops - sources.counts
+    number = jnp.arange(num_words, dtype=jnp.int32)
+    target = jnp.where(sources.counts > 0, begins, capacity)
+    word = running_maximum(jnp.full(capacity, -1, jnp.int32).at[target].set(number, mode="drop"))
+    word = jnp.maximum(word, 0)
+    position = jnp.arange(capacity, dtype=jnp.int32)
+    num_tokens = stops[-1]
+    inside = position < num_tokens
+    index = sources.firsts[word] + position - begins[word]
+    ids = sources.pool.at[index].get(mode="clip")
+    if words.special_ids is not None:
+        special = words.special_ids[word]
+        ids = jnp.where(special >= 0, special, ids)
+    ids = jnp.where(inside, ids, -1)
+    safe = jnp.where(inside, ids, 0)
+    lengths = jnp.where(inside, tables.token_splits[safe + 1] - tables.token_splits[safe], 0)
+    ends = cumulative_sum(lengths)
+    # The bytes of tokens are those of the texts, without gaps. So spans are sums of lengths.
+    rows = splits.shape[0] - 1
+    row_target = jnp.where(splits[1:] > splits[:-1], words.rows_before[:-1], num_words)
+    row_first = jnp.zeros(num_words, jnp.int32).at[row_target].max(splits[:rows], mode="drop")
+    base = running_maximum(row_first)[word] - 1
+    offsets = jnp.stack([ends - lengths - base, ends - base], axis=1)
+    offsets = jnp.where(inside[:, None], offsets, 0)
+    padded_begins = jnp.append(begins, num_tokens)
+    row_splits = padded_begins[jnp.minimum(words.rows_before, num_words)]
+    return DeviceTokens(
+        ids, offsets, row_splits, num_tokens, jnp.bool_(False), Capacities(*[0] * len(Capacities._fields))
+    )
+
+
+class DeviceBytes(NamedTuple):
+    """Bytes of several texts, a pytree of arrays of static shapes.
+
+    Attributes:
+        data: bytes of all texts, one after the other, `uint8`, shape `(capacity,)`; 0 after the last one.
+        row_splits: first byte of each text, and the end, `int32`, shape `(rows + 1,)`.
+        num_bytes: number of bytes, `int32`, shape `()`; may exceed the capacity.
+        exceeded: whether the capacity was exceeded, `bool`, shape `()`. Then the last bytes are missing.
+    """
+
+    data: Array
+    row_splits: Array
+    num_bytes: Array
+    exceeded: Array
+
+
+@partial(jax.jit, static_argnames="capacity")
+def decode_jit(tables: TokenizerTables, ids: Array, row_splits: Array, *, capacity: int) -> DeviceBytes:
+    """Decodes tokens on a device: the exact inverse of `encode_jit`.
+
+    Args:
+        tables: tables of the tokenizer, from `tokenizer_tables`.
+        ids: token ids, integers, shape `(n,)`. Ids that the tokenizer does not have, such as -1, have no
+            bytes.
+        row_splits: first token of each text, and the end of the last one, integers, shape `(rows + 1,)`.
+        capacity: static size of the bytes.
+
+    Returns:
+        The bytes, which can be encoded again by `encode_jit(tables, result.data, result.row_splits)`.
+    """
+    num_ids = tables.token_splits.shape[0] - 1
+    number = jnp.arange(ids.shape[0], dtype=jnp.int32)
+    splits = jnp.asarray(row_splits).astype(jnp.int32)
+    valid = (ids >= 0) & (ids < num_ids) & (number >= splits[0]) & (number < splits[-1])
+    safe = jnp.where(valid, ids, 0).astype(jnp.int32)
+    lengths = jnp.where(valid, tables.token_splits[safe + 1] - tables.token_splits[safe], 0)
+    stops = cumulative_sum(lengths)
+    begins = stops - lengths
+    target = jnp.where(lengths > 0, begins, capacity)
+    token = running_maximum(jnp.full(capacity, -1, jnp.int32).at[target].set(number, mode="drop"))
+    token = jnp.maximum(token, 0)
+    position = jnp.arange(capacity, dtype=jnp.int32)
+    index = tables.token_splits[safe[token]] + position - begins[token]
+    data = jnp.where(position < stops[-1], tables.token_bytes.at[index].get(mode="clip"), np.uint8(0))
+    byte_splits = jnp.append(begins, stops[-1])[jnp.minimum(splits, ids.shape[0])]
+    return DeviceBytes(data, byte_splits - byte_splits[0], stops[-1], stops[-1] > capacity)
