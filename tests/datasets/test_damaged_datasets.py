@@ -138,14 +138,14 @@ def test_pickled_arrays_are_never_loaded(written):
     [
         (lambda m: m["plan"].update(vocab_size=3), tokjax.errors.DatasetCorruptError, "was altered"),
         (
-            lambda m: m.update(schema_version=4),
+            lambda m: m.update(schema_version=5),
             tokjax.errors.DatasetMismatchError,
-            "version 4; this version of tokjax reads.*version 3; a newer version of tokjax wrote it",
+            "version 5; this version of tokjax reads.*versions 3 and 4; a newer version of tokjax wrote it",
         ),
         (
             lambda m: m.update(schema_version=1),
             tokjax.errors.DatasetMismatchError,
-            "version 1; this version of tokjax reads.*version 3; write the dataset again",
+            "version 1; this version of tokjax reads.*versions 3 and 4; write the dataset again",
         ),
         (
             lambda m: m.update(format="other"),

@@ -63,4 +63,6 @@ def test_deleted_datasets_free_their_shards(tmp_path, monkeypatch):
     for _ in range(3):
         dataset = tokjax.open_dataset(tmp_path / "data")
         assert len(dataset.read(0, dataset.num_tokens)) == dataset.num_tokens
-        assert [dataset._open_shards.get(i) is not None for i in range(6)] == [False] * 2 + [True] * 4
+        assert [dataset._open_shards.get((i, "tokens")) is not None for i in range(6)] == [False] * 2 + [
+            True
+        ] * 4

@@ -64,7 +64,7 @@ BATCHES = {
 }
 NON_BATCHES = {
     *("Ragged", "PackingPlan", "SpanColumns", "MergedWindows", "Windows", "EncodedChat", "PreTokens"),
-    *("DeviceBytes", "DeviceTokens"),
+    *("DeviceBytes", "DeviceTokens", "RowsWithColumns"),
 }
 """Named tuples of arrays that are not batches: inputs of batching functions, and results of encoding."""
 

@@ -79,7 +79,7 @@ def make_visible(token: str) -> str:
 
 
 def describe_leaf(leaf: Any) -> str:
-    """Describes a value: dtype and shape of an array, length of a tuple, or the start of another `repr`.
+    """Describes a value: dtype and shape of arrays, length of a tuple, or the start of another `repr`.
 
     >>> import numpy as np
     >>> describe_leaf(np.zeros((2, 3), np.int32)), describe_leaf("right")
@@ -87,6 +87,8 @@ def describe_leaf(leaf: Any) -> str:
     """
     if type(leaf) is tuple:
         return f"tuple[{len(leaf)}]"
+    if type(leaf) is dict and all(hasattr(value, "shape") for value in leaf.values()):
+        return f"{{{', '.join(f'{name!r}: {describe_leaf(value)}' for name, value in leaf.items())}}}"
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         shown = repr(leaf)
         return shown if len(shown) <= _MAX_CHARACTERS else shown[: _MAX_CHARACTERS - 3] + "..."

@@ -39,7 +39,7 @@ _FILL_VALUES = {"offsets": 0, "token_type_ids": 0, "word_ids": -1, "sequence_ids
 
 
 class PaddedBatch(NamedTuple):
-    """A rectangular batch of tokens: a pytree of `int32` arrays.
+    """A rectangular batch of tokens: a pytree of `int32` arrays, and of the side columns of a dataset.
 
     Attributes:
         ids: token ids, `(batch, length)`, the pad id on padding.
@@ -49,6 +49,11 @@ class PaddedBatch(NamedTuple):
         offsets: 1-based byte spans, `(batch, length, 2)`, `(0, 0)` on padding; `None` if the input has none.
         word_ids: `(batch, length)`, -1 on padding; `None` if the input has none.
         sequence_ids: `(batch, length)`, -1 on padding; `None` if the input has none.
+        loss_mask: `(batch, length)`, 1 on the tokens that count as targets, 0 on other tokens and on padding;
+            `None` unless a loader loaded a column of this name.
+        columns: other side columns of a dataset by name, in their own dtypes: `(batch, length)` for columns
+            per token, with their fill value on padding, and `(batch,)` for columns per document. `None`
+            without such columns.
 
     Columns that were not requested are `None`; ids and attention mask are always present.
     """
@@ -60,6 +65,8 @@ class PaddedBatch(NamedTuple):
     offsets: Array | None = None
     word_ids: Array | None = None
     sequence_ids: Array | None = None
+    loss_mask: Array | None = None
+    columns: dict[str, Array] | None = None
 
     def __repr__(self) -> str:
         """Returns the dtype and shape of each array."""
@@ -204,7 +211,7 @@ def _pad_rows(
         columns["special_tokens_mask"] = (1 - present) * np.int32(mark_pad_as_special)
     if "token_type_ids" in requested - columns.keys():
         columns["token_type_ids"] = xp.zeros_like(present)
-    return PaddedBatch(attention_mask=present, **columns)
+    return PaddedBatch(attention_mask=present, **columns)  # type: ignore[arg-type]
 
 
 def _pad_by_gather(

@@ -80,6 +80,8 @@ def make_stats_table(dataset: Dataset) -> Table:
         summary = f"median {quantiles['median']:,}, longest {quantiles['longest']:,}"
         table.add_row(f"{unit} per document", summary)
     table.add_row("dtype", manifest.plan.data_dtype)
+    for column in dataset.columns:
+        table.add_row(f"column {column.name}", f"{column.dtype} per {column.per}")
     table.add_row("shards", str(len(manifest.shards)))
     if plan.vocab_size is not None:
         table.add_row("vocabulary", f"{plan.vocab_size:,}")

@@ -34,7 +34,7 @@ from tokjax.corpus.decompression import (
     report_damage,
 )
 from tokjax.corpus.files import get_format, is_compressed
-from tokjax.errors import Hint, SourceError
+from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -77,6 +77,12 @@ class FileChunk:
         if self.field is None:
             return [(data, self.start == 0)]
         return [(text, True) for text in _iter_line_texts(data, self.field, self.path, self.start)]
+
+    def read_records(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yields `(location, record)` for each JSON line of the chunk; `location` names it in errors."""
+        data = self._read_bytes() if self.data is None else self.data
+        for line, location in _iter_lines(data, self.path, self.start):
+            yield location, _parse_record(line, location)
 
     @property
     def nbytes(self) -> int:
@@ -300,18 +306,43 @@ def _find_last_split(
     return max(split_point for split_point in split_points if split_point <= max(limit, 0))
 
 
+def iter_json_records(files: TextFiles) -> Iterator[tuple[Iterator[tuple[str, dict[str, Any]]], int]]:
+    """Yields `(records, read_nbytes)` for each chunk of files of JSON lines. Errors name a record's location.
+
+    Raises:
+        InvalidArgumentError: a file has another format.
+        SourceError: a file is damaged, or a line is not a JSON object.
+    """
+    for path in files.paths:
+        kind = get_format(path, files)
+        if kind != "jsonl":
+            raise InvalidArgumentError(
+                f"{get_path_or_url(path)} has the format {kind!r}, and values of columns are read from JSON "
+                "lines; convert it, or pass its rows as an iterable of records"
+            )
+    for chunk in iter_file_chunks(files, [], _STREAM_BLOCK, safe_splits=False):
+        assert isinstance(chunk, FileChunk)  # other formats were rejected
+        yield chunk.read_records(), chunk.read_nbytes
+
+
 def _iter_line_texts(data: bytes, field: str, path: Path, start: int) -> Iterator[str]:
     """Yields the texts of JSON lines; records whose text is null are skipped."""
+    for line, location in _iter_lines(data, path, start):
+        text = _get_record_text(line, field, location)
+        if text is not None:
+            yield text
+
+
+def _iter_lines(data: bytes, path: Path, start: int) -> Iterator[tuple[bytes, str]]:
+    """Yields the lines that are not blank, with their location for errors."""
     position = start
     for line in data.split(b"\n"):
         if line.strip():
-            text = _get_record_text(line, field, f"{get_path_or_url(path)}, the line at byte {position}")
-            if text is not None:
-                yield text
+            yield line, f"{get_path_or_url(path)}, the line at byte {position}"
         position += len(line) + 1
 
 
-def _get_record_text(line: bytes, field: str, location: str) -> str | None:
+def _parse_record(line: bytes, location: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -326,6 +357,11 @@ def _get_record_text(line: bytes, field: str, location: str) -> str | None:
         raise SourceError(
             f"{location}: a JSON object is expected, not a {type(record).__name__}; write one object per line"
         )
+    return record
+
+
+def _get_record_text(line: bytes, field: str, location: str) -> str | None:
+    record = _parse_record(line, location)
     if field not in record:
         raise SourceError(
             f"{location}: the record has no field {field!r}, it has {list(record)[:20]}", hint=_NAME_THE_FIELD

@@ -1,6 +1,9 @@
 from .caches import (
     CacheStats as CacheStats,
 )
+from .columns import (
+    Column as Column,
+)
 from .conversion import (
     convert_dataset as convert_dataset,
     export_dataset as export_dataset,
@@ -14,9 +17,11 @@ from .dataset_types import (
 )
 from .fields import (
     BucketedTokenField as BucketedTokenField,
+    ChatField as ChatField,
     Field as Field,
     PackedTokenField as PackedTokenField,
     RawTextField as RawTextField,
+    RowsWithColumns as RowsWithColumns,
     SentencePieceTextField as SentencePieceTextField,
     TokenField as TokenField,
     TokenizedTextField as TokenizedTextField,
@@ -43,6 +48,9 @@ from .merging import (
 )
 from .opening import (
     open_dataset as open_dataset,
+)
+from .token_columns import (
+    TokenColumn as TokenColumn,
 )
 from .writer import (
     WrittenDataset as WrittenDataset,

@@ -41,23 +41,23 @@ class OpenShard(NamedTuple):
 
 
 class OpenShards:
-    """Memory-mapped shards of one dataset, by shard index. Thread-safe.
+    """Memory-mapped files of one dataset, by shard index and column. Thread-safe.
 
     All instances of a process share one limit, see `get_max_open_shards`.
     """
 
     def __init__(self) -> None:
-        self._shards: dict[int, OpenShard] = {}
+        self._shards: dict[tuple[int, str], OpenShard] = {}
 
-    def get(self, index: int) -> OpenShard | None:
-        """Returns a shard if it is open, else `None`."""
-        return self._shards.get(index)
+    def get(self, key: tuple[int, str]) -> OpenShard | None:
+        """Returns a file of a shard if it is open, else `None`."""
+        return self._shards.get(key)
 
-    def insert(self, index: int, shard: OpenShard) -> None:
-        """Inserts a shard, and closes the ones opened first while there are too many."""
+    def insert(self, key: tuple[int, str], shard: OpenShard) -> None:
+        """Inserts a file of a shard, and closes the ones opened first while there are too many."""
         with _lock.current:
-            self._shards[index] = shard
-            _insertion_order.append((weakref.ref(self), index))
+            self._shards[key] = shard
+            _insertion_order.append((weakref.ref(self), key))
             while len(_insertion_order) > get_max_open_shards():
                 reference, oldest = _insertion_order.popleft()
                 owner = reference()
@@ -65,7 +65,7 @@ class OpenShards:
                     owner._shards.pop(oldest, None)
 
 
-_insertion_order: deque[tuple[weakref.ref[OpenShards], int]] = deque()
+_insertion_order: deque[tuple[weakref.ref[OpenShards], tuple[int, str]]] = deque()
 _lock = ThreadLock()
 
 

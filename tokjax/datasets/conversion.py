@@ -149,6 +149,8 @@ def export_dataset(
 ) -> tuple[Path, ...]:
     """Writes the ids of a dataset in the format of another program. `convert_dataset` lists the formats.
 
+    Side columns are not exported: these formats have no place for them.
+
     Args:
         dataset: open dataset of token ids.
         path: path of the file to write; for `"megatron"` that of the `.idx`, next to which a `.bin` is
@@ -331,7 +333,7 @@ def _iter_documents(
         data = ids.astype(dtype)
         texts: list[Any] = [data[a:b].tobytes() for a, b in zip(local, local[1:], strict=False)]
         num_dropped = np.zeros(last - first, np.int64)
-        yield Documents(list(range(first, last)), texts), EncodedDocuments(data, local, {}, num_dropped)
+        yield Documents(list(range(first, last)), texts), EncodedDocuments(data, local, {}, num_dropped, {})
         first = last
 
 

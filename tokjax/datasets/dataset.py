@@ -25,14 +25,17 @@ from tokjax._util.locks import ThreadLock
 from tokjax.core import protocol
 from tokjax.core.ragged import make_row_splits
 from tokjax.datasets.caches import OpenShard, OpenShards, TokenCache
+from tokjax.datasets.columns import cast_values, check_cast, parse_columns
 from tokjax.datasets.fields import make_field
 from tokjax.datasets.manifest import MANIFEST_FILE
 from tokjax.datasets.manifest_validation import read_manifest_and_identity
+from tokjax.datasets.token_columns import TokenColumn
 from tokjax.errors import (
     DatasetCorruptError,
     DatasetIncompleteError,
     DatasetIndexError,
     DatasetMismatchError,
+    InvalidArgumentError,
 )
 from tokjax.formats.tokjax_json import parse_tokjax
 
@@ -40,10 +43,11 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from numpy.typing import NDArray
+    from numpy.typing import DTypeLike, NDArray
 
     from tokjax._util.atomic_files import FileIdentity
     from tokjax.datasets.caches import CacheStats
+    from tokjax.datasets.columns import Column
     from tokjax.datasets.fields import Field
     from tokjax.datasets.manifest import FileRecord, Manifest, Shard
     from tokjax.datasets.remote import RemoteDirectory
@@ -281,6 +285,7 @@ class Dataset:
         self._lock = ThreadLock()
         self._open_shards = OpenShards()
         self._shard_splits: OrderedDict[int, NDArray[np.int64]] = OrderedDict()
+        self._document_columns: dict[str, NDArray[Any]] = {}
         self._item_starts = make_row_splits(manifest.get_counts("num_items"))
         self._document_starts = make_row_splits(manifest.get_counts("num_documents"))
         if remote is None:
@@ -328,7 +333,8 @@ class Dataset:
         plan = self.manifest.plan
         is_text = plan.tokenizer_fingerprint is None
         try:
-            return make_field(plan.type_id, plan.options, None if is_text else self.tokenizer)
+            tokenizer = None if is_text else self.tokenizer
+            return make_field(plan.type_id, plan.options, tokenizer, self.columns)
         except DatasetMismatchError:  # (a ValueError, which the next clause would catch)
             raise
         except (TypeError, ValueError) as error:
@@ -355,6 +361,53 @@ class Dataset:
                 f"{self.location}: the saved tokenizer has fingerprint {actual}, the manifest says {expected}"
             )
         return tokenizer
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """Descriptions of the side columns."""
+        return parse_columns(self.manifest.plan.columns)
+
+    def column(self, name: str, dtype: DTypeLike | None = None) -> Any:
+        """Returns a side column, which is indexed by document.
+
+        Args:
+            name: name of the column.
+            dtype: dtype to cast values to when they are loaded; `None` for that of the column.
+
+        Returns:
+            For a column with a value per token, a `TokenColumn`: `dataset.column(name)[i]` has the values of
+            document `i`, aligned with its ids, and `read` and `read_ranges` return those of any tokens. For a
+            column with a value per document, an array, shape `(num_documents,)`, read-only.
+
+        Raises:
+            InvalidArgumentError: the dataset has no such column, or its values do not fit `dtype`.
+        """
+        description = self.get_column(name)
+        if description.per == "token":
+            return TokenColumn(self, description, dtype)
+        if name not in self._document_columns:
+            values = np.empty(self.num_documents, description.dtype)
+            for i, shard in enumerate(self.manifest.shards):
+                stored = self._load_side_column(shard, description)
+                values[self._document_starts[i] : self._document_starts[i + 1]] = description.unpack(
+                    stored, 0, shard.num_documents
+                )
+            values.setflags(write=False)
+            self._document_columns[name] = values
+        values = self._document_columns[name]
+        return values if dtype is None else cast_values(name, values, check_cast(name, values.dtype, dtype))
+
+    def get_column(self, name: str) -> Column:
+        """Returns the description of a side column.
+
+        Raises:
+            InvalidArgumentError: the dataset has no such column.
+        """
+        for column in self.columns:
+            if column.name == name:
+                return column
+        available = ", ".join(repr(column.name) for column in self.columns) or "no columns"
+        raise InvalidArgumentError(f"{self.location} has no column {name!r}; it has {available}")
 
     @cached_property
     def document_lengths(self) -> NDArray[np.int64]:
@@ -432,30 +485,64 @@ class Dataset:
 
     def _read_document(self, row: SupportsIndex) -> NDArray[Any]:
         """Returns the stored items of one document, shape `(length,)`. A negative row counts from the end."""
-        requested = check_int("row", row)
-        index = requested + len(self) if requested < 0 else requested
-        if not 0 <= index < len(self):
-            raise DatasetIndexError(f"there is no document {requested}: the dataset has {len(self)}")
-        shard = int(np.searchsorted(self._document_starts, index, "right")) - 1
-        offset = index - int(self._document_starts[shard])
+        index = self._check_row(row)
 
         def read() -> NDArray[Any]:
-            splits = self._get_splits(shard)
-            return self._open(shard).data[splits[offset] : splits[offset + 1]]
+            shard, start, stop = self._find_document(index)
+            return self._open(shard).data[start:stop]
 
         if self._cache is None:
             return read()
         contents = self._cache.get(index, lambda: read().tobytes())
         return np.frombuffer(contents, self.manifest.plan.data_dtype)
 
+    def _check_row(self, row: SupportsIndex) -> int:
+        """Returns the index of a document. A negative row counts from the end."""
+        requested = check_int("row", row)
+        index = requested + len(self) if requested < 0 else requested
+        if not 0 <= index < len(self):
+            raise DatasetIndexError(f"there is no document {requested}: the dataset has {len(self)}")
+        return index
+
+    def _find_document(self, row: SupportsIndex) -> tuple[int, int, int]:
+        """Returns the shard of a document, and the start and end of its items in the shard."""
+        index = self._check_row(row)
+        shard = int(np.searchsorted(self._document_starts, index, "right")) - 1
+        offset = index - int(self._document_starts[shard])
+        splits = self._get_splits(shard)
+        return shard, int(splits[offset]), int(splits[offset + 1])
+
+    def _read_column(self, shard: int, column: Column, start: int, stop: int) -> NDArray[Any]:
+        """Returns values `[start, stop)` of a column of a shard, in its dtype, shape `(stop - start,)`."""
+
+        def read() -> NDArray[Any]:
+            return column.unpack(self._open_column(shard, column), start, stop)
+
+        if self._cache is None:
+            return read()
+        contents = self._cache.get((column.name, shard, start, stop), lambda: read().tobytes())
+        return np.frombuffer(contents, column.dtype)
+
+    def _open_column(self, index: int, column: Column) -> NDArray[Any]:
+        """Returns the stored entries of a column of a shard, memory-mapped, and opens the file if needed."""
+        key = (index, column.name)
+        opened = self._open_shards.get(key)
+        if opened is None:
+            with self._lock.current:
+                data = self._load_side_column(self.manifest.shards[index], column)
+                opened = OpenShard(data, data.view(np.uint8).data)
+                self._open_shards.insert(key, opened)
+        return opened.data
+
     def _open(self, index: int) -> OpenShard:
         """Returns the data of a shard, and opens it if needed. The shards opened last stay open."""
-        shard = self._open_shards.get(index)
+        key = (index, self._data_column)
+        shard = self._open_shards.get(key)
         if shard is None:
             with self._lock.current:
                 data = self._load(self.manifest.shards[index], self._data_column)
                 shard = OpenShard(data, data.view(np.uint8).data)
-                self._open_shards.insert(index, shard)
+                self._open_shards.insert(key, shard)
         return shard
 
     def _get_splits(self, index: int) -> NDArray[np.int64]:
@@ -473,16 +560,37 @@ class Dataset:
 
     def _load(self, shard: Shard, column: str) -> NDArray[Any]:
         """Returns the array of one file of a shard, with its shape and dtype checked."""
+        if column == self._data_column:
+            dtype = np.dtype(self.manifest.plan.data_dtype)
+            return self._load_array(shard, column, shard.num_items, dtype, is_mapped=True)
+        return self._load_array(shard, column, shard.num_documents, None, is_mapped=False)
+
+    def _load_side_column(self, shard: Shard, column: Column) -> NDArray[Any]:
+        """Returns the stored entries of a side column of a shard, with their shape and dtype checked."""
+        is_per_token = column.per == "token"
+        entries = column.count_stored(shard.num_items if is_per_token else shard.num_documents)
+        return self._load_array(shard, column.name, entries, column.stored_dtype, is_mapped=is_per_token)
+
+    def _load_array(
+        self, shard: Shard, column: str, entries: int, dtype: np.dtype[Any] | None, *, is_mapped: bool
+    ) -> NDArray[Any]:
+        """Returns the array of one file of a shard.
+
+        Args:
+            shard: description of the shard.
+            column: suffix of the file.
+            entries: expected number of entries.
+            dtype: expected dtype; `None` for unsigned integers of any size.
+            is_mapped: whether to map the file into memory instead of reading it.
+        """
         name = _format_file_name(shard, column)
         if name not in shard.files:
             raise DatasetCorruptError(f"{self.location}: the manifest does not list {name}")
-        is_data = column == self._data_column
         location, record = f"{self.location}/{name}", shard.files[name]
-        contents = self._files.map(name, record) if is_data else self._files.read(name, record)
+        contents = self._files.map(name, record) if is_mapped else self._files.read(name, record)
         values = self._files.parse_array(name, contents)
-        entries = shard.num_items if is_data else shard.num_documents
-        expected = self.manifest.plan.data_dtype if is_data else "unsigned integers"
-        fits = values.dtype == expected if is_data else values.dtype.kind == "u"
+        expected = "unsigned integers" if dtype is None else dtype.name
+        fits = values.dtype.kind == "u" if dtype is None else values.dtype == dtype
         if values.shape != (entries,) or not fits:
             raise DatasetCorruptError(
                 f"{location} has shape {values.shape} and dtype {values.dtype}, the manifest says "

@@ -5,10 +5,14 @@ bytes on disk are the same. A batch of two documents in a `PackedTokenField` wit
 
     documents  doc_ids [7, 8]   texts ["Hi", "é"]
     encoded    data [73, 106, 0, 196, 170, 0]   splits [0, 3, 6]   num_dropped [0, 0]
+
+A column per token goes through the same steps as the ids: it is surrounded by the fill value where the field
+adds special tokens, and truncated where ids are truncated.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -16,9 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from tokjax.core import protocol
-from tokjax.core.ragged import Ragged, make_ragged
+from tokjax.core.ragged import Ragged, concatenate_ranges, make_ragged, make_row_splits
 from tokjax.core.utf8 import from_characters, to_characters
-from tokjax.datasets.fields import PackedTokenField, RawTextField, TokenField
+from tokjax.datasets.columns import compute_byte_lengths, convert_values, get_record_columns
+from tokjax.datasets.fields import ChatField, PackedTokenField, RawTextField, RowsWithColumns, TokenField
 from tokjax.encoding.encode import apply_tokenizer_template, get_template_ids
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 
@@ -27,11 +32,31 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokjax.core.records import TokenizationBatch
     from tokjax.core.utf8 import Text
+    from tokjax.datasets.columns import Column
     from tokjax.datasets.fields import Field
 
 
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Document with values of side columns, or document of ids.
+
+    Attributes:
+        content: text, or ids, `int32`, shape `(num_ids,)`.
+        values: values of each column that comes from records, in the dtype of the column, shape
+            `(num_values,)` per token and `()` per document.
+    """
+
+    content: Text | NDArray[np.int32]
+    values: tuple[NDArray[Any], ...]
+
+    def __len__(self) -> int:
+        """Returns the number of characters, bytes or ids of the document."""
+        return len(self.content)
 
 
 class Documents(NamedTuple):
@@ -39,11 +64,24 @@ class Documents(NamedTuple):
 
     Attributes:
         doc_ids: id of each document, from 0 to 2**64 - 1.
-        texts: text of each document.
+        texts: text of each document; for all or for none of them a `Record`.
     """
 
     doc_ids: list[int]
-    texts: list[Text]
+    texts: list[Text | Record]
+
+    @property
+    def contents(self) -> list[Any]:
+        """Texts or ids of the documents."""
+        return [text.content if isinstance(text, Record) else text for text in self.texts]
+
+    def get_name(self, index: int) -> str:
+        """Returns the name of a document for error messages."""
+        return f"document {self.doc_ids[index]}"
+
+    def get_values(self, index: int) -> list[NDArray[Any]]:
+        """Returns the values of each document for one of the columns that come from records."""
+        return [text.values[index] for text in self.texts if isinstance(text, Record)]
 
 
 class EncodedDocuments(NamedTuple):
@@ -56,12 +94,26 @@ class EncodedDocuments(NamedTuple):
         columns: additional numbers per document, by column name, `int64`, shape `(documents,)`.
         num_dropped: number of ids, or bytes of text, that were truncated from each document because it was
             too long, `int64`, shape `(documents,)`.
+        side_columns: values of each side column, in its dtype, shape `(items,)` or `(documents,)`.
     """
 
     data: NDArray[Any]
     splits: NDArray[np.int64]
     columns: dict[str, NDArray[np.int64]]
     num_dropped: NDArray[np.int64]
+    side_columns: dict[str, NDArray[Any]]
+
+
+class _Rows(NamedTuple):
+    """Rows of ids, with values of side columns that were computed with them.
+
+    Attributes:
+        ragged: rows of ids.
+        columns: values of columns, by name, shape `(num_ids,)` or `(num_rows,)`.
+    """
+
+    ragged: Ragged
+    columns: dict[str, NDArray[Any]]
 
 
 def encode_documents(field: Field, documents: Documents, *, threads: int | None = None) -> EncodedDocuments:
@@ -77,20 +129,28 @@ def encode_documents(field: Field, documents: Documents, *, threads: int | None 
 
     Raises:
         DisallowedSpecialTokenError: a document holds a special token that the field disallows.
-        InvalidArgumentError: the tokenizer returned an id outside its vocabulary.
+        InvalidArgumentError: the tokenizer returned an id outside its vocabulary, or the values of a side
+            column do not match the ids of their document.
     """
     if isinstance(field, RawTextField):
         return _encode_text(field, documents)
-    rows = _encode_rows(field, documents, threads)
-    num_dropped = np.zeros(len(documents.texts), np.int64)
+    plain, computed = _encode_rows(field, documents, threads)
+    rows, num_dropped = plain, np.zeros(len(documents.texts), np.int64)
     if isinstance(field, PackedTokenField):
         rows = _add_bos_and_eos(field, rows._replace(ids=np.asarray(rows.ids).astype(field.data_dtype)))
+    elif isinstance(field, ChatField):
+        rows, num_dropped = _truncate(rows, field.max_tokens)
     elif not isinstance(field, TokenField):  # (a custom field adds its own special tokens)
         rows, num_dropped = apply_tokenizer_template(
             field.tokenizer, rows, add_special_tokens=field.add_special_tokens, max_length=field.max_tokens
         )
     data = np.asarray(rows.ids).astype(field.data_dtype, copy=False)
-    return EncodedDocuments(data, np.asarray(rows.row_splits), {}, num_dropped)
+    side_columns: dict[str, NDArray[Any]] = {}
+    if field.columns:
+        around = tuple(map(len, get_surrounding_ids(field)))
+        layout = _Layout(np.asarray(plain.lengths, np.int64), num_dropped, *around)
+        side_columns = _build_side_columns(field.columns, documents, layout, computed)
+    return EncodedDocuments(data, np.asarray(rows.row_splits), {}, num_dropped, side_columns)
 
 
 def encode_named(
@@ -122,6 +182,119 @@ def encode_named(
         raise
 
 
+class _Layout(NamedTuple):
+    """Lengths of documents before and after special tokens are added and long documents truncated.
+
+    A document that is truncated loses tokens at the end of its text, not the special tokens after it:
+
+        before the text | text, kept | text, dropped | after the text
+
+    Attributes:
+        lengths: number of ids of each document without special tokens, `int64`, shape `(documents,)`.
+        num_dropped: number of ids that each document loses, `int64`, shape `(documents,)`.
+        num_before: number of special tokens before each document.
+        num_after: number of special tokens after each document.
+    """
+
+    lengths: NDArray[np.int64]
+    num_dropped: NDArray[np.int64]
+    num_before: int
+    num_after: int
+
+    @property
+    def full_splits(self) -> NDArray[np.int64]:
+        """Splits of the documents with special tokens, before truncation: `int64`, `(documents + 1,)`."""
+        return make_row_splits(self.lengths + self.num_before + self.num_after)
+
+    def surround(self, values: NDArray[Any], fill: Any) -> NDArray[Any]:
+        """Returns values of documents without special tokens, with the fill value for special tokens."""
+        if not self.num_before and not self.num_after:
+            return values
+        splits = self.full_splits
+        full = np.full(int(splits[-1]), fill, values.dtype)
+        full[concatenate_ranges(splits[:-1] + self.num_before, self.lengths)] = values
+        return full
+
+    def truncate(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Removes the values of ids that are dropped from values with those of special tokens."""
+        if not self.num_dropped.any():
+            return values
+        ends = self.full_splits[1:] - self.num_after
+        is_kept = np.ones(len(values), bool)
+        is_kept[concatenate_ranges(ends - self.num_dropped, self.num_dropped)] = False
+        return values[is_kept]
+
+
+def _build_side_columns(
+    columns: Sequence[Column], documents: Documents, layout: _Layout, computed: dict[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """Returns the values of side columns as they are stored, except that booleans are not packed.
+
+    Args:
+        columns: side columns of the field.
+        documents: documents, whose records have the values of some columns.
+        layout: lengths of the documents.
+        computed: values of the other columns, for ids without special tokens.
+    """
+    built = {}
+    for index, column in enumerate(get_record_columns(columns)):
+        values = documents.get_values(index)
+        if column.per == "document":
+            built[column.name] = np.array(values, column.dtype).reshape(-1)
+            continue
+        expected = layout.lengths
+        with_special = expected + layout.num_before + layout.num_after
+        lengths = np.fromiter(map(len, values), np.int64, len(values))
+        is_wrong = (lengths != expected) & (lengths != with_special)
+        if is_wrong.any():
+            i = int(is_wrong.argmax())
+            more = (
+                f", or {with_special[i]} with special tokens" if layout.num_before + layout.num_after else ""
+            )
+            raise InvalidArgumentError(
+                f"{documents.get_name(i)}, column {column.name!r}: {lengths[i]} values for {expected[i]} "
+                f"ids; pass one value for each id{more}. Its batch was not written"
+            )
+        before, after = (np.full(count, column.fill, column.dtype) for count in layout[2:])
+        parts = [
+            part
+            for value, length in zip(values, with_special.tolist(), strict=True)
+            for part in ((value,) if len(value) == length else (before, value, after))
+        ]
+        built[column.name] = layout.truncate(np.concatenate([np.zeros(0, column.dtype), *parts]))
+    for column in columns:
+        if column.name in computed:
+            converted = _convert_computed(column, computed[column.name], documents, layout.lengths)
+            if column.per == "token":
+                converted = layout.truncate(layout.surround(converted, column.fill))
+            built[column.name] = converted
+    return {column.name: built[column.name] for column in columns}
+
+
+def _convert_computed(
+    column: Column, values: NDArray[Any], documents: Documents, lengths: NDArray[np.int64]
+) -> NDArray[Any]:
+    """Returns computed values in the dtype of their column. The error for a value names its document."""
+    try:
+        return convert_values(column, values, f"column {column.name!r}")
+    except InvalidArgumentError:
+        counts = lengths if column.per == "token" else np.ones_like(lengths)
+        splits = make_row_splits(counts)
+        for i, (start, stop) in enumerate(zip(splits, splits[1:], strict=False)):
+            convert_values(column, values[start:stop], f"{documents.get_name(i)}, column {column.name!r}")
+        raise
+
+
+def _truncate(rows: Ragged, max_tokens: int | None) -> tuple[Ragged, NDArray[np.int64]]:
+    """Returns rows of at most `max_tokens` ids, and the number of ids that each row lost."""
+    lengths = np.asarray(rows.lengths, np.int64)
+    kept = lengths if max_tokens is None else np.minimum(lengths, max_tokens)
+    if max_tokens is None or not (lengths > kept).any():
+        return rows, lengths - kept
+    tokens = concatenate_ranges(np.asarray(rows.row_splits)[:-1], kept)
+    return Ragged(np.asarray(rows.ids)[tokens], make_row_splits(kept)), lengths - kept
+
+
 def get_surrounding_ids(field: Any) -> tuple[list[int], list[int]]:
     """Returns the ids that a token field adds before and after each document; empty for custom fields."""
     if isinstance(field, TokenField):
@@ -135,7 +308,9 @@ def get_surrounding_ids(field: Any) -> tuple[list[int], list[int]]:
 
 
 def _encode_text(field: RawTextField, documents: Documents) -> EncodedDocuments:
-    characters = [to_characters(text) for text in documents.texts]
+    contents = documents.contents
+    _reject_ids(contents, "RawTextField stores texts; pass a field that stores ids")
+    characters = [to_characters(text) for text in contents]
     truncated = [text[: field.max_chars] for text in characters]
     data = [from_characters(text) for text in truncated]
     splits = np.fromiter(accumulate(map(len, data), initial=0), np.int64, len(data) + 1)
@@ -144,44 +319,120 @@ def _encode_text(field: RawTextField, documents: Documents) -> EncodedDocuments:
         len(from_characters(text[len(part) :])) for text, part in zip(characters, truncated, strict=True)
     )
     num_dropped = np.fromiter(dropped_lengths, np.int64, len(truncated))
+    side_columns = {
+        column.name: np.array(documents.get_values(index), column.dtype).reshape(-1)
+        for index, column in enumerate(field.columns)
+    }
     return EncodedDocuments(
-        np.frombuffer(b"".join(data), np.uint8), splits, {"char_length": lengths}, num_dropped
+        np.frombuffer(b"".join(data), np.uint8), splits, {"char_length": lengths}, num_dropped, side_columns
     )
 
 
-def _encode_rows(field: Any, documents: Documents, threads: int | None) -> Ragged:
+def _reject_ids(contents: list[Any], reason: str) -> None:
+    if any(isinstance(content, np.ndarray) for content in contents):
+        raise InvalidArgumentError(f"the records have ids instead of texts, and {reason}")
+
+
+def _encode_rows(field: Any, documents: Documents, threads: int | None) -> _Rows:
     """Encodes documents into rows of ids; without special tokens, except for custom fields."""
+    contents = documents.contents
+    if contents and all(isinstance(content, np.ndarray) for content in contents):
+        return _use_ids(field, documents, contents)
+    _reject_ids(contents, "others have texts; write separate datasets and merge them")
     encode = partial(
         _encode_custom if isinstance(field, TokenField) else _encode_plain, field, threads=threads
     )
-    rows = encode_named(encode, documents.texts, lambda i: f"document {documents.doc_ids[i]}")
-    size = protocol.vocab_size(field.tokenizer)
-    if len(rows.ids) and not 0 <= rows.ids.min() <= rows.ids.max() < size:
+    rows = encode_named(encode, contents, documents.get_name)
+    ids, size = rows.ragged.ids, protocol.vocab_size(field.tokenizer)
+    if len(ids) and not 0 <= ids.min() <= ids.max() < size:
         raise InvalidArgumentError(
-            f"the tokenizer returned ids from {rows.ids.min()} to {rows.ids.max()}, but its vocabulary size "
+            f"the tokenizer returned ids from {ids.min()} to {ids.max()}, but its vocabulary size "
             f"is {size}; this batch was not written"
         )
     return rows
 
 
-def _encode_plain(field: Any, texts: Sequence[Text], *, threads: int | None) -> Ragged:
+def _use_ids(field: Any, documents: Documents, contents: list[NDArray[np.int32]]) -> _Rows:
+    """Returns the ids of records as rows.
+
+    Raises:
+        InvalidArgumentError: an id is not in the vocabulary, or the field needs texts.
+    """
+    _reject_computed(field)
+    size = protocol.vocab_size(field.tokenizer)
+    ids = np.concatenate(contents)
+    if len(ids) and not 0 <= ids.min() <= ids.max() < size:
+        i = next(i for i, each in enumerate(contents) if ((each < 0) | (each >= size)).any())
+        invalid = contents[i][(contents[i] < 0) | (contents[i] >= size)][0]
+        raise InvalidArgumentError(
+            f"{documents.get_name(i)} holds the id {invalid}, but the vocabulary size of the tokenizer is "
+            f"{size}; its batch was not written"
+        )
+    return _Rows(Ragged(ids, make_row_splits(map(len, contents))), {})
+
+
+def _reject_computed(field: Any) -> None:
+    """Raises an error for a field that can't store records of ids, because it computes something of texts."""
+    if isinstance(field, TokenField):
+        raise InvalidArgumentError(
+            f"the records have ids, and {type(field).__name__} encodes texts; pass a built-in field such as "
+            "PackedTokenField"
+        )
+    for column in field.columns:
+        if column.source != "record":
+            raise InvalidArgumentError(
+                f"column {column.name!r} has source={column.source!r}, which needs texts, and the records "
+                "have ids; pass texts, or values with source='record'"
+            )
+
+
+def _encode_plain(field: Any, texts: Sequence[Text], *, threads: int | None) -> _Rows:
+    columns = [column.name for column in field.columns if column.source == "byte_lengths"]
     batch = protocol.encode_texts(
         field.tokenizer,
         texts,
         add_special_tokens=False,
-        return_offsets=False,
+        return_offsets=bool(columns),
         return_masks=False,
         allowed_special=field.allowed_special,
         disallowed_special=field.disallowed_special,
         threads=threads,
     )
-    return batch.ragged
+    ragged = Ragged(batch.ragged.ids, batch.ragged.row_splits)
+    if not columns:
+        return _Rows(ragged, {})
+    lengths = compute_byte_lengths(_get_input_offsets(field, texts, batch), np.asarray(ragged.row_splits))
+    return _Rows(ragged, dict.fromkeys(columns, lengths))
 
 
-def _encode_custom(field: TokenField, texts: Sequence[Text], *, threads: int | None) -> Ragged:
+def _get_input_offsets(field: Any, texts: Sequence[Text], batch: TokenizationBatch) -> NDArray[np.int64]:
+    """Returns offsets into the texts as they were passed, not as normalized, shape `(num_ids, 2)`."""
+    if batch.offsets is None:
+        raise InvalidArgumentError(
+            f"{type(field.tokenizer).__name__} does not compute offsets, which source='byte_lengths' needs"
+        )
+    if batch.metadata.offsets_reference != "tokenizer_normalized_text":
+        return np.asarray(batch.offsets)
+    parts = [
+        protocol.map_offsets_to_input(field.tokenizer, text, row.offsets)  # type: ignore[arg-type]
+        for text, row in zip(texts, batch, strict=True)
+    ]
+    return np.concatenate([np.zeros((0, 2), np.int64), *parts])
+
+
+def _encode_custom(field: TokenField, texts: Sequence[Text], *, threads: int | None) -> _Rows:
     """Returns the rows of a custom field, checked so that the manifest matches the stored data."""
-    result: object = field.encode_rows(texts, threads=threads)
+    result: Any = field.encode_rows(texts, threads=threads)
     name = f"{type(field).__name__}.encode_rows"
+    columns: dict[str, Any] = {}
+    if isinstance(result, RowsWithColumns):
+        result, columns = result.rows, dict(result.columns)
+    expected = {column.name: column for column in field.columns if column.source == "field"}
+    if columns.keys() != expected.keys():
+        raise InvalidArgumentError(
+            f"{name} returned the columns {sorted(columns)}, and the columns of the field with "
+            f"source='field' are {sorted(expected)}; return RowsWithColumns(rows, columns)"
+        )
     if not isinstance(result, Ragged):
         raise InvalidArgumentError(
             f"{name} must return a Ragged, such as ragged_from_rows(rows), not {result!r:.80}"
@@ -192,7 +443,14 @@ def _encode_custom(field: TokenField, texts: Sequence[Text], *, threads: int | N
         raise InvalidArgumentError(f"{name} returned an invalid Ragged: {error}") from error
     if len(rows.lengths) != len(texts):
         raise InvalidArgumentError(f"{name} returned {len(rows.lengths)} rows for {len(texts)} documents")
-    return rows
+    for column, values in columns.items():
+        size = len(rows.ids) if expected[column].per == "token" else len(texts)
+        if np.shape(values) != (size,):
+            raise InvalidArgumentError(
+                f"{name} returned column {column!r} with shape {np.shape(values)}; it must be ({size},), one "
+                f"value per {expected[column].per}"
+            )
+    return _Rows(rows, {column: np.asarray(values) for column, values in columns.items()})
 
 
 def _add_bos_and_eos(field: PackedTokenField, rows: Ragged) -> Ragged:

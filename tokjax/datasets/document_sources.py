@@ -6,26 +6,39 @@ The digest lets an interrupted writer check that a source starts with the same d
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from tokjax._util.arrays import as_integers
 from tokjax._util.checks import LIST_PATHS_ADVICE, check_text
 from tokjax.core.utf8 import Text, to_utf8
 from tokjax.corpus.files import TextFiles, get_source_files
+from tokjax.corpus.readers import iter_json_records
 from tokjax.corpus.sources import Source, find_source_files, iter_documents_by_chunk, read_documents
-from tokjax.datasets.document_encoding import Documents
+from tokjax.datasets.columns import IDS_KEY, convert_value, convert_values, get_record_columns
+from tokjax.datasets.document_encoding import Documents, Record
+from tokjax.datasets.fields import TokenField
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-DocumentSource: TypeAlias = Source | Iterable[tuple[int, Text]] | Iterable[Mapping[str, Any]]
-"""Files, as for `read_documents`; or an iterable of texts, of `(doc_id, text)` pairs, or of records (such as
-a `datasets.Dataset`)."""
-Document: TypeAlias = tuple[int, Text]
+    from tokjax.datasets.columns import Column
+    from tokjax.datasets.fields import Field
+
+DocumentSource: TypeAlias = (
+    Source
+    | Iterable[tuple[int, Text]]
+    | Iterable[Mapping[str, Any]]
+    | Iterable[tuple[int, Mapping[str, Any]]]
+)
+"""Files, as for `read_documents`; or an iterable of texts, of records (such as a `datasets.Dataset`), or of
+`(doc_id, text)` or `(doc_id, record)` pairs."""
+Document: TypeAlias = tuple[int, Text | Record]
 
 DEFAULT_COLUMN = "text"
 _BATCH_DOCUMENTS = 1 << 14
@@ -82,13 +95,103 @@ class FileDocuments:
             self.read_nbytes += nbytes
 
 
-def iter_documents(source: DocumentSource, separator: str | None, text_column: str) -> Iterator[Document]:
-    """Iterates over the documents of a source, as pairs of id and text. Ids are 0, 1, 2, ... by default.
+class RecordReader(NamedTuple):
+    """Reader of the document in a record.
+
+    Attributes:
+        text_column: key of a record that holds its text.
+        columns: side columns whose values come from records.
+        keys: keys that form the document, for fields whose documents are records; else empty.
+    """
+
+    text_column: str
+    columns: tuple[Column, ...] = ()
+    keys: tuple[str, ...] = ()
+
+    @property
+    def needs_records(self) -> bool:
+        """Whether documents must be records: they have values of columns, or consist of several keys."""
+        return bool(self.columns or self.keys)
+
+    @property
+    def names(self) -> list[str]:
+        """Keys that are read from each record."""
+        return [*(self.keys or [self.text_column]), *(column.name for column in self.columns)]
+
+    def read(self, record: Mapping[str, Any], index: int, name: str) -> Text | Record | None:
+        """Returns the document of a record, with the values of its columns; `None` if its text is `None`.
+
+        Args:
+            record: the record.
+            index: number of the record, for error messages.
+            name: name of the document, for error messages.
+
+        Raises:
+            InvalidArgumentError: a key is missing, or a value is invalid.
+        """
+        content = self._read_content(record, index, name)
+        if content is None or (not self.columns and isinstance(content, (str, bytes))):
+            return content
+        values = []
+        for column in self.columns:
+            value_name = f"{name}, column {column.name!r}"
+            if record.get(column.name) is None:
+                raise InvalidArgumentError(
+                    f"{value_name}: the record has no value under this key, it has {list(record)[:20]}"
+                )
+            convert = convert_values if column.per == "token" else convert_value
+            values.append(convert(column, record[column.name], value_name))
+        return Record(content, tuple(values))
+
+    def _read_content(self, record: Mapping[str, Any], index: int, name: str) -> Any:
+        if self.keys:
+            return self._join_keys(record, name)
+        if self.text_column not in record and IDS_KEY in record:
+            ids = as_integers(f"{name}: {IDS_KEY}", record[IDS_KEY], np.int32)
+            if ids.ndim != 1:
+                raise InvalidArgumentError(
+                    f"{name}: {IDS_KEY} has shape {ids.shape}; pass a flat list of ids"
+                )
+            return ids
+        text = _get_record_text(index, record, self.text_column)
+        return None if text is None else check_text(text, name, paths_advice=LIST_PATHS_ADVICE)
+
+    def _join_keys(self, record: Mapping[str, Any], name: str) -> str:
+        """Returns the JSON object of the keys that form the document."""
+        parts = {key: record[key] for key in self.keys if record.get(key) is not None}
+        if not parts:
+            raise InvalidArgumentError(
+                f"{name} has none of the keys {list(self.keys)}, it has {list(record)[:20]}"
+            )
+        try:
+            return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidArgumentError(f"{name} is not JSON data: {error}") from None
+
+
+def make_record_reader(field: Field, text_column: str) -> RecordReader:
+    """Returns the reader of the records that a field stores.
+
+    Raises:
+        InvalidArgumentError: a column has the name of the text column.
+    """
+    keys = field.RECORD_KEYS if isinstance(field, TokenField) else ()
+    columns = get_record_columns(field.columns)
+    for column in columns:
+        if column.name in (keys or (text_column,)):
+            raise InvalidArgumentError(
+                f"column {column.name!r} has the name of the key of the document; choose another name"
+            )
+    return RecordReader(text_column, columns, keys)
+
+
+def iter_documents(source: DocumentSource, separator: str | None, reader: RecordReader) -> Iterator[Document]:
+    """Iterates over the documents of a source, as pairs of id and content. Ids are 0, 1, 2, ... by default.
 
     Args:
         source: source of documents, from `resolve_files`.
         separator: string between documents in a text; `None` if each text is one document.
-        text_column: key or column of a record that holds its text.
+        reader: reader of records.
 
     Returns:
         Iterator over the documents; a `FileDocuments` for files.
@@ -97,15 +200,20 @@ def iter_documents(source: DocumentSource, separator: str | None, text_column: s
         InvalidArgumentError: an item is not a document.
         SourceError: a file is damaged.
     """
+    if reader.needs_records and separator is not None:
+        raise InvalidArgumentError(
+            "separator splits texts, and the columns of the field have values for complete records; omit "
+            "separator"
+        )
     if isinstance(source, TextFiles):
-        return FileDocuments(source, separator)
-    return _iter_iterable(source, separator, text_column)
+        return FileRecords(source, reader) if reader.needs_records else FileDocuments(source, separator)
+    return _iter_iterable(source, separator, reader)
 
 
-def _iter_iterable(source: Any, separator: str | None, text_column: str) -> Iterator[Document]:
+def _iter_iterable(source: Any, separator: str | None, reader: RecordReader) -> Iterator[Document]:
     kind: str | None = None
     index = 0
-    for item in _iter_items(source, text_column):
+    for item in _iter_items(source, reader):
         item_kind = _get_kind(item)
         if kind not in (None, item_kind):
             raise InvalidArgumentError(
@@ -113,17 +221,59 @@ def _iter_iterable(source: Any, separator: str | None, text_column: str) -> Iter
                 "a different kind"
             )
         kind = item_kind
+        doc_id, content = index, item
         if kind == "pair":
-            yield _check_pair(index, item, separator)
+            doc_id, content = _check_pair(index, item, separator)
+        if isinstance(content, Mapping):
+            document = reader.read(content, index, f"document {doc_id}")
+            if document is None:
+                continue
+        elif reader.needs_records:
+            raise InvalidArgumentError(
+                f"document {doc_id} is a {type(content).__name__}, and the field needs records with "
+                f"{', '.join(map(repr, reader.names))}"
+            )
+        elif kind == "pair":
+            document = content
+        else:
+            document = check_text(content, f"document {index}", paths_advice=LIST_PATHS_ADVICE)
+        if isinstance(document, Record) or separator is None:
+            yield doc_id, document
             index += 1
             continue
-        text = _get_record_text(index, item, text_column) if kind == "record" else item
-        if text is None and kind == "record":
-            continue
-        checked = check_text(text, f"document {index}", paths_advice=LIST_PATHS_ADVICE)
-        for part in [checked] if separator is None else read_documents(iter([checked]), separator):
+        for part in read_documents(iter([document]), separator):
             yield index, part
             index += 1
+
+
+class FileRecords:
+    """Iterator over the records of files of JSON lines. Their ids are 0, 1, 2, and so on.
+
+    Attributes:
+        read_nbytes: number of bytes of the files that were read so far, as in `FileDocuments`.
+    """
+
+    def __init__(self, files: TextFiles, reader: RecordReader) -> None:
+        self.read_nbytes = 0
+        self._documents = self._read(files, reader)
+
+    def __iter__(self) -> Iterator[Document]:
+        """Returns itself: the records can be read once."""
+        return self
+
+    def __next__(self) -> Document:
+        """Returns the next document."""
+        return next(self._documents)
+
+    def _read(self, files: TextFiles, reader: RecordReader) -> Iterator[Document]:
+        index = 0
+        for records, nbytes in iter_json_records(files):
+            for location, record in records:
+                document = reader.read(record, index, f"document {index} ({location})")
+                if document is not None:
+                    yield index, document
+                    index += 1
+            self.read_nbytes += nbytes
 
 
 def describe_source(source: DocumentSource, separator: str | None) -> dict[str, Any] | None:
@@ -141,7 +291,7 @@ def describe_source(source: DocumentSource, separator: str | None) -> dict[str, 
 def batch_documents(documents: Iterator[Document], batch_size: int) -> Iterator[Documents]:
     """Groups documents into batches of at least `batch_size` characters, or bytes."""
     doc_ids: list[int] = []
-    texts: list[Text] = []
+    texts: list[Text | Record] = []
     batch_length = 0
     for doc_id, text in documents:
         doc_ids.append(doc_id)
@@ -155,23 +305,40 @@ def batch_documents(documents: Iterator[Document], batch_size: int) -> Iterator[
 
 
 class SourceHash:
-    """Running digest of documents before they are encoded: their ids, lengths and bytes."""
+    """Running digest of documents before they are encoded: ids, lengths, bytes, and values of columns."""
 
     def __init__(self) -> None:
-        self._heads, self._data = hashlib.sha256(), hashlib.sha256()
+        self._start()
 
-    def add(self, doc_ids: Sequence[int], texts: Sequence[Text]) -> int:
-        """Adds documents to the digest. Returns their number of bytes in UTF-8."""
+    def _start(self) -> None:
+        self._heads, self._data, self._values = hashlib.sha256(), hashlib.sha256(), hashlib.sha256()
+        self._has_values = False
+
+    def add(self, doc_ids: Sequence[int], contents: Sequence[Text | Record]) -> int:
+        """Adds documents to the digest. Returns their number of bytes in UTF-8; 0 for documents of ids."""
+        texts: list[Any] = [self._add_values(each) if isinstance(each, Record) else each for each in contents]
         data, lengths = _join_texts(texts)
         self._heads.update(np.array([doc_ids, lengths], "<u8").T.tobytes())
         self._data.update(data)  # (one call: each call acquires the GIL again)
-        return len(data)
+        first = contents[0] if contents else ""
+        is_text = not (isinstance(first, Record) and isinstance(first.content, np.ndarray))
+        return len(data) if is_text else 0
+
+    def _add_values(self, record: Record) -> Text:
+        """Adds the values of a record. Returns its text, or the bytes of its ids."""
+        self._has_values |= bool(record.values)
+        for values in record.values:
+            little_endian = values.astype(values.dtype.newbyteorder("<"), copy=False)
+            self._values.update(values.size.to_bytes(8, "little") + little_endian.tobytes())
+        content = record.content
+        return content.astype("<i4").tobytes() if isinstance(content, np.ndarray) else content
 
     def pop(self) -> str:
         """Returns the digest of the documents added since the last call, in hexadecimal, and resets it."""
-        digest = hashlib.sha256(self._heads.digest() + self._data.digest()).hexdigest()
-        self._heads, self._data = hashlib.sha256(), hashlib.sha256()
-        return digest
+        digests = self._heads.digest() + self._data.digest()
+        digests += self._values.digest() if self._has_values else b""
+        self._start()
+        return hashlib.sha256(digests).hexdigest()
 
 
 def _join_texts(texts: Sequence[Text]) -> tuple[bytes, list[int]]:
@@ -184,19 +351,24 @@ def _join_texts(texts: Sequence[Text]) -> tuple[bytes, list[int]]:
     return b"".join(contents), list(map(len, contents))
 
 
-def _iter_items(source: Any, text_column: str) -> Iterator[Any]:
-    """Iterates over an iterable; of a `datasets.Dataset`, reads only the text column, many rows at a time."""
+def _iter_items(source: Any, reader: RecordReader) -> Iterator[Any]:
+    """Iterates over an iterable; of a `datasets.Dataset`, only over the columns that are read, in batches."""
     columns = getattr(source, "column_names", None)
     if not (isinstance(columns, list) and hasattr(source, "iter") and hasattr(source, "select_columns")):
         yield from source
         return
-    if text_column not in columns:
-        raise InvalidArgumentError(
-            f"the dataset has no column {text_column!r}, it has {columns[:20]}; pass text_column=NAME"
-        )
-    for rows in source.select_columns([text_column]).iter(batch_size=_ROWS_PER_READ):
-        for text in rows[text_column]:
-            yield {text_column: text}
+    text_column = reader.text_column
+    content = list(reader.keys) or [text_column]
+    if not set(content) & set(columns):
+        if reader.keys or IDS_KEY not in columns:
+            raise InvalidArgumentError(
+                f"the dataset has no column {content[0]!r}, it has {columns[:20]}; pass text_column=NAME"
+            )
+        content = [IDS_KEY]
+    names = [name for name in (*content, *(column.name for column in reader.columns)) if name in columns]
+    for rows in source.select_columns(names).iter(batch_size=_ROWS_PER_READ):
+        for values in zip(*(rows[name] for name in names), strict=True):
+            yield dict(zip(names, values, strict=True))
 
 
 def _get_kind(item: object) -> str:
@@ -214,14 +386,15 @@ def _get_record_text(index: int, record: Mapping[str, Any], column: str) -> Any:
     return record[column]
 
 
-def _check_pair(index: int, pair: tuple[Any, ...], separator: str | None) -> Document:
+def _check_pair(index: int, pair: tuple[Any, ...], separator: str | None) -> tuple[int, Any]:
     if len(pair) != 2:
         raise InvalidArgumentError(f"document {index} is a tuple of {len(pair)}; a pair is (doc_id, text)")
     if separator is not None:
         raise InvalidArgumentError("separator is for texts; (doc_id, text) pairs are documents already")
-    doc_id, text = pair
+    doc_id, content = pair
     if isinstance(doc_id, bool) or not isinstance(doc_id, (int, np.integer)) or not 0 <= doc_id < 2**64:
         raise InvalidArgumentError(
             f"the id of document {index} is {doc_id!r}; ids are integers from 0 to 2**64 - 1"
         )
-    return int(doc_id), check_text(text, f"document {index}")
+    is_record = isinstance(content, Mapping)
+    return int(doc_id), content if is_record else check_text(content, f"document {index}")

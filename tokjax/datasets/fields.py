@@ -10,22 +10,26 @@ import dataclasses
 import json
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
 from tokjax._util.checks import check_int
 from tokjax.core import protocol
+from tokjax.core.ragged import Ragged, ragged_from_rows
+from tokjax.datasets.columns import LOSS_MASK, Column, check_columns
+from tokjax.encoding.chat.encode_chat import encode_chat
 from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike
 
     from tokjax.core.protocol import Special
-    from tokjax.core.ragged import Ragged
     from tokjax.core.utf8 import Text
 
 
@@ -48,6 +52,19 @@ class StoredIds:
         return token_dtype(protocol.vocab_size(self.tokenizer))
 
 
+class RowsWithColumns(NamedTuple):
+    """Rows of ids with side columns, which `encode_rows` of a custom field can return.
+
+    Attributes:
+        rows: one row of ids per document.
+        columns: values of each column of the field with `source="field"`, by name: arrays of shape
+            `(num_ids,)`, aligned with the ids of all rows, or of shape `(num_documents,)`.
+    """
+
+    rows: Ragged
+    columns: Mapping[str, ArrayLike]
+
+
 @dataclass(frozen=True)
 class TokenField(StoredIds, ABC):
     """Base class of custom fields, which compute the ids of a document with their own code.
@@ -55,21 +72,33 @@ class TokenField(StoredIds, ABC):
     A subclass is a frozen dataclass with a `TYPE_ID`, options and `encode_rows`. Register it with
     `register_field`. Its datasets open as a `TokenDataset`. `tokjax.testing.check_field` tests a subclass.
 
+    A subclass stores side columns if it overrides `columns`. It returns the values of columns with
+    `source="field"` together with the ids, as `RowsWithColumns`.
+
     Attributes:
         TYPE_ID: number of the class in manifests, at least 1000.
+        RECORD_KEYS: keys of a record that form the document, for example `("chosen", "rejected")`. The text
+            of a document is then the JSON object of these keys, which `encode_rows` parses; keys that the
+            record lacks, or whose value is `None`, are omitted. By default, documents are texts.
         tokenizer: tokenizer whose vocabulary contains the ids.
     """
 
     TYPE_ID: ClassVar[int]
+    RECORD_KEYS: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """Side columns of the field; none by default."""
+        return ()
 
     @property
     def options(self) -> dict[str, Any]:
-        """Options for the manifest: the fields of the dataclass except the tokenizer, as JSON values."""
+        """Options for the manifest: the fields of the dataclass except tokenizer and columns, as JSON."""
         names = (field.name for field in dataclasses.fields(self))
-        return {name: getattr(self, name) for name in names if name != "tokenizer"}
+        return {name: getattr(self, name) for name in names if name not in ("tokenizer", "columns")}
 
     @abstractmethod
-    def encode_rows(self, texts: Sequence[Text], *, threads: int | None = None) -> Ragged:
+    def encode_rows(self, texts: Sequence[Text], *, threads: int | None = None) -> Ragged | RowsWithColumns:
         """Encodes documents into rows of ids. Each row must depend on the text of its document only.
 
         Args:
@@ -77,7 +106,7 @@ class TokenField(StoredIds, ABC):
             threads: number of threads that share the work, as in `encode_batch_result`.
 
         Returns:
-            One row of ids per document; columns other than the ids are not stored.
+            One row of ids per document, with the values of side columns if the field has such columns.
         """
 
 
@@ -144,7 +173,7 @@ def check_custom_field(field: TokenField) -> None:
             raise InvalidArgumentError(
                 f"{described} becomes {decoded!r:.80} in JSON; convert it in __post_init__, or in options"
             )
-    rebuilt = kind(field.tokenizer, **json.loads(json.dumps(field.options)))
+    rebuilt = _make_custom(kind, field.tokenizer, json.loads(json.dumps(field.options)), field.columns)
     if rebuilt != field:
         raise InvalidArgumentError(
             f"its options build {rebuilt!r:.200}, which is not equal to {field!r:.200}"
@@ -167,7 +196,7 @@ def check_custom_options(field: type[TokenField], options: Mapping[str, Any]) ->
     unknown = sorted(options.keys() - available.keys())
     no_default = (dataclasses.MISSING, dataclasses.MISSING)
     required = [name for name, one in available.items() if (one.default, one.default_factory) == no_default]
-    missing = sorted({*required} - options.keys() - {"tokenizer"})
+    missing = sorted({*required} - options.keys() - {"tokenizer", "columns"})
     if unknown or missing:
         which = f"has no option {unknown[0]!r}" if unknown else f"needs the option {missing[0]!r}"
         raise DatasetMismatchError(f"{field.__name__} {which}; the dataset records {dict(options)}")
@@ -196,6 +225,7 @@ class RawTextField:
 
     Attributes:
         max_chars: maximum number of characters, to which longer texts are truncated; `None` for no limit.
+        columns: side columns, with a value per document.
     """
 
     TYPE_ID: ClassVar[int] = 40
@@ -203,9 +233,11 @@ class RawTextField:
     tokenizer: ClassVar[None] = None
 
     max_chars: int | None = 100_000
+    columns: Sequence[Column] = dataclasses.field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         """Checks the options."""
+        _set_columns(self, per_token=False)
         if self.max_chars is not None:
             object.__setattr__(self, "max_chars", check_int("max_chars", self.max_chars, minimum=1))
 
@@ -221,7 +253,19 @@ class RawTextField:
 
 
 @dataclass(frozen=True)
-class TokenizedTextField(StoredIds):
+class StoredTokens(StoredIds):
+    """Base class of built-in fields that store token ids.
+
+    Attributes:
+        tokenizer: tokenizer that produces the ids.
+        columns: side columns, with a value per token or per document.
+    """
+
+    columns: Sequence[Column] = dataclasses.field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True)
+class TokenizedTextField(StoredTokens):
     """Token ids of each document, including the special tokens that the tokenizer adds.
 
     Attributes:
@@ -231,6 +275,7 @@ class TokenizedTextField(StoredIds):
         add_special_tokens: whether to apply the tokenizer's template to each document.
         allowed_special: special tokens that are recognized in documents: names, or `"all"`.
         disallowed_special: special tokens that raise an error in documents, as in `encode_batch_result`.
+        columns: side columns: values per token or per document.
     """
 
     TYPE_ID: ClassVar[int] = 41
@@ -242,6 +287,7 @@ class TokenizedTextField(StoredIds):
 
     def __post_init__(self) -> None:
         """Checks the options."""
+        _set_columns(self)
         if self.max_tokens is not None:
             object.__setattr__(self, "max_tokens", check_int("max_tokens", self.max_tokens, minimum=1))
         object.__setattr__(self, "add_special_tokens", bool(self.add_special_tokens))
@@ -275,7 +321,7 @@ class SentencePieceTextField(TokenizedTextField):
 
 
 @dataclass(frozen=True)
-class PackedTokenField(StoredIds):
+class PackedTokenField(StoredTokens):
     """Token ids of all documents, concatenated into one stream without padding.
 
     If the tokenizer declares a BOS token, each document starts with it. With `add_eos_between_docs`, each
@@ -287,6 +333,7 @@ class PackedTokenField(StoredIds):
         add_eos_between_docs: whether to end each document with the tokenizer's EOS token.
         allowed_special: special tokens that are recognized in documents: names, or `"all"`.
         disallowed_special: special tokens that raise an error in documents, as in `encode_batch_result`.
+        columns: side columns: values per token or per document.
     """
 
     TYPE_ID: ClassVar[int] = 42
@@ -298,6 +345,7 @@ class PackedTokenField(StoredIds):
 
     def __post_init__(self) -> None:
         """Checks the options, and that the tokenizer has an EOS token if one is needed."""
+        _set_columns(self)
         object.__setattr__(self, "chunk_tokens", check_int("chunk_tokens", self.chunk_tokens, minimum=1))
         object.__setattr__(self, "add_eos_between_docs", bool(self.add_eos_between_docs))
         _set_special(self)
@@ -317,7 +365,7 @@ class PackedTokenField(StoredIds):
 
 
 @dataclass(frozen=True)
-class BucketedTokenField(StoredIds):
+class BucketedTokenField(StoredTokens):
     """Token ids of each document, with documents of similar length stored together.
 
     Attributes:
@@ -329,6 +377,7 @@ class BucketedTokenField(StoredIds):
         add_special_tokens: whether to apply the tokenizer's template to each document.
         allowed_special: special tokens that are recognized in documents: names, or `"all"`.
         disallowed_special: special tokens that raise an error in documents, as in `encode_batch_result`.
+        columns: side columns: values per token or per document.
     """
 
     TYPE_ID: ClassVar[int] = 43
@@ -341,6 +390,7 @@ class BucketedTokenField(StoredIds):
 
     def __post_init__(self) -> None:
         """Checks the options, and sorts the boundaries."""
+        _set_columns(self)
         maximum = check_int("max_tokens", self.max_tokens, minimum=1)
         value = as_boundaries(self.bucket_boundaries)
         too_large = [boundary for boundary in value if boundary > maximum]
@@ -374,6 +424,83 @@ class BucketedTokenField(StoredIds):
         }
 
 
+@dataclass(frozen=True)
+class ChatField(TokenField):
+    """Token ids of conversations, with a loss mask of the assistant's tokens. Needs `tokjax[chat]`.
+
+    Documents are records with `"messages"`, and optionally `"tools"` and `"documents"`, which `encode_chat`
+    encodes. The column `loss_mask` is 1 on the tokens of the assistant. The dataset opens as a
+    `PackedDataset`, and every loader of ids can load it.
+
+    Attributes:
+        tokenizer: tokenizer that produces the ids.
+        template: chat template, as `load_chat_template` returns it.
+        max_tokens: maximum number of ids per conversation. Longer ones are truncated at their end; `None` for
+            no limit.
+        chunk_tokens: number of ids that `PackedTokenLoader` returns per chunk by default.
+        allowed_special: special tokens that are recognized in messages, as in `encode_chat`.
+        disallowed_special: special tokens that raise an error in messages, as in `encode_chat`.
+        columns: other side columns; their values come from the records. A column per token has one value for
+            each id of the conversation.
+    """
+
+    TYPE_ID: ClassVar[int] = 45
+    RECORD_KEYS: ClassVar[tuple[str, ...]] = ("messages", "tools", "documents")
+
+    template: str
+    max_tokens: int | None = None
+    chunk_tokens: int = 4096
+    allowed_special: Special = ()
+    disallowed_special: Special = "all"
+    columns: Sequence[Column] = dataclasses.field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Checks the options, and adds the column of the loss mask."""
+        if not isinstance(self.template, str):
+            raise InvalidArgumentError(
+                f"template must be a chat template, such as load_chat_template(PATH), not "
+                f"{self.template!r:.80}"
+            )
+        if self.max_tokens is not None:
+            object.__setattr__(self, "max_tokens", check_int("max_tokens", self.max_tokens, minimum=1))
+        object.__setattr__(self, "chunk_tokens", check_int("chunk_tokens", self.chunk_tokens, minimum=1))
+        mask = Column(LOSS_MASK, "bool", source="field")
+        others = [column for column in check_columns("ChatField", self.columns) if column != mask]
+        object.__setattr__(self, "columns", [mask, *others])
+        _set_columns(self)
+        _set_special(self)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the field for the manifest."""
+        return {
+            "template": self.template,
+            "max_tokens": self.max_tokens,
+            "chunk_tokens": self.chunk_tokens,
+            **_get_special_options(self),
+        }
+
+    def encode_rows(self, texts: Sequence[Text], *, threads: int | None = None) -> RowsWithColumns:  # noqa: ARG002 (conversations are encoded one by one)
+        """Encodes conversations, given as JSON objects, into ids and loss masks, without truncation."""
+        ids, masks = [], []
+        for text in texts:
+            record = json.loads(text)
+            messages = record.pop("messages", None)
+            chat = encode_chat(
+                self.tokenizer,
+                messages,
+                self.template,
+                allowed_special=self.allowed_special,
+                disallowed_special=self.disallowed_special,
+                variables=record,
+            )
+            ids.append(chat.result.ids)
+            masks.append(np.asarray(chat.assistant_mask, bool))
+        return RowsWithColumns(
+            ragged_from_rows(ids), {LOSS_MASK: np.concatenate([np.zeros(0, bool), *masks])}
+        )
+
+
 Field: TypeAlias = (
     RawTextField
     | TokenizedTextField
@@ -390,6 +517,7 @@ FIELDS: dict[int, type[Field]] = {
         SentencePieceTextField,
         PackedTokenField,
         BucketedTokenField,
+        ChatField,
     )
 }
 """Built-in fields by `TYPE_ID`."""
@@ -417,30 +545,37 @@ def check_registered(field: Field) -> None:
         check_custom_field(field)
 
 
-def make_field(type_id: int, options: Mapping[str, Any], tokenizer: Any) -> Field:
+def make_field(
+    type_id: int, options: Mapping[str, Any], tokenizer: Any, columns: Sequence[Column] = ()
+) -> Field:
     """Builds the field of a dataset from its entries in the manifest.
 
     Args:
         type_id: `TYPE_ID` of the class.
         options: options of the field.
         tokenizer: tokenizer that produced the ids; `None` for raw text.
+        columns: side columns.
 
     Returns:
         The field.
 
     Raises:
-        DatasetMismatchError: no field has this `TYPE_ID`, or the options are of another version of its class.
+        DatasetMismatchError: no field has this `TYPE_ID`, or the options or columns are of another version of
+            its class.
     """
     if type_id in CUSTOM_FIELDS:
         custom_field = CUSTOM_FIELDS[type_id]
         check_custom_options(custom_field, options)
-        return custom_field(tokenizer, **options)
+        return _make_custom(custom_field, tokenizer, options, columns)
     if type_id not in FIELDS:
         available = ", ".join(f"{field.__name__} ({number})" for number, field in sorted(FIELDS.items()))
         hint = "; import the module that registers it first" if type_id >= FIRST_CUSTOM_TYPE_ID else ""
         raise DatasetMismatchError(f"no field has TYPE_ID {type_id}; this tokjax has {available}{hint}")
     made: Any = FIELDS[type_id]
-    return made(**options) if made is RawTextField else made(tokenizer, **options)
+    if made is RawTextField:
+        return RawTextField(**options, columns=columns)
+    field: Field = made(tokenizer, **options, columns=columns)
+    return field
 
 
 def as_boundaries(boundaries: object) -> set[int]:
@@ -459,6 +594,32 @@ def as_boundaries(boundaries: object) -> set[int]:
 def sort_special_names(names: Special) -> str | tuple[str, ...]:
     """Returns names of special tokens in a canonical form: `"all"`, or a sorted tuple."""
     return names if isinstance(names, str) else tuple(sorted(names))
+
+
+def _make_custom(
+    kind: type[TokenField], tokenizer: Any, options: Mapping[str, Any], columns: Sequence[Column]
+) -> TokenField:
+    """Builds a custom field. Its columns are an option of the class, or determined by the other options."""
+    has_option = any(one.name == "columns" for one in dataclasses.fields(kind))
+    field = kind(tokenizer, **options, **({"columns": tuple(columns)} if has_option else {}))
+    if tuple(field.columns) != tuple(columns):
+        raise DatasetMismatchError(
+            f"{kind.__name__} has the columns {tuple(field.columns)}; the dataset records {tuple(columns)}"
+        )
+    return field
+
+
+def _set_columns(field: Any, *, per_token: bool = True) -> None:
+    """Checks the columns of a built-in field, and stores them as a tuple."""
+    kind = type(field).__name__
+    columns = check_columns(kind, field.columns, per_token=per_token)
+    for column in columns:
+        if column.source == "field" and not isinstance(field, TokenField):
+            raise InvalidArgumentError(
+                f"{kind} computes no column {column.name!r}; only ChatField and custom fields have columns "
+                "with source='field'"
+            )
+    object.__setattr__(field, "columns", columns)
 
 
 def _set_special(field: Any) -> None:

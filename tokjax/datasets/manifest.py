@@ -28,7 +28,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field as dataclass_field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax._util.atomic_files import compute_json_pieces_checksum, format_canonical_json, write_atomically
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 MANIFEST_FILE = "manifest.json"
 FORMAT = "tokjax-dataset"
 SCHEMA_VERSION = 3
+COLUMNS_VERSION = 4
+"""Version of manifests with side columns, which older readers reject."""
 WRITE_AGAIN = Hint("write the dataset again", "write the dataset again")
 RUN_AGAIN = Hint("run write_dataset again", "run tokjax pack again")
 _UPDATE = Hint(*["a newer version of tokjax wrote it; update tokjax"] * 2)
@@ -110,6 +112,7 @@ class Plan:
             it is the last of its shard.
         vocab_size: vocabulary size of the tokenizer; `None` for raw text.
         tokenizer_fingerprint: `fingerprint(tokenizer)`; `None` for raw text.
+        columns: side columns, as `describe_columns` returns them; not recorded if there are none.
     """
 
     field: str
@@ -119,6 +122,7 @@ class Plan:
     shard_size: int
     vocab_size: int | None
     tokenizer_fingerprint: str | None
+    columns: list[dict[str, Any]] = dataclass_field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +186,7 @@ class Manifest:
     @property
     def fingerprint(self) -> str:
         """Digest of the plan and the shards. Datasets with the same contents have the same digest."""
-        plan = format_canonical_json(asdict(self.plan))
+        plan = format_canonical_json(describe_plan(self.plan))
         return compute_json_pieces_checksum(["[", plan, ",", *_iter_canonical_shards(self.shards), "]"])
 
     @property
@@ -201,7 +205,7 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Writes the manifest of a dataset atomically."""
     totals = {name: getattr(manifest, name) for name in TOTALS}
     contents = {
-        "plan": asdict(manifest.plan),
+        "plan": describe_plan(manifest.plan),
         "tokenizer_file": manifest.tokenizer_file,
         "source": manifest.source,
         "shards": list(map(describe_shard, manifest.shards)),
@@ -214,7 +218,9 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
 def seal_contents(format_: str, contents: dict[str, Any]) -> dict[str, Any]:
     """Adds format, version and checksum to a JSON object. `unseal_contents` checks and removes them."""
-    contents = {"format": format_, "schema_version": SCHEMA_VERSION, **contents}
+    has_columns = "columns" in contents.get("plan", ())
+    version = COLUMNS_VERSION if has_columns else SCHEMA_VERSION
+    contents = {"format": format_, "schema_version": version, **contents}
     return contents | {"checksum": _compute_checksum(contents)}
 
 
@@ -251,12 +257,12 @@ def unseal_contents(
         raise DatasetCorruptError(f"{path} is damaged: {error!r}", hint=hint) from error
     if named_format != format_:
         raise DatasetMismatchError(f"{path} has the format {named_format!r}, not {format_!r}")
-    if version != SCHEMA_VERSION or not isinstance(version, int):
-        newer = isinstance(version, int) and version > SCHEMA_VERSION
+    if version not in (SCHEMA_VERSION, COLUMNS_VERSION) or not isinstance(version, int):
+        newer = isinstance(version, int) and version > COLUMNS_VERSION
         hint = _UPDATE if newer else hint
         raise DatasetMismatchError(
             f"{path} is {named_format!r} version {version!r}; this version of tokjax reads {format_!r} "
-            f"version {SCHEMA_VERSION}",
+            f"versions {SCHEMA_VERSION} and {COLUMNS_VERSION}",
             hint=hint,
         )
     stored = contents.pop("checksum", None)
@@ -304,6 +310,14 @@ def _iter_canonical_shards(shards: Sequence[Any]) -> Iterator[str]:
             describe_shard(shard) if isinstance(shard, Shard) else shard
         )
     yield "]"
+
+
+def describe_plan(plan: Plan) -> dict[str, Any]:
+    """Returns a plan as JSON values, without `columns` if it has none."""
+    described = asdict(plan)
+    if not plan.columns:
+        del described["columns"]
+    return described
 
 
 def describe_shard(shard: Shard) -> dict[str, Any]:

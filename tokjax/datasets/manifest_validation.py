@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, get_args
 
 from tokjax._util.atomic_files import NotRegularFileError, get_identity, open_regular
 from tokjax.corpus.files import FileFormat
+from tokjax.datasets.columns import parse_columns
 from tokjax.datasets.fields import FIELDS, FIRST_CUSTOM_TYPE_ID, BucketedTokenField, RawTextField
 from tokjax.datasets.manifest import (
     FORMAT,
@@ -140,6 +141,8 @@ def _check_plan(plan: Plan) -> None:
     _check("plan.options", plan.options, isinstance(plan.options, dict))
     _check("plan.data_dtype", plan.data_dtype, plan.data_dtype in ("uint8", "uint16", "uint32"))
     _check("plan.shard_size", plan.shard_size, _is_count(plan.shard_size))
+    columns = parse_columns(plan.columns)
+    _check("plan.columns", plan.columns, not is_text or all(column.per == "document" for column in columns))
     if plan.type_id not in FIELDS and plan.type_id < FIRST_CUSTOM_TYPE_ID:
         return
     _check("plan.vocab_size", plan.vocab_size, is_text or _is_count(plan.vocab_size))
@@ -150,7 +153,7 @@ def _check_plan(plan: Plan) -> None:
 
 
 def _check_options(plan: Plan) -> None:
-    expected = {field.name for field in dataclasses.fields(FIELDS[plan.type_id])} - {"tokenizer"}
+    expected = {field.name for field in dataclasses.fields(FIELDS[plan.type_id])} - {"tokenizer", "columns"}
     for name in sorted(expected ^ plan.options.keys()):
         raise ValueError(f"plan.options {'lacks' if name in expected else 'has an unknown'} {name!r}")
     for name, value in plan.options.items():
@@ -174,17 +177,26 @@ def _check_shard(shard: Shard, plan: Plan) -> None:
         is_valid = buckets is not None and len(buckets) == count and all(map(_is_count, buckets))
         is_valid = is_valid and sum(buckets or ()) == shard.num_documents
     _check(f"{shard.name}'s bucket_documents", buckets, is_valid)
+    bits = {f".{column['name']}.npy": (column["per"], column["bits"]) for column in plan.columns}
     for name, record in shard.files.items():
         if name.startswith(shard.name):
-            _check_capacity(name, record.nbytes, shard)
+            _check_capacity(name, record.nbytes, shard, bits)
 
 
-def _check_capacity(name: str, nbytes: int, shard: Shard) -> None:
-    """Raises `ValueError` if a file is too small for the counts of its shard, before arrays are allocated."""
-    is_data = name.endswith((".tokens.npy", ".text.npy"))
+def _check_capacity(name: str, nbytes: int, shard: Shard, columns: Mapping[str, tuple[str, int]]) -> None:
+    """Raises `ValueError` if a file is too small for the counts of its shard, before arrays are allocated.
+
+    Args:
+        name: name of the file.
+        nbytes: size of the file.
+        shard: description of the shard.
+        columns: `per` and `bits` of each side column, by the suffix of its files.
+    """
+    per, bits = columns.get(name.removeprefix(shard.name), ("document", 8))
+    is_data = name.endswith((".tokens.npy", ".text.npy")) or per == "token"
     count_name = "num_items" if is_data else "num_documents"
     count = getattr(shard, count_name)
-    if _is_count(nbytes) and nbytes < count:
+    if _is_count(nbytes) and 8 * nbytes < bits * count:
         raise ValueError(f"{shard.name}'s {count_name} is {count}, and {name} has {nbytes} bytes")
 
 
@@ -234,7 +246,12 @@ def _are_boundaries(value: object) -> bool:
     return isinstance(value, list) and all(map(_is_size, value))
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
 _IS_OPTION: Mapping[str, Callable[[object], bool]] = {
+    "template": _is_text,
     "max_chars": _is_limit,
     "max_tokens": _is_limit,
     "chunk_tokens": _is_size,

@@ -19,6 +19,7 @@ from tokjax._util.atomic_files import (
 )
 from tokjax._util.urls import reject_urls
 from tokjax.corpus.files import text_files
+from tokjax.datasets.columns import parse_columns
 from tokjax.datasets.fields import get_unsigned_dtype, make_field
 from tokjax.datasets.manifest import Manifest, Plan, write_manifest
 from tokjax.datasets.manifest_validation import read_manifest
@@ -174,7 +175,7 @@ def rebuild_dataset(
         ) from error
     return write_dataset(
         files,
-        make_field(plan.type_id, plan.options, chosen),
+        make_field(plan.type_id, plan.options, chosen, parse_columns(plan.columns)),
         directory,
         separator=source["separator"],
         shard_size=plan.shard_size,

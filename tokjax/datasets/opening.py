@@ -14,6 +14,7 @@ from tokjax.datasets.fields import (
     FIELDS,
     FIRST_CUSTOM_TYPE_ID,
     BucketedTokenField,
+    ChatField,
     PackedTokenField,
     RawTextField,
 )
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _CLASSES: dict[int, type[Dataset]] = {  # other fields: TokenDataset
     RawTextField.TYPE_ID: RawTextDataset,
     PackedTokenField.TYPE_ID: PackedDataset,
+    ChatField.TYPE_ID: PackedDataset,
     BucketedTokenField.TYPE_ID: BucketedDataset,
 }
 _ATTEMPTS = 10

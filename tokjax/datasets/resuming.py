@@ -50,6 +50,7 @@ from tokjax.datasets.manifest import (
     Manifest,
     Plan,
     Shard,
+    describe_plan,
     parse_shard,
     seal_contents,
     unseal_contents,
@@ -240,7 +241,7 @@ def has_progress(directory: Path) -> bool:
 
 def start_progress(directory: Path, progress: Progress) -> None:
     """Writes a progress record atomically, with its plan and the shards that are finished."""
-    lines = [_encode_line({"plan": asdict(progress.plan)}), *map(_encode_shard_line, progress.shards)]
+    lines = [_encode_line({"plan": describe_plan(progress.plan)}), *map(_encode_shard_line, progress.shards)]
     write_atomically(directory / PROGRESS_FILE, lambda file: file.writelines(lines))
 
 

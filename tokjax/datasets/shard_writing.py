@@ -21,7 +21,7 @@ from tokjax._util.executors import map_in_workers
 from tokjax._util.parallel import make_token, map_in_parallel
 from tokjax._util.progress import show_progress_bar
 from tokjax.datasets.document_encoding import Documents, EncodedDocuments, encode_documents
-from tokjax.datasets.document_sources import FileDocuments, batch_documents
+from tokjax.datasets.document_sources import FileDocuments, FileRecords, batch_documents
 from tokjax.datasets.shards import ShardWriter
 from tokjax.errors import DatasetError
 
@@ -93,7 +93,9 @@ def write_shards(
             num_items += len(encoded.data)
             # The total for files is their size on disk, which differs from the size of the documents where
             # files are compressed or have other columns. So count the bytes that were read.
-            position = job.documents.read_nbytes if isinstance(job.documents, FileDocuments) else num_bytes
+            position = num_bytes
+            if isinstance(job.documents, FileDocuments | FileRecords):
+                position = job.documents.read_nbytes
             advance(position - reported, f"{num_items:,} {noun}")
             reported = position
     return writer.shards

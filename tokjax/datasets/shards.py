@@ -53,11 +53,13 @@ class _Part(NamedTuple):
     Attributes:
         data: ids, or bytes of text, concatenated, shape `(items,)`.
         columns: numbers per document by column name, shape `(documents,)`.
+        side_columns: values of side columns by name, shape `(items,)` or `(documents,)`.
         num_bytes: number of UTF-8 bytes of the documents before encoding.
     """
 
     data: NDArray[Any]
     columns: dict[str, NDArray[np.int64]]
+    side_columns: dict[str, NDArray[Any]]
     num_bytes: int
 
 
@@ -145,7 +147,12 @@ class ShardWriter:
             "num_dropped": encoded.num_dropped[first:last],
             **{name: values[first:last] for name, values in encoded.columns.items()},
         }
-        self._parts.append(_Part(encoded.data[splits[0] : splits[-1]], columns, num_bytes))
+        bounds = {"token": (int(splits[0]), int(splits[-1])), "document": (first, last)}
+        side_columns = {
+            column.name: encoded.side_columns[column.name][slice(*bounds[column.per])]
+            for column in self._field.columns
+        }
+        self._parts.append(_Part(encoded.data[splits[0] : splits[-1]], columns, side_columns, num_bytes))
         self._num_pending_items += int(splits[-1] - splits[0])
         return num_bytes
 
@@ -171,10 +178,19 @@ class ShardWriter:
         default_ids = np.arange(self._first_document, self._first_document + len(doc_ids), dtype=np.uint64)
         is_numbered = np.array_equal(doc_ids, default_ids)
         data = [part.data for part in parts]
+        side_columns = {
+            key: np.concatenate([part.side_columns[key] for part in parts]) for key in parts[0].side_columns
+        }
         buckets = None
         if isinstance(self._field, BucketedTokenField):
             order, buckets = _sort_by_bucket(self._field, lengths)
             data = [_reorder_items(np.concatenate(data), lengths, order)]
+            for column in self._field.columns:
+                values = side_columns[column.name]
+                is_per_token = column.per == "token"
+                side_columns[column.name] = (
+                    _reorder_items(values, lengths, order) if is_per_token else values[order]
+                )
             lengths, doc_ids = lengths[order], doc_ids[order]
         files = {f"{name}.{self._field.DATA}.npy": data}
         is_text = self._field.DATA == "text"
@@ -182,6 +198,8 @@ class ShardWriter:
         files |= {f"{name}.{key}.npy": [_compact(values)] for key, values in columns.items()}
         if not np.array_equal(doc_ids, default_ids):  # (without a file, readers number the documents)
             files[f"{name}.doc_id.npy"] = [_compact(doc_ids)]
+        for column in self._field.columns:
+            files[f"{name}.{column.name}.npy"] = [column.pack(side_columns[column.name])]
         records = {
             file: write_array(self._directory / file, arrays, arrays[0].dtype)
             for file, arrays in files.items()

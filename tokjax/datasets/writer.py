@@ -26,6 +26,7 @@ from tokjax._util.checks import check_int
 from tokjax._util.threads import check_executor, resolve_num_threads
 from tokjax._util.urls import is_url
 from tokjax.core import protocol
+from tokjax.datasets.columns import describe_columns
 from tokjax.datasets.dataset import Dataset
 from tokjax.datasets.document_sources import (
     DEFAULT_COLUMN,
@@ -33,6 +34,7 @@ from tokjax.datasets.document_sources import (
     DocumentSource,
     describe_source,
     iter_documents,
+    make_record_reader,
     resolve_files,
 )
 from tokjax.datasets.fields import Field, check_registered
@@ -81,7 +83,7 @@ DATASET = DirectoryKind(
     read_manifest,
     re.compile(
         r"manifest\.json|progress\.jsonl|tokenizer\.tokjax\.json|"
-        r"shard-\d{5,}\.(tokens|text|num_tokens|byte_length|char_length|doc_id)\.npy|\..*\.partial"
+        r"shard-\d{5,}\.[a-z][a-z0-9_]*\.npy|\..*\.partial"
     ),
     DatasetExistsError,
     lambda directory: has_progress(directory) or (directory / MANIFEST_FILE).is_file(),
@@ -133,8 +135,10 @@ def write_dataset(
     The bytes do not depend on the number of workers. Memory is bounded by two shards and some batches.
 
     Args:
-        source: files, as for `read_documents`; or an iterable of texts, of `(doc_id, text)` pairs with ids
-            from 0 to 2**64 - 1, or of records (for instance a `datasets.Dataset`).
+        source: files, as for `read_documents`; or an iterable of texts, of records (for instance a
+            `datasets.Dataset`), or of `(doc_id, text)` or `(doc_id, record)` pairs with ids from 0 to
+            2**64 - 1. A record has a text or `"ids"`, and the values of side columns of the field. Of files,
+            only JSON lines have values of side columns.
         field: field that determines the stored form of documents.
         path: directory to write, or its URL (with the extra `tokjax[remote]`).
         separator: string between documents in a text or a file; `None` if each is one document.
@@ -169,7 +173,7 @@ def write_dataset(
         )
     source = resolve_files(source, text_column)
     source_entry = describe_source(source, separator)
-    read = partial(iter_documents, source, separator, text_column)
+    read = partial(iter_documents, source, separator, make_record_reader(field, text_column))
     job = WriteJob(field, plan, read(), source_entry, max_in_flight, executor, progress)
     restart = None if isinstance(source, Iterator) else read  # (an iterator can't be read twice)
     if is_url(path):
@@ -261,6 +265,7 @@ def make_plan(field: Field, shard_size: int) -> Plan:
         shard_size,
         None if tokenizer is None else protocol.vocab_size(tokenizer),
         None if tokenizer is None else protocol.fingerprint(tokenizer),
+        describe_columns(field.columns),
     )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PackedBlocks(NamedTuple):
-    """Blocks of packed tokens, ready for a device: a pytree of `int32` arrays.
+    """Blocks of packed tokens, ready for a device: a pytree of `int32` arrays, and of side columns.
 
     Attributes:
         ids: token ids, shape `(blocks, block_size)`; the pad id on padding.
@@ -29,7 +29,11 @@ class PackedBlocks(NamedTuple):
             `positions="document"`; 0 on padding. Shape `(blocks, block_size)`.
         document_ids: index of the input row, -1 on padding, shape `(blocks, block_size)`.
         loss_mask: 1 on the tokens that count as targets, 0 on other tokens and on padding, shape
-            `(blocks, block_size)`; `None` if `pack_blocks` got no loss mask, in which case all tokens count.
+            `(blocks, block_size)`; `None` if `pack_blocks` got no loss mask, or the dataset of a loader has
+            no column of this name, in which case all tokens count.
+        columns: other side columns of a dataset by name, in their own dtypes, shape `(blocks, block_size)`,
+            with their fill value on padding. Values per document are repeated for its tokens. `None` without
+            such columns.
 
     The first axis of every array is that of blocks. So `jax.tree.map(lambda a: a[:8], blocks)` is a batch
     too, and `jax.vmap`, `jax.lax.scan` and sharding over blocks work. The methods accept any number of
@@ -42,6 +46,7 @@ class PackedBlocks(NamedTuple):
     positions: Array
     document_ids: Array
     loss_mask: Array | None = None
+    columns: dict[str, Array] | None = None
 
     def __repr__(self) -> str:
         """Returns the dtype and shape of each array."""

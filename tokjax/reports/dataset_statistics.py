@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokjax.datasets.columns import Column
+
 _MAX_MEASURED_DOCUMENTS = 1_000_000
 _QUANTILES = {"shortest": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "longest": 1.0}
 
@@ -63,6 +65,7 @@ class DatasetReport:
         batch_size: documents per batch for the measurement of padding.
         padding: padding for each strategy.
         sources: names and sizes in bytes of the source files; empty if unknown.
+        columns: descriptions of the side columns.
     """
 
     path: str
@@ -80,6 +83,7 @@ class DatasetReport:
     batch_size: int
     padding: tuple[Padding, ...]
     sources: tuple[tuple[str, int], ...]
+    columns: tuple[Column, ...] = ()
 
 
 def dataset_report(
@@ -132,6 +136,7 @@ def dataset_report(
         batch_size=size,
         padding=_measure_padding(dataset, _sample_lengths(lengths, seed), size),
         sources=tuple((str(name), int(nbytes)) for name, nbytes in sources),
+        columns=dataset.columns,
     )
 
 

@@ -57,11 +57,9 @@ def check_rows(field: Any) -> None:
     assert len(rows) == len(texts), f"{len(rows)} rows for {len(texts)} documents"
     for text, row in zip(texts, rows, strict=True):
         [single] = _encode_rows(field, [text])
-        assert np.array_equal(single, row), (
-            f"{text!r:.60} is stored as {single} alone, but as {row} in a batch"
-        )
+        assert _are_equal(single, row), f"{text!r:.60} is stored as {single} alone, but as {row} in a batch"
     reversed_rows = _encode_rows(field, texts[::-1])[::-1]
-    assert all(np.array_equal(*pair) for pair in zip(reversed_rows, rows, strict=True)), (
+    assert all(_are_equal(*pair) for pair in zip(reversed_rows, rows, strict=True)), (
         "the row of a document depends on the documents before it"
     )
     assert _encode_rows(field, []) == [], "there are rows without documents"
@@ -82,7 +80,8 @@ def check_stored(field: Any) -> None:
             row = one[index]
             if isinstance(one, RawTextDataset):
                 row = np.frombuffer(one.text_bytes(index), np.uint8)
-            assert np.array_equal(row, rows[doc_id]), f"{texts[doc_id]!r:.60} is read as {row}"
+            read = [row, *(one.column(column.name)[index] for column in field.columns)]
+            assert _are_equal(read, rows[doc_id]), f"{texts[doc_id]!r:.60} is read as {read}"
 
 
 FIELD_CHECKS: tuple[Callable[[Any], None], ...] = (check_options, check_pickling, check_rows, check_stored)
@@ -121,9 +120,23 @@ def _encode_texts(field: Any, texts: Sequence[Text]) -> EncodedDocuments:
     return encode_documents(field, Documents(list(range(len(texts))), list(texts)))
 
 
-def _encode_rows(field: Any, texts: Sequence[Text]) -> list[Any]:
+def _encode_rows(field: Any, texts: Sequence[Text]) -> list[list[Any]]:
+    """Returns the ids of each document, followed by its values of each side column."""
     encoded = _encode_texts(field, texts)
     assert encoded.data.dtype == field.data_dtype, (
         f"encoded rows have the dtype {encoded.data.dtype}, but data_dtype is {field.data_dtype}"
     )
-    return np.split(encoded.data, encoded.splits[1:-1]) if texts else []
+    columns = [encoded.data]
+    for column in field.columns:
+        values = encoded.side_columns[column.name]
+        assert values.dtype == column.dtype, f"{column} has values of the dtype {values.dtype}"
+        columns.append(values)
+    splits = encoded.splits.tolist()
+    return [
+        [values[i] if len(values) != splits[-1] else values[start:stop] for values in columns]
+        for i, (start, stop) in enumerate(zip(splits, splits[1:], strict=False))
+    ]
+
+
+def _are_equal(first: Sequence[Any], second: Sequence[Any]) -> bool:
+    return all(np.array_equal(*pair) for pair in zip(first, second, strict=True))

@@ -31,12 +31,13 @@ import numpy as np
 
 from tokjax._util.checks import check_int
 from tokjax._util.permutation import permute
-from tokjax.batching.collate import PaddedBatch, pad_ragged
+from tokjax.batching.collate import PaddedBatch
 from tokjax.batching.length_buckets import LengthBuckets
-from tokjax.core.ragged import make_row_splits, ragged_from_rows
+from tokjax.core.ragged import make_row_splits
 from tokjax.datasets.dataset_types import BucketedDataset, TokenDataset
 from tokjax.datasets.fields import as_boundaries
 from tokjax.datasets.loaders.base import Loader
+from tokjax.datasets.loaders.batch_columns import DocumentRow, choose_columns, pad_rows
 from tokjax.datasets.loaders.item_order import ItemOrder, check_weights
 from tokjax.datasets.loaders.sequences import resolve_pad_id
 from tokjax.errors import InvalidArgumentError
@@ -46,9 +47,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokjax.datasets.loaders.batch_columns import ColumnChoice
     from tokjax.datasets.loaders.item_order import ItemSlots
-
-_COLUMNS = ("ids", "attention_mask")
 
 
 class Buckets(NamedTuple):
@@ -112,8 +112,10 @@ class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
         shuffle: bool,
         drop_last: bool,
         weights: Iterable[float] | None,
+        columns: ColumnChoice,
     ) -> None:
         super().__init__(dataset, seed)
+        self._columns = choose_columns(self.datasets, columns)
         self._pad_id = resolve_pad_id(pad_id, lambda: self.datasets[0].tokenizer)
         self._shuffle, self._drop_last = bool(shuffle), bool(drop_last)
         self._weights = check_weights(weights)
@@ -157,8 +159,8 @@ class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
         """Returns the batch of a step, counted from 0 through all epochs; a pure function of seed and step.
 
         Returns:
-            `ids` and `attention_mask`, NumPy arrays, `int32`, shape `(rows, length)`. `length` is that of the
-            bucket. If the bucket has too few documents, the last rows are empty.
+            `ids` and `attention_mask`, NumPy arrays, `int32`, shape `(rows, length)`, and the side columns.
+            `length` is that of the bucket. If the bucket has too few documents, the last rows are empty.
         """
         slots: ItemSlots = self._order.compute_items(check_int("step", step, minimum=0))
         index, item, epoch = (int(column[0]) for column in slots)
@@ -171,10 +173,14 @@ class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
         if self._shuffle:
             positions = permute(positions, size, self.seed, epoch, index, bucket)
         documents = buckets.rows(bucket, positions)
-        rows = [self.datasets[index].document(row) for row in documents.tolist()]
-        rows += [np.zeros(0, np.int32)] * (own.stop - own.start - len(rows))
-        length = int(buckets.lengths[bucket])
-        return pad_ragged(ragged_from_rows(rows), length=length, pad_id=self._pad_id, columns=_COLUMNS)
+        dataset = self.datasets[index]
+        stored = [dataset.column(column.name) for column in self._columns]
+        rows: list[DocumentRow | None] = [
+            DocumentRow(dataset.document(row), tuple(values[row] for values in stored))
+            for row in documents.tolist()
+        ]
+        rows += [None] * (own.stop - own.start - len(rows))
+        return pad_rows(rows, self._columns, length=int(buckets.lengths[bucket]), pad_id=self._pad_id)
 
     def _count_batches(self, buckets: Buckets) -> _BucketBatches:
         sized = zip(buckets.lengths.tolist(), buckets.sizes.tolist(), strict=True)
@@ -212,6 +218,7 @@ class BucketedLoader(_LengthBucketedLoader):
         shuffle: bool = True,
         drop_last: bool = True,
         weights: Iterable[float] | None = None,
+        columns: ColumnChoice = None,
     ) -> None:
         """Initializes the loader.
 
@@ -228,6 +235,7 @@ class BucketedLoader(_LengthBucketedLoader):
             drop_last: whether to omit documents that do not fill a batch; if not, such batches have empty
                 rows.
             weights: relative frequency of batches of each dataset; `None` to go through all of them together.
+            columns: side columns to load, as for `PackedTokenLoader`.
 
         Raises:
             InvalidArgumentError: an argument is invalid, a document is longer than the last boundary, or the
@@ -241,7 +249,13 @@ class BucketedLoader(_LengthBucketedLoader):
                 raise InvalidArgumentError("bucket_boundaries is empty")
             self._boundaries = tuple(sorted(boundaries))
         super().__init__(
-            dataset, pad_id=pad_id, seed=seed, shuffle=shuffle, drop_last=drop_last, weights=weights
+            dataset,
+            pad_id=pad_id,
+            seed=seed,
+            shuffle=shuffle,
+            drop_last=drop_last,
+            weights=weights,
+            columns=columns,
         )
 
     @property
@@ -295,6 +309,7 @@ class TokenBudgetLoader(_LengthBucketedLoader):
         shuffle: bool = True,
         drop_last: bool = False,
         weights: Iterable[float] | None = None,
+        columns: ColumnChoice = None,
     ) -> None:
         """Initializes the loader from the lengths of documents.
 
@@ -314,6 +329,7 @@ class TokenBudgetLoader(_LengthBucketedLoader):
             drop_last: whether to omit documents that do not fill a batch; if not, such batches have empty
                 rows.
             weights: relative frequency of batches of each dataset; `None` to go through all of them together.
+            columns: side columns to load, as for `PackedTokenLoader`.
 
         Raises:
             InvalidArgumentError: an argument is invalid, `rows_multiple_of` documents cost more than the
@@ -325,7 +341,13 @@ class TokenBudgetLoader(_LengthBucketedLoader):
         self._max_shapes = check_int("max_shapes", max_shapes, minimum=1)
         self._rows_multiple_of = check_int("rows_multiple_of", rows_multiple_of, minimum=1)
         super().__init__(
-            dataset, pad_id=pad_id, seed=seed, shuffle=shuffle, drop_last=drop_last, weights=weights
+            dataset,
+            pad_id=pad_id,
+            seed=seed,
+            shuffle=shuffle,
+            drop_last=drop_last,
+            weights=weights,
+            columns=columns,
         )
 
     @property

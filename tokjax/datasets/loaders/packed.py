@@ -9,6 +9,8 @@ Example: documents of 3, 5 and 2 tokens, `chunk_tokens=4`, and `extra_token=Fals
     segment_ids       1  1  1  2                           documents of the chunk, from 1
     positions         0  1  2  0                           positions in the part of the document in this chunk
     document_ids      0  0  0  1                           rows of `dataset.documents`
+
+Side columns of the dataset are read at the same positions as the ids.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from tokjax._util.eager_jit import jit_eager
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.datasets.dataset_types import PackedDataset
 from tokjax.datasets.loaders.base import Loader
+from tokjax.datasets.loaders.batch_columns import choose_columns, split_loss_mask
 from tokjax.datasets.loaders.item_order import ItemOrder, check_weights
 from tokjax.datasets.loaders.sequences import resolve_pad_id
 from tokjax.packing.packed_blocks import PackedBlocks
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax._util.arrays import Array
+    from tokjax.datasets.loaders.batch_columns import ColumnChoice
 
 
 _PADDING = (0, 0, 0, 0, -1)
@@ -40,14 +44,20 @@ _PADDING = (0, 0, 0, 0, -1)
 
 
 class TokenChunks(NamedTuple):
-    """Chunks of consecutive tokens without document columns, a pytree of one array.
+    """Chunks of consecutive tokens without document columns, a pytree of arrays.
 
     Attributes:
         ids: token ids, `int32`, shape `(batch, length)`, where `length` is `chunk_tokens`, plus 1 with
             `extra_token`.
+        loss_mask: 1 on the tokens that count as targets, `int32`, shape `(batch, length)`; `None` if the
+            dataset has no column of this name.
+        columns: other side columns by name, shape `(batch, length)`, as in `PackedBlocks`; `None` without
+            such columns.
     """
 
     ids: Array
+    loss_mask: Array | None = None
+    columns: dict[str, Array] | None = None
 
     def __repr__(self) -> str:
         """Returns the dtype and shape of the array."""
@@ -97,6 +107,7 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
         drop_last: bool = True,
         pad_id: int | None = None,
         weights: Iterable[float] | None = None,
+        columns: ColumnChoice = None,
     ) -> None:
         """Initializes the loader. Tokens are read by `batch_at`.
 
@@ -114,8 +125,11 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
                 padded.
             pad_id: id of padding; `None` for the tokenizer's PAD token. Unused with `drop_last`.
             weights: relative frequency of each dataset; `None` to go through all of them together.
+            columns: names of the side columns to load, or a dict with the dtype of each, such as
+                `{"weights": "float16"}`; `None` for all columns, in their own dtypes of at most 32 bits.
 
         Raises:
+            DatasetMismatchError: the datasets have different side columns.
             InvalidArgumentError: an argument is invalid, or the chunks do not fill a batch.
         """
         super().__init__(dataset, seed)
@@ -124,6 +138,7 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
         self.chunk_tokens = check_int("chunk_tokens", chunk, minimum=1)
         self._shuffle, self._extra, self._documents = bool(shuffle), int(bool(extra_token)), bool(documents)
         self._drop_last, self._weights = bool(drop_last), check_weights(weights)
+        self._columns = choose_columns(self.datasets, columns)
         self._pad_id = 0 if self._drop_last else resolve_pad_id(pad_id, lambda: self.datasets[0].tokenizer)
         sizes = [max(each.num_tokens - self._extra, 0) // self.chunk_tokens for each in self.datasets]
         self._order = ItemOrder(
@@ -167,9 +182,10 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
                 dataset_columns = np.empty((len(columns), len(rows), length), np.int32)
                 self._fill_columns(dataset_columns, index, starts[rows])
                 columns[:, rows] = dataset_columns
+        side_columns = self._load_side_columns(groups, starts, length)
         if not self._documents:
-            return TokenChunks(columns[0])
-        return PackedBlocks(*columns)
+            return TokenChunks(columns[0], **side_columns)
+        return PackedBlocks(*columns, **side_columns)
 
     def _fill_columns(self, columns: NDArray[np.int32], index: int, starts: NDArray[np.int64]) -> None:
         """Writes all columns of the chunks of one dataset, in place."""
@@ -177,6 +193,32 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
         dataset.gather_into(starts, columns[0])
         if self._documents:
             _write_documents(columns[1:], dataset.document_splits, starts, int(self._first_documents[index]))
+
+    def _load_side_columns(
+        self, groups: list[tuple[int, NDArray[np.int64]]], starts: NDArray[np.int64], length: int
+    ) -> dict[str, Any]:
+        """Returns the fields of a batch with side columns.
+
+        Args:
+            groups: index of a dataset, and the rows of the batch that it fills.
+            starts: start of each chunk in its dataset, in tokens, shape `(rows,)`.
+            length: number of tokens of a chunk.
+        """
+        loaded = {}
+        for column in self._columns:
+            values = column.make_filled(len(starts), length)
+            for index, rows in groups:
+                dataset, firsts = self.datasets[index], starts[rows]
+                stored = dataset.column(column.name)
+                if column.column.per == "token":
+                    lengths = np.full(len(rows), length)
+                    read = stored.read_ranges(firsts, lengths).reshape(len(rows), length)
+                else:
+                    tokens = firsts[:, None] + np.arange(length)
+                    read = stored[np.searchsorted(dataset.document_splits, tokens, "right") - 1]
+                values[rows] = column.cast(read)
+            loaded[column.name] = values
+        return split_loss_mask(loaded)
 
     def _get_options(self) -> dict[str, Any]:
         return {

@@ -24,6 +24,7 @@ from tokjax._util.permutation import permute
 from tokjax.core.ragged import Ragged, concatenate_ranges, make_row_splits
 from tokjax.datasets.dataset_types import TokenDataset
 from tokjax.datasets.loaders.base import Batches, Loader
+from tokjax.datasets.loaders.batch_columns import choose_columns, split_loss_mask
 from tokjax.datasets.loaders.item_order import NO_ITEM, ItemOrder
 from tokjax.datasets.loaders.mixture_sources import compute_shares, flatten_sources, get_by_name
 from tokjax.datasets.loaders.row_plans import PlanOptions, RowPlan, load_plan
@@ -42,8 +43,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
+    from numpy.typing import DTypeLike, NDArray
 
+    from tokjax.datasets.loaders.batch_columns import BatchColumn, ColumnChoice
     from tokjax.datasets.loaders.mixture_sources import Sources, Weights
     from tokjax.datasets.loaders.schedules import Phase, Scheduled
 
@@ -86,6 +88,7 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         stop: Stop | None = None,
         epochs: int = 1,
         num_steps: int | None = None,
+        columns: ColumnChoice = None,
         plan_dir: str | os.PathLike[str] | None = None,
         progress: bool = False,
     ) -> None:
@@ -116,12 +119,15 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
                 `"all_exhausted"` when all of them have had their epochs. By default it has no end.
             epochs: number of epochs after which `stop` takes a dataset as exhausted.
             num_steps: number of steps of the run; required for schedules that are functions.
+            columns: names of the side columns to load, or a dict with the dtype of each, such as
+                `{"weights": "float16"}`; `None` for all columns, in their own dtypes of at most 32 bits. A
+                column per document is repeated for the tokens of the document.
             plan_dir: directory for plans, which are memory-mapped and used again by later runs and by other
                 processes. By default plans are kept in memory, 16 bytes for each document.
             progress: whether to show a progress bar on standard error while rows are planned.
 
         Raises:
-            DatasetMismatchError: the datasets have ids of several tokenizers.
+            DatasetMismatchError: the datasets have ids of several tokenizers, or different side columns.
             InvalidArgumentError: an argument is invalid, a document is longer than a row, or the rows do not
                 fill a batch.
         """
@@ -135,6 +141,7 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         self._first_documents = make_row_splits(each.num_documents for each in self.datasets)
         self._pad_id = resolve_pad_id(pad_id, lambda: self.datasets[0].tokenizer)
         self._shuffle = bool(shuffle)
+        self._columns = choose_columns(self.datasets, columns)
         self._options = PlanOptions(
             block_size=0,
             strategy=strategy,
@@ -300,14 +307,21 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         """Loads rows of one or several sources."""
         sources = np.unique(rows.sources).tolist()
         if len(sources) == 1:
-            return self._load_source_rows(sources[0], rows)
-        columns = np.empty((len(PackedBlocks._fields) - 1, len(rows.items), rows.block_size), np.int32)
+            return _make_blocks(self._load_source_rows(sources[0], rows))
+        shape = len(rows.items), rows.block_size
+        columns = {column.name: np.empty(shape, column.dtype) for column in self._columns}
+        ids, mask, segments, positions, documents = np.empty((5, *shape), np.int32)
+        loaded = _LoadedRows(ids, mask, segments, positions, documents, columns)
         for source in sources:
             own = np.flatnonzero(rows.sources == source)
-            columns[:, own] = self._load_source_rows(source, rows.select(own))[:-1]
-        return PackedBlocks(*columns)
+            part = self._load_source_rows(source, rows.select(own))
+            for target, values in zip(loaded[:-1], part[:-1], strict=True):
+                target[own] = values
+            for name, values in part.columns.items():
+                loaded.columns[name][own] = values
+        return _make_blocks(loaded)
 
-    def _load_source_rows(self, source: int, rows: _Rows) -> PackedBlocks:
+    def _load_source_rows(self, source: int, rows: _Rows) -> _LoadedRows:
         """Loads rows of one source: reads the tokens of their pieces and packs them."""
         has_item = rows.items != NO_ITEM
         plan = self._plans[rows.block_size, source].select(rows.items[has_item])
@@ -315,7 +329,7 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         counts[has_item] = np.diff(plan.row_splits)
         splits = make_row_splits(counts)
         lengths = _cut_rows(plan.pieces["length"].astype(np.int64), splits, rows.limits)
-        ids = self._read_pieces(source, plan.pieces, lengths)
+        ids = self._read_pieces(source, plan.pieces, lengths, TokenDataset.gather_ranges, np.int32)
         packing = PackingPlan(
             documents=np.arange(len(lengths), dtype=np.int32),
             starts=np.zeros(len(lengths), np.int32),
@@ -324,31 +338,60 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
             slots=np.arange(rows.block_size, dtype=np.int32),
             row_tokens=np.asarray(len(ids)),
         )
-        blocks: PackedBlocks = apply_packing(
-            packing, Ragged(ids, make_row_splits(lengths)), pad_id=self._pad_id
-        )
-        first = self._first_documents[self._members[source][0]]
-        documents = np.append(plan.pieces["document"] + first, -1).astype(np.int32)
-        return blocks._replace(document_ids=documents[blocks.document_ids])
+        blocks = apply_packing(packing, Ragged(ids, make_row_splits(lengths)), pad_id=self._pad_id)
+        documents = plan.pieces["document"] + self._first_documents[self._members[source][0]]
+        document_ids = np.append(documents, -1).astype(np.int32)[blocks.document_ids]
+        is_token = np.asarray(blocks.attention_mask, bool)
+        columns = {}
+        for column in self._columns:
+            columns[column.name] = column.make_filled(*is_token.shape)
+            columns[column.name][is_token] = self._read_column(source, column, plan.pieces, lengths)
+        return _LoadedRows(*blocks[:4], document_ids, columns)
+
+    def _read_column(
+        self, source: int, column: BatchColumn, pieces: NDArray[Any], lengths: NDArray[np.int64]
+    ) -> NDArray[Any]:
+        """Returns the values of a side column for the tokens of pieces, concatenated."""
+        name, dtype = column.name, np.dtype(column.column.dtype)
+        if column.column.per == "token":
+
+            def read(dataset: TokenDataset, starts: NDArray[np.int64], counts: NDArray[np.int64]) -> Any:
+                return dataset.column(name).read_ranges(starts, counts)
+
+            return column.cast(self._read_pieces(source, pieces, lengths, read, dtype))
+        values = np.concatenate([self.datasets[i].column(name) for i in self._members[source]])
+        return column.cast(np.repeat(values[pieces["document"]], lengths))
 
     def _read_pieces(
-        self, source: int, pieces: NDArray[Any], lengths: NDArray[np.int64]
-    ) -> NDArray[np.int32]:
-        """Returns the ids of pieces of documents of a source, concatenated."""
+        self,
+        source: int,
+        pieces: NDArray[Any],
+        lengths: NDArray[np.int64],
+        read: Callable[[TokenDataset, NDArray[np.int64], NDArray[np.int64]], Any],
+        dtype: DTypeLike,
+    ) -> NDArray[Any]:
+        """Returns the tokens of pieces of documents of a source, concatenated, or values of these tokens.
+
+        Args:
+            source: the source.
+            pieces: the pieces.
+            lengths: number of tokens to read of each piece.
+            read: function that reads ranges of a dataset, given by their starts and lengths.
+            dtype: dtype of the result of `read`.
+        """
         members = [self.datasets[i] for i in self._members[source]]
         starts = pieces["start"].astype(np.int64)
         if len(members) == 1:
-            ids: NDArray[np.int32] = members[0].gather_ranges(starts, lengths)
-            return ids
+            return np.asarray(read(members[0], starts, lengths))
         token_splits = make_row_splits(each.num_tokens for each in members)
         datasets = np.searchsorted(token_splits, starts, "right") - 1
         stops = np.cumsum(lengths)
-        ids = np.empty(int(lengths.sum()), np.int32)
+        values = np.empty(int(lengths.sum()), dtype)
         for i in np.unique(datasets).tolist():
             own = np.flatnonzero(datasets == i)
             slots = concatenate_ranges(stops[own] - lengths[own], lengths[own])
-            ids[slots] = members[i].gather_ranges(starts[own] - token_splits[i], lengths[own])
-        return ids
+            values[slots] = read(members[i], starts[own] - token_splits[i], lengths[own])
+        return values
 
     def _load_plans(
         self, block_sizes: set[int], plan_dir: str | os.PathLike[str] | None, progress: bool
@@ -483,6 +526,17 @@ class _Budget(NamedTuple):
     last_tokens: int
 
 
+class _LoadedRows(NamedTuple):
+    """Fields of `PackedBlocks`, `int32`, and side columns by name. All have shape `(rows, block_size)`."""
+
+    ids: Any
+    attention_mask: Any
+    segment_ids: Any
+    positions: Any
+    document_ids: Any
+    columns: dict[str, NDArray[Any]]
+
+
 class _Rows(NamedTuple):
     """Rows to load.
 
@@ -502,6 +556,10 @@ class _Rows(NamedTuple):
         """Returns some of the rows."""
         limits = None if self.limits is None else self.limits[rows]
         return _Rows(self.block_size, self.sources[rows], self.items[rows], limits)
+
+
+def _make_blocks(rows: _LoadedRows) -> PackedBlocks:
+    return PackedBlocks(*rows[:-1], **split_loss_mask(rows.columns))
 
 
 def _cut_rows(

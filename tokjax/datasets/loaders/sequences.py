@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax._util.checks import check_id, check_int
-from tokjax.batching.collate import PaddedBatch, pad_ragged
+from tokjax.batching.collate import PaddedBatch
 from tokjax.core import protocol
-from tokjax.core.ragged import ragged_from_rows
 from tokjax.datasets.dataset_types import RawTextDataset, TokenDataset
 from tokjax.datasets.document_encoding import encode_named, get_surrounding_ids
 from tokjax.datasets.fields import sort_special_names
 from tokjax.datasets.loaders.base import Loader
+from tokjax.datasets.loaders.batch_columns import DocumentRow, choose_columns, pad_rows
 from tokjax.datasets.loaders.item_order import ItemOrder, check_weights
 from tokjax.encoding.encode import encode_batch_result, get_template_ids
 from tokjax.errors import InvalidArgumentError
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.core.protocol import Special
+    from tokjax.datasets.loaders.batch_columns import ColumnChoice
     from tokjax.datasets.loaders.item_order import ItemSlots
 
 SequenceDataset = RawTextDataset | TokenDataset
-_COLUMNS = ("ids", "attention_mask")
 
 
 class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
@@ -66,6 +66,7 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
         shuffle: bool = True,
         drop_last: bool = True,
         weights: Iterable[float] | None = None,
+        columns: ColumnChoice = None,
     ) -> None:
         """Initializes the loader. Documents are read by `batch_at`.
 
@@ -87,10 +88,12 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
             drop_last: whether to omit documents that do not fill a batch; if not, the last batch of an epoch
                 has empty rows.
             weights: relative frequency of each dataset; `None` to go through all of them together.
+            columns: side columns to load, as for `PackedTokenLoader`.
 
         Raises:
             DatasetIncompleteError: there are texts without a tokenizer.
-            DatasetMismatchError: the ids would be of several tokenizers.
+            DatasetMismatchError: the ids would be of several tokenizers, or the datasets have different side
+                columns.
             InvalidArgumentError: an argument is invalid, or the documents do not fill a batch.
         """
         self._tokenizer_override = tokenizer
@@ -109,6 +112,7 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
                 "multiple_of needs the lengths of documents, which are unknown for texts; omit multiple_of"
             )
         self._pad_id = resolve_pad_id(pad_id, self._find_tokenizer)
+        self._columns = choose_columns(self.datasets, columns)
         self._shuffle, self._drop_last = bool(shuffle), bool(drop_last)
         self._weights = check_weights(weights)
         self._order = ItemOrder(
@@ -129,19 +133,18 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
         """Returns the batch of a step, counted from 0 through all epochs; a pure function of seed and step.
 
         Returns:
-            `ids` and `attention_mask`, NumPy arrays, `int32`, shape `(batch_size, length)`. A shard has only
-            its rows.
+            `ids` and `attention_mask`, NumPy arrays, `int32`, shape `(batch_size, length)`, and the side
+            columns. A shard has only its rows.
         """
         slots = self._order.compute_items(check_int("step", step, minimum=0))
         length = self.length if self._multiple_of is None else self._compute_padded_length(slots)
-        rows: list[NDArray[np.int32]] = [np.zeros(0, np.int32)] * self.batch_size
+        rows: list[DocumentRow | None] = [None] * self.batch_size
         own = self._select_rows(self.batch_size)
         for index, dataset_rows in slots.select(own).group_by_dataset():
             documents = self._load_rows(index, slots.items[own][dataset_rows], length)
-            for row, ids in zip(dataset_rows.tolist(), documents, strict=True):
-                rows[row] = ids
-        ragged = ragged_from_rows(rows[: own.stop - own.start])
-        return pad_ragged(ragged, length=length, pad_id=self._pad_id, columns=_COLUMNS)
+            for row, document in zip(dataset_rows.tolist(), documents, strict=True):
+                rows[row] = document
+        return pad_rows(rows[: own.stop - own.start], self._columns, length=length, pad_id=self._pad_id)
 
     def _find_fingerprints(self) -> set[str]:
         return super()._find_fingerprints() | {protocol.fingerprint(each) for each in self._find_overrides()}
@@ -183,11 +186,19 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
             )
         return after
 
-    def _load_rows(self, index: int, items: NDArray[np.int64], length: int) -> list[NDArray[np.int32]]:
-        """Returns the ids of documents of one dataset, truncated to `length`."""
+    def _load_rows(self, index: int, items: NDArray[np.int64], length: int) -> list[DocumentRow]:
+        """Returns documents of one dataset, truncated to `length`."""
         dataset = self.datasets[index]
+        stored = [dataset.column(column.name) for column in self._columns]
         if isinstance(dataset, TokenDataset):
-            return [_truncate(dataset.document(item), length, self._ends[index]) for item in items.tolist()]
+            rows = []
+            for item in items.tolist():
+                ids = dataset.document(item)
+                end = _count_kept_end(ids, length, self._ends[index])
+                values = (values[item] for values in stored)
+                truncated = (_truncate(value, length, end) if np.ndim(value) else value for value in values)
+                rows.append(DocumentRow(_truncate(ids, length, end), tuple(truncated)))
+            return rows
         texts = [dataset.text_bytes(item) for item in items.tolist()]
         encode = partial(
             encode_batch_result,
@@ -198,7 +209,10 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
             **self._special,
         )
         batch = encode_named(encode, texts, lambda i: f"document {items[i]} of {dataset.location}")
-        return [row.ids for row in batch]
+        return [
+            DocumentRow(row.ids, tuple(values[item] for values in stored))
+            for item, row in zip(items.tolist(), batch, strict=True)
+        ]
 
     def _compute_padded_length(self, slots: ItemSlots) -> int:
         """Returns the length of a batch. It depends on the rows of all processes, so that they agree."""
@@ -255,14 +269,16 @@ def _get_length(datasets: Sequence[SequenceDataset]) -> int:
     )
 
 
-def _truncate(ids: NDArray[np.int32], length: int, end: list[int]) -> NDArray[np.int32]:
-    """Returns a document truncated to a length. If it ends with the ids `end`, the result does, too."""
-    if len(ids) <= length:
-        return ids
-    truncated = ids[:length]
-    if end and ids[-len(end) :].tolist() == end:
-        truncated[-len(end) :] = end
-    return truncated
+def _count_kept_end(ids: NDArray[np.int32], length: int, end: list[int]) -> int:
+    """Returns the number of ids at the end of a document that truncation keeps: those of `end`, or 0."""
+    return len(end) if len(ids) > length and end and ids[-len(end) :].tolist() == end else 0
+
+
+def _truncate(values: NDArray[Any], length: int, num_end: int) -> NDArray[Any]:
+    """Returns the values of a document truncated to a length, of which the last `num_end` are its last."""
+    if len(values) <= length:
+        return values
+    return np.concatenate([values[: length - num_end], values[len(values) - num_end :]])
 
 
 def _convert_to_json(names: str | tuple[str, ...]) -> str | list[str]:
