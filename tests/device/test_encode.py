@@ -93,7 +93,7 @@ def test_corpus_and_words_of_any_length(any_pattern, tables, corpus):
 @pytest.mark.slow
 def test_megabyte_of_one_letter(any_pattern, tables):
     data = jnp.full(1 << 20, ord("a"), jnp.uint8)
-    sizes = suggest_capacities(1 << 20)._replace(huge_bytes=1 << 20)
+    sizes = suggest_capacities(1 << 20)._replace(tokens=1 << 20, huge_bytes=1 << 20)
     tokens = encode_jit(tables, data, jnp.array([0, 1 << 20]), capacities=sizes)
     expected = tokjax.encode(any_pattern, b"a" * (1 << 20), add_special_tokens=False)
     assert not tokens.exceeded
