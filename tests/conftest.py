@@ -29,6 +29,10 @@ def pytest_configure():
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "ranks"
 
+MAPS = Path("/proc/self/maps")
+MAX_NUM_MAPS = 20_000
+"""Linux ends a process that has more than 65,530 memory maps. A compiled program can have thousands of them."""
+
 CORPUS = [
     "The apparent meaning is for the masses, and the inner meaning is for the learned.",
     "low low low low low lower lower widest widest widest newest newest newest newest newest newest",
@@ -74,6 +78,14 @@ def check_settings_after_module():
     before = get_process_settings()
     yield
     check_settings(before, {"PYTEST_CURRENT_TEST", "streams"})
+
+
+@pytest.fixture(autouse=True)
+def free_compiled_programs():
+    """Frees the compiled programs of earlier tests before they exhaust the memory maps of the process."""
+    jax = sys.modules.get("jax")
+    if jax and MAPS.exists() and MAPS.read_bytes().count(b"\n") > MAX_NUM_MAPS:
+        jax.clear_caches()
 
 
 @pytest.fixture(scope="session")
