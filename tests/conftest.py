@@ -31,7 +31,7 @@ PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "ranks"
 
 MAPS = Path("/proc/self/maps")
 MAX_NUM_MAPS = 20_000
-"""Linux ends a process that has more than 65,530 memory maps. A compiled program can have thousands of them."""
+"""Linux ends a process that has more than 65,530 memory maps. Compiled programs have thousands of them."""
 
 CORPUS = [
     "The apparent meaning is for the masses, and the inner meaning is for the learned.",
