@@ -244,7 +244,13 @@ def _load_normalizer(source: Path, name: Normalization | None, pieces: Sequence[
     """
     from sentencepiece import SentencePieceNormalizer  # noqa: PLC0415 (slow to import)
 
-    library = SentencePieceNormalizer(rule_name=name or "nmt_nfkc")
+    library = SentencePieceNormalizer(
+        rule_name=name or "nmt_nfkc",
+        # The defaults of the trainer. Those of this class differ between versions of SentencePiece.
+        add_dummy_prefix=True,
+        remove_extra_whitespaces=True,
+        escape_whitespaces=True,
+    )
     if name is None:
         _check_default(source, library, [piece.text.replace(METASPACE, " ").strip(" ") for piece in pieces])
     spec: bytes = library.serialized_normalizer_spec()
