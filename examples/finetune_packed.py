@@ -1,112 +1,201 @@
-"""Instruction tuning on packed conversations, with a loss on the assistant's answers only.
+"""Instruction tuning on packed conversations: stopped by a signal, and resumed on another number of hosts.
 
-    pip install '.[chat,examples]' && python examples/finetune_packed.py
+    pip install '.[chat,examples]' orbax-checkpoint
+    python examples/finetune_packed.py --hosts 2    # stop it with Ctrl+C or `kill`, at any time
+    python examples/finetune_packed.py --hosts 4    # continues with the next batch
 
-A user asks what a function does, and the assistant answers with the first line of its docstring. The
-functions are those of the Python standard library, or of `--corpus`. A model is pre-trained on the source,
-and then tuned twice, with the same number of steps and positions: with one conversation per row, which is
-mostly padding, and with packed conversations. The table shows that packing trains on more tokens and reaches
-a lower loss.
+Conversations in a file of JSON lines, `{"messages": [...]}`, become a dataset on disk with the loss mask of
+the answers. Each row of a batch has several whole conversations. A batch depends only on the seed and the
+step, so the losses are those of a run without a stop, whatever the number of hosts. Here each host is a
+process on this machine with one CPU device; on a cluster, each host calls `train` with its index and the
+address of the first host.
+
+Without `--chats`, the conversations ask what functions of the Python standard library do, and the answers are
+the first lines of their docstrings.
 """
 
+import json
+import multiprocessing
+import re
+import signal
+import socket
 import sys
+from functools import partial
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
-import rich
+import numpy as np
+import optax
 import typer
-from batches import iter_batches, iter_random_batches
 from corpus import iter_described_functions, read_corpus
-from rich.table import Table
-from transformer import compute_cross_entropy, compute_logits, fit, init_params, sum_over_batches
+from jax.experimental.multihost_utils import reached_preemption_sync_point
+from orbax.checkpoint import CheckpointManager
+from orbax.checkpoint.args import Composite, JsonRestore, JsonSave, StandardRestore, StandardSave
+from transformer import compute_cross_entropy, compute_logits, init_params
 
 import tokjax
 from tokjax.trainer import train_bpe
 
-TEMPLATE = """{% for message in messages %}<|im_start|>{{ message.role }}
+CHATML = """{% for message in messages %}<|im_start|>{{ message.role }}
 {{ message.content }}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
+STEPS_BETWEEN_CHECKPOINTS = 50
+optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(2e-3))
 
 
-def encode_conversations(tokenizer, texts, length):
-    """Returns the ids and the assistant mask of each conversation that has at most `length` tokens."""
-    conversations = (
-        [{"role": "user", "content": f"What does {name} do?"}, {"role": "assistant", "content": answer}]
-        for name, answer in iter_described_functions(texts)
-    )
-    chats = [tokjax.encode_chat(tokenizer, messages, TEMPLATE) for messages in conversations]
-    fitting = [chat for chat in chats if len(chat.result) <= length]
-    if not fitting:
+def write_chats(path, corpus, megabytes):
+    """Writes conversations about the functions of Python source, as JSON lines."""
+    functions = iter_described_functions(read_corpus(corpus, megabytes)[0])
+    if not functions:
         raise tokjax.errors.InvalidArgumentError(
-            f"the corpus is too small: it has {len(chats)} functions with docstrings, and no "
-            f"conversation about one has {length} tokens or fewer"
+            "there are no conversations: the corpus has no function with a docstring; pass --chats"
         )
-    assistant_mask = tokjax.ragged_from_rows(chat.assistant_mask for chat in fitting)
-    return tokjax.ragged_from_rows(chat.result.ids for chat in fitting), assistant_mask
+    lines = (
+        json.dumps(
+            {
+                "messages": [
+                    {"role": "user", "content": f"What does {name} do?"},
+                    {"role": "assistant", "content": answer},
+                ]
+            }
+        )
+        for name, answer in functions
+    )
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
 
 
-def pack_conversations(ids, assistant_mask, length, max_segments=None):
-    """Packs conversations into blocks without splitting them; returns the blocks and their assistant mask.
+def prepare_dataset(directory, chats, template, vocab_size, length):
+    """Trains a tokenizer on the conversations, and writes them with their loss mask.
 
-    One plan packs both the ids and the mask, so that their positions agree.
+    A dataset that was written already is only opened. The special tokens of the tokenizer are those that the
+    template writes.
     """
-    plan = tokjax.packing.plan_packing(ids.lengths, length, "best_fit", max_segments=max_segments)
-    return tokjax.packing.apply_packing(plan, ids, pad_id=0), tokjax.packing.apply_packing(
-        plan, assistant_mask, pad_id=0
-    ).ids
+    with chats.open(encoding="utf-8") as lines:
+        texts = [message["content"] for line in lines for message in json.loads(line)["messages"]]
+    special = sorted({*re.findall(r"<\|\w+\|>", template)})
+    tokenizer = train_bpe(
+        texts, vocab_size=vocab_size, special_tokens=[*special, "<|pad|>"], pad_token="<|pad|>"
+    ).tokenizer
+    field = tokjax.datasets.ChatField(tokenizer, template, max_tokens=length)
+    tokjax.write_dataset(chats, field, directory)
+    return tokjax.open_dataset(directory)
 
 
-def compute_total_loss(params, batch):
-    """Returns the summed loss on the answers in nats and the number of their labels.
+def compute_mean_loss(params, batch):
+    """Returns the loss per token of the answers in nats.
 
     Each token attends to the earlier tokens of its conversation.
     """
-    blocks, loss_mask = batch
-    mask = tokjax.masks.make_attention_mask(segment_ids=blocks.segment_ids)
-    logits = compute_logits(params, blocks.ids, blocks.positions, mask)
-    return compute_cross_entropy(logits, blocks.causal_lm_labels(loss_mask=loss_mask))
+    mask = tokjax.masks.make_attention_mask(segment_ids=batch.segment_ids)
+    logits = compute_logits(params, batch.ids, batch.positions, mask)
+    nats, count = compute_cross_entropy(logits, batch.causal_lm_labels())
+    return nats / count
+
+
+@partial(jax.jit, donate_argnums=(0, 1))
+def train_step(params, state, batch):
+    loss, gradients = jax.value_and_grad(compute_mean_loss)(params, batch)
+    updates, state = optimizer.update(gradients, state, params)
+    return optax.apply_updates(params, updates), state, loss
+
+
+def train(directory, batch_size, length, steps, address, count, host):
+    """Trains as one of `count` hosts, from the last checkpoint on, until a host gets SIGTERM."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process turns it into SIGTERM
+    jax.config.update("jax_platforms", "cpu")
+    jax.distributed.initialize(address, count, host)
+    mesh, spec = jax.sharding.Mesh(np.array(jax.devices()), ("data",)), jax.sharding.PartitionSpec
+    by_rows, replicated = (jax.sharding.NamedSharding(mesh, spec(*axes)) for axes in (["data"], []))
+    dataset = tokjax.open_dataset(directory / "dataset")
+    loader = tokjax.PlannedLoader(dataset, batch_size=batch_size, block_size=length).shard(host, count)
+    params = init_params(jax.random.key(0), tokjax.vocab_size(dataset.tokenizer), length)
+    params, state = jax.device_put((params, optimizer.init(params)), replicated)
+    with CheckpointManager((directory / "checkpoints").absolute()) as manager:
+        if manager.latest_step() is not None:
+            template = Composite(model=StandardRestore((params, state)), loader=JsonRestore())
+            restored = manager.restore(None, args=template)
+            params, state = restored["model"]
+            loader.set_state(restored["loader"])
+        step, losses = loader.step, open_losses(directory, loader.step) if host == 0 else None
+        with tokjax.prefetch_to_device(loader.repeat(), sharding=by_rows) as batches:
+            while step < steps:
+                params, state, loss = train_step(params, state, next(batches))
+                step += 1
+                if losses:
+                    print(json.dumps({"step": step, "loss": float(loss)}), file=losses, flush=True)
+                is_stopped = reached_preemption_sync_point(step)  # the same on all hosts
+                if is_stopped or step == steps or step % STEPS_BETWEEN_CHECKPOINTS == 0:
+                    model, position = StandardSave((params, state)), JsonSave(batches.get_state())
+                    manager.save(step, args=Composite(model=model, loader=position))
+                if is_stopped:
+                    break
+
+
+def open_losses(directory, step):
+    """Opens the file of losses to append to it, without the steps that a checkpoint does not have."""
+    path = directory / "losses.jsonl"
+    lines = path.read_text("utf-8").splitlines(keepends=True)[:step] if path.exists() else []
+    path.write_text("".join(lines), "utf-8")
+    return path.open("a", encoding="utf-8")
+
+
+def run(hosts, *arguments):
+    """Calls `train` in a process for each host. SIGINT and SIGTERM stop all of them after a step."""
+    with socket.create_server(("localhost", 0)) as server:  # finds a free port
+        address = f"localhost:{server.getsockname()[1]}"
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=train, args=(*arguments, address, hosts, i)) for i in range(hosts)]
+
+    def stop(*_):
+        for process in processes:
+            process.terminate()
+
+    for process in processes:
+        process.start()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    for process in processes:
+        process.join()
+    if any(process.exitcode not in (0, -signal.SIGTERM) for process in processes):
+        sys.exit(f"error: the hosts ended with exit codes {[process.exitcode for process in processes]}")
 
 
 def main(
-    corpus: list[Path] = typer.Option([], help="Python file; repeat the option for several files"),
-    megabytes: float = typer.Option(8, help="amount of source code to use, in MB"),
+    chats: Path | None = typer.Option(None, help="conversations, as JSON lines with 'messages'"),
+    template: Path | None = typer.Option(
+        None, help="chat template, or the directory of a model; default: ChatML"
+    ),
+    corpus: list[Path] = typer.Option([], help="Python file for the default conversations; repeatable"),
+    megabytes: float = typer.Option(8, help="amount of source code for the default conversations, in MB"),
+    directory: Path = Path("runs/finetune_packed"),
     vocab_size: int = 2048,
     length: int = typer.Option(256, help="tokens per row"),
-    batch_size: int = typer.Option(8, min=1),
-    steps: int = typer.Option(120, min=1, help="steps of pre-training, and of tuning"),
+    batch_size: int = typer.Option(8, min=1, help="rows per batch, a multiple of the number of hosts"),
+    steps: int = typer.Option(120, min=1),
+    hosts: int = typer.Option(1, min=1, help="number of processes"),
 ):
-    texts, held_out = read_corpus(corpus, megabytes)
-    special = ["<|im_start|>", "<|im_end|>"]
-    tokenizer = train_bpe(texts, vocab_size=vocab_size, pattern="cl100k", special_tokens=special).tokenizer
-    conversations = encode_conversations(tokenizer, texts, length)
-    held = pack_conversations(*encode_conversations(tokenizer, held_out, length), length)
-    encoded = tokjax.encode_batch_result(tokenizer, texts, disallowed_special=())
-    blocks = tokjax.pack_blocks(encoded, block_size=length, pad_id=0)
-
-    def compute_held_out_loss(params):
-        nats, count = sum_over_batches(compute_total_loss, params, iter_batches(held, batch_size))
-        return f"{nats / count:.3f}"
-
-    params = init_params(jax.random.key(0), tokjax.vocab_size(tokenizer), length)
-    params = fit(
-        params,
-        compute_total_loss,
-        iter_random_batches((blocks, blocks.attention_mask), batch_size, steps),
-        steps,
-        4e-3,
+    directory.mkdir(parents=True, exist_ok=True)
+    if chats is None:
+        chats = directory / "chats.jsonl"
+        write_chats(chats, corpus, megabytes)
+    text = tokjax.formats.load_chat_template(template) if template else CHATML
+    dataset = prepare_dataset(directory / "dataset", chats, text, vocab_size, length)
+    loader = tokjax.PlannedLoader(dataset, batch_size=batch_size, block_size=length)
+    share = dataset.num_tokens / (len(loader) * batch_size * length)
+    print(
+        f"{dataset.num_documents:,} conversations in {len(loader):,} batches, {share:.0%} of them tokens",
+        flush=True,
     )
-    table = Table("tuned on", "positions", "tokens", "nats per token of held-out answers")
-    table.add_row("nothing", "", "", compute_held_out_loss(params))
-    for name, max_segments in (("padded rows", 1), ("packed rows", None)):
-        batches = list(
-            iter_random_batches(pack_conversations(*conversations, length, max_segments), batch_size, steps)
-        )
-        tuned = fit(jax.tree.map(jnp.copy, params), compute_total_loss, batches, steps, 3e-3)
-        tokens = sum(int(part.attention_mask.sum()) for part, _ in batches)
-        table.add_row(name, f"{steps * batch_size * length:,}", f"{tokens:,}", compute_held_out_loss(tuned))
-    rich.print(table)
+    run(hosts, directory, batch_size, length, steps)
+    path = directory / "losses.jsonl"
+    losses = (
+        [json.loads(line)["loss"] for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+    )
+    if len(losses) < steps:
+        print(f"stopped after step {len(losses)}; run it again to continue, with any number of hosts")
+    else:
+        print(f"loss of the answers: {losses[0]:.3f} to {losses[-1]:.3f} in {steps} steps; see {path}")
 
 
 if __name__ == "__main__":

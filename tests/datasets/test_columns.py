@@ -211,7 +211,9 @@ class TestChatField:
         ]
         file = tmp_path / "chats.jsonl"
         file.write_text("".join(json.dumps({"messages": each}) + "\n" for each in conversations))
-        field = tokjax.datasets.ChatField(tokenizer, CHATML)
+        field = tokjax.datasets.ChatField(
+            tokenizer, CHATML, columns=[Column("sources", "int8", source="field")]
+        )
         for source, name in ((file, "file"), ([{"messages": each} for each in conversations], "records")):
             tokjax.write_dataset(source, field, tmp_path / name)
         dataset = tokjax.open_dataset(tmp_path / "file")
@@ -220,9 +222,12 @@ class TestChatField:
             chat = tokjax.encode_chat(tokenizer, messages, CHATML)
             assert dataset[i].tolist() == chat.result.ids.tolist()
             assert dataset.column("loss_mask")[i].tolist() == np.asarray(chat.assistant_mask, bool).tolist()
+            assert dataset.column("sources")[i].tolist() == chat.sources.tolist()
         for batch in tokjax.PlannedLoader(dataset, batch_size=2, block_size=128):
             for row in range(2):
                 answers = tokjax.decode(tokenizer, batch.ids[row][batch.loss_mask[row] == 1])
+                masked = tokjax.objectives.chat_loss_mask(batch.columns["sources"][row])
+                assert masked.tolist() == batch.loss_mask[row].tolist()
                 documents = dict.fromkeys(batch.document_ids[row][batch.document_ids[row] >= 0].tolist())
                 assert [f"answer {i}!" in answers for i in documents] == [True] * len(documents)
                 assert "question" not in answers

@@ -4,6 +4,7 @@ import importlib
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -23,6 +24,26 @@ def run_example(name, *arguments):
         check=False,
         env=AS_A_USER,
     )
+
+
+def start_example(name, *arguments):
+    """Starts a program; the caller waits for it. Its output is that of both streams."""
+    return subprocess.Popen(
+        [sys.executable, EXAMPLES / name, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=AS_A_USER,
+    )
+
+
+def wait_for_lines(path, count, process):
+    """Waits until a running program has written this number of lines to a file."""
+    deadline = time.monotonic() + 120
+    while not path.exists() or path.read_text().count("\n") < count:
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def load_example(name, monkeypatch):

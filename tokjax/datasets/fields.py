@@ -424,13 +424,19 @@ class BucketedTokenField(StoredTokens):
         }
 
 
+_SOURCES = Column("sources", "int8", source="field")
+"""Column of the role and the field of each token of a conversation."""
+
+
 @dataclass(frozen=True)
 class ChatField(TokenField):
     """Token ids of conversations, with a loss mask of the assistant's tokens. Needs `tokjax[chat]`.
 
     Documents are records with `"messages"`, and optionally `"tools"` and `"documents"`, which `encode_chat`
     encodes. The column `loss_mask` is 1 on the tokens of the assistant. The dataset opens as a
-    `PackedDataset`, and every loader of ids can load it.
+    `PackedDataset`, and every loader of ids can load it. With `Column("sources", "int8", source="field")`
+    among the columns, the role and the field of each token are stored, too, for
+    `tokjax.objectives.chat_loss_mask`.
 
     Attributes:
         tokenizer: tokenizer that produces the ids.
@@ -482,7 +488,7 @@ class ChatField(TokenField):
 
     def encode_rows(self, texts: Sequence[Text], *, threads: int | None = None) -> RowsWithColumns:  # noqa: ARG002 (conversations are encoded one by one)
         """Encodes conversations, given as JSON objects, into ids and loss masks, without truncation."""
-        ids, masks = [], []
+        ids, masks, sources = [], [], []
         for text in texts:
             record = json.loads(text)
             messages = record.pop("messages", None)
@@ -496,9 +502,11 @@ class ChatField(TokenField):
             )
             ids.append(chat.result.ids)
             masks.append(np.asarray(chat.assistant_mask, bool))
-        return RowsWithColumns(
-            ragged_from_rows(ids), {LOSS_MASK: np.concatenate([np.zeros(0, bool), *masks])}
-        )
+            sources.append(np.asarray(chat.sources, np.int8))
+        columns: dict[str, Any] = {LOSS_MASK: np.concatenate([np.zeros(0, bool), *masks])}
+        if any(column == _SOURCES for column in self.columns):
+            columns[_SOURCES.name] = np.concatenate([np.zeros(0, np.int8), *sources])
+        return RowsWithColumns(ragged_from_rows(ids), columns)
 
 
 Field: TypeAlias = (

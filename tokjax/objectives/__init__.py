@@ -1,7 +1,7 @@
 """Training objectives: inputs and labels as pure functions of token arrays and random numbers."""
 
 from tokjax.objectives.bits_per_byte import bits_per_byte, label_byte_lengths
-from tokjax.objectives.completion_masks import assistant_loss_mask, completion_loss_mask
+from tokjax.objectives.completion_masks import assistant_loss_mask, chat_loss_mask, completion_loss_mask
 from tokjax.objectives.denoising_batches import DenoisingBatch
 from tokjax.objectives.denoising_mixture import UL2_DENOISERS, Denoiser, denoising_mixture
 from tokjax.objectives.fill_in_the_middle import fill_in_the_middle
@@ -27,6 +27,7 @@ __all__ = [
     "SpanCorruptionLengths",
     "assistant_loss_mask",
     "bits_per_byte",
+    "chat_loss_mask",
     "completion_loss_mask",
     "compute_input_and_target_lengths",
     "denoising_mixture",

@@ -24,6 +24,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+CHAT_ROLES = ("none", "system", "developer", "user", "assistant", "tool", "other")
+"""Roles of the tokens of a conversation. Text outside the messages has the role `none`."""
+CHAT_FIELDS = (
+    *("scaffold", "header", "generation_prompt", "content"),
+    *("reasoning", "tool_call", "tool_result", "unused"),
+)
+"""Fields of the tokens of a conversation. The code of a role and a field is `8 * role + field`."""
+ANSWER_FIELDS = ("content", "reasoning", "tool_call", "scaffold")
+"""Fields that a model writes. The scaffold is the text that ends the turn, or begins a tool call."""
+
+
 @jit_eager
 def completion_loss_mask(prompt_lengths: int | Array, length: int) -> Array:
     """Returns a loss mask that is 0 on the prompt and 1 after it, for `causal_lm_labels`.
@@ -93,6 +104,57 @@ def assistant_loss_mask(
     )
     stop = xp.where(opening < closing, opening, closing + np.int32(end.shape[0]))
     return ((answer_start >= 0) & (position < stop)).astype(np.int32)  # type: ignore[no-any-return]
+
+
+@jit_eager
+def chat_loss_mask(
+    sources: Array, *, roles: Sequence[str] = ("assistant",), fields: Sequence[str] = ANSWER_FIELDS
+) -> Array:
+    """Returns a loss mask that is 1 on the tokens of some roles and fields, for `causal_lm_labels`.
+
+    Args:
+        sources: the role and the field of each token, as `encode_chat` returns them; integers, any shape
+            `(...)`. Padding is 0, which is text outside the messages.
+        roles: a subset of `"none"` (text outside the messages), `"system"`, `"developer"`, `"user"`,
+            `"assistant"`, `"tool"` and `"other"`; static under `jax.jit`.
+        fields: a subset of `"content"`, `"reasoning"`, `"tool_call"`, `"tool_result"`, `"scaffold"` (text
+            that the template writes for a message), `"header"` (the part of it that the generation prompt
+            provides) and `"generation_prompt"`; static under `jax.jit`.
+
+    Returns:
+        Mask, `int32`, shape `(...)`; a JAX array if `sources` is one, else a NumPy array.
+
+    Raises:
+        InvalidArgumentError: a role or a field has another name.
+
+    >>> chat_loss_mask(np.array([24 + 3, 32 + 1, 32 + 3, 32 + 0]))
+    array([0, 0, 1, 1], dtype=int32)
+    """
+    tokens = as_tokens(sources)
+    role, field = tokens >> np.int32(3), tokens & np.int32(7)
+    is_role = _is_any(role, _find_codes("roles", roles, CHAT_ROLES))
+    is_field = _is_any(field, _find_codes("fields", fields, CHAT_FIELDS[:-1]))
+    return (is_role & is_field).astype(np.int32)  # type: ignore[no-any-return]
+
+
+def _find_codes(name: str, chosen: Sequence[str], known: Sequence[str]) -> list[int]:
+    """Returns the indices of names among all that are known."""
+    if isinstance(chosen, str):
+        raise InvalidArgumentError(
+            f"{name} must be a tuple of names, for instance ({chosen!r},), not {chosen!r}"
+        )
+    for one in chosen:
+        if one not in known:
+            raise InvalidArgumentError(f"{name} must be some of {', '.join(known)}, not {one!r}")
+    return [known.index(one) for one in chosen]
+
+
+def _is_any(values: Any, codes: list[int]) -> Any:
+    """Returns whether each value is one of the codes."""
+    found = values < 0
+    for code in codes:
+        found = found | (values == np.int32(code))
+    return found
 
 
 def _check_template(name: str, ids: Sequence[int] | Array) -> Any:

@@ -199,10 +199,7 @@ def test_generation_block_in_a_comment_is_ignored(bpe):
         ("{{ ''.__class__.__mro__ }}", "can't render these messages: SecurityError"),
         ("{{ messages.append(1) }}", "can't render these messages: SecurityError"),
         ("{{ 'a' * 10 ** 18 }}", "writes more than 4194304 characters, or does more work"),
-        (
-            "{% for m in messages %}{{ messages | length }}{{ m.content }}{% endfor %}",
-            "put {% generation %} and",
-        ),
+        ("{{ messages | map(attribute='content') | list }}", "put {% generation %} and"),
         (b"bytes", "template must be a Jinja template, not bytes"),
     ],
 )
@@ -219,16 +216,16 @@ def test_variables_and_functions_of_templates(bpe):
 
 
 class TestWithoutMask:
-    TEMPLATE = "{% for m in messages %}{{ m.role[0] if loop.last else '' }}{{ m.content }};{% endfor %}"
+    TEMPLATE = "{{ messages | map(attribute='content') | join(';') | title }}"
 
-    def test_template_that_rewrites_earlier_messages(self, bpe):
+    def test_template_that_loses_the_sources(self, bpe):
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"Pass mask=False to get the ids without"
+            tokjax.errors.InvalidArgumentError, match=r"with the filter 'title', which .* Pass mask=False"
         ):
             tokjax.encode_chat(bpe, CONVERSATION, self.TEMPLATE)
         chat = tokjax.encode_chat(bpe, CONVERSATION, self.TEMPLATE, mask=False)
         assert chat.assistant_mask is None
-        assert chat.text == tokjax.decode(bpe, chat.result.ids) == "Be brief.;low?;low.;low?;anewest naïve.;"
+        assert chat.text == tokjax.decode(bpe, chat.result.ids) == "Be Brief.;low?;low.;low?;newest Naïve."
 
     def test_the_ids_are_the_same(self, bpe):
         for template in (CHATML, MARKED):

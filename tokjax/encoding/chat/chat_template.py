@@ -46,6 +46,20 @@ from tokjax.encoding.chat.template_limits import (
     Budget,
     TemplateLimitError,
 )
+from tokjax.encoding.chat.text_sources import (
+    FieldHolder,
+    SourcedMessage,
+    SourcedText,
+    Tracker,
+    as_sourced,
+    concatenate,
+    format_percent,
+    indent,
+    mark,
+    to_json,
+    to_text,
+    tracker_var,
+)
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -59,6 +73,10 @@ _SHALLOW_TESTS = frozenset(("defined", "undefined", "none", "string", "mapping",
 """Tests that do not access the elements of a list."""
 _DEEP_METHODS = frozenset(("count", "index"))
 """Methods that compare all elements of a list, recursively."""
+_SELECTING_FILTERS = frozenset(("default", "d", "first", "last", "min", "max", "random", "attr"))
+"""Filters that return one of their arguments, or a part of one."""
+_COMBINING_FILTERS = frozenset(("join", "replace", "format"))
+"""Filters that call a method of a string argument, which keeps the sources if that string has them."""
 _TEMPLATE_ERRORS = (
     ArithmeticError,
     AttributeError,
@@ -77,7 +95,7 @@ class RenderedTemplate(NamedTuple):
     """The output of a template.
 
     Attributes:
-        text: the complete text, without markers.
+        text: the complete text, without markers; a `SourcedText` if it was rendered with a tracker.
         generated: character spans `(start, stop)` of the `{% generation %}` blocks, 0-based and half-open.
     """
 
@@ -99,11 +117,14 @@ class ChatTemplate(NamedTuple):
     markers: tuple[str, str]
     has_generation_blocks: bool
 
-    def render(self, variables: Mapping[str, Any], max_characters: int) -> RenderedTemplate:
+    def render(
+        self, variables: Mapping[str, Any], max_characters: int, tracker: Tracker | None = None
+    ) -> RenderedTemplate:
         """Renders the template.
 
         Args:
             variables: the variables of the template.
+            tracker: if given, the text is a `SourcedText`.
             max_characters: maximum length of the output in characters. The work that the template can do is
                 limited to `WORK_PER_CHARACTER` units for each.
 
@@ -111,7 +132,8 @@ class ChatTemplate(NamedTuple):
             InvalidArgumentError: the template raises an error, or exceeds its limits.
         """
         jinja2 = import_optional("jinja2", extra="chat", purpose="encode_chat")
-        token = _budget.set(Budget(WORK_PER_CHARACTER * max_characters))
+        budget_token = _budget.set(Budget(WORK_PER_CHARACTER * max_characters))
+        tracker_token = tracker_var.set(tracker)
         pieces: list[str] = []
         remaining = max_characters
         try:
@@ -119,8 +141,8 @@ class ChatTemplate(NamedTuple):
                 remaining -= len(piece)
                 if remaining < 0:
                     raise TemplateLimitError
-                pieces.append(piece)
-            return _split_at_markers("".join(pieces), *self.markers)
+                pieces.append(tracker.write(piece) if tracker else piece)
+            return _split_at_markers(concatenate(pieces), *self.markers)
         except TemplateLimitError:
             raise InvalidArgumentError(
                 f"the chat template writes more than {max_characters} characters, or does more work than is "
@@ -132,7 +154,8 @@ class ChatTemplate(NamedTuple):
                 f"the chat template can't render these messages: {type(error).__name__}: {error!s:.500}"
             ) from error
         finally:
-            _budget.reset(token)
+            _budget.reset(budget_token)
+            tracker_var.reset(tracker_token)
 
 
 @lru_cache(maxsize=16)
@@ -157,7 +180,7 @@ def compile_template(template: str) -> ChatTemplate:
         finalize=_make_output_finalizer(),
         extensions=["jinja2.ext.loopcontrols", _make_generation_extension()],
     )
-    environment.filters["tojson"] = _to_json
+    environment.filters |= {"tojson": _to_json, "indent": indent}
     for name in _REMOVED_FILTERS:
         del environment.filters[name]
     environment.filters = {name: _limit(name, function) for name, function in environment.filters.items()}
@@ -165,7 +188,13 @@ def compile_template(template: str) -> ChatTemplate:
         name: _limit(name, function, shallow=name in _SHALLOW_TESTS)
         for name, function in environment.tests.items()
     }
-    environment.filters |= {" step": _spend_step, " joined": _concatenate, " weighed": _spend_comparison}
+    environment.filters |= {
+        " enter": _enter_loop,
+        " step": _spend_step,
+        " leave": _leave_loop,
+        " joined": _concatenate,
+        " weighed": _spend_comparison,
+    }
     del environment.globals["lipsum"]
     environment.globals.update(
         raise_exception=_raise,
@@ -200,16 +229,27 @@ def _make_environment_class() -> Any:
 
         def format_field(self, value: Any, format_spec: str) -> Any:
             _budget.get().spend_on_field(value, format_spec)
-            return super().format_field(value, format_spec)
+            text = mark(super().format_field(value, format_spec), value, "the method 'format'")
+            if isinstance(value, SourcedText) and not format_spec:
+                text = value
+            return self.holder.hold(text) if isinstance(text, SourcedText) else text
+
+        def vformat(self, format_string: str, args: Any, kwargs: Any) -> str:
+            self.holder = FieldHolder()
+            text: str = super().vformat(format_string, args, kwargs)
+            return self.holder.release(text) if tracker_var.get() else text
 
     class LimitedEnvironment(base):  # type: ignore[misc]
         intercepted_binops = frozenset(base.default_binop_table)
         intercepted_unops = frozenset(base.default_unop_table)
+        concat = staticmethod(concatenate)
 
         def call(__self, __context: Any, __function: Any, *args: Any, **options: Any) -> Any:  # noqa: N805 (not a keyword of a call)
             budget = _budget.get()
             name = getattr(__function, "__name__", "")
             owner = getattr(__function, "__self__", None)
+            if type(owner) is str and tracker_var.get() and name in vars(SourcedText):
+                __function = getattr(as_sourced(owner), name)
             budget.spend(CALL)
             budget.spend_on_call(
                 name if isinstance(name, str) else "",
@@ -223,7 +263,12 @@ def _make_environment_class() -> Any:
         def getitem(self, obj: Any, argument: Any) -> Any:
             if not isinstance(argument, (str, int)):
                 _budget.get().spend_on_text(argument)
+            _note_access(obj)
             return super().getitem(obj, argument)
+
+        def getattr(self, obj: Any, attribute: str) -> Any:
+            _note_access(obj)
+            return super().getattr(obj, attribute)
 
         def call_unop(self, context: Any, operator: str, arg: Any) -> Any:
             _budget.get().spend_on_text(arg)
@@ -233,9 +278,12 @@ def _make_environment_class() -> Any:
             budget = _budget.get()
             if operator == "+" and isinstance(left, str) and isinstance(right, str):  # the most frequent case
                 budget.spend(CALL + 2 * (len(left) + len(right)))
-                return left + right
+                return concatenate((left, right)) if tracker_var.get() else left + right
             budget.spend_on_operator(operator, left, right)
-            result = super().call_binop(context, operator, left, right)
+            if operator == "%" and isinstance(left, str):
+                result: Any = format_percent(left, right)
+            else:
+                result = super().call_binop(context, operator, left, right)
             budget.spend_on_result(result)
             return result
 
@@ -248,7 +296,7 @@ def _make_environment_class() -> Any:
                     (options,) = args
                     args = ()
                 text: str = LimitedFormatter(self).vformat(value.__self__, args, options)
-                return text
+                return mark(text, value.__self__, "the method 'format'")
 
             return functools.update_wrapper(wrapper, value)
 
@@ -272,13 +320,21 @@ def _make_cost_inserter() -> Any:
         def visit_For(self, node: Any) -> Any:  # noqa: N802 (Jinja's name)
             literal = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
             self.generic_visit(node)
-            step = call(" step", [nodes.Const(literal)], node.lineno)
+            is_name = isinstance(node.target, nodes.Name)
+            item = nodes.Name(node.target.name, "load") if is_name else nodes.Const(None)
+            step = call(" step", [nodes.Const(literal), item], node.lineno)
             if node.test is not None:  # `for ... if TEST`: steps that the test skips have a cost, too
                 node.test = nodes.And(
-                    call(" step", [nodes.Const(0)], node.lineno), node.test, lineno=node.lineno
+                    call(" step", [nodes.Const(0), nodes.Const(None)], node.lineno),
+                    node.test,
+                    lineno=node.lineno,
                 )
             node.body.insert(0, nodes.ExprStmt(step, lineno=node.lineno))
-            return node
+            enter, leave = (
+                nodes.ExprStmt(call(name, [nodes.Const(None)], node.lineno), lineno=node.lineno)
+                for name in (" enter", " leave")
+            )
+            return [enter, node, leave]
 
         def visit_Concat(self, node: Any) -> Any:  # noqa: N802
             self.generic_visit(node)
@@ -354,18 +410,48 @@ def _limit(name: str, function: Callable[..., Any], *, shallow: bool = False) ->
     def call_with_budget(*args: Any, **options: Any) -> Any:
         budget = _budget.get()
         budget.spend_on_call(name, (*args[first:], *options.values()), shallow=shallow)
-        result = function(*args, **options)
+        passed = args
+        if name in _COMBINING_FILTERS:
+            passed = tuple(as_sourced(value) for value in args)
+            if name == "join" and len(args) == first + 1:  # there is no separator
+                options = {"d": as_sourced("")} | {key: as_sourced(value) for key, value in options.items()}
+        result = function(*passed, **options)
         if isinstance(result, Iterator):
             result = list(result)
+        if isinstance(result, str) and name not in _SELECTING_FILTERS:
+            result = mark(result, (args[first:], options), f"the filter {name!r}")
         budget.spend_on_result(result)
         return result
 
     return call_with_budget
 
 
-def _spend_step(literal: int) -> bool:
-    """Spends the cost of one step of a loop whose body has `literal` characters of literal text."""
+def _enter_loop(_: Any) -> None:
+    if tracker := tracker_var.get():
+        tracker.enter_loop()
+
+
+def _leave_loop(_: Any) -> None:
+    if tracker := tracker_var.get():
+        tracker.leave_loop()
+
+
+def _note_access(value: Any) -> None:
+    tracker = tracker_var.get()
+    if tracker and isinstance(value, SourcedMessage):
+        tracker.note_access(value)
+
+
+def _spend_step(literal: int, item: Any = None) -> bool:
+    """Begins one step of a loop.
+
+    Args:
+        literal: the number of characters of literal text in the body, which are the cost.
+        item: the item of the loop.
+    """
     _budget.get().spend(LOOP_STEP + max(literal, 0))  # `map(' step')` can pass a negative number
+    if tracker := tracker_var.get():
+        tracker.step(item)
     return True
 
 
@@ -374,7 +460,7 @@ def _concatenate(*values: Any) -> str:
     budget = _budget.get()
     for value in values:
         budget.spend_on_text(value)
-    return "".join(map(str, values))
+    return concatenate(map(to_text, values))
 
 
 def _spend_comparison(value: Any) -> Any:
@@ -390,7 +476,7 @@ def _make_output_finalizer() -> Any:
 
     def spend(_: Any, value: Any) -> Any:
         _budget.get().spend_on_text(value)
-        return value
+        return to_text(value) if tracker_var.get() else value
 
     # With an evaluation context, it is not called for constants when a template is compiled.
     return utils.pass_eval_context(spend)
@@ -413,7 +499,7 @@ def _make_generation_extension() -> Any:
 
         def _write(self, caller: Callable[[], str]) -> str:
             begin, end = self.environment.tokjax_markers
-            return f"{begin}{caller()}{end}"
+            return concatenate((begin, caller(), end))
 
     return GenerationBlocks
 
@@ -436,7 +522,7 @@ def _split_at_markers(marked: str, begin: str, end: str) -> RenderedTemplate:
             spans.append((length, length + len(inner)))
         pieces += [inner, rest]
         length += len(inner) + len(rest)
-    return RenderedTemplate("".join(pieces), spans)
+    return RenderedTemplate(concatenate(pieces), spans)
 
 
 def _to_json(
@@ -449,7 +535,16 @@ def _to_json(
     """Converts a value to JSON: the filter `tojson`, with the arguments that it has in transformers."""
     if (indent if isinstance(indent, int) else len(indent or "")) > _MAX_INDENT:
         raise ValueError(f"tojson indents by at most {_MAX_INDENT}, not {indent!r:.20}")
-    return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return to_json(
+        x,
+        functools.partial(
+            json.dumps,
+            ensure_ascii=ensure_ascii,
+            indent=indent,
+            separators=separators,
+            sort_keys=sort_keys,
+        ),
+    )
 
 
 def _raise(message: Any) -> NoReturn:

@@ -1,20 +1,14 @@
-r"""Encoding of conversations with chat templates, with a mask of the assistant's tokens.
+"""Encoding of conversations with chat templates, with the role and the field of each token.
 
-The assistant's text is located by position, not by searching for it. If the template has no
-`{% generation %}` blocks, it is rendered for prefixes of the conversation. For a message of the assistant at
-index 1 these are
-
-    before     messages[:1] with the generation prompt     "U: hi\nA:"
-    until      messages[:2] without it                     "U: hi\nA: low.\n"
-    text       the whole conversation                      "U: hi\nA: low.\nU: ok\n"
-
-Each must be a prefix of the next one. The span of the message is from `len(before)` to `len(until)`,
-which is `" low.\n"`. The tokens that overlap this span have mask 1.
+The assistant's text is located by its source, not by searching for it. The conversation is rendered with
+texts that know which message they are from (`text_sources`), and each token gets a role and a field
+(`token_sources`). The first answer shows what the template writes in front of an answer: the generation
+prompt, which is the difference between two renderings of the messages before it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -32,8 +26,11 @@ from tokjax.encoding.chat.messages import (
     hide_special_tokens,
     replace_with_placeholders,
 )
+from tokjax.encoding.chat.text_sources import Source, SourcedText, Tracker, add_sources, make_text
+from tokjax.encoding.chat.token_sources import compute_token_sources, find_runs
 from tokjax.encoding.encode import encode_result
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
+from tokjax.objectives.completion_masks import chat_loss_mask
 from tokjax.offsets import char_to_byte_spans
 from tokjax.pretokenize.special_tokens import resolve_special
 
@@ -59,11 +56,17 @@ class EncodedChat(NamedTuple):
         assistant_mask: 1 for tokens that contain text of the assistant, otherwise 0, `int32`, shape
             `(num_tokens,)`; the `loss_mask` of `causal_lm_labels`. `None` with `mask=False`.
         text: the rendered conversation.
+        sources: the role and the field of each token, for `tokjax.objectives.chat_loss_mask`; `int8`, shape
+            `(num_tokens,)`. `None` with `mask=False`.
+        message_indices: the index of the message of each token, -1 for text outside the messages; `int32`,
+            shape `(num_tokens,)`. `None` with `mask=False`.
     """
 
     result: TokenizationResult
     assistant_mask: NDArray[np.int32] | None
     text: str
+    sources: NDArray[np.int8] | None = None
+    message_indices: NDArray[np.int32] | None = None
 
 
 def encode_chat(
@@ -78,7 +81,7 @@ def encode_chat(
     variables: Mapping[str, Any] | None = None,
     max_characters: int = 1 << 22,
 ) -> EncodedChat:
-    """Encodes a conversation with a chat template, and masks the tokens of the assistant.
+    """Encodes a conversation with a chat template, and finds the role and the field of each token.
 
     Templates are Jinja templates in the format of Hugging Face's libraries (`load_chat_template` reads one
     from a model's directory). A template runs in Jinja's sandbox with bounded time and memory. Its variables
@@ -87,9 +90,15 @@ def encode_chat(
     messages whose value is `None` are omitted. `reasoning_content` and `thinking` are aliases: templates read
     one or the other.
 
-    The assistant's tokens are located by position: the contents of `{% generation %}` blocks if the template
-    has such blocks. Otherwise they are the text that the template adds for a message of the assistant after
-    the generation prompt. (If the template has no generation prompt, this includes the role.)
+    Each token gets the role and the field of the text that it is from, which is followed through the
+    template: content, reasoning, tool calls and tool results of the messages; the scaffold, which the
+    template writes for a message; the header of an answer, which is the part of the scaffold that the
+    generation prompt provides; and the generation prompt at the end. `tokjax.objectives.chat_loss_mask` makes
+    loss masks of them. A token with text of several sources belongs to the answer, if one of them does.
+
+    The assistant's tokens are the contents of `{% generation %}` blocks if the template has such blocks.
+    Otherwise they are all text of the assistant's messages except the headers. (If the template has no
+    generation prompt, this includes the role.)
 
     Special tokens that the template writes are always recognized. In messages, `tools` and `documents` they
     raise an error by default, because a user could end a turn with them. With `disallowed_special=()` they
@@ -103,8 +112,7 @@ def encode_chat(
             reads.
         template: the Jinja template.
         add_generation_prompt: whether to end with the prompt for an answer of the assistant.
-        mask: whether to compute `assistant_mask`. `False` supports templates that rewrite earlier messages,
-            such as those that drop the reasoning of all turns except the last.
+        mask: whether to compute `assistant_mask`, `sources` and `message_indices`.
         allowed_special: special tokens that are recognized in messages: names, or `"all"`.
         disallowed_special: special tokens that raise an error in messages: names, or `"all"` for every one
             that is not allowed. A special token in neither set is encoded as ordinary text.
@@ -115,9 +123,9 @@ def encode_chat(
     Raises:
         DisallowedSpecialTokenError: a message contains a disallowed special token, or the template makes one
             of the texts of messages.
-        InvalidArgumentError: the template is invalid, raises an error or exceeds its limits; or it renders an
-            earlier message differently when more messages follow, so that the assistant's tokens can't be
-            located (pass `mask=False`).
+        InvalidArgumentError: the template is invalid, raises an error or exceeds its limits; or it combines
+            texts of several messages with a function after which their origin is unknown, which the error
+            names (pass `mask=False`).
         MissingExtraError: Jinja is not installed.
     """
     vocabulary = protocol.get_vocabulary(tokenizer)
@@ -149,7 +157,7 @@ def encode_chat(
     rendered_messages = conversation
     if hidden.names:
         rendered_messages = copy_json(conversation, "", lambda text, _: hidden.hide(text))
-    text, spans = renderer.render_with_spans(rendered_messages, add_generation_prompt, mask)
+    text = renderer.render_text(rendered_messages, add_generation_prompt)
     # Special tokens that the template itself writes are the same for any messages, so they are counted with
     # placeholders. Any other number means that the template made or removed one with texts of messages.
     expected = renderer.render_text(replace_with_placeholders(rendered_messages, {}), add_generation_prompt)
@@ -161,9 +169,31 @@ def encode_chat(
         result = encode_with_hidden(tokenizer, text, hidden)
     else:
         result = encode_result(tokenizer, text, add_special_tokens=False, allowed_special="all")
-    return EncodedChat(
-        result, _compute_mask(tokenizer, full_text, result, spans) if mask else None, full_text
+    if not mask:
+        return EncodedChat(result, None, full_text)
+    offsets = _get_offsets(tokenizer, full_text, result)
+    rendered = renderer.render_sources(rendered_messages, add_generation_prompt)
+    if rendered.text != text:
+        raise InvalidArgumentError(
+            "the chat template writes another text for the same messages, so the assistant's tokens can't be "
+            "determined; pass mask=False"
+        )
+    prompt_start = len(text)
+    if add_generation_prompt:
+        prompt_start = renderer.find_prompt(rendered_messages, rendered)
+    runs = find_runs(
+        cast("SourcedText", rendered.text),
+        [message.get("role") for message in conversation],
+        renderer.find_header(rendered_messages),
+        prompt_start,
+        allow_lost=compiled.has_generation_blocks,
     )
+    sources = compute_token_sources(runs, full_text, offsets)
+    has_blocks = compiled.has_generation_blocks
+    assistant_mask: Any = (
+        _compute_mask(full_text, offsets, rendered.generated) if has_blocks else chat_loss_mask(sources.codes)
+    )
+    return EncodedChat(result, assistant_mask, full_text, *sources)
 
 
 class _ChatRenderer:
@@ -174,49 +204,49 @@ class _ChatRenderer:
         self._variables = variables
         self._max_characters = max_characters
 
-    def render_with_spans(self, messages: list[Message], prompt: bool, mask: bool) -> RenderedTemplate:
-        """Renders messages; with `mask`, also locates the character spans of the assistant's text."""
-        rendered = self._render(messages, prompt)
-        if not mask or self._template.has_generation_blocks:
-            return rendered
-        spans = [
-            self._find_span(rendered.text, messages, i)
-            for i, message in enumerate(messages)
-            if message.get("role") == _ASSISTANT
-        ]
-        return RenderedTemplate(rendered.text, spans)
+    def render_sources(self, messages: list[Message], prompt: bool) -> RenderedTemplate:
+        """Renders messages; the text is a `SourcedText`."""
+        answers = {i for i, message in enumerate(messages) if message.get("role") == _ASSISTANT}
+        text, generated = self._render(messages, prompt, Tracker(answers))
+        if not isinstance(text, SourcedText):  # there are no messages
+            text = make_text(text, Source(-1, "scaffold"))
+        return RenderedTemplate(text, generated)
 
-    def _find_span(self, text: str, messages: list[Message], i: int) -> tuple[int, int]:
-        """Returns the character span of message `i`, as the difference of two prefixes of the text.
-
-        Raises:
-            InvalidArgumentError: these texts are not prefixes of the whole text.
-        """
-        before = self.render_text(messages[:i], True) if i else self._render_preamble()
-        until = self.render_text(messages[: i + 1], False)
-        if not (text.startswith(until) and until.startswith(before)):
-            raise InvalidArgumentError(
-                f"the chat template writes messages[{i}], or an earlier message, differently if more "
-                "messages follow, so the assistant's tokens can't be located. Pass mask=False to get the ids "
-                "without a mask, or put {% generation %} and {% endgeneration %} around the assistant's text "
-                "in the template"
-            )
-        return len(before), len(until)
-
-    def _render_preamble(self) -> str:
-        """Returns the text before the first message; empty if the template fails without messages."""
+    def find_header(self, messages: list[Message]) -> str:
+        """Returns the text that the template writes before an answer; empty if there is none."""
+        end = next((i for i, message in enumerate(messages) if message.get("role") == _ASSISTANT), 0)
         try:
-            return self.render_text([], True)
-        except InvalidArgumentError:
+            rendered = self.render_sources(messages[:end], True)
+        except InvalidArgumentError:  # for example, the template needs a message of the user
             return ""
+        return str.__str__(rendered.text[self.find_prompt(messages[:end], rendered) :])
+
+    def find_prompt(self, messages: list[Message], rendered: RenderedTemplate) -> int:
+        """Returns the position of the generation prompt in a text that was rendered with it."""
+        try:
+            without = self.render_text(messages, False)
+        except InvalidArgumentError:
+            without = None
+        if without is not None and rendered.text.startswith(without):
+            return len(without)
+        # The template writes something else instead, for example a token for the end of the text.
+        runs: Any = getattr(rendered.text, "get_runs", list)()
+        start, stop, source = runs[-1] if runs else (0, 0, Source(-1, "scaffold"))
+        return start if source == Source(-1, "scaffold") else stop
 
     def render_text(self, messages: list[Message], prompt: bool) -> str:
         """Renders messages and returns only the text."""
         return self._render(messages, prompt).text
 
-    def _render(self, messages: list[Message], prompt: bool) -> RenderedTemplate:
-        template_variables = {"messages": add_reasoning_aliases(messages), "add_generation_prompt": prompt}
-        return self._template.render(self._variables | template_variables, self._max_characters)
+    def _render(
+        self, messages: list[Message], prompt: bool, tracker: Tracker | None = None
+    ) -> RenderedTemplate:
+        completed: Any = add_reasoning_aliases(messages)
+        changed = {
+            "messages": add_sources(completed) if tracker else completed,
+            "add_generation_prompt": prompt,
+        }
+        return self._template.render(self._variables | changed, self._max_characters, tracker)
 
 
 def _check_counts(text: str, expected: str, names: frozenset[str]) -> None:
@@ -255,20 +285,8 @@ def _check_unchanged(text: str, expected: str, hidden: HiddenTokens) -> None:
         )
 
 
-def _compute_mask(
-    tokenizer: Any, text: str, result: TokenizationResult, spans: list[tuple[int, int]]
-) -> NDArray[np.int32]:
-    """Returns a mask with 1 for tokens that overlap any of the spans.
-
-    Args:
-        tokenizer: the tokenizer that encoded the text.
-        text: the encoded text.
-        result: its tokens.
-        spans: disjoint character spans `(start, stop)`, 0-based and half-open.
-
-    Returns:
-        `int32`, shape `(num_tokens,)`.
-    """
+def _get_offsets(tokenizer: Any, text: str, result: TokenizationResult) -> NDArray[np.integer[Any]]:
+    """Returns the byte spans of tokens in the text that was given."""
     offsets = result.offsets
     if offsets is None:
         raise InvalidArgumentError(
@@ -276,7 +294,23 @@ def _compute_mask(
             "needs; pass mask=False"
         )
     if result.metadata.offsets_reference == "tokenizer_normalized_text":
-        offsets = protocol.map_offsets_to_input(tokenizer, text, offsets)
+        return protocol.map_offsets_to_input(tokenizer, text, offsets)
+    return offsets
+
+
+def _compute_mask(
+    text: str, offsets: NDArray[np.integer[Any]], spans: list[tuple[int, int]]
+) -> NDArray[np.int32]:
+    """Returns a mask with 1 for tokens that overlap any of the spans.
+
+    Args:
+        text: the encoded text.
+        offsets: byte spans of its tokens.
+        spans: disjoint character spans `(start, stop)`, 0-based and half-open.
+
+    Returns:
+        `int32`, shape `(num_tokens,)`.
+    """
     bounds = char_to_byte_spans(text, np.array(sorted(spans), np.int64).reshape(-1, 2))
     # A token overlaps a span only if it overlaps the last span that begins before the token ends. Tokens
     # before the first span have index -1, which is the appended entry, so that they overlap nothing.

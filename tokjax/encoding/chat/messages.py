@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 
 _PLAIN_TEXT = re.compile(r"[\w -]*")
-_PLAIN_KEYS = ("role", "type")
+PLAIN_KEYS = ("role", "type")
 """Keys whose values select branches of a template. They must match `_PLAIN_TEXT`."""
-_REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
+REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
 _PRIVATE_USE = range(0xF0000, 0xFFFFE)
 _MAX_DEPTH = 100
 """Maximum nesting depth of messages. It keeps recursive functions below Python's recursion limit."""
@@ -106,12 +106,12 @@ def copy_json(
 def add_reasoning_aliases(messages: list[Message]) -> list[Message]:
     """Returns the messages with their reasoning under both names that templates read.
 
-    The names are `reasoning_content` and `thinking`. The value is that of the first key of `_REASONING_KEYS`
+    The names are `reasoning_content` and `thinking`. The value is that of the first key of `REASONING_KEYS`
     that a message has. A message that has its own `thinking` keeps it.
     """
     completed = []
     for message in messages:
-        reasoning = next((message[key] for key in _REASONING_KEYS if key in message), None)
+        reasoning = next((message[key] for key in REASONING_KEYS if key in message), None)
         aliases = {} if reasoning is None else {"reasoning_content": reasoning}
         completed.append({"thinking": reasoning} | message | aliases if aliases else message)
     return completed
@@ -139,7 +139,7 @@ def check_strings(value: Any, path: str, disallowed: frozenset[str]) -> None:
 
     def check(text: str, text_path: str) -> str:
         reject_special(text, disallowed, text_path)
-        if text_path.endswith(tuple(f"[{key!r}]" for key in _PLAIN_KEYS)) and not _PLAIN_TEXT.fullmatch(text):
+        if text_path.endswith(tuple(f"[{key!r}]" for key in PLAIN_KEYS)) and not _PLAIN_TEXT.fullmatch(text):
             raise InvalidArgumentError(f"{text_path} is {text!r}; roles and types are words")
         return text
 
@@ -159,7 +159,7 @@ def replace_with_placeholders(value: Any, placeholders: dict[str, str], key: str
         key: the key of the value if it belongs to a mapping.
     """
     if isinstance(value, str):
-        is_unchanged = key in _PLAIN_KEYS or not value.strip()
+        is_unchanged = key in PLAIN_KEYS or not value.strip()
         return value if is_unchanged else placeholders.setdefault(value, f"x{len(placeholders)}")
     if isinstance(value, dict):
         return {name: replace_with_placeholders(inner, placeholders, name) for name, inner in value.items()}

@@ -1,0 +1,307 @@
+"""Tests of the role, the field and the message of each token, for templates of the kinds that models have."""
+
+import jax
+import numpy as np
+import pytest
+
+import tokjax
+from tests.encoding.chat.test_chat_template import CALL, TEMPLATES, TOOLS
+from tokjax.objectives import chat_loss_mask
+from tokjax.objectives.completion_masks import CHAT_FIELDS, CHAT_ROLES
+
+BYTES = tokjax.byte_level([])
+CONVERSATION = [
+    {"role": "user", "content": "one"},
+    {"role": "assistant", "content": "two"},
+    {"role": "user", "content": " three "},
+    {"role": "assistant", "content": "four"},
+]
+QUOTED = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}"
+QUOTED += "{% if add_generation_prompt %}<assistant>{% endif %}"
+
+
+def read(messages, template, **options):
+    """Lists the runs of a rendered text as `role.field: text`, with `*` if they are in the mask."""
+    chat = tokjax.encode_chat(BYTES, messages, template, **options)
+    raw = chat.text.encode()
+    keys = list(zip(chat.sources.tolist(), chat.assistant_mask.tolist(), strict=True))
+    assert len(raw) == len(keys)
+    runs, start = [], 0
+    for i in range(1, len(raw) + 1):
+        if i == len(raw) or keys[i] != keys[start]:
+            code, mask = keys[start]
+            role, field = CHAT_ROLES[code // 8], CHAT_FIELDS[code % 8]
+            runs.append(f"{role}.{field}{'*' * mask}: {raw[start:i].decode()}")
+            start = i
+    return runs
+
+
+ANSWER = ["assistant.header: <assistant>", "assistant.content*: four", "assistant.scaffold*: </>"]
+
+
+def test_roles_and_fields():
+    assert read(CONVERSATION[:2], QUOTED) == [
+        "user.scaffold: <user>",
+        "user.content: one",
+        "user.scaffold: </>",
+        "assistant.header: <assistant>",
+        "assistant.content*: two",
+        "assistant.scaffold*: </>",
+    ]
+    assert read(CONVERSATION[:1], QUOTED, add_generation_prompt=True)[-1] == (
+        "assistant.generation_prompt: <assistant>"
+    )
+
+
+SAME_TEXT = {
+    "concatenated first": """\
+{% set ns = namespace(text='') %}{% for m in messages %}
+{% set ns.text = ns.text + '<' + m.role + '>' + m.content + '</>' %}{% endfor %}{{ ns.text }}
+{%- if add_generation_prompt %}<assistant>{% endif %}""",
+    "macro": """\
+{% macro turn(m) %}<{{ m.role }}>{{ m.content }}</>{% endmacro %}
+{% for m in messages %}{% set x %}{{ turn(m) }}{% endset %}{{ x | trim('_') }}{% endfor %}
+{% if add_generation_prompt %}<assistant>{% endif %}""",
+    "indices": """\
+{% for i in range(messages | length) %}
+{{ '<{}>{}</>'.format(messages[i].role, messages[i].content) }}
+{%- endfor %}{{ '<assistant>' if add_generation_prompt }}""",
+    "percent": """\
+{% for m in messages %}{{ '<%s>%s</>' % (m.role, m.content) }}{% endfor %}
+{{ '<assistant>' if add_generation_prompt }}""",
+    "filter join": """\
+{% for m in messages %}{{ ['<', m.role, '>', m.content, '</>'] | join }}{% endfor %}
+{{ '<assistant>' if add_generation_prompt }}""",
+    "method join": """\
+{% for m in messages %}{{ ''.join(['<', m.role, '>', m.content, '</>']) }}{% endfor %}
+{{ '<assistant>' if add_generation_prompt }}""",
+    "slice and replace": """\
+{% for m in messages %}{{ ('..<R>C</>' | replace('R', m.role))[2:].replace('C', m.content) }}{% endfor %}
+{{ '<assistant>' if add_generation_prompt }}""",
+    "prompt in the loop": """\
+{% for m in messages %}<{{ m.role }}>{{ m.content }}</>
+{{- '<assistant>' if loop.last and add_generation_prompt }}{% endfor %}""",
+    "prompt or end": QUOTED.replace("{% endif %}", "{% else %}{{ eos_token or '' }}{% endif %}"),
+}
+
+
+@pytest.mark.parametrize("name", SAME_TEXT)
+def test_templates_that_write_the_same_text(name):
+    template = SAME_TEXT[name]
+    expected = read(CONVERSATION, QUOTED)
+    variables = {"eos_token": None}
+    assert read(CONVERSATION, template, variables=variables) == expected
+    with_prompt = read(CONVERSATION[:3], QUOTED, add_generation_prompt=True)
+    assert read(CONVERSATION[:3], template, variables=variables, add_generation_prompt=True) == with_prompt
+
+
+def test_end_of_text_instead_of_a_prompt():
+    template = QUOTED.replace("{% endif %}", "{% else %}</s>{% endif %}")
+    assert read(CONVERSATION, template)[-4:] == [*ANSWER, "none.scaffold: </s>"]
+
+
+def test_whitespace_before_the_header():
+    template = QUOTED.replace("<{{ m.role }}>", "{{ '\n' }}<{{ m.role }}>")
+    assert "assistant.header: \n<assistant>" in read(CONVERSATION, template)
+
+
+WITH_REASONING = [
+    {"role": "user", "content": "one"},
+    {"role": "assistant", "content": "<think>why</think>\n\ntwo"},
+    {"role": "user", "content": "three"},
+    {"role": "assistant", "content": "four", "reasoning_content": "because"},
+]
+
+
+class TestReasoning:
+    def test_dropped_from_earlier_turns(self):
+        runs = read(WITH_REASONING, TEMPLATES["macro"], add_generation_prompt=False)
+        assert (
+            runs[-8:]
+            == [
+                "assistant.header: <|assistant|>",
+                "assistant.content*: two",
+                "user.scaffold: <|user|>",
+                "user.content: three",
+                "assistant.header: <|assistant|>",
+                "assistant.scaffold*: <think>",
+                "assistant.reasoning*: because",
+                "assistant.scaffold*: </think>",
+                "assistant.content*: four",
+            ][-8:]
+        )
+
+    def test_empty_reasoning_that_the_prompt_provides(self):
+        template = QUOTED.replace("<assistant>", "<assistant>[]").replace(
+            ">{{ m.content }}",
+            ">{{ '[' ~ (m.reasoning_content or '') ~ ']' if m.role == 'assistant' }}{{ m.content }}",
+        )
+        runs = read(WITH_REASONING, template)
+        assert runs[3] == "assistant.header: <assistant>[]"
+        assert runs[9:13] == [
+            "assistant.header: <assistant>[",
+            "assistant.reasoning*: because",
+            "assistant.scaffold*: ]",
+            "assistant.content*: four",
+        ]
+
+
+def test_tool_calls_and_results():
+    messages = [
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "tool_calls": [CALL]},
+        {"role": "tool", "content": {"degrees": 20}},
+        {"role": "assistant", "content": "two"},
+    ]
+    runs = read(messages, TEMPLATES["header"], variables={"tools": TOOLS, "bos_token": "", "date": "now"})
+    assert (
+        runs[-9:]
+        == [
+            "user.content: one",
+            "user.scaffold: <|end|>",
+            "assistant.header: <|assistant|>",
+            'assistant.tool_call*: get{"city": "Köln", "days": [1, 2], "x": null}',
+            "assistant.scaffold*: <|end|>",
+            "tool.scaffold: <|tool|>",
+            'tool.tool_result: {"degrees": 20}',
+            "tool.scaffold: <|end|>",
+            "assistant.header: <|assistant|>",
+            "assistant.content*: two",
+            "assistant.scaffold*: <|end|>",
+        ][-9:]
+    )
+    assert runs[0].startswith("none.scaffold: ")
+
+
+def test_name_of_the_call_before_a_result():
+    template = """{% set ns = namespace(name='') %}{% for m in messages %}{% if m.tool_calls %}
+{% set ns.name = m.tool_calls[0].function.name %}{{ 'call ' + ns.name }}
+{%- else %}{{ ns.name + ': ' + m.content }}{% endif %}{% endfor %}"""
+    messages = [{"role": "assistant", "tool_calls": [CALL]}, {"role": "tool", "content": "20"}]
+    assert read(messages, template) == [
+        "assistant.scaffold*: call ",
+        "assistant.tool_call*: get",
+        "tool.scaffold: get: ",
+        "tool.tool_result: 20",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("expression", "function"),
+    [
+        ("texts | join('\n') | title", "the filter 'title'"),
+        ("texts | join | center(80)", "the method 'center'"),
+        ("texts | list | string", "the filter 'string'"),
+        ("'%5s%5s' % (texts[0], texts[1])", "the operator %"),
+        ("texts | list", "the text of a list or mapping"),
+        ("texts | join | e", "the filter 'e'"),
+    ],
+)
+def test_lost_sources_name_the_function(expression, function):
+    template = "{% set texts = messages | map(attribute='content') | list %}{{ " + expression + " }}"
+    with pytest.raises(tokjax.errors.InvalidArgumentError) as error:
+        tokjax.encode_chat(BYTES, CONVERSATION, template)
+    message = str(error.value)
+    assert message.startswith("the chat template makes ")
+    assert f" with {function}, which combines texts of different origin" in message
+    assert "Pass mask=False to get the ids without a mask" in message
+    assert tokjax.encode_chat(BYTES, CONVERSATION, template, mask=False).sources is None
+
+
+def test_indented_lines():
+    messages = [{"role": "user", "content": "a\n\nb"}, {"role": "assistant", "content": "c\rd"}]
+    template = "{% for m in messages %}<{{ m.content | indent(1, true) }}>{% endfor %}"
+    assert read(messages, template) == [
+        "user.scaffold: < ",
+        "user.content: a\n\n b",
+        "user.scaffold: >",
+        "assistant.scaffold*: < ",
+        "assistant.content*: c\n d",
+        "assistant.scaffold*: >",
+    ]
+
+
+def test_lost_sources_do_not_matter_if_the_text_is_not_written():
+    template = "{% if (messages | map(attribute='content') | list | string) == '' %}x{% endif %}" + QUOTED
+    assert read(CONVERSATION, template) == read(CONVERSATION, QUOTED)
+
+
+def test_generation_blocks_equal_the_sources():
+    template = QUOTED.replace("{{ m.content }}</>", "{{ m.content }}</>{% endif %}").replace(
+        "<{{ m.role }}>",
+        "<{{ m.role }}>{% if m.role == 'assistant' %}"
+        "{% generation %}{{ m.content }}</>{% endgeneration %}{% else %}",
+    )
+    assert read(CONVERSATION, template) == read(CONVERSATION, QUOTED)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_every_character_of_an_answer(name):
+    """No text of a user is trained on, and all answers are, whatever the template does with them."""
+    messages = [{"role": "user", "content": "ONE"}, {"role": "assistant", "content": "TWO"}]
+    if name == "filters":
+        messages = [{"role": "user", "content": ""}]
+    chat = tokjax.encode_chat(
+        BYTES, messages, TEMPLATES[name], variables={"bos_token": "", "eos_token": "</s>"}
+    )
+    raw = chat.text.encode()
+    for word, wanted in ((b"ONE", 0), (b"TWO", 1)):
+        at = raw.find(word)
+        assert at < 0 or set(chat.assistant_mask[at : at + 3].tolist()) == {wanted}
+    assert (b"TWO" in raw) == (name != "filters")
+
+
+def test_tokens_of_several_sources_belong_to_the_answer():
+    ranks = {bytes([i]): i for i in range(256)} | {b">t": 256, b"o<": 257, b">o": 258}
+    tokenizer = tokjax.byte_level_bpe(ranks, pattern=r"(?s).+")
+    chat = tokjax.encode_chat(tokenizer, CONVERSATION[:2], QUOTED)
+    ids, mask, codes = chat.result.ids.tolist(), chat.assistant_mask.tolist(), chat.sources.tolist()
+    assert [mask[ids.index(token)] for token in (256, 257, 258)] == [1, 1, 0]
+    assert [CHAT_FIELDS[codes[ids.index(token)] % 8] for token in (256, 257, 258)] == ["content"] * 3
+    assert chat.message_indices[ids.index(258)] == 0
+
+
+def test_messages_of_tokens():
+    chat = tokjax.encode_chat(BYTES, CONVERSATION, QUOTED + "!")
+    assert chat.message_indices.dtype == np.int32
+    assert chat.sources.dtype == np.int8
+    assert sorted(set(chat.message_indices.tolist())) == [-1, 0, 1, 2, 3]
+    assert chat.message_indices[-1] == -1
+    assert np.all(np.diff(chat.message_indices[:-1]) >= 0)
+
+
+def test_chat_without_messages():
+    chat = tokjax.encode_chat(BYTES, [], QUOTED, add_generation_prompt=True)
+    assert read([], QUOTED, add_generation_prompt=True) == ["assistant.generation_prompt: <assistant>"]
+    assert not chat.assistant_mask.any()
+    assert tokjax.encode_chat(BYTES, [], QUOTED).sources.shape == (0,)
+
+
+class TestLossMask:
+    def test_roles_and_fields(self):
+        codes = np.array([8 * role + field for role in range(7) for field in range(8)], np.int8).reshape(7, 8)
+        for roles in ((), ("user",), ("assistant", "tool"), CHAT_ROLES):
+            for fields in ((), ("header",), ("content", "scaffold"), CHAT_FIELDS[:-1]):
+                expected = np.array([[r in roles and f in fields for f in CHAT_FIELDS] for r in CHAT_ROLES])
+                for run in (chat_loss_mask, jax.jit(chat_loss_mask, static_argnames=("roles", "fields"))):
+                    mask = run(codes, roles=roles, fields=fields)
+                    np.testing.assert_array_equal(mask, expected)
+                    assert mask.dtype == np.int32
+                eager = chat_loss_mask(jax.numpy.asarray(codes), roles=roles, fields=fields)
+                assert isinstance(eager, jax.Array)
+                np.testing.assert_array_equal(eager, expected)
+
+    def test_default_is_the_mask_of_the_answers(self):
+        chat = tokjax.encode_chat(BYTES, CONVERSATION, QUOTED)
+        np.testing.assert_array_equal(chat_loss_mask(chat.sources), chat.assistant_mask)
+        users = chat_loss_mask(chat.sources, roles=("user",), fields=("content",))
+        assert tokjax.decode(BYTES, chat.result.ids[users == 1]) == "one three "
+
+    def test_invalid_names(self):
+        for options, message in (
+            ({"roles": ("model",)}, "roles must be some of none, system, developer, user, .*, not 'model'"),
+            ({"fields": ("thinking",)}, "fields must be some of scaffold, header, .*, not 'thinking'"),
+            ({"roles": "user"}, r"roles must be a tuple of names, for instance \('user',\), not 'user'"),
+        ):
+            with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+                chat_loss_mask(np.zeros(1, np.int8), **options)

@@ -1,0 +1,525 @@
+r"""Text that knows which field of which message each of its characters is from.
+
+While a template is rendered, the strings of the messages are `SourcedText`, a `str` that has a `Source` for
+each run of characters. Its methods and operators keep the sources:
+
+    content                    " low. "          6 characters from messages[1], content
+    content | trim             "low."            4 characters from messages[1], content
+    "A: " + (content | trim)   "A: low."         3 characters of scaffold, 4 from messages[1], content
+
+Text that the template itself writes is scaffold. It belongs to the message of the innermost loop over
+messages that is running (`Tracker`). A function that makes a new text of texts of different sources, such as
+the filter `indent`, loses them: `Source.lost_by` names it.
+"""
+# ruff: noqa: D102, D105 (the methods of `SourcedText` are those of `str`)
+
+from __future__ import annotations
+
+import functools
+import re
+import secrets
+from bisect import bisect_left, bisect_right
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokjax.encoding.chat.messages import PLAIN_KEYS, REASONING_KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+_TOOL_CALL_KEYS = ("tool_calls", "function_call")
+_TOOL_ROLES = ("tool", "function", "ipython", "observation")
+_CHANGING_METHODS = (
+    *("lower", "upper", "title", "capitalize", "casefold", "swapcase"),
+    *("center", "ljust", "rjust", "zfill", "expandtabs", "translate"),
+)
+
+
+class Source(NamedTuple):
+    """Origin of a run of characters.
+
+    Attributes:
+        message: index of the message; -1 for text outside the messages.
+        field: `"scaffold"`, `"content"`, `"reasoning"`, `"tool_call"` or `"tool_result"`.
+        lost_by: the function that lost the sources of the text; empty if they are known.
+    """
+
+    message: int
+    field: str
+    lost_by: str = ""
+
+
+class Tracker:
+    """State of a rendering with sources: the messages of the loops that are running.
+
+    Args:
+        answers: indices of the messages of the assistant.
+    """
+
+    def __init__(self, answers: Collection[int] = ()) -> None:
+        self._answers = answers
+        self.scaffold = Source(-1, "scaffold")
+        """Source of the text that the template itself writes now."""
+        self.lost_markup = ""
+        """The filter that made a `Markup`, which can't have sources, of a text with sources."""
+        self._loops: list[tuple[Source, bool]] = []
+        self._is_in_message = False
+
+    def enter_loop(self) -> None:
+        """Begins a loop."""
+        self._loops.append((self.scaffold, self._is_in_message))
+
+    def step(self, item: Any) -> None:
+        """Begins a step of the innermost loop. Its text belongs to `item` if that is a message."""
+        if isinstance(item, SourcedMessage):
+            self.scaffold = Source(item._index, "scaffold")
+            self._is_in_message = True
+        elif type(item) is int:  # a loop over indices of messages
+            self._is_in_message = False
+
+    def note_access(self, message: SourcedMessage) -> None:
+        """Makes a message the current one in a loop over indices, where the template reads `messages[i]`."""
+        if self._loops and not self._is_in_message:
+            self.scaffold = Source(message._index, "scaffold")
+
+    def write(self, text: str) -> str:
+        """Returns a text that the template writes now, with sources.
+
+        Text of an answer is scaffold where the template writes another message: for example, the name of a
+        function, from a tool call, in front of the result.
+        """
+        text = concatenate((text,))
+        current = self.scaffold
+        if current.message < 0 or not isinstance(text, SourcedText):
+            return text
+        return _make(
+            text,
+            [
+                (stop - start, source if self._may_write(source) else current)
+                for start, stop, source in text.get_runs()
+            ],
+        )
+
+    def _may_write(self, source: Source) -> bool:
+        is_answer = source.message in self._answers
+        return bool(source.lost_by) or source.message == self.scaffold.message or not is_answer
+
+    def leave_loop(self) -> None:
+        """Ends the innermost loop."""
+        self.scaffold, self._is_in_message = self._loops.pop()
+
+
+tracker_var: ContextVar[Tracker | None] = ContextVar("tracker", default=None)
+"""Tracker of the rendering in progress; `None` for a rendering without sources."""
+
+
+class SourcedText(str):
+    """A string with a source for each run of characters. Create one with `make_text` or `concatenate`."""
+
+    __slots__ = ("_sources", "_stops")
+    _stops: Sequence[int]
+    _sources: Sequence[Source]
+
+    def __str__(self) -> str:
+        return self
+
+    def __repr__(self) -> str:
+        return mark(str.__repr__(self), self, "the function repr")
+
+    def __add__(self, other: Any) -> str:
+        return concatenate((self, other)) if isinstance(other, str) else NotImplemented
+
+    def __radd__(self, other: Any) -> str:
+        return concatenate((other, self)) if isinstance(other, str) else NotImplemented
+
+    def __mul__(self, count: Any) -> str:
+        return concatenate([self] * count) if isinstance(count, int) else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __mod__(self, values: Any) -> str:
+        return format_percent(self, values)
+
+    def __iter__(self) -> Iterator[str]:
+        return (self._slice(i, i + 1) for i in range(len(self)))
+
+    def __getitem__(self, key: Any) -> str:
+        text = str.__getitem__(self, key)
+        if not isinstance(key, slice):
+            start = range(len(self))[key]
+            return self._slice(start, start + 1)
+        indices = range(len(self))[key]
+        if indices.step == 1:
+            return self._slice(indices.start, max(indices.start, indices.stop))
+        return _make(text, ((1, self._get_source(i)) for i in indices))
+
+    def lstrip(self, chars: Any = None, /) -> str:
+        return self[len(self) - len(str.lstrip(self, chars)) :]
+
+    def rstrip(self, chars: Any = None, /) -> str:
+        return self[: len(str.rstrip(self, chars))]
+
+    def strip(self, chars: Any = None, /) -> str:
+        return self.lstrip(chars).rstrip(chars)
+
+    def removeprefix(self, prefix: str, /) -> str:
+        return self[len(self) - len(str.removeprefix(self, prefix)) :]
+
+    def removesuffix(self, suffix: str, /) -> str:
+        return self[: len(str.removesuffix(self, suffix))]
+
+    def split(self, sep: Any = None, maxsplit: Any = -1) -> list[str]:
+        return self._locate(str.split(self, sep, maxsplit), sep)
+
+    def rsplit(self, sep: Any = None, maxsplit: Any = -1) -> list[str]:
+        return self._locate(str.rsplit(self, sep, maxsplit), sep)
+
+    def splitlines(self, keepends: bool = False) -> list[str]:
+        lines = self._locate(str.splitlines(self, True), "")
+        if keepends:
+            return lines
+        return [line[: len(bare)] for line, bare in zip(lines, str.splitlines(self), strict=True)]
+
+    def partition(self, sep: str, /) -> tuple[str, str, str]:
+        head, found, tail = self._locate(str.partition(self, sep), "")
+        return head, found, tail
+
+    def rpartition(self, sep: str, /) -> tuple[str, str, str]:
+        head, found, tail = self._locate(str.rpartition(self, sep), "")
+        return head, found, tail
+
+    def replace(self, old: Any, new: Any, count: Any = -1) -> str:
+        """Replaces parts. The replacement has the source of the replaced text, unless it has its own."""
+        replaced = str.replace(self, old, new, count)
+        if not old:
+            return mark(replaced, (self, new), "the method 'replace'")
+        first, *others = self.split(old, count)
+        pieces, position = [first], len(first)
+        for part in others:
+            is_sourced = isinstance(new, SourcedText)
+            pieces += [new if is_sourced else make_text(new, self._get_source(position)), part]
+            position += len(old) + len(part)
+        return concatenate(pieces)
+
+    def join(self, texts: Iterable[Any], /) -> str:
+        pieces: list[Any] = []
+        for text in texts:
+            pieces += [self, text]
+        return concatenate(pieces[1:])
+
+    def get_runs(self) -> list[tuple[int, int, Source]]:
+        """Returns the runs as (start, stop, source), with character positions."""
+        return list(zip((0, *self._stops), self._stops, self._sources, strict=False))
+
+    def _get_source(self, position: int) -> Source:
+        return self._sources[bisect_right(self._stops, position)]
+
+    def _slice(self, start: int, stop: int) -> SourcedText:
+        text = str.__getitem__(self, slice(start, stop))
+        if not text:
+            return _make(text, [])
+        first, last = bisect_right(self._stops, start), bisect_left(self._stops, stop)
+        bounds = [start, *self._stops[first:last], stop]
+        lengths = [right - left for left, right in zip(bounds, bounds[1:], strict=False)]
+        return _make(text, list(zip(lengths, self._sources[first : last + 1], strict=True)))
+
+    def _locate(self, pieces: Sequence[str], sep: Any) -> list[str]:
+        """Returns consecutive parts of this text with their sources. `None` separates them by whitespace."""
+        located: list[str] = []
+        position = 0
+        for piece in pieces:
+            start = str.find(self, piece, position) if sep is None else position
+            located.append(self._slice(start, start + len(piece)))
+            position = start + len(piece) + len(sep or "")
+        return located
+
+
+def _make_changing_method(name: str) -> Callable[..., str]:
+    """Makes a method that changes characters. Texts of the same length have the same sources."""
+    method = getattr(str, name)
+
+    @functools.wraps(method)
+    def change(self: SourcedText, *args: Any, **options: Any) -> str:
+        text = method(self, *args, **options)
+        if len(text) != len(self):
+            return mark(text, self, f"the method {name!r}")
+        return _make(text, [(stop - start, source) for start, stop, source in self.get_runs()])
+
+    return change
+
+
+for _name in _CHANGING_METHODS:
+    setattr(SourcedText, _name, _make_changing_method(_name))
+
+
+class SourcedInt(int):
+    """An integer whose text has a source."""
+
+    _source: Source
+
+    def __str__(self) -> str:
+        return make_text(int.__repr__(self), self._source)
+
+
+class SourcedFloat(float):
+    """A number whose text has a source."""
+
+    _source: Source
+
+    def __str__(self) -> str:
+        return make_text(float.__repr__(self), self._source)
+
+
+class SourcedDict(dict[Any, Any]):
+    """A mapping of a message, for example a tool call. Its text as JSON has the source."""
+
+    _source: Source
+
+
+class SourcedList(list[Any]):
+    """A list of a message. Its text as JSON has the source."""
+
+    _source: Source
+
+
+class SourcedMessage(dict[str, Any]):
+    """A message whose texts have sources."""
+
+    _index: int
+
+
+def add_sources(messages: Sequence[dict[str, Any]]) -> list[SourcedMessage]:
+    """Copies messages, given as JSON data, and gives their texts sources."""
+    sourced = []
+    for i, message in enumerate(messages):
+        is_result = message.get("role") in _TOOL_ROLES
+        copied = SourcedMessage()
+        copied._index = i
+        for key, value in message.items():
+            if key in REASONING_KEYS:
+                copied[key] = _copy(value, Source(i, "reasoning"))
+            elif key in _TOOL_CALL_KEYS:
+                copied[key] = _copy(value, Source(i, "tool_call"))
+            elif key == "content":
+                copied[key] = _copy(value, Source(i, "tool_result" if is_result else "content"))
+            else:
+                copied[key] = value
+        sourced.append(copied)
+    return sourced
+
+
+def _copy(value: Any, source: Source, key: Any = None) -> Any:
+    """Copies a part of a message. Content can be a list of parts, of which some are reasoning."""
+    if key in REASONING_KEYS and source.field == "content":
+        source = source._replace(field="reasoning")
+    if isinstance(value, str):
+        is_plain = key in PLAIN_KEYS and source.field != "tool_call"
+        return value if is_plain else make_text(value, source)
+    if value is None or isinstance(value, bool):
+        return value
+    copied: Any
+    if isinstance(value, dict):
+        is_call = source.field == "tool_call"
+        names = {
+            name: make_text(name, source) if is_call and isinstance(name, str) else name for name in value
+        }
+        copied = SourcedDict((names[name], _copy(inner, source, name)) for name, inner in value.items())
+    elif isinstance(value, list):
+        copied = SourcedList(_copy(inner, source) for inner in value)
+    else:
+        copied = SourcedInt(value) if isinstance(value, int) else SourcedFloat(value)
+    copied._source = source
+    return copied
+
+
+class FieldHolder:
+    """Puts random names in place of texts with sources, while `str.format` formats the rest."""
+
+    def __init__(self) -> None:
+        self._name = secrets.token_hex(16)
+        self._texts: list[str] = []
+
+    def hold(self, text: str) -> str:
+        """Returns a name for a text."""
+        self._texts.append(text)
+        return f"{self._name}{len(self._texts) - 1};"
+
+    def release(self, text: str) -> str:
+        """Puts the texts in place of their names."""
+        pieces = re.split(rf"{self._name}(\d+);", text)
+        pieces[1::2] = [self._texts[int(number)] for number in pieces[1::2]]
+        return concatenate(pieces)
+
+
+def make_text(text: str, source: Source) -> SourcedText:
+    """Makes a text with one source."""
+    return _make(text, [(len(text), source)])
+
+
+def _make(text: str, runs: Iterable[tuple[int, Source]]) -> SourcedText:
+    """Makes a text of runs (length, source)."""
+    stops: list[int] = []
+    sources: list[Source] = []
+    position = 0
+    for length, source in runs:
+        if not length:
+            continue
+        position += length
+        if sources and sources[-1] == source:
+            stops[-1] = position
+        else:
+            stops.append(position)
+            sources.append(source)
+    made = str.__new__(SourcedText, str.__str__(text))
+    made._stops, made._sources = tuple(stops), tuple(sources)
+    return made
+
+
+def as_sourced(value: Any) -> Any:
+    """Returns a plain string as scaffold of the current message, and other values as they are."""
+    tracker = tracker_var.get()
+    return make_text(value, tracker.scaffold) if tracker and type(value) is str else value
+
+
+def concatenate(texts: Iterable[str]) -> str:
+    """Concatenates texts. The result has sources if one of them has, or if a message is current."""
+    pieces = list(texts)
+    text = "".join(pieces)
+    tracker = tracker_var.get()
+    if tracker is None:
+        return text
+    is_sourced = any(isinstance(piece, SourcedText) for piece in pieces)
+    if not is_sourced and tracker.scaffold.message < 0:
+        return text
+    runs: list[tuple[int, Source]] = []
+    for piece in pieces:
+        if isinstance(piece, SourcedText):
+            runs += [(stop - start, source) for start, stop, source in piece.get_runs()]
+        else:
+            runs.append((len(piece), tracker.scaffold))
+    return _make(text, runs)
+
+
+def to_text(value: Any) -> str:
+    """Returns `str(value)` with the sources of the value."""
+    tracker = tracker_var.get()
+    if tracker and tracker.lost_markup and hasattr(value, "__html__"):
+        return make_text(str(value), tracker.scaffold._replace(lost_by=tracker.lost_markup))
+    return str(value) if isinstance(value, str) else mark(str(value), value, "the text of a list or mapping")
+
+
+def mark(text: str, values: Any, function: str) -> str:
+    """Gives a text that a function made of `values` their source.
+
+    Args:
+        text: the text. It is returned as it is if it has sources, or if the values have none.
+        values: strings, numbers, lists, tuples and mappings.
+        function: the function, for error messages. The source is lost if the values have several.
+    """
+    tracker = tracker_var.get()
+    if tracker is None or isinstance(text, SourcedText):
+        return text
+    sources = _find_sources(values)
+    if not sources:
+        return text
+    if hasattr(text, "__html__"):
+        tracker.lost_markup = function
+        return text
+    (source, *others) = sources
+    return make_text(text, source._replace(lost_by=function) if others else source)
+
+
+def _find_sources(value: Any) -> set[Source]:
+    """Returns the sources of all texts and numbers in a value."""
+    sources: set[Source] = set()
+    stack = [value]
+    while stack:
+        element = stack.pop()
+        if isinstance(element, SourcedText):
+            sources.update(element._sources)
+        elif isinstance(element, (SourcedInt, SourcedFloat)):
+            sources.add(element._source)
+        elif isinstance(element, dict):
+            stack.extend(element.keys())
+            stack.extend(element.values())
+        elif isinstance(element, (list, tuple)):
+            stack.extend(element)
+    return sources
+
+
+def format_percent(form: str, values: Any) -> str:
+    """Returns `form % values` with sources. They are lost if there are conversions other than `%s`."""
+    text = str.__mod__(form, values)
+    if tracker_var.get() is None:
+        return text
+    arguments = iter(values if isinstance(values, tuple) else (values,))
+    pieces: list[str] = []
+    for part in re.split(r"(%[s%])", str.__str__(form)):
+        piece = to_text(next(arguments, "")) if part == "%s" else part
+        pieces.append("%" if part == "%%" else piece)
+    joined = concatenate(pieces)
+    is_exact = str.__eq__(joined, text) and not isinstance(form, SourcedText)
+    return joined if is_exact else mark(text, (form, values), "the operator %")
+
+
+def indent(text: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
+    """Indents the lines of a text: the filter `indent`.
+
+    Line breaks and spaces have the source of the line before them.
+
+    Args:
+        text: the text.
+        width: the number of spaces, or the text, to put before each line.
+        first: whether to indent the first line.
+        blank: whether to indent empty lines.
+    """
+    space = width if isinstance(width, str) else " " * width
+    line, *others = (text + "\n").splitlines()
+    pieces = [space, line] if first else [line]
+    for following in others:
+        inserted = "\n" + (space if following or blank else "")
+        last: Any = next((piece for piece in reversed(pieces) if piece), "")
+        is_sourced = isinstance(last, SourcedText)
+        pieces += [make_text(inserted, last._sources[-1]) if is_sourced else inserted, following]
+    return concatenate(pieces)
+
+
+def to_json(value: Any, dump: Callable[[Any], str]) -> str:
+    """Converts a value to JSON text with sources.
+
+    The text of a tool call has one source, with its punctuation. For other values, the strings have their
+    sources, and the punctuation is scaffold.
+
+    Args:
+        value: JSON data.
+        dump: the conversion, without sources.
+    """
+    text = dump(value)
+    if tracker_var.get() is None:
+        return text
+    source = getattr(value, "_source", None)
+    sources = {source} if source else _find_sources(value)
+    if len(sources) < 2:
+        return make_text(text, *sources) if sources else text
+    holder = FieldHolder()
+
+    def replace(element: Any) -> Any:
+        if isinstance(element, SourcedText):
+            return holder.hold(_escape(element, dump))
+        if isinstance(element, dict):
+            return {replace(key): replace(inner) for key, inner in element.items()}
+        return [replace(inner) for inner in element] if isinstance(element, (list, tuple)) else element
+
+    joined = holder.release(dump(replace(value)))
+    return joined if str.__eq__(joined, text) else mark(text, value, "tojson with sort_keys")
+
+
+def _escape(text: SourcedText, dump: Callable[[Any], str]) -> str:
+    """Returns a string as in JSON, without its quotation marks."""
+    runs = [
+        (dump(str.__getitem__(text, slice(start, stop)))[1:-1], source)
+        for start, stop, source in text.get_runs()
+    ]
+    return _make(
+        "".join(escaped for escaped, _ in runs), [(len(escaped), source) for escaped, source in runs]
+    )
