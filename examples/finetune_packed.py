@@ -4,21 +4,16 @@
     python examples/finetune_packed.py --hosts 2    # stop it with Ctrl+C or `kill`, at any time
     python examples/finetune_packed.py --hosts 4    # continues with the next batch
 
-Conversations in a file of JSON lines, `{"messages": [...]}`, become a dataset on disk with the loss mask of
-the answers. Each row of a batch has several whole conversations. A batch depends only on the seed and the
-step, so the losses are those of a run without a stop, whatever the number of hosts. Here each host is a
-process on this machine with one CPU device; on a cluster, each host calls `train` with its index and the
-address of the first host.
+Conversations in JSON lines, `{"messages": [...]}`, become a dataset on disk with the loss mask of the answers.
+A row of a batch has several whole conversations. A batch depends only on the seed and the step, so the losses
+are those of a run without a stop, whatever the number of hosts. Here each host is a process with one CPU
+device; on a cluster, each host calls `train` with its index and the address of the first one.
 
-Without `--chats`, the conversations ask what functions of the Python standard library do, and the answers are
-the first lines of their docstrings.
+Without `--chats`, the conversations ask what functions of the standard library do.
 """
 
 import json
-import multiprocessing
-import re
 import signal
-import socket
 import sys
 from functools import partial
 from pathlib import Path
@@ -27,59 +22,17 @@ import jax
 import numpy as np
 import optax
 import typer
-from corpus import iter_described_functions, read_corpus
+from chats import CHATML, prepare_dataset, write_chats
+from hosts import open_log, run_hosts
 from jax.experimental.multihost_utils import reached_preemption_sync_point
 from orbax.checkpoint import CheckpointManager
 from orbax.checkpoint.args import Composite, JsonRestore, JsonSave, StandardRestore, StandardSave
 from transformer import compute_cross_entropy, compute_logits, init_params
 
 import tokjax
-from tokjax.trainer import train_bpe
 
-CHATML = """{% for message in messages %}<|im_start|>{{ message.role }}
-{{ message.content }}<|im_end|>
-{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-{% endif %}"""
 STEPS_BETWEEN_CHECKPOINTS = 50
 optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(2e-3))
-
-
-def write_chats(path, corpus, megabytes):
-    """Writes conversations about the functions of Python source, as JSON lines."""
-    functions = iter_described_functions(read_corpus(corpus, megabytes)[0])
-    if not functions:
-        raise tokjax.errors.InvalidArgumentError(
-            "there are no conversations: the corpus has no function with a docstring; pass --chats"
-        )
-    lines = (
-        json.dumps(
-            {
-                "messages": [
-                    {"role": "user", "content": f"What does {name} do?"},
-                    {"role": "assistant", "content": answer},
-                ]
-            }
-        )
-        for name, answer in functions
-    )
-    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-
-
-def prepare_dataset(directory, chats, template, vocab_size, length):
-    """Trains a tokenizer on the conversations, and writes them with their loss mask.
-
-    A dataset that was written already is only opened. The special tokens of the tokenizer are those that the
-    template writes.
-    """
-    with chats.open(encoding="utf-8") as lines:
-        texts = [message["content"] for line in lines for message in json.loads(line)["messages"]]
-    special = sorted({*re.findall(r"<\|\w+\|>", template)})
-    tokenizer = train_bpe(
-        texts, vocab_size=vocab_size, special_tokens=[*special, "<|pad|>"], pad_token="<|pad|>"
-    ).tokenizer
-    field = tokjax.datasets.ChatField(tokenizer, template, max_tokens=length)
-    tokjax.write_dataset(chats, field, directory)
-    return tokjax.open_dataset(directory)
 
 
 def compute_mean_loss(params, batch):
@@ -117,7 +70,7 @@ def train(directory, batch_size, length, steps, address, count, host):
             restored = manager.restore(None, args=template)
             params, state = restored["model"]
             loader.set_state(restored["loader"])
-        step, losses = loader.step, open_losses(directory, loader.step) if host == 0 else None
+        step, losses = loader.step, open_log(directory / "losses.jsonl", loader.step) if host == 0 else None
         with tokjax.prefetch_to_device(loader.repeat(), sharding=by_rows) as batches:
             while step < steps:
                 params, state, loss = train_step(params, state, next(batches))
@@ -130,35 +83,6 @@ def train(directory, batch_size, length, steps, address, count, host):
                     manager.save(step, args=Composite(model=model, loader=position))
                 if is_stopped:
                     break
-
-
-def open_losses(directory, step):
-    """Opens the file of losses to append to it, without the steps that a checkpoint does not have."""
-    path = directory / "losses.jsonl"
-    lines = path.read_text("utf-8").splitlines(keepends=True)[:step] if path.exists() else []
-    path.write_text("".join(lines), "utf-8")
-    return path.open("a", encoding="utf-8")
-
-
-def run(hosts, *arguments):
-    """Calls `train` in a process for each host. SIGINT and SIGTERM stop all of them after a step."""
-    with socket.create_server(("localhost", 0)) as server:  # finds a free port
-        address = f"localhost:{server.getsockname()[1]}"
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=train, args=(*arguments, address, hosts, i)) for i in range(hosts)]
-
-    def stop(*_):
-        for process in processes:
-            process.terminate()
-
-    for process in processes:
-        process.start()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
-    for process in processes:
-        process.join()
-    if any(process.exitcode not in (0, -signal.SIGTERM) for process in processes):
-        sys.exit(f"error: the hosts ended with exit codes {[process.exitcode for process in processes]}")
 
 
 def main(
@@ -187,7 +111,7 @@ def main(
         f"{dataset.num_documents:,} conversations in {len(loader):,} batches, {share:.0%} of them tokens",
         flush=True,
     )
-    run(hosts, directory, batch_size, length, steps)
+    run_hosts(train, hosts, directory, batch_size, length, steps)
     path = directory / "losses.jsonl"
     losses = (
         [json.loads(line)["loss"] for line in path.read_text("utf-8").splitlines()] if path.exists() else []

@@ -80,6 +80,7 @@ ROW_FUNCTIONS = {
     "unmasked": (tokjax.masks.unmask_empty_rows, np.tile(RANDOM_MASK[:, None], (1, LENGTH, 1))),
     "one-based ids": (tokjax.to_one_based, IDS),
     "zero-based ids": (tokjax.to_zero_based, IDS),
+    "roles": (tokjax.objectives.chat_loss_mask, IDS),
     "answers": (partial(tokjax.objectives.assistant_loss_mask, start_ids=[1], end_ids=[2]), IDS),
     "labels of several tokens": (
         lambda i, s, m: tokjax.multi_token_labels(i, s, 3, segment_ids=s, loss_mask=m),

@@ -195,6 +195,12 @@ def test_name_of_the_call_before_a_result():
         ("'%5s%5s' % (texts[0], texts[1])", "the operator %"),
         ("texts | list", "the text of a list or mapping"),
         ("texts | join | e", "the filter 'e'"),
+        ("(texts[0] | e) + '.'", "the filter 'e'"),
+        ("('<' | safe) + texts[0]", "the operator +"),
+        ("('<%s>' | safe) % texts[0]", "the operator %"),
+        ("('<' | safe).join(texts)", "the method 'join'"),
+        ("texts | pprint", "the filter 'pprint'"),
+        ("'%(a)s%(b)s' | format(a=texts[0], b=texts[1])", "the operator %"),
     ],
 )
 def test_lost_sources_name_the_function(expression, function):
@@ -206,6 +212,54 @@ def test_lost_sources_name_the_function(expression, function):
     assert f" with {function}, which combines texts of different origin" in message
     assert "Pass mask=False to get the ids without a mask" in message
     assert tokjax.encode_chat(BYTES, CONVERSATION, template, mask=False).sources is None
+
+
+def test_lost_sources_of_blocks_and_bytes():
+    template = "{% for m in messages %}{% autoescape true %}{{ m.content }}{% endautoescape %}{% endfor %}"
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="with the block autoescape, which combines"):
+        tokjax.encode_chat(BYTES, CONVERSATION, template)
+    template = "{% for m in messages %}{{ m.content.encode().decode() }}{% endfor %}"
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="the method 'encode' loses the origin of a te"
+    ):
+        tokjax.encode_chat(BYTES, CONVERSATION, template)
+    assert tokjax.encode_chat(BYTES, CONVERSATION, template, mask=False).text == "onetwo three four"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "m.content | truncate(99)",
+        "m.content | replace('x', 'y', count=1)",
+        "m.content | list | join",
+        "m.content | reverse | reverse",
+        "m.content[::-1][::-1]",
+        "[m.content] | map('trim', 'x') | first",
+        "[m.content] | map('string') | list | last",
+        "'{}'.format(m.content)",
+        "'{0[content]}'.format(m)",
+        "'{m.content!s}'.format(m=m)",
+        "'%s' | format(m.content)",
+        "m.get('content', '')",
+        "m.items() | list | map('last') | list | last",
+        "(m.content ~ '|' ~ m.content).split('|')[1]",
+        "m.content.partition('zz')[0]",
+        "dict(x=m.content).x",
+        "namespace(x=m.content).x",
+        "m.content | default('x')",
+        "m.content | safe",
+        "m.content if m.content is string else ''",
+        "m.content | indent(2)",
+        "[[m.content, 1]] | map(attribute=0) | join",
+        "[m] | groupby('content') | map(attribute='grouper') | join",
+        "(m.content | tojson)[1:-1]",
+        "({'x': m.content} | tojson)[7:-2]",
+        "m.content | batch(99) | first | join",
+    ],
+)
+def test_expressions_that_keep_the_sources(expression):
+    template = QUOTED.replace("m.content", expression)
+    assert read(CONVERSATION, template) == read(CONVERSATION, QUOTED)
 
 
 def test_indented_lines():

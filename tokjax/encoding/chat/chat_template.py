@@ -258,6 +258,8 @@ def _make_environment_class() -> Any:
             )
             result = super().call(__context, __function, *args, **options)
             budget.spend_on_result(result)
+            if hasattr(result, "__html__"):
+                mark(result, (owner, args, options), f"the method {name!r}")
             return result
 
         def getitem(self, obj: Any, argument: Any) -> Any:
@@ -276,14 +278,16 @@ def _make_environment_class() -> Any:
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
             budget = _budget.get()
-            if operator == "+" and isinstance(left, str) and isinstance(right, str):  # the most frequent case
+            if operator == "+" and _is_text(left) and _is_text(right):  # the most frequent case
                 budget.spend(CALL + 2 * (len(left) + len(right)))
                 return concatenate((left, right)) if tracker_var.get() else left + right
             budget.spend_on_operator(operator, left, right)
-            if operator == "%" and isinstance(left, str):
+            if operator == "%" and _is_text(left):
                 result: Any = format_percent(left, right)
             else:
                 result = super().call_binop(context, operator, left, right)
+            if hasattr(result, "__html__"):
+                mark(result, (left, right), f"the operator {operator}")
             budget.spend_on_result(result)
             return result
 
@@ -301,6 +305,11 @@ def _make_environment_class() -> Any:
             return functools.update_wrapper(wrapper, value)
 
     return LimitedEnvironment
+
+
+def _is_text(value: Any) -> bool:
+    """Returns whether a value is a string, and not a `Markup`, which escapes what is added to it."""
+    return isinstance(value, str) and not hasattr(value, "__html__")
 
 
 @lru_cache(maxsize=1)
@@ -418,7 +427,9 @@ def _limit(name: str, function: Callable[..., Any], *, shallow: bool = False) ->
         result = function(*passed, **options)
         if isinstance(result, Iterator):
             result = list(result)
-        if isinstance(result, str) and name not in _SELECTING_FILTERS:
+        if name == "safe" and isinstance(args[first], SourcedText):
+            result = args[first]  # a `Markup` has no sources, and is written as the same text
+        elif isinstance(result, str) and name not in _SELECTING_FILTERS:
             result = mark(result, (args[first:], options), f"the filter {name!r}")
         budget.spend_on_result(result)
         return result
@@ -473,9 +484,12 @@ def _spend_comparison(value: Any) -> Any:
 def _make_output_finalizer() -> Any:
     """Makes the function that Jinja calls with each value before writing it."""
     utils = import_optional("jinja2.utils", extra="chat", purpose="encode_chat")
+    markupsafe: Any = import_optional("markupsafe", extra="chat", purpose="encode_chat")
 
-    def spend(_: Any, value: Any) -> Any:
+    def spend(eval_context: Any, value: Any) -> Any:
         _budget.get().spend_on_text(value)
+        if eval_context.autoescape:
+            mark(markupsafe.Markup(), value, "the block autoescape")
         return to_text(value) if tracker_var.get() else value
 
     # With an evaluation context, it is not called for constants when a template is compiled.

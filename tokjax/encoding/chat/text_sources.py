@@ -201,6 +201,9 @@ class SourcedText(str):
             position += len(old) + len(part)
         return concatenate(pieces)
 
+    def encode(self, *_: Any, **__: Any) -> bytes:
+        raise TypeError("the method 'encode' loses the origin of a text; pass mask=False to get the ids only")
+
     def join(self, texts: Iterable[Any], /) -> str:
         pieces: list[Any] = []
         for text in texts:
@@ -389,14 +392,16 @@ def concatenate(texts: Iterable[str]) -> str:
     if tracker is None:
         return text
     is_sourced = any(isinstance(piece, SourcedText) for piece in pieces)
-    if not is_sourced and tracker.scaffold.message < 0:
+    lost_by = tracker.lost_markup
+    if not is_sourced and tracker.scaffold.message < 0 and not lost_by:
         return text
     runs: list[tuple[int, Source]] = []
     for piece in pieces:
         if isinstance(piece, SourcedText):
             runs += [(stop - start, source) for start, stop, source in piece.get_runs()]
         else:
-            runs.append((len(piece), tracker.scaffold))
+            is_lost = lost_by and hasattr(piece, "__html__")
+            runs.append((len(piece), tracker.scaffold._replace(lost_by=lost_by if is_lost else "")))
     return _make(text, runs)
 
 
