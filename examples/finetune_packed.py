@@ -4,11 +4,10 @@
     python examples/finetune_packed.py --hosts 2    # stop it with Ctrl+C or `kill`, at any time
     python examples/finetune_packed.py --hosts 4    # continues with the next batch
 
-Conversations in JSON lines, `{"messages": [...]}`, become a dataset on disk with the loss mask of the answers.
-A row of a batch has several whole conversations. A batch depends only on the seed and the step, so the losses
-are those of a run without a stop, whatever the number of hosts. Here each host is a process with one CPU
-device; on a cluster, each host calls `train` with its index and the address of the first one.
-
+Conversations in JSON lines, `{"messages": [...]}`, become a dataset on disk with the loss mask of the
+answers. A row of a batch has several whole conversations. A batch depends only on the seed and the step, so
+the losses are those of a run without a stop, whatever the number of hosts. Here each host is a process with
+one CPU device; on a cluster, each host calls `train` with its index and the address of the first one.
 Without `--chats`, the conversations ask what functions of the standard library do.
 """
 
@@ -23,7 +22,7 @@ import numpy as np
 import optax
 import typer
 from chats import CHATML, prepare_dataset, write_chats
-from hosts import open_log, run_hosts
+from hosts import open_log, read_log, run_hosts
 from jax.experimental.multihost_utils import reached_preemption_sync_point
 from orbax.checkpoint import CheckpointManager
 from orbax.checkpoint.args import Composite, JsonRestore, JsonSave, StandardRestore, StandardSave
@@ -36,10 +35,7 @@ optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(2e-3))
 
 
 def compute_mean_loss(params, batch):
-    """Returns the loss per token of the answers in nats.
-
-    Each token attends to the earlier tokens of its conversation.
-    """
+    """Returns the loss per token of the answers, in nats. Conversations do not attend to each other."""
     mask = tokjax.masks.make_attention_mask(segment_ids=batch.segment_ids)
     logits = compute_logits(params, batch.ids, batch.positions, mask)
     nats, count = compute_cross_entropy(logits, batch.causal_lm_labels())
@@ -77,7 +73,7 @@ def train(directory, batch_size, length, steps, address, count, host):
                 step += 1
                 if losses:
                     print(json.dumps({"step": step, "loss": float(loss)}), file=losses, flush=True)
-                is_stopped = reached_preemption_sync_point(step)  # the same on all hosts
+                is_stopped = reached_preemption_sync_point(step)
                 if is_stopped or step == steps or step % STEPS_BETWEEN_CHECKPOINTS == 0:
                     model, position = StandardSave((params, state)), JsonSave(batches.get_state())
                     manager.save(step, args=Composite(model=model, loader=position))
@@ -87,9 +83,7 @@ def train(directory, batch_size, length, steps, address, count, host):
 
 def main(
     chats: Path | None = typer.Option(None, help="conversations, as JSON lines with 'messages'"),
-    template: Path | None = typer.Option(
-        None, help="chat template, or the directory of a model; default: ChatML"
-    ),
+    template: Path | None = typer.Option(None, help="chat template, or a model's directory; default: ChatML"),
     corpus: list[Path] = typer.Option([], help="Python file for the default conversations; repeatable"),
     megabytes: float = typer.Option(8, help="amount of source code for the default conversations, in MB"),
     directory: Path = Path("runs/finetune_packed"),
@@ -105,21 +99,15 @@ def main(
         write_chats(chats, corpus, megabytes)
     text = tokjax.formats.load_chat_template(template) if template else CHATML
     dataset = prepare_dataset(directory / "dataset", chats, text, vocab_size, length)
-    loader = tokjax.PlannedLoader(dataset, batch_size=batch_size, block_size=length)
+    loader = tokjax.PlannedLoader(dataset, batch_size=batch_size, block_size=length).shard(0, hosts)
     share = dataset.num_tokens / (len(loader) * batch_size * length)
-    print(
-        f"{dataset.num_documents:,} conversations in {len(loader):,} batches, {share:.0%} of them tokens",
-        flush=True,
-    )
+    print(f"{dataset.num_documents:,} conversations in {len(loader):,} batches, {share:.0%} of them tokens")
     run_hosts(train, hosts, directory, batch_size, length, steps)
-    path = directory / "losses.jsonl"
-    losses = (
-        [json.loads(line)["loss"] for line in path.read_text("utf-8").splitlines()] if path.exists() else []
-    )
+    losses = read_log(directory / "losses.jsonl")
     if len(losses) < steps:
         print(f"stopped after step {len(losses)}; run it again to continue, with any number of hosts")
     else:
-        print(f"loss of the answers: {losses[0]:.3f} to {losses[-1]:.3f} in {steps} steps; see {path}")
+        print(f"loss of the answers: {losses[0]['loss']:.3f} to {losses[-1]['loss']:.3f} in {steps} steps")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Processes on this machine in the place of hosts, and the log that the first of them writes."""
 
+import json
 import multiprocessing
 import signal
 import socket
@@ -31,7 +32,12 @@ def run_hosts(train, count, *arguments):
 
 
 def open_log(path, num_lines):
-    """Opens a file of lines to append to it, with only its first lines: those of the steps of a checkpoint."""
+    """Opens a file of lines to append to it, and removes the lines after the first `num_lines`."""
     lines = path.read_text("utf-8").splitlines(keepends=True)[:num_lines] if path.exists() else []
     path.write_text("".join(lines), "utf-8")
     return path.open("a", encoding="utf-8")
+
+
+def read_log(path):
+    """Returns the JSON objects of the lines of a file; none if it does not exist."""
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []

@@ -225,3 +225,11 @@ def test_pipeline_with_fewer_paragraphs_than_a_batch(sentences):
     done = run_example("pipeline.py", "--corpus", sentences, "--batch-size", 21, "--vocab-size", 280)
     assert done.returncode == 1
     assert done.stderr.endswith("error: the corpus is too small: a batch needs 21 paragraphs\n")
+
+
+def test_finetune_packed_with_hosts_that_do_not_divide_a_batch(functions, tmp_path):
+    options = ["--corpus", functions, *FINETUNING, "--directory", tmp_path, "--hosts", 3]
+    done = run_example("finetune_packed.py", *options)
+    assert done.returncode == 1
+    assert "error: " in done.stderr
+    assert "Traceback" not in done.stderr
