@@ -336,7 +336,7 @@ def _copy(value: Any, source: Source, key: Any = None) -> Any:
 
 
 class FieldHolder:
-    """Puts random names in place of texts with sources, while `str.format` formats the rest."""
+    """Replaces texts with sources by random names, while `str.format` formats the rest."""
 
     def __init__(self) -> None:
         self._name = secrets.token_hex(16)
@@ -348,7 +348,7 @@ class FieldHolder:
         return f"{self._name}{len(self._texts) - 1};"
 
     def release(self, text: str) -> str:
-        """Puts the texts in place of their names."""
+        """Replaces the names by their texts."""
         pieces = re.split(rf"{self._name}(\d+);", text)
         pieces[1::2] = [self._texts[int(number)] for number in pieces[1::2]]
         return concatenate(pieces)
