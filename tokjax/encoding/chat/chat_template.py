@@ -24,8 +24,8 @@ For example, `{% for m in messages %}<{{ m.a ~ m.b }}>{% endfor %}` is compiled 
 where 2 is the number of literal characters in the body. The names of internal filters begin with a space, so
 that the syntax of templates has no way to write them. (`map(' step')` can call one, which only spends more.)
 
-The same hooks keep the sources of texts, if a template is rendered with a `Tracker` (`text_sources`): `enter`,
-`step` and `leave` tell it which message a loop is at, and the methods of `SourcedText` do the rest.
+The same hooks keep the sources of texts, if a template is rendered with a `Tracker` (`text_sources`):
+`enter`, `step` and `leave` tell it which message a loop is at, and the methods of `SourcedText` do the rest.
 
 Classes that derive from Jinja's are made in functions, so that Jinja is imported only when a template is
 used.
