@@ -227,6 +227,7 @@ def test_pipeline_with_fewer_paragraphs_than_a_batch(sentences):
     assert done.stderr.endswith("error: the corpus is too small: a batch needs 21 paragraphs\n")
 
 
+@pytest.mark.slow
 def test_finetune_packed_with_hosts_that_do_not_divide_a_batch(functions, tmp_path):
     options = ["--corpus", functions, *FINETUNING, "--directory", tmp_path, "--hosts", 3]
     done = run_example("finetune_packed.py", *options)
