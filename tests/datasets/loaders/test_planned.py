@@ -398,6 +398,8 @@ class TestLargeSteps:
             self.make(datasets).count_tokens(10**30)
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="the budget of '0' is 1000.* smaller"):
             tokjax.PlannedLoader(datasets["tokenized"], **PLAN, token_budgets=[10**30])
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="epochs is 1000.* use fewer epochs"):
+            self.make(datasets, stop="first_exhausted", epochs=10**25)
 
 
 def test_arguments_of_a_wrong_type(datasets):

@@ -502,7 +502,10 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
             ends.append(end)
         if stop == "first_exhausted":
             exceeded = schedule.find_first_step(lambda step: max(self._count_epochs(step)) > epochs)
-            assert exceeded is not None
+            if exceeded is None:
+                raise InvalidArgumentError(
+                    f"epochs is {epochs}, and rows are counted up to 2**62; use fewer epochs"
+                )
             if exceeded == 1:
                 raise InvalidArgumentError(
                     f"the first batch would exceed {epochs} epochs of a dataset; use a smaller batch_size or "
