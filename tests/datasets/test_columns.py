@@ -303,3 +303,48 @@ class TestLoading:
         shifted = np.pad(batch.loss_mask[:, 1:], ((0, 0), (0, 1)))
         assert (shifted[counts] == 1).all()
         assert counts.any()
+
+
+class TestDtypesOfBatches:
+    def write(self, path, values, column):
+        field = tokjax.PackedTokenField(TOKENIZER, columns=[column])
+        records = [{"ids": [1, 2], "x": value} for value in values]
+        tokjax.write_dataset(records, field, path)
+        return tokjax.open_dataset(path)
+
+    @pytest.mark.parametrize(("dtype", "fill"), [("int64", -(2**40)), ("uint64", 2**40), ("float64", 1e300)])
+    def test_fill_values_must_fit(self, tmp_path, dtype, fill):
+        data = self.write(tmp_path / "data", [1], Column("x", dtype, per="document", fill=fill))
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=f"does not fit .*; load it as {dtype}"):
+            tokjax.PlannedLoader(data, batch_size=1, block_size=8)
+        batch = tokjax.PlannedLoader(data, batch_size=1, block_size=8, columns={"x": dtype}).batch_at(0)
+        assert batch.columns["x"][0].tolist() == [1] * 4 + [fill] * 4
+
+    def test_integers_that_float16_does_not_hold(self, tmp_path):
+        data = self.write(tmp_path / "data", [70000], Column("x", "int32", per="document"))
+        loader = tokjax.PlannedLoader(data, batch_size=1, block_size=8, columns={"x": "float16"})
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="holds 70000, which does not fit"):
+            loader.batch_at(0)
+
+    @pytest.mark.parametrize("dtype", ["foo", "S3", "complex64", object, "datetime64[s]"])
+    def test_invalid_dtypes(self, tmp_path, dtype):
+        data = self.write(tmp_path / "data", [7], Column("x", "int32", per="document"))
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="the dtype to load must be one of bool"):
+            tokjax.PlannedLoader(data, batch_size=1, block_size=8, columns={"x": dtype})
+
+    def test_large_and_small_unsigned_integers(self, tmp_path):
+        values = [2**63 + 1, 1]
+        data = self.write(tmp_path / "data", [values], Column("x", "uint64"))
+        assert data.column("x")[0].tolist() == [0, *values, 0]
+
+
+def test_document_columns_of_several_datasets(tmp_path):
+    field = tokjax.PackedTokenField(TOKENIZER, columns=[Column("number", "int16", per="document")])
+    for name, first, count in (("a", 0, 3), ("b", 3, 1), ("c", 4, 5)):
+        records = [{"ids": [7] * (i % 3), "number": i} for i in range(first, first + count)]
+        tokjax.write_dataset(records, field, tmp_path / name)
+    sources = [tokjax.open_dataset(tmp_path / name) for name in "abc"]
+    batch = tokjax.PlannedLoader(sources, batch_size=9, block_size=8).batch_at(0)
+    is_token = batch.document_ids >= 0
+    assert batch.columns["number"][is_token].tolist() == batch.document_ids[is_token].tolist()
+    assert {*batch.document_ids[is_token].tolist()} == {*range(9)}

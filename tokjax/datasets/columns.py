@@ -234,10 +234,14 @@ def check_cast(name: str, stored: DTypeLike, target: DTypeLike) -> np.dtype[Any]
     """Returns the dtype to cast a column to on loading.
 
     Raises:
-        InvalidArgumentError: the cast would lose information in every value: floats to integers, or numbers
-            to booleans.
+        InvalidArgumentError: the dtype is not one of numbers or booleans, or the cast would lose information
+            in every value: floats to integers, or numbers to booleans.
     """
-    before, after = np.dtype(stored), np.dtype(target)
+    before, after = np.dtype(stored), _resolve_dtype(target)
+    if after is None or after.name not in (*_DTYPES, "bfloat16"):
+        raise InvalidArgumentError(
+            f"column {name!r}: the dtype to load must be one of {', '.join(_DTYPES)}, not {target!r}"
+        )
     if (after.kind == "b" and before.kind != "b") or (after.kind in "iu" and before.kind == "f"):
         raise InvalidArgumentError(
             f"column {name!r} has the dtype {before}, and can't be cast to {after}; cast it in your program, "
@@ -259,7 +263,7 @@ def cast_values(name: str, values: NDArray[Any], dtype: np.dtype[Any]) -> NDArra
         return values.astype(dtype)
     with np.errstate(over="ignore"):
         cast = values.astype(dtype)
-    if values.dtype.kind == "f" and dtype.itemsize < values.dtype.itemsize:
+    if values.dtype.kind != "b" and not np.can_cast(values.dtype, dtype):
         overflown = np.isinf(cast.astype(np.float64)) & ~np.isinf(values)
         if overflown.any():
             raise InvalidArgumentError(
@@ -302,11 +306,16 @@ def get_record_columns(columns: Sequence[Column]) -> tuple[Column, ...]:
     return tuple(column for column in columns if column.source == "record")
 
 
-def _get_dtype_name(name: str, dtype: DTypeLike) -> str:
+def _resolve_dtype(dtype: DTypeLike) -> np.dtype[Any] | None:
+    """Returns a dtype, or `None` if NumPy has none of that name."""
     try:
-        resolved = np.dtype(dtype)
+        return np.dtype(dtype)
     except TypeError:
-        resolved = None
+        return None
+
+
+def _get_dtype_name(name: str, dtype: DTypeLike) -> str:
+    resolved = _resolve_dtype(dtype)
     if resolved is None or resolved.name not in _DTYPES:
         advice = "; store strings as integer codes" if resolved is not None and resolved.kind in "USO" else ""
         raise InvalidArgumentError(
@@ -328,6 +337,11 @@ def _as_array(values: object, name: str) -> NDArray[Any]:
             raise InvalidArgumentError(f"{name} holds {culprit}, which does not fit 64 bits")
         advice = "store strings as integer codes" if isinstance(culprit, (str, bytes)) else "pass a number"
         raise InvalidArgumentError(f"{name} is {culprit!r:.80}, which is not a number; {advice}")
+    if array.dtype.kind == "f" and array.max() >= 1 << 63:
+        # NumPy converts a list with integers below and above 2**63 to floats, which are not exact.
+        exact = np.asarray(values, object)
+        if all(isinstance(value, (int, np.integer)) and value >= 0 for value in exact.flat):
+            return exact.astype(np.uint64)
     if array.dtype.kind not in "biuf":
         raise InvalidArgumentError(f"{name} has the dtype {array.dtype}; pass integers, floats or booleans")
     return array

@@ -375,3 +375,38 @@ class TestPlanFiles:
         assert are_equal(pickle.loads(pickled).batch_at(5), loader.batch_at(5))
         memory = tokjax.PlannedLoader(datasets["tokenized"], **PLAN)
         assert are_equal(pickle.loads(pickle.dumps(memory)).batch_at(5), loader.batch_at(5))
+
+
+class TestLargeSteps:
+    def make(self, datasets, **options):
+        sources = {"a": datasets["tokenized"], "b": datasets["tokenized others"]}
+        return tokjax.PlannedLoader(sources, **PLAN, weights=[3, 1], **options)
+
+    @pytest.mark.parametrize("step", [5, 10**9])
+    def test_steps_can_be_numpy_integers(self, datasets, step):
+        loader = self.make(datasets)
+        assert are_equal(loader.batch_at(np.int64(step)), loader.batch_at(step))
+        assert loader.count_tokens(np.int64(step)) == loader.count_tokens(step)
+
+    def test_counts_can_exceed_64_bits(self, datasets):
+        counts = self.make(datasets).count_tokens(10**18)
+        assert min(counts.values()) > 0
+        assert sum(counts.values()) > 1 << 63
+
+    def test_too_many_rows(self, datasets):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"rows are counted up to 2\*\*62"):
+            self.make(datasets).count_tokens(10**30)
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="the budget of '0' is 1000.* smaller"):
+            tokjax.PlannedLoader(datasets["tokenized"], **PLAN, token_budgets=[10**30])
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="epochs is 1000.* use fewer epochs"):
+            self.make(datasets, stop="first_exhausted", epochs=10**25)
+
+
+def test_arguments_of_a_wrong_type(datasets):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="plan_dir must be the path .* not 5"):
+        tokjax.PlannedLoader(datasets["tokenized"], **PLAN, plan_dir=5)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="columns must be a list .* not 5"):
+        tokjax.PlannedLoader(datasets["tokenized"], **PLAN, columns=5)
+    loader = tokjax.PlannedLoader(datasets["tokenized"], **PLAN)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"such as \[5\], not 5"):
+        tokjax.describe_schedule(loader, 5)

@@ -11,7 +11,7 @@ repeated for the tokens of the document.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -74,6 +74,8 @@ def choose_columns(datasets: Sequence[Dataset], choice: ColumnChoice) -> tuple[B
     first = datasets[0]
     if isinstance(choice, str):
         raise InvalidArgumentError(f"columns must be a list of names, such as [{choice!r}], not {choice!r}")
+    if choice is not None and not isinstance(choice, Iterable):
+        raise InvalidArgumentError(f"columns must be a list of names, or None, not {choice!r:.100}")
     if choice is None:
         for dataset in datasets[1:]:
             names, other_names = (sorted(each.name for each in data.columns) for data in (first, dataset))
@@ -101,7 +103,7 @@ def _choose_dtype(column: Column, dtype: DTypeLike | None) -> BatchColumn:
     if column.name == LOSS_MASK:
         return BatchColumn(column, stored)
     if dtype is None:
-        return BatchColumn(column, np.dtype(f"{stored.kind}4") if stored.itemsize > 4 else stored)
+        dtype = f"{stored.kind}4" if stored.itemsize > 4 else stored
     batch_column = BatchColumn(column, check_cast(column.name, stored, dtype))
     cast_values(column.name, np.array([column.fill], stored), batch_column.dtype)
     return batch_column

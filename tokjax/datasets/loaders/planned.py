@@ -29,6 +29,7 @@ from tokjax.datasets.loaders.item_order import NO_ITEM, ItemOrder
 from tokjax.datasets.loaders.mixture_sources import compute_shares, flatten_sources, get_by_name
 from tokjax.datasets.loaders.row_plans import PlanOptions, RowPlan, load_plan
 from tokjax.datasets.loaders.schedules import (
+    MAX_ROWS,
     RowSchedule,
     merge_schedules,
     parse_schedule,
@@ -202,7 +203,7 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         Raises:
             InvalidArgumentError: the step is negative, or after the end of the run.
         """
-        check_int("step", step, minimum=0)
+        step = check_int("step", step, minimum=0)
         if self._is_plain:
             [phase] = self._schedule.phases
             slots = self._order.compute_items(step).select(self._select_rows(phase.batch_size))
@@ -238,9 +239,13 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         Returns:
             Number of tokens by name, padding not included.
         """
-        check_int("step", step, minimum=0)
-        totals = np.zeros(len(self.datasets), np.int64)
+        step = check_int("step", step, minimum=0)
+        totals: NDArray[Any] = np.zeros(len(self.datasets), object)
         for block_size, counts in self._count_rows(step).items():
+            if sum(counts) > MAX_ROWS:
+                raise InvalidArgumentError(
+                    f"step is {step}, and rows are counted up to 2**62; use a smaller step"
+                )
             for source, count in enumerate(counts):
                 totals += self._count_source_tokens(block_size, source, count)
         if self._budgets is not None:
@@ -256,13 +261,16 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         epochs, within = divmod(step, len(self))
         return {phase.block_size: [epochs * num_rows + min(within * phase.batch_size, num_rows)]}
 
-    def _count_source_tokens(self, block_size: int, source: int, count: int) -> NDArray[np.int64]:
-        """Returns the number of tokens of each dataset in the first `count` rows of a source."""
+    def _count_source_tokens(self, block_size: int, source: int, count: int) -> NDArray[Any]:
+        """Returns the number of tokens of each dataset in the first `count` rows of a source.
+
+        The numbers are Python integers: those of many epochs can exceed 64 bits.
+        """
         plan, key = self._plans[block_size, source], (block_size, source)
         if key not in self._totals:
             self._totals[key] = self._sum_by_dataset(source, plan.pieces)
         epochs, rest = divmod(count, plan.num_rows)
-        totals: NDArray[np.int64] = self._totals[key] * epochs
+        totals: NDArray[Any] = self._totals[key].astype(object) * epochs
         first = epochs * plan.num_rows
         for begin in range(first, first + rest, _ROWS_PER_PART):
             positions = np.arange(begin, min(begin + _ROWS_PER_PART, first + rest))
@@ -359,8 +367,15 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
                 return dataset.column(name).read_ranges(starts, counts)
 
             return column.cast(self._read_pieces(source, pieces, lengths, read, dtype))
-        values = np.concatenate([self.datasets[i].column(name) for i in self._members[source]])
-        return column.cast(np.repeat(values[pieces["document"]], lengths))
+        members = self._members[source]
+        splits = self._first_documents[members[0] : members[-1] + 2] - self._first_documents[members[0]]
+        documents = pieces["document"].astype(np.int64)
+        datasets = np.searchsorted(splits, documents, "right") - 1
+        values = np.empty(len(documents), dtype)
+        for i in np.unique(datasets).tolist():
+            own = np.flatnonzero(datasets == i)
+            values[own] = self.datasets[members[i]].column(name)[documents[own] - splits[i]]
+        return column.cast(np.repeat(values, lengths))
 
     def _read_pieces(
         self,
@@ -397,7 +412,12 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         self, block_sizes: set[int], plan_dir: str | os.PathLike[str] | None, progress: bool
     ) -> dict[tuple[int, int], RowPlan]:
         """Returns the plan of each block size and source."""
-        directory = None if plan_dir is None else Path(plan_dir)
+        try:
+            directory = None if plan_dir is None else Path(plan_dir)
+        except TypeError:
+            raise InvalidArgumentError(
+                f"plan_dir must be the path of a directory, or None, not {plan_dir!r:.100}"
+            ) from None
         plans = {}
         for block_size in sorted(block_sizes):
             for source, members in enumerate(self._members):
@@ -450,6 +470,11 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         plan = self._plans[block_size, source]
         epochs, rest = divmod(tokens, int(self._count_source_tokens(block_size, source, plan.num_rows).sum()))
         first = position = epochs * plan.num_rows
+        if first + plan.num_rows > MAX_ROWS:
+            raise InvalidArgumentError(
+                f"the budget of {self.names[source]!r} is {tokens} tokens, and rows are counted up to 2**62; "
+                "use a smaller budget"
+            )
         while rest:
             stop = min(position + _ROWS_PER_PART, first + plan.num_rows)
             rows = plan.select(self._find_items(block_size, source, np.arange(position, stop)))
@@ -477,7 +502,10 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
             ends.append(end)
         if stop == "first_exhausted":
             exceeded = schedule.find_first_step(lambda step: max(self._count_epochs(step)) > epochs)
-            assert exceeded is not None
+            if exceeded is None:
+                raise InvalidArgumentError(
+                    f"epochs is {epochs}, and rows are counted up to 2**62; use fewer epochs"
+                )
             if exceeded == 1:
                 raise InvalidArgumentError(
                     f"the first batch would exceed {epochs} epochs of a dataset; use a smaller batch_size or "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tokjax._util.checks import check_int
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +24,12 @@ def describe_schedule(loader: PlannedLoader, steps: Sequence[int] | None = None)
 
     Returns:
         A table with one line for each step and dataset.
+
+    Raises:
+        InvalidArgumentError: `steps` is not a list of steps.
     """
+    if steps is not None and not isinstance(steps, Iterable):
+        raise InvalidArgumentError(f"steps must be a list of steps, such as [{steps!r}], not {steps!r}")
     chosen = (
         _choose_steps(loader) if steps is None else [check_int("step", step, minimum=0) for step in steps]
     )
