@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokjax.encoding.chat.text_sources import get_runs
 from tokjax.errors import InvalidArgumentError
 from tokjax.objectives.completion_masks import ANSWER_FIELDS, CHAT_FIELDS, CHAT_ROLES
 from tokjax.offsets import char_to_byte_spans
@@ -82,7 +83,7 @@ def find_runs(
     names = [_ROLE_NAMES.get(role, "other") if isinstance(role, str) else "other" for role in roles]
     runs: list[Run] = []
     started: set[int] = set()
-    for start, stop, source in text.get_runs():
+    for start, stop, source in get_runs(text):
         message, field = source.message, source.field
         if source.lost_by:
             if not allow_lost:
