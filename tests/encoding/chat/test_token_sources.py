@@ -222,6 +222,8 @@ def test_lost_sources_name_the_function(expression, function):
         "'%(a)s' % {'a': m.content}",
         "'%s' | format(m.content)",
         "m.content.format()",
+        "m.content | replace('o', 'oo') | replace('oo', 'o')",
+        "m.content | replace('&', '-') | replace('w', 'w', count=1)",
         "'{!a}'.format(m.content) | replace(\"'\", '')",
         "'{!r}'.format(m.content) | replace(\"'\", '')",
         "m.content.translate({120: 'yy'})",
