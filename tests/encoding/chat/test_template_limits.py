@@ -151,3 +151,13 @@ def test_budget():
     assert budget.spend_on_text("abc") == 4
     with pytest.raises(TemplateLimitError):
         budget.spend_on_text(["a" * 100])
+
+
+def test_many_sources_have_a_cost():
+    template = (
+        "{% set ns = namespace(x='') %}{% for i in range(5000) %}{% set ns.x = ns.x ~ '-' ~ m %}{% endfor %}"
+    )
+    template = template.replace("m %}", "messages[0].content %}")
+    assert len(render_text(template + "{{ ns.x }}")) == 15000
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="does more work than is allowed"):
+        tokjax.encode_chat(tokjax.byte_level(), MESSAGES, template + "{{ ns.x }}")

@@ -192,15 +192,11 @@ def test_name_of_the_call_before_a_result():
         ("texts | join('\n') | title", "the filter 'title'"),
         ("texts | join | center(80)", "the method 'center'"),
         ("texts | list | string", "the filter 'string'"),
-        ("'%5s%5s' % (texts[0], texts[1])", "the operator %"),
+        ("'%*s%*s' % (5, texts[0], 5, texts[1])", "the operator %"),
+        ("('{}' + texts[0]).format(texts[1])", "the method 'format'"),
+        ("[texts] | join", "the text of a list or mapping"),
+        ("'x'.translate({120: texts[0] + texts[1]})", "the method 'translate'"),
         ("texts | list", "the text of a list or mapping"),
-        ("texts | join | e", "the filter 'e'"),
-        ("(texts[0] | e) + '.'", "the filter 'e'"),
-        ("('<' | safe) + texts[0]", "the operator +"),
-        ("('<%s>' | safe) % texts[0]", "the operator %"),
-        ("('<' | safe).join(texts)", "the method 'join'"),
-        ("texts | pprint", "the filter 'pprint'"),
-        ("'%(a)s%(b)s' | format(a=texts[0], b=texts[1])", "the operator %"),
     ],
 )
 def test_lost_sources_name_the_function(expression, function):
@@ -214,16 +210,87 @@ def test_lost_sources_name_the_function(expression, function):
     assert tokjax.encode_chat(BYTES, CONVERSATION, template, mask=False).sources is None
 
 
-def test_lost_sources_of_blocks_and_bytes():
-    template = "{% for m in messages %}{% autoescape true %}{{ m.content }}{% endautoescape %}{% endfor %}"
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="with the block autoescape, which combines"):
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "m.content | safe",
+        "m.content | safe | trim",
+        "m.content | tojson | safe | replace('\"', '')",
+        "m.content | e",
+        "[m.content] | map('forceescape') | join",
+        "'%.9s%s' % (m.content, '')",
+        "'%(a)s' % {'a': m.content}",
+        "'%s' | format(m.content)",
+        "m.content.format()",
+        "m.content | replace('o', 'oo') | replace('oo', 'o')",
+        "m.content | replace('&', '-') | replace('w', 'w', count=1)",
+        "'{!a}'.format(m.content) | replace(\"'\", '')",
+        "'{!r}'.format(m.content) | replace(\"'\", '')",
+        "m.content.translate({120: 'yy'})",
+        "[m.content] | join",
+        "[[m.content]] | join | replace(\"'\", '') | trim('[]')",
+        "messages | batch(9) | first | selectattr('content', 'eq', m.content) | join(attribute='content')",
+    ],
+)
+def test_expressions_that_keep_the_field(expression):
+    messages = [{"role": "user", "content": "<one>"}, {"role": "assistant", "content": "&two."}]
+    template = QUOTED.replace("{{ m.content }}", "{{ " + expression + " }}")
+    runs = [run.split(":")[0] for run in read(messages, template)]
+    assert [run for run in runs if "content" in run] == ["user.content", "assistant.content*"]
+    fields = {
+        "user.content",
+        "user.scaffold",
+        "assistant.header",
+        "assistant.content*",
+        "assistant.scaffold*",
+    }
+    assert set(runs) == fields
+    # Outside a loop, all text without a source is outside the messages.
+    expression = expression.replace("m.content", "messages[1].content")
+    runs = [run.split(":")[0] for run in read(messages, "{{ " + expression + " }}")]
+    assert "assistant.content*" in runs
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("m.content.encode().decode()", "after the method 'encode' the origin of the text is unknown"),
+        ("(m.content | e) + '<'", "the result of the filters 'safe' and 'e'"),
+        ("m.content | truncate(1, true)", "AssertionError: expected length >= 3, got 1"),
+    ],
+)
+def test_errors_of_expressions(expression, expected):
+    template = "{% for m in messages %}{{ " + expression + " }}{% endfor %}"
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=expected.replace("(", r"\(")):
         tokjax.encode_chat(BYTES, CONVERSATION, template)
-    template = "{% for m in messages %}{{ m.content.encode().decode() }}{% endfor %}"
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match="the method 'encode' loses the origin of a te"
-    ):
+
+
+def test_autoescape_is_an_error():
+    template = "{% autoescape true %}{% for m in messages %}{{ m.content }}{% endfor %}{% endautoescape %}"
+    assert tokjax.encode_chat(BYTES, CONVERSATION, template, mask=False).text
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="autoescape %} loses the origin"):
         tokjax.encode_chat(BYTES, CONVERSATION, template)
-    assert tokjax.encode_chat(BYTES, CONVERSATION, template, mask=False).text == "onetwo three four"
+
+
+def test_next_message_in_a_loop_over_indices():
+    template = """{% for i in range(messages | length) %}<{{ messages[i].role }}>{{ messages[i].content }}
+{%- if i + 1 < messages | length and messages[i + 1].role %}</>{% else %}</>{% endif %}
+{% endfor %}{{ '<assistant>' if add_generation_prompt }}"""
+    assert read(CONVERSATION, template) == read(CONVERSATION, QUOTED)
+
+
+def test_answers_in_the_step_of_another_message():
+    template = "{% for m in messages if m.role == 'user' %}{% set i = 2 * loop.index0 + 1 %}"
+    template += "[{{ m.content }}]{{ messages[i].content }}{% endfor %}"
+    runs = read(CONVERSATION, template)
+    assert "assistant.content*: two" in runs
+    assert runs[-1] == "assistant.content*: four"
+
+
+def test_templates_can_not_read_sources():
+    template = "{% for m in messages %}{{ m.content.get_runs is defined }}{{ m.content._stops is defined }}"
+    template += "{{ m._index is defined }}{{ (m.content | attr('_sources')) is defined }}{% endfor %}"
+    assert tokjax.encode_chat(BYTES, CONVERSATION[:1], template).text == "False" * 4
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,10 @@ A template is untrusted code. Each operation spends units of a `Budget`
 
 For example, `{% for m in messages %}<{{ m.a ~ m.b }}>{% endfor %}` is compiled as if it were
 
-    {% do none | " enter" %}
-    {% for m in messages %}{% do 2 | " step"(m) %}<{{ m.a | " joined"(m.b) }}>{% endfor %}
-    {% do none | " leave" %}
+    {% for m in messages %}{% do 2 | " step" %}<{{ m.a | " joined"(m.b) }}>{% endfor %}
 
 where 2 is the number of literal characters in the body. The names of internal filters begin with a space, so
 that the syntax of templates has no way to write them. (`map(' step')` can call one, which only spends more.)
-
-The same hooks keep the sources of texts, if a template is rendered with a `Tracker` (`text_sources`):
-`enter`, `step` and `leave` tell it which message a loop is at, and the methods of `SourcedText` do the rest.
 
 Classes that derive from Jinja's are made in functions, so that Jinja is imported only when a template is
 used.
@@ -60,7 +55,9 @@ from tokjax.encoding.chat.text_sources import (
     concatenate,
     format_percent,
     indent,
+    make_plain,
     mark,
+    reject_bytes,
     to_json,
     to_text,
     tracker_var,
@@ -80,10 +77,11 @@ _DEEP_METHODS = frozenset(("count", "index"))
 """Methods that compare all elements of a list, recursively."""
 _SELECTING_FILTERS = frozenset(("default", "d", "first", "last", "min", "max", "random", "attr"))
 """Filters that return one of their arguments, or a part of one."""
-_COMBINING_FILTERS = frozenset(("join", "replace", "format"))
+_COMBINING_FILTERS = frozenset(("replace", "format"))
 """Filters that call a method of a string argument, which keeps the sources if that string has them."""
 _TEMPLATE_ERRORS = (
     ArithmeticError,
+    AssertionError,
     AttributeError,
     LookupError,
     MemoryError,
@@ -137,7 +135,10 @@ class ChatTemplate(NamedTuple):
             InvalidArgumentError: the template raises an error, or exceeds its limits.
         """
         jinja2 = import_optional("jinja2", extra="chat", purpose="encode_chat")
-        budget_token = _budget.set(Budget(WORK_PER_CHARACTER * max_characters))
+        budget = Budget(WORK_PER_CHARACTER * max_characters)
+        if tracker:
+            tracker.spend = budget.spend
+        budget_token = _budget.set(budget)
         tracker_token = tracker_var.set(tracker)
         pieces: list[str] = []
         remaining = max_characters
@@ -147,7 +148,12 @@ class ChatTemplate(NamedTuple):
                 if remaining < 0:
                     raise TemplateLimitError
                 pieces.append(tracker.write(piece) if tracker else piece)
-            return _split_at_markers(concatenate(pieces), *self.markers)
+            text = concatenate(pieces)
+            return (
+                _split_at_markers(text, *self.markers)
+                if self.has_generation_blocks
+                else RenderedTemplate(text, [])
+            )
         except TemplateLimitError:
             raise InvalidArgumentError(
                 f"the chat template writes more than {max_characters} characters, or does more work than is "
@@ -185,7 +191,7 @@ def compile_template(template: str) -> ChatTemplate:
         finalize=_make_output_finalizer(),
         extensions=["jinja2.ext.loopcontrols", _make_generation_extension()],
     )
-    environment.filters |= {"tojson": _to_json, "indent": indent}
+    environment.filters |= {"tojson": _to_json, "indent": _make_indent_filter(), "join": _make_join_filter()}
     for name in _REMOVED_FILTERS:
         del environment.filters[name]
     environment.filters = {name: _limit(name, function) for name, function in environment.filters.items()}
@@ -232,6 +238,11 @@ def _make_environment_class() -> Any:
             _budget.get().spend_on_field(value, "")
             return value, first
 
+        def convert_field(self, value: Any, conversion: Any) -> Any:
+            converted = super().convert_field(value, conversion)
+            is_text = conversion is not None and isinstance(converted, str)
+            return mark(converted, value, "the method 'format'") if is_text else converted
+
         def format_field(self, value: Any, format_spec: str) -> Any:
             _budget.get().spend_on_field(value, format_spec)
             text = mark(super().format_field(value, format_spec), value, "the method 'format'")
@@ -243,6 +254,9 @@ def _make_environment_class() -> Any:
             self.holder = FieldHolder()
             text: str = super().vformat(format_string, args, kwargs)
             return self.holder.release(text) if tracker_var.get() else text
+
+    class EscapeFormatter(LimitedFormatter, sandbox.SandboxedEscapeFormatter):  # type: ignore[misc, name-defined]
+        pass
 
     class LimitedEnvironment(base):  # type: ignore[misc]
         intercepted_binops = frozenset(base.default_binop_table)
@@ -262,19 +276,24 @@ def _make_environment_class() -> Any:
                 shallow=name not in _DEEP_METHODS,
             )
             result = super().call(__context, __function, *args, **options)
+            if tracker_var.get() and isinstance(owner, str) and isinstance(result, bytes):
+                reject_bytes((owner, args, options), f"the method {name!r}")
+            if tracker_var.get() and isinstance(result, str):
+                if hasattr(result, "__html__"):
+                    result = make_plain(result, (args, options), f"the function {name!r}")
+                elif isinstance(owner, str):
+                    result = mark(result, (owner, args, options), f"the method {name!r}")
             budget.spend_on_result(result)
-            if hasattr(result, "__html__"):
-                mark(result, (owner, args, options), f"the method {name!r}")
             return result
 
         def getitem(self, obj: Any, argument: Any) -> Any:
             if not isinstance(argument, (str, int)):
                 _budget.get().spend_on_text(argument)
-            _note_access(obj)
+            _note_access(obj, argument)
             return super().getitem(obj, argument)
 
         def getattr(self, obj: Any, attribute: str) -> Any:
-            _note_access(obj)
+            _note_access(obj, attribute)
             return super().getattr(obj, attribute)
 
         def call_unop(self, context: Any, operator: str, arg: Any) -> Any:
@@ -283,16 +302,14 @@ def _make_environment_class() -> Any:
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
             budget = _budget.get()
-            if operator == "+" and _is_text(left) and _is_text(right):  # the most frequent case
+            if operator == "+" and isinstance(left, str) and isinstance(right, str):  # the most frequent case
                 budget.spend(CALL + 2 * (len(left) + len(right)))
                 return concatenate((left, right)) if tracker_var.get() else left + right
             budget.spend_on_operator(operator, left, right)
-            if operator == "%" and _is_text(left):
+            if operator == "%" and isinstance(left, str):
                 result: Any = format_percent(left, right)
             else:
                 result = super().call_binop(context, operator, left, right)
-            if hasattr(result, "__html__"):
-                mark(result, (left, right), f"the operator {operator}")
             budget.spend_on_result(result)
             return result
 
@@ -304,17 +321,22 @@ def _make_environment_class() -> Any:
                 if value.__name__ == "format_map":
                     (options,) = args
                     args = ()
-                text: str = LimitedFormatter(self).vformat(value.__self__, args, options)
-                return mark(text, value.__self__, "the method 'format'")
+                form = value.__self__
+                if hasattr(form, "__html__"):
+                    made: str = EscapeFormatter(self, escape=form.escape).vformat(form, args, options)
+                    escaped: str = type(form)(made)
+                    return escaped
+                text: str = LimitedFormatter(self).vformat(form, args, options)
+                is_from_message = isinstance(form, SourcedText) and any(
+                    source.field != "scaffold" for source in form._sources
+                )
+                if is_from_message:  # the formatter splits the form without its sources
+                    return mark(str.__str__(text), (form, args, options), "the method 'format'")
+                return text
 
             return functools.update_wrapper(wrapper, value)
 
     return LimitedEnvironment
-
-
-def _is_text(value: Any) -> bool:
-    """Returns whether a value is a string, and not a `Markup`, which escapes what is added to it."""
-    return isinstance(value, str) and not hasattr(value, "__html__")
 
 
 @lru_cache(maxsize=1)
@@ -426,15 +448,13 @@ def _limit(name: str, function: Callable[..., Any], *, shallow: bool = False) ->
         budget.spend_on_call(name, (*args[first:], *options.values()), shallow=shallow)
         passed = args
         if name in _COMBINING_FILTERS:
-            passed = tuple(as_sourced(value) for value in args)
-            if name == "join" and len(args) == first + 1:  # there is no separator
-                options = {"d": as_sourced("")} | {key: as_sourced(value) for key, value in options.items()}
+            passed = (*args[:first], as_sourced(args[first]), *args[first + 1 :])
         result = function(*passed, **options)
         if isinstance(result, Iterator):
             result = list(result)
-        if name == "safe" and isinstance(args[first], SourcedText):
-            result = args[first]  # a `Markup` has no sources, and is written as the same text
-        elif isinstance(result, str) and name not in _SELECTING_FILTERS:
+        if isinstance(result, str) and name not in _SELECTING_FILTERS and tracker_var.get():
+            if hasattr(result, "__html__"):
+                result = make_plain(result, args[first], f"the filter {name!r}")
             result = mark(result, (args[first:], options), f"the filter {name!r}")
         budget.spend_on_result(result)
         return result
@@ -452,10 +472,9 @@ def _leave_loop(_: Any) -> None:
         tracker.leave_loop()
 
 
-def _note_access(value: Any) -> None:
-    tracker = tracker_var.get()
-    if tracker and isinstance(value, SourcedMessage):
-        tracker.note_access(value)
+def _note_access(value: Any, key: Any) -> None:
+    if isinstance(value, SourcedMessage) and (tracker := tracker_var.get()):
+        tracker.note_access(value, key)
 
 
 def _spend_step(literal: int, item: Any = None) -> bool:
@@ -489,13 +508,14 @@ def _spend_comparison(value: Any) -> Any:
 def _make_output_finalizer() -> Any:
     """Makes the function that Jinja calls with each value before writing it."""
     utils = import_optional("jinja2.utils", extra="chat", purpose="encode_chat")
-    markupsafe: Any = import_optional("markupsafe", extra="chat", purpose="encode_chat")
 
-    def spend(eval_context: Any, value: Any) -> Any:
+    def spend(context: Any, value: Any) -> Any:
         _budget.get().spend_on_text(value)
-        if eval_context.autoescape:
-            mark(markupsafe.Markup(), value, "the block autoescape")
-        return to_text(value) if tracker_var.get() else value
+        if tracker_var.get() is None:
+            return value
+        if context.autoescape:
+            raise ValueError("{% autoescape %} loses the origin of the text; pass mask=False")
+        return to_text(value)
 
     # With an evaluation context, it is not called for constants when a template is compiled.
     return utils.pass_eval_context(spend)
@@ -542,6 +562,34 @@ def _split_at_markers(marked: str, begin: str, end: str) -> RenderedTemplate:
         pieces += [inner, rest]
         length += len(inner) + len(rest)
     return RenderedTemplate(concatenate(pieces), spans)
+
+
+@lru_cache(maxsize=1)
+def _make_indent_filter() -> Any:
+    """Makes the filter `indent`: Jinja's, which is faster, for texts without sources."""
+    filters: Any = import_optional("jinja2.filters", extra="chat", purpose="encode_chat")
+
+    @functools.wraps(indent)
+    def choose(s: Any, *args: Any, **options: Any) -> Any:
+        return (indent if isinstance(s, SourcedText) else filters.do_indent)(s, *args, **options)
+
+    return choose
+
+
+@lru_cache(maxsize=1)
+def _make_join_filter() -> Any:
+    """Makes the filter `join`: Jinja's, except that it keeps the sources of lists and mappings, too."""
+    filters: Any = import_optional("jinja2.filters", extra="chat", purpose="encode_chat")
+    utils: Any = import_optional("jinja2.utils", extra="chat", purpose="encode_chat")
+
+    def join(context: Any, value: Any, d: Any = "", attribute: Any = None) -> Any:
+        if tracker_var.get() is None:
+            return filters.sync_do_join(context, value, d, attribute)
+        if attribute is not None:
+            value = map(filters.make_attrgetter(context.environment, attribute), value)
+        return as_sourced(to_text(d)).join(map(to_text, value))
+
+    return utils.pass_eval_context(join)
 
 
 def _to_json(

@@ -8,7 +8,7 @@ prompt, which is the difference between two renderings of the messages before it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,14 @@ from tokjax.encoding.chat.messages import (
     hide_special_tokens,
     replace_with_placeholders,
 )
-from tokjax.encoding.chat.text_sources import Source, SourcedText, Tracker, add_sources, make_text
+from tokjax.encoding.chat.text_sources import (
+    Source,
+    SourcedText,
+    Tracker,
+    add_sources,
+    get_runs,
+    make_text,
+)
 from tokjax.encoding.chat.token_sources import compute_token_sources, find_runs
 from tokjax.encoding.encode import encode_result
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
@@ -172,17 +179,18 @@ def encode_chat(
     if not mask:
         return EncodedChat(result, None, full_text)
     offsets = _get_offsets(tokenizer, full_text, result)
-    rendered = renderer.render_sources(rendered_messages, add_generation_prompt)
-    if rendered.text != text:
+    sourced_text, generated = renderer.render_sources(rendered_messages, add_generation_prompt)
+    if sourced_text != text:
         raise InvalidArgumentError(
-            "the chat template writes another text for the same messages, so the assistant's tokens can't be "
-            "determined; pass mask=False"
+            "the chat template writes another text for the same messages when their origin is followed, so "
+            "the assistant's tokens can't be determined. It may use the time or a random number, or add text "
+            "to the result of the filters 'safe' and 'e'. Pass mask=False to get the ids without a mask"
         )
     prompt_start = len(text)
     if add_generation_prompt:
-        prompt_start = renderer.find_prompt(rendered_messages, rendered)
+        prompt_start = renderer.find_prompt(rendered_messages, text)
     runs = find_runs(
-        cast("SourcedText", rendered.text),
+        sourced_text,
         [message.get("role") for message in conversation],
         renderer.find_header(rendered_messages),
         prompt_start,
@@ -191,7 +199,7 @@ def encode_chat(
     sources = compute_token_sources(runs, full_text, offsets)
     has_blocks = compiled.has_generation_blocks
     assistant_mask: Any = (
-        _compute_mask(full_text, offsets, rendered.generated) if has_blocks else chat_loss_mask(sources.codes)
+        _compute_mask(full_text, offsets, generated) if has_blocks else chat_loss_mask(sources.codes)
     )
     return EncodedChat(result, assistant_mask, full_text, *sources)
 
@@ -204,33 +212,38 @@ class _ChatRenderer:
         self._variables = variables
         self._max_characters = max_characters
 
-    def render_sources(self, messages: list[Message], prompt: bool) -> RenderedTemplate:
-        """Renders messages; the text is a `SourcedText`."""
+    def render_sources(
+        self, messages: list[Message], prompt: bool
+    ) -> tuple[SourcedText, list[tuple[int, int]]]:
+        """Renders messages, and returns the text and the spans of `{% generation %}` blocks."""
         answers = {i for i, message in enumerate(messages) if message.get("role") == _ASSISTANT}
-        text, generated = self._render(messages, prompt, Tracker(answers))
+        tracker = Tracker(answers)
+        text, generated = self._render(messages, prompt, tracker)
         if not isinstance(text, SourcedText):  # there are no messages
             text = make_text(text, Source(-1, "scaffold"))
-        return RenderedTemplate(text, generated)
+        return tracker.resolve(text), generated
 
     def find_header(self, messages: list[Message]) -> str:
         """Returns the text that the template writes before an answer; empty if there is none."""
-        end = next((i for i, message in enumerate(messages) if message.get("role") == _ASSISTANT), 0)
+        end = next((i for i, message in enumerate(messages) if message.get("role") == _ASSISTANT), None)
+        if end is None:
+            return ""
         try:
-            rendered = self.render_sources(messages[:end], True)
+            text = self.render_text(messages[:end], True)
         except InvalidArgumentError:  # for example, the template needs a message of the user
             return ""
-        return str.__str__(rendered.text[self.find_prompt(messages[:end], rendered) :])
+        return text[self.find_prompt(messages[:end], text) :]
 
-    def find_prompt(self, messages: list[Message], rendered: RenderedTemplate) -> int:
+    def find_prompt(self, messages: list[Message], text: str) -> int:
         """Returns the position of the generation prompt in a text that was rendered with it."""
         try:
             without = self.render_text(messages, False)
         except InvalidArgumentError:
             without = None
-        if without is not None and rendered.text.startswith(without):
+        if without is not None and text.startswith(without):
             return len(without)
         # The template writes something else instead, for example a token for the end of the text.
-        runs: Any = getattr(rendered.text, "get_runs", list)()
+        runs = get_runs(self.render_sources(messages, True)[0])
         start, stop, source = runs[-1] if runs else (0, 0, Source(-1, "scaffold"))
         return start if source == Source(-1, "scaffold") else stop
 

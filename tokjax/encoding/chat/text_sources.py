@@ -20,7 +20,7 @@ import re
 import secrets
 from bisect import bisect_left, bisect_right
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tokjax.encoding.chat.messages import PLAIN_KEYS, REASONING_KEYS
 
@@ -29,9 +29,15 @@ if TYPE_CHECKING:
 
 _TOOL_CALL_KEYS = ("tool_calls", "function_call")
 _TOOL_ROLES = ("tool", "function", "ipython", "observation")
+_CONVERSION = re.compile(r"%(?:\((.*?)\))?[^a-zA-Z%]*[hlL]?[a-zA-Z%]")
+"""Matches a `%` conversion; its group is the key of a mapping."""
+_ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"})
+_RUN = 64
+"""Cost of a run of characters, in units of the template's budget."""
+_TEXT_KEYS = ("content", *REASONING_KEYS)
 _CHANGING_METHODS = (
     *("lower", "upper", "title", "capitalize", "casefold", "swapcase"),
-    *("center", "ljust", "rjust", "zfill", "expandtabs", "translate"),
+    *("center", "ljust", "rjust", "zfill", "expandtabs"),
 )
 
 
@@ -60,14 +66,19 @@ class Tracker:
         self._answers = answers
         self.scaffold = Source(-1, "scaffold")
         """Source of the text that the template itself writes now."""
-        self.lost_markup = ""
-        """The filter that made a `Markup`, which can't have sources, of a text with sources."""
-        self._loops: list[tuple[Source, bool]] = []
+        self.spend: Callable[[int], None] = lambda _: None
+        """Function that spends units of the template's budget."""
+        self._loops: list[tuple[Source, bool, int, bool]] = []
         self._is_in_message = False
+        self._item = -1  # the item of a loop over indices
+        self._has_read_item = False
+        # Text before the first access to a message in a step over indices has a negative message, which
+        # `resolve` replaces by that message, or else by the one of the loop around it.
+        self._unknown: dict[int, int] = {}
 
     def enter_loop(self) -> None:
         """Begins a loop."""
-        self._loops.append((self.scaffold, self._is_in_message))
+        self._loops.append((self.scaffold, self._is_in_message, self._item, self._has_read_item))
 
     def step(self, item: Any) -> None:
         """Begins a step of the innermost loop. Its text belongs to `item` if that is a message."""
@@ -75,18 +86,32 @@ class Tracker:
             self.scaffold = Source(item._index, "scaffold")
             self._is_in_message = True
         elif type(item) is int:  # a loop over indices of messages
-            self._is_in_message = False
+            self._is_in_message = self._has_read_item = False
+            self._item = item
+            outer = self._loops[-1][0].message
+            if outer < 0:
+                self.scaffold = Source(-2 - len(self._unknown), "scaffold")
+                self._unknown[self.scaffold.message] = outer
 
-    def note_access(self, message: SourcedMessage) -> None:
-        """Makes a message the current one in a loop over indices, where the template reads `messages[i]`."""
-        if self._loops and not self._is_in_message:
+    def note_access(self, message: SourcedMessage, key: Any) -> None:
+        """Makes a message the current one in a loop over indices, where the template reads `messages[i]`.
+
+        After it, `messages[i + 1].role` is only a condition, but `messages[i + 1].content` is written.
+        """
+        if not self._loops or self._is_in_message:
+            return
+        is_item = message._index == self._item
+        if is_item or not self._has_read_item or key in _TEXT_KEYS:
+            if self.scaffold.message in self._unknown:
+                self._unknown[self.scaffold.message] = message._index
             self.scaffold = Source(message._index, "scaffold")
+            self._has_read_item = is_item
 
     def write(self, text: str) -> str:
         """Returns a text that the template writes now, with sources.
 
-        Text of an answer is scaffold where the template writes another message: for example, the name of a
-        function, from a tool call, in front of the result.
+        Text of a tool call is scaffold where the template writes another message: for example, the name of
+        the function in front of the result.
         """
         text = concatenate((text,))
         current = self.scaffold
@@ -96,17 +121,27 @@ class Tracker:
             text,
             [
                 (stop - start, source if self._may_write(source) else current)
-                for start, stop, source in text.get_runs()
+                for start, stop, source in get_runs(text)
             ],
         )
 
     def _may_write(self, source: Source) -> bool:
-        is_answer = source.message in self._answers
-        return bool(source.lost_by) or source.message == self.scaffold.message or not is_answer
+        is_call = source.field == "tool_call" and source.message in self._answers
+        return bool(source.lost_by) or source.message == self.scaffold.message or not is_call
+
+    def resolve(self, text: SourcedText) -> SourcedText:
+        """Returns the rendered text with the messages that were not known when it was written."""
+        runs = []
+        for start, stop, source in get_runs(text):
+            message = source.message
+            while message in self._unknown:
+                message = self._unknown[message]
+            runs.append((stop - start, source._replace(message=message)))
+        return _make(text, runs) if self._unknown else text
 
     def leave_loop(self) -> None:
         """Ends the innermost loop."""
-        self.scaffold, self._is_in_message = self._loops.pop()
+        self.scaffold, self._is_in_message, self._item, self._has_read_item = self._loops.pop()
 
 
 tracker_var: ContextVar[Tracker | None] = ContextVar("tracker", default=None)
@@ -201,18 +236,16 @@ class SourcedText(str):
             position += len(old) + len(part)
         return concatenate(pieces)
 
-    def encode(self, *_: Any, **__: Any) -> bytes:
-        raise TypeError("the method 'encode' loses the origin of a text; pass mask=False to get the ids only")
-
     def join(self, texts: Iterable[Any], /) -> str:
         pieces: list[Any] = []
         for text in texts:
             pieces += [self, text]
         return concatenate(pieces[1:])
 
-    def get_runs(self) -> list[tuple[int, int, Source]]:
-        """Returns the runs as (start, stop, source), with character positions."""
-        return list(zip((0, *self._stops), self._stops, self._sources, strict=False))
+    def translate(self, table: Any, /) -> str:
+        if _find_sources(table):
+            return mark(str.translate(self, table), (self, table), "the method 'translate'")
+        return _change_runs(self, lambda text: str.translate(text, table))
 
     def _get_source(self, position: int) -> Source:
         return self._sources[bisect_right(self._stops, position)]
@@ -245,8 +278,8 @@ def _make_changing_method(name: str) -> Callable[..., str]:
     def change(self: SourcedText, *args: Any, **options: Any) -> str:
         text = method(self, *args, **options)
         if len(text) != len(self):
-            return mark(text, self, f"the method {name!r}")
-        return _make(text, [(stop - start, source) for start, stop, source in self.get_runs()])
+            return mark(text, (self, args), f"the method {name!r}")
+        return _make(text, [(stop - start, source) for start, stop, source in get_runs(self)])
 
     return change
 
@@ -336,7 +369,7 @@ def _copy(value: Any, source: Source, key: Any = None) -> Any:
 
 
 class FieldHolder:
-    """Replaces texts with sources by random names, while `str.format` formats the rest."""
+    """Puts random names in place of texts with sources, while `str.format` formats the rest."""
 
     def __init__(self) -> None:
         self._name = secrets.token_hex(16)
@@ -348,10 +381,15 @@ class FieldHolder:
         return f"{self._name}{len(self._texts) - 1};"
 
     def release(self, text: str) -> str:
-        """Replaces the names by their texts."""
+        """Puts the texts in place of their names."""
         pieces = re.split(rf"{self._name}(\d+);", text)
         pieces[1::2] = [self._texts[int(number)] for number in pieces[1::2]]
         return concatenate(pieces)
+
+
+def get_runs(text: SourcedText) -> list[tuple[int, int, Source]]:
+    """Returns the runs of a text as (start, stop, source), with character positions."""
+    return list(zip((0, *text._stops), text._stops, text._sources, strict=False))
 
 
 def make_text(text: str, source: Source) -> SourcedText:
@@ -373,9 +411,21 @@ def _make(text: str, runs: Iterable[tuple[int, Source]]) -> SourcedText:
         else:
             stops.append(position)
             sources.append(source)
+    if tracker := tracker_var.get():
+        tracker.spend(_RUN * len(stops))
     made = str.__new__(SourcedText, str.__str__(text))
     made._stops, made._sources = tuple(stops), tuple(sources)
     return made
+
+
+def _change_runs(text: SourcedText, change: Callable[[str], str]) -> SourcedText:
+    """Changes each run of a text separately."""
+    runs = [
+        (change(str.__getitem__(text, slice(start, stop))), source) for start, stop, source in get_runs(text)
+    ]
+    return _make(
+        "".join(changed for changed, _ in runs), [(len(changed), source) for changed, source in runs]
+    )
 
 
 def as_sourced(value: Any) -> Any:
@@ -392,24 +442,19 @@ def concatenate(texts: Iterable[str]) -> str:
     if tracker is None:
         return text
     is_sourced = any(isinstance(piece, SourcedText) for piece in pieces)
-    lost_by = tracker.lost_markup
-    if not is_sourced and tracker.scaffold.message < 0 and not lost_by:
+    if not is_sourced and tracker.scaffold.message == -1:
         return text
     runs: list[tuple[int, Source]] = []
     for piece in pieces:
         if isinstance(piece, SourcedText):
-            runs += [(stop - start, source) for start, stop, source in piece.get_runs()]
+            runs += [(stop - start, source) for start, stop, source in get_runs(piece)]
         else:
-            is_lost = lost_by and hasattr(piece, "__html__")
-            runs.append((len(piece), tracker.scaffold._replace(lost_by=lost_by if is_lost else "")))
+            runs.append((len(piece), tracker.scaffold))
     return _make(text, runs)
 
 
 def to_text(value: Any) -> str:
     """Returns `str(value)` with the sources of the value."""
-    tracker = tracker_var.get()
-    if tracker and tracker.lost_markup and hasattr(value, "__html__"):
-        return make_text(str(value), tracker.scaffold._replace(lost_by=tracker.lost_markup))
     return str(value) if isinstance(value, str) else mark(str(value), value, "the text of a list or mapping")
 
 
@@ -421,14 +466,10 @@ def mark(text: str, values: Any, function: str) -> str:
         values: strings, numbers, lists, tuples and mappings.
         function: the function, for error messages. The source is lost if the values have several.
     """
-    tracker = tracker_var.get()
-    if tracker is None or isinstance(text, SourcedText):
+    if tracker_var.get() is None or isinstance(text, SourcedText):
         return text
     sources = _find_sources(values)
     if not sources:
-        return text
-    if hasattr(text, "__html__"):
-        tracker.lost_markup = function
         return text
     (source, *others) = sources
     return make_text(text, source._replace(lost_by=function) if others else source)
@@ -452,19 +493,46 @@ def _find_sources(value: Any) -> set[Source]:
     return sources
 
 
+def reject_bytes(values: Any, function: str) -> None:
+    """Raises an error if a function made bytes, which can't have sources, of values that have them."""
+    if _find_sources(values):
+        raise ValueError(f"after {function} the origin of the text is unknown; pass mask=False")
+
+
+def make_plain(text: str, value: Any, function: str) -> str:
+    """Returns a `Markup` that a function made of a value as a text with sources.
+
+    It does not escape the texts that are added to it. `encode_chat` finds out if that changes the output.
+    """
+    plain = str.__str__(text)
+    if isinstance(value, SourcedText):
+        for same in (value, value.translate(_ESCAPED)):
+            if str.__eq__(same, plain):
+                return same
+    return mark(plain, value, function)
+
+
 def format_percent(form: str, values: Any) -> str:
-    """Returns `form % values` with sources. They are lost if there are conversions other than `%s`."""
-    text = str.__mod__(form, values)
+    """Returns `form % values` with sources. They are lost if there are widths of the form `*`."""
     if tracker_var.get() is None:
-        return text
+        return cast("str", form % values)  # a `Markup` escapes the values
+    text = str.__mod__(form, values)
+    sourced_form = as_sourced(form)
     arguments = iter(values if isinstance(values, tuple) else (values,))
     pieces: list[str] = []
-    for part in re.split(r"(%[s%])", str.__str__(form)):
-        piece = to_text(next(arguments, "")) if part == "%s" else part
-        pieces.append("%" if part == "%%" else piece)
-    joined = concatenate(pieces)
-    is_exact = str.__eq__(joined, text) and not isinstance(form, SourcedText)
-    return joined if is_exact else mark(text, (form, values), "the operator %")
+    position = 0
+    for match in _CONVERSION.finditer(str.__str__(form)):
+        pieces += [sourced_form[position : match.start()], sourced_form[match.start() : match.end()]]
+        position, key = match.end(), match[1]
+        if match[0].endswith("%"):
+            pieces[-1] = pieces[-1][:1]
+        elif "*" not in match[0]:
+            value = next(arguments, "") if key is None else values[key]
+            converted = str.__mod__(match[0], (value,) if key is None else values)
+            is_text = match[0] in ("%s", f"%({key})s")
+            pieces[-1] = to_text(value) if is_text else mark(converted, value, "the operator %")
+    joined = concatenate([*pieces, sourced_form[position:]])
+    return joined if str.__eq__(joined, text) else mark(text, (form, values), "the operator %")
 
 
 def indent(text: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
@@ -484,8 +552,9 @@ def indent(text: str, width: int | str = 4, first: bool = False, blank: bool = F
     for following in others:
         inserted = "\n" + (space if following or blank else "")
         last: Any = next((piece for piece in reversed(pieces) if piece), "")
-        is_sourced = isinstance(last, SourcedText)
-        pieces += [make_text(inserted, last._sources[-1]) if is_sourced else inserted, following]
+        if isinstance(last, SourcedText) and not isinstance(inserted, SourcedText):
+            inserted = make_text(inserted, last._sources[-1])
+        pieces += [inserted, following]
     return concatenate(pieces)
 
 
@@ -521,10 +590,4 @@ def to_json(value: Any, dump: Callable[[Any], str]) -> str:
 
 def _escape(text: SourcedText, dump: Callable[[Any], str]) -> str:
     """Returns a string as in JSON, without its quotation marks."""
-    runs = [
-        (dump(str.__getitem__(text, slice(start, stop)))[1:-1], source)
-        for start, stop, source in text.get_runs()
-    ]
-    return _make(
-        "".join(escaped for escaped, _ in runs), [(len(escaped), source) for escaped, source in runs]
-    )
+    return _change_runs(text, lambda part: dump(part)[1:-1])

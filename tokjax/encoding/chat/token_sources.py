@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokjax.encoding.chat.text_sources import get_runs
 from tokjax.errors import InvalidArgumentError
 from tokjax.objectives.completion_masks import ANSWER_FIELDS, CHAT_FIELDS, CHAT_ROLES
 from tokjax.offsets import char_to_byte_spans
@@ -80,13 +81,14 @@ def find_runs(
         InvalidArgumentError: the sources of a part of the text were lost.
     """
     names = [_ROLE_NAMES.get(role, "other") if isinstance(role, str) else "other" for role in roles]
+    plain = str.__str__(text)
     runs: list[Run] = []
     started: set[int] = set()
-    for start, stop, source in text.get_runs():
+    for start, stop, source in get_runs(text):
         message, field = source.message, source.field
         if source.lost_by:
             if not allow_lost:
-                shown = str(text[start:stop])
+                shown = plain[start:stop]
                 raise InvalidArgumentError(
                     f"the chat template makes {shown[:_MAX_SHOWN]!r} with {source.lost_by}, which combines "
                     "texts of different origin, so that the assistant's tokens can't be determined. Pass "
@@ -99,7 +101,7 @@ def find_runs(
         if role == "assistant" and message not in started:
             started.add(message)
             if field == "scaffold":
-                split += _measure_header(text[start:stop], prompt)
+                split += _measure_header(plain[start:stop], prompt)
         runs.append(Run(start, split, message, role, "header"))
         end = min(stop, max(split, num_before_prompt))
         runs.append(Run(split, end, message, role, field))
