@@ -1,7 +1,11 @@
 """Tests of the pre-token cache."""
 
-import numpy as np
+import pickle
 
+import numpy as np
+from hypothesis import given, strategies as st
+
+from tokjax._util.cache_exchange import collect_queues
 from tokjax.bpe import pretoken_cache
 from tokjax.bpe.batched_merging import BatchMerger
 from tokjax.bpe.hash_tables import make_pretokens
@@ -23,3 +27,49 @@ def test_entries_survive_cache_reset(tokenizer, monkeypatch):
     monkeypatch.setattr(cache, "_get_entries", lambda: other_cache._cache)
     for lookup, count in zip(cache.insert(lookups), (50, 50, 5), strict=True):
         assert cache.get_ids(lookup).ids.tolist() == [id_ for ids in expected[:count] for id_ in ids]
+
+
+def make_copied_cache(tokenizer):
+    """Returns a cache, its copy as a worker has it, and the queues of both."""
+    rules = make_rules_from_ranks(tokenizer.vocabulary.ordinary)
+    cache = pretoken_cache.PretokenCache(rules.atomic_ids, BatchMerger(rules))
+    with collect_queues() as queues:
+        pickled = pickle.dumps(cache)
+    with collect_queues() as queues_of_copy:
+        copy = pickle.loads(pickled)
+    return cache, copy, *queues, *queues_of_copy
+
+
+def get_ids(cache, pretokens):
+    [lookup] = cache.insert([cache.find(pretokens)])
+    return cache.get_ids(lookup).ids.tolist()
+
+
+@given(texts=st.lists(st.binary(min_size=1, max_size=150), min_size=1, max_size=30), data=st.data())
+def test_copies_exchange_pretokens(tokenizer, texts, data):
+    cache, copy, queue, queue_of_copy = make_copied_cache(tokenizer)
+    pretokens = make_pretokens(texts)
+    expected = [merge_pretoken(text, make_rules_from_ranks(tokenizer.vocabulary.ordinary)) for text in texts]
+    expected = [id_ for ids in expected for id_ in ids]
+    indices = np.array(data.draw(st.lists(st.integers(0, len(texts) - 1))), np.int64)
+    get_ids(cache, pretokens.take(indices))
+    get_ids(copy, pretokens.take(indices[::2]))  # some pre-tokens arrive where they are known
+    queue_of_copy.deliver(queue.take())
+    assert get_ids(copy, pretokens) == expected
+    queue.deliver(queue_of_copy.take())
+    found = cache.find(pretokens)
+    assert len(found.misses) == 0
+    assert cache.get_ids(found).ids.tolist() == expected
+
+
+def test_full_cache_takes_and_sends_nothing(tokenizer, monkeypatch):
+    cache, copy, queue, queue_of_copy = make_copied_cache(tokenizer)
+    get_ids(cache, make_pretokens([b"xqxq%d" % i for i in range(50)]))
+    monkeypatch.setattr(pretoken_cache, "MAX_CACHE_BYTES", 0)
+    get_ids(copy, make_pretokens([b"qxqx"]))
+    queue_of_copy.deliver(queue.take())
+    assert len(copy.find(make_pretokens([b"xqxq7"])).misses) == 1
+    get_ids(copy, make_pretokens([b"xqxq7"]))  # resets the cache of the copy
+    queue_of_copy.take()
+    get_ids(copy, make_pretokens([b"xqxq8"]))
+    assert queue_of_copy.take() == []

@@ -4,6 +4,8 @@ A request is `("install", token, sizes)`, with the descriptor of the memory that
 `("call", token, method, sizes)`, with the arguments in the shared buffer; or `("drop", token)`. An answer is
 the sizes of the result in the shared buffer, `None`, or a `WorkerError`. `("rest",)` has no answer: nobody
 uses the worker any more, and it ends after a minute without requests.
+
+The arguments and the result each come with the new entries of the caches of the object (`cache_exchange`).
 """
 
 from __future__ import annotations
@@ -15,11 +17,24 @@ import socket
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from tokjax._util.cache_exchange import EntryQueue, collect_queues
 from tokjax._util.executors import PickledError, pickle_error
 from tokjax._util.shared_buffers import SharedBuffer
 
 _IDLE_SECONDS = 60.0
 _LENGTH_BYTES = 8
+
+
+class _Installed(NamedTuple):
+    """Copy of an object.
+
+    Attributes:
+        target: the copy.
+        queues: queue of each of its caches, with the entries that are new to the other process.
+    """
+
+    target: Any
+    queues: list[EntryQueue]
 
 
 class WorkerError(NamedTuple):
@@ -38,7 +53,7 @@ class WorkerError(NamedTuple):
 def main(socket_fd: int, buffer_fd: int) -> None:
     """Answers requests until the other side closes the connection, or has no use for this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
-    buffer, objects = SharedBuffer(buffer_fd), dict[int, Any]()
+    buffer, objects = SharedBuffer(buffer_fd), dict[int, _Installed]()
     seconds = None
     with socket.socket(fileno=socket_fd) as connection, suppress(OSError, EOFError):
         while select.select([connection], [], [], seconds)[0]:
@@ -49,20 +64,24 @@ def main(socket_fd: int, buffer_fd: int) -> None:
                 send(connection, _answer(request, fd, buffer, objects))
 
 
-def _answer(request: Any, fd: int | None, buffer: SharedBuffer, objects: dict[int, Any]) -> Any:
+def _answer(request: Any, fd: int | None, buffer: SharedBuffer, objects: dict[int, _Installed]) -> Any:
     step = "arguments"
     try:
         match request:
             case "install", token, sizes:
-                objects[token] = SharedBuffer(fd).map_value(sizes)
+                with collect_queues() as queues:
+                    objects[token] = _Installed(SharedBuffer(fd).map_value(sizes), queues)
             case "drop", token:
                 del objects[token]
             case "call", token, method, sizes:
-                arguments = buffer.read(sizes)
+                target, queues = objects[token]
+                arguments, entries = buffer.read(sizes)
                 step = "method"
-                result = getattr(objects[token], method)(*arguments)
+                for queue, batches in zip(queues, entries, strict=True):
+                    queue.deliver(batches)
+                result = getattr(target, method)(*arguments)
                 step = "result"
-                return buffer.write(result)
+                return buffer.write((result, [queue.take() for queue in queues]))
     except Exception as error:
         return WorkerError(pickle_error(error), step)
     return None

@@ -8,8 +8,9 @@ of this process, which starts at once, and workers, which join when they are rea
     worker           (starts, gets the object)   item 3   item 5   item 7
 
 A worker is another Python interpreter that runs `worker_main`. It does not run the calling program again. It
-gets a copy of the object: arrays are shared until a process changes them. Items and results pass through
-shared memory. Workers end with the process that started them, or after a minute without work.
+gets a copy of the object: arrays are shared until a process changes them, and caches exchange their new
+entries (`cache_exchange`). Items and results pass through shared memory. Workers end with the process that
+started them, or after a minute without work.
 
 Workers need Linux. Elsewhere, threads do the work.
 """
@@ -25,8 +26,9 @@ import sys
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tokjax._util.cache_exchange import EntryQueue, collect_queues
 from tokjax._util.executors import restore_error
 from tokjax._util.locks import ThreadLock
 from tokjax._util.shared_buffers import SharedBuffer
@@ -85,14 +87,29 @@ class _Snapshot:
         self._target = target
         self._lock = ThreadLock()
 
-    def get(self) -> tuple[SharedBuffer, list[int]]:
+    def get(self) -> _WrittenSnapshot:
         with self._lock.current:
             return self._written
 
     @cached_property
-    def _written(self) -> tuple[SharedBuffer, list[int]]:
+    def _written(self) -> _WrittenSnapshot:
         buffer = SharedBuffer()
-        return buffer, buffer.write(self._target)
+        with collect_queues() as queues:
+            return _WrittenSnapshot(buffer, buffer.write(self._target), queues)
+
+
+class _WrittenSnapshot(NamedTuple):
+    """A pickled object.
+
+    Attributes:
+        buffer: the memory that has the object.
+        sizes: sizes for `SharedBuffer.map_value`, in bytes.
+        queues: queue of each cache of the object, with the entries that are not in the memory.
+    """
+
+    buffer: SharedBuffer
+    sizes: list[int]
+    queues: list[EntryQueue]
 
 
 class RemoteCopy:
@@ -202,14 +219,15 @@ class _Worker:
     Attributes:
         ticket: identifies the current use of the worker. Threads of an earlier use, which ended too soon for
             them, have another ticket.
-        installed: tokens of the objects that the worker has, the one that was used last at the end.
+        installed: tokens of the objects that the worker has, the one that was used last at the end, each with
+            the queues of entries that are new to it.
         state: `"idle"`, `"preparing"` or `"calling"`.
         is_returned: whether the worker was returned while it was preparing.
     """
 
     def __init__(self) -> None:
         self.ticket: object = object()
-        self.installed: list[int] = []
+        self.installed: dict[int, list[EntryQueue | None]] = {}
         self.state = "idle"
         self.is_returned = False
         self._process: subprocess.Popen[bytes] | None = None
@@ -233,13 +251,16 @@ class _Worker:
                 if is_new:
                     self._start()
                 if token in self.installed:
-                    self.installed.remove(token)
+                    self.installed[token] = self.installed.pop(token)
                 else:
                     while len(self.installed) >= _MAX_OBJECTS:
-                        self._request("drop", self.installed.pop(0))
-                    buffer, sizes = snapshot.get()
+                        oldest = next(iter(self.installed))
+                        del self.installed[oldest]
+                        self._request("drop", oldest)
+                    buffer, sizes, queues = snapshot.get()
+                    copied = [queue.copy() for queue in queues]  # before the installation, which takes time
                     self._request("install", token, sizes, fd=buffer.fd)
-                self.installed.append(token)
+                    self.installed[token] = copied
             except BaseException as error:
                 self.kill()
                 if is_new and isinstance(error, (OSError, WorkerDiedError)):
@@ -249,19 +270,25 @@ class _Worker:
     def call(self, ticket: object, token: int, method: str, arguments: tuple[Any, ...]) -> Any:
         with self._use(ticket, "calling"):
             assert self._buffer is not None, "install comes first"
+            queues = self.installed[token]
             try:
-                sizes = self._buffer.write(arguments)
+                entries = [[] if queue is None else queue.take() for queue in queues]
+                sizes = self._buffer.write((arguments, entries))
             except Exception as error:
                 raise CannotSendError(was_called=False) from error
             sizes = self._request("call", token, method, sizes)
             try:
-                return self._buffer.read(sizes)
+                result, entries = self._buffer.read(sizes)
             except Exception as error:
                 raise CannotSendError(was_called=True) from error
+        for queue, batches in zip(queues, entries, strict=True):
+            if queue is not None:
+                queue.deliver(batches)
+        return result
 
     def drop(self, ticket: object, token: int) -> None:
         with self._use(ticket, "calling"):
-            self.installed.remove(token)
+            del self.installed[token]
             self._request("drop", token)
 
     def rest(self) -> None:

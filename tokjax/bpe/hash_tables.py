@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 ABSENT = -1
 """The value of keys that are not in a table."""
-_SLOTS_PER_KEY = 4
+_SLOTS_PER_KEY = 2
 """Minimum number of slots for each key. The sparser a table, the fewer keys need a second look."""
 
 

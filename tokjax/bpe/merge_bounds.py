@@ -162,7 +162,9 @@ def build_merge_bound_tables(rules: MergeRules) -> MergeBoundTables:
     keys, bounds = _build_all_bounds(
         pairs, _find_longest_suffixes(splits, size), _find_longest_prefixes(splits, size)
     )
-    pair_bounds = HashTable(1, len(keys))
+    pair_bounds = HashTable(
+        1, 2 * len(keys)
+    )  # sparse: a third of the lookups is for pairs that are not there
     pair_bounds.add(keys, bounds)
     byte_symbols = np.array([symbols[bytes([i])] for i in range(256)], np.int32)
     # Every pre-token starts as bytes, so the bounds of two bytes are in an array that needs no hashing.

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from tokjax._util.cache_exchange import ExchangingCache
 from tokjax._util.locks import ThreadLock
 from tokjax.bpe.batched_merging import NO_PRETOKENS, MergedPretokens
 from tokjax.bpe.hash_tables import ABSENT, HashTables, can_hold, concatenate_pretokens, make_pretokens
@@ -38,7 +39,7 @@ from tokjax.core.ragged import concatenate_ranges
 from tokjax.core.vocabulary import ID_BITS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -103,10 +104,10 @@ class PretokenMerger(Protocol):
         """Returns the ids of pre-tokens, at least one for each."""
 
 
-class PretokenCache:
+class PretokenCache(ExchangingCache):
     """Cache of pre-tokens and their ids.
 
-    Threads can share it: reading takes no lock.
+    Threads can share it: reading takes no lock. Copies in other processes exchange new pre-tokens with it.
 
     Args:
         atomic_ids: bytes to id, for the pre-tokens that are one token without merging.
@@ -114,6 +115,7 @@ class PretokenCache:
     """
 
     def __init__(self, atomic_ids: Mapping[bytes, int], merger: PretokenMerger) -> None:
+        super().__init__()
         self._atomic_ids = atomic_ids
         self._lock = ThreadLock()
         self._cache = _CacheEntries(atomic_ids)
@@ -164,12 +166,33 @@ class PretokenCache:
         misses = np.flatnonzero(values == ABSENT)
         new = unique.take(misses)
         merged = self._merger.merge(new)
+        values[misses] = self._insert_merged(entries, new, merged)
+        if self.has_subscribers:
+            self.publish((concatenate_pretokens([new]), merged), len(misses))
+        return values.take(inverse)
+
+    def _insert_merged(
+        self, entries: _CacheEntries, pretokens: Pretokens, merged: MergedPretokens
+    ) -> NDArray[np.int64]:
+        """Inserts pre-tokens with their ids. Returns their values."""
         # First the pool, then the tables: a thread that finds a value also finds its ids.
         with self._lock.current:
-            new_values = entries.pool.add(merged)
-        entries.tables.add(new, new_values)
-        values[misses] = new_values
-        return values.take(inverse)
+            values = entries.pool.add(merged)
+        entries.tables.add(pretokens, values)
+        return values
+
+    def add_entries(self, batches: Sequence[tuple[Pretokens, MergedPretokens]]) -> None:
+        """Inserts pre-tokens that a copy of this cache has merged, unless this cache is full."""
+        entries = self._cache
+        if entries.is_full:
+            return
+        pretokens = concatenate_pretokens([part for part, _ in batches])
+        ids = np.concatenate([merged.ids for _, merged in batches])
+        counts = np.concatenate([merged.counts for _, merged in batches])
+        new = np.flatnonzero(entries.tables.find(pretokens) == ABSENT)
+        indices = concatenate_ranges((np.cumsum(counts) - counts).take(new), counts.take(new))
+        merged = MergedPretokens(ids.take(indices), counts.take(new))
+        self._insert_merged(entries, pretokens.take(new), merged)
 
     def _merge_uncacheable(self, pretokens: Pretokens) -> MergedPretokens:
         """Returns the ids of pre-tokens that no table can hold. Duplicates are merged once."""
@@ -193,6 +216,9 @@ class PretokenCache:
         entries = self._cache
         if entries.is_full:
             entries = self._cache = _CacheEntries(self._atomic_ids)
+            # Most of the pre-tokens of such a text occur once. The caches of other processes would only be
+            # full sooner.
+            self.unsubscribe_all()
         return entries
 
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar, Unpa
 import numpy as np
 
 from tokjax._util.atomic_files import compute_json_checksum
+from tokjax._util.cache_exchange import is_copying_to_worker
 from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, check_texts
 from tokjax._util.threads import resolve_num_threads
 from tokjax.bpe.chunks import Segments, as_segments
@@ -103,8 +104,14 @@ class TokenizerRecord(MethodHints):
         return compute_json_checksum(definition)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the dataclass fields and leaves out cached properties."""
-        return type(self), tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        """Pickles the dataclass fields and leaves out cached properties.
+
+        The copy of a worker process also gets the engine, whose tables take time to build.
+        """
+        arguments = tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        if is_copying_to_worker() and "_engine" in vars(self):
+            return type(self), arguments, {"_engine": vars(self)["_engine"]}
+        return type(self), arguments
 
     def __repr__(self) -> str:
         """Returns the vocabulary size, the options and the special tokens."""
