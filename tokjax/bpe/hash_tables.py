@@ -213,6 +213,8 @@ MAX_PRETOKEN_BYTES = 128
 """Maximum length of the pre-tokens in the tables, in bytes. None of them has a zero byte."""
 _MASKS = (np.tri(_WORD_BYTES + 1, _WORD_BYTES, -1, np.uint8) * np.uint8(0xFF)).view(np.uint64).reshape(-1)
 """For each length, the mask of that many bytes, followed by zeros."""
+_DENSE = 12
+"""If there is one pre-token in at most this many bytes, it is faster to read a word at each byte."""
 _LINE_FEED_KEY = np.uint64(ord("\n"))
 
 
@@ -478,21 +480,15 @@ def _build_keys(pretokens: Pretokens, columns: int) -> Keys:
 def _read_first_words(pretokens: Pretokens) -> NDArray[np.uint64]:
     """Returns the first eight bytes of each pre-token as one number, shape `(pretokens,)`.
 
-    Each number is put together from the two aligned 64-bit numbers that contain its bytes::
-
-        aligned numbers    |......lo|west....|
-        first word                lowest          the bytes after its end are masked
+    The bytes after its end are zero.
     """
-    aligned = pretokens.data[: len(pretokens.data) // _WORD_BYTES * _WORD_BYTES].view(np.uint64)
-    at = pretokens.starts >> 3
-    words = aligned.take(at, mode="clip")
-    following = aligned[1:].take(at, mode="clip")
-    shifts = pretokens.starts.view(np.uint64) << np.uint64(3)
-    shifts &= np.uint64(56)
-    words >>= shifts
-    np.subtract(np.uint64(64), shifts, out=shifts)
-    following <<= shifts  # a shift by 64, of an aligned word, gives 0 in NumPy
-    words |= following
+    data, starts = pretokens.data, pretokens.starts
+    # The 64-bit number that starts at each byte. These numbers overlap.
+    at_each_byte = np.ndarray((len(data) - _WORD_BYTES + 1,), "<u8", data, strides=(1,))
+    if len(starts) > len(data) // _DENSE:
+        words: NDArray[np.uint64] = at_each_byte.take(starts, mode="clip")  # copies all numbers first
+    else:
+        words = at_each_byte[starts]
     words &= _MASKS.take(pretokens.lengths, mode="clip")
     return words
 
