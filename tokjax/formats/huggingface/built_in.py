@@ -175,9 +175,11 @@ def _parse_byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) ->
         raise RequiresLibraryError("its vocabulary does not contain every single byte")
     vocabulary = build_definition_vocabulary(contents, ordinary, added_tokens, roles, duplicate_token_ids)
     merges = _parse_byte_merges(model["merges"], forms)
-    in_merges = chain(chain.from_iterable(merges), map(b"".join, merges))
-    if not all(map(ordinary.__contains__, in_merges)):
-        raise RequiresLibraryError("a special token is a part or the result of a merge")
+    # `parse_merges` has checked that all parts and results are in the model's vocabulary.
+    if len(model_forms) < len(forms):
+        in_merges = chain(chain.from_iterable(merges), map(b"".join, merges))
+        if not all(map(ordinary.__contains__, in_merges)):
+            raise RequiresLibraryError("a special token is a part or the result of a merge")
     merges = _select_byte_merges(contents, merges)
     return make_byte_level_bpe(
         vocabulary,
