@@ -30,6 +30,7 @@ class Repository:
         is_private: whether the repository can only be found with a token in `readers`.
         readers: tokens with access.
         reported_sizes: sizes to report instead of the true ones, by path.
+        has_list: whether the response for the repository lists the files.
     """
 
     commits: dict = field(default_factory=dict)
@@ -38,6 +39,7 @@ class Repository:
     is_private: bool = False
     readers: tuple = ()
     reported_sizes: dict = field(default_factory=dict)
+    has_list: bool = True
 
     def commit(self, files, revision="main"):
         """Adds a commit with these files to a branch. Returns its name."""
@@ -168,7 +170,9 @@ class _Handler(BaseHTTPRequestHandler):
             }
             for path, data in repository.commits[commit].items()
         ]
-        info = {"id": name, "sha": commit, "private": False, "tags": [], "siblings": files}
+        info = {"id": name, "sha": commit, "private": False, "tags": []}
+        if repository.has_list:
+            info["siblings"] = files
         self._send(200, json.dumps(files if action == "tree" else info).encode())
 
     def _respond_to_resolve(self, path, token):

@@ -77,7 +77,7 @@ def fetch_repository(name: RepositoryName) -> Path:
     except TokjaxError:
         raise
     except errors.HFValidationError as error:
-        raise InvalidArgumentError(f"{name.text!r} is no name of a repository: {error}") from error
+        raise InvalidArgumentError(f"{name.text!r} is not the name of a repository: {error}") from error
     except (OSError, errors.HTTPError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # an error of a disk, not of the network
@@ -91,13 +91,18 @@ def fetch_repository(name: RepositoryName) -> Path:
 
 def _download(hub: Any, name: RepositoryName) -> Path:
     """Downloads the files, and returns the path in the cache. Raises the errors of `huggingface_hub`."""
-    info = hub.HfApi().model_info(name.repository, revision=name.revision, files_metadata=True)
-    sizes = {file.rfilename: file.size for file in info.siblings or ()}
+    api = hub.HfApi()
+    timeout = hub.constants.HF_HUB_ETAG_TIMEOUT  # that of hf_hub_download; model_info has none by default
+    info = api.model_info(name.repository, revision=name.revision, files_metadata=True, timeout=timeout)
+    if info.siblings is None:  # as of a mirror
+        tree = api.list_repo_tree(name.repository, revision=info.sha, recursive=True)
+        sizes = {file.path: file.size for file in tree if hasattr(file, "size")}
+    else:
+        sizes = {file.rfilename: file.size for file in info.siblings}
     files = _select_files(name, sizes)
-    for file in files:
-        exceeded = exceeds_limit("file_bytes", sizes[file] or 0)
-        if exceeded:
-            raise TokenizerFormatError(f"{name}: {file} has {sizes[file]:,} bytes; {exceeded}")
+    nbytes = sum(sizes[file] or 0 for file in files)
+    if exceeded := exceeds_limit("file_bytes", nbytes):
+        raise TokenizerFormatError(f"{name}: {', '.join(files)} have {nbytes:,} bytes; {exceeded}")
     paths = [Path(hub.hf_hub_download(name.repository, file, revision=info.sha)) for file in files]
     # Records the commit of the revision, which later loads without the hub need.
     hub.hf_hub_download(name.repository, files[-1], revision=name.revision)
@@ -124,7 +129,7 @@ def _select_files(name: RepositoryName, files: Collection[str]) -> list[str]:
     else:
         main = [*get_single(find_tokenizer_names(present), str(name), present)]
     companions = (*_COMPANIONS, MODEL_CONFIG_FILE) if len(main) > 1 else _COMPANIONS
-    templates = [file for file in below if file.startswith(f"{CHAT_TEMPLATES_DIRECTORY}/")]
+    templates = [file for file in below if file.rpartition("/")[0] == CHAT_TEMPLATES_DIRECTORY]
     selected = [*(file for file in companions if file in present and file not in main), *templates, *main]
     return [prefix + file for file in selected]
 
@@ -152,6 +157,7 @@ def _describe_failure(
     endpoint, cache = hub.constants.ENDPOINT, hub.constants.HF_HUB_CACHE
     repository = f"the repository {name.repository!r}"
     not_cached = f"its tokenizer at the revision {name.revision!r} is not in the cache {cache}"
+    status = getattr(getattr(error, "response", None), "status_code", None)
     login = "run `hf auth login`, or set HF_TOKEN"
     if isinstance(error, errors.OfflineModeIsEnabled):
         cause = f"HF_HUB_OFFLINE is set, and {not_cached}"
@@ -159,16 +165,15 @@ def _describe_failure(
     elif isinstance(error, errors.GatedRepoError):
         cause = f"{repository} is gated, and access was denied"
         advice = f"accept its conditions at {endpoint}/{name.repository}, then {login}"
-    elif isinstance(error, errors.RepositoryNotFoundError):
-        cause = f"{endpoint} has no repository {name.repository!r}, or it is private"
-        advice = f"check the name; for a private repository, {login}"
     elif isinstance(error, errors.RevisionNotFoundError):
         cause = f"{repository} has no revision {name.revision!r}"
         advice = f"pass a branch, tag or commit: {str(name._replace(revision='main'))!r}"
-    elif isinstance(error, errors.HfHubHTTPError) and error.response is not None:
-        status = error.response.status_code
+    elif isinstance(error, errors.RepositoryNotFoundError) or status == 404:
+        cause = f"{endpoint} has no repository {name.repository!r}, or it is private"
+        advice = f"check the name; for a private repository, {login}"
+    elif status is not None:
         cause = f"{endpoint} answered with the status {status}, and {not_cached}: {_shorten(error)}"
-        advice = f"the token is invalid or expired: {login}" if status == 401 else "try again later"
+        advice = f"the token may be invalid: {login}" if status in (401, 403) else "try again later"
     else:
         cause = f"{endpoint} can't be reached, and {not_cached}: {_shorten(error)}"
         advice = "check the network and HF_ENDPOINT, or pass the path of its files"

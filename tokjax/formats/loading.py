@@ -1,4 +1,4 @@
-"""Loading of tokenizer files of all supported formats."""
+"""Loading of tokenizers: files of all supported formats, names, and objects of other libraries."""
 
 from __future__ import annotations
 
@@ -105,11 +105,26 @@ class LoadOptions(TypedDict, total=False):
 
 
 def load_tokenizer(
-    path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    path: Any,
     format: Format | Literal["auto"] = "auto",  # noqa: A002 (the usual name)
     **options: Unpack[LoadOptions],
 ) -> SegmentModel | HuggingFaceTokenizer:
-    """Loads a tokenizer from a file, a directory or a pair of files.
+    """Loads a tokenizer from files or by its name, or converts one of another library.
+
+    A string is the path of a file or directory, or else a name:
+
+    | name | tokenizer |
+    |---|---|
+    | `"Qwen/Qwen3-8B"`, `"hf://Qwen/Qwen3-8B"` | of a repository of the Hugging Face hub |
+    | `"Qwen/Qwen3-8B@main"`, `"hf://Qwen/Qwen3-8B@main"` | the same, at a branch, tag or commit |
+    | `"hf://Qwen/Qwen3-8B@main/tokenizer.json"` | of a file or a directory in the repository |
+    | `"cl100k_base"`, `"tiktoken://cl100k_base"` | encoding of tiktoken |
+
+    Repositories need the extra `tokjax[hub]`, and are downloaded to the cache of `huggingface_hub`, whose
+    environment variables apply. Only the tokenizer's files are downloaded. Encodings need
+    `tokjax[tiktoken]`; `ENCODINGS` describes them.
+
+    These formats of files are supported:
 
     | format | files |
     |---|---|
@@ -156,17 +171,22 @@ def load_tokenizer(
     Files from untrusted sources are parsed within `tokjax.limits`, which bound time and memory.
 
     Args:
-        path: path of a file; path of a directory, in which `detect_tokenizer_files` selects the files; or a
-            pair of file paths.
+        path: path of a file; path of a directory, in which `detect_tokenizer_files` selects the files; a pair
+            of file paths; a name; or a tokenizer object of `tokenizers`, `transformers`, `tiktoken` or
+            `sentencepiece`, which is converted as by `from_huggingface`, `from_tiktoken` or
+            `from_sentencepiece`. A tokenizer of tokjax is returned unchanged.
         format: one of the formats above, or `"auto"` to detect it with `detect_tokenizer_files`.
         **options: options of the format, as listed in `LoadOptions`.
 
     Raises:
         FileNotFoundError: the path does not exist.
         InvalidArgumentError: the format is unknown, or does not have such an option, or a value is invalid.
-        MissingExtraError: the tokenizer needs the `tokenizers` library, which is not installed.
+        MissingExtraError: the tokenizer needs the `tokenizers` library, or the name needs `huggingface_hub`
+            or `tiktoken`, which is not installed.
         TokenizerFormatError: the path contains no tokenizer or several tokenizers of one format, or a file is
             damaged or does not define a valid tokenizer.
+        TokenizerNotFoundError: there is no file and no repository of this name, access to the repository is
+            denied, or the files are neither reachable nor in the cache. The message says which.
     """
     if format not in ("auto", *FORMATS):
         raise InvalidArgumentError(f"format must be 'auto', {', '.join(map(repr, FORMATS))}, not {format!r}")

@@ -98,7 +98,12 @@ def parse_name(text: str) -> RepositoryName | EncodingName | None:
 
 def _parse_repository(text: str) -> RepositoryName:
     found = _HUB_NAME.fullmatch(text)
-    if found is None or found["repository"].startswith(("datasets/", "spaces/", "kernels/", "buckets/")):
+    is_relative = found is not None and ".." in (found["path"] or "").split("/")
+    if (
+        found is None
+        or is_relative
+        or found["repository"].startswith(("datasets/", "spaces/", "kernels/", "buckets/"))
+    ):
         raise InvalidArgumentError(
             f"{text!r} does not name a model of the Hugging Face hub; expected "
             "'hf://OWNER/NAME[@REVISION][/PATH]'"
