@@ -18,8 +18,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokjax.errors import TokenizerFormatError
-from tokjax.formats.hub import fetch_repository
 from tokjax.formats.names import EncodingName, parse_name
+from tokjax.formats.remote_files import open_files
 from tokjax.formats.tokenizer_files import (
     CHAT_TEMPLATE_FILE,
     CHAT_TEMPLATES_DIRECTORY,
@@ -31,6 +31,7 @@ from tokjax.formats.tokenizer_files import (
 
 if TYPE_CHECKING:
     import os
+    from pathlib import Path
 
 
 _DEFAULT = "default"
@@ -45,7 +46,8 @@ def load_chat_template(path: str | os.PathLike[str], name: str = _DEFAULT) -> st
     `chat_template` of `tokenizer_config.json`.
 
     Args:
-        path: path of the model's directory, or the name of its repository, as for `load_tokenizer`.
+        path: path of the model's directory, or its URL or the name of its repository, as for
+            `load_tokenizer`.
         name: name of the template, for models with several.
 
     Raises:
@@ -53,10 +55,15 @@ def load_chat_template(path: str | os.PathLike[str], name: str = _DEFAULT) -> st
         TokenizerFormatError: the directory has no template of that name.
         TokenizerNotFoundError: the files of the repository are not available, as for `load_tokenizer`.
     """
-    repository = parse_name(path) if isinstance(path, str) else None
-    if isinstance(repository, EncodingName):
+    parsed = parse_name(path)
+    if isinstance(parsed, EncodingName):
         raise TokenizerFormatError(f"{path!r} is an encoding of tiktoken, which has no chat template")
-    directory = fetch_repository(repository) if repository else as_path(path)
+    with open_files(parsed or path) as found:
+        return _read_chat_template(as_path(found), name)
+
+
+def _read_chat_template(directory: Path, name: str) -> str:
+    """Reads the chat template of a name from a directory."""
     if not directory.is_dir():
         raise FileNotFoundError(f"{directory}: no such directory")
     template_path = (

@@ -13,7 +13,11 @@ from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.clip_files import END, START, is_clip_header
 from tokjax.formats.tiktoken_files import describe_json_ranks, is_rank_file
 from tokjax.formats.tokenizer_files import (
+    ADDED_TOKENS_FILE,
     BYTE_ORDER_MARK,
+    CHAT_TEMPLATE_FILE,
+    CONFIG_FILE,
+    SPECIAL_TOKENS_FILE,
     as_path,
     check_is_file,
     read_bytes,
@@ -21,7 +25,7 @@ from tokjax.formats.tokenizer_files import (
     read_json_object,
 )
 from tokjax.formats.tokjax_json import TOKENIZER_FILE
-from tokjax.formats.word_bpe_files import find_tokenizer_class, find_word_end_symbols
+from tokjax.formats.word_bpe_files import MODEL_CONFIG_FILE, find_tokenizer_class, find_word_end_symbols
 
 if TYPE_CHECKING:
     import os
@@ -61,6 +65,8 @@ _FORMATS_BY_NAME: Mapping[str, Format] = {
     **dict.fromkeys(_JSON_RANKS_NAMES, "tiktoken"),
     _CLIP_NAME: "clip",
 }
+_COMPANIONS = (CONFIG_FILE, SPECIAL_TOKENS_FILE, ADDED_TOKENS_FILE, CHAT_TEMPLATE_FILE)
+"""Files that are read with a tokenizer if they are in its directory."""
 _MODEL_NAME = re.compile(r"(?i)[^.].*\.model(\.v[0-9]\w*)?")
 """Names of SentencePiece models. A name that begins with a dot is that of a hidden file."""
 _HEADER_BYTES = 1 << 12
@@ -199,19 +205,41 @@ def find_tokenizer_names(present: Collection[str]) -> list[tuple[str, ...]]:
     return [(name,) for name in pieces or sorted(name for name in present if name.endswith(".tsv"))]
 
 
-def find_related_names(name: str, present: Collection[str]) -> list[str]:
-    """Returns the names of files that can be needed to load a file: itself and the other half of a pair.
+def list_candidates(name: str) -> list[str]:
+    """Returns the names of the files that can be needed to load a file.
+
+    They are the file itself, the other file of a pair, the model of a list of pieces, and settings.
 
     Args:
         name: name of the file.
-        present: names of the files in its directory.
     """
-    in_pairs = {*itertools.chain(*_PAIRS), _VOCAB_TXT, *_TXT_MERGES}
-    model = f"{name.rpartition('.')[0]}.model"  # instead of a list of pieces
-    return [other for other in present if other in (name, model) or (name in in_pairs and other in in_pairs)]
+    pair_names = [*dict.fromkeys(itertools.chain(*_PAIRS, [_VOCAB_TXT], _TXT_MERGES))]
+    stem, _, suffix = name.rpartition(".")
+    models = [f"{stem}.model"] if suffix in ("vocab", "txt") else []
+    related = [*pair_names, MODEL_CONFIG_FILE] if name in pair_names else [name]
+    return [*_COMPANIONS, *models, *related]
 
 
-def get_single(
+def select_files(present: Collection[str], file: str | None, where: str) -> list[str]:
+    """Selects the files that are needed to load a tokenizer, the tokenizer itself last.
+
+    Args:
+        present: names of all files in a directory.
+        file: name of the file to load, or `None` for that of `detect_tokenizer_files`.
+        where: path of the directory, for errors.
+
+    Raises:
+        TokenizerFormatError: `file` is `None`, and there is no tokenizer, or several of one format.
+    """
+    names = (file,) if file else _get_single(find_tokenizer_names(present), where, present)
+    if file:
+        related = list_candidates(file)
+    else:
+        related = [*_COMPANIONS, MODEL_CONFIG_FILE] if len(names) > 1 else [*_COMPANIONS]
+    return [*(name for name in related if name in present and name not in names), *names]
+
+
+def _get_single(
     groups: Sequence[tuple[str, ...]], directory: str, present: Collection[str]
 ) -> tuple[str, ...]:
     """Returns the only group of files of `find_tokenizer_names`.
@@ -242,7 +270,7 @@ def get_single(
 
 def _detect_in_directory(directory: Path) -> DetectedTokenizer:
     present = {entry.name for entry in directory.iterdir()}
-    names = get_single(find_tokenizer_names(present), str(directory), present)
+    names = _get_single(find_tokenizer_names(present), str(directory), present)
     paths = tuple(directory / name for name in names)
     reason = f"{directory} has {' and '.join(names)}"
     if names in _PAIRS:

@@ -30,22 +30,14 @@ from tokjax.errors import (
     TokenizerNotFoundError,
     TokjaxError,
 )
-from tokjax.formats.detection import find_related_names, find_tokenizer_names, get_single
-from tokjax.formats.tokenizer_files import (
-    ADDED_TOKENS_FILE,
-    CHAT_TEMPLATE_FILE,
-    CHAT_TEMPLATES_DIRECTORY,
-    CONFIG_FILE,
-    SPECIAL_TOKENS_FILE,
-)
-from tokjax.formats.word_bpe_files import MODEL_CONFIG_FILE
+from tokjax.formats.detection import find_tokenizer_names, select_files
+from tokjax.formats.tokenizer_files import CHAT_TEMPLATES_DIRECTORY
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from tokjax.formats.names import RepositoryName
 
-_COMPANIONS = (CONFIG_FILE, SPECIAL_TOKENS_FILE, ADDED_TOKENS_FILE, CHAT_TEMPLATE_FILE)
 _log = logging.getLogger("tokjax")
 
 
@@ -124,14 +116,9 @@ def _select_files(name: RepositoryName, files: Collection[str]) -> list[str]:
     present = sorted(file for file in below if "/" not in file)
     if not below:
         raise TokenizerNotFoundError(f"{name}: the repository has no file or directory {name.path!r}")
-    if is_file:
-        main = find_related_names(name.path.rpartition("/")[2], present)
-    else:
-        main = [*get_single(find_tokenizer_names(present), str(name), present)]
-    companions = (*_COMPANIONS, MODEL_CONFIG_FILE) if len(main) > 1 else _COMPANIONS
+    selected = select_files(present, name.path.rpartition("/")[2] if is_file else None, str(name))
     templates = [file for file in below if file.rpartition("/")[0] == CHAT_TEMPLATES_DIRECTORY]
-    selected = [*(file for file in companions if file in present and file not in main), *templates, *main]
-    return [prefix + file for file in selected]
+    return [prefix + file for file in [*templates, *selected]]
 
 
 def _find_cached(hub: Any, name: RepositoryName) -> Path | None:

@@ -23,7 +23,8 @@ from tokjax.formats.detection import (
 from tokjax.formats.gpt2_files import read_gpt2
 from tokjax.formats.hub import fetch_repository
 from tokjax.formats.huggingface.tokenizer_json import from_huggingface, read_huggingface
-from tokjax.formats.names import EncodingName, parse_name
+from tokjax.formats.names import EncodingName, UrlName, parse_name
+from tokjax.formats.remote_files import open_files
 from tokjax.formats.sentencepiece_files import read_sentencepiece, read_sentencepiece_vocab
 from tokjax.formats.tiktoken_files import read_tiktoken
 from tokjax.formats.tokenizer_files import as_path
@@ -119,10 +120,12 @@ def load_tokenizer(
     | `"Qwen/Qwen3-8B@main"`, `"hf://Qwen/Qwen3-8B@main"` | the same, at a branch, tag or commit |
     | `"hf://Qwen/Qwen3-8B@main/tokenizer.json"` | of a file or a directory in the repository |
     | `"cl100k_base"`, `"tiktoken://cl100k_base"` | encoding of tiktoken |
+    | `"s3://bucket/model"` | of a directory or a file at another URL |
 
     Repositories need the extra `tokjax[hub]`, and are downloaded to the cache of `huggingface_hub`, whose
     environment variables apply. Only the tokenizer's files are downloaded. Encodings need
-    `tokjax[tiktoken]`; `ENCODINGS` describes them.
+    `tokjax[tiktoken]`; `ENCODINGS` describes them. URLs are read with fsspec (`tokjax[remote]`), and not
+    cached.
 
     These formats of files are supported:
 
@@ -192,14 +195,14 @@ def load_tokenizer(
         raise InvalidArgumentError(f"format must be 'auto', {', '.join(map(repr, FORMATS))}, not {format!r}")
     if protocol.find_library(path) is not None or protocol.is_tokenizer(path):
         return _convert(path, format, options)
-    name = parse_name(path) if isinstance(path, str) else None
+    name = parse_name(path)
     if isinstance(name, EncodingName):
         return _load_encoding(name.encoding, format, options)
-    detected = _detect(fetch_repository(name) if name else path, format)
-    reader = _READERS[detected.format]
-    _check_options(reader, options, f"the format {detected.format!r} ({detected.reason})")
-    tokenizer: SegmentModel | HuggingFaceTokenizer = reader(*detected.files, **options)
-    return tokenizer
+    with open_files(name or path) as found:
+        detected = _detect(found, format)
+        reader = _READERS[detected.format]
+        _check_options(reader, options, f"the format {detected.format!r} ({detected.reason})")
+        return reader(*detected.files, **options)
 
 
 def prefetch_tokenizer(path: str | os.PathLike[str]) -> DetectedTokenizer:
@@ -223,7 +226,9 @@ def prefetch_tokenizer(path: str | os.PathLike[str]) -> DetectedTokenizer:
         TokenizerFormatError: there is no tokenizer, or several of one format, or a file is damaged.
         TokenizerNotFoundError: the files are not available, as for `load_tokenizer`.
     """
-    name = parse_name(path) if isinstance(path, str) else None
+    name = parse_name(path)
+    if isinstance(name, UrlName):
+        raise InvalidArgumentError(f"{path!r} is a URL, whose files are not cached; copy them to a directory")
     if isinstance(name, EncodingName):
         get_tiktoken_encoding(name.encoding)
         return DetectedTokenizer("tiktoken", (), f"{name.encoding!r} is an encoding of tiktoken")

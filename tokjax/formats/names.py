@@ -1,4 +1,4 @@
-"""Names of tokenizers: repositories of the Hugging Face hub, and encodings of tiktoken.
+"""Names of tokenizers: repositories of the Hugging Face hub, encodings of tiktoken, and URLs.
 
 A string with a scheme is a name. Another string is a path if something exists there, or if it looks like one:
 
@@ -7,6 +7,7 @@ A string with a scheme is a name. Another string is a path if something exists t
     "Qwen/Qwen3-8B", "Qwen/Qwen3-8B@main"       the same, unless the path exists
     "tiktoken://cl100k_base", "cl100k_base"     encoding
     "gpt2"                                      error: the name of a repository and of an encoding
+    "s3://bucket/model"                         URL of a directory or a file, for fsspec
     "model/tokenizer.json", "./Qwen/Qwen3-8B"   path
 """
 
@@ -23,12 +24,14 @@ from tokjax.formats.tiktoken_files import ENCODINGS
 
 _REPOSITORY = r"(?P<repository>(?:\w[\w.-]*/)?\w[\w.-]*)"
 _REVISION = r"(?:@(?P<revision>refs/(?:pr|convert)/[\w.-]+|[^/@]+))?"
-_BARE_NAME = re.compile(_REPOSITORY + _REVISION, re.ASCII)
-_HUB_NAME = re.compile(rf"hf://(?:models/)?{_REPOSITORY}{_REVISION}(?:/(?P<path>[^/@][^@]*?)/?)?", re.ASCII)
+_SHORT_FORM = re.compile(_REPOSITORY + _REVISION, re.ASCII)
+_PATH = r"(?:/(?P<path>(?!.*\.\.)[^/@][^@]*?)/?)?"
+_HUB_NAME = re.compile(
+    r"hf://(?!(?:datasets|spaces|kernels|buckets)/)(?:models/)?" + _REPOSITORY + _REVISION + _PATH, re.ASCII
+)
 _HUB_SCHEME = "hf://"
 _TIKTOKEN_SCHEME = "tiktoken://"
 _FILE_NAME = re.compile(r"(?i).*\.(json|model(\.v\w+)?|txt|tiktoken|vocab|bpe|codes|gz|tsv)")
-"""Names of tokenizer files. A string that ends in one is a path, never the name of a repository."""
 DEFAULT_REVISION = "main"
 _HELP = (
     "a name is 'OWNER/NAME' or 'hf://OWNER/NAME@REVISION' for a repository of the Hugging Face hub, or "
@@ -68,42 +71,60 @@ class EncodingName(NamedTuple):
     encoding: str
 
 
-def parse_name(text: str) -> RepositoryName | EncodingName | None:
+class UrlName(NamedTuple):
+    """URL of a file or directory.
+
+    Attributes:
+        url: the URL.
+    """
+
+    url: str
+
+
+def is_file_name(text: str) -> bool:
+    """Returns whether a string ends like the name of a tokenizer file, so that it does not name a repository.
+
+    >>> is_file_name("model/tokenizer.json"), is_file_name("mistralai/Mistral-7B-v0.3")
+    (True, False)
+    """
+    return _FILE_NAME.fullmatch(text) is not None
+
+
+def parse_name(text: object) -> RepositoryName | EncodingName | UrlName | None:
     """Parses the name of a tokenizer.
 
     Returns:
-        The name; `None` if the string is the path of an existing file or directory.
+        The name; `None` if the string is the path of an existing file or directory, or if `text` is not a
+        string.
 
     Raises:
         InvalidArgumentError: the name of a repository is invalid, or the string is both the name of a
             repository and of an encoding.
-        TokenizerNotFoundError: the string is a path at which there is no file, or another URL.
+        TokenizerNotFoundError: the string is a path at which there is no file.
     """
+    if not isinstance(text, str):
+        return None
     if text.startswith(_TIKTOKEN_SCHEME):
         return EncodingName(text.removeprefix(_TIKTOKEN_SCHEME))
     if text.startswith(_HUB_SCHEME):
         return _parse_repository(text)
-    if Path(text).exists():
-        return None
+    if is_url(text):
+        return UrlName(text)
+    return None if Path(text).exists() else _parse_short_form(text)
+
+
+def _parse_short_form(text: str) -> RepositoryName | EncodingName:
     if text in ENCODINGS and ENCODINGS[text].in_tiktoken:
         return _get_encoding_name(text)
-    found = _BARE_NAME.fullmatch(text)
-    if found is not None and not _FILE_NAME.fullmatch(text):
-        return RepositoryName(text, found["repository"], unquote(found["revision"] or DEFAULT_REVISION))
-    cause = (
-        "URLs of this kind are not supported" if is_url(text) else "no such file or directory, and no name"
-    )
-    raise TokenizerNotFoundError(f"{text!r}: {cause}; {_HELP}")
+    found = _SHORT_FORM.fullmatch(text)
+    if found is None or is_file_name(text):
+        raise TokenizerNotFoundError(f"{text!r}: no such file or directory, and not a name; {_HELP}")
+    return RepositoryName(text, found["repository"], unquote(found["revision"] or DEFAULT_REVISION))
 
 
 def _parse_repository(text: str) -> RepositoryName:
     found = _HUB_NAME.fullmatch(text)
-    is_relative = found is not None and ".." in (found["path"] or "").split("/")
-    if (
-        found is None
-        or is_relative
-        or found["repository"].startswith(("datasets/", "spaces/", "kernels/", "buckets/"))
-    ):
+    if found is None:
         raise InvalidArgumentError(
             f"{text!r} does not name a model of the Hugging Face hub; expected "
             "'hf://OWNER/NAME[@REVISION][/PATH]'"
