@@ -13,6 +13,8 @@ import pytest
 import tokjax
 from tests.support.hub_server import HubServer
 from tests.support.sentencepiece_models import train_sentencepiece_models
+from tokjax.cli.options import load_tokenizer_with_eos
+from tokjax.cli.report import _load_tokenizers
 
 pytest.importorskip("huggingface_hub")
 NotFoundError, FormatError = tokjax.errors.TokenizerNotFoundError, tokjax.errors.TokenizerFormatError
@@ -224,6 +226,7 @@ class TestCache:
         with set_offline(monkeypatch):
             assert tokjax.load_tokenizer("a/b") == expected
             assert tokjax.load_tokenizer("hf://a/b@main/tokenizer.json") == expected
+            assert tokjax.load_tokenizer(f"a/b@{hub.repositories['a/b'].revisions['main']}") == expected
             assert tokjax.formats.load_chat_template("a/b", "rag") == RAG_TEMPLATE
         assert not caplog.text
 
@@ -462,3 +465,15 @@ def test_command(hub, files):
     requests = len(hub.requests)
     assert inspect(HF_HUB_OFFLINE="1").stdout == online.stdout
     assert len(hub.requests) == requests
+
+
+def test_tokenizers_of_commands(hub, files, tmp_path, tokenizer):
+    """`--eos-token` for each format, and the names of tokenizers in reports."""
+    hub.add("a/b-1.5", files)
+    tokjax.save_tokenizer(tokenizer, tmp_path / "tokenizer.tokjax.json")
+    hub.add("a/own", {"tokenizer.tokjax.json": (tmp_path / "tokenizer.tokjax.json").read_bytes()})
+    for name in ("a/b-1.5", "a/own"):
+        pad_id = tokjax.token_to_id(tokenizer, "<|pad|>")
+        assert tokjax.eos_id(load_tokenizer_with_eos(name, "<|pad|>")) == pad_id
+        assert tokjax.eos_id(load_tokenizer_with_eos(name)) == tokjax.eos_id(tokenizer)
+    assert list(_load_tokenizers(["a/b-1.5", "tokenizer.tokjax.json"])) == ["a/b-1.5", "tokenizer.tokjax"]

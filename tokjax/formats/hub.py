@@ -4,13 +4,12 @@ The library determines the endpoint, the token, offline mode and the location of
 `HF_TOKEN`, `HF_HUB_OFFLINE`, `HF_HUB_CACHE`). Only the files of one tokenizer are downloaded, selected by the
 rules for directories:
 
-    files of the repository         downloaded, in this order
-    config.json
+    files of the repository         steps, all at the commit of the revision
     model.safetensors
-    special_tokens_map.json   ──▶   1. special_tokens_map.json  \
-    tokenizer.json            ──▶   3. tokenizer.json            |  all at the commit of the revision
-    tokenizer_config.json     ──▶   2. tokenizer_config.json    /
-    tokenizer.model                 4. the revision is recorded in the cache
+    tokenizer_config.json     ──▶   1. download tokenizer_config.json
+    special_tokens_map.json   ──▶   2. download special_tokens_map.json
+    tokenizer.json            ──▶   3. download tokenizer.json
+    tokenizer.model                 4. record the commit of the revision in the cache
 
 After an interrupted download, the cache has no tokenizer for the commit, instead of one without its settings.
 """

@@ -35,7 +35,7 @@ _FILE_NAME = re.compile(r"(?i).*\.(json|model(\.v\w+)?|txt|tiktoken|vocab|bpe|co
 DEFAULT_REVISION = "main"
 _HELP = (
     "a name is 'OWNER/NAME' or 'hf://OWNER/NAME@REVISION' for a repository of the Hugging Face hub, or "
-    "'tiktoken://ENCODING'"
+    "'tiktoken://ENCODING'; URLs are accepted, too"
 )
 """Description of names, for errors."""
 

@@ -9,9 +9,9 @@ loaded would make a different tokenizer.
 
 from __future__ import annotations
 
+import importlib
 import tempfile
 import urllib.error
-import urllib.request
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -107,8 +107,9 @@ def _list_names(system: Any, directory: str) -> list[str]:
 
 def _open_http(url: str) -> Any:
     """Opens a URL. Raises `FileNotFoundError` if the server reports that there is no such file."""
+    request = importlib.import_module("urllib.request")  # here, since it imports ssl, which is slow
     try:
-        return urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS)
+        return request.urlopen(url, timeout=_TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
         if error.code in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
             raise FileNotFoundError(str(error)) from error
