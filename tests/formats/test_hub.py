@@ -363,6 +363,17 @@ class TestErrors:
             self.check("a/b", message)
         assert not hub.requests
 
+    def test_missing_library(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+        cause = r" from the Hugging Face hub needs huggingface_hub, .*; pip install 'tokjax\[hub\]'$"
+        with pytest.raises(tokjax.errors.MissingExtraError, match=f"^loading 'hf://a/b'{cause}"):
+            tokjax.load_tokenizer("hf://a/b")
+        with pytest.raises(
+            tokjax.errors.MissingExtraError,
+            match=f"^no file or directory 'a/b' exists, and loading 'a/b'{cause}",
+        ):
+            tokjax.load_tokenizer("a/b")
+
     def test_no_tokenizer(self, hub):
         hub.add("a/b", {"model.safetensors": WEIGHTS, "sub/tokenizer.json": "{}"})
         with pytest.raises(

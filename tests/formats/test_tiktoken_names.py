@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import shutil
+import sys
 
 import pytest
 
@@ -99,6 +100,15 @@ def test_errors(server, tmp_path):
         tokjax.load_tokenizer("tiktoken://damaged")
     (tmp_path / "cache").write_text("not a directory")
     with pytest.raises(FileExistsError):
+        tokjax.load_tokenizer("cl100k_base")
+
+
+def test_missing_library(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tiktoken", None)
+    with pytest.raises(
+        tokjax.errors.MissingExtraError,
+        match=r"loading the encoding 'cl100k_base' needs tiktoken, .*; pip install 'tokjax\[tiktoken\]'$",
+    ):
         tokjax.load_tokenizer("cl100k_base")
 
 

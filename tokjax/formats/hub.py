@@ -61,6 +61,8 @@ def fetch_repository(name: RepositoryName) -> Path:
             can't be reached and the cache does not have the files. The message says which.
     """
     purpose = f"loading {name.text!r} from the Hugging Face hub"
+    if not name.has_scheme:
+        purpose = f"no file or directory {name.text!r} exists, and {purpose}"
     hub = import_optional("huggingface_hub", extra="hub", purpose=purpose)
     errors = import_optional("huggingface_hub.errors", extra="hub", purpose=purpose)
     try:
@@ -163,7 +165,7 @@ def _describe_failure(
     else:
         cause = f"{endpoint} can't be reached, and {not_cached}: {_shorten(error)}"
         advice = "check the network and HF_ENDPOINT, or pass the path of its files"
-    where = "" if name.text.startswith("hf://") else "no such file or directory, and "
+    where = "" if name.has_scheme else "no such file or directory, and "
     return TokenizerNotFoundError(f"{name.text!r}: {where}{cause}", hint=Hint(advice, advice))
 
 

@@ -55,6 +55,11 @@ class RepositoryName(NamedTuple):
     revision: str = DEFAULT_REVISION
     path: str = ""
 
+    @property
+    def has_scheme(self) -> bool:
+        """Whether the name was passed with its scheme, so that it can't be a path."""
+        return self.text.startswith(_HUB_SCHEME)
+
     def __str__(self) -> str:
         """Returns the name with its scheme and revision."""
         path = f"/{self.path}" if self.path else ""
