@@ -5,6 +5,8 @@ With `--missing`, the extra is not installed, and the error must name it: `uses.
 
 import argparse
 import json
+import os
+import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,6 +40,29 @@ def use_huggingface(directory):
     )
     tokenizer = tokjax.load_tokenizer(directory / "tokenizer.json")
     assert tokjax.encode(tokenizer, "the cat").tolist() == [1, 2]
+
+
+def use_hub(directory):
+    os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(directory)}
+    commit, repository = "0" * 40, directory / "models--owner--name"
+    for path in (repository / "refs", repository / "snapshots" / commit):
+        path.mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    tokjax.save_tokenizer(tokjax.byte_level(), path / "tokenizer.tokjax.json")
+    assert tokjax.load_tokenizer("owner/name") == tokjax.byte_level()
+
+
+def use_tiktoken(directory):
+    plugins = directory / "tiktoken_ext"  # encodings of a plug-in need no download
+    plugins.mkdir()
+    (plugins / "tiny.py").write_text(
+        "def make_tiny():\n"
+        "    ranks = {bytes([i]): i for i in range(256)}\n"
+        "    return {'name': 'tiny', 'pat_str': '.', 'mergeable_ranks': ranks, 'special_tokens': {}}\n"
+        "ENCODING_CONSTRUCTORS = {'tiny': make_tiny}\n"
+    )
+    sys.path.insert(0, str(directory))
+    assert tokjax.encode(tokjax.load_tokenizer("tiktoken://tiny"), "a").tolist() == [97]
 
 
 def use_chat(directory):

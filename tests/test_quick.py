@@ -181,7 +181,9 @@ class TestTokenizerArguments:
             tokjax.errors.InvalidArgumentError, match="format='gpt2' is for paths, not for a ByteLevel"
         ):
             tokjax.quick.quick_tokenize(tokenizer, "a", format="gpt2")
-        with pytest.raises(tokjax.errors.UnsupportedTokenizerError, match="no implementation for 'int'"):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match="a pair of paths, a name or a tokenizer, not 5"
+        ):
             tokjax.quick.quick_tokenize(5, "a")
         with pytest.raises(FileNotFoundError):
             tokjax.quick.quick_tokenize("no/such/file", "a")

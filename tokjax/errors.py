@@ -23,6 +23,7 @@ __all__ = [
     "OffsetsContractError",
     "SourceError",
     "TokenizerFormatError",
+    "TokenizerNotFoundError",
     "TokjaxError",
     "TooManyTracesError",
     "TrainingError",
@@ -100,6 +101,10 @@ class UnsupportedTokenizerError(TokjaxError, TypeError):
 
 class TokenizerFormatError(TokjaxError, ValueError):
     """A tokenizer file is damaged, altered, of an unknown version or of another format."""
+
+
+class TokenizerNotFoundError(TokjaxError, FileNotFoundError):
+    """No tokenizer of this name is available: it is unknown, gated, or neither cached nor reachable."""
 
 
 class SourceError(TokjaxError, ValueError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 
@@ -14,8 +13,6 @@ from tokjax.core import protocol
 from tokjax.core.encode_options import TruncationOptions, accept_options
 from tokjax.encoding import encode
 from tokjax.errors import InvalidArgumentError, MissingSpecialTokenError, TokjaxError
-from tokjax.formats.adapters import from_sentencepiece, from_tiktoken
-from tokjax.formats.huggingface.tokenizer_json import from_huggingface
 from tokjax.formats.loading import load_tokenizer
 from tokjax.formats.tokjax_json import TOKENIZER_FILE
 from tokjax.trainer.bpe.train_bpe import END_OF_TEXT, train_bpe
@@ -25,6 +22,7 @@ from tokjax.trainer.word_level import train_word_level
 from tokjax.trainer.wordpiece import train_wordpiece
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
@@ -177,8 +175,8 @@ def quick_tokenize(
     Use `quick_encode_batch` for many texts.
 
     Args:
-        tokenizer_or_path: a tokenizer, a path (or a pair of paths) for `load_tokenizer`, or a tokenizer
-            object of `tokenizers`, `transformers`, `tiktoken` or `sentencepiece`.
+        tokenizer_or_path: a tokenizer, or anything that `load_tokenizer` accepts: a path, a pair of paths, a
+            name such as `"Qwen/Qwen3-8B"`, or a tokenizer object of another library.
         text: the text, `str` or `bytes`.
         format: the format of the file at a path, as in `load_tokenizer`.
         apply_tokenization_view: whether to encode `tokenization_view(tokenizer, text)`, which the offsets
@@ -190,7 +188,7 @@ def quick_tokenize(
     """
     check_text(text, "text", "; for many texts use quick_encode_batch")
     quick = quick_encode_batch(
-        tokenizer := _resolve_tokenizer(tokenizer_or_path, format),
+        tokenizer := load_tokenizer(tokenizer_or_path, format),
         [text],
         apply_tokenization_view=apply_tokenization_view,
         return_offsets=return_offsets,
@@ -225,7 +223,7 @@ def quick_encode_batch(
     """Tokenizes many texts.
 
     Args:
-        tokenizer_or_path: a tokenizer, a path or a tokenizer object, as in `quick_tokenize`.
+        tokenizer_or_path: a tokenizer, a path or a name, as in `quick_tokenize`.
         texts: the texts, each `str` or `bytes`.
         format: the format of the file at a path, as in `load_tokenizer`.
         apply_tokenization_view: whether to encode the tokenization views, as in `quick_tokenize`.
@@ -233,7 +231,7 @@ def quick_encode_batch(
         return_masks: whether to return the masks and `token_type_ids`.
         **options: the options of `quick_tokenize`.
     """
-    tokenizer = _resolve_tokenizer(tokenizer_or_path, format)
+    tokenizer = load_tokenizer(tokenizer_or_path, format)
     check_texts(texts)
     if apply_tokenization_view:
         texts = [protocol.tokenization_view(tokenizer, text) for text in texts]
@@ -265,7 +263,7 @@ def quick_causal_lm_batch(
     """Makes a padded batch with labels for a causal language model from texts.
 
     Args:
-        tokenizer_or_path: a tokenizer, a path or a tokenizer object, as in `quick_tokenize`.
+        tokenizer_or_path: a tokenizer, a path or a name, as in `quick_tokenize`.
         texts: the texts, each `str` or `bytes`.
         format: the format of the file at a path, as in `load_tokenizer`.
         apply_tokenization_view: whether to encode the tokenization views, as in `quick_tokenize`.
@@ -284,7 +282,7 @@ def quick_causal_lm_batch(
         MissingSpecialTokenError: `pad_id` is `None`, and the tokenizer declares neither a pad nor an EOS
             token.
     """
-    tokenizer = _resolve_tokenizer(tokenizer_or_path, format)
+    tokenizer = load_tokenizer(tokenizer_or_path, format)
     padding = _get_pad_id(tokenizer) if pad_id is None else pad_id
     quick = quick_encode_batch(
         tokenizer,
@@ -364,18 +362,6 @@ def quick_train_bundle(
     )
 
 
-def _resolve_tokenizer(tokenizer_or_path: Any, format_: Any) -> Any:
-    """Returns the tokenizer of a path, of an object of another library, or the tokenizer itself."""
-    if isinstance(tokenizer_or_path, (str, os.PathLike, list, tuple)):
-        return load_tokenizer(tokenizer_or_path, format_)
-    if format_ != "auto":
-        raise InvalidArgumentError(
-            f"format={format_!r} is for paths, not for a {type(tokenizer_or_path).__name__}"
-        )
-    library = protocol.find_library(tokenizer_or_path)
-    return tokenizer_or_path if library is None else _ADAPTERS[library](tokenizer_or_path)
-
-
 def _get_pad_id(tokenizer: Any) -> int:
     for id_ in (protocol.pad_id(tokenizer), protocol.eos_id(tokenizer)):
         if id_ is not None:
@@ -388,10 +374,4 @@ _TRAINERS: dict[str, Callable[..., Any]] = {
     "wordpiece": train_wordpiece,
     "word_level": train_word_level,
     "sentencepiece": train_sentencepiece,
-}
-_ADAPTERS: dict[str, Callable[[Any], Any]] = {
-    "tokenizers": from_huggingface,
-    "transformers": from_huggingface,
-    "tiktoken": from_tiktoken,
-    "sentencepiece": from_sentencepiece,
 }

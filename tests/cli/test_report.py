@@ -104,7 +104,7 @@ def test_quiet(workspace):
         ("--kind =code.txt -t {}/t.json", 2, "'=code.txt' is not NAME=PATH"),
         ("{}/en.txt", 2, "--tokenizer"),
         ("no-such.txt -t {}/t.json", 1, "error: source 'no-such.txt' is not a file"),
-        ("{}/en.txt -t no-such.json", 1, "No such file"),
+        ("{}/en.txt -t no-such.json", 1, "no such file"),
         ("{0}/en.txt -t {0}/t.json --against {0}/t.json", 2, "duplicate tokenizer"),
     ],
 )

@@ -84,7 +84,7 @@ def shell(workspace, tmp_path, monkeypatch, capsys):
             "pack c.txt -t t.json -o OUT/d --field raw --shard-size 0",
             "--shard-size must be at least 1, not 0",
         ),
-        ("pack c.txt -t none.json -o OUT/d", "error: none.json: No such file"),
+        ("pack c.txt -t none.json -o OUT/d", "error: 'none.json': no such file"),
         ("pack - -t t.json -o OUT/d", "error: standard input is empty; there is nothing to read"),
         ("train latin.txt -o OUT/t", "convert it with iconv -f latin1 -t utf-8 latin.txt > NEW"),
         ("train c.txt -o OUT/t --vocab-size 5", "error: --vocab-size is 5; 256 bytes and 1 special tokens"),

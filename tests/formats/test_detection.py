@@ -165,7 +165,7 @@ class TestAmbiguousOrUnknownFiles:
     def test_invalid_paths(self, tmp_path):
         with pytest.raises(ArgumentError, match="expected a path, got 5"):
             tokjax.load_tokenizer([5, "x"])
-        with pytest.raises(ArgumentError, match="path must be a path or a pair of paths, not None"):
+        with pytest.raises(ArgumentError, match="a pair of paths, a name or a tokenizer, not None"):
             tokjax.load_tokenizer(None)
         with pytest.raises(FileNotFoundError):
             tokjax.load_tokenizer(tmp_path / "none")

@@ -97,8 +97,31 @@ def test_file_above_the_size_limit(tmp_path):
         tokjax.load_tokenizer(path)
 
 
-def test_model_name_is_not_a_path():
-    with pytest.raises(
-        FileNotFoundError, match=r"No such file \(tokenizers are not downloaded: pass the path of .*'gpt2'"
-    ):
-        tokjax.load_tokenizer("gpt2")
+class TestObjects:
+    """Tokenizer objects instead of paths. `tests/test_quick.py` tests those of other libraries."""
+
+    def test_tokenizer_of_tokjax(self, tokenizer):
+        assert tokjax.load_tokenizer(tokenizer) is tokenizer
+        with pytest.raises(
+            ArgumentError, match="the conversion of a ByteLevelBPE has no option 'eos_token'; it has none"
+        ):
+            tokjax.load_tokenizer(tokenizer, eos_token="<|pad|>")
+        with pytest.raises(ArgumentError, match="format='gpt2' is for paths, not for a ByteLevelBPE"):
+            tokjax.load_tokenizer(tokenizer, "gpt2")
+
+    def test_options_of_a_conversion(self):
+        tiktoken = pytest.importorskip("tiktoken")
+        ranks, special = {bytes([i]): i for i in range(256)}, {"<a>": 256, "<b>": 257}
+        encoding = tiktoken.Encoding("x", pat_str=r"\S+|\s+", mergeable_ranks=ranks, special_tokens=special)
+        assert tokjax.eos_id(tokjax.load_tokenizer(encoding, eos_token="<b>")) == 257
+        with pytest.raises(
+            ArgumentError, match="conversion of a Encoding has no option 'unk_token'; it has bos"
+        ):
+            tokjax.load_tokenizer(encoding, unk_token="<b>")
+
+    @pytest.mark.parametrize("options", [{}, {"format": "gpt2"}])
+    def test_other_objects(self, options):
+        with pytest.raises(
+            ArgumentError, match="path must be a path, a pair of paths, a name or a tokenizer, not 5"
+        ):
+            tokjax.load_tokenizer(5, **options)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 (typer reads the annotations)
 from typing import Annotated, Any
 
 import typer
@@ -20,9 +20,11 @@ from tokjax.cli.options import (
     FILES_HELP,
     SEPARATOR_HELP,
     STDIN,
+    TOKENIZER_HELP,
     EosTokenOption,
     FormatOption,
     TextColumnOption,
+    TokenizerOption,
     exit_if_interrupted,
     load_tokenizer_with_eos,
     make_source_or_stdin,
@@ -56,12 +58,6 @@ def options(
     ] = False,
 ) -> None:
     """Options of `tokjax` itself, before the name of a command."""
-
-
-TokenizerOption = Annotated[
-    Path,
-    typer.Option("--tokenizer", "-t", help="Tokenizer file or directory, in any supported format."),
-]
 
 
 class SpecialHandling(StrEnum):
@@ -103,8 +99,8 @@ def pack(
     files: Files,
     out: Annotated[str, typer.Option("--out", "-o", help="Directory of the dataset.")],
     tokenizer: Annotated[
-        Path | None,
-        typer.Option("--tokenizer", "-t", help="Tokenizer file or directory. Required unless --field raw."),
+        str | None,
+        typer.Option("--tokenizer", "-t", help=f"{TOKENIZER_HELP} Required unless --field raw."),
     ] = None,
     eos_token: EosTokenOption = None,
     no_eos: Annotated[

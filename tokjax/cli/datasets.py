@@ -11,7 +11,13 @@ from rich.console import Console
 
 import tokjax
 from tokjax._util.atomic_files import write_atomically
-from tokjax.cli.options import EosTokenOption, exit_if_interrupted, load_tokenizer_with_eos, show_error
+from tokjax.cli.options import (
+    TOKENIZER_HELP,
+    EosTokenOption,
+    exit_if_interrupted,
+    load_tokenizer_with_eos,
+    show_error,
+)
 from tokjax.cli.table_format import make_padding_table, make_stats_table
 
 DatasetArgument = Annotated[str, typer.Argument(help="Directory of the dataset.", show_default=False)]
@@ -74,8 +80,8 @@ def convert(
     source: Annotated[str, typer.Argument(help="Directory of a dataset, or token file of another program.")],
     out: OutOption,
     tokenizer: Annotated[
-        Path | None,
-        typer.Option("--tokenizer", "-t", help="Tokenizer that made the token file."),
+        str | None,
+        typer.Option("--tokenizer", "-t", help=f"Tokenizer that made the token file. {TOKENIZER_HELP}"),
     ] = None,
     format: Annotated[  # noqa: A002 (the usual name of this option)
         str | None, typer.Option("--format", help="nanogpt, megatron, npy or torch. Default: by file name.")
@@ -106,8 +112,10 @@ def convert(
 def rebuild(
     dataset: DatasetArgument,
     tokenizer: Annotated[
-        Path | None,
-        typer.Option("--tokenizer", "-t", help="New tokenizer. Default: the tokenizer of the dataset."),
+        str | None,
+        typer.Option(
+            "--tokenizer", "-t", help=f"New tokenizer. Default: that of the dataset. {TOKENIZER_HELP}"
+        ),
     ] = None,
     eos_token: EosTokenOption = None,
     trust_source: Annotated[

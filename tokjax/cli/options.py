@@ -22,11 +22,9 @@ from tokjax.corpus.decompression import STANDARD_INPUT
 from tokjax.corpus.files import text_files
 from tokjax.corpus.readers import iter_stream_texts
 from tokjax.errors import TokjaxError
-from tokjax.formats.detection import detect_tokenizer_files
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
-    from pathlib import Path
 
     from tokjax.core.utf8 import Text
     from tokjax.corpus.files import FileFormat, TextFiles
@@ -89,6 +87,11 @@ FILES_HELP = (
     "gzip, bzip2 or xz; or directories of Parquet files."
 )
 STDIN = "-"
+TOKENIZER_HELP = (
+    "Tokenizer file or directory, in any supported format; or a name, such as OWNER/NAME for a repository of "
+    "the Hugging Face hub."
+)
+TokenizerOption = Annotated[str, typer.Option("--tokenizer", "-t", help=TOKENIZER_HELP)]
 TextColumnOption = Annotated[
     str, typer.Option("--text-column", help="Field or column with the text of each record.")
 ]
@@ -143,11 +146,11 @@ def make_source_or_stdin(
     return iter_stream_texts(sys.stdin.buffer, STANDARD_INPUT, field, separators)
 
 
-def load_tokenizer_with_eos(path: Path, eos_token: str | None = None) -> Any:
-    """Loads a tokenizer, and replaces its EOS token if `eos_token` is not `None`."""
+def load_tokenizer_with_eos(path: str, eos_token: str | None = None) -> Any:
+    """Loads a tokenizer by path or name, and replaces its EOS token if `eos_token` is not `None`."""
     if eos_token is None:
         return tokjax.load_tokenizer(path)
-    if detect_tokenizer_files(path).format == "tokjax":
+    if tokjax.formats.prefetch_tokenizer(path).format == "tokjax":
         return tokjax.with_roles(tokjax.load_tokenizer(path), eos_token=eos_token)
     return tokjax.load_tokenizer(path, eos_token=eos_token)
 

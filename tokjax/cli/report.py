@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path  # noqa: TC003 (typer reads the annotations)
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +16,7 @@ from tokjax.cli.options import (
     SEPARATOR_HELP,
     FormatOption,
     TextColumnOption,
+    TokenizerOption,
     make_source,
     unescape,
 )
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
 
 def report(
-    tokenizer: Annotated[Path, typer.Option("--tokenizer", "-t", help="Tokenizer file or directory.")],
+    tokenizer: TokenizerOption,
     files: Annotated[list[str] | None, typer.Argument(help=FILES_HELP)] = None,
     against: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option("--against", help="Another tokenizer to compare; may be repeated."),
     ] = None,
     kind: Annotated[
@@ -106,13 +107,13 @@ def _group_files_by_kind(files: list[str], kinds: list[str]) -> dict[str, list[s
     return sources
 
 
-def _load_tokenizers(paths: list[Path]) -> dict[str, Any]:
+def _load_tokenizers(paths: list[str]) -> dict[str, Any]:
     """Loads tokenizers under the names of their files, or under their paths if two names are equal."""
     if len(set(paths)) < len(paths):
         raise typer.BadParameter("duplicate tokenizer", param_hint="--against")
-    names = [path.stem for path in paths]
+    names = [Path(path).stem if Path(path).exists() else path for path in paths]
     if len(set(names)) < len(names):
-        names = list(map(str, paths))
+        names = paths
     return {name: tokjax.load_tokenizer(path) for name, path in zip(names, paths, strict=True)}
 
 

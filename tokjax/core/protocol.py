@@ -402,6 +402,11 @@ def mask_id(tokenizer: Any) -> int | None:
     return get_vocabulary(tokenizer).get_role_id("mask")
 
 
+def is_tokenizer(value: object) -> bool:
+    """Returns whether a value is a tokenizer: its type, or a base class, has registered `get_vocabulary`."""
+    return get_vocabulary.dispatch(type(value)) is not get_vocabulary.dispatch(object)
+
+
 def find_library(tokenizer: object) -> str | None:
     """Returns the library that defines an object's class or a base class, if tokjax has an adapter for it.
 

@@ -22,6 +22,11 @@ from .huggingface.tokenizer_json import (
 from .loading import (
     LoadOptions as LoadOptions,
     load_tokenizer as load_tokenizer,
+    prefetch_tokenizer as prefetch_tokenizer,
+)
+from .tiktoken_files import (
+    ENCODINGS as ENCODINGS,
+    Encoding as Encoding,
 )
 from .tokjax_json import (
     save_tokenizer as save_tokenizer,

@@ -1,12 +1,19 @@
-"""Conversion of in-memory tokenizers of tiktoken and SentencePiece to tokjax tokenizers."""
+"""Conversion of in-memory tokenizers of tiktoken and SentencePiece, and tiktoken's encodings by name."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from tokjax._util.imports import import_optional
 from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.core.vocabulary import make_vocabulary
-from tokjax.errors import UnsupportedTokenizerError
+from tokjax.errors import (
+    Hint,
+    InvalidArgumentError,
+    TokenizerFormatError,
+    TokenizerNotFoundError,
+    UnsupportedTokenizerError,
+)
 from tokjax.formats.tokenizer_files import resolve_roles
 from tokjax.models.byte_bpe import ByteLevelBPE, make_byte_level_bpe
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
@@ -54,6 +61,42 @@ def from_tiktoken(
     )
     vocabulary = make_vocabulary(ranks, special, roles, EMPTY_TEMPLATE)
     return make_byte_level_bpe(vocabulary, find_pattern_name(pattern) or pattern, None)
+
+
+def get_tiktoken_encoding(name: str) -> Any:
+    """Returns a `tiktoken.Encoding`, whose ranks the library reads from its cache or downloads.
+
+    Args:
+        name: name of the encoding.
+
+    Raises:
+        InvalidArgumentError: `tiktoken` has no such encoding.
+        MissingExtraError: `tiktoken` is not installed.
+        TokenizerFormatError: the downloaded ranks are damaged.
+        TokenizerNotFoundError: the ranks are not in the cache, and can't be downloaded.
+    """
+    tiktoken = import_optional("tiktoken", extra="tiktoken", purpose=f"loading the encoding {name!r}")
+    names = tiktoken.list_encoding_names()
+    if name not in names:
+        raise InvalidArgumentError(
+            f"tiktoken {tiktoken.__version__} has no encoding {name!r}, only {', '.join(sorted(names))}"
+        )
+    try:
+        return tiktoken.get_encoding(name)
+    except ValueError as error:  # (not for an error of the network, which is an OSError)
+        raise TokenizerFormatError(f"the encoding {name!r}: {error}") from error
+    except OSError as error:
+        if error.errno is not None:
+            raise  # an error of a disk, not of the network
+        advice = (
+            "set TIKTOKEN_CACHE_DIR to a directory in which tiktoken has stored them, or pass the path of a "
+            "rank file"
+        )
+        raise TokenizerNotFoundError(
+            f"the ranks of the encoding {name!r} are not in the cache of tiktoken, and can't be downloaded: "
+            f"{type(error).__name__}: {error}",
+            hint=Hint(advice, advice),
+        ) from error
 
 
 def from_sentencepiece(

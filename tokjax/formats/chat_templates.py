@@ -1,4 +1,4 @@
-"""Loading of chat templates from a model's directory.
+"""Loading of chat templates from a model's directory or repository.
 
 A model has one default template, and may have others by name. They are read from files, or from a field of
 `tokenizer_config.json`, which older models use:
@@ -18,16 +18,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokjax.errors import TokenizerFormatError
-from tokjax.formats.tokenizer_files import CONFIG_FILE, as_path, read_bytes, read_companion_config
+from tokjax.formats.names import EncodingName, parse_name
+from tokjax.formats.remote_files import open_files
+from tokjax.formats.tokenizer_files import (
+    CHAT_TEMPLATE_FILE,
+    CHAT_TEMPLATES_DIRECTORY,
+    CONFIG_FILE,
+    as_path,
+    read_bytes,
+    read_companion_config,
+)
 
 if TYPE_CHECKING:
     import os
+    from pathlib import Path
 
 
-_TEMPLATE_FILE = "chat_template.jinja"
-"""File of the default template."""
-_NAMED_TEMPLATES_DIRECTORY = "additional_chat_templates"
-"""Directory of the other templates, one file `NAME.jinja` each."""
 _DEFAULT = "default"
 """Name of the default template."""
 
@@ -40,20 +46,30 @@ def load_chat_template(path: str | os.PathLike[str], name: str = _DEFAULT) -> st
     `chat_template` of `tokenizer_config.json`.
 
     Args:
-        path: path of the model's directory.
+        path: path of the model's directory, or its URL or the name of its repository, as for
+            `load_tokenizer`.
         name: name of the template, for models with several.
 
     Raises:
         FileNotFoundError: the directory does not exist.
         TokenizerFormatError: the directory has no template of that name.
+        TokenizerNotFoundError: the files of the repository are not available, as for `load_tokenizer`.
     """
-    directory = as_path(path)
+    parsed = parse_name(path)
+    if isinstance(parsed, EncodingName):
+        raise TokenizerFormatError(f"{path!r} is an encoding of tiktoken, which has no chat template")
+    with open_files(parsed or path) as found:
+        return _read_chat_template(as_path(found), name)
+
+
+def _read_chat_template(directory: Path, name: str) -> str:
+    """Reads the chat template of a name from a directory."""
     if not directory.is_dir():
         raise FileNotFoundError(f"{directory}: no such directory")
     template_path = (
-        directory / _TEMPLATE_FILE
+        directory / CHAT_TEMPLATE_FILE
         if name == _DEFAULT
-        else directory / _NAMED_TEMPLATES_DIRECTORY / f"{name}.jinja"
+        else directory / CHAT_TEMPLATES_DIRECTORY / f"{name}.jinja"
     )
     if template_path.is_file():
         return read_bytes(template_path).decode("utf-8", "replace")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -12,7 +13,11 @@ from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.clip_files import END, START, is_clip_header
 from tokjax.formats.tiktoken_files import describe_json_ranks, is_rank_file
 from tokjax.formats.tokenizer_files import (
+    ADDED_TOKENS_FILE,
     BYTE_ORDER_MARK,
+    CHAT_TEMPLATE_FILE,
+    CONFIG_FILE,
+    SPECIAL_TOKENS_FILE,
     as_path,
     check_is_file,
     read_bytes,
@@ -20,10 +25,11 @@ from tokjax.formats.tokenizer_files import (
     read_json_object,
 )
 from tokjax.formats.tokjax_json import TOKENIZER_FILE
-from tokjax.formats.word_bpe_files import find_tokenizer_class, find_word_end_symbols
+from tokjax.formats.word_bpe_files import MODEL_CONFIG_FILE, find_tokenizer_class, find_word_end_symbols
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Collection, Sequence
 
 Format = Literal[
     "tokjax",
@@ -40,12 +46,10 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 PAIR_FORMATS: tuple[Format, ...] = ("gpt2", "word_bpe", "clip")
 """Formats of a `vocab.json` and a list of merges."""
 
-_SINGLE_FILES: tuple[tuple[Format, str], ...] = (
-    ("tokjax", TOKENIZER_FILE),
-    ("huggingface", "tokenizer.json"),
-)
 _PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
-_TXT_PAIR = ("vocab.txt", "merges.txt")
+_VOCAB_TXT = "vocab.txt"
+_TXT_MERGES = ("merges.txt", "bpe.codes")
+"""Lists of merges of a `vocab.txt`."""
 _SENTENCEPIECE_NAMES = (
     "tokenizer.model",
     "spiece.model",
@@ -55,7 +59,14 @@ _SENTENCEPIECE_NAMES = (
 )
 _JSON_RANKS_NAMES = ("tekken.json", "claude.json")
 _CLIP_NAME = "bpe_simple_vocab_16e6.txt.gz"
-_SUBWORD_NMT_CODES = "bpe.codes"
+_FORMATS_BY_NAME: Mapping[str, Format] = {
+    TOKENIZER_FILE: "tokjax",
+    "tokenizer.json": "huggingface",
+    **dict.fromkeys(_JSON_RANKS_NAMES, "tiktoken"),
+    _CLIP_NAME: "clip",
+}
+_COMPANIONS = (CONFIG_FILE, SPECIAL_TOKENS_FILE, ADDED_TOKENS_FILE, CHAT_TEMPLATE_FILE)
+"""Files that are read with a tokenizer if they are in its directory."""
 _MODEL_NAME = re.compile(r"(?i)[^.].*\.model(\.v[0-9]\w*)?")
 """Names of SentencePiece models. A name that begins with a dot is that of a hidden file."""
 _HEADER_BYTES = 1 << 12
@@ -110,7 +121,9 @@ def detect_tokenizer_files(path: str | os.PathLike[str] | Iterable[Any]) -> Dete
     """
     if not isinstance(path, (str, Path)) and not hasattr(path, "__fspath__"):
         if not isinstance(path, Iterable):
-            raise InvalidArgumentError(f"path must be a path or a pair of paths, not {path!r}")
+            raise InvalidArgumentError(
+                f"path must be a path, a pair of paths, a name or a tokenizer, not {path!r:.80}"
+            )
         return _detect_pair(path)
     target = as_path(path)
     if not target.is_dir():
@@ -165,41 +178,110 @@ def _read_header(source: Path) -> bytes:
         return file.read(_HEADER_BYTES).removeprefix(BYTE_ORDER_MARK)
 
 
+def find_tokenizer_names(present: Collection[str]) -> list[tuple[str, ...]]:
+    """Finds the files of a tokenizer by their names, in the order of `detect_tokenizer_files`.
+
+    Args:
+        present: names of the files in a directory.
+
+    Returns:
+        The names of the files of the first format, as one group; several groups of one file if the files of
+        several tokenizers of one format are present; an empty list if there is no tokenizer.
+    """
+    for names in ((TOKENIZER_FILE,), ("tokenizer.json",), *_PAIRS):
+        if all(name in present for name in names):
+            return [names]
+    usual_models = [name for name in _SENTENCEPIECE_NAMES if name in present]
+    ranks = (name for name in present if name.endswith(".tiktoken") or name in _JSON_RANKS_NAMES)
+    for found in (usual_models or sorted(filter(_MODEL_NAME.fullmatch, present)), sorted(ranks)):
+        if found:
+            return [(name,) for name in found]
+    if _CLIP_NAME in present:
+        return [(_CLIP_NAME,)]
+    if _VOCAB_TXT in present:
+        codes = [name for name in _TXT_MERGES if name in present and "vocab.json" not in present]
+        return [(_VOCAB_TXT, *codes[:1])]
+    pieces = sorted(name for name in present if name.endswith(".vocab"))
+    return [(name,) for name in pieces or sorted(name for name in present if name.endswith(".tsv"))]
+
+
+def list_candidates(name: str) -> list[str]:
+    """Returns the names of the files that can be needed to load a file.
+
+    They are the file itself, the other file of a pair, the model of a list of pieces, and settings.
+
+    Args:
+        name: name of the file.
+    """
+    pair_names = [*dict.fromkeys(itertools.chain(*_PAIRS, [_VOCAB_TXT], _TXT_MERGES))]
+    stem, _, suffix = name.rpartition(".")
+    models = [f"{stem}.model"] if suffix in ("vocab", "txt") else []
+    related = [*pair_names, MODEL_CONFIG_FILE] if name in pair_names else [name]
+    return [*_COMPANIONS, *models, *related]
+
+
+def select_files(present: Collection[str], file: str | None, where: str) -> list[str]:
+    """Selects the files that are needed to load a tokenizer, the tokenizer itself last.
+
+    Args:
+        present: names of all files in a directory.
+        file: name of the file to load, or `None` for that of `detect_tokenizer_files`.
+        where: path of the directory, for errors.
+
+    Raises:
+        TokenizerFormatError: `file` is `None`, and there is no tokenizer, or several of one format.
+    """
+    names = (file,) if file else _get_single(find_tokenizer_names(present), where, present)
+    if file:
+        related = list_candidates(file)
+    else:
+        related = [*_COMPANIONS, MODEL_CONFIG_FILE] if len(names) > 1 else [*_COMPANIONS]
+    return [*(name for name in related if name in present and name not in names), *names]
+
+
+def _get_single(
+    groups: Sequence[tuple[str, ...]], directory: str, present: Collection[str]
+) -> tuple[str, ...]:
+    """Returns the only group of files of `find_tokenizer_names`.
+
+    Args:
+        groups: groups of names.
+        directory: path of the directory, for errors.
+        present: names of all files in the directory, for errors.
+
+    Raises:
+        TokenizerFormatError: there is no group, or more than one.
+    """
+    if not groups:
+        raise TokenizerFormatError(
+            f"{directory}: contains no tokenizer in a supported format, only {sorted(present)[:20]}. Looked "
+            f"for {TOKENIZER_FILE}, tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe, "
+            f"{', '.join(_SENTENCEPIECE_NAMES)}, *.model, *.tiktoken, {', '.join(_JSON_RANKS_NAMES)}, "
+            f"{_CLIP_NAME}, vocab.txt, alone or with merges.txt or bpe.codes, and *.vocab"
+        )
+    if len(groups) > 1:
+        names = [name for (name,) in groups]
+        raise TokenizerFormatError(
+            f"{directory}: contains several tokenizers of one format, {', '.join(names)}; pass the path of "
+            f"one of them: load_tokenizer({f'{directory}/{names[0]}'!r})"
+        )
+    return groups[0]
+
+
 def _detect_in_directory(directory: Path) -> DetectedTokenizer:
     present = {entry.name for entry in directory.iterdir()}
-    for format_, name in _SINGLE_FILES:
-        if name in present:
-            return _detect_by_name(format_, directory, name)
-    for names in _PAIRS:
-        if present.issuperset(names):
-            return _classify_pair(
-                directory / names[0], directory / names[1], f"{directory} has {' and '.join(names)}"
-            )
-    models = [name for name in _SENTENCEPIECE_NAMES if name in present]
-    models = models or sorted(filter(_MODEL_NAME.fullmatch, present))
-    if models:
-        detected = detect_tokenizer_format(directory / _get_single(models, directory))
-        return detected._replace(reason=f"{directory} has {detected.files[0].name}, and {detected.reason}")
-    ranks = sorted(name for name in present if name.endswith(".tiktoken") or name in _JSON_RANKS_NAMES)
-    if ranks:
-        return _detect_by_name("tiktoken", directory, _get_single(ranks, directory))
-    if _CLIP_NAME in present:
-        return _detect_by_name("clip", directory, _CLIP_NAME)
-    return _detect_text_in_directory(directory, present)
-
-
-def _detect_text_in_directory(directory: Path, present: set[str]) -> DetectedTokenizer:
-    if "vocab.txt" in present:
-        return _detect_vocab_txt(directory / "vocab.txt", f"{directory} has vocab.txt")
-    for suffix in (".vocab", ".tsv"):
-        if names := sorted(name for name in present if name.endswith(suffix)):
-            return detect_tokenizer_format(directory / _get_single(names, directory))
-    raise TokenizerFormatError(
-        f"{directory}: contains no tokenizer in a supported format, only {sorted(present)[:20]}. Looked "
-        f"for {TOKENIZER_FILE}, tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe, "
-        f"{', '.join(_SENTENCEPIECE_NAMES)}, *.model, *.tiktoken, {', '.join(_JSON_RANKS_NAMES)}, "
-        f"{_CLIP_NAME}, vocab.txt, alone or with merges.txt or bpe.codes, and *.vocab"
-    )
+    names = _get_single(find_tokenizer_names(present), str(directory), present)
+    paths = tuple(directory / name for name in names)
+    reason = f"{directory} has {' and '.join(names)}"
+    if names in _PAIRS:
+        return _classify_pair(paths[0], paths[1], reason)
+    if names[0] == _VOCAB_TXT:
+        return _detect_vocab_txt(paths[0], f"{directory} has {_VOCAB_TXT}")
+    format_ = _FORMATS_BY_NAME.get(names[0], "tiktoken" if paths[0].suffix == ".tiktoken" else None)
+    if format_ is not None:
+        return DetectedTokenizer(format_, paths, reason)
+    detected = detect_tokenizer_format(paths[0])
+    return detected._replace(reason=f"{reason}, and {detected.reason}")
 
 
 def _classify_pair(vocab: Path, merges: Path, reason: str) -> DetectedTokenizer:
@@ -224,8 +306,8 @@ def _detect_vocab_txt(source: Path, reason: str) -> DetectedTokenizer:
         return _detect_scored_vocabulary(source)
     _reject_text_vocabulary(source, header)
     directory = source.parent
-    if source.name == "vocab.txt" and not (directory / "vocab.json").is_file():
-        for name in (_TXT_PAIR[1], _SUBWORD_NMT_CODES):
+    if source.name == _VOCAB_TXT and not (directory / "vocab.json").is_file():
+        for name in _TXT_MERGES:
             if (directory / name).is_file():
                 files = source, directory / name
                 return DetectedTokenizer("word_bpe", files, f"{reason}, and {name} is in the same directory")
@@ -267,20 +349,6 @@ def _reject_text_vocabulary(source: Path, header: bytes) -> None:
         )
 
 
-def _detect_by_name(format_: Format, directory: Path, *names: str) -> DetectedTokenizer:
-    files = tuple(directory / name for name in names)
-    return DetectedTokenizer(format_, files, f"{directory} has {' and '.join(names)}")
-
-
-def _get_single(names: list[str], directory: Path) -> str:
-    if len(names) > 1:
-        raise TokenizerFormatError(
-            f"{directory}: contains several tokenizers of one format, {', '.join(names)}; pass the path of "
-            f"one of them: load_tokenizer({str(directory / names[0])!r})"
-        )
-    return names[0]
-
-
 def _detect_json(source: Path) -> DetectedTokenizer:
     contents = read_json_object(source)
     if isinstance(contents.get("format"), str):
@@ -299,7 +367,7 @@ def _detect_json(source: Path) -> DetectedTokenizer:
 def _find_partner(source: Path, reason: str) -> DetectedTokenizer:
     """Returns both files of a format of two files, given one of them."""
     reason = f"{reason}, and the other file is in the same directory"
-    for names in (*_PAIRS, _TXT_PAIR, (_TXT_PAIR[0], _SUBWORD_NMT_CODES)):
+    for names in (*_PAIRS, *((_VOCAB_TXT, merges) for merges in _TXT_MERGES)):
         if source.name in names:
             vocab, merges = (source.parent / name for name in names)
             if vocab.is_file() and merges.is_file():
@@ -315,8 +383,8 @@ def _detect_pair(paths: Iterable[Any]) -> DetectedTokenizer:
     files = [as_path(path) for path in paths]
     if len(files) != 2:
         raise InvalidArgumentError(f"a tokenizer is one file or a pair of files, got {len(files)}: {files}")
-    vocab, merges = sorted(files, key=lambda file: (file.suffix != ".json", file.name != "vocab.txt"))
-    if vocab.name == _TXT_PAIR[0] and merges.name in (_TXT_PAIR[1], _SUBWORD_NMT_CODES):
+    vocab, merges = sorted(files, key=lambda file: (file.suffix != ".json", file.name != _VOCAB_TXT))
+    if vocab.name == _VOCAB_TXT and merges.name in _TXT_MERGES:
         return DetectedTokenizer("word_bpe", (vocab, merges), f"they are vocab.txt and {merges.name}")
     if vocab.suffix != ".json" or merges.suffix == ".json":
         raise TokenizerFormatError(

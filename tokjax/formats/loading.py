@@ -1,14 +1,17 @@
-"""Loading of tokenizer files of all supported formats."""
+"""Loading of tokenizers: files of all supported formats, names, and objects of other libraries."""
 
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
+from tokjax.core import protocol
 from tokjax.errors import InvalidArgumentError
+from tokjax.formats.adapters import from_sentencepiece, from_tiktoken, get_tiktoken_encoding
 from tokjax.formats.clip_files import read_clip
 from tokjax.formats.detection import (
     FORMATS,
@@ -18,7 +21,10 @@ from tokjax.formats.detection import (
     detect_tokenizer_files,
 )
 from tokjax.formats.gpt2_files import read_gpt2
-from tokjax.formats.huggingface.tokenizer_json import read_huggingface
+from tokjax.formats.hub import fetch_repository
+from tokjax.formats.huggingface.tokenizer_json import from_huggingface, read_huggingface
+from tokjax.formats.names import EncodingName, UrlName, parse_name
+from tokjax.formats.remote_files import open_files
 from tokjax.formats.sentencepiece_files import read_sentencepiece, read_sentencepiece_vocab
 from tokjax.formats.tiktoken_files import read_tiktoken
 from tokjax.formats.tokenizer_files import as_path
@@ -28,7 +34,6 @@ from tokjax.formats.wordpiece_files import read_wordpiece
 from tokjax.models.wordpiece import wordpiece
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Sequence
     from typing import Literal, Unpack
 
@@ -101,11 +106,28 @@ class LoadOptions(TypedDict, total=False):
 
 
 def load_tokenizer(
-    path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    path: Any,
     format: Format | Literal["auto"] = "auto",  # noqa: A002 (the usual name)
     **options: Unpack[LoadOptions],
 ) -> SegmentModel | HuggingFaceTokenizer:
-    """Loads a tokenizer from a file, a directory or a pair of files.
+    """Loads a tokenizer from files or by its name, or converts one of another library.
+
+    A string is the path of a file or directory, or else a name:
+
+    | name | tokenizer |
+    |---|---|
+    | `"Qwen/Qwen3-8B"`, `"hf://Qwen/Qwen3-8B"` | of a repository of the Hugging Face hub |
+    | `"Qwen/Qwen3-8B@main"`, `"hf://Qwen/Qwen3-8B@main"` | the same, at a branch, tag or commit |
+    | `"hf://Qwen/Qwen3-8B@main/tokenizer.json"` | of a file or a directory in the repository |
+    | `"cl100k_base"`, `"tiktoken://cl100k_base"` | encoding of tiktoken |
+    | `"s3://bucket/model"` | of a directory or a file at another URL |
+
+    Repositories need the extra `tokjax[hub]`, and are downloaded to the cache of `huggingface_hub`, whose
+    environment variables apply. Only the tokenizer's files are downloaded. Encodings need
+    `tokjax[tiktoken]`; `ENCODINGS` describes them. URLs are read with fsspec (`tokjax[remote]`), and not
+    cached.
+
+    These formats of files are supported:
 
     | format | files |
     |---|---|
@@ -152,24 +174,92 @@ def load_tokenizer(
     Files from untrusted sources are parsed within `tokjax.limits`, which bound time and memory.
 
     Args:
-        path: path of a file; path of a directory, in which `detect_tokenizer_files` selects the files; or a
-            pair of file paths.
+        path: path of a file; path of a directory, in which `detect_tokenizer_files` selects the files; a pair
+            of file paths; a name; or a tokenizer object of `tokenizers`, `transformers`, `tiktoken` or
+            `sentencepiece`, which is converted as by `from_huggingface`, `from_tiktoken` or
+            `from_sentencepiece`. A tokenizer of tokjax is returned unchanged.
         format: one of the formats above, or `"auto"` to detect it with `detect_tokenizer_files`.
         **options: options of the format, as listed in `LoadOptions`.
 
     Raises:
         FileNotFoundError: the path does not exist.
         InvalidArgumentError: the format is unknown, or does not have such an option, or a value is invalid.
-        MissingExtraError: the tokenizer needs the `tokenizers` library, which is not installed.
+        MissingExtraError: the tokenizer needs the `tokenizers` library, or the name needs `huggingface_hub`
+            or `tiktoken`, which is not installed.
         TokenizerFormatError: the path contains no tokenizer or several tokenizers of one format, or a file is
             damaged or does not define a valid tokenizer.
+        TokenizerNotFoundError: there is no file and no repository of this name, access to the repository is
+            denied, or the files are neither reachable nor in the cache. The message says which.
     """
     if format not in ("auto", *FORMATS):
         raise InvalidArgumentError(f"format must be 'auto', {', '.join(map(repr, FORMATS))}, not {format!r}")
-    detected = detect_tokenizer_files(path) if format == "auto" else _resolve_format(path, format)
-    reader = _READERS[detected.format]
-    _check_options(reader, options, detected)
-    tokenizer: SegmentModel | HuggingFaceTokenizer = reader(*detected.files, **options)
+    if protocol.find_library(path) is not None or protocol.is_tokenizer(path):
+        return _convert(path, format, options)
+    name = parse_name(path)
+    if isinstance(name, EncodingName):
+        return _load_encoding(name.encoding, format, options)
+    with open_files(name or path) as found:
+        detected = _detect(found, format)
+        reader = _READERS[detected.format]
+        _check_options(reader, options, f"the format {detected.format!r} ({detected.reason})")
+        return reader(*detected.files, **options)
+
+
+def prefetch_tokenizer(path: str | os.PathLike[str]) -> DetectedTokenizer:
+    """Downloads the files of a tokenizer to the cache, for later calls of `load_tokenizer` without a network.
+
+    Use it on a machine with a network before a job on machines without one. Then set `HF_HUB_OFFLINE=1` in
+    the job, so that a repository is not looked up again.
+
+    Args:
+        path: name of a repository or an encoding, as for `load_tokenizer`; or a path, for which nothing is
+            downloaded.
+
+    Returns:
+        The format and the local files. For an encoding, there are no files: they are in the cache of
+        tiktoken.
+
+    Raises:
+        FileNotFoundError: the path does not exist.
+        InvalidArgumentError: the name is invalid.
+        MissingExtraError: `huggingface_hub` or `tiktoken` is not installed.
+        TokenizerFormatError: there is no tokenizer, or several of one format, or a file is damaged.
+        TokenizerNotFoundError: the files are not available, as for `load_tokenizer`.
+    """
+    name = parse_name(path)
+    if isinstance(name, UrlName):
+        raise InvalidArgumentError(f"{path!r} is a URL, whose files are not cached; copy them to a directory")
+    if isinstance(name, EncodingName):
+        get_tiktoken_encoding(name.encoding)
+        return DetectedTokenizer("tiktoken", (), f"{name.encoding!r} is an encoding of tiktoken")
+    return detect_tokenizer_files(fetch_repository(name) if name else path)
+
+
+def _load_encoding(
+    name: str, format_: Format | Literal["auto"], options: Mapping[str, Any]
+) -> SegmentModel | HuggingFaceTokenizer:
+    """Loads an encoding of tiktoken by its name."""
+    if format_ not in ("auto", "tiktoken"):
+        raise InvalidArgumentError(f"{name!r} is an encoding of tiktoken; leave out format={format_!r}")
+    _check_options(from_tiktoken, options, f"the encoding {name!r} of tiktoken")
+    return from_tiktoken(get_tiktoken_encoding(name), **options)
+
+
+def _convert(
+    tokenizer: Any, format_: Format | Literal["auto"], options: Mapping[str, Any]
+) -> SegmentModel | HuggingFaceTokenizer:
+    """Converts a tokenizer object of another library. Tokenizers of tokjax are returned."""
+    type_name = type(tokenizer).__name__
+    if format_ != "auto":
+        raise InvalidArgumentError(f"format={format_!r} is for paths, not for a {type_name}")
+    library = protocol.find_library(tokenizer)
+    convert = _get_unchanged if library is None else _ADAPTERS[library]
+    _check_options(convert, options, f"the conversion of a {type_name}")
+    return convert(tokenizer, **options)
+
+
+def _get_unchanged(tokenizer: SegmentModel) -> SegmentModel:
+    """Returns a tokenizer of tokjax, which needs no conversion."""
     return tokenizer
 
 
@@ -201,10 +291,19 @@ _READERS: Mapping[Format, Callable[..., SegmentModel | HuggingFaceTokenizer]] = 
     "word_bpe": read_word_bpe,
     "clip": read_clip,
 }
+_ADAPTERS: Mapping[str, Callable[..., SegmentModel | HuggingFaceTokenizer]] = {
+    "tokenizers": from_huggingface,
+    "transformers": from_huggingface,
+    "tiktoken": from_tiktoken,
+    "sentencepiece": from_sentencepiece,
+}
+"""Conversions of tokenizer objects, by their library."""
 
 
-def _resolve_format(path: Any, format_: Format) -> DetectedTokenizer:
-    """Returns the files to read if the caller passes a format; raises if a directory has another format."""
+def _detect(path: Any, format_: Format | Literal["auto"]) -> DetectedTokenizer:
+    """Returns the files to read; raises if a directory has another format than the one that was passed."""
+    if format_ == "auto" or not isinstance(path, (str, os.PathLike, Iterable)):
+        return detect_tokenizer_files(path)
     if not isinstance(path, (str, bytes)) and not hasattr(path, "__fspath__"):
         return DetectedTokenizer(format_, tuple(map(as_path, path)), "from the argument format=")
     target = as_path(path)
@@ -222,10 +321,14 @@ def _resolve_format(path: Any, format_: Format) -> DetectedTokenizer:
     return DetectedTokenizer(format_, (target,), "from the argument format=")
 
 
-def _check_options(
-    reader: Callable[..., Any], options: Mapping[str, Any], detected: DetectedTokenizer
-) -> None:
-    """Raises `InvalidArgumentError` for an option that the reader does not have, or of the wrong type."""
+def _check_options(reader: Callable[..., Any], options: Mapping[str, Any], where: str) -> None:
+    """Raises `InvalidArgumentError` for an option that a function does not have, or of the wrong type.
+
+    Args:
+        reader: function that takes the options as keywords.
+        options: options by name.
+        where: description of the format, for errors.
+    """
     allowed = {
         name
         for function in ((reader, wordpiece) if reader is read_wordpiece else (reader,))
@@ -235,12 +338,11 @@ def _check_options(
     unknown = sorted(set(options) - allowed)
     if unknown:
         raise InvalidArgumentError(
-            f"the format {detected.format!r} ({detected.reason}) has no option {unknown[0]!r}; it has "
-            f"{', '.join(sorted(allowed)) or 'none'}"
+            f"{where} has no option {unknown[0]!r}; it has {', '.join(sorted(allowed)) or 'none'}"
         )
     for name, value in options.items():
         types, expected = (
-            (_SPECIAL_TOKENS if detected.format == "tiktoken" else _SPECIAL_NAMES)
+            (_SPECIAL_TOKENS if reader is read_tiktoken else _SPECIAL_NAMES)
             if name == "special_tokens"
             else _TYPES.get(name, _TEXT)
         )

@@ -67,12 +67,22 @@ class Encoding(NamedTuple):
         special_tokens: name to id.
         num_ranks: number of ranks in the published file.
         roles: role to the name of the special token that has it.
+        in_tiktoken: whether the `tiktoken` library has the encoding, so that `load_tokenizer` can load it by
+            its name. For the others, a rank file is required.
     """
 
     pattern: Pattern
     special_tokens: Mapping[str, int]
     num_ranks: int
     roles: Mapping[Role, str] = _OPENAI_ROLES
+    in_tiktoken: bool = False
+
+    @property
+    def vocab_size(self) -> int:
+        """The largest id plus one, as `vocab_size` returns it for the tokenizer."""
+        ids = self.special_tokens.values()
+        num_ids = self.num_ranks + sum(id_ < self.num_ranks for id_ in ids)  # p50k_base: one among the ranks
+        return max(num_ids, *(id_ + 1 for id_ in ids))
 
 
 def _build_harmony_special_tokens() -> dict[str, int]:
@@ -168,7 +178,7 @@ def _make_kimi_k2() -> Encoding:
     return Encoding("kimi_k2", named_tokens | reserved, num_ranks, roles)
 
 
-_GPT2 = Encoding("gpt2", {_END_OF_TEXT: 50256}, 50256)
+_GPT2 = Encoding("gpt2", {_END_OF_TEXT: 50256}, 50256, in_tiktoken=True)
 _QWEN_TOKENS = (_END_OF_TEXT, "<|im_start|>", "<|im_end|>")
 _END_AND_PAD_ROLES: dict[Role, str] = {"eos": _END_OF_TEXT, "pad": _END_OF_TEXT}
 _GLM4_TOKENS = (
@@ -180,18 +190,24 @@ ENCODINGS: Mapping[str, Encoding] = MappingProxyType(
     {
         "gpt2": _GPT2,
         "r50k_base": _GPT2,
-        "p50k_base": Encoding("gpt2", {_END_OF_TEXT: 50256}, 50280),
+        "p50k_base": Encoding("gpt2", {_END_OF_TEXT: 50256}, 50280, in_tiktoken=True),
         "p50k_edit": Encoding(
-            "gpt2", {_END_OF_TEXT: 50256} | {name: 50281 + i for i, name in enumerate(_FIM_TOKENS)}, 50280
+            "gpt2",
+            {_END_OF_TEXT: 50256} | {name: 50281 + i for i, name in enumerate(_FIM_TOKENS)},
+            50280,
+            in_tiktoken=True,
         ),
         "cl100k_base": Encoding(
             "cl100k",
             {_END_OF_TEXT: 100257, "<|endofprompt|>": 100276}
             | {name: 100258 + i for i, name in enumerate(_FIM_TOKENS)},
             100256,
+            in_tiktoken=True,
         ),
-        "o200k_base": Encoding("o200k", {_END_OF_TEXT: 199999, "<|endofprompt|>": 200018}, 199998),
-        "o200k_harmony": Encoding("o200k", _build_harmony_special_tokens(), 199998),
+        "o200k_base": Encoding(
+            "o200k", {_END_OF_TEXT: 199999, "<|endofprompt|>": 200018}, 199998, in_tiktoken=True
+        ),
+        "o200k_harmony": Encoding("o200k", _build_harmony_special_tokens(), 199998, in_tiktoken=True),
         "llama3": _make_llama3(
             "begin_of_text end_of_text 0 1 2 3 start_header_id end_header_id 4 eot_id", None
         ),
@@ -212,7 +228,11 @@ ENCODINGS: Mapping[str, Encoding] = MappingProxyType(
         "kimi_k2": _make_kimi_k2(),
     }
 )
-"""Published encodings: OpenAI's by their names in tiktoken, and those of other models with rank files."""
+"""Published encodings: OpenAI's by their names in tiktoken, and those of other models with rank files.
+
+`list(ENCODINGS)` lists the names, and `ENCODINGS["cl100k_base"]` describes an encoding. The table has no
+ranks: `load_tokenizer` loads them by the name, or from a rank file with this name or with `encoding=`.
+"""
 
 
 def read_tiktoken(
@@ -240,7 +260,7 @@ def read_tiktoken(
 
     Args:
         path: path of the file.
-        encoding: name of a published encoding: a key of `tokjax.formats.tiktoken_files.ENCODINGS`, or
+        encoding: name of a published encoding: a key of `tokjax.formats.ENCODINGS`, or
             `"tekken"` for a `tekken.json`, where it changes nothing.
         pattern: split pattern, as in `byte_level_bpe`; overrides that of the encoding.
         special_tokens: name to id; overrides those of the encoding.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -28,7 +29,12 @@ CONFIG_FILE = "tokenizer_config.json"
 """Configuration file of a tokenizer in Hugging Face's format."""
 SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 """Older file for special tokens; see `read_companion_config`."""
-_ADDED_TOKENS_FILE = "added_tokens.json"
+ADDED_TOKENS_FILE = "added_tokens.json"
+"""File with tokens that are not in a `vocab.json`."""
+CHAT_TEMPLATE_FILE = "chat_template.jinja"
+"""File of the default chat template."""
+CHAT_TEMPLATES_DIRECTORY = "additional_chat_templates"
+"""Directory of the other chat templates, one file `NAME.jinja` each."""
 BERT_ROLES: Mapping[Role, Role] = {"bos": "cls", "eos": "sep"}
 """Roles that BERT's files do not declare, and the role whose token begins or ends each text instead."""
 
@@ -58,10 +64,7 @@ def check_is_file(path: Path) -> None:
     Directories, pipes and devices are rejected.
     """
     if not path.exists():
-        reason = (
-            "No such file (tokenizers are not downloaded: pass the path of a tokenizer file or directory)"
-        )
-        raise FileNotFoundError(errno.ENOENT, reason, str(path))
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     if not path.is_file():
         raise TokenizerFormatError(f"{path}: is not a regular file")
 
@@ -211,7 +214,7 @@ def check_added_tokens(source: Path, forms: Collection[str], config: Mapping[str
         forms: tokens of the vocabulary.
         config: contents of the `tokenizer_config.json`.
     """
-    added_tokens_path = source.parent / _ADDED_TOKENS_FILE
+    added_tokens_path = source.parent / ADDED_TOKENS_FILE
     added_tokens = read_json_object(added_tokens_path) if added_tokens_path.is_file() else {}
     decoder = config.get("added_tokens_decoder")
     entries = decoder.values() if isinstance(decoder, dict) else ()

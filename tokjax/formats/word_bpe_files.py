@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     Merges = Sequence[tuple[str, str]]
 
 _HEADER = "#version"
-_MODEL_CONFIG_FILE = "config.json"
+MODEL_CONFIG_FILE = "config.json"
+"""Configuration file of a model in Hugging Face's format."""
 # The characters that Julia's `strip` removes: KeemenaSubwords.jl strips each line, and skips empty ones.
 _LINE_SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _ROLE_NAMES: Mapping[Role, tuple[str, ...]] = {
@@ -242,7 +243,7 @@ def find_tokenizer_class(directory: Path, config: Mapping[str, Any]) -> str | No
         directory: directory of the files.
         config: contents of its `tokenizer_config.json`.
     """
-    model_config_path = directory / _MODEL_CONFIG_FILE
+    model_config_path = directory / MODEL_CONFIG_FILE
     model_config = read_json_object(model_config_path) if model_config_path.is_file() else {}
     name = config.get("tokenizer_class") or model_config.get("tokenizer_class")
     name = name or _CLASSES_BY_MODEL_TYPE.get(str(model_config.get("model_type")))

@@ -1,0 +1,490 @@
+"""Tests of tokenizers by name: repositories of the Hugging Face hub, on a server of the tests."""
+
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+import tokjax
+from tests.support.hub_server import HubServer
+from tests.support.sentencepiece_models import train_sentencepiece_models
+from tokjax.cli.options import load_tokenizer_with_eos
+from tokjax.cli.report import _load_tokenizers
+
+pytest.importorskip("huggingface_hub")
+NotFoundError, FormatError = tokjax.errors.TokenizerNotFoundError, tokjax.errors.TokenizerFormatError
+TEMPLATE, RAG_TEMPLATE = "{{ messages[0].content }}", "rag {{ messages[0].content }}"
+WEIGHTS = "weights" * 10_000
+
+
+def drop_library():
+    """Removes the library from the imported modules. It reads the environment when it is imported again."""
+    names = [name for name in sys.modules if name.partition(".")[0] == "huggingface_hub"]
+    return {name: sys.modules.pop(name) for name in names}
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """Starts a server, and directs the library to it, with an empty cache and no token."""
+    for name in [name for name in os.environ if name.startswith(("HF_", "HUGGING", "TRANSFORMERS_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    imported = drop_library()
+    with HubServer() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        yield server
+    drop_library()
+    sys.modules.update(imported)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, tokenizer):
+    """Returns the files of a repository with a tokenizer in several formats, chat templates and weights."""
+    directory = tmp_path_factory.mktemp("repository")
+    for format_ in ("huggingface", "gpt2"):
+        tokjax.formats.export_tokenizer(tokenizer, directory, format_)
+    files = {path.name: path.read_bytes() for path in directory.iterdir()}
+    config = json.loads(files["tokenizer_config.json"])
+    files["tokenizer_config.json"] = json.dumps(config | {"pad_token": "<|pad|>"})
+    files |= {"config.json": "{}", "model.safetensors": WEIGHTS, "model.bin": WEIGHTS, "README.md": "hello"}
+    files |= {"chat_template.jinja": TEMPLATE, "additional_chat_templates/rag.jinja": RAG_TEMPLATE}
+    return files
+
+
+def write_files(files, directory):
+    for name, data in files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return directory
+
+
+@contextmanager
+def set_offline(monkeypatch):
+    drop_library()
+    with monkeypatch.context() as patch:
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        yield
+    drop_library()
+
+
+class TestDownloads:
+    def test_tokenizer_equals_that_of_a_directory(self, hub, files, tmp_path):
+        hub.add("Qwen/Qwen3-8B", files)
+        expected = tokjax.load_tokenizer(write_files(files, tmp_path / "local"))
+        assert tokjax.pad_id(expected) is not None
+        for name in (
+            "Qwen/Qwen3-8B",
+            "hf://Qwen/Qwen3-8B",
+            "hf://models/Qwen/Qwen3-8B",
+            "Qwen/Qwen3-8B@main",
+        ):
+            assert tokjax.load_tokenizer(name) == expected
+        assert tokjax.load_tokenizer("Qwen/Qwen3-8B", "huggingface", pad_token=None) == expected
+        ids = tokjax.quick.quick_tokenize("Qwen/Qwen3-8B", "low lower").token_ids
+        assert ids.tolist() == tokjax.encode(expected, "low lower").tolist()
+
+    def test_only_files_of_the_tokenizer_are_downloaded(self, hub, files):
+        hub.add("a/b", files)
+        tokjax.load_tokenizer("a/b")
+        assert sorted(hub.downloads) == [
+            "additional_chat_templates/rag.jinja",
+            "chat_template.jinja",
+            "tokenizer.json",
+            "tokenizer_config.json",
+        ]
+        hub.requests.clear()
+        tokjax.load_tokenizer("a/b")
+        commit = hub.repositories["a/b"].revisions["main"]
+        assert [request[:2] for request in hub.requests] == [
+            ("GET", "/api/models/a/b/revision/main"),
+            ("HEAD", "/a/b/resolve/main/tokenizer.json"),
+        ]
+        hub.requests.clear()
+        tokjax.load_tokenizer(f"a/b@{commit}")
+        assert [request[:2] for request in hub.requests] == [("GET", f"/api/models/a/b/revision/{commit}")]
+
+    @pytest.mark.parametrize(
+        ("removed", "downloaded"),
+        [
+            (["tokenizer.json"], ["config.json", "merges.txt", "tokenizer_config.json", "vocab.json"]),
+            (["tokenizer.json", "config.json"], ["merges.txt", "tokenizer_config.json", "vocab.json"]),
+        ],
+    )
+    def test_pair_of_files(self, hub, files, removed, downloaded, tmp_path):
+        files = {name: data for name, data in files.items() if name not in removed and "jinja" not in name}
+        hub.add("a/b", files)
+        assert tokjax.load_tokenizer("a/b") == tokjax.load_tokenizer(write_files(files, tmp_path / "local"))
+        assert sorted(hub.downloads) == downloaded
+
+    def test_other_formats(self, hub, tmp_path):
+        model = train_sentencepiece_models()["bpe"].processor.serialized_model_proto()
+        hub.add("a/pieces", {"tokenizer.model": model, "model.safetensors": WEIGHTS})
+        assert tokjax.load_tokenizer("a/pieces") == tokjax.sentencepiece(model)
+        words = {"vocab.txt": "[UNK]\n[CLS]\n[SEP]\nlow\n", "config.json": "{}", "vocab.json": "{}"}
+        words["bpe.codes"] = "x"  # not used with a vocab.json
+        hub.add("a/words", words)
+        assert tokjax.load_tokenizer("a/words") == tokjax.load_tokenizer(
+            write_files(words, tmp_path / "words")
+        )
+        assert sorted(hub.downloads) == ["tokenizer.model", "vocab.txt"]
+
+    def test_mirror_without_a_list_of_files(self, hub, files):
+        hub.add("a/b", {f"sub/{name}": data for name, data in files.items()} | files, has_list=False)
+        assert tokjax.pad_id(tokjax.load_tokenizer("a/b")) is not None
+        assert (
+            "GET",
+            f"/api/models/a/b/tree/{hub.repositories['a/b'].revisions['main']}",
+            None,
+        ) in hub.requests
+
+    def test_paths_in_a_repository(self, hub, files, tmp_path, tokenizer):
+        tokjax.formats.export_tokenizer(tokenizer, tmp_path / "x.tiktoken", "tiktoken")
+        ranks = (tmp_path / "x.tiktoken").read_bytes()
+        nested = {f"sub/dir/{name}": data for name, data in files.items()} | {
+            "a.tiktoken": ranks,
+            "b.tiktoken": ranks,
+        }
+        nested |= {"x.vocab": "<unk>\t0\na\t-1\n"}
+        hub.add("a/b", nested)
+        hub.add("gpt2", files)
+        expected = tokjax.load_tokenizer("gpt2@main")
+        for name in ("hf://a/b/sub/dir", "hf://a/b@main/sub/dir/", "hf://a/b@main/sub/dir/tokenizer.json"):
+            assert tokjax.load_tokenizer(name) == expected
+        assert tokjax.load_tokenizer("hf://gpt2@main/tokenizer.json") == expected
+        pair = tokjax.load_tokenizer("hf://a/b@main/sub/dir/merges.txt")
+        assert pair == tokjax.load_tokenizer("hf://a/b@main/sub/dir/vocab.json") != expected
+        with pytest.raises(
+            FormatError,
+            match=r"several .*a.tiktoken, b.tiktoken; .*load_tokenizer\('hf://a/b@main/a.tiktoken'\)",
+        ):
+            tokjax.load_tokenizer("a/b")
+        special = dict(tokenizer.vocabulary.special)
+        ranks_tokenizer = tokjax.load_tokenizer(
+            "hf://a/b@main/a.tiktoken", pattern="gpt2", special_tokens=special
+        )
+        assert tokjax.encode(ranks_tokenizer, "low lower").size
+        with pytest.raises(
+            NotFoundError,
+            match=r"^hf://a/b@main/x/y.json: the repository has no file or directory 'x/y.json'",
+        ):
+            tokjax.load_tokenizer("hf://a/b/x/y.json")
+
+    def test_revisions(self, hub, files):
+        repository = hub.add("a/b", files)
+        old = repository.revisions["main"]
+        new_files = files | {"tokenizer_config.json": '{"eos_token": "<|pad|>"}'}
+        repository.commit(new_files, "main")
+        repository.commit(new_files, "refs/pr/3")
+        repository.commit(new_files, "feature/x")
+        repository.revisions["v1"] = old
+        new_id = tokjax.eos_id(tokjax.load_tokenizer("a/b"))
+        assert new_id != tokjax.eos_id(tokjax.load_tokenizer("a/b@v1"))
+        assert tokjax.load_tokenizer(f"hf://a/b@{old}") == tokjax.load_tokenizer("a/b@v1")
+        for revision in ("refs/pr/3", "feature%2Fx"):
+            assert tokjax.eos_id(tokjax.load_tokenizer(f"hf://a/b@{revision}")) == new_id
+            assert tokjax.eos_id(tokjax.load_tokenizer(f"hf://a/b@{revision}/tokenizer.json")) == new_id
+
+    def test_redirects(self, hub, files, monkeypatch):
+        """Of a renamed repository, and of large files to another host, which does not get the token."""
+        hub.tokens = {"secret"}
+        hub.add("new/name", files)
+        hub.renamed["old/name"] = "new/name"
+        monkeypatch.setenv("HF_TOKEN", "secret")
+        assert tokjax.load_tokenizer("old/name") == tokjax.load_tokenizer("new/name")
+        tokens = {path.startswith("/cdn/"): token for _, path, token in hub.requests}
+        assert tokens == {False: "secret", True: None}
+
+    def test_chat_templates(self, hub, files):
+        hub.add("a/b", files)
+        assert tokjax.formats.load_chat_template("a/b") == TEMPLATE
+        assert tokjax.formats.load_chat_template("hf://a/b", "rag") == RAG_TEMPLATE
+        old = {name: data for name, data in files.items() if "jinja" not in name}
+        old["tokenizer_config.json"] = json.dumps({"chat_template": "old"})
+        hub.add("a/old", old)
+        assert tokjax.formats.load_chat_template("a/old") == "old"
+        with pytest.raises(
+            FormatError, match="'tiktoken://gpt2' is an encoding of tiktoken, which has no chat"
+        ):
+            tokjax.formats.load_chat_template("tiktoken://gpt2")
+
+
+class TestCache:
+    def test_without_the_server(self, hub, files, monkeypatch, caplog):
+        hub.add("a/b", files)
+        expected = tokjax.load_tokenizer("a/b")
+        hub.stop()
+        assert tokjax.load_tokenizer("a/b") == expected
+        assert "hf://a/b@main: using the files in the cache, since the hub failed: " in caplog.text
+        caplog.clear()
+        with set_offline(monkeypatch):
+            assert tokjax.load_tokenizer("a/b") == expected
+            assert tokjax.load_tokenizer("hf://a/b@main/tokenizer.json") == expected
+            assert tokjax.load_tokenizer(f"a/b@{hub.repositories['a/b'].revisions['main']}") == expected
+            assert tokjax.formats.load_chat_template("a/b", "rag") == RAG_TEMPLATE
+        assert not caplog.text
+
+    def test_prefetch(self, hub, files, monkeypatch):
+        hub.add("a/b", files)
+        detected = tokjax.formats.prefetch_tokenizer("a/b")
+        assert detected.format == "huggingface"
+        assert tokjax.formats.prefetch_tokenizer(detected.files[0]).files == detected.files
+        with set_offline(monkeypatch):
+            assert tokjax.load_tokenizer("a/b") == tokjax.load_tokenizer(detected.files[0])
+
+    def test_a_changed_revision_is_downloaded(self, hub, files):
+        repository = hub.add("a/b", files)
+        old = tokjax.load_tokenizer("a/b")
+        repository.commit(files | {"tokenizer_config.json": '{"eos_token": "<|pad|>"}'})
+        new = tokjax.load_tokenizer("a/b")
+        assert tokjax.eos_id(new) != tokjax.eos_id(old)
+        hub.stop()
+        assert tokjax.load_tokenizer("a/b") == new
+
+    def test_interrupted_download(self, hub, files, monkeypatch):
+        """The cache keeps the previous commit until all files of the next one are there."""
+        repository = hub.add("a/b", files)
+        old = tokjax.load_tokenizer("a/b")
+        downloaded = []
+
+        def stop_before_the_last(name, file, **options):
+            if file == "tokenizer.json":
+                raise KeyboardInterrupt
+            downloaded.append(file)
+            return download(name, file, **options)
+
+        changed = {
+            name: data + b" " if isinstance(data, bytes) else data + " " for name, data in files.items()
+        }
+        repository.commit(changed)
+        for _ in range(2):
+            with monkeypatch.context() as patch:
+                library = importlib.import_module("huggingface_hub")
+                download = library.hf_hub_download
+                patch.setattr(library, "hf_hub_download", stop_before_the_last)
+                with pytest.raises(KeyboardInterrupt):
+                    tokjax.load_tokenizer("a/b")
+            assert downloaded
+            with set_offline(monkeypatch):
+                assert tokjax.load_tokenizer("a/b") == old
+
+    def test_cache_with_weights_only(self, hub, files, monkeypatch):
+        hub.add("a/b", files)
+        importlib.import_module("huggingface_hub").hf_hub_download("a/b", "model.safetensors")
+        with (
+            set_offline(monkeypatch),
+            pytest.raises(NotFoundError, match="its tokenizer at the revision 'main' is not in the cache"),
+        ):
+            tokjax.load_tokenizer("a/b")
+
+    def test_files_of_another_program(self, hub, files, monkeypatch):
+        """Such as those of a complete download before a job without a network."""
+        hub.add("a/b", files)
+        importlib.import_module("huggingface_hub").snapshot_download("a/b")
+        with set_offline(monkeypatch):
+            assert tokjax.eos_id(tokjax.load_tokenizer("a/b")) is not None
+
+    def test_cached_files_of_a_gated_repository(self, hub, files):
+        repository = hub.add("a/b", files)
+        expected = tokjax.load_tokenizer("a/b")
+        repository.is_gated = True
+        assert tokjax.load_tokenizer("a/b") == expected
+
+
+class TestErrors:
+    def check(self, name, message):
+        with pytest.raises(NotFoundError) as raised:
+            tokjax.load_tokenizer(name)
+        assert isinstance(raised.value, FileNotFoundError)
+        assert re.search(message, str(raised.value)), str(raised.value)
+
+    def test_missing_repository(self, hub, monkeypatch):
+        message = (
+            rf"{hub.url} has no repository 'a/b', or it is private; check the name; for a private repository"
+        )
+        self.check("hf://a/b", f"^'hf://a/b': {message}, run `hf auth login`, or set HF_TOKEN$")
+        self.check("a/b", f"^'a/b': no such file or directory, and {message}")
+        hub.tokens = {"secret"}
+        monkeypatch.setenv("HF_TOKEN", "secret")
+        self.check("a/b", message)
+
+    def test_missing_revision(self, hub, files):
+        hub.add("a/b", files)
+        tokjax.load_tokenizer("a/b")
+        self.check(
+            "a/b@v2", r"the repository 'a/b' has no revision 'v2'; pass a branch, .*: 'hf://a/b@main'$"
+        )
+
+    def test_access(self, hub, files, monkeypatch):
+        hub.tokens = {"reader", "stranger"}
+        hub.add("a/gated", files, is_gated=True, readers=("reader",))
+        hub.add("a/private", files, is_private=True, readers=("reader",))
+        gated = (
+            rf"'a/gated' is gated, and access was denied; accept its conditions at {hub.url}/a/gated, then"
+        )
+        private = "no repository 'a/private', or it is private"
+        for token in ("", "stranger"):
+            monkeypatch.setenv("HF_TOKEN", token)
+            self.check("a/gated", gated)
+            self.check("a/private", private)
+        monkeypatch.setenv("HF_TOKEN", "wrong")
+        self.check("a/gated", r"answered with the status 401, .*; the token may be invalid: run `hf auth")
+        monkeypatch.setenv("HF_TOKEN", "reader")
+        assert tokjax.load_tokenizer("a/gated") == tokjax.load_tokenizer("a/private")
+
+    def test_hub_that_fails(self, hub, files):
+        hub.add("a/b", files)
+        hub.status = 404  # without the code of the hub
+        self.check("a/b", f"{hub.url} has no repository 'a/b', or it is private")
+        hub.status = 500
+        self.check(
+            "a/b",
+            r"answered with the status 500, and its tokenizer .* is not in the cache .*try again later$",
+        )
+
+    def test_no_network(self, hub):
+        hub.stop()
+        self.check(
+            "a/b",
+            rf"^'a/b': no such file or directory, and {hub.url} can't be reached, and its tokenizer at the "
+            r"revision 'main' is not in the cache \S+hub: \w+: .*; check the network and HF_ENDPOINT",
+        )
+
+    def test_offline(self, hub, files, monkeypatch):
+        hub.add("a/b", files)
+        message = "HF_HUB_OFFLINE is set, and its tokenizer .*; load it once without HF_HUB_OFFLINE, or"
+        with set_offline(monkeypatch):
+            self.check("a/b", message)
+        assert not hub.requests
+
+    def test_missing_library(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+        cause = r" from the Hugging Face hub needs huggingface_hub, .*; pip install 'tokjax\[hub\]'$"
+        with pytest.raises(tokjax.errors.MissingExtraError, match=f"^loading 'hf://a/b'{cause}"):
+            tokjax.load_tokenizer("hf://a/b")
+        with pytest.raises(
+            tokjax.errors.MissingExtraError,
+            match=f"^no file or directory 'a/b' exists, and loading 'a/b'{cause}",
+        ):
+            tokjax.load_tokenizer("a/b")
+
+    def test_no_tokenizer(self, hub):
+        hub.add("a/b", {"model.safetensors": WEIGHTS, "sub/tokenizer.json": "{}"})
+        with pytest.raises(
+            FormatError,
+            match=r"^hf://a/b@main: contains no tokenizer .*, only \['model.safetensors'\]. Looked for",
+        ):
+            tokjax.load_tokenizer("a/b")
+        assert not hub.downloads
+
+    def test_large_file(self, hub, files):
+        hub.add("a/b", files, reported_sizes={"tokenizer.json": 1 << 30})
+        with pytest.raises(
+            FormatError,
+            match=r"^hf://a/b@main: .*, tokenizer.json have 1,073,[0-9,]+ bytes; the limit is 536,870,912",
+        ):
+            tokjax.load_tokenizer("a/b")
+        assert not hub.downloads
+
+    def test_full_disk(self, hub, files, monkeypatch):
+        def fail(*args, **options):
+            raise OSError(28, "No space left on device")
+
+        hub.add("a/b", files)
+        monkeypatch.setattr(importlib.import_module("huggingface_hub"), "hf_hub_download", fail)
+        with pytest.raises(OSError, match="No space left on device") as raised:
+            tokjax.load_tokenizer("a/b")
+        assert not isinstance(raised.value, NotFoundError)
+
+    @pytest.mark.parametrize(
+        "name", ["hf://", "hf://a/b@", "hf://datasets/a/b", "hf://spaces/a/b", "hf://ä/b", "hf://a/b/../c"]
+    )
+    def test_invalid_names(self, name):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError,
+            match=r"does not name a model .*'hf://OWNER/NAME\[@REVISION\]\[/PATH\]'",
+        ):
+            tokjax.load_tokenizer(name)
+
+    def test_names_that_the_library_rejects(self, hub):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match="'a/b--c' is not the name of a repository: "
+        ):
+            tokjax.load_tokenizer("a/b--c")
+        assert not hub.requests
+
+
+class TestPathsAndNames:
+    def test_existing_paths_win(self, hub, files, tmp_path):
+        write_files(files, tmp_path / "a" / "b")
+        write_files(files, tmp_path / "gpt2")
+        write_files(files, tmp_path / "cl100k_base")
+        for name in ("a/b", "gpt2", "cl100k_base"):
+            assert tokjax.load_tokenizer(name) == tokjax.load_tokenizer(tmp_path / name)
+        assert not hub.requests
+        hub.add("a/b", files | {"tokenizer_config.json": '{"eos_token": "<|pad|>"}'})
+        assert tokjax.load_tokenizer("hf://a/b") != tokjax.load_tokenizer("a/b")
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "a/b/c",
+            "./a/b",
+            "/a/b",
+            "a/tokenizer.json",
+            "tokenizer.model.v3",
+            "x.TXT",
+            "a b",
+            "~/model",
+            "-x",
+        ],
+    )
+    def test_missing_paths(self, hub, text):
+        with pytest.raises(
+            NotFoundError,
+            match=r"': no such file or directory, and not a name; a name is 'OWNER/NAME' or "
+            "'hf://OWNER/NAME@REVISION' for .*, or 'tiktoken://ENCODING'",
+        ):
+            tokjax.load_tokenizer(text)
+        assert not hub.requests
+
+    def test_path_objects_are_never_names(self, hub, files, tmp_path):
+        hub.add("a/b", files)
+        with pytest.raises(FileNotFoundError, match=r"\[Errno 2\] No such file or directory: .*'"):
+            tokjax.load_tokenizer(tmp_path / "a" / "b")
+        assert not hub.requests
+
+
+def test_command(hub, files):
+    """`--tokenizer` takes a name, in a fresh process with the settings of the environment."""
+    hub.tokens = {"reader"}
+    hub.add("a/b", files, is_gated=True, readers=("reader",))
+
+    def inspect(**settings):
+        command = [sys.executable, "-m", "tokjax", "inspect", "--tokenizer", "a/b", "low lower"]
+        environment = os.environ | settings
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    online = inspect(HF_TOKEN="reader")
+    assert "lower" in online.stdout, online.stderr
+    requests = len(hub.requests)
+    assert inspect(HF_HUB_OFFLINE="1").stdout == online.stdout
+    assert len(hub.requests) == requests
+
+
+def test_tokenizers_of_commands(hub, files, tmp_path, tokenizer):
+    """`--eos-token` for each format, and the names of tokenizers in reports."""
+    hub.add("a/b-1.5", files)
+    tokjax.save_tokenizer(tokenizer, tmp_path / "tokenizer.tokjax.json")
+    hub.add("a/own", {"tokenizer.tokjax.json": (tmp_path / "tokenizer.tokjax.json").read_bytes()})
+    for name in ("a/b-1.5", "a/own"):
+        pad_id = tokjax.token_to_id(tokenizer, "<|pad|>")
+        assert tokjax.eos_id(load_tokenizer_with_eos(name, "<|pad|>")) == pad_id
+        assert tokjax.eos_id(load_tokenizer_with_eos(name)) == tokjax.eos_id(tokenizer)
+    assert list(_load_tokenizers(["a/b-1.5", "tokenizer.tokjax.json"])) == ["a/b-1.5", "tokenizer.tokjax"]

@@ -1,0 +1,175 @@
+"""Download of tokenizer files from the Hugging Face hub, with the `huggingface_hub` library and its cache.
+
+The library determines the endpoint, the token, offline mode and the location of the cache (`HF_ENDPOINT`,
+`HF_TOKEN`, `HF_HUB_OFFLINE`, `HF_HUB_CACHE`). Only the files of one tokenizer are downloaded, selected by the
+rules for directories:
+
+    files of the repository         steps, all at the commit of the revision
+    model.safetensors
+    tokenizer_config.json     ──▶   1. download tokenizer_config.json
+    special_tokens_map.json   ──▶   2. download special_tokens_map.json
+    tokenizer.json            ──▶   3. download tokenizer.json
+    tokenizer.model                 4. record the commit of the revision in the cache
+
+After an interrupted download, the cache has no tokenizer for the commit, instead of one without its settings.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokjax._util.imports import import_optional
+from tokjax._util.limits import exceeds_limit
+from tokjax.errors import (
+    Hint,
+    InvalidArgumentError,
+    TokenizerFormatError,
+    TokenizerNotFoundError,
+    TokjaxError,
+)
+from tokjax.formats.detection import find_tokenizer_names, select_files
+from tokjax.formats.tokenizer_files import CHAT_TEMPLATES_DIRECTORY
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from tokjax.formats.names import RepositoryName
+
+_log = logging.getLogger("tokjax")
+
+
+def fetch_repository(name: RepositoryName) -> Path:
+    """Downloads the tokenizer files of a repository to the cache, unless they are there.
+
+    If the hub can't be reached or denies access, the files in the cache are used, as `huggingface_hub` does.
+
+    Args:
+        name: name of the repository, with a revision and a path in it.
+
+    Returns:
+        Path of the directory in the cache that has the files; path of the file for a name with the path of a
+        file.
+
+    Raises:
+        InvalidArgumentError: the name of the repository is invalid.
+        MissingExtraError: `huggingface_hub` is not installed.
+        TokenizerFormatError: the repository has no tokenizer, or several of one format, or a file exceeds the
+            limit `file_bytes`.
+        TokenizerNotFoundError: there is no such repository, revision or path, or access is denied, or the hub
+            can't be reached and the cache does not have the files. The message says which.
+    """
+    purpose = f"loading {name.text!r} from the Hugging Face hub"
+    if not name.has_scheme:
+        purpose = f"no file or directory {name.text!r} exists, and {purpose}"
+    hub = import_optional("huggingface_hub", extra="hub", purpose=purpose)
+    errors = import_optional("huggingface_hub.errors", extra="hub", purpose=purpose)
+    try:
+        return _download(hub, name)
+    except TokjaxError:
+        raise
+    except errors.HFValidationError as error:
+        raise InvalidArgumentError(f"{name.text!r} is not the name of a repository: {error}") from error
+    except (OSError, errors.HTTPError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # an error of a disk, not of the network
+        cached = None if isinstance(error, errors.RevisionNotFoundError) else _find_cached(hub, name)
+        if cached is None:
+            raise _describe_failure(hub, errors, name, error) from error
+        if not isinstance(error, errors.OfflineModeIsEnabled):
+            _log.warning("%s: using the files in the cache, since the hub failed: %s", name, _shorten(error))
+        return cached
+
+
+def _download(hub: Any, name: RepositoryName) -> Path:
+    """Downloads the files, and returns the path in the cache. Raises the errors of `huggingface_hub`."""
+    api = hub.HfApi()
+    timeout = hub.constants.HF_HUB_ETAG_TIMEOUT  # that of hf_hub_download; model_info has none by default
+    info = api.model_info(name.repository, revision=name.revision, files_metadata=True, timeout=timeout)
+    if info.siblings is None:  # as of a mirror
+        tree = api.list_repo_tree(name.repository, revision=info.sha, recursive=True)
+        sizes = {file.path: file.size for file in tree if hasattr(file, "size")}
+    else:
+        sizes = {file.rfilename: file.size for file in info.siblings}
+    files = _select_files(name, sizes)
+    nbytes = sum(sizes[file] or 0 for file in files)
+    if exceeded := exceeds_limit("file_bytes", nbytes):
+        raise TokenizerFormatError(f"{name}: {', '.join(files)} have {nbytes:,} bytes; {exceeded}")
+    paths = [Path(hub.hf_hub_download(name.repository, file, revision=info.sha)) for file in files]
+    # Records the commit of the revision, which later loads without the hub need.
+    hub.hf_hub_download(name.repository, files[-1], revision=name.revision)
+    snapshot = paths[-1].parents[files[-1].count("/")]
+    return snapshot / name.path
+
+
+def _select_files(name: RepositoryName, files: Collection[str]) -> list[str]:
+    """Selects the files to download, the tokenizer itself last.
+
+    Args:
+        name: name of the repository.
+        files: paths of all files in the repository.
+    """
+    is_file = name.path in files
+    directory = name.path.rpartition("/")[0] if is_file else name.path
+    prefix = f"{directory}/" if directory else ""
+    below = [file.removeprefix(prefix) for file in files if file.startswith(prefix)]
+    present = sorted(file for file in below if "/" not in file)
+    if not below:
+        raise TokenizerNotFoundError(f"{name}: the repository has no file or directory {name.path!r}")
+    selected = select_files(present, name.path.rpartition("/")[2] if is_file else None, str(name))
+    templates = [file for file in below if file.rpartition("/")[0] == CHAT_TEMPLATES_DIRECTORY]
+    return [prefix + file for file in [*templates, *selected]]
+
+
+def _find_cached(hub: Any, name: RepositoryName) -> Path | None:
+    """Returns the path of the tokenizer in the cache, or `None` if the cache has none for the revision."""
+    try:
+        snapshot = hub.snapshot_download(
+            name.repository, revision=name.revision, local_files_only=True, allow_patterns=[]
+        )
+    except FileNotFoundError:
+        return None
+    path = Path(snapshot, name.path)
+    if path.is_dir():
+        return path if find_tokenizer_names([entry.name for entry in path.iterdir()]) else None
+    return path if path.exists() else None
+
+
+def _describe_failure(
+    hub: Any, errors: Any, name: RepositoryName, error: Exception
+) -> TokenizerNotFoundError:
+    """Returns the error that explains why the files of a repository are not available."""
+    if isinstance(error, errors.LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    endpoint, cache = hub.constants.ENDPOINT, hub.constants.HF_HUB_CACHE
+    repository = f"the repository {name.repository!r}"
+    not_cached = f"its tokenizer at the revision {name.revision!r} is not in the cache {cache}"
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    login = "run `hf auth login`, or set HF_TOKEN"
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        cause = f"HF_HUB_OFFLINE is set, and {not_cached}"
+        advice = "load it once without HF_HUB_OFFLINE, or pass the path of its files"
+    elif isinstance(error, errors.GatedRepoError):
+        cause = f"{repository} is gated, and access was denied"
+        advice = f"accept its conditions at {endpoint}/{name.repository}, then {login}"
+    elif isinstance(error, errors.RevisionNotFoundError):
+        cause = f"{repository} has no revision {name.revision!r}"
+        advice = f"pass a branch, tag or commit: {str(name._replace(revision='main'))!r}"
+    elif isinstance(error, errors.RepositoryNotFoundError) or status == 404:
+        cause = f"{endpoint} has no repository {name.repository!r}, or it is private"
+        advice = f"check the name; for a private repository, {login}"
+    elif status is not None:
+        cause = f"{endpoint} answered with the status {status}, and {not_cached}: {_shorten(error)}"
+        advice = f"the token may be invalid: {login}" if status in (401, 403) else "try again later"
+    else:
+        cause = f"{endpoint} can't be reached, and {not_cached}: {_shorten(error)}"
+        advice = "check the network and HF_ENDPOINT, or pass the path of its files"
+    where = "" if name.has_scheme else "no such file or directory, and "
+    return TokenizerNotFoundError(f"{name.text!r}: {where}{cause}", hint=Hint(advice, advice))
+
+
+def _shorten(error: Exception) -> str:
+    """Returns the type of an error, and the first line of its message."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:200]
