@@ -70,6 +70,7 @@ _COMPANIONS = (CONFIG_FILE, SPECIAL_TOKENS_FILE, ADDED_TOKENS_FILE, CHAT_TEMPLAT
 _MODEL_NAME = re.compile(r"(?i)[^.].*\.model(\.v[0-9]\w*)?")
 """Names of SentencePiece models. A name that begins with a dot is that of a hidden file."""
 _HEADER_BYTES = 1 << 12
+_HUGGINGFACE_HEADER = re.compile(rb'\s*\{\s*"version"\s*:\s*"[^"]*"\s*,\s*"truncation"\s*:')
 _SCORED_PIECE = re.compile(rb"[^\t]+\t-?[0-9][0-9.e+-]*(\t.*)?")
 _NEGATIVE_SCORE = re.compile(rb".+\t(0|-[0-9][0-9.e+-]*)")
 _TEXT_MODEL = re.compile(rb"(?m)^piece\t[^\t]+\t-?[0-9]")
@@ -145,7 +146,7 @@ def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
     source = as_path(path)
     header = _read_header(source)
     if header.lstrip().startswith(b"{") and source.suffix != ".txt":
-        return _detect_json(source)
+        return _detect_json(source, header)
     if source.suffix == ".vocab" or not is_rank_file(header):
         if _is_scored_vocabulary(header):
             return _detect_scored_vocabulary(source)
@@ -349,7 +350,9 @@ def _reject_text_vocabulary(source: Path, header: bytes) -> None:
         )
 
 
-def _detect_json(source: Path) -> DetectedTokenizer:
+def _detect_json(source: Path, header: bytes) -> DetectedTokenizer:
+    if _HUGGINGFACE_HEADER.match(header):  # parsing a large file takes time, and its reader does it again
+        return DetectedTokenizer("huggingface", (source,), "it begins like a tokenizer.json")
     contents = read_json_object(source)
     if isinstance(contents.get("format"), str):
         return DetectedTokenizer("tokjax", (source,), f"its 'format' is {contents['format']!r}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
+from tokjax._util.garbage_collection import pause_garbage_collection
 from tokjax.core import protocol
 from tokjax.errors import InvalidArgumentError
 from tokjax.formats.adapters import from_sentencepiece, from_tiktoken, get_tiktoken_encoding
@@ -202,7 +203,8 @@ def load_tokenizer(
         detected = _detect(found, format)
         reader = _READERS[detected.format]
         _check_options(reader, options, f"the format {detected.format!r} ({detected.reason})")
-        return reader(*detected.files, **options)
+        with pause_garbage_collection():
+            return reader(*detected.files, **options)
 
 
 def prefetch_tokenizer(path: str | os.PathLike[str]) -> DetectedTokenizer:
