@@ -348,12 +348,11 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         )
         blocks = apply_packing(packing, Ragged(ids, make_row_splits(lengths)), pad_id=self._pad_id)
         documents = plan.pieces["document"] + self._first_documents[self._members[source][0]]
-        document_ids = np.append(documents, -1).astype(np.int32)[blocks.document_ids]
-        is_token = np.asarray(blocks.attention_mask, bool)
+        document_ids = np.append(documents, -1).astype(np.int32).take(blocks.document_ids)
         columns = {}
         for column in self._columns:
-            columns[column.name] = column.make_filled(*is_token.shape)
-            columns[column.name][is_token] = self._read_column(source, column, plan.pieces, lengths)
+            columns[column.name] = values = column.make_filled(len(rows.items), rows.block_size)
+            values[blocks.attention_mask == 1] = self._read_column(source, column, plan.pieces, lengths)
         return _LoadedRows(*blocks[:4], document_ids, columns)
 
     def _read_column(
