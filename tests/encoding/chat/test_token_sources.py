@@ -186,6 +186,23 @@ def test_name_of_the_call_before_a_result():
     ]
 
 
+def test_calls_and_results_under_other_names():
+    """OLMo 3 has calls as a text in `function_calls`, and results in messages of the role `environment`."""
+    template = QUOTED.replace("{{ m.content }}", "{{ m.content or '' }}{{ m.function_calls }}")
+    messages = [
+        {"role": "assistant", "content": None, "function_calls": "get(x=1)"},
+        {"role": "environment", "content": "20"},
+    ]
+    assert read(messages, template) == [
+        "assistant.header: <assistant>",
+        "assistant.tool_call*: get(x=1)",
+        "assistant.scaffold*: </>",
+        "tool.scaffold: <environment>",
+        "tool.tool_result: 20",
+        "tool.scaffold: </>",
+    ]
+
+
 @pytest.mark.parametrize(
     ("expression", "function"),
     [

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax.encoding.chat.text_sources import get_runs
+from tokjax.encoding.chat.text_sources import TOOL_ROLES, get_runs
 from tokjax.errors import InvalidArgumentError
 from tokjax.objectives.completion_masks import ANSWER_FIELDS, CHAT_FIELDS, CHAT_ROLES
 from tokjax.offsets import char_to_byte_spans
@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 
     from tokjax.encoding.chat.text_sources import SourcedText
 
-_ROLE_NAMES = {role: role for role in CHAT_ROLES} | {
-    "function": "tool",
-    "ipython": "tool",
-    "observation": "tool",
-}
+_ROLE_NAMES = {role: role for role in CHAT_ROLES} | dict.fromkeys(TOOL_ROLES, "tool")
 _MAX_SHOWN = 60
 
 
