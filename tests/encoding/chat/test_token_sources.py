@@ -100,6 +100,29 @@ def test_end_of_text_instead_of_a_prompt():
     assert read(CONVERSATION, template)[-4:] == [*ANSWER, "none.scaffold: </s>"]
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        "<user>{{ messages[0].content }}<assistant>{{ messages[1].content }}</>",
+        "{{ '<user>' + messages[0].content + '<assistant>' + messages[1].content + '</>' }}",
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}</>",
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{{ '<' }}{{ '/>' }}",
+    ],
+)
+@pytest.mark.parametrize("prompt", [False, True])
+def test_end_of_an_answer_after_the_last_message(template, prompt):
+    end = "{% if add_generation_prompt %}<assistant>{% endif %}"
+    runs = read(CONVERSATION[:2], template + end, add_generation_prompt=prompt)
+    expected = ["assistant.content*: two", "assistant.scaffold*: </>"]
+    assert runs[-3 if prompt else -2 :][:2] == expected
+    assert runs[-1] == ("assistant.generation_prompt: <assistant>" if prompt else expected[-1])
+
+
+def test_text_after_the_last_message_of_a_user():
+    template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}</>"
+    assert read(CONVERSATION[:3], template)[-2:] == ["user.content:  three ", "none.scaffold: </>"]
+
+
 def test_whitespace_before_the_header():
     template = QUOTED.replace("<{{ m.role }}>", "{{ '\n' }}<{{ m.role }}>")
     assert "assistant.header: \n<assistant>" in read(CONVERSATION, template)

@@ -17,7 +17,7 @@ import numpy as np
 
 from tokjax.encoding.chat.text_sources import TOOL_ROLES, get_runs
 from tokjax.errors import InvalidArgumentError
-from tokjax.objectives.completion_masks import ANSWER_FIELDS, CHAT_FIELDS, CHAT_ROLES
+from tokjax.objectives.completion_masks import ANSWER_FIELDS, ANSWER_TEXTS, CHAT_FIELDS, CHAT_ROLES
 from tokjax.offsets import char_to_byte_spans
 
 if TYPE_CHECKING:
@@ -102,7 +102,22 @@ def find_runs(
         end = min(stop, max(split, num_before_prompt))
         runs.append(Run(split, end, message, role, field))
         runs.append(Run(end, stop, -1, "assistant", "generation_prompt"))
-    return [run for run in runs if run.start < run.stop]
+    runs = [run for run in runs if run.start < run.stop]
+    _assign_end(runs)
+    return runs
+
+
+def _assign_end(runs: list[Run]) -> None:
+    """Assigns the text after the last message to its answer, if the template ends the answer only there.
+
+    Templates without a loop over messages do this, or those that write `{{ eos_token }}` after the loop.
+    """
+    last = max((i for i, run in enumerate(runs) if run.message >= 0), default=-1)
+    if last < 0 or runs[last].role != "assistant" or runs[last].field not in ANSWER_TEXTS:
+        return
+    for i, run in enumerate(runs[last + 1 :], last + 1):
+        if run.field == "scaffold":
+            runs[i] = run._replace(message=runs[last].message, role="assistant")
 
 
 def _measure_header(text: str, prompt: str) -> int:
