@@ -163,10 +163,16 @@ def check_custom_field(field: TokenField) -> None:
         field: instance of a custom field.
 
     Raises:
-        InvalidArgumentError: an option changes in a round trip through JSON, or the options build another
-            field.
+        InvalidArgumentError: an option changes in a round trip through JSON, the options build another field,
+            or a column has byte lengths.
     """
     kind = type(field)
+    for column in field.columns:
+        if column.source == "byte_lengths":
+            raise InvalidArgumentError(
+                f"column {column.name!r} has source='byte_lengths', and the documents of {kind.__name__} are "
+                "not texts that are encoded as they are; store byte lengths with a built-in field of texts"
+            )
     for name, value in field.options.items():
         described = f"{kind.__name__}'s option {name}={value!r:.80}"
         try:
@@ -472,6 +478,11 @@ class ChatField(TokenField):
         object.__setattr__(self, "chunk_tokens", check_int("chunk_tokens", self.chunk_tokens, minimum=1))
         mask = Column(LOSS_MASK, "bool", source="field")
         others = [column for column in check_columns("ChatField", self.columns) if column != mask]
+        for column in others:
+            if column.source == "field" and column != _SOURCES:
+                raise InvalidArgumentError(
+                    f"ChatField computes no {column}; it computes {LOSS_MASK!r} and {_SOURCES}"
+                )
         object.__setattr__(self, "columns", [mask, *others])
         _set_columns(self)
         _set_special(self)
