@@ -148,11 +148,12 @@ class TestMessages:
 {% if tools %}{{ tools[0].name }}{% endif %}{% for m in messages %}
 {%- if m.role == 'assistant' %}A{% generation %}{{ m.content }}{% endgeneration %}
 {%- else %}U{{ m.content }}{% endif %}{% endfor %}"""
-        record = MESSAGES["explicit prompt"] | {"tools": [{"name": "calculate"}]}
-        assert read(PreferenceField(CHATS, template), record) == [
-            ("calculateUoneAtwoUthreeAgood", "good"),
-            ("calculateUoneAtwoUthreeAbadUwhyAsorry", "badsorry"),
-        ]
+        for tools in ([{"name": "calculate"}], '[{"name": "calculate"}]'):
+            record = MESSAGES["explicit prompt"] | {"tools": tools}
+            assert read(PreferenceField(CHATS, template), record) == [
+                ("calculateUoneAtwoUthreeAgood", "good"),
+                ("calculateUoneAtwoUthreeAbadUwhyAsorry", "badsorry"),
+            ]
 
     def test_answers_whose_message_is_unknown(self):
         template = (
@@ -306,6 +307,11 @@ GOOD = {"prompt": "a", "chosen": "b", "rejected": "c"}
             CHATML,
             GOOD,
             "in document 1, 'chosen' is the text 'b', and the field has a chat template, which needs",
+        ),
+        (
+            CHATML,
+            MESSAGES["explicit prompt"] | {"tools": "f(x)"},
+            r"'tools' is the text 'f\(x\)', not JSON: ",
         ),
         (CHATML, {"chosen": ["b"], "rejected": ["c"]}, "'chosen' must be a list of messages, each with a"),
         (CHATML, {"chosen": [], "rejected": []}, r"'chosen' must be a list of messages.*not \[\]"),

@@ -20,7 +20,13 @@ from tokjax._util.checks import check_int
 from tokjax.core import protocol
 from tokjax.core.ragged import Ragged, make_row_splits, ragged_from_rows
 from tokjax.datasets.columns import LOSS_MASK, Column, check_columns
-from tokjax.datasets.preference_pairs import PAIR_KEYS, encode_chat_pair, encode_text_pairs
+from tokjax.datasets.preference_pairs import (
+    PAIR_KEYS,
+    VARIABLE_KEYS,
+    encode_chat_pair,
+    encode_text_pairs,
+    get_variables,
+)
 from tokjax.encoding.chat.encode_chat import encode_chat
 from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
@@ -442,11 +448,11 @@ _SOURCES = Column("sources", "int8", source="field")
 class ChatField(TokenField):
     """Token ids of conversations, with a loss mask of the assistant's tokens. Needs `tokjax[chat]`.
 
-    Documents are records with `"messages"`, and optionally `"tools"` and `"documents"`, which `encode_chat`
-    encodes. The column `loss_mask` is 1 on the tokens of the assistant. The dataset opens as a
-    `PackedDataset`, and every loader of ids can load it. With `Column("sources", "int8", source="field")`
-    among the columns, the role and the field of each token are stored, too, for
-    `tokjax.objectives.chat_loss_mask`.
+    Documents are records with `"messages"`, and optionally `"tools"` and `"documents"` (also as texts in
+    JSON), which `encode_chat` encodes. The column `loss_mask` is 1 on the tokens of the assistant. The
+    dataset opens as a `PackedDataset`, and every loader of ids can load it. With
+    `Column("sources", "int8", source="field")` among the columns, the role and the field of each token are
+    stored, too, for `tokjax.objectives.chat_loss_mask`.
 
     Attributes:
         tokenizer: tokenizer that produces the ids.
@@ -461,7 +467,7 @@ class ChatField(TokenField):
     """
 
     TYPE_ID: ClassVar[int] = 45
-    RECORD_KEYS: ClassVar[tuple[str, ...]] = ("messages", "tools", "documents")
+    RECORD_KEYS: ClassVar[tuple[str, ...]] = ("messages", *VARIABLE_KEYS)
 
     template: str
     max_tokens: int | None = None
@@ -502,14 +508,13 @@ class ChatField(TokenField):
         ids, masks, sources = [], [], []
         for text in texts:
             record = json.loads(text)
-            messages = record.pop("messages", None)
             chat = encode_chat(
                 self.tokenizer,
-                messages,
+                record.get("messages"),
                 self.template,
                 allowed_special=self.allowed_special,
                 disallowed_special=self.disallowed_special,
-                variables=record,
+                variables=get_variables(record),
             )
             ids.append(chat.result.ids)
             masks.append(np.asarray(chat.assistant_mask, bool))

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from tokjax.core.utf8 import Text
 
 SIDES = ("chosen", "rejected")
-PAIR_KEYS = ("prompt", *SIDES, "tools", "documents")
+VARIABLE_KEYS = ("tools", "documents")
+"""Keys of a record that are variables of chat templates."""
+PAIR_KEYS = ("prompt", *SIDES, *VARIABLE_KEYS)
 """Keys of a record that form a preference pair."""
 
 
@@ -139,12 +141,32 @@ def encode_chat_pair(tokenizer: Any, text: Text, template: str, **options: Any) 
     """
     record = json.loads(text)
     prompt, *completions = _parse_messages(record)
-    variables = {key: record[key] for key in record if key not in ("prompt", *SIDES)}
     chosen, rejected = (
-        _encode_side(tokenizer, side, prompt, completion, template, variables=variables, **options)
+        _encode_side(
+            tokenizer, side, prompt, completion, template, variables=get_variables(record), **options
+        )
         for side, completion in zip(SIDES, completions, strict=True)
     )
     return chosen, rejected
+
+
+def get_variables(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the variables of chat templates that a record has.
+
+    They can be texts in JSON, as in datasets whose columns have one type: schemas of tools have different
+    keys.
+
+    Raises:
+        InvalidArgumentError: a text is not JSON.
+    """
+    variables = {key: record[key] for key in VARIABLE_KEYS if key in record}
+    for key, value in variables.items():
+        if isinstance(value, str):
+            try:
+                variables[key] = json.loads(value)
+            except (ValueError, RecursionError) as error:
+                raise InvalidArgumentError(f"{key!r} is the text {value!r:.80}, not JSON: {error}") from None
+    return variables
 
 
 def _encode_side(
