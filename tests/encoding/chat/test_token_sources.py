@@ -118,6 +118,24 @@ def test_end_of_an_answer_after_the_last_message(template, prompt):
     assert runs[-1] == ("assistant.generation_prompt: <assistant>" if prompt else expected[-1])
 
 
+def test_text_between_two_texts_of_a_message():
+    """Nemotron Nano 2 writes the last answer after the loop, from variables that a first loop has set."""
+    template = """{% for m in messages[:-1] %}<{{ m.role }}>{{ m.content }}</>{% endfor %}
+{%- set last = messages[-1] %}<assistant>{{ last.content }}[{% for c in last.tool_calls %}
+{{- '{"name": "' ~ c.function.name ~ '", "arguments": ' ~ (c.function.arguments | tojson) ~ '}' }}
+{%- endfor %}]</>"""
+    messages = [CONVERSATION[0], {"role": "assistant", "content": "two", "tool_calls": [CALL]}]
+    assert read(messages, template)[3:] == [
+        "none.scaffold: <assistant>",
+        "assistant.content*: two",
+        'assistant.scaffold*: [{"name": "',
+        "assistant.tool_call*: get",
+        'assistant.scaffold*: ", "arguments": ',
+        'assistant.tool_call*: {"city": "Köln", "days": [1, 2], "x": null}',
+        "assistant.scaffold*: }]</>",
+    ]
+
+
 def test_text_after_the_last_message_of_a_user():
     template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}</>"
     assert read(CONVERSATION[:3], template)[-2:] == ["user.content:  three ", "none.scaffold: </>"]

@@ -11,6 +11,7 @@ an answer is recognized as its header, and each token gets one run. With the gen
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -103,21 +104,29 @@ def find_runs(
         runs.append(Run(split, end, message, role, field))
         runs.append(Run(end, stop, -1, "assistant", "generation_prompt"))
     runs = [run for run in runs if run.start < run.stop]
-    _assign_end(runs)
+    _assign_text_outside_loops(runs)
     return runs
 
 
-def _assign_end(runs: list[Run]) -> None:
-    """Assigns the text after the last message to its answer, if the template ends the answer only there.
+def _assign_text_outside_loops(runs: list[Run]) -> None:
+    """Assigns text that the template writes outside of loops to the message that it is a part of.
 
-    Templates without a loop over messages do this, or those that write `{{ eos_token }}` after the loop.
+    That is text between two texts of a message. It is also text after the last message, if that is an answer
+    and the template has written nothing else after it, or nothing for it before it: templates without a loop
+    over messages write the end of an answer there, or `{{ eos_token }}` after the loop.
     """
-    last = max((i for i, run in enumerate(runs) if run.message >= 0), default=-1)
-    if last < 0 or runs[last].role != "assistant" or runs[last].field not in ANSWER_TEXTS:
-        return
-    for i, run in enumerate(runs[last + 1 :], last + 1):
-        if run.field == "scaffold":
-            runs[i] = run._replace(message=runs[last].message, role="assistant")
+    known = [i for i, run in enumerate(runs) if run.message >= 0]
+    for first, last in pairwise([*known, len(runs)]):
+        before = runs[first]
+        if last < len(runs):
+            belongs = before.message == runs[last].message
+        else:
+            start = next(run for run in runs if run.message == before.message)
+            belongs = before.role == "assistant" and not {before.field, start.field}.isdisjoint(ANSWER_TEXTS)
+        if belongs:
+            for i in range(first + 1, last):
+                if runs[i].field == "scaffold":
+                    runs[i] = runs[i]._replace(message=before.message, role=before.role)
 
 
 def _measure_header(text: str, prompt: str) -> int:
