@@ -11,6 +11,8 @@ import tokjax
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
 LENGTH = 2048
 VOCAB_SIZE = 32_000
 DOCUMENT = 800
@@ -36,10 +38,27 @@ def write_ids(path: Path, ids: int) -> None:
 
 def write_packed_dataset(directory: Path, ids: int) -> tokjax.datasets.PackedDataset:
     """Writes random ids to `DIRECTORY/ids.bin`, and converts them to a dataset in `DIRECTORY/large`."""
-    tokenizer = tokjax.byte_level_bpe(
-        {bytes([i]): i for i in range(256)}, special_tokens={"</s>": VOCAB_SIZE - 1}, eos_token="</s>"
-    )
     write_ids(directory / "ids.bin", ids)
+    return convert_ids(directory)
+
+
+def write_documents(directory: Path, lengths: NDArray[np.int64]) -> tokjax.datasets.PackedDataset:
+    """Writes documents of these lengths, with the ids of their EOS and 0, as `write_packed_dataset` does."""
+    stream = np.zeros(int(lengths.sum()), np.uint16)
+    stream[np.cumsum(lengths) - 1] = VOCAB_SIZE - 1
+    directory.mkdir()
+    stream.tofile(directory / "ids.bin")
+    return convert_ids(directory)
+
+
+def convert_ids(directory: Path) -> tokjax.datasets.PackedDataset:
+    """Converts the ids in `DIRECTORY/ids.bin` to a dataset in `DIRECTORY/large`, and opens it."""
+    tokenizer = tokjax.byte_level_bpe(
+        {bytes([i]): i for i in range(256)},
+        special_tokens={"</s>": VOCAB_SIZE - 1, "<pad>": VOCAB_SIZE - 2},
+        eos_token="</s>",
+        pad_token="<pad>",
+    )
     tokjax.datasets.convert_dataset(
         directory / "ids.bin", tokenizer, directory / "large", chunk_tokens=LENGTH
     )

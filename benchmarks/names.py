@@ -14,6 +14,7 @@ FRESH_LOADER = "a fresh loader"
 OPENING = "from opening to the first batch"
 CHECKED, UNCHECKED = "with checksums", "without"
 WRITING = "writing"
+WINDOWS = "windows of planned rows"
 
 FULLEST_PLAN = "fullest plan"
 

@@ -23,6 +23,7 @@ from benchmarks.names import (
     WRITING,
 )
 from benchmarks.timing import get_peak_megabytes, run_in_process
+from benchmarks.windows import measure_windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +37,7 @@ BATCH, STEPS = 64, 200
 IDS, QUICK_IDS = 500_000_000, 2_000_000
 WRITTEN_MEGABYTES = 300
 FRESH_LOADERS = 25
+PLANNED = "tokjax, planned rows, best fit"
 
 
 def make_loops(
@@ -48,6 +50,8 @@ def make_loops(
         "tokjax, ids": make_tokjax_loop(dataset, steps, documents=False),
         "tokjax, ids and documents": make_tokjax_loop(dataset, steps, documents=True),
         "tokjax, ids on the device": make_device_loop(dataset, steps),
+        "tokjax, planned rows, concat": make_planned_loop(dataset, steps, "concat"),
+        PLANNED: make_planned_loop(dataset, steps, "best_fit"),
     }
 
 
@@ -86,6 +90,23 @@ def make_tokjax_loop(
             loader.batch_at(step)
 
     return run
+
+
+def make_planned_loop(
+    dataset: tokjax.datasets.PackedDataset, steps: int, strategy: Any
+) -> Callable[[], None]:
+    """Makes a loop over rows of whole documents, with their segments, positions and document ids."""
+    loader = make_planned_loader(dataset, strategy)
+
+    def run() -> None:
+        for step in range(steps):
+            loader.batch_at(step)
+
+    return run
+
+
+def make_planned_loader(dataset: tokjax.datasets.PackedDataset, strategy: Any) -> tokjax.PlannedLoader:
+    return tokjax.PlannedLoader(dataset, batch_size=BATCH, block_size=LENGTH, strategy=strategy)
 
 
 def make_device_loop(dataset: tokjax.datasets.PackedDataset, steps: int) -> Callable[[], None]:
@@ -227,7 +248,7 @@ def measure_writing(bench: Bench) -> None:
 
 
 def measure(bench: Bench) -> None:
-    """Measures batches, starting times, and writing."""
+    """Measures batches, starting times, writing, and windows of planned rows."""
     ids, steps = bench.choose(IDS, QUICK_IDS), bench.choose(STEPS, 10)
     bench.settings |= {"ids": ids, "batch": BATCH, "length": LENGTH, "steps": steps}
     bench.say(f"writing {ids:,} ids")
@@ -239,7 +260,11 @@ def measure(bench: Bench) -> None:
         for name, (package, make) in OTHER_LOADERS.items()
         if bench.has_package(package, task, name)
     }
-    bench.compare(task, contenders, bench.rounds(5), extra={"tokens": BATCH * LENGTH * steps})
+    tokens = BATCH * LENGTH * steps
+    [planned] = make_planned_loader(dataset, "best_fit").count_tokens(steps).values()
+    fill = {PLANNED: planned / tokens}
+    bench.compare(task, contenders, bench.rounds(5), fill=fill, extra={"tokens": tokens})
     measure_far_steps(bench, dataset)
     measure_starting(bench, bench.scratch / "large", steps)
     measure_writing(bench)
+    measure_windows(bench)

@@ -10,6 +10,7 @@ from benchmarks.tables.batches import (
     make_loading_table,
     make_overlap_table,
     make_strategies_table,
+    make_windows_table,
 )
 from benchmarks.tables.encoding import (
     make_encode_table,
@@ -50,6 +51,7 @@ TABLES: dict[str, tuple[str, Callable[[Record], str]]] = {
     "ladder": ("ladder", make_algorithms_table),
     "strategies": ("storage", make_strategies_table),
     "loading": ("loading", make_loading_table),
+    "windows": ("loading", make_windows_table),
     "batching": ("batching", make_batching_table),
     "device": ("device", make_device_table),
     "overlap": ("device", make_overlap_table),

@@ -20,6 +20,7 @@ from benchmarks.names import (
     ROOFLINE,
     STEP,
     UNCHECKED,
+    WINDOWS,
     WRITING,
 )
 from benchmarks.tables.common import (
@@ -45,7 +46,10 @@ TOO_SHORT = 0.05
 def make_loading_table(record: Record) -> str:
     """Renders tokens per second of each loader, also as a share of the roofline."""
     measurements = record.select(reference=ROOFLINE)
-    rates = {one.contender: one.extra["tokens"] / one.median / 1e6 for one in measurements}
+    rates = {
+        one.contender: one.extra["tokens"] * one.extra.get("fill", 1) / one.median / 1e6
+        for one in measurements
+    }
     rows = [
         [name, format_count(rate), f"{rate / rates[ROOFLINE]:.3f}"]
         for name, rate in sorted(rates.items(), key=lambda item: -item[1])
@@ -86,6 +90,27 @@ def _format_jump(record: Record, kind: str) -> str:
         get_median(record, task=f"{FRESH_LOADER}, {kind}", contender=name) for name in (FIRST_STEP, FAR_STEP)
     )
     return f"{1e3 * near:.2f} ms and {1e3 * far:.2f} ms ({kind})"
+
+
+def make_windows_table(record: Record) -> str:
+    """Renders how full planned rows are, and how evenly batches sample the corpus, for each window."""
+    measurements = record.select(task=WINDOWS)
+    if not measurements:
+        return "Not measured yet."
+    [unplanned] = (one for one in measurements if one.contender == "concat")
+    rows = [
+        [
+            one.contender,
+            f"{one.extra['fill']:.2%}",
+            f"{one.median:.2f}",
+            f"{one.extra['single']:.0%}",
+            f"{one.extra['low']:.0f} to {one.extra['high']:.0f}",
+            f"{one.extra['spread'] / unplanned.extra['spread']:.2f}",
+        ]
+        for one in measurements
+    ]
+    header = ["window", "fill", "planning, s", "rows with one document", "documents per row", "spread"]
+    return format_markdown_table(header, rows, format_host(record))
 
 
 EXPECTATIONS = {

@@ -80,6 +80,7 @@ ROW_FUNCTIONS = {
     "unmasked": (tokjax.masks.unmask_empty_rows, np.tile(RANDOM_MASK[:, None], (1, LENGTH, 1))),
     "one-based ids": (tokjax.to_one_based, IDS),
     "zero-based ids": (tokjax.to_zero_based, IDS),
+    "sides of pairs": (tokjax.packing.split_preference_pairs, SEGMENTS, RANDOM_MASK),
     "roles": (tokjax.objectives.chat_loss_mask, IDS),
     "answers": (partial(tokjax.objectives.assistant_loss_mask, start_ids=[1], end_ids=[2]), IDS),
     "labels of several tokens": (

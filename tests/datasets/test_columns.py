@@ -232,6 +232,27 @@ class TestChatField:
                 assert [f"answer {i}!" in answers for i in documents] == [True] * len(documents)
                 assert "question" not in answers
 
+    def test_columns_that_are_not_computed(self, tmp_path):
+        field = tokjax.datasets.ChatField(
+            TOKENIZER, CHATML, columns=[Column("num_bytes", "uint16", source="byte_lengths")]
+        )
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError,
+            match="column 'num_bytes' has source='byte_lengths', and the documents of ChatField are not",
+        ):
+            tokjax.write_dataset([{"messages": []}], field, tmp_path / "data")
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError,
+            match="ChatField computes no Column.*'roles'.* computes 'loss_m",
+        ):
+            tokjax.datasets.ChatField(TOKENIZER, CHATML, columns=[Column("roles", "int8", source="field")])
+
+    def test_errors_name_the_document(self, tmp_path):
+        field = tokjax.datasets.ChatField(TOKENIZER, CHATML)
+        message = "in document 1, messages must be a list of messages, not 'hi'"
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            tokjax.write_dataset([{"messages": []}, {"messages": "hi"}], field, tmp_path / "data")
+
 
 class TestLoading:
     def test_planned_rows(self, dataset):

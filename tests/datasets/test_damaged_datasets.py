@@ -40,6 +40,7 @@ def test_lengths_that_do_not_match_the_data(written):
     for read in (
         lambda: unverified.document_splits,
         lambda: unverified[unverified.manifest.shards[0].num_documents],
+        lambda: tokjax.PlannedLoader(unverified, batch_size=1, block_size=512, pad_id=0),
     ):
         with pytest.raises(
             tokjax.errors.DatasetCorruptError, match=r"its documents have \d+ items in total, its data"

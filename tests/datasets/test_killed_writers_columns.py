@@ -7,8 +7,10 @@ import pytest
 
 import tokjax
 from tests.datasets.test_columns import COLUMNS, make_records
+from tests.datasets.test_preference_pairs import TEXTS, make_texts
 from tests.support.kill_points import count_kill_points
 from tests.support.loader_cases import TOKENIZER, are_equal
+from tokjax.datasets import Column
 
 FIELD = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=16, columns=COLUMNS)
 
@@ -47,6 +49,31 @@ def test_columns_after_a_kill(tmp_path, writer):
             write()
         tokjax.open_dataset(data).verify()
         check_documents(tokjax.open_dataset(data), records)
+
+
+@pytest.mark.slow
+def test_preference_pairs_after_a_kill(tmp_path):
+    records = make_texts(14)
+    columns = [Column("margin", "float32", per="document")]
+    field = tokjax.datasets.PreferenceField(TEXTS, max_tokens=20, columns=columns)
+    tokjax.write_dataset(records, field, tmp_path / "expected", shard_size=200)
+    expected, data = tokjax.open_dataset(tmp_path / "expected"), tmp_path / "root" / "data"
+
+    def write():
+        return tokjax.write_dataset(records, field, data, shard_size=200)
+
+    def prepare():
+        shutil.rmtree(data.parent, ignore_errors=True)
+        data.parent.mkdir()
+
+    for _ in count_kill_points(write, prepare):
+        write()
+        dataset = tokjax.open_dataset(data)
+        dataset.verify()
+        assert dataset.fingerprint == expected.fingerprint
+        assert dataset.manifest.num_dropped == expected.manifest.num_dropped > 0
+        for name in ("loss_mask", "rejected"):
+            assert dataset.column(name)[9].tolist() == expected.column(name)[9].tolist()
 
 
 def test_plans_after_a_kill(tmp_path):

@@ -245,6 +245,15 @@ def make_encode_rows(make_rows):
             {"encode_rows": lambda *_, **__: tokjax.Ragged(np.array([1]), np.array([0, 9]))},
             "returned an invalid Ragged",
         ),
+        (
+            1019,
+            {
+                "encode_rows": lambda *_, **__: tokjax.datasets.RowsWithColumns(
+                    tokjax.ragged_from_rows([[1]]), {}, [-1]
+                )
+            },
+            r"returned num_dropped with shape \(1,\) and minimum -1; it must be \(1,\)",
+        ),
     ],
 )
 def test_checks_detect_faulty_fields(number, members, message):

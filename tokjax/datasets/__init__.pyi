@@ -20,6 +20,7 @@ from .fields import (
     ChatField as ChatField,
     Field as Field,
     PackedTokenField as PackedTokenField,
+    PreferenceField as PreferenceField,
     RawTextField as RawTextField,
     RowsWithColumns as RowsWithColumns,
     SentencePieceTextField as SentencePieceTextField,

@@ -420,7 +420,6 @@ class Dataset:
         splits = np.zeros(self.num_documents + 1, np.int64)
         self.fill_document_lengths(splits[1:])
         np.cumsum(splits, out=splits)
-        self._check_total(self.location, splits, self.manifest.num_items)
         splits.setflags(write=False)
         return splits
 
@@ -435,8 +434,13 @@ class Dataset:
         return index
 
     def fill_document_lengths(self, lengths: NDArray[np.int64]) -> None:
-        """Writes the number of items per document into an existing array, shape `(num_documents,)`."""
+        """Writes the number of items per document into an existing array, shape `(num_documents,)`.
+
+        Raises:
+            DatasetCorruptError: their sum is not the number of items.
+        """
         self._fill(lengths, self._length_column)
+        self._check_total(self.location, int(lengths.sum()), self.manifest.num_items)
 
     @property
     def cache_stats(self) -> CacheStats | None:
@@ -552,7 +556,7 @@ class Dataset:
             with self._lock.current:
                 described = self.manifest.shards[index]
                 splits = make_row_splits(self._load(described, self._length_column).astype(np.int64))
-                self._check_total(f"{self.location}/{described.name}", splits, described.num_items)
+                self._check_total(f"{self.location}/{described.name}", int(splits[-1]), described.num_items)
                 self._shard_splits[index] = splits
                 while len(self._shard_splits) > _MAX_CACHED_SPLITS:
                     self._shard_splits.popitem(last=False)
@@ -599,10 +603,10 @@ class Dataset:
         return values
 
     @staticmethod
-    def _check_total(location: str, splits: NDArray[np.int64], num_items: int) -> None:
-        if splits[-1] != num_items:
+    def _check_total(location: str, total: int, num_items: int) -> None:
+        if total != num_items:
             raise DatasetCorruptError(
-                f"{location}: its documents have {splits[-1]} items in total, its data has {num_items}; "
+                f"{location}: its documents have {total} items in total, its data has {num_items}; "
                 "write the dataset again"
             )
 

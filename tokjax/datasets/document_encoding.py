@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from tokjax._util.arrays import as_integers
 from tokjax.core import protocol
 from tokjax.core.ragged import Ragged, concatenate_ranges, make_ragged, make_row_splits
 from tokjax.core.utf8 import from_characters, to_characters
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 
 Result = TypeVar("Result")
+_ERRORS_OF_TEXTS = (DisallowedSpecialTokenError, InvalidArgumentError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +112,13 @@ class _Rows(NamedTuple):
     Attributes:
         ragged: rows of ids.
         columns: values of columns, by name, shape `(num_ids,)` or `(num_rows,)`.
+        num_dropped: number of ids that a custom field left out of each row, integers, shape `(num_rows,)`, or
+            0.
     """
 
     ragged: Ragged
     columns: dict[str, NDArray[Any]]
+    num_dropped: NDArray[np.int64] | int = 0
 
 
 def encode_documents(field: Field, documents: Documents, *, threads: int | None = None) -> EncodedDocuments:
@@ -134,7 +139,7 @@ def encode_documents(field: Field, documents: Documents, *, threads: int | None 
     """
     if isinstance(field, RawTextField):
         return _encode_text(field, documents)
-    plain, computed = _encode_rows(field, documents, threads)
+    plain, computed, left_out = _encode_rows(field, documents, threads)
     rows, num_dropped = plain, np.zeros(len(documents.texts), np.int64)
     if isinstance(field, PackedTokenField):
         rows = _add_bos_and_eos(field, rows._replace(ids=np.asarray(rows.ids).astype(field.data_dtype)))
@@ -150,13 +155,13 @@ def encode_documents(field: Field, documents: Documents, *, threads: int | None 
         around = tuple(map(len, get_surrounding_ids(field)))
         layout = _Layout(np.asarray(plain.lengths, np.int64), num_dropped, *around)
         side_columns = _build_side_columns(field.columns, documents, layout, computed)
-    return EncodedDocuments(data, np.asarray(rows.row_splits), {}, num_dropped, side_columns)
+    return EncodedDocuments(data, np.asarray(rows.row_splits), {}, num_dropped + left_out, side_columns)
 
 
 def encode_named(
     encode: Callable[[Sequence[Text]], Result], texts: Sequence[Text], get_name: Callable[[int], str]
 ) -> Result:
-    """Encodes texts, and names the text with a disallowed special token in the error.
+    """Encodes texts, and names the text in the error if one is invalid or has a disallowed special token.
 
     Args:
         encode: function that encodes several texts.
@@ -168,17 +173,16 @@ def encode_named(
 
     Raises:
         DisallowedSpecialTokenError: a text holds a special token that is disallowed.
+        InvalidArgumentError: a text is invalid.
     """
     try:
         return encode(texts)
-    except DisallowedSpecialTokenError:
+    except _ERRORS_OF_TEXTS:
         for i, text in enumerate(texts):
             try:
                 encode([text])
-            except DisallowedSpecialTokenError as error:
-                raise DisallowedSpecialTokenError(
-                    f"in {get_name(i)}, {error.message}", hint=error.hint
-                ) from None
+            except _ERRORS_OF_TEXTS as error:
+                raise type(error)(f"in {get_name(i)}, {error.message}", hint=error.hint) from None
         raise
 
 
@@ -339,10 +343,10 @@ def _encode_rows(field: Any, documents: Documents, threads: int | None) -> _Rows
     if contents and all(isinstance(content, np.ndarray) for content in contents):
         return _use_ids(field, documents, contents)
     _reject_ids(contents, "others have texts; write separate datasets and merge them")
-    encode = partial(
-        _encode_custom if isinstance(field, TokenField) else _encode_plain, field, threads=threads
-    )
-    rows = encode_named(encode, contents, documents.get_name)
+    is_custom = isinstance(field, TokenField)
+    encode: Any = partial(field.encode_rows if is_custom else partial(_encode_plain, field), threads=threads)
+    encoded = encode_named(encode, contents, documents.get_name)
+    rows = _check_custom_rows(field, encoded, len(contents)) if is_custom else encoded
     ids, size = rows.ragged.ids, protocol.vocab_size(field.tokenizer)
     if len(ids) and not 0 <= ids.min() <= ids.max() < size:
         raise InvalidArgumentError(
@@ -420,13 +424,13 @@ def _get_input_offsets(field: Any, texts: Sequence[Text], batch: TokenizationBat
     return np.concatenate([np.zeros((0, 2), np.int64), *parts])
 
 
-def _encode_custom(field: TokenField, texts: Sequence[Text], *, threads: int | None) -> _Rows:
-    """Returns the rows of a custom field, checked so that the manifest matches the stored data."""
-    result: Any = field.encode_rows(texts, threads=threads)
+def _check_custom_rows(field: TokenField, result: Any, num_documents: int) -> _Rows:
+    """Returns the result of `encode_rows`, checked so that the manifest matches the stored data."""
     name = f"{type(field).__name__}.encode_rows"
     columns: dict[str, Any] = {}
+    num_dropped: Any = None
     if isinstance(result, RowsWithColumns):
-        result, columns = result.rows, dict(result.columns)
+        columns, num_dropped, result = dict(result.columns), result.num_dropped, result.rows
     expected = {column.name: column for column in field.columns if column.source == "field"}
     if columns.keys() != expected.keys():
         raise InvalidArgumentError(
@@ -441,16 +445,24 @@ def _encode_custom(field: TokenField, texts: Sequence[Text], *, threads: int | N
         rows = make_ragged(result.ids, result.row_splits)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{name} returned an invalid Ragged: {error}") from error
-    if len(rows.lengths) != len(texts):
-        raise InvalidArgumentError(f"{name} returned {len(rows.lengths)} rows for {len(texts)} documents")
+    if len(rows.lengths) != num_documents:
+        raise InvalidArgumentError(f"{name} returned {len(rows.lengths)} rows for {num_documents} documents")
     for column, values in columns.items():
-        size = len(rows.ids) if expected[column].per == "token" else len(texts)
+        size = len(rows.ids) if expected[column].per == "token" else num_documents
         if np.shape(values) != (size,):
             raise InvalidArgumentError(
                 f"{name} returned column {column!r} with shape {np.shape(values)}; it must be ({size},), one "
                 f"value per {expected[column].per}"
             )
-    return _Rows(rows, {column: np.asarray(values) for column, values in columns.items()})
+    if num_dropped is None:
+        num_dropped = np.zeros(num_documents, np.int64)
+    num_dropped = as_integers(f"num_dropped of {name}", num_dropped, np.int64)
+    if num_dropped.shape != (num_documents,) or (num_dropped < 0).any():
+        raise InvalidArgumentError(
+            f"{name} returned num_dropped with shape {num_dropped.shape} and minimum "
+            f"{num_dropped.min(initial=0)}; it must be ({num_documents},), one count per document"
+        )
+    return _Rows(rows, {column: np.asarray(values) for column, values in columns.items()}, num_dropped)
 
 
 def _add_bos_and_eos(field: PackedTokenField, rows: Ragged) -> Ragged:

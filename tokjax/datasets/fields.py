@@ -18,8 +18,15 @@ import numpy as np
 
 from tokjax._util.checks import check_int
 from tokjax.core import protocol
-from tokjax.core.ragged import Ragged, ragged_from_rows
+from tokjax.core.ragged import Ragged, make_row_splits, ragged_from_rows
 from tokjax.datasets.columns import LOSS_MASK, Column, check_columns
+from tokjax.datasets.preference_pairs import (
+    PAIR_KEYS,
+    VARIABLE_KEYS,
+    encode_chat_pair,
+    encode_text_pairs,
+    get_variables,
+)
 from tokjax.encoding.chat.encode_chat import encode_chat
 from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
@@ -59,10 +66,13 @@ class RowsWithColumns(NamedTuple):
         rows: one row of ids per document.
         columns: values of each column of the field with `source="field"`, by name: arrays of shape
             `(num_ids,)`, aligned with the ids of all rows, or of shape `(num_documents,)`.
+        num_dropped: number of ids that the field left out of each row because the document was too long,
+            integers, shape `(num_documents,)`; `None` if it left out none.
     """
 
     rows: Ragged
     columns: Mapping[str, ArrayLike]
+    num_dropped: ArrayLike | None = None
 
 
 @dataclass(frozen=True)
@@ -159,10 +169,16 @@ def check_custom_field(field: TokenField) -> None:
         field: instance of a custom field.
 
     Raises:
-        InvalidArgumentError: an option changes in a round trip through JSON, or the options build another
-            field.
+        InvalidArgumentError: an option changes in a round trip through JSON, the options build another field,
+            or a column has byte lengths.
     """
     kind = type(field)
+    for column in field.columns:
+        if column.source == "byte_lengths":
+            raise InvalidArgumentError(
+                f"column {column.name!r} has source='byte_lengths', and the documents of {kind.__name__} are "
+                "not texts that are encoded as they are; store byte lengths with a built-in field of texts"
+            )
     for name, value in field.options.items():
         described = f"{kind.__name__}'s option {name}={value!r:.80}"
         try:
@@ -432,11 +448,11 @@ _SOURCES = Column("sources", "int8", source="field")
 class ChatField(TokenField):
     """Token ids of conversations, with a loss mask of the assistant's tokens. Needs `tokjax[chat]`.
 
-    Documents are records with `"messages"`, and optionally `"tools"` and `"documents"`, which `encode_chat`
-    encodes. The column `loss_mask` is 1 on the tokens of the assistant. The dataset opens as a
-    `PackedDataset`, and every loader of ids can load it. With `Column("sources", "int8", source="field")`
-    among the columns, the role and the field of each token are stored, too, for
-    `tokjax.objectives.chat_loss_mask`.
+    Documents are records with `"messages"`, and optionally `"tools"` and `"documents"` (also as texts in
+    JSON), which `encode_chat` encodes. The column `loss_mask` is 1 on the tokens of the assistant. The
+    dataset opens as a `PackedDataset`, and every loader of ids can load it. With
+    `Column("sources", "int8", source="field")` among the columns, the role and the field of each token are
+    stored, too, for `tokjax.objectives.chat_loss_mask`.
 
     Attributes:
         tokenizer: tokenizer that produces the ids.
@@ -451,7 +467,7 @@ class ChatField(TokenField):
     """
 
     TYPE_ID: ClassVar[int] = 45
-    RECORD_KEYS: ClassVar[tuple[str, ...]] = ("messages", "tools", "documents")
+    RECORD_KEYS: ClassVar[tuple[str, ...]] = ("messages", *VARIABLE_KEYS)
 
     template: str
     max_tokens: int | None = None
@@ -462,16 +478,17 @@ class ChatField(TokenField):
 
     def __post_init__(self) -> None:
         """Checks the options, and adds the column of the loss mask."""
-        if not isinstance(self.template, str):
-            raise InvalidArgumentError(
-                f"template must be a chat template, such as load_chat_template(PATH), not "
-                f"{self.template!r:.80}"
-            )
+        _check_template(self.template)
         if self.max_tokens is not None:
             object.__setattr__(self, "max_tokens", check_int("max_tokens", self.max_tokens, minimum=1))
         object.__setattr__(self, "chunk_tokens", check_int("chunk_tokens", self.chunk_tokens, minimum=1))
         mask = Column(LOSS_MASK, "bool", source="field")
         others = [column for column in check_columns("ChatField", self.columns) if column != mask]
+        for column in others:
+            if column.source == "field" and column != _SOURCES:
+                raise InvalidArgumentError(
+                    f"ChatField computes no {column}; it computes {LOSS_MASK!r} and {_SOURCES}"
+                )
         object.__setattr__(self, "columns", [mask, *others])
         _set_columns(self)
         _set_special(self)
@@ -491,14 +508,13 @@ class ChatField(TokenField):
         ids, masks, sources = [], [], []
         for text in texts:
             record = json.loads(text)
-            messages = record.pop("messages", None)
             chat = encode_chat(
                 self.tokenizer,
-                messages,
+                record.get("messages"),
                 self.template,
                 allowed_special=self.allowed_special,
                 disallowed_special=self.disallowed_special,
-                variables=record,
+                variables=get_variables(record),
             )
             ids.append(chat.result.ids)
             masks.append(np.asarray(chat.assistant_mask, bool))
@@ -507,6 +523,101 @@ class ChatField(TokenField):
         if any(column == _SOURCES for column in self.columns):
             columns[_SOURCES.name] = np.concatenate([np.zeros(0, np.int8), *sources])
         return RowsWithColumns(ragged_from_rows(ids), columns)
+
+
+_PAIR_COLUMNS = (Column(LOSS_MASK, "bool", source="field"), Column("rejected", "bool", source="field"))
+
+
+@dataclass(frozen=True)
+class PreferenceField(TokenField):
+    """Token ids of preference pairs, with a loss mask of the answers. For DPO and similar objectives.
+
+    Documents are records with `"chosen"` and `"rejected"`, and optionally `"prompt"`, as texts or as lists of
+    messages. Without `"prompt"`, it is what both sides begin with; a prompt of messages that both sides begin
+    with is not repeated. Messages can come with `"tools"` and `"documents"`, as for `ChatField`.
+
+    Each pair is one document: the prompt and the chosen answer, then the prompt and the rejected answer. The
+    column `loss_mask` is 1 on the answers, and the column `rejected` on the tokens of the second side.
+    `tokjax.packing.split_preference_pairs` separates the sides in the training step. Load the dataset with
+    `PlannedLoader`, which keeps pairs whole.
+
+    Attributes:
+        tokenizer: tokenizer that produces the ids.
+        template: chat template of pairs of messages, as `load_chat_template` returns it (needs
+            `tokjax[chat]`). `None` for pairs of texts: each side then begins with BOS, if the tokenizer
+            declares it, and ends with EOS, which counts as a target.
+        max_tokens: maximum number of ids per side. Longer sides are truncated at their end; `None` for no
+            limit.
+        allowed_special: special tokens that are recognized in texts and messages, as in `encode_chat`.
+        disallowed_special: special tokens that raise an error in texts and messages, as in `encode_chat`.
+        columns: other side columns, with a value per document; their values come from the records.
+    """
+
+    TYPE_ID: ClassVar[int] = 46
+    RECORD_KEYS: ClassVar[tuple[str, ...]] = PAIR_KEYS
+
+    template: str | None = None
+    max_tokens: int | None = None
+    allowed_special: Special = ()
+    disallowed_special: Special = "all"
+    columns: Sequence[Column] = dataclasses.field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Checks the options, and adds the columns of the loss mask and the sides."""
+        if self.template is None:
+            vocabulary = protocol.get_vocabulary(self.tokenizer)
+            vocabulary.require_role("eos", "PreferenceField without a chat template")
+        else:
+            _check_template(self.template)
+        if self.max_tokens is not None:
+            object.__setattr__(self, "max_tokens", check_int("max_tokens", self.max_tokens, minimum=1))
+        columns = check_columns("PreferenceField", self.columns)
+        others = [column for column in columns if column not in _PAIR_COLUMNS]
+        for column in others:
+            if column.per == "token":
+                raise InvalidArgumentError(
+                    f"column {column.name!r} has a value per token, and the sides of a preference pair are "
+                    "encoded separately; pass per='document'"
+                )
+        object.__setattr__(self, "columns", [*_PAIR_COLUMNS, *others])
+        _set_columns(self)
+        _set_special(self)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the field for the manifest."""
+        return {
+            "template": self.template,
+            "max_tokens": self.max_tokens,
+            **_get_special_options(self),
+        }
+
+    def encode_rows(self, texts: Sequence[Text], *, threads: int | None = None) -> RowsWithColumns:
+        """Encodes preference pairs, given as JSON objects, into ids, loss masks and sides."""
+        special: Any = {name: getattr(self, name) for name in ("allowed_special", "disallowed_special")}
+        if self.template is None:
+            pairs = encode_text_pairs(self.tokenizer, texts, threads=threads, **special)
+        else:
+            pairs = [encode_chat_pair(self.tokenizer, text, self.template, **special) for text in texts]
+        sides = [side for pair in pairs for side in pair]
+        kept = [side.ids[: self.max_tokens] for side in sides]
+        masks = [side.loss_mask[: self.max_tokens] for side in sides]
+        dropped = [len(side.ids) - len(ids) for side, ids in zip(sides, kept, strict=True)]
+        lengths = [len(ids) for ids in kept]
+        columns = {
+            "loss_mask": np.concatenate([np.zeros(0, bool), *masks]),
+            "rejected": np.repeat(np.arange(len(sides)) % 2 == 1, lengths),
+        }
+        ids = np.concatenate([np.zeros(0, np.int32), *kept])
+        rows = Ragged(ids, make_row_splits(map(sum, zip(lengths[::2], lengths[1::2], strict=True))))
+        return RowsWithColumns(rows, columns, np.reshape(dropped, (-1, 2)).sum(axis=1, dtype=np.int64))
+
+
+def _check_template(template: object) -> None:
+    if not isinstance(template, str):
+        raise InvalidArgumentError(
+            f"template must be a chat template, such as load_chat_template(PATH), not {template!r:.80}"
+        )
 
 
 Field: TypeAlias = (
@@ -526,6 +637,7 @@ FIELDS: dict[int, type[Field]] = {
         PackedTokenField,
         BucketedTokenField,
         ChatField,
+        PreferenceField,
     )
 }
 """Built-in fields by `TYPE_ID`."""

@@ -246,12 +246,12 @@ def _are_boundaries(value: object) -> bool:
     return isinstance(value, list) and all(map(_is_size, value))
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+def _is_template(value: object) -> bool:
+    return value is None or isinstance(value, str)
 
 
 _IS_OPTION: Mapping[str, Callable[[object], bool]] = {
-    "template": _is_text,
+    "template": _is_template,
     "max_chars": _is_limit,
     "max_tokens": _is_limit,
     "chunk_tokens": _is_size,

@@ -31,7 +31,9 @@ CHAT_FIELDS = (
     *("reasoning", "tool_call", "tool_result", "unused"),
 )
 """Fields of the tokens of a conversation. The code of a role and a field is `8 * role + field`."""
-ANSWER_FIELDS = ("content", "reasoning", "tool_call", "scaffold")
+ANSWER_TEXTS = ("content", "reasoning", "tool_call")
+"""Fields of the texts of an answer."""
+ANSWER_FIELDS = (*ANSWER_TEXTS, "scaffold")
 """Fields that a model writes. The scaffold is the text that ends the turn, or begins a tool call."""
 
 

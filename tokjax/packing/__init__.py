@@ -7,11 +7,13 @@ from tokjax.packing.context_parallel import (
 )
 from tokjax.packing.packed_blocks import PackedBlocks
 from tokjax.packing.plans import PackingPlan, plan_packing
+from tokjax.packing.preference_pairs import PreferenceSegments, split_preference_pairs
 from tokjax.packing.segments import cu_seqlens, cudnn_segments, segment_lengths
 
 __all__ = [
     "PackedBlocks",
     "PackingPlan",
+    "PreferenceSegments",
     "apply_packing",
     "cu_seqlens",
     "cudnn_segments",
@@ -20,4 +22,5 @@ __all__ = [
     "reorder_for_context_parallel",
     "restore_context_parallel_order",
     "segment_lengths",
+    "split_preference_pairs",
 ]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax._util.arrays import Array, compute_prefix_maximum, get_namespace, make_positions
+from tokjax._util.arrays import Array, get_namespace
 from tokjax._util.display import describe_batch
 from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.labels import causal_lm_labels
@@ -180,18 +180,14 @@ class PackedBlocks(NamedTuple):
             `int32`.
         """
         xp = get_namespace(*self)
-        segments = self.segment_ids
-        previous = xp.concatenate([xp.zeros_like(segments[..., :1]), segments[..., :-1]], axis=-1)
-        begins, present = segments != previous, segments > 0
-        position = make_positions(xp, segments.shape[-1], segments.ndim)
-        within = position - compute_prefix_maximum(xp.where(begins, position, np.int32(0)))
-        counts = present & ~begins
+        positions = segments.compute_positions(self.segment_ids)
+        counts = positions > 0
         if self.loss_mask is not None:
             counts = counts & (self.loss_mask != 0)
         columns = {
             "input_ids": self.ids,
             "labels": xp.where(counts, self.ids, np.int32(ignore_index)),
-            "position_ids": xp.where(present, within, np.int32(0)),
+            "position_ids": positions,
         }
         if xp is np:
             return {name: column.astype(np.int64) for name, column in columns.items()}

@@ -6,7 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from tokjax._util.arrays import Array, count_below, get_namespace, is_traced, to_host
+from tokjax._util.arrays import (
+    Array,
+    compute_prefix_maximum,
+    count_below,
+    get_namespace,
+    is_traced,
+    make_positions,
+    to_host,
+)
 from tokjax._util.checks import check_int
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_tokens
@@ -74,6 +82,23 @@ def cudnn_segments(segment_ids: Array, max_segments: int) -> dict[str, Array]:
         InvalidArgumentError: as for `cu_seqlens`.
     """
     return _build_cudnn_segments(cu_seqlens(segment_ids, max_segments))
+
+
+def compute_positions(segments: Any) -> Any:
+    """Returns the position of each token in its segment, and 0 on padding.
+
+    Args:
+        segments: segment of each token, different from those beside it, and 0 on padding; `int32`, shape
+            `(..., length)`.
+
+    Returns:
+        `int32`, shape `(..., length)`.
+    """
+    xp = get_namespace(segments)
+    previous = xp.concatenate([xp.zeros_like(segments[..., :1]), segments[..., :-1]], axis=-1)
+    position = make_positions(xp, segments.shape[-1], segments.ndim)
+    start = compute_prefix_maximum(xp.where(segments != previous, position, np.int32(0)))
+    return xp.where(segments > 0, position - start, np.int32(0))
 
 
 @jit_eager

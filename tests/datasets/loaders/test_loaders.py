@@ -114,6 +114,37 @@ def test_documents_are_complete_and_padded(datasets):
                     assert row[:length].tolist() == [256, *text.encode(), 257]
 
 
+class TestDocumentIds:
+    """Batches number the documents of all datasets in `int32`."""
+
+    def test_too_many_documents(self, datasets, monkeypatch):
+        packed = datasets["packed"]
+        monkeypatch.setattr(type(packed), "num_documents", 1 << 30)
+        three = [packed] * 3
+        message = "the datasets have 3221225472 documents, and document_ids, which are int32, number at most "
+        message += "2147483648; "
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message + "create loaders of fewer"):
+            tokjax.PlannedLoader(three, batch_size=1, block_size=64, weights=[1, 1, 1])
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message + "pass documents=False"):
+            tokjax.PackedTokenLoader(three, batch_size=1)
+        loader = tokjax.PackedTokenLoader(three, batch_size=1, documents=False)
+        assert loader.batch_at(0).ids.shape == (1, packed.chunk_tokens)
+
+    def test_largest_ids(self, datasets):
+        options = {"batch_size": 4, "seed": 3}
+        for loader in (
+            tokjax.PackedTokenLoader(datasets["packed"], **options),
+            tokjax.PlannedLoader(datasets["packed"], block_size=512, **options),
+        ):
+            expected = loader.batch_at(0).document_ids
+            shift = 2**31 - datasets["packed"].num_documents
+            loader._first_documents = loader._first_documents + shift
+            shifted = loader.batch_at(0).document_ids
+            assert shifted.dtype == np.int32
+            assert (shifted == np.where(expected < 0, -1, expected.astype(np.int64) + shift)).all()
+            assert shifted.max() > 2**31 - 50
+
+
 class TestCache:
     def test_cache_never_changes_a_value(self, datasets):
         for name in ("tokenized", "packed", "raw"):

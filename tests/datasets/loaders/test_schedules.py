@@ -87,7 +87,8 @@ class TestParseSchedule:
 def test_weights_are_the_fractions_they_are_written_as():
     assert as_fraction("weight", 0.1) == Fraction(1, 10)
     assert as_fraction("weight", np.float32(0.5)) == Fraction(1, 2)
-    assert as_fraction("weight", 3) == 3
+    for integer in (3, 2**53 + 1, 10**400, np.uint64(2**64 - 1)):
+        assert as_fraction("weight", integer) == int(integer)
     assert as_fraction("weight", Fraction(1, 3)) == Fraction(1, 3)
     for wrong in (-1, float("nan"), float("inf"), "1", True, None):
         with pytest.raises(

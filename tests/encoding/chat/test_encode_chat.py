@@ -241,6 +241,15 @@ def test_reasoning_field_names(bpe, key):
     assert chat.text == "so,so"
 
 
+def test_templates_may_check_the_length_of_ids(tokenizer):
+    """Mistral's templates reject ids of tool calls that do not have nine characters."""
+    message = {"role": "assistant", "content": "", "tool_calls": [{"id": "abc123DEF"}]}
+    template = (
+        "{% set id = messages[0].tool_calls[0].id %}{{ id if id | length == 9 else raise_exception(id) }}"
+    )
+    assert tokjax.encode_chat(tokenizer, [message], template).text == "abc123DEF"
+
+
 def test_none_fields_are_omitted(bpe):
     message = {"role": "assistant", "content": None, "tool_calls": [{"id": None}]}
     template = "{{ 'content' in messages[0] }} {{ messages[0].tool_calls | tojson }}"

@@ -100,6 +100,47 @@ def test_end_of_text_instead_of_a_prompt():
     assert read(CONVERSATION, template)[-4:] == [*ANSWER, "none.scaffold: </s>"]
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        "<user>{{ messages[0].content }}<assistant>{{ messages[1].content }}</>",
+        "{{ '<user>' + messages[0].content + '<assistant>' + messages[1].content + '</>' }}",
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}</>",
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{{ '<' }}{{ '/>' }}",
+    ],
+)
+@pytest.mark.parametrize("prompt", [False, True])
+def test_end_of_an_answer_after_the_last_message(template, prompt):
+    end = "{% if add_generation_prompt %}<assistant>{% endif %}"
+    runs = read(CONVERSATION[:2], template + end, add_generation_prompt=prompt)
+    expected = ["assistant.content*: two", "assistant.scaffold*: </>"]
+    assert runs[-3 if prompt else -2 :][:2] == expected
+    assert runs[-1] == ("assistant.generation_prompt: <assistant>" if prompt else expected[-1])
+
+
+def test_text_between_two_texts_of_a_message():
+    """Nemotron Nano 2 writes the last answer after the loop, from variables that a first loop has set."""
+    template = """{% for m in messages[:-1] %}<{{ m.role }}>{{ m.content }}</>{% endfor %}
+{%- set last = messages[-1] %}<assistant>{{ last.content }}[{% for c in last.tool_calls %}
+{{- '{"name": "' ~ c.function.name ~ '", "arguments": ' ~ (c.function.arguments | tojson) ~ '}' }}
+{%- endfor %}]</>"""
+    messages = [CONVERSATION[0], {"role": "assistant", "content": "two", "tool_calls": [CALL]}]
+    assert read(messages, template)[3:] == [
+        "none.scaffold: <assistant>",
+        "assistant.content*: two",
+        'assistant.scaffold*: [{"name": "',
+        "assistant.tool_call*: get",
+        'assistant.scaffold*: ", "arguments": ',
+        'assistant.tool_call*: {"city": "Köln", "days": [1, 2], "x": null}',
+        "assistant.scaffold*: }]</>",
+    ]
+
+
+def test_text_after_the_last_message_of_a_user():
+    template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}</>"
+    assert read(CONVERSATION[:3], template)[-2:] == ["user.content:  three ", "none.scaffold: </>"]
+
+
 def test_whitespace_before_the_header():
     template = QUOTED.replace("<{{ m.role }}>", "{{ '\n' }}<{{ m.role }}>")
     assert "assistant.header: \n<assistant>" in read(CONVERSATION, template)
@@ -183,6 +224,23 @@ def test_name_of_the_call_before_a_result():
         "assistant.tool_call*: get",
         "tool.scaffold: get: ",
         "tool.tool_result: 20",
+    ]
+
+
+def test_calls_and_results_under_other_names():
+    """OLMo 3 has calls as a text in `function_calls`, and results in messages of the role `environment`."""
+    template = QUOTED.replace("{{ m.content }}", "{{ m.content or '' }}{{ m.function_calls }}")
+    messages = [
+        {"role": "assistant", "content": None, "function_calls": "get(x=1)"},
+        {"role": "environment", "content": "20"},
+    ]
+    assert read(messages, template) == [
+        "assistant.header: <assistant>",
+        "assistant.tool_call*: get(x=1)",
+        "assistant.scaffold*: </>",
+        "tool.scaffold: <environment>",
+        "tool.tool_result: 20",
+        "tool.scaffold: </>",
     ]
 
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from tokjax._util.checks import check_int
 from tokjax._util.locks import ThreadLock
+from tokjax.core.ragged import make_row_splits
 from tokjax.datasets.dataset import Dataset
 from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 
@@ -28,10 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
+    from numpy.typing import NDArray
+
     from tokjax.datasets.loaders.item_order import ItemOrder
 
 
 STATE_VERSION = 3
+_MAX_DOCUMENTS = 1 << 31
 _READ_VERSIONS = (2, STATE_VERSION)  # version 2 stored options as JSON values instead of digests
 
 
@@ -94,6 +98,25 @@ def check_state(state: object, identity: Mapping[str, Any]) -> int:
                 "datasets and options that it had when the state was saved"
             )
     return check_int("the state's step", _as_int(state.get("step", -1)), minimum=0)
+
+
+def number_documents(datasets: Sequence[Dataset], advice: str) -> NDArray[np.int64]:
+    """Returns the number of documents before each dataset, and in all: `int64`, shape `(datasets + 1,)`.
+
+    Args:
+        datasets: datasets of a loader whose batches have `document_ids`.
+        advice: what to do if there are too many documents.
+
+    Raises:
+        InvalidArgumentError: `document_ids`, which are `int32`, can't number the documents.
+    """
+    splits = make_row_splits(dataset.num_documents for dataset in datasets)
+    if splits[-1] > _MAX_DOCUMENTS:
+        raise InvalidArgumentError(
+            f"the datasets have {splits[-1]} documents, and document_ids, which are int32, number at most "
+            f"{_MAX_DOCUMENTS}; {advice}"
+        )
+    return splits
 
 
 def _as_number(value: Any) -> int:

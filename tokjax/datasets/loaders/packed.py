@@ -22,9 +22,9 @@ import numpy as np
 from tokjax._util.checks import check_int
 from tokjax._util.display import describe_batch
 from tokjax._util.eager_jit import jit_eager
-from tokjax.core.ragged import concatenate_ranges, make_row_splits
+from tokjax.core.ragged import concatenate_ranges
 from tokjax.datasets.dataset_types import PackedDataset
-from tokjax.datasets.loaders.base import Loader
+from tokjax.datasets.loaders.base import Loader, number_documents
 from tokjax.datasets.loaders.batch_columns import choose_columns, split_loss_mask
 from tokjax.datasets.loaders.item_order import ItemOrder, check_weights
 from tokjax.datasets.loaders.sequences import resolve_pad_id
@@ -130,7 +130,8 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
 
         Raises:
             DatasetMismatchError: the datasets have different side columns.
-            InvalidArgumentError: an argument is invalid, or the chunks do not fill a batch.
+            InvalidArgumentError: an argument is invalid, the chunks do not fill a batch, or with `documents`
+                there are more than 2**31 documents.
         """
         super().__init__(dataset, seed)
         self.batch_size = check_int("batch_size", batch_size, minimum=1)
@@ -149,7 +150,8 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
             drop_last=self._drop_last,
             weights=self._weights,
         )
-        self._first_documents = make_row_splits(each.num_documents for each in self.datasets)
+        if self._documents:
+            self._first_documents = number_documents(self.datasets, "pass documents=False to load only ids")
 
     @property
     def batch_rows(self) -> int:

@@ -23,7 +23,7 @@ from tokjax._util.checks import check_int
 from tokjax._util.permutation import permute
 from tokjax.core.ragged import Ragged, concatenate_ranges, make_row_splits
 from tokjax.datasets.dataset_types import TokenDataset
-from tokjax.datasets.loaders.base import Batches, Loader
+from tokjax.datasets.loaders.base import Batches, Loader, number_documents
 from tokjax.datasets.loaders.batch_columns import choose_columns, split_loss_mask
 from tokjax.datasets.loaders.item_order import NO_ITEM, ItemOrder
 from tokjax.datasets.loaders.mixture_sources import compute_shares, flatten_sources, get_by_name
@@ -129,8 +129,8 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
 
         Raises:
             DatasetMismatchError: the datasets have ids of several tokenizers, or different side columns.
-            InvalidArgumentError: an argument is invalid, a document is longer than a row, or the rows do not
-                fill a batch.
+            InvalidArgumentError: an argument is invalid, a document is longer than a row, the rows do not
+                fill a batch, or there are more than 2**31 documents.
         """
         self.names, datasets, tree = flatten_sources(dataset)
         super().__init__(datasets, seed)
@@ -139,7 +139,7 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         every = [*range(len(self.datasets))]
         #: Datasets of each source of rows.
         self._members = [[i] for i in every] if is_mixture else [every]
-        self._first_documents = make_row_splits(each.num_documents for each in self.datasets)
+        self._first_documents = number_documents(self.datasets, "create loaders of fewer datasets")
         self._pad_id = resolve_pad_id(pad_id, lambda: self.datasets[0].tokenizer)
         self._shuffle = bool(shuffle)
         self._columns = choose_columns(self.datasets, columns)
@@ -348,12 +348,11 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         )
         blocks = apply_packing(packing, Ragged(ids, make_row_splits(lengths)), pad_id=self._pad_id)
         documents = plan.pieces["document"] + self._first_documents[self._members[source][0]]
-        document_ids = np.append(documents, -1).astype(np.int32)[blocks.document_ids]
-        is_token = np.asarray(blocks.attention_mask, bool)
+        document_ids = np.append(documents, -1).astype(np.int32).take(blocks.document_ids)
         columns = {}
         for column in self._columns:
-            columns[column.name] = column.make_filled(*is_token.shape)
-            columns[column.name][is_token] = self._read_column(source, column, plan.pieces, lengths)
+            columns[column.name] = values = column.make_filled(len(rows.items), rows.block_size)
+            values[blocks.attention_mask == 1] = self._read_column(source, column, plan.pieces, lengths)
         return _LoadedRows(*blocks[:4], document_ids, columns)
 
     def _read_column(

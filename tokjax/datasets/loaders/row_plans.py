@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 PIECE_DTYPE = np.dtype([("start", "<u8"), ("document", "<u4"), ("length", "<u4")])
 _VERSION = 1
-_MAX_DOCUMENTS = np.iinfo(np.uint32).max
 
 
 class PlanOptions(NamedTuple):
@@ -107,14 +106,8 @@ def load_plan(
         progress: whether to show a progress bar on standard error while a plan is made.
 
     Raises:
-        InvalidArgumentError: a document is too long, or there are too many documents.
+        InvalidArgumentError: a document is too long.
     """
-    num_documents = sum(dataset.num_documents for dataset in datasets)
-    if num_documents > _MAX_DOCUMENTS:
-        raise InvalidArgumentError(
-            f"there are {num_documents} documents, and a plan has at most {_MAX_DOCUMENTS}; split them into "
-            "several datasets and mix these with weights"
-        )
     windows = _Windows(datasets, options, progress)
     if directory is None:
         parts = list(windows)

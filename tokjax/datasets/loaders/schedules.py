@@ -239,6 +239,8 @@ def as_fraction(name: str, weight: object) -> Fraction:
     """
     if isinstance(weight, Fraction) and weight >= 0:
         return weight
+    if isinstance(weight, (int, np.integer)) and not isinstance(weight, bool) and weight >= 0:
+        return Fraction(int(weight))
     if not isinstance(weight, (str, bytes, bool)):
         try:
             number = float(weight)  # type: ignore[arg-type]

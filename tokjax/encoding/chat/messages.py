@@ -147,10 +147,11 @@ def check_strings(value: Any, path: str, disallowed: frozenset[str]) -> None:
 
 
 def replace_with_placeholders(value: Any, placeholders: dict[str, str], key: str = "") -> Any:
-    """Copies messages and replaces each text by a placeholder: `x0`, `x1` and so on.
+    """Copies messages and replaces each text by a placeholder: `x0`, `x1xxx` and so on.
 
     Rendering the copy shows which special tokens a template writes for any messages.
-    Equal texts have equal placeholders, because templates compare messages. Roles, types and texts of
+    Equal texts have equal placeholders, because templates compare messages. A placeholder is as long as its
+    text if possible, because templates check the lengths of ids of tool calls. Roles, types and texts of
     whitespace are not changed, because templates branch on them.
 
     Args:
@@ -160,7 +161,8 @@ def replace_with_placeholders(value: Any, placeholders: dict[str, str], key: str
     """
     if isinstance(value, str):
         is_unchanged = key in PLAIN_KEYS or not value.strip()
-        return value if is_unchanged else placeholders.setdefault(value, f"x{len(placeholders)}")
+        placeholder = f"x{len(placeholders)}".ljust(len(value), "x")
+        return value if is_unchanged else placeholders.setdefault(value, placeholder)
     if isinstance(value, dict):
         return {name: replace_with_placeholders(inner, placeholders, name) for name, inner in value.items()}
     if isinstance(value, list):

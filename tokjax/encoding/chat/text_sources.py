@@ -27,8 +27,9 @@ from tokjax.encoding.chat.messages import PLAIN_KEYS, REASONING_KEYS
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-_TOOL_CALL_KEYS = ("tool_calls", "function_call")
-_TOOL_ROLES = ("tool", "function", "ipython", "observation")
+_TOOL_CALL_KEYS = ("tool_calls", "function_call", "function_calls")
+TOOL_ROLES = ("tool", "function", "ipython", "observation", "environment")
+"""Roles of messages with results of tools."""
 _CONVERSION = re.compile(r"%(?:\((.*?)\))?[^a-zA-Z%]*[hlL]?[a-zA-Z%]")
 """Matches a `%` conversion; its group is the key of a mapping."""
 _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"})
@@ -328,7 +329,7 @@ def add_sources(messages: Sequence[dict[str, Any]]) -> list[SourcedMessage]:
     """Copies messages, given as JSON data, and gives their texts sources."""
     sourced = []
     for i, message in enumerate(messages):
-        is_result = message.get("role") in _TOOL_ROLES
+        is_result = message.get("role") in TOOL_ROLES
         copied = SourcedMessage()
         copied._index = i
         for key, value in message.items():

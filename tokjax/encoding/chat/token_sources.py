@@ -11,13 +11,14 @@ an answer is recognized as its header, and each token gets one run. With the gen
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax.encoding.chat.text_sources import get_runs
+from tokjax.encoding.chat.text_sources import TOOL_ROLES, get_runs
 from tokjax.errors import InvalidArgumentError
-from tokjax.objectives.completion_masks import ANSWER_FIELDS, CHAT_FIELDS, CHAT_ROLES
+from tokjax.objectives.completion_masks import ANSWER_FIELDS, ANSWER_TEXTS, CHAT_FIELDS, CHAT_ROLES
 from tokjax.offsets import char_to_byte_spans
 
 if TYPE_CHECKING:
@@ -27,11 +28,7 @@ if TYPE_CHECKING:
 
     from tokjax.encoding.chat.text_sources import SourcedText
 
-_ROLE_NAMES = {role: role for role in CHAT_ROLES} | {
-    "function": "tool",
-    "ipython": "tool",
-    "observation": "tool",
-}
+_ROLE_NAMES = {role: role for role in CHAT_ROLES} | dict.fromkeys(TOOL_ROLES, "tool")
 _MAX_SHOWN = 60
 
 
@@ -106,7 +103,30 @@ def find_runs(
         end = min(stop, max(split, num_before_prompt))
         runs.append(Run(split, end, message, role, field))
         runs.append(Run(end, stop, -1, "assistant", "generation_prompt"))
-    return [run for run in runs if run.start < run.stop]
+    runs = [run for run in runs if run.start < run.stop]
+    _assign_text_outside_loops(runs)
+    return runs
+
+
+def _assign_text_outside_loops(runs: list[Run]) -> None:
+    """Assigns text that the template writes outside of loops to the message that it is a part of.
+
+    That is text between two texts of a message. It is also text after the last message, if that is an answer
+    and the template has written nothing else after it, or nothing for it before it: templates without a loop
+    over messages write the end of an answer there, or `{{ eos_token }}` after the loop.
+    """
+    known = [i for i, run in enumerate(runs) if run.message >= 0]
+    for first, last in pairwise([*known, len(runs)]):
+        before = runs[first]
+        if last < len(runs):
+            belongs = before.message == runs[last].message
+        else:
+            start = next(run for run in runs if run.message == before.message)
+            belongs = before.role == "assistant" and not {before.field, start.field}.isdisjoint(ANSWER_TEXTS)
+        if belongs:
+            for i in range(first + 1, last):
+                if runs[i].field == "scaffold":
+                    runs[i] = runs[i]._replace(message=before.message, role=before.role)
 
 
 def _measure_header(text: str, prompt: str) -> int:

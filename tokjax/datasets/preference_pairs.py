@@ -1,0 +1,246 @@
+"""Preference pairs: records with a chosen and a rejected answer, and their tokens with loss masks.
+
+The prompt of a pair is part of both sides. A side of texts is encoded as one text, so that its ids are those
+that the model sees elsewhere. Its targets begin after the ids that the prompt and both sides share:
+
+    record      {"prompt": "2 + 2 =", "chosen": " 4", "rejected": " 5."}
+    chosen      2  +  2  =  4  </s>           rejected    2  +  2  =  5  .  </s>
+    loss mask   0  0  0  0  1  1                          0  0  0  0  1  1  1
+
+A side of messages is encoded with a chat template. Its targets are the assistant's tokens after the prompt.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tokjax.core import protocol
+from tokjax.encoding.chat.encode_chat import encode_chat
+from tokjax.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tokjax.core.protocol import Special
+    from tokjax.core.utf8 import Text
+
+SIDES = ("chosen", "rejected")
+VARIABLE_KEYS = ("tools", "documents")
+"""Keys of a record that are variables of chat templates."""
+PAIR_KEYS = ("prompt", *SIDES, *VARIABLE_KEYS)
+"""Keys of a record that form a preference pair."""
+
+
+class EncodedSide(NamedTuple):
+    """Tokens of one side of a preference pair, with its prompt.
+
+    Attributes:
+        ids: token ids, `int32`, shape `(num_tokens,)`.
+        loss_mask: whether each token is a target, `bool`, shape `(num_tokens,)`.
+    """
+
+    ids: NDArray[np.int32]
+    loss_mask: NDArray[np.bool_]
+
+
+EncodedPair = tuple[EncodedSide, EncodedSide]
+
+
+def encode_text_pairs(
+    tokenizer: Any,
+    texts: Sequence[Text],
+    *,
+    allowed_special: Special,
+    disallowed_special: Special,
+    threads: int | None,
+) -> list[EncodedPair]:
+    """Encodes preference pairs of texts. Each side begins with BOS, if there is one, and ends with EOS.
+
+    Args:
+        tokenizer: tokenizer with an EOS token.
+        texts: records with the keys of `PAIR_KEYS`, as JSON objects.
+        allowed_special: special tokens that are recognized in the texts: names, or `"all"`.
+        disallowed_special: special tokens that raise an error in the texts.
+        threads: number of threads that share the work, as in `encode_batch_result`.
+
+    Raises:
+        InvalidArgumentError: a record is not a preference pair of texts.
+    """
+    pairs = [_parse_texts(json.loads(text)) for text in texts]
+    batch = protocol.encode_texts(
+        tokenizer,
+        [text for pair in pairs for text in pair if text is not None],
+        add_special_tokens=False,
+        return_offsets=False,
+        return_masks=False,
+        allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
+        threads=threads,
+    )
+    vocabulary = protocol.get_vocabulary(tokenizer)
+    special = vocabulary.get_role_id("bos"), vocabulary.get_role_id("eos")
+    bos, eos = ([] if i is None else [i] for i in special)
+    rows = iter(row.ids for row in batch)
+    encoded = ([next(rows) for text in pair if text is not None] for pair in pairs)
+    return [_add_loss_masks(parts, bos, eos) for parts in encoded]
+
+
+def _parse_texts(record: Mapping[str, Any]) -> tuple[str | None, str, str]:
+    """Returns the prompt, if there is one, and both sides with the prompt."""
+    prompt, chosen, rejected = _get_sides(record)
+    for key in PAIR_KEYS:
+        if key in record and not isinstance(record[key], str):
+            raise InvalidArgumentError(
+                f"{key!r} is {record[key]!r:.80}, and the field encodes texts; for messages, pass "
+                "PreferenceField(tokenizer, template), with a chat template such as load_chat_template(PATH)"
+            )
+    if prompt is None:
+        return None, chosen, rejected
+    return prompt, prompt + chosen, prompt + rejected
+
+
+def _add_loss_masks(parts: list[NDArray[np.int32]], bos: list[int], eos: list[int]) -> EncodedPair:
+    """Adds special tokens to both sides of a pair. Ids that the sides and the prompt share do not count.
+
+    A token at the border that has characters of the prompt and of an answer is a target of both sides.
+
+    Args:
+        parts: ids of the prompt, if there is one, and of both sides.
+        bos: id of the BOS token, if there is one.
+        eos: id of the EOS token.
+    """
+    num_before = len(bos) + _count_shared(parts)
+    full = (np.concatenate([bos, ids, eos]).astype(np.int32) for ids in parts[-2:])
+    chosen, rejected = (EncodedSide(ids, np.arange(len(ids)) >= num_before) for ids in full)
+    return chosen, rejected
+
+
+def _count_shared(rows: Sequence[NDArray[Any]]) -> int:
+    """Returns the length of the longest common prefix of several arrays."""
+    length = min(map(len, rows))
+    differs = np.any([row[:length] != rows[0][:length] for row in rows], axis=0)
+    return int(differs.argmax()) if differs.any() else length
+
+
+def encode_chat_pair(tokenizer: Any, text: Text, template: str, **options: Any) -> EncodedPair:
+    """Encodes a preference pair of messages with a chat template.
+
+    Args:
+        tokenizer: tokenizer that computes offsets.
+        text: record with the keys of `PAIR_KEYS`, as a JSON object.
+        template: chat template.
+        **options: options of `encode_chat`.
+
+    Raises:
+        InvalidArgumentError: the record is not a preference pair of messages.
+    """
+    record = json.loads(text)
+    prompt, *completions = _parse_messages(record)
+    chosen, rejected = (
+        _encode_side(
+            tokenizer, side, prompt, completion, template, variables=get_variables(record), **options
+        )
+        for side, completion in zip(SIDES, completions, strict=True)
+    )
+    return chosen, rejected
+
+
+def get_variables(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the variables of chat templates that a record has.
+
+    They can be texts in JSON, as in datasets whose columns have one type: schemas of tools have different
+    keys.
+
+    Raises:
+        InvalidArgumentError: a text is not JSON.
+    """
+    variables = {key: record[key] for key in VARIABLE_KEYS if key in record}
+    for key, value in variables.items():
+        if isinstance(value, str):
+            try:
+                variables[key] = json.loads(value)
+            except (ValueError, RecursionError) as error:
+                raise InvalidArgumentError(f"{key!r} is the text {value!r:.80}, not JSON: {error}") from None
+    return variables
+
+
+def _encode_side(
+    tokenizer: Any,
+    side: str,
+    prompt: list[dict[str, Any]],
+    completion: list[dict[str, Any]],
+    template: str,
+    **options: Any,
+) -> EncodedSide:
+    if not any(message["role"] == "assistant" for message in completion):
+        raise InvalidArgumentError(
+            f"{side!r} has no message of the assistant after the prompt; its messages have the roles "
+            f"{[message['role'] for message in completion][:20]}"
+        )
+    chat = encode_chat(tokenizer, [*prompt, *completion], template, **options)
+    is_answer, messages = np.asarray(chat.assistant_mask, bool), np.asarray(chat.message_indices)
+    if any(message["role"] == "assistant" for message in prompt):
+        if (messages[is_answer] < 0).any():
+            raise InvalidArgumentError(
+                "the chat template combines texts of several messages, so that the answer can't be told from "
+                "those of the prompt; use a template that writes one message after the other"
+            )
+        is_answer &= messages >= len(prompt)
+    return EncodedSide(chat.result.ids, is_answer)
+
+
+def _parse_messages(record: Mapping[str, Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    """Returns the messages of the prompt, and those of each side after the prompt."""
+    prompt, chosen, rejected = _get_sides(record)
+    for side in SIDES:
+        _check_messages(side, record[side])
+    shared = next(
+        (i for i, pair in enumerate(zip(chosen[:-1], rejected[:-1], strict=False)) if pair[0] != pair[1]),
+        min(len(chosen), len(rejected)) - 1,
+    )
+    if isinstance(prompt, str):  # a copy of a message of both sides
+        if all(message.get("content") != prompt for message in chosen[:shared]):
+            raise InvalidArgumentError(
+                f"'prompt' is the text {prompt!r:.80}, which is not a message at the start of both sides; "
+                "pass the prompt as messages, such as [{'role': 'user', 'content': prompt}]"
+            )
+    elif prompt is not None:
+        _check_messages("prompt", prompt)
+        if chosen[:shared][: len(prompt)] != prompt:
+            return prompt, chosen, rejected
+        shared = len(prompt)
+    return chosen[:shared], chosen[shared:], rejected[shared:]
+
+
+def _check_messages(key: str, messages: Any) -> None:
+    if isinstance(messages, str):
+        raise InvalidArgumentError(
+            f"{key!r} is the text {messages!r:.80}, and the field has a chat template, which needs messages, "
+            "such as [{'role': 'user', 'content': text}]; to encode texts as they are, pass "
+            "PreferenceField(tokenizer) without a template"
+        )
+    if not (
+        isinstance(messages, list)
+        and messages
+        and all(isinstance(message, dict) and "role" in message for message in messages)
+    ):
+        raise InvalidArgumentError(
+            f"{key!r} must be a list of messages, each with a 'role', such as "
+            f"[{{'role': 'user', 'content': text}}], not {messages!r:.80}"
+        )
+
+
+def _get_sides(record: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    """Returns the prompt, or `None`, and the values of both sides."""
+    missing = [side for side in SIDES if side not in record]
+    if missing:
+        raise InvalidArgumentError(
+            f"the record has no {missing[0]!r}; a preference pair has 'chosen' and 'rejected', and "
+            f"optionally 'prompt', and this one has {list(record)}"
+        )
+    return record.get("prompt"), record["chosen"], record["rejected"]
