@@ -64,7 +64,7 @@ class TestContents:
             ("a.txt", gzip.compress(b"text", mtime=0), "a gzip file; rename it to end with .gz"),
             ("a.txt", bz2.compress(BINARY), "a bzip2 file; rename it to end with .bz2"),
             ("a.txt", lzma.compress(b"text"), "an xz file; rename it to end with .xz"),
-            ("a.txt", b"\x28\xb5\x2f\xfd\x00", "a zstd file; decompress it with zstd -d"),
+            ("a.txt", b"\x28\xb5\x2f\xfd\x00", "a zstd file; rename it to end with .zst"),
             ("a.txt", b"PAR1\x15\x00", "a Parquet file; pass text_files(PATH, format='parquet')"),
             ("a.jsonl", BINARY, "a.jsonl: byte 0 is NUL"),
             ("a.csv", BINARY, "a.csv: byte 0 is NUL"),
@@ -167,7 +167,7 @@ class TestPaths:
     @pytest.mark.parametrize(
         ("name", "hint"),
         [
-            ("a.zst", "unpack it with zstd -d, or compress it with gzip, bzip2 or xz"),
+            ("a.lz4", "unpack it with lz4 -d, or compress it with gzip, bzip2, xz or zstd"),
             ("a.tar", "tar -xf"),
             (
                 "a.npy",

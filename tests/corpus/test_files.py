@@ -209,12 +209,12 @@ class TestInvalidFiles:
             text_files([3])
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="paths is empty"):
             text_files([])
-        (tmp_path / "c.txt.zst").write_bytes(b"text")
+        (tmp_path / "c.txt.lz4").write_bytes(b"text")
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"c\.txt\.zst' is compressed.* zstd -d, or"
+            tokjax.errors.InvalidArgumentError, match=r"c\.txt\.lz4' is compressed.* lz4 -d, or"
         ):
-            text_files(tmp_path / "c.txt.zst")
-        as_it_is = text_files(tmp_path / "c.txt.zst", format="text")
+            text_files(tmp_path / "c.txt.lz4")
+        as_it_is = text_files(tmp_path / "c.txt.lz4", format="text")
         assert list(tokjax.corpus.read_documents(as_it_is, None)) == [b"text"]
 
     def test_a_file_that_is_truncated_while_it_is_read(self, tmp_path):

@@ -86,7 +86,7 @@ SEPARATOR_HELP = (
 )
 FILES_HELP = (
     "Files or patterns of files: UTF-8 text, JSON lines, CSV, TSV or Parquet, optionally compressed with "
-    "gzip, bzip2 or xz; or directories of Parquet files."
+    "gzip, bzip2, xz or zstd; or directories of Parquet files."
 )
 STDIN = "-"
 TextColumnOption = Annotated[

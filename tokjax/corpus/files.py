@@ -30,10 +30,9 @@ _FORMATS = {
     ".tsv": "tsv",
     ".parquet": "parquet",
 }
-COMPRESSED = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".xz": "lzma"}
-"""The standard library module that decompresses files with each suffix."""
+COMPRESSED = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd", ".zstd": "zstd"}
+"""The compression format of files with each suffix."""
 _UNPACK_COMMANDS = {
-    ".zst": "zstd -d",
     ".lz4": "lz4 -d",
     ".zip": "unzip",
     ".7z": "7z x",
@@ -93,7 +92,8 @@ def text_files(
 ) -> TextFiles:
     """Finds the files of a corpus, for functions that take a source.
 
-    Files of all formats except Parquet may be compressed with gzip, bzip2 or xz (`.gz`, `.bz2`, `.xz`).
+    Files of all formats except Parquet may be compressed with gzip, bzip2, xz or zstd (`.gz`, `.bz2`, `.xz`,
+    `.zst`; zstd requires `tokjax[zstd]` before Python 3.14).
 
     Args:
         paths: one or several paths. Each is a file, a glob pattern such as `"data/**/*.jsonl.gz"` (its
@@ -195,7 +195,7 @@ def _check_suffix(path: Path) -> None:
     if suffix in _UNPACK_COMMANDS:
         raise InvalidArgumentError(
             f"{name!r} is compressed in an unsupported format, according to its suffix; unpack it with "
-            f"{_UNPACK_COMMANDS[suffix]}, or compress it with gzip, bzip2 or xz"
+            f"{_UNPACK_COMMANDS[suffix]}, or compress it with gzip, bzip2, xz or zstd"
         )
     if suffix in _LOAD_CALLS:
         if suffix == ".arrow" and _starts_with(path, b"ARROW1"):  # the file format, not the stream format
