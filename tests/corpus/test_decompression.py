@@ -173,7 +173,6 @@ class TestPaths:
                 "a.npy",
                 "is not a text file, according to its suffix; pass numpy.load('a.npy').tolist(), or convert",
             ),
-            ("a.arrow", r"pass datasets.Dataset.from_file('a.arrow')['text']"),
             ("a.array_record", "array_record_data_source"),
         ],
     )
@@ -187,11 +186,10 @@ class TestPaths:
         for name, new in (("file", pa.ipc.new_file), ("stream", pa.ipc.new_stream)):
             with new(tmp_path / f"{name}.arrow", table.schema) as writer:
                 writer.write_table(table)
-        assert "pandas.read_feather('file.arrow')" in get_error_message(
-            "file.arrow", tokjax.errors.InvalidArgumentError
-        )
-        assert "Dataset.from_file('stream.arrow')" in get_error_message(
-            "stream.arrow", tokjax.errors.InvalidArgumentError
+            (tmp_path / f"{name}.arrow").rename(name)
+        assert "the file is an Arrow file; pass text_files(PATH, format='arrow')" in get_error_message("file")
+        assert "the file is an Arrow stream; pass text_files(PATH, format='arrow')" in get_error_message(
+            "stream"
         )
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.support.text_strategies import hard_texts
-from tokjax.corpus import readers
+from tokjax.corpus import tables
 from tokjax.corpus.files import text_files
 from tokjax.corpus.readers import FileChunk, iter_file_chunks
 from tokjax.trainer import count_pretokens, counting
@@ -244,7 +244,7 @@ class TestSampling:
 
     @pytest.mark.parametrize("suffix", SUFFIXES)
     def test_counts_of_a_sample(self, tmp_path, suffix, monkeypatch):
-        monkeypatch.setattr(readers, "_PARQUET_ROWS", 10)
+        monkeypatch.setattr(tables, "_ROWS_PER_READ", 10)
         monkeypatch.setattr(counting, "_MIN_SAMPLED_BYTES", 1)
         texts = [f"number {i} of many" for i in range(3000)]
         path = write(tmp_path / f"c{suffix}", texts)

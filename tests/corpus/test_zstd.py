@@ -27,7 +27,7 @@ def read_bytes_of_documents(source, separator=None):
 
 
 def compress_in_frames(zstd, data, size):
-    """Compresses each `size` bytes as a frame, as pzstd and appending writers do, with metadata between them."""
+    """Compresses each `size` bytes as a frame, as pzstd does, with metadata between the frames."""
     frames = [zstd.compress(data[i : i + size]) for i in range(0, len(data), size)]
     skippable = struct.pack("<II", 0x184D2A50, 5) + b"notes"
     return skippable + skippable.join(frames) + skippable
@@ -83,8 +83,8 @@ def test_interrupted_writes_resume(zstd, tmp_path, monkeypatch):
     [
         (lambda data: data[:-30], "truncated or damaged, or not zstd: Compressed file ended before"),
         (lambda data: data + b"text", "truncated or damaged, or not zstd: .*Unknown frame descriptor"),
-        (lambda data: b"text", "truncated or damaged, or not zstd: .*Unknown frame descriptor"),
-        (lambda data: b"", "is empty, but a valid zstd file is never empty; is it truncated?"),
+        (lambda _: b"text", "truncated or damaged, or not zstd: .*Unknown frame descriptor"),
+        (lambda _: b"", "is empty, but a valid zstd file is never empty; is it truncated?"),
     ],
 )
 def test_damaged_files(zstd, tmp_path, damage, message):
@@ -98,7 +98,9 @@ def test_large_windows_are_rejected(zstd, tmp_path):
     options = {zstd.CompressionParameter.window_log: 28}
     with zstd.open(tmp_path / "c.txt.zst", "wb", options=options) as file:
         file.write(LINES)
-    with pytest.raises(tokjax.errors.SourceError, match=r"a window of more than 128 MiB; .*zstd -d --long=31"):
+    with pytest.raises(
+        tokjax.errors.SourceError, match=r"a window of more than 128 MiB; .*zstd -d --long=31"
+    ):
         read_bytes_of_documents(tmp_path / "c.txt.zst")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from tokjax._util.atomic_files import NotRegularFileError, open_regular
 from tokjax._util.imports import import_optional
 from tokjax._util.urls import get_path_or_url
-from tokjax.corpus.files import COMPRESSED, SAVE_TEXTS, describe_irregular_path, get_format, is_compressed
+from tokjax.corpus.files import COMPRESSED, describe_irregular_path, get_format, is_compressed
 from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ _HINTS = {
     "a NumPy array": Hint(
         "for an array of token ids use convert_dataset", "for an array of token ids run tokjax convert"
     ),
-    "an Arrow file": Hint("load it with pandas.read_feather(PATH)", SAVE_TEXTS),
-    "an Arrow stream": Hint("load it with datasets.Dataset.from_file(PATH)", SAVE_TEXTS),
+    "an Arrow file": Hint("pass text_files(PATH, format='arrow')", "pass --format arrow"),
+    "an Arrow stream": Hint("pass text_files(PATH, format='arrow')", "pass --format arrow"),
 }
 _BYTE_ORDER_MARKS = (  # UTF-32 first: its little-endian mark starts with the mark of UTF-16
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -143,7 +143,7 @@ def report_damage(path: Path) -> Iterator[None]:
 def check_are_text(files: TextFiles) -> None:
     """Checks that the first 64 KiB of each file are text, before any work begins.
 
-    Parquet files are only opened: their schema declares the types of their columns.
+    Parquet and Arrow files are only opened: their schema declares the types of their columns.
 
     Raises:
         InvalidArgumentError: a path is a directory, a pipe or a device.
@@ -151,7 +151,7 @@ def check_are_text(files: TextFiles) -> None:
     """
     empty = []
     for path in files.paths:
-        if get_format(path, files) == "parquet":
+        if get_format(path, files) in ("parquet", "arrow"):
             open_source(path).close()
             continue
         with open_decompressed(path) as (_, stream), report_damage(path):

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field as dataclass_field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from tokjax._util.atomic_files import open_regular
 from tokjax._util.urls import fetch_files, is_url
 from tokjax.errors import Hint, InvalidArgumentError
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from tokjax._util.urls import FetchedFiles
 
-FileFormat = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet"]
+FileFormat = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet", "arrow"]
 _FORMATS = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -29,6 +28,8 @@ _FORMATS = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
 }
 COMPRESSED = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd", ".zstd": "zstd"}
 """The compression format of files with each suffix."""
@@ -41,8 +42,6 @@ _UNPACK_COMMANDS = {
     ".npz": "unzip",
 }
 _LOAD_CALLS = {
-    ".arrow": "datasets.Dataset.from_file({name!r})['text']",
-    ".feather": "pandas.read_feather({name!r})['text']",
     ".npy": "numpy.load({name!r}).tolist(), or convert_dataset if it holds token ids",
     ".pkl": "pandas.read_pickle({name!r})['text']",
     ".xlsx": "pandas.read_excel({name!r})['text']",
@@ -92,18 +91,20 @@ def text_files(
 ) -> TextFiles:
     """Finds the files of a corpus, for functions that take a source.
 
-    Files of all formats except Parquet may be compressed with gzip, bzip2, xz or zstd (`.gz`, `.bz2`, `.xz`,
-    `.zst`; zstd requires `tokjax[zstd]` before Python 3.14).
+    Files of text, JSON lines, CSV and TSV may be compressed with gzip, bzip2, xz or zstd (`.gz`, `.bz2`,
+    `.xz`, `.zst`; zstd requires `tokjax[zstd]` before Python 3.14).
 
     Args:
         paths: one or several paths. Each is a file, a glob pattern such as `"data/**/*.jsonl.gz"` (its
             matches are sorted), or a directory, whose Parquet files are read. Files at a URL, such as
             `"s3://bucket/*.txt"` (requires `tokjax[remote]`), are fetched to a temporary directory first.
-        field: the name of the text field in each JSON record, or the text column of a CSV or Parquet file.
+        field: the name of the text field in each JSON record, or the text column of a CSV, Parquet or Arrow
+            file. `"meta.text"` is the field `text` of the object or struct `meta`.
         format: the format of all files: `"text"` (UTF-8), `"jsonl"` (one JSON object per line), `"csv"` or
-            `"tsv"` (with a header row), or `"parquet"` (requires `tokjax[parquet]`). `"auto"` chooses by
-            suffix: JSON lines for `.jsonl`, `.ndjson` and `.json`, CSV for `.csv`, TSV for `.tsv`, Parquet
-            for `.parquet`, and text for all others.
+            `"tsv"` (with a header row), `"parquet"`, or `"arrow"` (a file or a stream of record batches; both
+            require `tokjax[parquet]`). `"auto"` chooses by suffix: JSON lines for `.jsonl`, `.ndjson` and
+            `.json`, CSV for `.csv`, TSV for `.tsv`, Parquet for `.parquet`, Arrow for `.arrow` and
+            `.feather`, and text for all others.
 
     Raises:
         InvalidArgumentError: a path is not a regular file, a pattern has no match, a directory has no Parquet
@@ -132,7 +133,7 @@ def text_files(
 
 
 def get_format(path: Path, files: TextFiles) -> str:
-    """Returns the format of the decompressed file: `"text"`, `"jsonl"`, `"csv"`, `"tsv"` or `"parquet"`."""
+    """Returns the format of the decompressed file, one of `FileFormat` without `"auto"`."""
     if files.format != "auto":
         return files.format
     name = path.with_suffix("") if is_compressed(path) else path
@@ -198,18 +199,11 @@ def _check_suffix(path: Path) -> None:
             f"{_UNPACK_COMMANDS[suffix]}, or compress it with gzip, bzip2, xz or zstd"
         )
     if suffix in _LOAD_CALLS:
-        if suffix == ".arrow" and _starts_with(path, b"ARROW1"):  # the file format, not the stream format
-            suffix = ".feather"
         loaded = _LOAD_CALLS[suffix].format(name=name)
         raise InvalidArgumentError(
             f"{name!r} is not a text file, according to its suffix",
             hint=Hint(f"pass {loaded}", f"{SAVE_TEXTS}, or for token ids run tokjax convert"),
         )
-
-
-def _starts_with(path: Path, magic: bytes) -> bool:
-    with open_regular(path) as file:
-        return file.read(len(magic)) == magic
 
 
 def _find_matches(path: str | os.PathLike[str]) -> list[Path]:

@@ -69,7 +69,7 @@ def count_pretokens(
     Args:
         source: a path or a pattern of paths, a list of paths (`os.PathLike`), `text_files(...)`, or an
             iterable of texts. The name of a file, which may be compressed, selects its format: text, JSON
-            lines (field `"text"`), CSV, TSV or Parquet. Text is read in chunks, split at special tokens and,
+            lines (field `"text"`), CSV, TSV, Parquet or Arrow. Text is read in chunks, split at special tokens and,
             if the pattern starts a pre-token at each space after a letter, between pre-tokens. Otherwise, the
             text between two special tokens is one chunk.
         special_tokens: names of special tokens. The text is split at them, and they are not counted.
