@@ -168,7 +168,7 @@ class TestPaths:
         ("name", "hint"),
         [
             ("a.lz4", "unpack it with lz4 -d, or compress it with gzip, bzip2, xz or zstd"),
-            ("a.tar", "tar -xf"),
+            ("a.tgz", "tar -xzf"),
             (
                 "a.npy",
                 "is not a text file, according to its suffix; pass numpy.load('a.npy').tolist(), or convert",

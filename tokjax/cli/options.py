@@ -85,15 +85,15 @@ SEPARATOR_HELP = (
     "a backslash."
 )
 FILES_HELP = (
-    "Files or patterns of files: UTF-8 text, JSON lines, CSV, TSV, Parquet or Arrow, optionally compressed "
-    "with gzip, bzip2, xz or zstd; or directories of Parquet files."
+    "Files or patterns of files: UTF-8 text, JSON lines, CSV, TSV, Parquet, Arrow or tar archives, "
+    "optionally compressed with gzip, bzip2, xz or zstd; or directories of Parquet files."
 )
 STDIN = "-"
 TextColumnOption = Annotated[
     str, typer.Option("--text-column", help="Field or column with the text of each record.")
 ]
 FormatOption = Annotated[
-    str, typer.Option("--format", help="text, jsonl, csv, tsv, parquet, arrow or auto (by file name).")
+    str, typer.Option("--format", help="text, jsonl, csv, tsv, parquet, arrow, tar or auto (by file name).")
 ]
 EosTokenOption = Annotated[
     str | None,

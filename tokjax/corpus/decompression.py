@@ -143,7 +143,7 @@ def report_damage(path: Path) -> Iterator[None]:
 def check_are_text(files: TextFiles) -> None:
     """Checks that the first 64 KiB of each file are text, before any work begins.
 
-    Parquet and Arrow files are only opened: their schema declares the types of their columns.
+    Tables and archives are only opened: their format declares what is text.
 
     Raises:
         InvalidArgumentError: a path is a directory, a pipe or a device.
@@ -151,7 +151,7 @@ def check_are_text(files: TextFiles) -> None:
     """
     empty = []
     for path in files.paths:
-        if get_format(path, files) in ("parquet", "arrow"):
+        if get_format(path, files) in ("parquet", "arrow", "tar"):
             open_source(path).close()
             continue
         with open_decompressed(path) as (_, stream), report_damage(path):

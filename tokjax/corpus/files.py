@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tokjax._util.urls import FetchedFiles
 
-FileFormat = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet", "arrow"]
+FileFormat = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet", "arrow", "tar"]
 _FORMATS = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -30,6 +30,7 @@ _FORMATS = {
     ".parquet": "parquet",
     ".arrow": "arrow",
     ".feather": "arrow",
+    ".tar": "tar",
 }
 COMPRESSED = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd", ".zstd": "zstd"}
 """The compression format of files with each suffix."""
@@ -37,7 +38,6 @@ _UNPACK_COMMANDS = {
     ".lz4": "lz4 -d",
     ".zip": "unzip",
     ".7z": "7z x",
-    ".tar": "tar -xf",
     ".tgz": "tar -xzf",
     ".npz": "unzip",
 }
@@ -91,20 +91,21 @@ def text_files(
 ) -> TextFiles:
     """Finds the files of a corpus, for functions that take a source.
 
-    Files of text, JSON lines, CSV and TSV may be compressed with gzip, bzip2, xz or zstd (`.gz`, `.bz2`,
-    `.xz`, `.zst`; zstd requires `tokjax[zstd]` before Python 3.14).
+    All files but Parquet and Arrow may be compressed with gzip, bzip2, xz or zstd (`.gz`, `.bz2`, `.xz`,
+    `.zst`; zstd requires `tokjax[zstd]` before Python 3.14).
 
     Args:
         paths: one or several paths. Each is a file, a glob pattern such as `"data/**/*.jsonl.gz"` (its
             matches are sorted), or a directory, whose Parquet files are read. Files at a URL, such as
             `"s3://bucket/*.txt"` (requires `tokjax[remote]`), are fetched to a temporary directory first.
         field: the name of the text field in each JSON record, or the text column of a CSV, Parquet or Arrow
-            file. `"meta.text"` is the field `text` of the object or struct `meta`.
+            file. `"meta.text"` is the field `text` of the object or struct `meta`. Of a tar archive, `"text"`
+            is the member `.txt` of each sample, or else the field `text` of its member `.json`.
         format: the format of all files: `"text"` (UTF-8), `"jsonl"` (one JSON object per line), `"csv"` or
-            `"tsv"` (with a header row), `"parquet"`, or `"arrow"` (a file or a stream of record batches; both
-            require `tokjax[parquet]`). `"auto"` chooses by suffix: JSON lines for `.jsonl`, `.ndjson` and
-            `.json`, CSV for `.csv`, TSV for `.tsv`, Parquet for `.parquet`, Arrow for `.arrow` and
-            `.feather`, and text for all others.
+            `"tsv"` (with a header row), `"parquet"`, `"arrow"` (a file or a stream of record batches; both
+            require `tokjax[parquet]`), or `"tar"` (samples of members, as in WebDataset). `"auto"` chooses by
+            suffix: JSON lines for `.jsonl`, `.ndjson` and `.json`, CSV for `.csv`, TSV for `.tsv`, Parquet
+            for `.parquet`, Arrow for `.arrow` and `.feather`, tar for `.tar`, and text for all others.
 
     Raises:
         InvalidArgumentError: a path is not a regular file, a pattern has no match, a directory has no Parquet

@@ -7,6 +7,7 @@ Each format is split in its own way:
     CSV, TSV             between rows
     Parquet              between row groups; between rows if a group is large
     Arrow                between record batches
+    tar                  between samples
     compressed files     like text or JSON lines, but the chunks hold their bytes: a stream is read once
 """
 
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 from tokjax._util.locks import ThreadLock
 from tokjax._util.urls import get_path_or_url
 from tokjax.core.utf8 import Text, count_bytes
+from tokjax.corpus.archives import iter_samples
 from tokjax.corpus.chunk_boundaries import find_chunk_boundaries, refine_boundaries
 from tokjax.corpus.decompression import (
     HEAD_BYTES,
@@ -168,6 +170,8 @@ def _iter_chunks(
                 yield chunk
             else:
                 yield from _iter_table_chunks(chunk.iter_texts(), target_nbytes)
+    elif kind == "tar":
+        yield from _iter_table_chunks(_iter_sample_texts(path, files.field), target_nbytes)
     elif kind in ("csv", "tsv"):
         delimiter = "," if kind == "csv" else "\t"
         yield from _iter_table_chunks(_iter_csv_batches(path, files.field, delimiter), target_nbytes)
@@ -319,7 +323,7 @@ def iter_record_chunks(
     """Yields `(records, read_nbytes)` for each chunk of files. Errors name a record's location.
 
     Args:
-        files: files of JSON lines, Parquet or Arrow.
+        files: files of JSON lines, Parquet or Arrow, or tar archives.
         choose: function of the names of the columns of a table that returns those to read.
 
     Raises:
@@ -328,15 +332,19 @@ def iter_record_chunks(
     """
     kinds = [get_format(path, files) for path in files.paths]
     for path, kind in zip(files.paths, kinds, strict=True):
-        if kind != "jsonl" and kind not in TABLE_FORMATS:
+        if kind not in ("jsonl", "tar", *TABLE_FORMATS):
             raise InvalidArgumentError(
                 f"{get_path_or_url(path)} has the format {kind!r}, and values of columns are read from JSON "
-                "lines, Parquet and Arrow; convert it, or pass its rows as an iterable of records"
+                "lines, Parquet, Arrow and tar archives; convert it, or pass its rows as records"
             )
     for path, kind in zip(files.paths, kinds, strict=True):
         if kind in TABLE_FORMATS:
             for table in plan_table_chunks(path, kind, files.field, _STREAM_BLOCK):
                 yield table.read_records(choose), table.read_nbytes
+            continue
+        if kind == "tar":
+            for location, record, nbytes in iter_samples(path):
+                yield iter([(location, record)]), nbytes
             continue
         one_file = replace(files, paths=(path,))
         for chunk in iter_file_chunks(one_file, [], _STREAM_BLOCK, safe_splits=False):
@@ -364,7 +372,7 @@ def find_field(record: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any],
 def _iter_line_texts(data: bytes, field: str, path: Path, start: int) -> Iterator[str]:
     """Yields the texts of JSON lines; records whose text is null are skipped."""
     for line, location in _iter_lines(data, path, start):
-        text = _get_record_text(line, field, location)
+        text = _get_text(_parse_record(line, location), field, location)
         if text is not None:
             yield text
 
@@ -396,15 +404,14 @@ def _parse_record(line: bytes, location: str) -> dict[str, Any]:
     return record
 
 
-def _get_record_text(line: bytes, field: str, location: str) -> str | None:
-    record = _parse_record(line, location)
+def _get_text(record: Mapping[str, Any], field: str, location: str, types: tuple[type, ...] = (str,)) -> Any:
     holder, key = find_field(record, field)
     if key not in holder:
         raise SourceError(
             f"{location}: the record has no field {field!r}, it has {list(record)[:20]}", hint=NAME_THE_FIELD
         )
     text = holder[key]
-    if not isinstance(text, str | None):
+    if text is not None and not isinstance(text, types):
         raise SourceError(f"{location}: the field {field!r} is a {type(text).__name__}, not a string")
     return text
 
@@ -428,6 +435,12 @@ def _iter_table_chunks(batches: Iterable[tuple[list[Text], int]], target_nbytes:
             texts, nbytes, read_nbytes = [], 0, 0
     if texts:
         yield TextChunk(tuple(texts), nbytes, read_nbytes)
+
+
+def _iter_sample_texts(path: Path, field: str) -> Iterator[tuple[list[Text], int]]:
+    for location, record, read_nbytes in iter_samples(path):
+        text = _get_text(record, field, location, (str, bytes))
+        yield [] if text is None else [text], read_nbytes
 
 
 def _iter_csv_batches(path: Path, column: str, delimiter: str) -> Iterator[tuple[list[Text], int]]:

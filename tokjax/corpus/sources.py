@@ -187,7 +187,7 @@ def _describe_position(chunk: Chunk, position: int) -> str:
         return f"byte {chunk.start + position} of {get_path_or_url(chunk.path)}"
     if isinstance(chunk, TableChunk):
         return f"after row {chunk.first_row} of {get_path_or_url(chunk.path)}"
-    return "in a Parquet file"
+    return "in a table or an archive"
 
 
 def _split_documents(text: Text, separator: str | None) -> Iterable[Text]:

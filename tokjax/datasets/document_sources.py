@@ -279,7 +279,7 @@ def _iter_iterable(source: Any, separator: str | None, reader: RecordReader) -> 
 
 
 class FileRecords:
-    """Iterator over the records of files of JSON lines, Parquet or Arrow. Their ids are 0, 1, 2, and so on.
+    """Iterator over the records of files, which have ids 0, 1, 2, and so on. CSV and text have no records.
 
     Attributes:
         read_nbytes: number of bytes of the files that were read so far, as in `FileDocuments`.
