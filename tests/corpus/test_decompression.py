@@ -173,7 +173,10 @@ class TestPaths:
                 "a.npy",
                 "is not a text file, according to its suffix; pass numpy.load('a.npy').tolist(), or convert",
             ),
-            ("a.array_record", "array_record_data_source"),
+            (
+                "a.array_record",
+                "pass array_record.python.array_record_data_source.ArrayRecordDataSource(['a.arr",
+            ),
         ],
     )
     def test_suffixes_of_files_that_are_not_text(self, tmp_path, name, hint):

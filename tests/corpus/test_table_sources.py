@@ -73,6 +73,27 @@ class TestTables:
         ):
             tokjax.write_dataset(make(), tokjax.RawTextField(), tmp_path / "e", text_column="body")
 
+    def test_nested_columns(self, tmp_path):
+        records = [{"meta": {"text": text, "n": i}} for i, text in enumerate(["a b", "c"])]
+        sources = [pa.Table.from_pylist(records), datasets.Dataset.from_list(records), records]
+        for i, source in enumerate(sources):
+            tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / str(i), text_column="meta.text")
+            assert list(tokjax.open_dataset(tmp_path / str(i))) == ["a b", "c"]
+            with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"has no .*'other\.text', it has"):
+                tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / "x", text_column="other.text")
+
+    def test_array_records(self, tmp_path):
+        module = pytest.importorskip("array_record.python.array_record_module")
+        sources = pytest.importorskip("array_record.python.array_record_data_source")
+        writer = module.ArrayRecordWriter(str(tmp_path / "c.array_record"), "group_size:1")
+        for text in ("a b", "c"):
+            writer.write(text.encode())
+        writer.close()
+        source = sources.ArrayRecordDataSource([str(tmp_path / "c.array_record")])
+        assert list(tokjax.corpus.read_documents(source, None)) == [b"a b", b"c"]
+        tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / "d")
+        assert list(tokjax.open_dataset(tmp_path / "d")) == ["a b", "c"]
+
     @pytest.mark.parametrize(
         "source",
         [

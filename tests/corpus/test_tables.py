@@ -159,7 +159,7 @@ class TestNestedFields:
 
     def test_null_structs_are_skipped(self, save):
         path = save(self.RECORDS)
-        if path.suffix != ".jsonl":  # (JSON null is no object, so its record has no such field)
+        if path.suffix != ".jsonl":  # (JSON null has no fields)
             assert read_bytes_of_documents(text_files(path, field="meta.body.text")) == [b"a"]
 
     def test_a_dot_in_a_name(self, save):
@@ -249,6 +249,15 @@ class TestRecords:
             pq.write_table(pa.table({"ids": pa.array(ids, pa.list_(pa.int64()))}), tmp_path / "c.parquet")
             with pytest.raises(tokjax.errors.TokjaxError, match=message):
                 tokjax.write_dataset(tmp_path / "c.parquet", field, tmp_path / "data")
+
+    def test_a_separator_is_rejected(self, tmp_path):
+        pq.write_table(pa.table({"ids": [[1, 2]]}), tmp_path / "c.parquet")
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match="separator splits texts, and the files hold ids; omit"
+        ):
+            tokjax.write_dataset(
+                tmp_path / "c.parquet", tokjax.PackedTokenField(TOKENIZER), tmp_path / "data", separator="|"
+            )
 
     def test_conversations(self, tmp_path):
         template = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"

@@ -45,7 +45,8 @@ _LOAD_CALLS = {
     ".npy": "numpy.load({name!r}).tolist(), or convert_dataset if it holds token ids",
     ".pkl": "pandas.read_pickle({name!r})['text']",
     ".xlsx": "pandas.read_excel({name!r})['text']",
-    ".array_record": "the texts of the records of array_record.python.array_record_data_source",
+    ".array_record": "array_record.python.array_record_data_source.ArrayRecordDataSource([{name!r}]), if its "
+    "records are texts",
 }
 _MAX_INSPECTED = 1000
 SAVE_TEXTS = "save its texts as JSON lines, CSV or Parquet"

@@ -124,16 +124,19 @@ class RecordReader(NamedTuple):
         """Returns the columns to read from a table: those of the document, and those of side columns.
 
         Args:
-            columns: names of all columns.
+            columns: names of all columns. Fields of structs may be missing; then the struct is read.
 
         Raises:
             InvalidArgumentError: the table has no column of documents.
         """
         content = list(self.keys) or [self.text_column]
+        if not self.keys and self.text_column not in columns:
+            content = [self.text_column.partition(".")[0]]
         if not set(content) & set(columns):
             if self.keys or IDS_KEY not in columns:
+                missing = self.keys[0] if self.keys else self.text_column
                 raise InvalidArgumentError(
-                    f"the dataset has no column {content[0]!r}, it has {list(columns[:20])}; pass "
+                    f"the dataset has no column {missing!r}, it has {list(columns[:20])}; pass "
                     "text_column=NAME"
                 )
             content = [IDS_KEY]
@@ -236,9 +239,11 @@ def iter_documents(source: DocumentSource, separator: str | None, reader: Record
         )
     if isinstance(source, TextFiles):
         reader = reader._replace(text_column=source.field)
-        if reader.needs_records or _holds_ids(source):
-            return FileRecords(source, reader)
-        return FileDocuments(source, separator)
+        if not reader.needs_records and not _holds_ids(source):
+            return FileDocuments(source, separator)
+        if separator is not None:
+            raise InvalidArgumentError("separator splits texts, and the files hold ids; omit separator")
+        return FileRecords(source, reader)
     return _iter_iterable(source, separator, reader)
 
 
