@@ -231,9 +231,9 @@ class TestRecords:
 
     def test_lists_of_one_length(self, tmp_path):
         table = pa.table({"ids": pa.array([[1, 2], None, [3, 4]], pa.list_(pa.int32(), 2))})
-        pq.write_table(table, tmp_path / "c.parquet")
+        write_arrow(table, tmp_path / "c.arrow", "file")
         field = tokjax.TokenizedTextField(TOKENIZER, add_special_tokens=False)
-        for i, source in enumerate([tmp_path / "c.parquet", table, table.slice(1)]):
+        for i, source in enumerate([tmp_path / "c.arrow", table, table.slice(1)]):
             tokjax.write_dataset(source, field, tmp_path / str(i))
             rows = [row.tolist() for row in tokjax.open_dataset(tmp_path / str(i))]
             assert rows == [[1, 2], [3, 4]][i // 2 :]
