@@ -1,6 +1,7 @@
 """Tests of tar archives: samples as in WebDataset, compression, damage and hostile archives."""
 
 import bz2
+import contextlib
 import gzip
 import io
 import json
@@ -156,6 +157,21 @@ class TestDamage:
             tokjax.errors.SourceError, match=rf"c\.tar: truncated or damaged, or not a tar archive: {message}"
         ):
             read(damage(self.ARCHIVE))
+
+    @given(
+        changes=st.lists(st.tuples(st.integers(0, 3000), st.binary(max_size=4)), max_size=3),
+        stop=st.integers(0, 10_240) | st.just(10_240),
+    )
+    def test_any_damage(self, tmp_path_factory, changes, stop):
+        path = tmp_path_factory.mktemp("tar") / "c.tar"
+        data = bytearray(
+            make_archive([("é" * 200 + ".txt", b"text"), ("a.json", b'{"text": "a"}')], mtime=1.5)
+        )
+        for start, new in changes:
+            data[start : start + len(new)] = new
+        path.write_bytes(data[:stop])
+        with contextlib.suppress(tokjax.errors.TokjaxError):
+            read_bytes_of_documents(path)
 
     def test_damaged_compression(self, tmp_path):
         (tmp_path / "c.tar.gz").write_bytes(gzip.compress(self.ARCHIVE)[:-20])

@@ -1,5 +1,6 @@
 """Tests of Parquet and Arrow files: chunks of row groups, columns, nested fields, ids, and damage."""
 
+import contextlib
 import json
 import pickle
 import struct
@@ -127,6 +128,39 @@ class TestArrow:
         path.write_bytes(data.replace(offsets, struct.pack("<iii", 0, 2, 1 << 30)))
         with pytest.raises(tokjax.errors.SourceError, match=r"c\.arrow: truncated or damaged"):
             read_bytes_of_documents(path)
+
+    @pytest.mark.parametrize("kind", ["file", "stream"])
+    def test_names_that_are_not_utf8(self, tmp_path, kind):
+        path = tmp_path / "c.arrow"
+        write_arrow(pa.table({"text": ["ab"]}), path, kind)
+        path.write_bytes(path.read_bytes().replace(b"text", b"tex\xc6"))
+        with pytest.raises(
+            tokjax.errors.SourceError, match="c.arrow: the column 'text' holds bytes that are"
+        ):
+            read_bytes_of_documents(path)
+        with pytest.raises(
+            tokjax.errors.SourceError, match="c.arrow: a column, or its name, holds bytes that"
+        ):
+            tokjax.write_dataset(path, tokjax.RawTextField(), tmp_path / "data")
+
+    @given(
+        kind=st.sampled_from(["file", "stream"]),
+        changes=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.binary(max_size=4)), max_size=3),
+        stop=st.floats(0, 1) | st.just(1.0),
+    )
+    def test_any_damage(self, tmp_path_factory, kind, changes, stop):
+        path = tmp_path_factory.mktemp("arrow") / "c.arrow"
+        write_arrow(pa.table({"text": ["ab", "é"], "n": [1, 2]}), path, kind)
+        data = bytearray(path.read_bytes())
+        for position, new in changes:
+            start = int(position * len(data))
+            data[start : start + len(new)] = new
+        path.write_bytes(data[: int(stop * len(data))])
+        field = tokjax.RawTextField(columns=[Column("n", "int32", per="document")])
+        with contextlib.suppress(tokjax.errors.TokjaxError):
+            read_bytes_of_documents(path)
+        with contextlib.suppress(tokjax.errors.TokjaxError):
+            tokjax.write_dataset(path, field, path.parent / "data")
 
 
 @pytest.fixture(params=["parquet", "file", "stream", "jsonl"])

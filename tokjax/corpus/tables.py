@@ -37,6 +37,7 @@ TABLE_FORMATS = {"parquet": "Parquet", "arrow": "Arrow"}
 """Names of the formats of tables."""
 _ROWS_PER_READ = 1024
 _ARROW_FILE = b"ARROW1"
+_INTEGERS = ("int", "uint")
 _TEXT_TYPES = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
 
 
@@ -65,7 +66,7 @@ class TableChunk:
         start: the first row group.
         stop: the row group after the last one.
         first_row: the number of the first row in the file.
-        nbytes: the approximate size of the texts in bytes.
+        nbytes: the size of all columns in bytes, before compression.
         read_nbytes: the bytes of the file that are read for this chunk, for a progress bar.
     """
 
@@ -117,7 +118,7 @@ class TableChunk:
 
 
 def plan_table_chunks(path: Path, kind: str, field: str, target_nbytes: int) -> Iterator[TableChunk]:
-    """Yields the chunks of a file: row groups with about `target_nbytes` bytes of text, or more in one group.
+    """Yields the chunks of a file: row groups of about `target_nbytes` bytes, or more if one group is larger.
 
     Args:
         path: the path of the file.
@@ -134,25 +135,18 @@ def plan_table_chunks(path: Path, kind: str, field: str, target_nbytes: int) -> 
         return
     with _report_damage(path, kind, [field]):
         metadata = _read_metadata(path)
-        column = next((i for i in range(metadata.num_columns) if _get_column(metadata, i) == field), None)
     nbytes_per_row = size / max(metadata.num_rows, 1)
     start = first_row = rows = nbytes = 0
     for group in range(metadata.num_row_groups):
         described = metadata.row_group(group)
-        nbytes += (
-            described.total_byte_size if column is None else described.column(column).total_uncompressed_size
-        )
+        # Not the size of the text column: pyarrow aborts the process if the metadata of a column are damaged.
+        nbytes += described.total_byte_size
         rows += described.num_rows
         if rows and (nbytes >= target_nbytes or group == metadata.num_row_groups - 1):
             end = first_row + rows
             read_nbytes = round(end * nbytes_per_row) - round(first_row * nbytes_per_row)
             yield TableChunk(path, kind, field, start, group + 1, first_row, nbytes, read_nbytes)
             start, first_row, rows, nbytes = group + 1, end, 0, 0
-
-
-def _get_column(metadata: Any, index: int) -> str:
-    path: str = metadata.schema.column(index).path
-    return path
 
 
 def _read_metadata(path: Path) -> Any:
@@ -182,11 +176,11 @@ def _report_damage(path: Path, kind: str, columns: Sequence[str]) -> Iterator[No
     try:
         yield
     except UnicodeDecodeError as error:
-        name = f"the column {columns[0]!r}" if len(columns) == 1 else f"one of the columns {columns}"
+        holder = f"the column {columns[0]!r}" if len(columns) == 1 else "a column, or its name,"
         raise SourceError(
-            f"{get_path_or_url(path)}: {name} holds bytes that are not valid UTF-8: {error}"
+            f"{get_path_or_url(path)}: {holder} holds bytes that are not valid UTF-8: {error}"
         ) from error
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, MemoryError) as error:  # (lengths of a damaged file can be huge)
         if isinstance(error, PermissionError):
             raise
         raise SourceError(
@@ -284,11 +278,15 @@ def find_ids_column(path: Path, kind: str, names: Sequence[str]) -> str | None:
         names: the names of columns.
     """
     with _report_damage(path, kind, names), open_source(path) as file:
-        parquet = kind == "parquet"
-        schema = _read_metadata(path).schema.to_arrow_schema() if parquet else _open_arrow(file, path).schema
-    name = next((name for name in names if _find_type(schema, name) is not None), None)
-    type_: Any = None if name is None else _find_type(schema, name)
-    return name if _is_list(type_) and str(type_.value_type).startswith(("int", "uint")) else None
+        is_parquet = kind == "parquet"
+        schema = (
+            _read_metadata(path).schema.to_arrow_schema() if is_parquet else _open_arrow(file, path).schema
+        )
+        for name in names:
+            type_ = _find_type(schema, name)
+            if type_ is not None:
+                return name if _is_list(type_) and str(type_.value_type).startswith(_INTEGERS) else None
+    return None
 
 
 def _is_list(type_: Any) -> bool:
@@ -311,7 +309,7 @@ def _convert_array(array: Any) -> Sequence[Any]:
     if not _is_list(array.type):
         return array.to_pylist()  # type: ignore[no-any-return]
     values = array.flatten()
-    if values.null_count or not str(values.type).startswith(("int", "uint", "float", "double", "bool")):
+    if values.null_count or not str(values.type).startswith((*_INTEGERS, "float", "double", "bool")):
         return array.to_pylist()  # type: ignore[no-any-return]
     compute = import_optional("pyarrow.compute", extra="parquet", purpose="reading lists")
     flat = values.to_numpy(zero_copy_only=False)
