@@ -40,6 +40,7 @@ _EXTENDED_HEADERS = (
 _MAX_HEADER_BYTES = 1 << 14
 """Maximum size of an extended header, which holds a long name. The tarfile module reads it as a whole."""
 _BLOCK = 1 << 16
+_SPARSE = "it has a sparse file; pack it again without --sparse"
 
 
 class _ArchiveError(Exception):
@@ -75,7 +76,7 @@ class _CheckedHeader(tarfile.TarInfo):
 
     def _proc_gnusparse_10(self, *_: object) -> NoReturn:
         """Rejects sparse files in pax format, of which the tarfile module would read a list of any length."""
-        raise _ArchiveError("it has a sparse file; pack it again without --sparse")
+        raise _ArchiveError(_SPARSE)
 
 
 class _Member(NamedTuple):
@@ -124,8 +125,10 @@ def _iter_members(path: Path, stream: BinaryIO) -> Iterator[_Member]:
                 match = _MEMBER.fullmatch(header.name)
                 suffix = "" if match is None else match[2].lower()
                 is_read = suffix.rsplit(".", 1)[-1] in ("txt", "json")
-                if match is None or not is_read or not header.isreg() or header.issparse():
+                if match is None or not is_read or not header.isreg():
                     continue
+                if header.issparse():
+                    raise _ArchiveError(_SPARSE)
                 if header.size > _MAX_MEMBER_BYTES:
                     raise SourceError(
                         f"{name}: the member {header.name!r:.200} has {header.size:,} bytes, and at most "
@@ -135,6 +138,8 @@ def _iter_members(path: Path, stream: BinaryIO) -> Iterator[_Member]:
                 assert file is not None  # it is a regular file
                 yield _Member(match[1], suffix, file.read())
             _check_end(archive)
+    except SourceError:
+        raise
     except (tarfile.TarError, _ArchiveError, RecursionError, ValueError) as error:
         raise SourceError(f"{name}: truncated or damaged, or not a tar archive: {error}") from error
 
