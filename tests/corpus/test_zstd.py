@@ -3,6 +3,7 @@
 import json
 import struct
 import sys
+import types
 
 import pytest
 from hypothesis import given, strategies as st
@@ -101,6 +102,17 @@ def test_large_windows_are_rejected(zstd, tmp_path):
     with pytest.raises(
         tokjax.errors.SourceError, match=r"a window of more than 128 MiB; .*zstd -d --long=31"
     ):
+        read_bytes_of_documents(tmp_path / "c.txt.zst")
+
+
+def test_the_standard_library_of_python_3_14(zstd, tmp_path, monkeypatch):
+    (tmp_path / "c.txt.zst").write_bytes(zstd.compress(b"text"))
+    monkeypatch.setitem(sys.modules, "backports.zstd", None)
+    monkeypatch.setitem(sys.modules, "compression", types.ModuleType("compression"))
+    monkeypatch.setitem(sys.modules, "compression.zstd", zstd)
+    assert read_bytes_of_documents(tmp_path / "c.txt.zst") == [b"text"]
+    (tmp_path / "c.txt.zst").write_bytes(b"text")
+    with pytest.raises(tokjax.errors.SourceError, match="truncated or damaged, or not zstd"):
         read_bytes_of_documents(tmp_path / "c.txt.zst")
 
 

@@ -123,9 +123,10 @@ def report_damage(path: Path) -> Iterator[None]:
         SourceError: the file is truncated or damaged.
     """
     errors: list[type[Exception]] = [EOFError, OSError, zlib.error]
-    for module, name in _MODULES_WITH_ERRORS:  # (loaded by `open_decompressed` if they are needed)
-        if module in sys.modules:
-            errors.append(getattr(sys.modules[module], name))
+    for name, error_name in _MODULES_WITH_ERRORS:
+        module = sys.modules.get(name)  # loaded by `open_decompressed` if it is needed
+        if module is not None:
+            errors.append(getattr(module, error_name))
     try:
         yield
     except tuple(errors) as error:
