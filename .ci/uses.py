@@ -27,6 +27,13 @@ def use_parquet(directory):
     assert list(tokjax.corpus.read_documents(path, None)) == TEXTS
 
 
+def use_zstd(directory):
+    path = directory / "texts.txt.zst"
+    # A frame that stores its contents without compression.
+    path.write_bytes(bytes.fromhex("28b52ffd 20 03 19 0000") + b"low")
+    assert list(tokjax.corpus.read_documents(path, None)) == [b"low"]
+
+
 def use_report(directory):
     report = tokjax.reports.vocabulary_report(tokjax.byte_level(), TEXTS, progress=False)
     page = tokjax.reports.save_report_html(report, directory / "report.html").read_text("utf-8")

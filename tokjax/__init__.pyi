@@ -110,6 +110,9 @@ from .datasets.loaders.bucketed import (
     BucketedLoader as BucketedLoader,
     TokenBudgetLoader as TokenBudgetLoader,
 )
+from .datasets.loaders.compiled_steps import (
+    compile_ahead as compile_ahead,
+)
 from .datasets.loaders.packed import (
     PackedTokenLoader as PackedTokenLoader,
 )

@@ -64,15 +64,15 @@ def test_verify_checks_each_dataset(records, tmp_path):
         ("train %/none.txt -o %/n.json", "/none.txt' is not a file\n"),
         ("stats %/none", "none: the path does not exist; write it with tokjax pack\n"),
         (
-            "pack %/a.zst -t %/t.json -o %/data",
-            "unpack it with zstd -d, or compress it with gzip, bzip2 or xz\n",
+            "pack %/a.lz4 -t %/t.json -o %/data",
+            "unpack it with lz4 -d, or compress it with gzip, bzip2, xz or zstd\n",
         ),
         ("pack %/bad.jsonl -t %/t.json -o %/data", "to read the file as plain text pass --format text\n"),
         ("inspect a -t %/vocab.txt", "put a tokenizer_config.json with do_lower_case into its directory\n"),
     ],
 )
 def test_hints_name_shell_options(records, tmp_path, command, message):
-    (tmp_path / "a.zst").touch()
+    (tmp_path / "a.lz4").touch()
     (tmp_path / "bad.jsonl").write_text("{")
     (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\n[PAD]\n[MASK]\nA\n")
     assert message in run_rejected(*command.replace("%", str(tmp_path)).split())

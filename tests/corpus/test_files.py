@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.support.text_strategies import hard_texts
-from tokjax.corpus import readers
+from tokjax.corpus import tables
 from tokjax.corpus.files import text_files
 from tokjax.corpus.readers import FileChunk, iter_file_chunks
 from tokjax.trainer import count_pretokens, counting
@@ -209,12 +209,12 @@ class TestInvalidFiles:
             text_files([3])
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="paths is empty"):
             text_files([])
-        (tmp_path / "c.txt.zst").write_bytes(b"text")
+        (tmp_path / "c.txt.lz4").write_bytes(b"text")
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"c\.txt\.zst' is compressed.* zstd -d, or"
+            tokjax.errors.InvalidArgumentError, match=r"c\.txt\.lz4' is compressed.* lz4 -d, or"
         ):
-            text_files(tmp_path / "c.txt.zst")
-        as_it_is = text_files(tmp_path / "c.txt.zst", format="text")
+            text_files(tmp_path / "c.txt.lz4")
+        as_it_is = text_files(tmp_path / "c.txt.lz4", format="text")
         assert list(tokjax.corpus.read_documents(as_it_is, None)) == [b"text"]
 
     def test_a_file_that_is_truncated_while_it_is_read(self, tmp_path):
@@ -244,7 +244,7 @@ class TestSampling:
 
     @pytest.mark.parametrize("suffix", SUFFIXES)
     def test_counts_of_a_sample(self, tmp_path, suffix, monkeypatch):
-        monkeypatch.setattr(readers, "_PARQUET_ROWS", 10)
+        monkeypatch.setattr(tables, "_ROWS_PER_READ", 10)
         monkeypatch.setattr(counting, "_MIN_SAMPLED_BYTES", 1)
         texts = [f"number {i} of many" for i in range(3000)]
         path = write(tmp_path / f"c{suffix}", texts)

@@ -34,10 +34,9 @@ class TestTables:
             (["a", None], "a missing value; leave it out"),
         ],
     )
-    def test_tables_passed_as_texts_are_rejected(self, tmp_path, tokenizer, source, hint):
+    def test_tables_passed_as_texts_are_rejected(self, tokenizer, source, hint):
         for call, name in (
             (lambda: count_pretokens(source, progress=False), "source"),
-            (lambda: tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / "d"), "source"),
             (lambda: list(tokjax.corpus.read_documents(source, None)), "source"),
             (lambda: tokjax.encode_batch_result(tokenizer, source), "texts"),
             (lambda: tokjax.encode_batch_result(tokenizer, source, max_length=3), "texts"),
@@ -54,8 +53,65 @@ class TestTables:
         ):
             tokjax.encode_batch_result(tokenizer, ["a"] * len(FRAME), FRAME)
 
-    def test_only_write_dataset_accepts_a_dataset(self, tmp_path):
-        assert tokjax.write_dataset(DATASET, tokjax.RawTextField(), tmp_path / "d").num_documents == 3
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda: DATASET,
+            lambda: FRAME,
+            lambda: TABLE,
+            lambda: TABLE.to_batches()[0],
+            TABLE.to_reader,
+            lambda: pa.RecordBatchReader.from_batches(TABLE.schema, iter(TABLE.to_batches(1))),
+        ],
+    )
+    def test_only_write_dataset_accepts_tables(self, tmp_path, make):
+        tokjax.write_dataset(make(), tokjax.RawTextField(), tmp_path / "d")
+        assert list(tokjax.open_dataset(tmp_path / "d")) == ["a b", "c", "d"]
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError,
+            match=r"has no column 'body', it has \[.*'text'\]; pass text_c",
+        ):
+            tokjax.write_dataset(make(), tokjax.RawTextField(), tmp_path / "e", text_column="body")
+
+    def test_nested_columns(self, tmp_path):
+        records = [{"meta": {"text": text, "n": i}} for i, text in enumerate(["a b", "c"])]
+        sources = [pa.Table.from_pylist(records), datasets.Dataset.from_list(records), records]
+        for i, source in enumerate(sources):
+            tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / str(i), text_column="meta.text")
+            assert list(tokjax.open_dataset(tmp_path / str(i))) == ["a b", "c"]
+            with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"has no .*'other\.text', it has"):
+                tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / "x", text_column="other.text")
+
+    def test_array_records(self, tmp_path):
+        module = pytest.importorskip("array_record.python.array_record_module")
+        sources = pytest.importorskip("array_record.python.array_record_data_source")
+        writer = module.ArrayRecordWriter(str(tmp_path / "c.array_record"), "group_size:1")
+        for text in ("a b", "c"):
+            writer.write(text.encode())
+        writer.close()
+        source = sources.ArrayRecordDataSource([str(tmp_path / "c.array_record")])
+        assert list(tokjax.corpus.read_documents(source, None)) == [b"a b", b"c"]
+        tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / "d")
+        assert list(tokjax.open_dataset(tmp_path / "d")) == ["a b", "c"]
+
+    @pytest.mark.parametrize(
+        "source",
+        [
+            {"text": ["a"]},
+            datasets.DatasetDict(train=DATASET),
+            np.arange(3),
+            TABLE["text"],
+            pd.Series(["a", None]),
+            ["a", None],
+        ],
+    )
+    def test_other_sources_are_rejected_by_write_dataset(self, tmp_path, source):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match=r"pass one of|must be str or bytes, not"
+        ):
+            tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / "d")
+
+    def test_other_functions_reject_a_dataset(self):
         with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"such as source\['text'\]"):
             count_pretokens(DATASET, progress=False)
         with pytest.raises(

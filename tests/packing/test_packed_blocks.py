@@ -1,8 +1,11 @@
 """Tests of packed blocks as batches of other libraries."""
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 import tokjax
 from tests.support.numpy_jax_agreement import assert_agrees
@@ -49,6 +52,36 @@ def test_levanter(packed):
         packed.to_levanter("mask")
 
 
+def test_t5x_equals_the_example_of_seqio():
+    blocks = tokjax.pack_blocks(tokjax.ragged_from_rows([[3, 9, 1], [4, 1]]), block_size=6, pad_id=0)
+    batch = assert_agrees(lambda p: p.to_t5x(), blocks)
+    assert {name: values.tolist() for name, values in batch.items()} == {
+        "decoder_target_tokens": [[3, 9, 1, 4, 1, 0]],
+        "decoder_input_tokens": [[0, 3, 9, 0, 4, 0]],
+        "decoder_loss_weights": [[1, 1, 1, 1, 1, 0]],
+        "decoder_segment_ids": [[1, 1, 1, 2, 2, 0]],
+        "decoder_positions": [[0, 1, 2, 0, 1, 0]],
+    }
+    masked = blocks._replace(loss_mask=np.array([[0, 1, 1, 0, 1, 0]], np.int32))
+    batch = assert_agrees(lambda p: p.to_t5x(bos_id=7), masked)
+    assert batch["decoder_input_tokens"].tolist() == [[7, 3, 9, 7, 4, 0]]
+    assert batch["decoder_loss_weights"].tolist() == [[0, 1, 1, 0, 1, 0]]
+
+
+def test_tunix(packed):
+    batch = assert_agrees(lambda p: p.to_tunix(), packed)
+    assert batch["input_tokens"].tolist() == packed.ids.tolist()
+    assert batch["input_mask"].tolist() == [[0, 1, 1, 0, 1], [0] * 5]
+    assert batch["positions"].tolist() == packed.positions.tolist()
+    mask = tokjax.masks.make_attention_mask(segment_ids=packed.segment_ids)
+    assert batch["attention_mask"].tolist() == mask[:, 0].tolist()
+    # Tunix compares the logits of each token with the next token, where its mask is set.
+    labels = packed.causal_lm_labels()[:, :-1]
+    assert (np.where(batch["input_mask"], packed.ids, -100)[:, 1:] == labels).all()
+    masked = packed._replace(loss_mask=np.array([[1, 0, 1, 1, 1], [1, 0, 0, 0, 0]], np.int32))
+    assert masked.to_tunix()["input_mask"].tolist() == [[0, 0, 1, 0, 1], [0] * 5]
+
+
 def test_tokens_with_the_pad_id_count_as_targets():
     blocks = tokjax.pack_blocks(tokjax.ragged_from_rows([[3, 0, 0]]), block_size=4, pad_id=0)
     maxtext = blocks.to_maxtext()
@@ -92,6 +125,92 @@ def test_huggingface_dtypes(packed):
         assert values.dtype == np.int64
         assert batches[1][name].dtype == np.int32
         assert values.tolist() == batches[1][name].tolist()
+
+
+def test_flash_attention_equals_the_collator_of_transformers():
+    transformers = pytest.importorskip("transformers")
+    rows = [[5, 6, 7], [8], [9, 9]]
+    collate = transformers.DataCollatorWithFlattening(return_tensors="np", return_flash_attn_kwargs=True)
+    theirs = collate([{"input_ids": row} for row in rows])
+    blocks = tokjax.pack_blocks(tokjax.ragged_from_rows(rows), block_size=6, pad_id=0)
+    ours = blocks.to_huggingface(flash_attention=True)
+    assert sorted(ours) == sorted(theirs)
+    for name, values in ours.items():
+        assert np.array_equal(values, theirs[name]), name
+        assert np.asarray(values).dtype == np.asarray(theirs[name]).dtype, name
+    assert type(ours["max_length_q"]) is type(theirs["max_length_q"]) is int
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=7), max_size=8),
+    leading=st.sampled_from([(), (1,), (2,)]),
+)
+def test_flash_attention_has_the_segments_of_all_blocks(rows, leading):
+    blocks = tokjax.pack_blocks(tokjax.ragged_from_rows(rows), block_size=7, pad_id=0)
+    blocks = jax.tree.map(lambda array: np.broadcast_to(array, (*leading, *array.shape)), blocks)
+    batch = blocks.to_huggingface(flash_attention=True)
+    on_device = jax.tree.map(jax.numpy.asarray, blocks).to_huggingface(flash_attention=True)
+    # Slow and obvious: a segment is a run of tokens with equal (block, segment id).
+    flat = blocks.segment_ids.reshape(-1).tolist()
+    runs = [len([*run]) for _, run in itertools.groupby((i // 7, segment) for i, segment in enumerate(flat))]
+    for each in (batch, on_device):
+        assert (
+            each["cu_seq_lens_q"].tolist() == each["cu_seq_lens_k"].tolist() == np.cumsum([0, *runs]).tolist()
+        )
+        assert each["cu_seq_lens_q"].dtype == np.int32
+        assert each["max_length_q"] == each["max_length_k"] == max(runs, default=0)
+    assert isinstance(on_device["cu_seq_lens_q"], jax.Array)
+
+
+def test_flash_attention_under_jit(packed):
+    convert = jax.jit(lambda blocks: blocks.to_huggingface(flash_attention=True))
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="flash_attention=True needs the number of segments, which"
+    ):
+        convert(packed)
+
+
+@pytest.mark.slow
+def test_transformers_models_separate_documents_of_several_blocks():
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    calls = []
+
+    def attend(module, query, key, value, attention_mask, **options):
+        """Attends within each segment of the flattened batch, as FlashAttention does."""
+        calls.append(options["max_length_q"])
+        bounds = options["cu_seq_lens_q"].tolist()
+        batch, heads, length, _ = query.shape
+        flat = [
+            each.transpose(1, 2).reshape(1, -1, each.shape[1], each.shape[3]) for each in (query, key, value)
+        ]
+        parts = [
+            torch.nn.functional.scaled_dot_product_attention(
+                *(each[:, start:stop].transpose(1, 2) for each in flat), is_causal=True
+            ).transpose(1, 2)
+            for start, stop in itertools.pairwise(bounds)
+        ]
+        return torch.cat(parts, dim=1).reshape(batch, length, heads, -1), None
+
+    transformers.AttentionInterface.register("segments", attend)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(vocab_size=64, max_position_embeddings=64, **sizes)
+    model = transformers.LlamaForCausalLM(config).eval()
+    rows = [[5, 6, 7, 8], [9, 10, 11], [12, 13, 14, 15, 16]]
+    with torch.no_grad():
+        alone = [model(input_ids=torch.tensor([row])).logits[0] for row in rows]
+    blocks = tokjax.pack_blocks(tokjax.ragged_from_rows(rows), block_size=8, pad_id=0, strategy="first_fit")
+    assert blocks.segment_ids.max(axis=1).tolist() == [1, 2]
+    batch = {
+        name: torch.from_numpy(values) if isinstance(values, np.ndarray) else values
+        for name, values in blocks.to_huggingface(flash_attention=True).items()
+    }
+    model.set_attn_implementation("segments")
+    with torch.no_grad():
+        logits = model(**batch, use_cache=False).logits
+    assert calls == [5, 5]
+    actual = torch.cat([logits[torch.from_numpy(blocks.document_ids == i)] for i in range(len(rows))])
+    torch.testing.assert_close(actual, torch.cat(alone), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -23,6 +23,8 @@ BLOCK_FUNCTIONS = [
     PackedBlocks.causal_lm_labels,
     PackedBlocks.to_maxtext,
     PackedBlocks.to_levanter,
+    PackedBlocks.to_t5x,
+    PackedBlocks.to_tunix,
     PackedBlocks.to_grain,
     partial(PackedBlocks.cu_seqlens, max_segments=9),
     lambda blocks: blocks.lengths,

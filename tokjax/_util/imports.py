@@ -51,8 +51,9 @@ def import_optional(module: str, *, extra: str, purpose: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        library = module.split(".", 1)[0]
-        if error.name != library:
+        names = module.split(".")
+        library = ".".join(names[:2] if names[0] == "backports" else names[:1])  # (a namespace of libraries)
+        if error.name not in (library, names[0]):
             raise  # the library is installed, but an import inside it fails
         raise MissingExtraError(
             f"{purpose} needs {library}, which is not installed; pip install 'tokjax[{extra}]'"

@@ -83,8 +83,8 @@ SEPARATOR_HELP = (
     "a backslash."
 )
 FILES_HELP = (
-    "Files or patterns of files: UTF-8 text, JSON lines, CSV, TSV or Parquet, optionally compressed with "
-    "gzip, bzip2 or xz; or directories of Parquet files."
+    "Files or patterns of files: UTF-8 text, JSON lines, CSV, TSV, Parquet, Arrow or tar archives, "
+    "optionally compressed with gzip, bzip2, xz or zstd; or directories of Parquet files."
 )
 STDIN = "-"
 TOKENIZER_HELP = (
@@ -96,7 +96,7 @@ TextColumnOption = Annotated[
     str, typer.Option("--text-column", help="Field or column with the text of each record.")
 ]
 FormatOption = Annotated[
-    str, typer.Option("--format", help="text, jsonl, csv, tsv, parquet or auto (by file name).")
+    str, typer.Option("--format", help="text, jsonl, csv, tsv, parquet, arrow, tar or auto (by file name).")
 ]
 EosTokenOption = Annotated[
     str | None,

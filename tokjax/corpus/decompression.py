@@ -8,11 +8,12 @@ import os
 import sys
 import zlib
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tokjax._util.atomic_files import NotRegularFileError, open_regular
+from tokjax._util.imports import import_optional
 from tokjax._util.urls import get_path_or_url
-from tokjax.corpus.files import COMPRESSED, SAVE_TEXTS, describe_irregular_path, get_format, is_compressed
+from tokjax.corpus.files import COMPRESSED, describe_irregular_path, get_format, is_compressed
 from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 HEAD_BYTES = 1 << 16
 _MAGIC = (
     (b"\x1f\x8b", "a gzip file; rename it to end with .gz"),
-    (b"\x28\xb5\x2f\xfd", "a zstd file; decompress it with zstd -d"),
+    (b"\x28\xb5\x2f\xfd", "a zstd file; rename it to end with .zst"),
     (b"BZh", "a bzip2 file; rename it to end with .bz2"),
     (b"\xfd7zXZ\0", "an xz file; rename it to end with .xz"),
     (b"PK\x03\x04", "a zip archive; unpack it"),
@@ -38,8 +39,8 @@ _HINTS = {
     "a NumPy array": Hint(
         "for an array of token ids use convert_dataset", "for an array of token ids run tokjax convert"
     ),
-    "an Arrow file": Hint("load it with pandas.read_feather(PATH)", SAVE_TEXTS),
-    "an Arrow stream": Hint("load it with datasets.Dataset.from_file(PATH)", SAVE_TEXTS),
+    "an Arrow file": Hint("pass text_files(PATH, format='arrow')", "pass --format arrow"),
+    "an Arrow stream": Hint("pass text_files(PATH, format='arrow')", "pass --format arrow"),
 }
 _BYTE_ORDER_MARKS = (  # UTF-32 first: its little-endian mark starts with the mark of UTF-16
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -47,7 +48,15 @@ _BYTE_ORDER_MARKS = (  # UTF-32 first: its little-endian mark starts with the ma
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_DECOMPRESSORS = {".gz": "gzip -dc", ".bz2": "bzip2 -dc", ".xz": "xz -dc"}
+_DECOMPRESSORS = {".gz": "gzip -dc", ".bz2": "bzip2 -dc", ".xz": "xz -dc", ".zst": "zstd -dc"}
+_MODULES = {"gzip": "gzip", "bz2": "bz2", "xz": "lzma"}
+_MODULES_WITH_ERRORS = (
+    ("lzma", "LZMAError"),
+    ("compression.zstd", "ZstdError"),
+    ("backports.zstd", "ZstdError"),
+)
+_WINDOW_TOO_LARGE = "too much memory"
+"""Part of zstd's error for a file that was compressed with `zstd --long=28` or more."""
 _NOT_IN_LATIN1 = bytes(range(0x80, 0xA0))  # control characters in Latin-1; letters and quotes in Windows-1252
 STANDARD_INPUT = "standard input"
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))
@@ -79,6 +88,7 @@ def open_decompressed(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
         decompressed contents. Both are the same object if the file is not compressed.
 
     Raises:
+        MissingExtraError: the file is compressed with zstd, which this Python can't decompress.
         SourceError: a compressed file is empty.
     """
     with open_source(path) as file:
@@ -87,13 +97,22 @@ def open_decompressed(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
             return
         name = COMPRESSED[path.suffix.lower()]
         if not os.fstat(file.fileno()).st_size:
-            kind = name.replace("lzma", "xz")
             raise SourceError(
-                f"{get_path_or_url(path)} is empty, but a valid {kind} file is never empty; is it truncated?"
+                f"{get_path_or_url(path)} is empty, but a valid {name} file is never empty; is it truncated?"
             )
-        module = importlib.import_module(name)  # not at the top: Python may be built without bz2 or lzma
-        with module.open(file, "rb") as stream:
+        with _import_decompressor(name, path).open(file, "rb") as stream:
             yield file, stream
+
+
+def _import_decompressor(name: str, path: Path) -> Any:
+    """Imports the module of a compression format. Python may be built without any of them."""
+    if name != "zstd":
+        return importlib.import_module(_MODULES[name])
+    try:
+        return importlib.import_module("compression.zstd")  # from Python 3.14
+    except ModuleNotFoundError:
+        # Not the library `zstandard`: its reader takes the end of a truncated file as the end of the text.
+        return import_optional("backports.zstd", extra="zstd", purpose=f"reading {get_path_or_url(path)}")
 
 
 @contextmanager
@@ -103,23 +122,29 @@ def report_damage(path: Path) -> Iterator[None]:
     Raises:
         SourceError: the file is truncated or damaged.
     """
-    lzma = sys.modules.get("lzma")  # loaded by `open_decompressed` if it is needed
-    errors = (
-        (EOFError, OSError, zlib.error) if lzma is None else (EOFError, OSError, zlib.error, lzma.LZMAError)
-    )
+    errors: list[type[Exception]] = [EOFError, OSError, zlib.error]
+    for name, error_name in _MODULES_WITH_ERRORS:
+        module = sys.modules.get(name)  # loaded by `open_decompressed` if it is needed
+        if module is not None:
+            errors.append(getattr(module, error_name))
     try:
         yield
-    except errors as error:
+    except tuple(errors) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        name = COMPRESSED.get(path.suffix.lower(), "readable").replace("lzma", "xz")
+        name = COMPRESSED.get(path.suffix.lower(), "readable")
+        if _WINDOW_TOO_LARGE in str(error):
+            raise SourceError(
+                f"{get_path_or_url(path)}: was compressed with a window of more than 128 MiB; decompress it "
+                "with zstd -d --long=31"
+            ) from error
         raise SourceError(f"{get_path_or_url(path)}: truncated or damaged, or not {name}: {error}") from error
 
 
 def check_are_text(files: TextFiles) -> None:
     """Checks that the first 64 KiB of each file are text, before any work begins.
 
-    Parquet files are only opened: their schema declares the types of their columns.
+    Tables and archives are only opened: their format declares what is text.
 
     Raises:
         InvalidArgumentError: a path is a directory, a pipe or a device.
@@ -127,7 +152,7 @@ def check_are_text(files: TextFiles) -> None:
     """
     empty = []
     for path in files.paths:
-        if get_format(path, files) == "parquet":
+        if get_format(path, files) in ("parquet", "arrow", "tar"):
             open_source(path).close()
             continue
         with open_decompressed(path) as (_, stream), report_damage(path):

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field as dataclass_field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from tokjax._util.atomic_files import open_regular
 from tokjax._util.urls import fetch_files, is_url
 from tokjax.errors import Hint, InvalidArgumentError
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from tokjax._util.urls import FetchedFiles
 
-FileFormat = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet"]
+FileFormat = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet", "arrow", "tar"]
 _FORMATS = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -29,25 +28,25 @@ _FORMATS = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".tar": "tar",
 }
-COMPRESSED = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".xz": "lzma"}
-"""The standard library module that decompresses files with each suffix."""
+COMPRESSED = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd", ".zstd": "zstd"}
+"""The compression format of files with each suffix."""
 _UNPACK_COMMANDS = {
-    ".zst": "zstd -d",
     ".lz4": "lz4 -d",
     ".zip": "unzip",
     ".7z": "7z x",
-    ".tar": "tar -xf",
     ".tgz": "tar -xzf",
     ".npz": "unzip",
 }
 _LOAD_CALLS = {
-    ".arrow": "datasets.Dataset.from_file({name!r})['text']",
-    ".feather": "pandas.read_feather({name!r})['text']",
     ".npy": "numpy.load({name!r}).tolist(), or convert_dataset if it holds token ids",
     ".pkl": "pandas.read_pickle({name!r})['text']",
     ".xlsx": "pandas.read_excel({name!r})['text']",
-    ".array_record": "the texts of the records of array_record.python.array_record_data_source",
+    ".array_record": "array_record.python.array_record_data_source.ArrayRecordDataSource([{name!r}]), if its "
+    "records are texts",
 }
 _MAX_INSPECTED = 1000
 SAVE_TEXTS = "save its texts as JSON lines, CSV or Parquet"
@@ -93,17 +92,21 @@ def text_files(
 ) -> TextFiles:
     """Finds the files of a corpus, for functions that take a source.
 
-    Files of all formats except Parquet may be compressed with gzip, bzip2 or xz (`.gz`, `.bz2`, `.xz`).
+    All files but Parquet and Arrow may be compressed with gzip, bzip2, xz or zstd (`.gz`, `.bz2`, `.xz`,
+    `.zst`; zstd requires `tokjax[zstd]` before Python 3.14).
 
     Args:
         paths: one or several paths. Each is a file, a glob pattern such as `"data/**/*.jsonl.gz"` (its
             matches are sorted), or a directory, whose Parquet files are read. Files at a URL, such as
             `"s3://bucket/*.txt"` (requires `tokjax[remote]`), are fetched to a temporary directory first.
-        field: the name of the text field in each JSON record, or the text column of a CSV or Parquet file.
+        field: the name of the text field in each JSON record, or the text column of a CSV, Parquet or Arrow
+            file. `"meta.text"` is the field `text` of the object or struct `meta`. Of a tar archive, `"text"`
+            is the member `.txt` of each sample, or else the field `text` of its member `.json`.
         format: the format of all files: `"text"` (UTF-8), `"jsonl"` (one JSON object per line), `"csv"` or
-            `"tsv"` (with a header row), or `"parquet"` (requires `tokjax[parquet]`). `"auto"` chooses by
+            `"tsv"` (with a header row), `"parquet"`, `"arrow"` (a file or a stream of record batches; both
+            require `tokjax[parquet]`), or `"tar"` (samples of members, as in WebDataset). `"auto"` chooses by
             suffix: JSON lines for `.jsonl`, `.ndjson` and `.json`, CSV for `.csv`, TSV for `.tsv`, Parquet
-            for `.parquet`, and text for all others.
+            for `.parquet`, Arrow for `.arrow` and `.feather`, tar for `.tar`, and text for all others.
 
     Raises:
         InvalidArgumentError: a path is not a regular file, a pattern has no match, a directory has no Parquet
@@ -132,7 +135,7 @@ def text_files(
 
 
 def get_format(path: Path, files: TextFiles) -> str:
-    """Returns the format of the decompressed file: `"text"`, `"jsonl"`, `"csv"`, `"tsv"` or `"parquet"`."""
+    """Returns the format of the decompressed file, one of `FileFormat` without `"auto"`."""
     if files.format != "auto":
         return files.format
     name = path.with_suffix("") if is_compressed(path) else path
@@ -195,21 +198,14 @@ def _check_suffix(path: Path) -> None:
     if suffix in _UNPACK_COMMANDS:
         raise InvalidArgumentError(
             f"{name!r} is compressed in an unsupported format, according to its suffix; unpack it with "
-            f"{_UNPACK_COMMANDS[suffix]}, or compress it with gzip, bzip2 or xz"
+            f"{_UNPACK_COMMANDS[suffix]}, or compress it with gzip, bzip2, xz or zstd"
         )
     if suffix in _LOAD_CALLS:
-        if suffix == ".arrow" and _starts_with(path, b"ARROW1"):  # the file format, not the stream format
-            suffix = ".feather"
         loaded = _LOAD_CALLS[suffix].format(name=name)
         raise InvalidArgumentError(
             f"{name!r} is not a text file, according to its suffix",
             hint=Hint(f"pass {loaded}", f"{SAVE_TEXTS}, or for token ids run tokjax convert"),
         )
-
-
-def _starts_with(path: Path, magic: bytes) -> bool:
-    with open_regular(path) as file:
-        return file.read(len(magic)) == magic
 
 
 def _find_matches(path: str | os.PathLike[str]) -> list[Path]:

@@ -4,7 +4,10 @@ Each format is split in its own way:
 
     text                 at separators, and between pre-tokens if the split pattern allows it
     JSON lines           before line feeds
-    CSV, TSV, Parquet    between rows
+    CSV, TSV             between rows
+    Parquet              between row groups; between rows if a group is large
+    Arrow                between record batches
+    tar                  between samples
     compressed files     like text or JSON lines, but the chunks hold their bytes: a stream is read once
 """
 
@@ -16,14 +19,15 @@ import itertools
 import json
 import logging
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
-from tokjax._util.imports import import_optional
 from tokjax._util.locks import ThreadLock
 from tokjax._util.urls import get_path_or_url
 from tokjax.core.utf8 import Text, count_bytes
+from tokjax.corpus.archives import iter_samples
 from tokjax.corpus.chunk_boundaries import find_chunk_boundaries, refine_boundaries
 from tokjax.corpus.decompression import (
     HEAD_BYTES,
@@ -34,6 +38,7 @@ from tokjax.corpus.decompression import (
     report_damage,
 )
 from tokjax.corpus.files import get_format, is_compressed
+from tokjax.corpus.tables import NAME_THE_FIELD, TABLE_FORMATS, TableChunk, plan_table_chunks
 from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
@@ -46,9 +51,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tokjax")
 
 _PIECES_PER_BLOCK = 8
-_PARQUET_ROWS = 1024
+_LARGE_CHUNKS = 16
+"""Row groups with more than this many times the target size are read in this process, in parts."""
 _STREAM_BLOCK = 1 << 22
-_NAME_THE_FIELD = Hint("pass text_files(PATH, field=NAME)", "pass --text-column NAME")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +124,7 @@ class TextChunk:
         return [(text, True) for text in self.texts]
 
 
-Chunk: TypeAlias = FileChunk | TextChunk
+Chunk: TypeAlias = FileChunk | TextChunk | TableChunk
 
 
 def iter_file_chunks(
@@ -159,8 +164,14 @@ def _iter_chunks(
 ) -> Iterator[Chunk]:
     kind = get_format(path, files)
     field = None if kind == "text" else files.field
-    if kind == "parquet":
-        yield from _iter_table_chunks(_iter_parquet_batches(path, files.field), target_nbytes)
+    if kind in TABLE_FORMATS:
+        for chunk in plan_table_chunks(path, kind, files.field, target_nbytes):
+            if chunk.nbytes <= _LARGE_CHUNKS * target_nbytes:
+                yield chunk
+            else:
+                yield from _iter_table_chunks(chunk.iter_texts(), target_nbytes)
+    elif kind == "tar":
+        yield from _iter_table_chunks(_iter_sample_texts(path, files.field), target_nbytes)
     elif kind in ("csv", "tsv"):
         delimiter = "," if kind == "csv" else "\t"
         yield from _iter_table_chunks(_iter_csv_batches(path, files.field, delimiter), target_nbytes)
@@ -306,29 +317,62 @@ def _find_last_split(
     return max(split_point for split_point in split_points if split_point <= max(limit, 0))
 
 
-def iter_json_records(files: TextFiles) -> Iterator[tuple[Iterator[tuple[str, dict[str, Any]]], int]]:
-    """Yields `(records, read_nbytes)` for each chunk of files of JSON lines. Errors name a record's location.
+def iter_record_chunks(
+    files: TextFiles, choose: Callable[[list[str]], list[str]]
+) -> Iterator[tuple[Iterator[tuple[str, dict[str, Any]]], int]]:
+    """Yields `(records, read_nbytes)` for each chunk of files. Errors name a record's location.
+
+    Args:
+        files: files of JSON lines, Parquet or Arrow, or tar archives.
+        choose: function of the names of the columns of a table that returns those to read.
 
     Raises:
         InvalidArgumentError: a file has another format.
         SourceError: a file is damaged, or a line is not a JSON object.
     """
-    for path in files.paths:
-        kind = get_format(path, files)
-        if kind != "jsonl":
+    kinds = [get_format(path, files) for path in files.paths]
+    for path, kind in zip(files.paths, kinds, strict=True):
+        if kind not in ("jsonl", "tar", *TABLE_FORMATS):
             raise InvalidArgumentError(
                 f"{get_path_or_url(path)} has the format {kind!r}, and values of columns are read from JSON "
-                "lines; convert it, or pass its rows as an iterable of records"
+                "lines, Parquet, Arrow and tar archives; convert it, or pass its rows as records"
             )
-    for chunk in iter_file_chunks(files, [], _STREAM_BLOCK, safe_splits=False):
-        assert isinstance(chunk, FileChunk)  # other formats were rejected
-        yield chunk.read_records(), chunk.read_nbytes
+    for path, kind in zip(files.paths, kinds, strict=True):
+        if kind in TABLE_FORMATS:
+            for table in plan_table_chunks(path, kind, files.field, _STREAM_BLOCK):
+                yield table.read_records(choose), table.read_nbytes
+            continue
+        if kind == "tar":
+            for location, record, nbytes in iter_samples(path):
+                yield iter([(location, record)]), nbytes
+            continue
+        one_file = replace(files, paths=(path,))
+        for chunk in iter_file_chunks(one_file, [], _STREAM_BLOCK, safe_splits=False):
+            assert isinstance(chunk, FileChunk)  # other formats were handled above
+            yield chunk.read_records(), chunk.read_nbytes
+
+
+def find_field(record: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any], str]:
+    """Returns the mapping that has a field, and the key of the field in this mapping.
+
+    If there is no such field, the mapping does not have the key.
+
+    >>> find_field({"meta": {"text": "a"}}, "meta.text")
+    ({'text': 'a'}, 'text')
+    """
+    while name not in record:
+        first, _, rest = name.partition(".")
+        inner = record.get(first)
+        if not rest or not isinstance(inner, Mapping):
+            break
+        record, name = inner, rest
+    return record, name
 
 
 def _iter_line_texts(data: bytes, field: str, path: Path, start: int) -> Iterator[str]:
     """Yields the texts of JSON lines; records whose text is null are skipped."""
     for line, location in _iter_lines(data, path, start):
-        text = _get_record_text(line, field, location)
+        text = _get_text(_parse_record(line, location), field, location)
         if text is not None:
             yield text
 
@@ -360,14 +404,14 @@ def _parse_record(line: bytes, location: str) -> dict[str, Any]:
     return record
 
 
-def _get_record_text(line: bytes, field: str, location: str) -> str | None:
-    record = _parse_record(line, location)
-    if field not in record:
+def _get_text(record: Mapping[str, Any], field: str, location: str, types: tuple[type, ...] = (str,)) -> Any:
+    holder, key = find_field(record, field)
+    if key not in holder:
         raise SourceError(
-            f"{location}: the record has no field {field!r}, it has {list(record)[:20]}", hint=_NAME_THE_FIELD
+            f"{location}: the record has no field {field!r}, it has {list(record)[:20]}", hint=NAME_THE_FIELD
         )
-    text = record[field]
-    if not isinstance(text, str | None):
+    text = holder[key]
+    if text is not None and not isinstance(text, types):
         raise SourceError(f"{location}: the field {field!r} is a {type(text).__name__}, not a string")
     return text
 
@@ -393,6 +437,12 @@ def _iter_table_chunks(batches: Iterable[tuple[list[Text], int]], target_nbytes:
         yield TextChunk(tuple(texts), nbytes, read_nbytes)
 
 
+def _iter_sample_texts(path: Path, field: str) -> Iterator[tuple[list[Text], int]]:
+    for location, record, read_nbytes in iter_samples(path):
+        text = _get_text(record, field, location, (str, bytes))
+        yield [] if text is None else [text], read_nbytes
+
+
 def _iter_csv_batches(path: Path, column: str, delimiter: str) -> Iterator[tuple[list[Text], int]]:
     with open_decompressed(path) as (file, stream):
         reported = 0
@@ -405,44 +455,6 @@ def _iter_csv_batches(path: Path, column: str, delimiter: str) -> Iterator[tuple
             position = file.tell()
             yield texts, position - reported
             reported = position
-
-
-def _iter_parquet_batches(path: Path, column: str) -> Iterator[tuple[list[Text], int]]:
-    purpose = f"reading {get_path_or_url(path)}"
-    pyarrow = import_optional("pyarrow", extra="parquet", purpose=purpose)
-    parquet = import_optional("pyarrow.parquet", extra="parquet", purpose=purpose)
-    try:
-        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
-            _check_column(path, column, file.schema_arrow, pyarrow.types)
-            nbytes_per_row = path.stat().st_size / max(file.metadata.num_rows, 1)
-            rows = 0
-            for batch in file.iter_batches(_PARQUET_ROWS, columns=[column]):
-                start, rows = rows, rows + batch.num_rows
-                texts = [text for text in batch.column(0).to_pylist() if text is not None]
-                yield texts, round(rows * nbytes_per_row) - round(start * nbytes_per_row)
-    except UnicodeDecodeError as error:
-        raise SourceError(
-            f"{get_path_or_url(path)}: the column {column!r} holds bytes that are not valid UTF-8: {error}"
-        ) from error
-    except (pyarrow.ArrowException, OSError) as error:
-        if isinstance(error, PermissionError):
-            raise
-        raise SourceError(
-            f"{get_path_or_url(path)}: truncated or damaged, or not Parquet: {error}"
-        ) from error
-
-
-def _check_column(path: Path, column: str, schema: Any, types: Any) -> None:
-    if schema.names.count(column) != 1:
-        problem = "there are several columns" if column in schema.names else "there is no column"
-        raise SourceError(
-            f"{get_path_or_url(path)}: {problem} {column!r}, of {schema.names[:20]}", hint=_NAME_THE_FIELD
-        )
-    type_ = schema.field(column).type
-    type_ = type_.value_type if types.is_dictionary(type_) else type_
-    text_types = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
-    if str(type_) not in text_types:
-        raise SourceError(f"{get_path_or_url(path)}: the column {column!r} holds {type_}, not strings")
 
 
 _ROWS_PER_READ = 64
@@ -475,7 +487,7 @@ def read_csv_column(stream: BinaryIO, column: str, delimiter: str, name: str) ->
         header = next(iter(_read_rows(reader, 1)), list[str]())
         if header.count(column) != 1:
             problem = "there are several columns" if column in header else "there is no column"
-            raise SourceError(f"{name}: {problem} {column!r}, of {header[:20]}", hint=_NAME_THE_FIELD)
+            raise SourceError(f"{name}: {problem} {column!r}, of {header[:20]}", hint=NAME_THE_FIELD)
         index, width = header.index(column), len(header)
         num_rows = 0
         while rows := _read_rows(reader, _ROWS_PER_READ):

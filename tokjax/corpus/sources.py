@@ -17,6 +17,7 @@ from tokjax.core.utf8 import Text, count_bytes, from_characters, to_characters
 from tokjax.corpus.decompression import check_are_text, find_invalid_utf8
 from tokjax.corpus.files import SourceFile, TextFiles, get_source_files, is_file, text_files
 from tokjax.corpus.readers import Chunk, FileChunk, TextChunk, iter_file_chunks
+from tokjax.corpus.tables import TableChunk, is_arrow_table
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def find_source_files(source: Source, *, takes_records: bool = False) -> TextFil
 
     Args:
         source: the source to inspect.
-        takes_records: whether the caller accepts a `datasets.Dataset`, and reads its text column.
+        takes_records: whether the caller accepts a `datasets.Dataset` or an Arrow table, and reads its text
+            column.
 
     Raises:
         InvalidArgumentError: a path is not a file, a list mixes paths and texts, a list of strings contains
@@ -53,6 +55,8 @@ def find_source_files(source: Source, *, takes_records: bool = False) -> TextFil
     if isinstance(source, TextFiles):
         check_are_text(source)
         return source
+    if takes_records and is_arrow_table(source):
+        return None
     reject_tables(source, "source", takes_records=takes_records)
     if isinstance(cast("object", source), bytes) or not isinstance(source, Iterable):
         raise InvalidArgumentError(
@@ -181,7 +185,9 @@ def _describe_position(chunk: Chunk, position: int) -> str:
     """Describes the position of a byte of a chunk, for log messages."""
     if isinstance(chunk, FileChunk):
         return f"byte {chunk.start + position} of {get_path_or_url(chunk.path)}"
-    return "in a Parquet file"
+    if isinstance(chunk, TableChunk):
+        return f"after row {chunk.first_row} of {get_path_or_url(chunk.path)}"
+    return "in a table or an archive"
 
 
 def _split_documents(text: Text, separator: str | None) -> Iterable[Text]:

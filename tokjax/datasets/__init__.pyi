@@ -32,6 +32,10 @@ from .loaders.bucketed import (
     BucketedLoader as BucketedLoader,
     TokenBudgetLoader as TokenBudgetLoader,
 )
+from .loaders.compiled_steps import (
+    CompiledStep as CompiledStep,
+    compile_ahead as compile_ahead,
+)
 from .loaders.packed import (
     PackedTokenLoader as PackedTokenLoader,
     TokenChunks as TokenChunks,

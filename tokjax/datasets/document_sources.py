@@ -16,9 +16,10 @@ import numpy as np
 from tokjax._util.arrays import as_integers
 from tokjax._util.checks import LIST_PATHS_ADVICE, check_text
 from tokjax.core.utf8 import Text, to_utf8
-from tokjax.corpus.files import TextFiles, get_source_files
-from tokjax.corpus.readers import iter_json_records
+from tokjax.corpus.files import TextFiles, get_format, get_source_files
+from tokjax.corpus.readers import find_field, iter_record_chunks
 from tokjax.corpus.sources import Source, find_source_files, iter_documents_by_chunk, read_documents
+from tokjax.corpus.tables import TABLE_FORMATS, find_ids_column, is_arrow_table, iter_table_records
 from tokjax.datasets.columns import IDS_KEY, convert_value, convert_values, get_record_columns
 from tokjax.datasets.document_encoding import Documents, Record
 from tokjax.datasets.fields import TokenField
@@ -36,8 +37,8 @@ DocumentSource: TypeAlias = (
     | Iterable[Mapping[str, Any]]
     | Iterable[tuple[int, Mapping[str, Any]]]
 )
-"""Files, as for `read_documents`; or an iterable of texts, of records (such as a `datasets.Dataset`), or of
-`(doc_id, text)` or `(doc_id, record)` pairs."""
+"""Files, as for `read_documents`; an iterable of texts, of records, or of `(doc_id, text)` or
+`(doc_id, record)` pairs; or a table: a `datasets.Dataset`, an Arrow table or stream, or a data frame."""
 Document: TypeAlias = tuple[int, Text | Record]
 
 DEFAULT_COLUMN = "text"
@@ -99,7 +100,8 @@ class RecordReader(NamedTuple):
     """Reader of the document in a record.
 
     Attributes:
-        text_column: key of a record that holds its text.
+        text_column: key of a record that holds its text or its ids. `"meta.text"` is the key `text` of the
+            mapping `meta`.
         columns: side columns whose values come from records.
         keys: keys that form the document, for fields whose documents are records; else empty.
     """
@@ -117,6 +119,28 @@ class RecordReader(NamedTuple):
     def names(self) -> list[str]:
         """Keys that are read from each record."""
         return [*(self.keys or [self.text_column]), *(column.name for column in self.columns)]
+
+    def choose(self, columns: Sequence[str]) -> list[str]:
+        """Returns the columns to read from a table: those of the document, and those of side columns.
+
+        Args:
+            columns: names of all columns. Fields of structs may be missing; then the struct is read.
+
+        Raises:
+            InvalidArgumentError: the table has no column of documents.
+        """
+        content = list(self.keys) or [self.text_column]
+        if not self.keys and self.text_column not in columns:
+            content = [self.text_column.partition(".")[0]]
+        if not set(content) & set(columns):
+            if self.keys or IDS_KEY not in columns:
+                missing = self.keys[0] if self.keys else self.text_column
+                raise InvalidArgumentError(
+                    f"the dataset has no column {missing!r}, it has {list(columns[:20])}; pass "
+                    "text_column=NAME"
+                )
+            content = [IDS_KEY]
+        return [name for name in (*content, *(column.name for column in self.columns)) if name in columns]
 
     def read(self, record: Mapping[str, Any], index: int, name: str) -> Text | Record | None:
         """Returns the document of a record, with the values of its columns; `None` if its text is `None`.
@@ -146,15 +170,23 @@ class RecordReader(NamedTuple):
     def _read_content(self, record: Mapping[str, Any], index: int, name: str) -> Any:
         if self.keys:
             return self._join_keys(record, name)
-        if self.text_column not in record and IDS_KEY in record:
-            ids = as_integers(f"{name}: {IDS_KEY}", record[IDS_KEY], np.int32)
-            if ids.ndim != 1:
-                raise InvalidArgumentError(
-                    f"{name}: {IDS_KEY} has shape {ids.shape}; pass a flat list of ids"
-                )
-            return ids
-        text = _get_record_text(index, record, self.text_column)
-        return None if text is None else check_text(text, name, paths_advice=LIST_PATHS_ADVICE)
+        holder, key = find_field(record, self.text_column)
+        if key not in holder and IDS_KEY in record:
+            holder, key = record, IDS_KEY
+        elif key not in holder:
+            raise InvalidArgumentError(
+                f"record {index} has no {self.text_column!r}, it has {list(record)[:20]}; pass "
+                "text_column=NAME"
+            )
+        content = holder[key]
+        if content is None:
+            return None
+        if key != IDS_KEY and not _is_array_of_ids(content):
+            return check_text(content, name, paths_advice=LIST_PATHS_ADVICE)
+        ids = as_integers(f"{name}: {key}", content, np.int32)
+        if ids.ndim != 1:
+            raise InvalidArgumentError(f"{name}: {key} has shape {ids.shape}; pass a flat list of ids")
+        return ids
 
     def _join_keys(self, record: Mapping[str, Any], name: str) -> str:
         """Returns the JSON object of the keys that form the document."""
@@ -206,7 +238,12 @@ def iter_documents(source: DocumentSource, separator: str | None, reader: Record
             "separator"
         )
     if isinstance(source, TextFiles):
-        return FileRecords(source, reader) if reader.needs_records else FileDocuments(source, separator)
+        reader = reader._replace(text_column=source.field)
+        if not reader.needs_records and not _holds_ids(source):
+            return FileDocuments(source, separator)
+        if separator is not None:
+            raise InvalidArgumentError("separator splits texts, and the files hold ids; omit separator")
+        return FileRecords(source, reader)
     return _iter_iterable(source, separator, reader)
 
 
@@ -247,7 +284,7 @@ def _iter_iterable(source: Any, separator: str | None, reader: RecordReader) -> 
 
 
 class FileRecords:
-    """Iterator over the records of files of JSON lines. Their ids are 0, 1, 2, and so on.
+    """Iterator over the records of files, which have ids 0, 1, 2, and so on. CSV and text have no records.
 
     Attributes:
         read_nbytes: number of bytes of the files that were read so far, as in `FileDocuments`.
@@ -267,7 +304,7 @@ class FileRecords:
 
     def _read(self, files: TextFiles, reader: RecordReader) -> Iterator[Document]:
         index = 0
-        for records, nbytes in iter_json_records(files):
+        for records, nbytes in iter_record_chunks(files, reader.choose):
             for location, record in records:
                 document = reader.read(record, index, f"document {index} ({location})")
                 if document is not None:
@@ -352,20 +389,15 @@ def _join_texts(texts: Sequence[Text]) -> tuple[bytes, list[int]]:
 
 
 def _iter_items(source: Any, reader: RecordReader) -> Iterator[Any]:
-    """Iterates over an iterable; of a `datasets.Dataset`, only over the columns that are read, in batches."""
+    """Iterates over an iterable; of a table, only over the columns that are read, in batches."""
+    if is_arrow_table(source):
+        yield from iter_table_records(source, reader.choose)
+        return
     columns = getattr(source, "column_names", None)
     if not (isinstance(columns, list) and hasattr(source, "iter") and hasattr(source, "select_columns")):
         yield from source
         return
-    text_column = reader.text_column
-    content = list(reader.keys) or [text_column]
-    if not set(content) & set(columns):
-        if reader.keys or IDS_KEY not in columns:
-            raise InvalidArgumentError(
-                f"the dataset has no column {content[0]!r}, it has {columns[:20]}; pass text_column=NAME"
-            )
-        content = [IDS_KEY]
-    names = [name for name in (*content, *(column.name for column in reader.columns)) if name in columns]
+    names = reader.choose(columns)
     for rows in source.select_columns(names).iter(batch_size=_ROWS_PER_READ):
         for values in zip(*(rows[name] for name in names), strict=True):
             yield dict(zip(names, values, strict=True))
@@ -377,13 +409,18 @@ def _get_kind(item: object) -> str:
     return "pair" if isinstance(item, tuple) else "record" if isinstance(item, Mapping) else "text"
 
 
-def _get_record_text(index: int, record: Mapping[str, Any], column: str) -> Any:
-    """Returns the text of a record, which may be `None`."""
-    if column not in record:
-        raise InvalidArgumentError(
-            f"record {index} has no {column!r}, it has {list(record)[:20]}; pass text_column=NAME"
-        )
-    return record[column]
+def _is_array_of_ids(content: object) -> bool:
+    """Returns whether a value is an array or a list of integers."""
+    if isinstance(content, list):
+        return not content or (isinstance(content[0], int) and not isinstance(content[0], bool))
+    return isinstance(content, np.ndarray) and content.dtype.kind in "iu"
+
+
+def _holds_ids(files: TextFiles) -> bool:
+    """Returns whether the first file is a table whose documents are lists of ids."""
+    path = files.paths[0]
+    kind = get_format(path, files)
+    return kind in TABLE_FORMATS and find_ids_column(path, kind, (files.field, IDS_KEY)) is not None
 
 
 def _check_pair(index: int, pair: tuple[Any, ...], separator: str | None) -> tuple[int, Any]:

@@ -44,7 +44,7 @@ from tokjax._util.atomic_files import (
     write_atomically,
 )
 from tokjax._util.progress import show_progress_bar
-from tokjax.datasets.document_sources import SourceHash
+from tokjax.datasets.document_sources import SourceHash, batch_documents
 from tokjax.datasets.manifest import (
     MANIFEST_FILE,
     Manifest,
@@ -77,6 +77,8 @@ PROGRESS_FILE = "progress.jsonl"
 """Name of the progress record in the directory of an interrupted writer."""
 _FORMAT = "tokjax-dataset-progress"
 """Value of the field `format` in each line of the record."""
+_COMPARED_TOGETHER = 1 << 20
+"""Number of characters of the documents that are compared together."""
 _RESTART_HINT = make_overwrite_hint("start over", ", or delete it")
 """Hint of errors about an interrupted writer that can't be resumed."""
 
@@ -282,9 +284,10 @@ def _find_first_difference(job: WriteJob, shards: Sequence[Shard]) -> str | None
     with show_progress_bar("comparing", total, unit="bytes", enabled=job.progress and total > 0) as advance:
         for shard in shards:
             digest, count = SourceHash(), 0
-            for doc_id, text in itertools.islice(job.documents, shard.num_documents):
-                digest.add([doc_id], [text])
-                count += 1
+            documents = itertools.islice(job.documents, shard.num_documents)
+            for batch in batch_documents(documents, _COMPARED_TOGETHER):
+                digest.add(batch.doc_ids, batch.texts)
+                count += len(batch.texts)
             if count < shard.num_documents:
                 return f"it now ends after {seen + count} documents"
             if digest.pop() != shard.source_sha256:

@@ -135,15 +135,16 @@ def write_dataset(
     The bytes do not depend on the number of workers. Memory is bounded by two shards and some batches.
 
     Args:
-        source: files, as for `read_documents`; or an iterable of texts, of records (for instance a
-            `datasets.Dataset`), or of `(doc_id, text)` or `(doc_id, record)` pairs with ids from 0 to
-            2**64 - 1. A record has a text or `"ids"`, and the values of side columns of the field. Of files,
-            only JSON lines have values of side columns.
+        source: files, as for `read_documents`; an iterable of texts, of records, or of `(doc_id, text)` or
+            `(doc_id, record)` pairs with ids from 0 to 2**64 - 1; or a table (a `datasets.Dataset`, a table
+            or a stream of record batches of pyarrow, a data frame), whose rows are records. A record has a
+            text or ids, and the values of side columns of the field. Of files, JSON lines, Parquet, Arrow
+            and tar archives have values of side columns.
         field: field that determines the stored form of documents.
         path: directory to write, or its URL (with the extra `tokjax[remote]`).
         separator: string between documents in a text or a file; `None` if each is one document.
-        text_column: key or column of a record that holds its text. It also applies to files of records,
-            unless they are passed as `text_files(paths, field=...)`.
+        text_column: key or column of a record that holds its text, or its ids as a list of integers. It also
+            applies to files of records, unless they are passed as `text_files(paths, field=...)`.
         shard_size: number of ids (of `RawTextField`: bytes) at which a shard is closed. The document that
             reaches it is the last of its shard.
         workers: number of batches of documents that are encoded at the same time; `None` for the number of

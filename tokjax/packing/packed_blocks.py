@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax._util.arrays import Array, get_namespace
+from tokjax._util.arrays import Array, get_namespace, is_traced, to_host
 from tokjax._util.display import describe_batch
 from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.labels import causal_lm_labels
 from tokjax.errors import InvalidArgumentError
+from tokjax.masks import make_attention_mask
 from tokjax.packing import segments
 
 if TYPE_CHECKING:
@@ -160,7 +161,53 @@ class PackedBlocks(NamedTuple):
         }
 
     @jit_eager
-    def to_huggingface(self, *, ignore_index: int = -100) -> dict[str, Any]:
+    def to_t5x(self, *, bos_id: int = 0) -> dict[str, Array]:
+        """Returns the features of a decoder, as seqio's `LMFeatureConverter` makes them for T5X.
+
+        Inputs are the targets, shifted right by one within each segment. So the first token of a segment is a
+        target, too, unless `loss_mask` excludes it.
+
+        Args:
+            bos_id: id of the first input of each segment.
+
+        Returns:
+            `decoder_target_tokens`, `decoder_input_tokens`, `decoder_loss_weights` (1 on targets that count),
+            `decoder_segment_ids` and `decoder_positions`, all `int32`, shape `(blocks, block_size)`.
+        """
+        xp = get_namespace(self.ids)
+        shifted = xp.concatenate([self.ids[..., :1], self.ids[..., :-1]], axis=-1)
+        present = self.segment_ids > 0
+        inputs = xp.where(segments.find_starts(self.segment_ids), np.int32(bos_id), shifted)
+        weights = present if self.loss_mask is None else present & (self.loss_mask != 0)
+        return {
+            "decoder_target_tokens": self.ids,
+            "decoder_input_tokens": xp.where(present, inputs, np.int32(0)),
+            "decoder_loss_weights": weights.astype(np.int32),
+            "decoder_segment_ids": self.segment_ids,
+            "decoder_positions": self.positions,
+        }
+
+    @jit_eager
+    def to_tunix(self) -> dict[str, Array]:
+        """Returns the arguments that Tunix's `PeftTrainer` passes to its loss function. Nothing is shifted.
+
+        The attention mask has a value for each pair of positions. So call this under `jax.jit`, as the
+        function of `trainer.with_gen_model_input_fn`, for batches `blocks._asdict()`.
+
+        Returns:
+            `input_tokens` and `positions`, `int32`, and `input_mask`, `bool`, shape `(blocks, block_size)`:
+            whether a token counts as a target of the token before it. `attention_mask`, `bool`, shape
+            `(blocks, block_size, block_size)`.
+        """
+        targets = (self.segment_ids > 0) & ~segments.find_starts(self.segment_ids)
+        return {
+            "input_tokens": self.ids,
+            "input_mask": targets if self.loss_mask is None else targets & (self.loss_mask != 0),
+            "positions": self.positions,
+            "attention_mask": make_attention_mask(segment_ids=self.segment_ids)[..., 0, :, :],
+        }
+
+    def to_huggingface(self, *, ignore_index: int = -100, flash_attention: bool = False) -> dict[str, Any]:
         """Returns the batch that models of transformers expect for packed rows. Labels are *not* shifted.
 
         The first token of each segment is not a label, so that nothing is predicted from the previous
@@ -171,24 +218,58 @@ class PackedBlocks(NamedTuple):
         `model.config.use_cache = False` (a `Trainer` does so since transformers 5). With the default,
         `use_cache=True`, tokens attend to earlier documents of the block.
 
+        With FlashAttention, a model looks at the positions only if the batch is a single block. With several
+        blocks, tokens attend to earlier documents unless `flash_attention` is set.
+
         Args:
             ignore_index: label of tokens that do not count.
+            flash_attention: whether to add the segments in the form that FlashAttention takes. Their number
+                differs from batch to batch, so this does not work under `jax.jit`.
 
         Returns:
             `input_ids`, `labels` and `position_ids`, shape `(blocks, block_size)`. From NumPy arrays they are
             `int64`, as torch's cross entropy requires, and ready for `torch.from_numpy`; from JAX arrays,
-            `int32`.
+            `int32`. With `flash_attention`, also `cu_seq_lens_q` and `cu_seq_lens_k`: start of each segment
+            in all blocks, concatenated, and the end of the last, `int32`, shape `(segments + 1,)`. The
+            padding of a block is a segment. `max_length_q` and `max_length_k`, `int`: length of the longest.
+
+        Raises:
+            InvalidArgumentError: `flash_attention` is set under `jax.jit`.
         """
-        xp = get_namespace(*self)
-        positions = segments.compute_positions(self.segment_ids)
-        counts = positions > 0
-        if self.loss_mask is not None:
-            counts = counts & (self.loss_mask != 0)
-        columns = {
-            "input_ids": self.ids,
-            "labels": xp.where(counts, self.ids, np.int32(ignore_index)),
-            "position_ids": positions,
+        batch = _convert_for_huggingface(self, ignore_index=ignore_index)
+        if not flash_attention:
+            return batch
+        if is_traced(self.segment_ids):
+            raise InvalidArgumentError(
+                "flash_attention=True needs the number of segments, which is unknown under jax.jit; call "
+                "to_huggingface outside of it"
+            )
+        xp = get_namespace(self.segment_ids)
+        starts = np.array(to_host(segments.find_starts(self.segment_ids)))
+        starts[..., :1] = True  # a block that is empty
+        bounds = np.append(np.flatnonzero(starts), starts.size).astype(np.int32)
+        cu_seq_lens, max_length = xp.asarray(bounds), int(np.diff(bounds).max(initial=0))
+        return {
+            **batch,
+            "cu_seq_lens_q": cu_seq_lens,
+            "cu_seq_lens_k": cu_seq_lens,
+            "max_length_q": max_length,
+            "max_length_k": max_length,
         }
-        if xp is np:
-            return {name: column.astype(np.int64) for name, column in columns.items()}
-        return columns
+
+
+@jit_eager
+def _convert_for_huggingface(blocks: PackedBlocks, *, ignore_index: int) -> dict[str, Any]:
+    xp = get_namespace(*blocks)
+    positions = segments.compute_positions(blocks.segment_ids)
+    counts = positions > 0
+    if blocks.loss_mask is not None:
+        counts = counts & (blocks.loss_mask != 0)
+    columns = {
+        "input_ids": blocks.ids,
+        "labels": xp.where(counts, blocks.ids, np.int32(ignore_index)),
+        "position_ids": positions,
+    }
+    if xp is np:
+        return {name: column.astype(np.int64) for name, column in columns.items()}
+    return columns

@@ -84,6 +84,20 @@ def cudnn_segments(segment_ids: Array, max_segments: int) -> dict[str, Array]:
     return _build_cudnn_segments(cu_seqlens(segment_ids, max_segments))
 
 
+def find_starts(segments: Any) -> Any:
+    """Returns whether each token, or the padding after a segment, begins a segment.
+
+    Args:
+        segments: as in `compute_positions`.
+
+    Returns:
+        `bool`, shape `(..., length)`.
+    """
+    xp = get_namespace(segments)
+    previous = xp.concatenate([xp.zeros_like(segments[..., :1]), segments[..., :-1]], axis=-1)
+    return segments != previous
+
+
 def compute_positions(segments: Any) -> Any:
     """Returns the position of each token in its segment, and 0 on padding.
 
@@ -95,9 +109,8 @@ def compute_positions(segments: Any) -> Any:
         `int32`, shape `(..., length)`.
     """
     xp = get_namespace(segments)
-    previous = xp.concatenate([xp.zeros_like(segments[..., :1]), segments[..., :-1]], axis=-1)
     position = make_positions(xp, segments.shape[-1], segments.ndim)
-    start = compute_prefix_maximum(xp.where(segments != previous, position, np.int32(0)))
+    start = compute_prefix_maximum(xp.where(find_starts(segments), position, np.int32(0)))
     return xp.where(segments > 0, position - start, np.int32(0))
 
 

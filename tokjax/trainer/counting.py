@@ -69,9 +69,9 @@ def count_pretokens(
     Args:
         source: a path or a pattern of paths, a list of paths (`os.PathLike`), `text_files(...)`, or an
             iterable of texts. The name of a file, which may be compressed, selects its format: text, JSON
-            lines (field `"text"`), CSV, TSV or Parquet. Text is read in chunks, split at special tokens and,
-            if the pattern starts a pre-token at each space after a letter, between pre-tokens. Otherwise, the
-            text between two special tokens is one chunk.
+            lines (field `"text"`), CSV, TSV, Parquet or Arrow. Text is read in chunks, split at special
+            tokens and, if the pattern starts a pre-token at each space after a letter, between pre-tokens.
+            Otherwise, the text between two special tokens is one chunk.
         special_tokens: names of special tokens. The text is split at them, and they are not counted.
         pattern: the split pattern, as in `byte_level_bpe`.
         workers: number of chunks that are counted concurrently; `None` for the number of cores.

@@ -60,6 +60,32 @@ class TestGrain:
         assert seen.shape == (len(chunks) // 4 * 4, 16)
         assert {row.tobytes() for row in seen} <= {chunks[i].tobytes() for i in range(len(chunks))}
 
+    def test_loaders_are_a_source(self, dataset):
+        grain = pytest.importorskip("grain.python")
+        loader = tokjax.PackedTokenLoader(dataset, batch_size=4, seed=9)
+        assert isinstance(loader, grain.RandomAccessDataSource)
+        source = grain.MapDataset.source(loader)
+        assert len(source) == len(loader)
+        read = list(source.seed(1).shuffle().to_iter_dataset(grain.ReadOptions(num_threads=2)))
+        assert sorted(batch.ids.tobytes() for batch in read) == sorted(
+            batch.ids.tobytes() for batch in loader
+        )
+        sampler = grain.SequentialSampler(len(loader), grain.ShardOptions(0, 1))
+        read = list(grain.DataLoader(data_source=loader, sampler=sampler, worker_count=0))
+        assert all(np.array_equal(batch.ids, loader[i].ids) for i, batch in enumerate(read))
+
+
+@pytest.mark.parametrize("num_workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_loaders_are_a_source_for_torch(dataset, num_workers):
+    data = pytest.importorskip("torch.utils.data")
+    loader = tokjax.PackedTokenLoader(dataset, batch_size=4, seed=9)
+    read = list(data.DataLoader(loader, batch_size=None, num_workers=num_workers))
+    assert len(read) == len(loader)
+    for batch, expected in zip(read, loader, strict=True):
+        assert isinstance(batch, tokjax.PackedBlocks)
+        assert all(np.array_equal(a, b) for a, b in zip(batch[:5], expected[:5], strict=True))
+        assert batch.loss_mask is None
+
 
 def test_orbax_restores_the_position(dataset, tmp_path):
     checkpoint = pytest.importorskip("orbax.checkpoint")

@@ -15,7 +15,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, SupportsIndex, TypeVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from tokjax.datasets.dataset import Dataset
 from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Self
 
     from numpy.typing import NDArray
@@ -235,6 +235,57 @@ class Loader(ABC, Generic[Source, Batch]):
         if self.steps_per_epoch is None:
             raise TypeError("a mixture has no end, and therefore no length")
         return self.steps_per_epoch
+
+    def __getitem__(self, index: SupportsIndex) -> Batch:
+        """Returns a batch of the first epoch, so that a loader is a source for Grain and PyTorch.
+
+        Args:
+            index: step of the batch. A negative index counts from the end of the epoch.
+
+        Raises:
+            IndexError: the epoch has fewer batches. `batch_at` returns the batches of all epochs.
+        """
+        step, count = check_int("index", index), self.steps_per_epoch
+        if count is not None:
+            if not -count <= step < count:
+                raise IndexError(f"there is no batch {step}: an epoch has {count}; see batch_at")
+            step %= count
+        return self.batch_at(step)
+
+    @property
+    def element_specs(self) -> tuple[Batch, ...]:
+        """The batches of all shapes, each as a pytree of `jax.ShapeDtypeStruct`.
+
+        A training step compiles once for each. The rows are those of this process. At most one batch of each
+        shape is loaded.
+        """
+        import jax as typed_jax  # noqa: PLC0415 (slow to import)
+
+        jax: Any = typed_jax  # JAX is only partly typed
+
+        def describe(leaf: Any) -> Any:
+            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+
+        return tuple(jax.tree.map(describe, batch) for batch in self._make_examples())
+
+    @property
+    def element_spec(self) -> Batch:
+        """The shapes and dtypes of all batches, as a pytree of `jax.ShapeDtypeStruct`.
+
+        Raises:
+            InvalidArgumentError: the batches have several shapes.
+        """
+        specs = self.element_specs
+        if len(specs) > 1:
+            raise InvalidArgumentError(
+                f"the batches of {type(self).__name__} have {len(specs)} shapes; element_specs has all of "
+                "them"
+            )
+        return specs[0]
+
+    def _make_examples(self) -> Iterator[Batch]:
+        """Yields one batch of each shape, with the rows of this process. Their contents do not matter."""
+        yield self.batch_at(0)
 
     def __iter__(self) -> Batches[Batch]:
         """Iterates over the rest of the current epoch, or the next one at its end; endless for mixtures."""

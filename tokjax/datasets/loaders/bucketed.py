@@ -43,7 +43,7 @@ from tokjax.datasets.loaders.sequences import resolve_pad_id
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -181,6 +181,20 @@ class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
         ]
         rows += [None] * (own.stop - own.start - len(rows))
         return pad_rows(rows, self._columns, length=int(buckets.lengths[bucket]), pad_id=self._pad_id)
+
+    def _make_examples(self) -> Iterator[PaddedBatch]:
+        shapes = {
+            (int(length), int(rows))
+            for buckets, batches in zip(self._buckets, self._batches, strict=True)
+            for length, rows, count in zip(
+                buckets.lengths, batches.rows, np.diff(batches.batch_splits), strict=True
+            )
+            if count
+        }
+        for length, rows in sorted(shapes):
+            own = self._select_rows(rows)
+            empty = [None] * (own.stop - own.start)
+            yield pad_rows(empty, self._columns, length=length, pad_id=self._pad_id)
 
     def _count_batches(self, buckets: Buckets) -> _BucketBatches:
         sized = zip(buckets.lengths.tolist(), buckets.sizes.tolist(), strict=True)

@@ -42,7 +42,7 @@ from tokjax.packing.plans import Overlong, PackingPlan, Strategy
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import DTypeLike, NDArray
 
@@ -218,6 +218,16 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
             rows = np.flatnonzero(sources == source)
             items[rows] = self._find_items(block_size, source, positions[rows])
         return self._load_rows(_Rows(block_size, sources, items, self._find_limits(sources, positions)))
+
+    def _make_examples(self) -> Iterator[PackedBlocks]:
+        end = math.inf if self.num_steps is None else self.num_steps
+        first_steps = {
+            (phase.block_size, phase.batch_size): phase.first_step
+            for phase in reversed(self._schedule.phases)
+            if phase.first_step < end
+        }
+        for _, step in sorted(first_steps.items()):
+            yield self.batch_at(step)
 
     def repeat(self, epochs: int | None = None) -> Batches[PackedBlocks]:
         """Iterates over several epochs, starting at the current step; over a run with an end, to its end.

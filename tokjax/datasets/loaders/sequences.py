@@ -28,7 +28,7 @@ from tokjax.encoding.encode import encode_batch_result, get_template_ids
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -145,6 +145,18 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
             for row, document in zip(dataset_rows.tolist(), documents, strict=True):
                 rows[row] = document
         return pad_rows(rows[: own.stop - own.start], self._columns, length=length, pad_id=self._pad_id)
+
+    def _make_examples(self) -> Iterator[PaddedBatch]:
+        """Yields empty batches; with `multiple_of`, of each length that a batch can have."""
+        lengths = {self.length}
+        if self._multiple_of is not None:
+            documents = np.concatenate([each.document_lengths for each in self.datasets])
+            padded = -(-np.maximum(documents, 1) // self._multiple_of) * self._multiple_of
+            lengths = set(np.minimum(padded, self.length).tolist())
+        own = self._select_rows(self.batch_size)
+        for length in sorted(lengths):
+            empty = [None] * (own.stop - own.start)
+            yield pad_rows(empty, self._columns, length=length, pad_id=self._pad_id)
 
     def _find_fingerprints(self) -> set[str]:
         return super()._find_fingerprints() | {protocol.fingerprint(each) for each in self._find_overrides()}

@@ -1,0 +1,180 @@
+"""Tar archives of samples, as WebDataset writes them: one member per sample and kind of data.
+
+    member          sample   record
+    00/a.txt        00/a     {"txt": b"...", "text": b"...", "json": {"url": "x"}, "url": "x"}
+    00/a.json       00/a
+    00/b.seg.txt    00/b     {"seg.txt": b"..."}
+    00/b.jpg        00/b     (not read)
+
+The key of a sample is the path up to the first dot of the file name, and its members follow one another. An
+archive is read once, from start to end, and nothing is written to disk. Links and devices are skipped, and
+sizes are checked before anything is read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import tarfile
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn
+
+from tokjax._util.urls import get_path_or_url
+from tokjax.corpus.decompression import open_decompressed, report_damage
+from tokjax.errors import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Self
+
+_MEMBER = re.compile(r"((?:.*/)?[^./]+)\.([^/]+)")
+_MAX_MEMBER_BYTES = 1 << 28
+_EXTENDED_HEADERS = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
+_MAX_HEADER_BYTES = 1 << 14
+"""Maximum size of an extended header, which holds a long name. The tarfile module reads it as a whole."""
+_BLOCK = 1 << 16
+_SPARSE = "it has a sparse file; pack it again without --sparse"
+
+
+class _ArchiveError(Exception):
+    """Damage of an archive that the tarfile module would take for its end."""
+
+
+class _CheckedHeader(tarfile.TarInfo):
+    """Header of a member, which is checked before the tarfile module uses it."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """Parses the 512 bytes of a header.
+
+        Raises:
+            _ArchiveError: the header is damaged, or the archive ends without the block of zeros that marks
+                its end.
+        """
+        try:
+            header = super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError as error:
+            if len(buf) == tarfile.BLOCKSIZE and not any(buf):
+                raise  # the end of the archive
+            raise _ArchiveError(str(error) if buf else "the end of the archive is missing") from error
+        if header.size < 0:
+            raise _ArchiveError(f"the member {header.name!r:.200} has the size {header.size}")
+        if header.type == tarfile.GNUTYPE_SPARSE:
+            header._proc_gnusparse_10()
+        if header.type in _EXTENDED_HEADERS and header.size > _MAX_HEADER_BYTES:
+            raise _ArchiveError(
+                f"an extended header has {header.size:,} bytes, and at most {_MAX_HEADER_BYTES:,} are read"
+            )
+        return header
+
+    def _proc_gnusparse_10(self, *_: object) -> NoReturn:
+        """Rejects sparse files in pax format, of which the tarfile module would read a list of any length."""
+        raise _ArchiveError(_SPARSE)
+
+
+class _Member(NamedTuple):
+    """Contents of a member.
+
+    Attributes:
+        key: the key of its sample.
+        suffix: the part of its name after the key, in lower case.
+        contents: its bytes.
+    """
+
+    key: str
+    suffix: str
+    contents: bytes
+
+
+def iter_samples(path: Path) -> Iterator[tuple[str, dict[str, Any], int]]:
+    """Yields `(location, record, read_nbytes)` for each sample of an archive with members of text or JSON.
+
+    Args:
+        path: the path of the archive, which may be compressed.
+
+    Raises:
+        SourceError: the archive is damaged, a member is not JSON or has more than 256 MiB, or a sample has
+            two members with the same suffix.
+    """
+    name = get_path_or_url(path)
+    with open_decompressed(path) as (file, stream):
+        reported = 0
+        members = _iter_members(path, stream)
+        for key, group in itertools.groupby(members, key=lambda member: member.key):
+            location = f"{name}, sample {key!r}"
+            record = _make_record(location, group)
+            position = file.tell()
+            yield location, record, position - reported
+            reported = position
+
+
+def _iter_members(path: Path, stream: BinaryIO) -> Iterator[_Member]:
+    """Yields the members with text or JSON."""
+    name = get_path_or_url(path)
+    try:
+        with report_damage(path), tarfile.open(fileobj=stream, mode="r|", tarinfo=_CheckedHeader) as archive:
+            while (header := archive.next()) is not None:
+                archive.members.clear()  # type: ignore[attr-defined]  # (else they are kept, for random access)
+                match = _MEMBER.fullmatch(header.name)
+                suffix = "" if match is None else match[2].lower()
+                is_read = suffix.rsplit(".", 1)[-1] in ("txt", "json")
+                if match is None or not is_read or not header.isreg():
+                    continue
+                if header.issparse():
+                    raise _ArchiveError(_SPARSE)
+                if header.size > _MAX_MEMBER_BYTES:
+                    raise SourceError(
+                        f"{name}: the member {header.name!r:.200} has {header.size:,} bytes, and at most "
+                        f"{_MAX_MEMBER_BYTES:,} are read"
+                    )
+                file = archive.extractfile(header)
+                assert file is not None  # it is a regular file
+                yield _Member(match[1], suffix, file.read())
+            _check_end(archive)
+    except SourceError:
+        raise
+    except (tarfile.TarError, _ArchiveError, RecursionError, ValueError) as error:
+        raise SourceError(f"{name}: truncated or damaged, or not a tar archive: {error}") from error
+
+
+def _check_end(archive: tarfile.TarFile) -> None:
+    """Checks that zeros follow the end of an archive.
+
+    Raises:
+        _ArchiveError: other data follow, which the tarfile module does not read.
+    """
+    assert archive.fileobj is not None  # it is open
+    while block := archive.fileobj.read(_BLOCK):
+        if any(block):
+            raise _ArchiveError("data follow the end of the archive; are several archives concatenated?")
+
+
+def _make_record(location: str, members: Iterator[_Member]) -> dict[str, Any]:
+    """Returns the record of a sample: its members by suffix, and the keys of the object in `.json`."""
+    record: dict[str, Any] = {}
+    for member in members:
+        if member.suffix in record:
+            raise SourceError(f"{location}: there are several members with the suffix {member.suffix!r}")
+        is_json = member.suffix.endswith("json")
+        record[member.suffix] = _parse_json(location, member) if is_json else member.contents
+    if isinstance(record.get("json"), dict):
+        record = record["json"] | record
+    if "txt" in record:
+        record["text"] = record["txt"]
+    return record
+
+
+def _parse_json(location: str, member: _Member) -> Any:
+    try:
+        return json.loads(member.contents)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(
+            f"{location}: the member with the suffix {member.suffix!r} is not JSON: {error}"
+        ) from error

@@ -1,0 +1,346 @@
+"""Tables of texts and records: Parquet and Arrow files, and tables in memory.
+
+A Parquet file is split between row groups. A chunk is a position in the file, so that workers receive a few
+numbers and read the rows themselves, all at the same time:
+
+    row group   0             1             2             3
+    rows        0 to 999      1000 to 1999  2000 to 2999  3000 to 3999
+    chunk       TableChunk(start=0, stop=2)               TableChunk(start=2, stop=4)
+
+Only the columns that are needed are read. A struct field is named with dots: `"meta.text"`. Arrow files and
+streams are read from start to end, one record batch at a time.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from tokjax._util.imports import import_optional
+from tokjax._util.urls import get_path_or_url
+from tokjax.core.ragged import make_row_splits
+from tokjax.corpus.decompression import open_source
+from tokjax.errors import Hint, SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from tokjax.core.utf8 import Text
+
+NAME_THE_FIELD = Hint("pass text_files(PATH, field=NAME)", "pass --text-column NAME")
+TABLE_FORMATS = {"parquet": "Parquet", "arrow": "Arrow"}
+"""Names of the formats of tables."""
+_ROWS_PER_READ = 1024
+_ARROW_FILE = b"ARROW1"
+_INTEGERS = ("int", "uint")
+_TEXT_TYPES = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
+
+
+class _Batch(NamedTuple):
+    """Some rows of a table.
+
+    Attributes:
+        first_row: number of the first row in its file, from 0.
+        arrays: the values of each column, Arrow arrays.
+        read_nbytes: the bytes of the file that were read for these rows.
+    """
+
+    first_row: int
+    arrays: list[Any]
+    read_nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableChunk:
+    """Row groups of a Parquet file, or all rows of an Arrow file. The rows are read when they are needed.
+
+    Attributes:
+        path: the path of the file.
+        kind: the format, `"parquet"` or `"arrow"`.
+        field: the name of the text column.
+        start: the first row group.
+        stop: the row group after the last one.
+        first_row: the number of the first row in the file.
+        nbytes: the size of all columns in bytes, before compression.
+        read_nbytes: the bytes of the file that are read for this chunk, for a progress bar.
+    """
+
+    path: Path
+    kind: str
+    field: str
+    start: int
+    stop: int
+    first_row: int
+    nbytes: int
+    read_nbytes: int
+
+    def read(self) -> list[tuple[Text, bool]]:
+        """Returns `(text, True)` for each text: every text starts a document."""
+        return [(text, True) for texts, _ in self.iter_texts() for text in texts]
+
+    def iter_texts(self) -> Iterator[tuple[list[Text], int]]:
+        """Yields `(texts, read_nbytes)` for some rows at a time. Rows whose text is null are skipped."""
+
+        def choose(schema: Any) -> list[str]:
+            _check_text_column(self.path, self.field, schema)
+            return [self.field]
+
+        with _report_damage(self.path, self.kind, [self.field]):
+            for batch in self._iter_batches(choose):
+                texts = [text for text in batch.arrays[0].to_pylist() if text is not None]
+                yield texts, batch.read_nbytes
+
+    def read_records(self, choose: Callable[[list[str]], list[str]]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yields `(location, record)` for each row; `location` names it in errors.
+
+        Args:
+            choose: function of the names of all columns that returns those to read.
+        """
+        name = get_path_or_url(self.path)
+        names: list[str] = []
+
+        def choose_columns(schema: Any) -> list[str]:
+            names[:] = choose(list_columns(schema))
+            return names
+
+        with _report_damage(self.path, self.kind, names):
+            for batch in self._iter_batches(choose_columns):
+                for row, record in enumerate(iter_records(names, batch.arrays), batch.first_row):
+                    yield f"{name}, row {row}", record
+
+    def _iter_batches(self, choose: Callable[[Any], list[str]]) -> Iterator[_Batch]:
+        return (_iter_parquet_batches if self.kind == "parquet" else _iter_arrow_batches)(self, choose)
+
+
+def plan_table_chunks(path: Path, kind: str, field: str, target_nbytes: int) -> Iterator[TableChunk]:
+    """Yields the chunks of a file: row groups of about `target_nbytes` bytes, or more if one group is larger.
+
+    Args:
+        path: the path of the file.
+        kind: the format, `"parquet"` or `"arrow"`.
+        field: the name of the text column.
+        target_nbytes: the target size of a chunk in bytes.
+
+    Raises:
+        SourceError: the file is damaged.
+    """
+    size = path.stat().st_size
+    if kind == "arrow":
+        yield TableChunk(path, kind, field, 0, 0, 0, size, size)
+        return
+    with _report_damage(path, kind, [field]):
+        metadata = _read_metadata(path)
+    nbytes_per_row = size / max(metadata.num_rows, 1)
+    start = first_row = rows = nbytes = 0
+    for group in range(metadata.num_row_groups):
+        described = metadata.row_group(group)
+        # Not the size of the text column: pyarrow aborts the process if the metadata of a column are damaged.
+        nbytes += described.total_byte_size
+        rows += described.num_rows
+        if rows and (nbytes >= target_nbytes or group == metadata.num_row_groups - 1):
+            end = first_row + rows
+            read_nbytes = round(end * nbytes_per_row) - round(first_row * nbytes_per_row)
+            yield TableChunk(path, kind, field, start, group + 1, first_row, nbytes, read_nbytes)
+            start, first_row, rows, nbytes = group + 1, end, 0, 0
+
+
+def _read_metadata(path: Path) -> Any:
+    """Returns the metadata of a Parquet file. They are kept for the next chunk of the same file."""
+    with open_source(path):  # (raises an error unless it is a regular file)
+        status = path.stat()
+    return _read_metadata_of_version(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _read_metadata_of_version(path: Path, size: int, modified_ns: int) -> Any:  # noqa: ARG001 (keys)
+    return _import("pyarrow.parquet", path).read_metadata(path)
+
+
+def _import(module: str, path: Path) -> Any:
+    return import_optional(module, extra="parquet", purpose=f"reading {get_path_or_url(path)}")
+
+
+@contextmanager
+def _report_damage(path: Path, kind: str, columns: Sequence[str]) -> Iterator[None]:
+    """Converts errors of pyarrow to errors that name the file.
+
+    Raises:
+        SourceError: the file is truncated or damaged, or texts are not valid UTF-8.
+    """
+    pyarrow = _import("pyarrow", path)
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        holder = f"the column {columns[0]!r}" if len(columns) == 1 else "a column, or its name,"
+        raise SourceError(
+            f"{get_path_or_url(path)}: {holder} holds bytes that are not valid UTF-8: {error}"
+        ) from error
+    except (pyarrow.ArrowException, OSError, MemoryError) as error:  # (lengths of a damaged file can be huge)
+        if isinstance(error, PermissionError):
+            raise
+        raise SourceError(
+            f"{get_path_or_url(path)}: truncated or damaged, or not {TABLE_FORMATS[kind]}: {error}"
+        ) from error
+
+
+def _iter_parquet_batches(chunk: TableChunk, choose: Callable[[Any], list[str]]) -> Iterator[_Batch]:
+    path, metadata = chunk.path, _read_metadata(chunk.path)
+    row = chunk.first_row
+    parquet = _import("pyarrow.parquet", path)
+    with parquet.ParquetFile(path, metadata=metadata, page_checksum_verification=True) as file:
+        names = choose(file.schema_arrow)
+        nbytes_per_row = path.stat().st_size / max(metadata.num_rows, 1)
+        groups = list(range(chunk.start, chunk.stop))
+        for batch in file.iter_batches(_ROWS_PER_READ, row_groups=groups, columns=names):
+            first, row = row, row + batch.num_rows
+            read_nbytes = round(row * nbytes_per_row) - round(first * nbytes_per_row)
+            yield _Batch(first, [get_column(batch, name) for name in names], read_nbytes)
+
+
+def _iter_arrow_batches(chunk: TableChunk, choose: Callable[[Any], list[str]]) -> Iterator[_Batch]:
+    with open_source(chunk.path) as file:
+        reader = _open_arrow(file, chunk.path)
+        names = choose(reader.schema)
+        is_file = hasattr(reader, "get_batch")
+        batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
+        row = reported = 0
+        for batch in batches:
+            arrays = [get_column(batch, name) for name in names]
+            for array in arrays:
+                array.validate(full=True)  # (offsets of a damaged file may be outside of its buffers)
+            position = file.tell()
+            yield _Batch(row, arrays, max(position - reported, 0))
+            row, reported = row + batch.num_rows, max(position, reported)
+
+
+def _open_arrow(file: BinaryIO, path: Path) -> Any:
+    """Opens an Arrow file or stream, which differ in their first bytes."""
+    ipc = _import("pyarrow.ipc", path)
+    is_file = file.read(len(_ARROW_FILE)) == _ARROW_FILE
+    file.seek(0)
+    return ipc.open_file(file) if is_file else ipc.open_stream(file)
+
+
+def list_columns(schema: Any) -> list[str]:
+    """Returns the names of the columns of an Arrow schema, and those of the fields of structs with dots."""
+    names: list[str] = []
+    for field in schema:
+        names.append(field.name)
+        if str(field.type).startswith("struct<"):
+            names += [f"{field.name}.{name}" for name in list_columns(field.type)]
+    return names
+
+
+def get_column(batch: Any, name: str) -> Any:
+    """Returns a column of a record batch, or the field of a struct, an Arrow array."""
+    index = batch.schema.get_field_index(name)
+    if index >= 0:
+        return batch.column(index)
+    first, *rest = name.split(".")
+    compute = import_optional("pyarrow.compute", extra="parquet", purpose="reading a struct")
+    return compute.struct_field(batch.column(batch.schema.get_field_index(first)), rest)
+
+
+def _find_type(schema: Any, name: str) -> Any:
+    """Returns the Arrow type of a column, or of the field of a struct; `None` if there is none."""
+    for field in schema:
+        if field.name == name:
+            return field.type
+        if name.startswith(f"{field.name}.") and str(field.type).startswith("struct<"):
+            return _find_type(field.type, name.removeprefix(f"{field.name}."))
+    return None
+
+
+def _check_text_column(path: Path, column: str, schema: Any) -> None:
+    type_ = _find_type(schema, column)
+    if type_ is None or schema.names.count(column) > 1:
+        problem = "there is no column" if type_ is None else "there are several columns"
+        raise SourceError(
+            f"{get_path_or_url(path)}: {problem} {column!r}, of {list_columns(schema)[:20]}",
+            hint=NAME_THE_FIELD,
+        )
+    text_type = getattr(type_, "value_type", type_) if str(type_).startswith("dictionary<") else type_
+    if str(text_type) not in _TEXT_TYPES:
+        raise SourceError(f"{get_path_or_url(path)}: the column {column!r} holds {text_type}, not strings")
+
+
+def find_ids_column(path: Path, kind: str, names: Sequence[str]) -> str | None:
+    """Returns the first of some columns that a file has, if it holds lists of integers; else `None`.
+
+    Args:
+        path: the path of the file.
+        kind: the format, `"parquet"` or `"arrow"`.
+        names: the names of columns.
+    """
+    with _report_damage(path, kind, names), open_source(path) as file:
+        is_parquet = kind == "parquet"
+        schema = (
+            _read_metadata(path).schema.to_arrow_schema() if is_parquet else _open_arrow(file, path).schema
+        )
+        for name in names:
+            type_ = _find_type(schema, name)
+            if type_ is not None:
+                return name if _is_list(type_) and str(type_.value_type).startswith(_INTEGERS) else None
+    return None
+
+
+def _is_list(type_: Any) -> bool:
+    return "list" in str(type_).split("<")[0]
+
+
+def iter_records(names: Sequence[str], arrays: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    """Yields the rows of Arrow arrays of equal lengths as records.
+
+    Args:
+        names: the name of each array.
+        arrays: the arrays. Lists of numbers become NumPy arrays, other values Python objects.
+    """
+    for values in zip(*map(_convert_array, arrays), strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+def _convert_array(array: Any) -> Sequence[Any]:
+    """Returns the values of an Arrow array. Rows of lists of numbers are views of one NumPy array."""
+    if not _is_list(array.type):
+        return array.to_pylist()  # type: ignore[no-any-return]
+    values = array.flatten()
+    if values.null_count or not str(values.type).startswith((*_INTEGERS, "float", "double", "bool")):
+        return array.to_pylist()  # type: ignore[no-any-return]
+    compute = import_optional("pyarrow.compute", extra="parquet", purpose="reading lists")
+    flat = values.to_numpy(zero_copy_only=False)
+    lengths = compute.fill_null(compute.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    splits = make_row_splits(np.asarray(lengths, np.int64)).tolist()
+    rows = [flat[start:stop] for start, stop in zip(splits, splits[1:], strict=False)]
+    if array.null_count:
+        return [row if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
+    return rows
+
+
+def iter_table_records(table: Any, choose: Callable[[list[str]], list[str]]) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a table in memory, or of a stream of record batches, as records.
+
+    Args:
+        table: an object with the method `__arrow_c_stream__`, such as a `pyarrow.Table`, a
+            `pyarrow.RecordBatchReader`, or a data frame of pandas or polars.
+        choose: function of the names of all columns that returns those to read.
+    """
+    pyarrow = import_optional("pyarrow", extra="parquet", purpose="reading an Arrow table")
+    if hasattr(table, "num_columns"):  # a table or a record batch of pyarrow
+        batches, schema = table.to_batches() if hasattr(table, "to_batches") else [table], table.schema
+    else:
+        batches = pyarrow.RecordBatchReader.from_stream(table)
+        schema = batches.schema
+    names = choose(list_columns(schema))
+    for batch in batches:
+        yield from iter_records(names, [get_column(batch, name) for name in names])
+
+
+def is_arrow_table(source: object) -> bool:
+    """Returns whether an object is a table or a stream of record batches, and not a single column."""
+    has_columns = any(hasattr(source, name) for name in ("schema", "column_names", "columns"))
+    return has_columns and (hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"))
