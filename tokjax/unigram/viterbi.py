@@ -65,6 +65,9 @@ class UnigramModel:
         scores: score of each piece.
         unknown_id: id of the unknown piece.
 
+    Attributes:
+        unknown_id: id of the unknown piece.
+
     Raises:
         ValueError: a score is too large.
     """
@@ -74,7 +77,7 @@ class UnigramModel:
         if not (np.abs(piece_scores) <= _MAX_SCORE).all():
             raise ValueError("a score of the model is too large")
         self._ids: Mapping[str, int] = {piece: id_ for id_, piece in enumerate(pieces)}
-        self._unknown_id = unknown_id
+        self.unknown_id = unknown_id
         trie = self._trie = build_piece_trie(pieces)
         # The children of the root, by class. Characters that are no piece are in the slot of the unknown one.
         self._first_slots = np.zeros(int(trie.classes.max()) + 1, np.int64)
@@ -198,7 +201,7 @@ class UnigramModel:
         counts[order], firsts[order] = batch_counts, np.cumsum(batch_counts) - batch_counts
         slots = slots.take(concatenate_ranges(firsts, counts))
         ids, lengths = self._slot_ids.take(slots), self._slot_lengths.take(slots)
-        is_unknown = ids == self._unknown_id
+        is_unknown = ids == self.unknown_id
         continues = np.append(False, is_unknown[1:] & is_unknown[:-1])[: len(ids)]
         continues[np.cumsum(counts) - counts] = False
         if not continues.any():
@@ -224,7 +227,9 @@ class UnigramModel:
 
         That happens if all scores are so high that two unknown characters score more than a piece of two.
         """
-        for token in np.flatnonzero((ids == self._unknown_id) & (lengths > 1)).tolist():
+        for token in np.flatnonzero((ids == self.unknown_id) & (lengths > 1)).tolist():
             start = int(starts[token])
-            characters = codes[start : start + int(lengths[token])].astype("<u4").tobytes().decode("utf-32-le")
-            ids[token] = self._ids.get(characters, self._unknown_id)
+            characters = (
+                codes[start : start + int(lengths[token])].astype("<u4").tobytes().decode("utf-32-le")
+            )
+            ids[token] = self._ids.get(characters, self.unknown_id)
