@@ -175,24 +175,30 @@ class WordEngine:
         self._words = _WordEncoder(library, rules, locate, added_ids, self._kinds)
         self._cache = PretokenCache({}, self._words)
 
-    def encode(self, texts: Sequence[str]) -> tuple[EncodedSegments, NDArray[np.bool_]]:
+    def encode(self, texts: Sequence[str], *, sources: bool) -> tuple[EncodedSegments, NDArray[np.bool_]]:
         """Encodes texts without lone surrogates.
 
+        Args:
+            texts: texts.
+            sources: whether to compute word beginnings and spans.
+
         Returns:
-            The ids of all texts, with spans and word beginnings, and a mask of the texts that have to be
+            The ids of all texts, and a mask of the texts that have to be
             encoded by the library instead; these have no ids. The mask has the shape `(texts,)`.
         """
         parts, hazards, first = [], [], 0
         sizes = make_row_splits(map(len, texts))
         while first < len(texts):
             stop = int(np.searchsorted(sizes, sizes[first] + _GROUP_CHARACTERS, "right"))
-            part, hazard = self._encode_group(texts[first : max(stop, first + 1)])
+            part, hazard = self._encode_group(texts[first : max(stop, first + 1)], sources=sources)
             parts.append(part)
             hazards.append(hazard)
             first = max(stop, first + 1)
         return concatenate_segments(parts), np.concatenate([np.zeros(0, bool), *hazards])
 
-    def _encode_group(self, texts: Sequence[str]) -> tuple[EncodedSegments, NDArray[np.bool_]]:
+    def _encode_group(
+        self, texts: Sequence[str], *, sources: bool
+    ) -> tuple[EncodedSegments, NDArray[np.bool_]]:
         joined = "\n".join([*texts, ""])
         data = joined.encode("utf-8")
         is_ascii = len(data) == len(joined)
@@ -219,8 +225,10 @@ class WordEngine:
         is_hazard[text_of_word[kept[entries.is_hazard.take(numbers)]]] = True
         remaining = ~is_hazard[text_of_word[kept]]
         kept, numbers = kept[remaining], numbers[remaining]
-        offsets_in_text = starts[kept] - byte_positions.take(splits)[text_of_word[kept]]
         word_splits = np.searchsorted(text_of_word[kept], np.arange(len(texts) + 1))
+        if not sources:
+            return entries.gather_ids(numbers, word_splits), is_hazard
+        offsets_in_text = starts[kept] - byte_positions.take(splits)[text_of_word[kept]]
         return entries.gather(numbers, offsets_in_text, word_splits), is_hazard
 
     def _find_words(self, kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -244,7 +252,7 @@ class WordEngine:
         """Returns the entries of words, and all entries."""
         with self._lock.current:
             if len(self._words.table) > _MAX_ENTRIES or self._words.table.num_tokens > _MAX_TOKENS:
-                self._words.table = EntryTable()
+                self._words.reset()
                 self._cache = PretokenCache({}, self._words)
             [lookup] = self._cache.insert([self._cache.find(pretokens)])
             return self._cache.get_ids(lookup).ids.astype(np.int64), self._words.table.entries
@@ -267,7 +275,12 @@ class _WordEncoder:
         self._added_ids = added_ids
         self._kinds = kinds
         self._num_by_library = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Removes all entries. Those that threads have read remain valid."""
         self.table = EntryTable()
+        self._long_words: dict[bytes, int] = {}
 
     @cached_property
     def _unigram(self) -> UnigramWords | None:
@@ -275,6 +288,19 @@ class _WordEncoder:
 
     def merge(self, pretokens: Pretokens) -> MergedPretokens:
         """Encodes words, and returns the numbers of their entries. Implements `PretokenMerger`."""
+        if not len(pretokens.starts) or pretokens.lengths.min() <= MAX_PRETOKEN_BYTES:
+            return _make_merged(self._encode(pretokens))
+        # The cache holds no long words.
+        words = list(pretokens.iter_bytes())
+        is_new = np.array([word not in self._long_words for word in words], bool)
+        new = np.flatnonzero(is_new)
+        self._long_words |= zip(
+            [words[i] for i in new.tolist()], self._encode(pretokens.take(new)).tolist(), strict=True
+        )
+        return _make_merged(np.array([self._long_words[word] for word in words], np.int32))
+
+    def _encode(self, pretokens: Pretokens) -> NDArray[np.int32]:
+        """Encodes words, and returns the numbers of their entries."""
         num_words = len(pretokens.starts)
         numbers = np.empty(num_words, np.int32)
         others = np.arange(num_words)
@@ -286,7 +312,7 @@ class _WordEncoder:
             others = np.delete(others, encoded)
         if len(others):
             numbers[others] = self._encode_by_library(pretokens.take(others))
-        return MergedPretokens(numbers, np.ones(num_words, np.int64))
+        return numbers
 
     def _get_unigram(self, num_words: int) -> UnigramWords | None:
         """Returns the encoder of words on arrays, if there is one and if it pays off for these words."""
@@ -377,6 +403,10 @@ class _JoinedWords(NamedTuple):
     text: str
     starts: NDArray[np.int64]
     follow: bool
+
+
+def _make_merged(numbers: NDArray[np.int32]) -> MergedPretokens:
+    return MergedPretokens(numbers, np.ones(len(numbers), np.int64))
 
 
 def _split_to_groups(indices: NDArray[np.int64]) -> list[NDArray[np.int64]]:

@@ -47,6 +47,13 @@ class Entries(NamedTuple):
         spans += np.repeat(starts, np.diff(splits))[:, None]
         return EncodedSegments(ids, splits[word_splits], begins, spans)
 
+    def gather_ids(self, numbers: NDArray[np.int64], word_splits: NDArray[np.int64]) -> EncodedSegments:
+        """Returns the ids of texts as `gather`, without spans and word beginnings."""
+        firsts = self.splits.take(numbers)
+        counts = self.splits.take(numbers + 1) - firsts
+        ids = self.ids.take(concatenate_ranges(firsts, counts))
+        return EncodedSegments(ids, make_row_splits(counts)[word_splits], None)
+
     def take(self, words: NDArray[np.int64]) -> Entries:
         """Returns the entries of the words at the indices."""
         firsts = self.splits.take(words)
