@@ -134,7 +134,11 @@ def _find_children(classes: NDArray[np.int64], lengths: NDArray[np.int64]) -> _C
 
 
 def _place(children: _Children, num_classes: int) -> tuple[NDArray[np.int64], int]:
-    """Returns the base of each node, 0 without children, `int64`, shape `(nodes,)`, and the number of slots."""
+    """Places the children of all nodes.
+
+    Returns:
+        The base of each node, 0 without children, `int64`, shape `(nodes,)`, and the number of slots.
+    """
     num_bases = _SLOTS_PER_CHILD * (len(children.classes) + 1)
     while True:
         bases = _try_to_place(children, num_bases, num_classes)
@@ -146,8 +150,8 @@ def _place(children: _Children, num_classes: int) -> tuple[NDArray[np.int64], in
 def _try_to_place(children: _Children, num_bases: int, num_classes: int) -> NDArray[np.int64] | None:
     """Tries random bases below `num_bases`, those of nodes with many children first.
 
-    All nodes of about the same size try a base at the same time. Each base is tried once, so that no two nodes
-    have the same.
+    All nodes of about the same size try a base at the same time. Each base is tried once, so that no two
+    nodes have the same.
 
     Returns:
         The bases, or `None` if all have been tried.

@@ -1,9 +1,9 @@
 """Viterbi search for the pieces of many words at once, with the result of the `tokenizers` library.
 
-The best pieces of a word are those with the highest sum of scores. A character that is no piece can be unknown,
-for a score of 10 less than the lowest score. `best[i]` is the highest sum for the first `i` characters. Each
-start in a word, from the left, improves the sums at the ends of the pieces there. With the pieces `a` (-1),
-`ab` (-3) and `b` (-2), the unknown character `?` (-13), and words of up to three characters:
+The best pieces of a word are those with the highest sum of scores. A character that is no piece can be
+unknown, for a score of 10 less than the lowest score. `best[i]` is the highest sum for the first `i`
+characters. Each start in a word, from the left, improves the sums at the ends of the pieces there. An example
+with the pieces `a` (-1), `ab` (-3) and `b` (-2), and the unknown character `?` (-13):
 
     word    start 0                         start 1                        start 2
     ab?     a: best[1] = -1                 b: -1 - 2 = -3, not above      ?: best[3] = -3 - 13 = -16

@@ -159,7 +159,8 @@ text_lists = st.lists(st.one_of(word_texts, hard_texts, invalid_bytes), min_size
 
 
 @cache
-def load_tokenizers(encoder):  # noqa: ARG001 (each way to encode words has its own caches)
+def load_tokenizers(encoder):
+    """Returns tokenizers by name. Each way to encode words has its own, since they fill their caches."""
     return {name: tokjax.formats.from_huggingface(library) for name, library in make_pipelines().items()}
 
 

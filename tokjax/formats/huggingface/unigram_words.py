@@ -1,15 +1,15 @@
 """Words of unigram tokenizers, encoded on arrays.
 
-A pipeline whose words can be encoded separately (`word_engine.py`) makes a *sentence* of each pre-token, which
-the model segments. Here, the sentences of many words are made without the library, where the normalizer
-replaces each character by one character:
+A pipeline whose words can be encoded separately (`word_engine.py`) makes one *sentence* or more of each word,
+which the model segments. Here, the sentences of many words are made without the library, if the normalizer
+replaces each character by one character. An example with `NFKC` and a `Metaspace` that keeps spaces:
 
-    word of the text    " caﬁ"    "  no"          "yes"
-    sentences           none      "▁"  "▁no"      "▁yes"        with `Metaspace`, which puts ▁ before "yes"
+    word         " ﬁ"      "  no"         "yes" at the start of a text
+    sentences    -         "▁"  "▁no"     "▁yes"
 
-The first word needs the library, since the normalizer makes two characters of one. Where characters that are
-not ASCII occur, the library normalizes the words as well, and those for which it does something else than
-replace characters are left to it. So are words with characters of an added token.
+The first word is left to the library, since the normalizer makes two characters of one. The library also
+normalizes the words that are not ASCII, many in one text. Those that become something else than their
+replaced characters are left to it, and so are words that contain an added token.
 
 See docs/performance.md, section "Unigram models".
 """
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
+from tokjax.core.utf8 import find_starts_in_utf8
 from tokjax.formats.huggingface.character_kinds import METASPACE
 from tokjax.formats.huggingface.word_entries import NO_ENTRIES, Entries
 from tokjax.pretokenize.special_tokens import WHITE_SPACE, has_special
@@ -153,12 +154,10 @@ class UnigramWords:
     def _read_words(self, pretokens: Pretokens) -> _Words:
         data = pretokens.data.take(concatenate_ranges(pretokens.starts, pretokens.lengths))
         codes = np.frombuffer(data.tobytes().decode("utf-8").encode("utf-32-le"), "<u4").astype(np.int64)
-        is_start = data & 0xC0 != 0x80
-        firsts = np.cumsum(pretokens.lengths) - pretokens.lengths
-        lengths = np.add.reduceat(is_start, firsts, dtype=np.int64)
-        widths = np.diff(np.flatnonzero(is_start), append=len(data))
+        byte_starts = find_starts_in_utf8(data)
+        splits = np.searchsorted(byte_starts, make_row_splits(pretokens.lengths))
         replacements = self._kinds.find_replacements(codes).astype(np.int64)
-        return _Words(codes, replacements, widths, make_row_splits(lengths))
+        return _Words(codes, replacements, np.diff(byte_starts, append=len(data)), splits)
 
     def _select(self, words: _Words) -> NDArray[np.int64]:
         """Returns the indices of the words whose characters are replaced separately."""
@@ -277,7 +276,8 @@ class UnigramWords:
         num_bytes = entries.spans[:, 1] - entries.spans[:, 0]
         is_unknown = entries.ids == self._model.unknown_id
         counts = np.where(is_unknown, num_bytes, 1)
-        ids, spans, begins = (np.repeat(column, counts, axis=0) for column in entries[:3])
+        ids, begins = np.repeat(entries.ids, counts), np.repeat(entries.begins, counts)
+        spans = np.repeat(entries.spans, counts, axis=0)
         index, are_bytes = concatenate_ranges(0, counts), np.repeat(is_unknown, counts)
         spans[are_bytes, 0] += index[are_bytes]
         spans[are_bytes, 1] = spans[are_bytes, 0] + 1
@@ -300,9 +300,9 @@ def build_unigram_words(
         added_ids: ids that are those of added tokens.
 
     Returns:
-        The encoder, or `None` for other models than Unigram, and for those with infinite sums, without an unknown
-        piece or with some byte pieces only, and for added tokens that the normalizer changes to nothing or
-        to whitespace.
+        The encoder. `None` for other models than Unigram, for models without an unknown piece, with some of
+        the byte pieces only, or with huge scores, and if the normalizer makes an added token empty or
+        whitespace.
     """
     # The scores as the library parsed them: it rounds some of those in a file differently than Python does.
     model = json.loads(library.to_str())["model"]

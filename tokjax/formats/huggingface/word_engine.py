@@ -31,7 +31,7 @@ from tokjax.bpe.encoded_segments import EncodedSegments, concatenate_segments
 from tokjax.bpe.hash_tables import MAX_PRETOKEN_BYTES, Pretokens
 from tokjax.bpe.pretoken_cache import PretokenCache
 from tokjax.core.ragged import make_row_splits
-from tokjax.core.utf8 import find_character_starts
+from tokjax.core.utf8 import find_character_starts, find_starts_in_utf8
 from tokjax.formats.huggingface.character_kinds import METASPACE, CharacterKinds, Kind
 from tokjax.formats.huggingface.definition import get_steps
 from tokjax.formats.huggingface.unigram_words import FEW_WORDS, SentenceRules, build_unigram_words
@@ -47,15 +47,15 @@ if TYPE_CHECKING:
 
     Locate = Callable[[str, Any], NDArray[np.int64]]
 
-_GROUP_CHARACTERS = 1 << 19
+_GROUP_CHARACTERS = 1 << 21
 _WORDS_PER_TEXT = 1 << 10
 _MAX_ENTRIES = 1 << 20
 _MAX_TOKENS = 1 << 23
 """Numbers of entries, and of their ids, at which the cache is emptied."""
 _MAX_WORD_BYTES = 1 << 12
 _PIECES_PER_WORD = 8
-"""The library encodes one word per this number of pieces before the arrays of a unigram model are built, which
-takes about as long."""
+"""The library encodes one word per this number of pieces before the arrays of a unigram model are built,
+which takes about as long."""
 _LOCAL_STEPS = {
     "NFC",
     "NFD",
@@ -212,11 +212,12 @@ class WordEngine:
         is_hazard = _flag_hazards(kinds, splits, strips=strips)
         is_hazard |= np.array([has_special(text, self._added_names) for text in texts], bool)
         words = self._find_words(kinds)
-        byte_positions = np.arange(len(data) + 1) if is_ascii else find_character_starts(joined)
+        text_bytes = np.frombuffer(data + bytes(MAX_PRETOKEN_BYTES), np.uint8)
+        byte_positions = np.append(find_starts_in_utf8(text_bytes[: len(data)]), len(data))
         positions = byte_positions.take(words)
         starts, lengths = positions[0], positions[1] - positions[0]
         text_of_word = np.searchsorted(splits, words[0], "right") - 1
-        pretokens = Pretokens(np.frombuffer(data + bytes(MAX_PRETOKEN_BYTES), np.uint8), starts, lengths)
+        pretokens = Pretokens(text_bytes, starts, lengths)
         usable = ~is_hazard[text_of_word]
         too_long = lengths > _MAX_WORD_BYTES
         is_hazard[text_of_word[too_long]] = True

@@ -1,4 +1,4 @@
-"""Encoded words, for tokenizers whose words are encoded separately: ids, spans and pre-tokens of each word."""
+"""Encoded words, for tokenizers whose words are encoded separately: ids, spans and word beginnings."""
 
 from __future__ import annotations
 
