@@ -261,6 +261,16 @@ def test_other_pipelines_encode_whole_texts(name):
     assert tokenizer.word_engine is None
 
 
+def test_unknown_characters_without_an_unknown_piece_raise():
+    library = Tokenizer(models.Unigram([("a", -1.0), ("▁", -2.0)], None))
+    library.pre_tokenizer = metaspace
+    tokenizer = tokjax.formats.from_huggingface(library)
+    message = "the tokenizers library can't encode these texts: .*unk_id"
+    for text in ("ab", "ab " * 2000):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            tokjax.encode(tokenizer, text)
+
+
 def test_added_tokens_with_spaces_need_whole_texts():
     library = make_tokenizer(None, metaspace, added=["two words"])
     assert tokjax.formats.from_huggingface(library).word_engine is None

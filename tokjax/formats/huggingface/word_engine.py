@@ -94,7 +94,9 @@ def find_word_rules(contents: Mapping[str, Any]) -> WordRules | None:
     keeps_spaces = _find_whether_spaces_are_kept(get_steps(contents, "pre_tokenizer"))
     trims = any(step.get("trim_offsets") for step in get_steps(contents, "post_processor"))
     has_spaces = any(_has_space(token["content"]) for token in contents.get("added_tokens") or ())
-    if keeps_spaces is None or trims or has_spaces or contents["model"].get("dropout"):
+    model = contents["model"]
+    raises = model.get("type") == "Unigram" and model.get("unk_id") is None  # for unknown characters
+    if keeps_spaces is None or trims or has_spaces or raises or model.get("dropout"):
         return None
     steps = get_steps(contents, "normalizer")
     strips = [step for step in steps if step.get("type") == "Strip"]
