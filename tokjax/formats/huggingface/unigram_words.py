@@ -300,18 +300,17 @@ def build_unigram_words(
         added_ids: ids that are those of added tokens.
 
     Returns:
-        The encoder. `None` for other models than Unigram, for models without an unknown piece, with some of
-        the byte pieces only, or with huge scores, and if the normalizer makes an added token empty or
-        whitespace.
+        The encoder. `None` for other models than Unigram, for models with some of the byte pieces only, or
+        with huge scores, and if an added token contains whitespace after normalization.
     """
     # The scores as the library parsed them: it rounds some of those in a file differently than Python does.
     model = json.loads(library.to_str())["model"]
-    if model["type"] != "Unigram" or model["unk_id"] is None:
+    if model["type"] != "Unigram":
         return None
     pieces, scores = zip(*model["vocab"], strict=True)
     byte_ids = _find_byte_ids(pieces) if model.get("byte_fallback") else []
     names = _find_added_names(library)
-    if len(byte_ids) not in (0, _NUM_BYTES) or any(not _is_ordinary(name) for name in names):
+    if len(byte_ids) not in (0, _NUM_BYTES) or not all(map(_is_ordinary, names)):
         return None
     try:
         segmenter = UnigramModel(pieces, scores, model["unk_id"])
