@@ -111,12 +111,16 @@ class PretokenCache:
     Args:
         atomic_ids: bytes to id, for the pre-tokens that are one token without merging.
         merger: computes the ids of all other pre-tokens.
+        max_nbytes: memory of the pre-tokens besides the vocabulary, in bytes, at which the cache is reset.
     """
 
-    def __init__(self, atomic_ids: Mapping[bytes, int], merger: PretokenMerger) -> None:
+    def __init__(
+        self, atomic_ids: Mapping[bytes, int], merger: PretokenMerger, max_nbytes: int = MAX_CACHE_BYTES
+    ) -> None:
         self._atomic_ids = atomic_ids
+        self._max_nbytes = max_nbytes
         self._lock = ThreadLock()
-        self._cache = _CacheEntries(atomic_ids)
+        self._cache = _CacheEntries(atomic_ids, max_nbytes)
         self._merger = merger
 
     def find(self, pretokens: Pretokens) -> CacheLookup:
@@ -192,7 +196,7 @@ class PretokenCache:
         """Returns the current entries. They are reset to the vocabulary once they are full."""
         entries = self._cache
         if entries.is_full:
-            entries = self._cache = _CacheEntries(self._atomic_ids)
+            entries = self._cache = _CacheEntries(self._atomic_ids, self._max_nbytes)
         return entries
 
 
@@ -202,13 +206,13 @@ class _CacheEntries:
     A reset replaces this object and does not change it. So lookups of other threads stay valid.
     """
 
-    def __init__(self, atomic_ids: Mapping[bytes, int]) -> None:
+    def __init__(self, atomic_ids: Mapping[bytes, int], max_nbytes: int) -> None:
         ids = np.fromiter(atomic_ids.values(), np.int32, len(atomic_ids))
         self.pool = _IdPool()
         self.tables = HashTables(
             make_pretokens(list(atomic_ids)), self.pool.add(MergedPretokens(ids, np.ones(len(ids), np.int64)))
         )
-        self._vocabulary_nbytes = self.tables.nbytes
+        self._max_nbytes = self.tables.nbytes + max_nbytes
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the fields, the tables first: the pool then has all ids to which they lead."""
@@ -224,8 +228,7 @@ class _CacheEntries:
     @property
     def is_full(self) -> bool:
         """Whether the cache has to be reset."""
-        is_large = self.tables.nbytes > self._vocabulary_nbytes + MAX_CACHE_BYTES
-        return is_large or self.pool.used > MAX_CACHE_TOKENS
+        return self.tables.nbytes > self._max_nbytes or self.pool.used > MAX_CACHE_TOKENS
 
 
 class _IdPool:

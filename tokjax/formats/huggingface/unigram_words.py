@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tokjax.bpe.hash_tables import Pretokens
     from tokjax.formats.huggingface.character_kinds import CharacterKinds
 
-FEW_WORDS = 128
+FEW_WORDS = 64
 """For fewer words, the library is faster: one step of the search costs about as much as one character of each
 of these words by the library. So of each call, all but this number of words must be at least as long as the
 longest one."""
@@ -138,14 +138,18 @@ class UnigramWords:
         """
         words = self._read_words(pretokens)
         selected = self._select(words)
-        if len(selected):
-            lengths = np.diff(words.splits).take(selected)
-            limit = np.partition(lengths, -FEW_WORDS)[-FEW_WORDS] if len(lengths) >= FEW_WORDS else 0
-            selected = selected[lengths <= limit]
-            selected = selected[~self._find_other_sentences(words.take(selected))]
+        lengths = np.diff(words.splits).take(selected)
+        if len(lengths) < FEW_WORDS:
+            return selected[:0], NO_ENTRIES
+        selected = selected[lengths <= np.partition(lengths, -FEW_WORDS)[-FEW_WORDS]]
+        words = words.take(selected)
+        is_other = self._find_other_sentences(words)
+        if is_other.any():
+            same = np.flatnonzero(~is_other)
+            selected, words = selected.take(same), words.take(same)
         if not len(selected):
             return selected, NO_ENTRIES
-        entries, is_exact = self._segment(words.take(selected))
+        entries, is_exact = self._segment(words)
         if is_exact.all():
             return selected, entries
         exact = np.flatnonzero(is_exact)
@@ -175,8 +179,6 @@ class UnigramWords:
         Either the normalizer changes characters together, or the result contains an added token.
         """
         is_other = np.zeros(len(words.splits) - 1, bool)
-        if not len(is_other):
-            return is_other
         needs_check = words.reduce_any(
             (words.codes > 127) | (words.replacements > 127) & (words.replacements != _MARK)
         )

@@ -49,9 +49,12 @@ if TYPE_CHECKING:
 
 _GROUP_CHARACTERS = 1 << 21
 _WORDS_PER_TEXT = 1 << 10
-_MAX_ENTRIES = 1 << 20
-_MAX_TOKENS = 1 << 23
+_MAX_ENTRIES = 1 << 21
+_MAX_TOKENS = 1 << 24
 """Numbers of entries, and of their ids, at which the cache is emptied."""
+_MAX_CACHE_BYTES = 1 << 27
+"""Memory of the keys of the cache, in bytes, at which it is emptied. Words are longer than the pre-tokens of
+other tokenizers, and a text has more different ones."""
 _MAX_WORD_BYTES = 1 << 12
 _PIECES_PER_WORD = 8
 """The library encodes one word per this number of pieces before the arrays of a unigram model are built,
@@ -175,7 +178,7 @@ class WordEngine:
         )
         self._lock = ThreadLock()
         self._words = _WordEncoder(library, rules, locate, added_ids, self._kinds)
-        self._cache = PretokenCache({}, self._words)
+        self._cache = PretokenCache({}, self._words, _MAX_CACHE_BYTES)
 
     def encode(self, texts: Sequence[str], *, sources: bool) -> tuple[EncodedSegments, NDArray[np.bool_]]:
         """Encodes texts without lone surrogates.
@@ -256,7 +259,7 @@ class WordEngine:
         with self._lock.current:
             if len(self._words.table) > _MAX_ENTRIES or self._words.table.num_tokens > _MAX_TOKENS:
                 self._words.reset()
-                self._cache = PretokenCache({}, self._words)
+                self._cache = PretokenCache({}, self._words, _MAX_CACHE_BYTES)
             [lookup] = self._cache.insert([self._cache.find(pretokens)])
             return self._cache.get_ids(lookup).ids.astype(np.int64), self._words.table.entries
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,14 +21,15 @@ class Entries(NamedTuple):
 
     Attributes:
         ids: token ids, `int32`, shape `(num_tokens,)`.
-        spans: 0-based byte spans in the word, `int64`, shape `(num_tokens, 2)`.
+        spans: 0-based byte spans in the word, `int64`, or `uint16` in an `EntryTable`, shape
+            `(num_tokens, 2)`.
         begins: mask of the ids that begin a pre-token, `bool`, shape `(num_tokens,)`.
         splits: start of the ids of each word, `int64`, shape `(words + 1,)`.
         is_hazard: mask of the words that have to be encoded with their text, `bool`, shape `(words,)`.
     """
 
     ids: NDArray[np.int32]
-    spans: NDArray[np.int64]
+    spans: NDArray[np.integer[Any]]
     begins: NDArray[np.bool_]
     splits: NDArray[np.int64]
     is_hazard: NDArray[np.bool_]
@@ -44,8 +45,8 @@ class Entries(NamedTuple):
             word_splits: start of the words of each text, `int64`, shape `(texts + 1,)`.
         """
         ids, spans, begins, splits, _ = self.take(numbers)
-        spans += np.repeat(starts, np.diff(splits))[:, None]
-        return EncodedSegments(ids, splits[word_splits], begins, spans)
+        spans_in_text = spans + np.repeat(starts, np.diff(splits))[:, None]
+        return EncodedSegments(ids, splits[word_splits], begins, spans_in_text)
 
     def gather_ids(self, numbers: NDArray[np.int64], word_splits: NDArray[np.int64]) -> EncodedSegments:
         """Returns the ids of texts as `gather`, without spans and word beginnings."""
@@ -90,10 +91,10 @@ def concatenate_entries(parts: Sequence[Entries]) -> Entries:
 
 
 class EntryTable:
-    """Entries that grow. Threads can read the entries while another one appends."""
+    """Entries of words of less than 2^16 bytes. Threads can read them while another one appends more."""
 
     def __init__(self) -> None:
-        self._columns = NO_ENTRIES
+        self._columns = NO_ENTRIES._replace(spans=NO_ENTRIES.spans.astype(np.uint16))
         self._num_tokens: int = 0
         self._num_words: int = 0
 
