@@ -1,8 +1,8 @@
 r"""Words of texts looked up in arrays, for tokenizers that run on the `tokenizers` library.
 
 Many pipelines, such as those of T5, XLM-R and ALBERT, encode each word of a text separately: the normalizer
-and the pre-tokenizer do the same to a word whatever the other words are. Then the library encodes each
-different word once, and all later occurrences are one lookup in a cache:
+and the pre-tokenizer do the same to a word whatever the other words are. Then each different word is encoded
+once, and all later occurrences are one lookup in a cache:
 
     text             "the cat\n the ½"
     words            "the"  " cat"  "\n the"  " ½"        with `Metaspace`, which keeps spaces
@@ -11,9 +11,12 @@ different word once, and all later occurrences are one lookup in a cache:
     entry            ids, spans in the word, and which ids begin a pre-token
 
 `find_word_rules` decides by the steps of a pipeline. Each character of a text has a *kind*, which is found by
-normalizing the character once. A text that contains a character of kind `HAZARD` is left to the library, and
-so are texts with added tokens, with words that the cache can't hold, and with combining marks next to
-whitespace.
+normalizing the character once (`character_kinds.py`). A text that contains a character of kind `HAZARD` is
+left to the library, and so are texts with added tokens, with very long words, and with combining marks next
+to whitespace.
+
+Most new words of unigram models are encoded on arrays (`unigram_words.py`), and all others by the library,
+many in one text.
 
 See docs/performance.md, section "Tokenizers on the `tokenizers` library".
 """
@@ -265,7 +268,7 @@ class WordEngine:
 
 
 class _WordEncoder:
-    """Encodes words with the library. The "id" of a word is the number of its entry."""
+    """Encodes words, on arrays or with the library. The "id" of a word is the number of its entry."""
 
     def __init__(
         self,
