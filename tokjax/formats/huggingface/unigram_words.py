@@ -44,6 +44,7 @@ longest one."""
 _NORMALIZED_TOGETHER = 256
 _NUM_BYTES = 256
 _MARK = ord(METASPACE)
+_MAX_ASCII = 127
 
 
 class SentenceRules(NamedTuple):
@@ -179,27 +180,20 @@ class UnigramWords:
         Either the normalizer changes characters together, or the result contains an added token.
         """
         is_other = np.zeros(len(words.splits) - 1, bool)
-        needs_check = words.reduce_any(
-            (words.codes > 127) | (words.replacements > 127) & (words.replacements != _MARK)
-        )
-        if self._rules.replaces_strings:
-            needs_check[:] = True
+        if self._added_names and has_special(_to_text(words.replacements), self._added_names):
+            sentences = _split_text(words.replacements, words.splits)
+            is_other[:] = [has_special(sentence, self._added_names) for sentence in sentences]
         if self._normalizer is None:
-            needs_check[:] = False
-        if not needs_check.any() and not self._added_names:
             return is_other
-        replaced = np.where(words.replacements == _MARK, ord(" "), words.replacements)
-        source, sentence = (
-            codes.astype("<u4").tobytes().decode("utf-32-le") for codes in (words.codes, replaced)
-        )
-        bounds = words.splits.tolist()
-        if has_special(sentence, self._added_names):
-            is_other |= [
-                has_special(sentence[start:stop], self._added_names)
-                for start, stop in itertools.pairwise(bounds)
-            ]
-        to_check = np.flatnonzero(needs_check & ~is_other).tolist()
-        pairs = [(source[bounds[i] : bounds[i + 1]], sentence[bounds[i] : bounds[i + 1]]) for i in to_check]
+        is_replaced = (words.codes > _MAX_ASCII) | (words.replacements > _MAX_ASCII)
+        is_space = words.replacements == _MARK
+        needs_check = words.reduce_any(is_replaced & ~is_space) | self._rules.replaces_strings
+        to_check = np.flatnonzero(needs_check & ~is_other)
+        if not len(to_check):
+            return is_other
+        codes, replacements, _, splits = words.take(to_check)
+        normalized = np.where(replacements == _MARK, ord(" "), replacements)
+        pairs = list(zip(_split_text(codes, splits), _split_text(normalized, splits), strict=True))
         is_other[to_check] = [
             changed
             for first in range(0, len(pairs), _NORMALIZED_TOGETHER)
@@ -283,7 +277,7 @@ class UnigramWords:
         index, are_bytes = concatenate_ranges(0, counts), np.repeat(is_unknown, counts)
         spans[are_bytes, 0] += index[are_bytes]
         spans[are_bytes, 1] = spans[are_bytes, 0] + 1
-        text = words.codes[words.widths > 0].astype("<u4").tobytes().decode("utf-32-le").encode("utf-8")
+        text = _to_text(words.codes[words.widths > 0]).encode("utf-8")
         bytes_ = np.frombuffer(text, np.uint8)[np.repeat(is_unknown, num_bytes)]
         ids[are_bytes] = self._byte_ids.take(bytes_)
         splits = make_row_splits(counts).take(entries.splits)
@@ -321,6 +315,16 @@ def build_unigram_words(
     return UnigramWords(
         segmenter, np.array(byte_ids, np.int32) if byte_ids else None, library, rules, kinds, added_ids, names
     )
+
+
+def _to_text(codes: NDArray[np.int64]) -> str:
+    return codes.astype("<u4").tobytes().decode("utf-32-le")
+
+
+def _split_text(codes: NDArray[np.int64], splits: NDArray[np.int64]) -> list[str]:
+    """Returns the words of a text from its code points and the starts of the words."""
+    text = _to_text(codes)
+    return [text[start:stop] for start, stop in itertools.pairwise(splits.tolist())]
 
 
 def _find_byte_ids(pieces: Sequence[str]) -> list[int]:
