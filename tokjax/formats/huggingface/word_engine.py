@@ -345,6 +345,10 @@ class _WordEncoder:
         self.table.append(concatenate_entries(parts))
         return numbers
 
+    def _is_removed(self, word: str) -> bool:
+        """Returns whether the normalizer removes a word."""
+        return self._rules.strips and not self._library.normalizer.normalize_str(word)
+
     def _flag_followers(self, words: Sequence[str]) -> NDArray[np.bool_]:
         """Flags the words that are encoded alike after any other words.
 
@@ -385,7 +389,14 @@ class _WordEncoder:
             return concatenate_entries(list(map(self._make_entries, halves, encodings)))
         kept = np.flatnonzero(word_of_token >= 0)
         splits = np.searchsorted(word_of_token[kept], np.arange(len(words) + 1))
-        is_hazard = np.diff(splits) == 0  # a word without ids has a word id, too
+        # A word without ids has a word id, too, but not whitespace that is removed at the end of a text.
+        is_hazard = np.array(
+            [
+                not size and not self._is_removed(word)
+                for word, size in zip(words, np.diff(splits), strict=True)
+            ],
+            bool,
+        )
         is_hazard[word_of_token[kept[is_irregular[kept]]]] = True
         byte_starts = starts if text.isascii() else find_character_starts(text).take(starts)
         spans = self._locate(text, encoding) - 1
