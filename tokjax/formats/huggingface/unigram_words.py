@@ -52,12 +52,14 @@ class SentenceRules(NamedTuple):
 
     Attributes:
         keeps_spaces: whether a word includes the whitespace before it.
-        separates_spaces: whether each character of repeated whitespace becomes a pre-token.
+        merges_spaces: whether repeated whitespace becomes one `▁`, and not one pre-token per character.
+        strips: whether the normalizer removes whitespace around a text.
         replaces_strings: whether the normalizer replaces strings.
     """
 
     keeps_spaces: bool
-    separates_spaces: bool
+    merges_spaces: bool
+    strips: bool
     replaces_strings: bool
 
 
@@ -69,12 +71,14 @@ class _Words(NamedTuple):
         replacements: code points of the sentences, of which -1 needs the library, shape `(characters,)`.
         widths: number of bytes of each character in the word, `int64`, shape `(characters,)`.
         splits: start of the characters of each word, `int64`, shape `(words + 1,)`.
+        skipped: number of bytes of each word before its characters, `int64`, shape `(words,)`.
     """
 
     codes: NDArray[np.int64]
     replacements: NDArray[np.int64]
     widths: NDArray[np.int64]
     splits: NDArray[np.int64]
+    skipped: NDArray[np.int64]
 
     def take(self, words: NDArray[np.int64]) -> _Words:
         """Returns the words at the indices."""
@@ -86,6 +90,7 @@ class _Words(NamedTuple):
             self.replacements.take(index),
             self.widths.take(index),
             make_row_splits(lengths),
+            self.skipped.take(words),
         )
 
     def reduce_any(self, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -162,14 +167,14 @@ class UnigramWords:
         byte_starts = find_starts_in_utf8(data)
         splits = np.searchsorted(byte_starts, make_row_splits(pretokens.lengths))
         replacements = self._kinds.find_replacements(codes).astype(np.int64)
-        return _Words(codes, replacements, np.diff(byte_starts, append=len(data)), splits)
+        widths = np.diff(byte_starts, append=len(data))
+        return _Words(codes, replacements, widths, splits, np.zeros(len(splits) - 1, np.int64))
 
     def _select(self, words: _Words) -> NDArray[np.int64]:
         """Returns the indices of the words whose characters are replaced separately."""
         needs_library = words.reduce_any(words.replacements < 0)
-        if self._rules.keeps_spaces and not self._rules.separates_spaces:
-            num_spaces = np.add.reduceat(words.replacements == _MARK, words.splits[:-1], dtype=np.int64)
-            needs_library |= (num_spaces > 1) | (num_spaces == np.diff(words.splits))
+        if self._rules.merges_spaces or self._rules.strips:
+            needs_library |= words.replacements.take(words.splits[1:] - 1) == _MARK
         if self._prepends and not self._has_prefix:
             needs_library |= words.replacements.take(words.splits[:-1]) != _MARK
         return np.flatnonzero(~needs_library)
@@ -188,12 +193,16 @@ class UnigramWords:
         is_replaced = (words.codes > _MAX_ASCII) | (words.replacements > _MAX_ASCII)
         is_space = words.replacements == _MARK
         needs_check = words.reduce_any(is_replaced & ~is_space) | self._rules.replaces_strings
+        if self._rules.merges_spaces:
+            needs_check |= words.replacements.take(words.splits[:-1] + 1, mode="clip") == _MARK
         to_check = np.flatnonzero(needs_check & ~is_other)
         if not len(to_check):
             return is_other
-        codes, replacements, _, splits = words.take(to_check)
-        normalized = np.where(replacements == _MARK, ord(" "), replacements)
-        pairs = list(zip(_split_text(codes, splits), _split_text(normalized, splits), strict=True))
+        checked = words.take(to_check)
+        sources = _split_text(checked.codes, checked.splits)
+        if self._rules.merges_spaces:
+            checked = _merge_spaces(checked)
+        pairs = list(zip(sources, _split_text(checked.replacements, checked.splits), strict=True))
         is_other[to_check] = [
             changed
             for first in range(0, len(pairs), _NORMALIZED_TOGETHER)
@@ -208,7 +217,7 @@ class UnigramWords:
             pairs: words and their expected sentences, at least one.
         """
         texts, expected = (f"|{'|'.join(column)}|" for column in zip(*pairs, strict=True))
-        if self._normalizer.normalize_str(texts) == expected:
+        if self._normalizer.normalize_str(texts).replace(" ", METASPACE) == expected:
             return [False] * len(pairs)
         if len(pairs) == 1:
             return [True]
@@ -221,7 +230,10 @@ class UnigramWords:
         Returns:
             Their entries, and a mask of the words whose entries are those of the library, shape `(words,)`.
         """
-        words = self._add_prefixes(words) if self._prepends else words
+        if self._rules.merges_spaces:
+            words = _merge_spaces(words)
+        if self._prepends:
+            words = self._add_prefixes(words)
         firsts = words.splits[:-1]
         is_start = words.replacements == _MARK
         is_start[firsts] = True
@@ -234,7 +246,7 @@ class UnigramWords:
         bounds = make_row_splits(words.widths)
         stops = bounds.take(np.cumsum(lengths))
         spans = np.stack([np.append(0, stops[:-1]), stops], axis=1)
-        spans -= np.repeat(bounds.take(firsts), word_counts)[:, None]
+        spans += np.repeat(words.skipped - bounds.take(firsts), word_counts)[:, None]
         splits = make_row_splits(word_counts)
         entries = Entries(ids, spans, begins, splits, np.zeros(len(firsts), bool))
         is_exact = ~np.logical_or.reduceat(np.isin(ids, self._added_ids), splits[:-1])
@@ -253,6 +265,7 @@ class UnigramWords:
             np.insert(words.replacements, at, _MARK),
             np.insert(words.widths, at, 0),
             make_row_splits(np.diff(words.splits) + is_bare),
+            words.skipped,
         )
 
     def _flag_changed_unknown(
@@ -314,6 +327,22 @@ def build_unigram_words(
         return None
     return UnigramWords(
         segmenter, np.array(byte_ids, np.int32) if byte_ids else None, library, rules, kinds, added_ids, names
+    )
+
+
+def _merge_spaces(words: _Words) -> _Words:
+    """Returns words that end with another character, without whitespace before other whitespace."""
+    is_space = words.replacements == _MARK
+    is_skipped = is_space & np.append(is_space[1:], False)
+    if not is_skipped.any():
+        return words
+    kept = np.flatnonzero(~is_skipped)
+    return _Words(
+        words.codes.take(kept),
+        words.replacements.take(kept),
+        words.widths.take(kept),
+        np.searchsorted(kept, words.splits),
+        words.skipped + np.add.reduceat(words.widths * is_skipped, words.splits[:-1]),
     )
 
 

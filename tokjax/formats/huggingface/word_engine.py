@@ -82,12 +82,10 @@ class WordRules(NamedTuple):
 
     Attributes:
         sentences: how it makes sentences of words.
-        strips: whether the normalizer removes whitespace around a text.
         strips_start: whether it removes whitespace before a text.
     """
 
     sentences: SentenceRules
-    strips: bool
     strips_start: bool
 
 
@@ -117,10 +115,13 @@ def find_word_rules(contents: Mapping[str, Any]) -> WordRules | None:
     merges_spaces = any(step.get("pattern") == _MANY_SPACES for step in steps)
     sentences = SentenceRules(
         keeps_spaces,
-        separates_spaces=not strips and not merges_spaces,
-        replaces_strings=any(step.get("type") == "Replace" for step in steps),
+        merges_spaces,
+        bool(strips),
+        replaces_strings=any(
+            step.get("type") == "Replace" and step.get("pattern") != _MANY_SPACES for step in steps
+        ),
     )
-    return WordRules(sentences, bool(strips), any(step.get("strip_left") for step in strips))
+    return WordRules(sentences, any(step.get("strip_left") for step in strips))
 
 
 def _find_whether_spaces_are_kept(steps: Sequence[Mapping[str, Any]]) -> bool | None:
@@ -177,7 +178,7 @@ class WordEngine:
             [id_ for id_, token in added_tokens.items() if id_ != unknown_id or token.normalized], np.int32
         )
         self._kinds = CharacterKinds(
-            library.normalizer, keeps_spaces=rules.sentences.keeps_spaces, strips=rules.strips
+            library.normalizer, keeps_spaces=rules.sentences.keeps_spaces, strips=rules.sentences.strips
         )
         self._lock = ThreadLock()
         self._words = _WordEncoder(library, rules, locate, added_ids, self._kinds)
@@ -347,7 +348,7 @@ class _WordEncoder:
 
     def _is_removed(self, word: str) -> bool:
         """Returns whether the normalizer removes a word."""
-        return self._rules.strips and not self._library.normalizer.normalize_str(word)
+        return self._rules.sentences.strips and not self._library.normalizer.normalize_str(word)
 
     def _flag_followers(self, words: Sequence[str]) -> NDArray[np.bool_]:
         """Flags the words that are encoded alike after any other words.
