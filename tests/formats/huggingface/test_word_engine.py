@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 import tokjax
@@ -61,6 +61,7 @@ def make_pipelines():
             sequence([make_precompiled(), strip_end, merge_spaces]),
             pre_tokenizers.Metaspace(prepend_scheme="first"),
         ),
+        "precompiled": make_tokenizer(make_precompiled(), metaspace),
         "deberta": make_tokenizer(
             sequence([normalizers.Strip(), make_precompiled(), normalizers.Replace(Regex(" {2,}"), " ")]),
             metaspace,
@@ -109,7 +110,14 @@ def make_bpe_without_unknown_token():
 
 NAMES = [
     *("t5", "converted", "converted, first", "deberta", "albert", "no normalizer", "added tokens", "nmt"),
-    *("byte fallback", "byte fallback, spaces", "byte fallback, ▁ unknown", "▁ unknown", "replaced by marks"),
+    *(
+        "byte fallback",
+        "byte fallback, spaces",
+        "byte fallback, ▁ unknown",
+        "▁ unknown",
+        "replaced by marks",
+        "precompiled",
+    ),
     "no unknown token",
 ]
 parts = st.sampled_from(
@@ -182,6 +190,7 @@ def use_word_engine(encoder, monkeypatch):
 @pytest.mark.parametrize("encoder", ["arrays", "library"])
 @pytest.mark.usefixtures("use_word_engine")
 @pytest.mark.parametrize("name", NAMES)
+@example(texts=["a\r\n's \r\n\r\nb \n"], add_special_tokens=True, allowed=())
 @given(texts=text_lists, add_special_tokens=st.booleans(), allowed=st.sampled_from(["all", ()]))
 def test_results_equal_the_library(encoder, name, texts, add_special_tokens, allowed):
     tokenizer = load_tokenizers(encoder)[name]

@@ -172,7 +172,9 @@ class UnigramWords:
 
     def _select(self, words: _Words) -> NDArray[np.int64]:
         """Returns the indices of the words whose characters are replaced separately."""
-        needs_library = words.reduce_any(words.replacements < 0)
+        is_line_end = (words.codes == ord("\r")) & np.append(words.codes[1:] == ord("\n"), False)
+        # `Precompiled` changes "\r\n" as one grapheme, the only one of several characters in ASCII.
+        needs_library = words.reduce_any((words.replacements < 0) | is_line_end)
         if self._rules.merges_spaces or self._rules.strips:
             needs_library |= words.replacements.take(words.splits[1:] - 1) == _MARK
         if self._prepends and not self._has_prefix:
