@@ -61,6 +61,7 @@ def make_pipelines():
             sequence([make_precompiled(), strip_end, merge_spaces]),
             pre_tokenizers.Metaspace(prepend_scheme="first"),
         ),
+        "composed, decomposed": make_tokenizer(sequence([normalizers.NFKC(), normalizers.NFD()]), metaspace),
         "precompiled": make_tokenizer(make_precompiled(), metaspace),
         "deberta": make_tokenizer(
             sequence([normalizers.Strip(), make_precompiled(), normalizers.Replace(Regex(" {2,}"), " ")]),
@@ -117,6 +118,7 @@ NAMES = [
         "▁ unknown",
         "replaced by marks",
         "precompiled",
+        "composed, decomposed",
     ),
     "no unknown token",
 ]
@@ -191,6 +193,7 @@ def use_word_engine(encoder, monkeypatch):
 @pytest.mark.usefixtures("use_word_engine")
 @pytest.mark.parametrize("name", NAMES)
 @example(texts=["a\r\n's \r\n\r\nb \n"], add_special_tokens=True, allowed=())
+@example(texts=["low e\u0301 \u1100\u1161 ｶﾞ aﾞ é"], add_special_tokens=True, allowed=())
 @given(texts=text_lists, add_special_tokens=st.booleans(), allowed=st.sampled_from(["all", ()]))
 def test_results_equal_the_library(encoder, name, texts, add_special_tokens, allowed):
     tokenizer = load_tokenizers(encoder)[name]
