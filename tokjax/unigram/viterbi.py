@@ -1,6 +1,6 @@
 """Viterbi search for the pieces of many words at once, with the result of the `tokenizers` library.
 
-The best pieces of a word are those with the highest sum of scores. A character that is no piece can be
+The best pieces of a word are those with the highest sum of scores. A character that is not a piece can be
 unknown, for a score of 10 less than the lowest score. `best[i]` is the highest sum for the first `i`
 characters. Each start in a word, from the left, improves the sums at the ends of the pieces there. An example
 with the pieces `a` (-1), `ab` (-3) and `b` (-2), and the unknown character `?` (-13):
@@ -79,7 +79,7 @@ class UnigramModel:
         self._ids: Mapping[str, int] = {piece: id_ for id_, piece in enumerate(pieces)}
         self.unknown_id = unknown_id
         trie = self._trie = build_piece_trie(pieces)
-        # The children of the root, by class. Characters that are no piece are in the slot of the unknown one.
+        # The children of the root, by class. Characters that are not pieces have the slot of the unknown one.
         self._first_slots = np.zeros(int(trie.classes.max()) + 1, np.int64)
         self._first_bases = np.zeros(len(self._first_slots), np.int64)
         classes = np.arange(1, len(self._first_slots))
