@@ -314,8 +314,8 @@ class LongPretokens:
         rows = np.stack([np.cumsum(num_words) - num_words, pretokens.lengths, values], axis=1)
         with self._lock.current:
             rows[:, 0] += self._num_words
-            self._words = _append(self._words, self._num_words, words)
-            self._rows = _append(self._rows, self._num_rows, rows)
+            self._words = append_rows(self._words, self._num_words, words)
+            self._rows = append_rows(self._rows, self._num_rows, rows)
             self._hashes.add(hashes[:, None], np.arange(self._num_rows, self._num_rows + len(rows)))
             self._num_words += len(words)
             self._num_rows += len(rows)
@@ -448,7 +448,7 @@ class HashTables:
                 yield table, indices
 
 
-def _append(array: NDArray[Any], used: int, rows: NDArray[Any]) -> NDArray[Any]:
+def append_rows(array: NDArray[Any], used: int, rows: NDArray[Any]) -> NDArray[Any]:
     """Returns an array with rows written after the used ones: the same, or a larger one if it is full."""
     stop = used + len(rows)
     if stop > len(array):

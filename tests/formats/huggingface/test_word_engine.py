@@ -1,11 +1,12 @@
 """Tests of looking up words, against the encoding of whole texts by the library."""
 
+import json
 import re
 from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 import tokjax
@@ -13,7 +14,7 @@ from tests.conftest import CORPUS
 from tests.support.sentencepiece_models import train_sentencepiece_models
 from tests.support.text_strategies import hard_texts
 from tokjax.core.utf8 import to_utf8
-from tokjax.formats.huggingface import adapter, word_engine
+from tokjax.formats.huggingface import adapter, unigram_words, word_engine
 
 SPECIAL = ["<s>", "</s>", "<pad>", "<mask>", "<unk>"]
 ADDED = [
@@ -60,6 +61,8 @@ def make_pipelines():
             sequence([make_precompiled(), strip_end, merge_spaces]),
             pre_tokenizers.Metaspace(prepend_scheme="first"),
         ),
+        "composed, decomposed": make_tokenizer(sequence([normalizers.NFKC(), normalizers.NFD()]), metaspace),
+        "precompiled": make_tokenizer(make_precompiled(), metaspace),
         "deberta": make_tokenizer(
             sequence([normalizers.Strip(), make_precompiled(), normalizers.Replace(Regex(" {2,}"), " ")]),
             metaspace,
@@ -68,8 +71,33 @@ def make_pipelines():
         "no normalizer": make_tokenizer(None, pre_tokenizers.Metaspace(prepend_scheme="never")),
         "added tokens": make_tokenizer(normalizers.NFKC(), metaspace, added=ADDED),
         "nmt": make_tokenizer(sequence([normalizers.Nmt(), normalizers.Lowercase()]), words, added=["xyz"]),
+        "byte fallback": make_byte_fallback(make_precompiled(), words, metaspace),
+        "byte fallback, spaces": make_byte_fallback(normalizers.NFKC(), metaspace),
+        "byte fallback, ▁ unknown": make_byte_fallback(None, metaspace, without=["▁"]),
+        "▁ unknown": without_pieces(make_tokenizer(normalizers.NFC(), words, metaspace), ["▁"]),
+        "replaced by marks": make_tokenizer(
+            sequence([normalizers.Replace("b", "\u0301"), normalizers.NFC()]), words
+        ),
         "no unknown token": make_bpe_without_unknown_token(),
     }
+
+
+def without_pieces(tokenizer, pieces):
+    """Returns a tokenizer with other names for some pieces."""
+    definition = json.loads(tokenizer.to_str())
+    definition["model"]["vocab"] = [
+        [f"unused {i}" if piece in pieces else piece, score]
+        for i, (piece, score) in enumerate(definition["model"]["vocab"])
+    ]
+    return Tokenizer.from_str(json.dumps(definition))
+
+
+def make_byte_fallback(*steps, without=()):
+    """Makes a tokenizer whose unknown characters are bytes."""
+    definition = json.loads(without_pieces(make_tokenizer(*steps), without).to_str())
+    definition["model"]["vocab"] += [[f"<0x{byte:02X}>", -20.0] for byte in range(256)]
+    definition["model"]["byte_fallback"] = True
+    return Tokenizer.from_str(json.dumps(definition))
 
 
 def make_bpe_without_unknown_token():
@@ -83,6 +111,15 @@ def make_bpe_without_unknown_token():
 
 NAMES = [
     *("t5", "converted", "converted, first", "deberta", "albert", "no normalizer", "added tokens", "nmt"),
+    *(
+        "byte fallback",
+        "byte fallback, spaces",
+        "byte fallback, ▁ unknown",
+        "▁ unknown",
+        "replaced by marks",
+        "precompiled",
+        "composed, decomposed",
+    ),
     "no unknown token",
 ]
 parts = st.sampled_from(
@@ -132,23 +169,34 @@ text_lists = st.lists(st.one_of(word_texts, hard_texts, invalid_bytes), min_size
 
 
 @cache
-def load_tokenizers():
+def load_tokenizers(encoder):
+    """Returns tokenizers by name. Each way to encode words has its own, since they fill their caches."""
     return {name: tokjax.formats.from_huggingface(library) for name, library in make_pipelines().items()}
 
 
 @pytest.fixture
-def use_word_engine(monkeypatch):
-    """Makes tokenizers look up words whatever the length of the texts, and encode few words together."""
+def use_word_engine(encoder, monkeypatch):
+    """Makes tokenizers look up words whatever the length of the texts, and encode few words together.
+
+    The words are encoded on arrays where that is possible, or by the library.
+    """
+    few_words = 1 if encoder == "arrays" else 1 << 62
+    monkeypatch.setattr(word_engine, "FEW_WORDS", few_words)
+    monkeypatch.setattr(unigram_words, "FEW_WORDS", few_words)
+    monkeypatch.setattr(word_engine, "_PIECES_PER_WORD", 1 << 62)
     monkeypatch.setattr(adapter, "FEW_CHARACTERS", -1)
     monkeypatch.setattr(word_engine, "_WORDS_PER_TEXT", 3)
     monkeypatch.setattr(word_engine, "_GROUP_CHARACTERS", 30)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("encoder", ["arrays", "library"])
 @pytest.mark.usefixtures("use_word_engine")
+@pytest.mark.parametrize("name", NAMES)
+@example(texts=["a\r\n's \r\n\r\nb \n"], add_special_tokens=True, allowed=())
+@example(texts=["low e\u0301 \u1100\u1161 ｶﾞ aﾞ é"], add_special_tokens=True, allowed=())
 @given(texts=text_lists, add_special_tokens=st.booleans(), allowed=st.sampled_from(["all", ()]))
-def test_results_equal_the_library(name, texts, add_special_tokens, allowed):
-    tokenizer = load_tokenizers()[name]
+def test_results_equal_the_library(encoder, name, texts, add_special_tokens, allowed):
+    tokenizer = load_tokenizers(encoder)[name]
     special = {"allowed_special": allowed, "disallowed_special": ()}
     options = adapter._EncodeOptions(add_special_tokens, return_offsets=True, return_masks=True)
     try:
@@ -169,30 +217,33 @@ def test_results_equal_the_library(name, texts, add_special_tokens, allowed):
     np.testing.assert_array_equal(ids, batch[0].ids)
 
 
+@pytest.mark.parametrize("encoder", ["arrays", "library"])
 @pytest.mark.usefixtures("use_word_engine")
-def test_ordinary_texts_are_looked_up():
+def test_ordinary_texts_are_looked_up(encoder):
     texts = ["the newest\n  lower  widest", "lower é中, (the)", "", " low"]
-    for name, tokenizer in load_tokenizers().items():
-        _, needs_library = tokenizer.word_engine.encode(texts)
+    for name, tokenizer in load_tokenizers(encoder).items():
+        _, needs_library = tokenizer.word_engine.encode(texts, sources=True)
         assert needs_library.tolist() == [False, False, False, name == "deberta"]
 
 
+@pytest.mark.parametrize("encoder", ["arrays", "library"])
 @pytest.mark.usefixtures("use_word_engine")
-def test_a_full_cache_is_emptied(monkeypatch):
+def test_a_full_cache_is_emptied(encoder, monkeypatch):
     monkeypatch.setattr(word_engine, "_MAX_ENTRIES", 4)
-    tokenizer = load_tokenizers()["t5"]
+    tokenizer = load_tokenizers(encoder)["t5"]
     texts = [" ".join(f"low{i}est{j}" for j in range(9)) for i in range(9)]
     expected = [tokenizer.library_tokenizer.encode(text).ids for text in texts]
     assert [tokjax.encode(tokenizer, text).tolist() for text in texts] == expected
-    assert tokenizer.word_engine._words.num_entries < 40
+    assert len(tokenizer.word_engine._words.table) < 40
 
 
+@pytest.mark.parametrize("encoder", ["arrays", "library"])
 @pytest.mark.usefixtures("use_word_engine")
-def test_errors_name_the_text():
+def test_errors_name_the_text(encoder):
     with pytest.raises(
         tokjax.errors.DisallowedSpecialTokenError, match=r"text 2 holds the special token '<mask>'"
     ):
-        tokjax.encode_batch_result(load_tokenizers()["t5"], ["a", "b", "low <mask>"])
+        tokjax.encode_batch_result(load_tokenizers(encoder)["t5"], ["a", "b", "low <mask>"])
 
 
 metaspace = pre_tokenizers.Metaspace()
@@ -220,6 +271,16 @@ def test_other_pipelines_encode_whole_texts(name):
     normalizer, steps = OTHER_PIPELINES[name]
     tokenizer = tokjax.formats.from_huggingface(make_tokenizer(normalizer, *steps))
     assert tokenizer.word_engine is None
+
+
+def test_unknown_characters_without_an_unknown_piece_raise():
+    library = Tokenizer(models.Unigram([("a", -1.0), ("▁", -2.0)], None))
+    library.pre_tokenizer = metaspace
+    tokenizer = tokjax.formats.from_huggingface(library)
+    message = "the tokenizers library can't encode these texts: .*unk_id"
+    for text in ("ab", "ab " * 2000):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            tokjax.encode(tokenizer, text)
 
 
 def test_added_tokens_with_spaces_need_whole_texts():

@@ -500,7 +500,7 @@ def _encode_columns(
     characters = [to_characters(text) for text in texts]
     reject_special_in_texts(characters, disallowed)
     valid_texts = list(map(_replace_surrogates, characters))
-    encoded, needs_library = engine.encode(valid_texts)
+    encoded, needs_library = engine.encode(valid_texts, sources=options.return_offsets)
     # A byte that is not valid UTF-8 has other offsets than the character that replaces it.
     needs_library |= np.array(
         [old is not new for old, new in zip(characters, valid_texts, strict=True)], bool

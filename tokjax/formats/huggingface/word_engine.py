@@ -1,8 +1,8 @@
 r"""Words of texts looked up in arrays, for tokenizers that run on the `tokenizers` library.
 
 Many pipelines, such as those of T5, XLM-R and ALBERT, encode each word of a text separately: the normalizer
-and the pre-tokenizer do the same to a word whatever the other words are. Then the library encodes each
-different word once, and all later occurrences are one lookup in a cache:
+and the pre-tokenizer do the same to a word whatever the other words are. Then each different word is encoded
+once, and all later occurrences are one lookup in a cache:
 
     text             "the cat\n the ½"
     words            "the"  " cat"  "\n the"  " ½"        with `Metaspace`, which keeps spaces
@@ -11,17 +11,19 @@ different word once, and all later occurrences are one lookup in a cache:
     entry            ids, spans in the word, and which ids begin a pre-token
 
 `find_word_rules` decides by the steps of a pipeline. Each character of a text has a *kind*, which is found by
-normalizing the character once. A text that contains a character of kind `HAZARD` is left to the library, and
-so are texts with added tokens, with words that the cache can't hold, and with combining marks next to
-whitespace.
+normalizing the character once (`character_kinds.py`). A text that contains a character of kind `HAZARD` is
+left to the library, and so are texts with added tokens, with very long words, and with combining marks next
+to whitespace.
+
+Most new words of unigram models are encoded on arrays (`unigram_words.py`), and all others by the library,
+many in one text.
 
 See docs/performance.md, section "Tokenizers on the `tokenizers` library".
 """
 
 from __future__ import annotations
 
-import unicodedata
-from enum import IntEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -29,11 +31,14 @@ import numpy as np
 from tokjax._util.locks import ThreadLock
 from tokjax.bpe.batched_merging import MergedPretokens
 from tokjax.bpe.encoded_segments import EncodedSegments, concatenate_segments
-from tokjax.bpe.hash_tables import MAX_PRETOKEN_BYTES, Pretokens, can_hold
+from tokjax.bpe.hash_tables import MAX_PRETOKEN_BYTES, Pretokens
 from tokjax.bpe.pretoken_cache import PretokenCache
-from tokjax.core.ragged import concatenate_ranges, make_row_splits
-from tokjax.core.utf8 import find_character_starts
+from tokjax.core.ragged import make_row_splits
+from tokjax.core.utf8 import find_character_starts, find_starts_in_utf8
+from tokjax.formats.huggingface.character_kinds import METASPACE, CharacterKinds, Kind
 from tokjax.formats.huggingface.definition import get_steps
+from tokjax.formats.huggingface.unigram_words import FEW_WORDS, SentenceRules, build_unigram_words
+from tokjax.formats.huggingface.word_entries import Entries, EntryTable, concatenate_entries
 from tokjax.pretokenize.special_tokens import WHITE_SPACE, has_special
 
 if TYPE_CHECKING:
@@ -41,19 +46,19 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokjax.formats.huggingface.unigram_words import UnigramWords
+
     Locate = Callable[[str, Any], NDArray[np.int64]]
 
-_METASPACE = "▁"
-_GROUP_CHARACTERS = 1 << 19
+_GROUP_CHARACTERS = 1 << 21
 _WORDS_PER_TEXT = 1 << 10
-_MAX_ENTRIES = 1 << 20
-"""Number of entries at which the cache is emptied."""
-_JOINING_CATEGORIES = {"Mn", "Mc", "Me", "Cf", "Cn"}
-_JOINING_LETTERS = frozenset(
-    "\u0d4e\u0e33\u0eb3\uff9e\uff9f\U000111c2\U000111c3\U0001193f\U00011941\U00011a3a\U00011d46\U00011f02"
-    + "".join(map(chr, [*range(0x11A84, 0x11A8A), *range(0x1F3FB, 0x1F400)]))
-)
-"""Characters of other categories that form a grapheme with a space before or after them."""
+_MAX_ENTRIES = 1 << 21
+_MAX_TOKENS = 1 << 24
+"""Numbers of entries, and of their ids, at which the cache is emptied."""
+_MAX_WORD_BYTES = 1 << 12
+_PIECES_PER_WORD = 8
+"""The library encodes one word per this number of pieces before the arrays of a unigram model are built,
+which takes about as long."""
 _LOCAL_STEPS = {
     "NFC",
     "NFD",
@@ -67,31 +72,17 @@ _LOCAL_STEPS = {
 }
 """Types of normalizer steps that change each character, or each grapheme, separately."""
 _MANY_SPACES = {"Regex": " {2,}"}
-_NUM_CODE_POINTS = 0x110000
-
-
-class Kind(IntEnum):
-    """What a character is, for the separation of words."""
-
-    UNKNOWN = 0  # not normalized yet
-    ORDINARY = 1
-    WHITESPACE = 2
-    JOINING = 3  # may join an adjacent space; otherwise ordinary
-    HAZARD = 4  # removed by the normalizer, or replaced by whitespace and other characters
-    END = 5  # the end of a text
 
 
 class WordRules(NamedTuple):
     """How a pipeline separates words.
 
     Attributes:
-        keeps_spaces: whether a word includes the whitespace before it.
-        strips: whether the normalizer removes whitespace around a text.
+        sentences: how it makes sentences of words.
         strips_start: whether it removes whitespace before a text.
     """
 
-    keeps_spaces: bool
-    strips: bool
+    sentences: SentenceRules
     strips_start: bool
 
 
@@ -104,7 +95,9 @@ def find_word_rules(contents: Mapping[str, Any]) -> WordRules | None:
     keeps_spaces = _find_whether_spaces_are_kept(get_steps(contents, "pre_tokenizer"))
     trims = any(step.get("trim_offsets") for step in get_steps(contents, "post_processor"))
     has_spaces = any(_has_space(token["content"]) for token in contents.get("added_tokens") or ())
-    if keeps_spaces is None or trims or has_spaces or contents["model"].get("dropout"):
+    model = contents["model"]
+    raises = model.get("type") == "Unigram" and model.get("unk_id") is None  # for unknown characters
+    if keeps_spaces is None or trims or has_spaces or raises or model.get("dropout"):
         return None
     steps = get_steps(contents, "normalizer")
     strips = [step for step in steps if step.get("type") == "Strip"]
@@ -113,17 +106,26 @@ def find_word_rules(contents: Mapping[str, Any]) -> WordRules | None:
         return None
     merged_spaces = {" "}
     if keeps_spaces:  # `WhitespaceSplit` does not split at "▁"
-        merged_spaces = {" ", _METASPACE} if strips_end else set()
+        merged_spaces = {" ", METASPACE} if strips_end else set()
     if not all(_is_local(step, merged_spaces) for step in steps):
         return None
-    return WordRules(keeps_spaces, bool(strips), any(step.get("strip_left") for step in strips))
+    merges_spaces = any(step.get("pattern") == _MANY_SPACES for step in steps)
+    sentences = SentenceRules(
+        keeps_spaces,
+        merges_spaces,
+        bool(strips),
+        replaces_strings=any(
+            step.get("type") == "Replace" and step.get("pattern") != _MANY_SPACES for step in steps
+        ),
+    )
+    return WordRules(sentences, any(step.get("strip_left") for step in strips))
 
 
 def _find_whether_spaces_are_kept(steps: Sequence[Mapping[str, Any]]) -> bool | None:
     """Returns whether words include the whitespace before them; `None` for other pre-tokenizers."""
     types = [step.get("type") for step in steps]
     metaspaces = [step for step in steps if step.get("type") == "Metaspace"]
-    if any(step.get("replacement") != _METASPACE for step in metaspaces):
+    if any(step.get("replacement") != METASPACE for step in metaspaces):
         return None
     if types == ["Metaspace"] and metaspaces[0].get("split", True):
         return True
@@ -150,25 +152,7 @@ def _is_local(step: Mapping[str, Any], merged_spaces: Collection[str]) -> bool:
 
 
 def _has_space(text: str) -> bool:
-    return any(character in WHITE_SPACE or character == _METASPACE for character in text)
-
-
-class _Entries(NamedTuple):
-    """The encoded words, concatenated.
-
-    Attributes:
-        ids: token ids, `int32`, shape `(num_tokens,)`.
-        spans: 0-based byte spans in the word, `int64`, shape `(num_tokens, 2)`.
-        begins: mask of the ids that begin a pre-token, `bool`, shape `(num_tokens,)`.
-        splits: start of the ids of each word, `int64`, shape `(words + 1,)`.
-        is_hazard: mask of the words that have to be encoded with their text, `bool`, shape `(words,)`.
-    """
-
-    ids: NDArray[np.int32]
-    spans: NDArray[np.int64]
-    begins: NDArray[np.bool_]
-    splits: NDArray[np.int64]
-    is_hazard: NDArray[np.bool_]
+    return any(character in WHITE_SPACE or character == METASPACE for character in text)
 
 
 class WordEngine:
@@ -182,42 +166,45 @@ class WordEngine:
     """
 
     def __init__(self, library: Any, rules: WordRules, locate: Locate, unknown_id: int | None) -> None:
-        self._library = library
         self._rules = rules
-        self._locate = locate
         added_tokens: dict[int, Any] = library.get_added_tokens_decoder()
         self._added_names = frozenset(token.content for token in added_tokens.values())
         # An added token that is matched in a normalized text is known by its id only. The unknown token also
         # has this id in words without a match.
-        self._added_ids = np.array(
+        added_ids = np.array(
             [id_ for id_, token in added_tokens.items() if id_ != unknown_id or token.normalized], np.int32
         )
-        self._kinds = np.zeros(_NUM_CODE_POINTS, np.uint8)
+        self._kinds = CharacterKinds(
+            library.normalizer, keeps_spaces=rules.sentences.keeps_spaces, strips=rules.sentences.strips
+        )
         self._lock = ThreadLock()
-        self._reset()
-
-    def _reset(self) -> None:
-        self._words = _WordEncoder(self._library, self._rules, self._locate, self._added_ids, self._kinds)
+        self._words = _WordEncoder(library, rules, locate, added_ids, self._kinds)
         self._cache = PretokenCache({}, self._words)
 
-    def encode(self, texts: Sequence[str]) -> tuple[EncodedSegments, NDArray[np.bool_]]:
+    def encode(self, texts: Sequence[str], *, sources: bool) -> tuple[EncodedSegments, NDArray[np.bool_]]:
         """Encodes texts without lone surrogates.
 
+        Args:
+            texts: texts.
+            sources: whether to compute word beginnings and spans.
+
         Returns:
-            The ids of all texts, with spans and word beginnings, and a mask of the texts that have to be
+            The ids of all texts, and a mask of the texts that have to be
             encoded by the library instead; these have no ids. The mask has the shape `(texts,)`.
         """
         parts, hazards, first = [], [], 0
         sizes = make_row_splits(map(len, texts))
         while first < len(texts):
             stop = int(np.searchsorted(sizes, sizes[first] + _GROUP_CHARACTERS, "right"))
-            part, hazard = self._encode_group(texts[first : max(stop, first + 1)])
+            part, hazard = self._encode_group(texts[first : max(stop, first + 1)], sources=sources)
             parts.append(part)
             hazards.append(hazard)
             first = max(stop, first + 1)
         return concatenate_segments(parts), np.concatenate([np.zeros(0, bool), *hazards])
 
-    def _encode_group(self, texts: Sequence[str]) -> tuple[EncodedSegments, NDArray[np.bool_]]:
+    def _encode_group(
+        self, texts: Sequence[str], *, sources: bool
+    ) -> tuple[EncodedSegments, NDArray[np.bool_]]:
         joined = "\n".join([*texts, ""])
         data = joined.encode("utf-8")
         is_ascii = len(data) == len(joined)
@@ -225,64 +212,31 @@ class WordEngine:
             np.frombuffer(data, np.uint8) if is_ascii else np.frombuffer(joined.encode("utf-32-le"), "<u4")
         )
         splits = make_row_splits(len(text) + 1 for text in texts)
-        kinds = self._find_kinds(codes)
+        kinds = self._kinds.find(codes)
         kinds[splits[1:] - 1] = Kind.END
-        strips = self._rules.strips_start and self._rules.keeps_spaces
+        strips = self._rules.strips_start and self._rules.sentences.keeps_spaces
         is_hazard = _flag_hazards(kinds, splits, strips=strips)
         is_hazard |= np.array([has_special(text, self._added_names) for text in texts], bool)
         words = self._find_words(kinds)
-        byte_positions = np.arange(len(data) + 1) if is_ascii else find_character_starts(joined)
+        text_bytes = np.frombuffer(data + bytes(MAX_PRETOKEN_BYTES), np.uint8)
+        byte_positions = np.append(find_starts_in_utf8(text_bytes[: len(data)]), len(data))
         positions = byte_positions.take(words)
         starts, lengths = positions[0], positions[1] - positions[0]
         text_of_word = np.searchsorted(splits, words[0], "right") - 1
-        pretokens = Pretokens(np.frombuffer(data + bytes(MAX_PRETOKEN_BYTES), np.uint8), starts, lengths)
+        pretokens = Pretokens(text_bytes, starts, lengths)
         usable = ~is_hazard[text_of_word]
-        too_long = ~can_hold(pretokens)
+        too_long = lengths > _MAX_WORD_BYTES
         is_hazard[text_of_word[too_long]] = True
         kept = np.flatnonzero(usable & ~is_hazard[text_of_word])
         numbers, entries = self._look_up(pretokens.take(kept))
         is_hazard[text_of_word[kept[entries.is_hazard.take(numbers)]]] = True
         remaining = ~is_hazard[text_of_word[kept]]
         kept, numbers = kept[remaining], numbers[remaining]
-        offsets_in_text = starts[kept] - byte_positions.take(splits)[text_of_word[kept]]
         word_splits = np.searchsorted(text_of_word[kept], np.arange(len(texts) + 1))
-        return _gather(entries, numbers, offsets_in_text, word_splits), is_hazard
-
-    def _find_kinds(self, codes: NDArray[Any]) -> NDArray[np.uint8]:
-        kinds = self._kinds.take(codes)
-        unknown = np.unique(codes[kinds == Kind.UNKNOWN])
-        if len(unknown):
-            self._kinds[unknown] = self._classify(list(map(chr, unknown.tolist())))
-            kinds = self._kinds.take(codes)
-        return kinds
-
-    def _classify(self, characters: list[str]) -> list[int]:
-        """Returns the kinds of characters."""
-        normalizer = self._library.normalizer
-        normalized = [
-            normalizer.normalize_str(f"|{character}|") if normalizer else f"|{character}|"
-            for character in characters
-        ]
-        return [
-            self._classify_character(character, text)
-            for character, text in zip(characters, normalized, strict=True)
-        ]
-
-    def _classify_character(self, character: str, normalized: str) -> Kind:
-        """Returns the kind of a character that is normalized between two vertical bars."""
-        content = normalized[1:-1]
-        if not content or _METASPACE in character + content or normalized != f"|{content}|":
-            return Kind.HAZARD
-        whitespace = [c for c in content if c in WHITE_SPACE]
-        if self._rules.keeps_spaces:
-            if content == " ":
-                return Kind.WHITESPACE
-            if " " in whitespace or (whitespace and self._rules.strips):
-                return Kind.HAZARD
-        elif whitespace:
-            return Kind.WHITESPACE if len(whitespace) == len(content) else Kind.HAZARD
-        joins = unicodedata.category(character) in _JOINING_CATEGORIES or character in _JOINING_LETTERS
-        return Kind.JOINING if joins else Kind.ORDINARY
+        if not sources:
+            return entries.gather_ids(numbers, word_splits), is_hazard
+        offsets_in_text = starts[kept] - byte_positions.take(splits)[text_of_word[kept]]
+        return entries.gather(numbers, offsets_in_text, word_splits), is_hazard
 
     def _find_words(self, kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Returns the starts and stops of words in characters, `int64`, shape `(2, words)`."""
@@ -290,7 +244,7 @@ class WordEngine:
         separates = is_end | (kinds == Kind.WHITESPACE)
         before = np.append(True, separates[:-1])
         starts = ~separates & before
-        if not self._rules.keeps_spaces:
+        if not self._rules.sentences.keeps_spaces:
             stops = np.append(separates[1:] & ~separates[:-1], False)
             return np.stack([np.flatnonzero(starts), np.flatnonzero(stops) + 1])
         # A word starts at whitespace after a letter or the end of a text, or at the first letter of a text.
@@ -301,17 +255,18 @@ class WordEngine:
         bounds = np.flatnonzero(starts | is_end)
         return np.stack([first, bounds[np.searchsorted(bounds, first, "right")]])
 
-    def _look_up(self, pretokens: Pretokens) -> tuple[NDArray[np.int64], _Entries]:
+    def _look_up(self, pretokens: Pretokens) -> tuple[NDArray[np.int64], Entries]:
         """Returns the entries of words, and all entries."""
         with self._lock.current:
-            if self._words.num_entries > _MAX_ENTRIES:
-                self._reset()
+            if len(self._words.table) > _MAX_ENTRIES or self._words.table.num_tokens > _MAX_TOKENS:
+                self._words.reset()
+                self._cache = PretokenCache({}, self._words)
             [lookup] = self._cache.insert([self._cache.find(pretokens)])
-            return self._cache.get_ids(lookup).ids.astype(np.int64), self._words.entries
+            return self._cache.get_ids(lookup).ids.astype(np.int64), self._words.table.entries
 
 
 class _WordEncoder:
-    """Encodes words with the library. The "id" of a word is the number of its entry."""
+    """Encodes words, on arrays or with the library. The "id" of a word is the number of its entry."""
 
     def __init__(
         self,
@@ -319,29 +274,62 @@ class _WordEncoder:
         rules: WordRules,
         locate: Locate,
         added_ids: NDArray[np.int32],
-        kinds: NDArray[np.uint8],
+        kinds: CharacterKinds,
     ) -> None:
         self._library = library
         self._rules = rules
         self._locate = locate
         self._added_ids = added_ids
         self._kinds = kinds
-        empty = np.zeros(0, np.int64)
-        self.entries = _Entries(
-            empty.astype(np.int32),
-            empty.reshape(0, 2),
-            empty.astype(bool),
-            np.zeros(1, np.int64),
-            empty.astype(bool),
-        )
+        self._num_by_library = 0
+        self.reset()
 
-    @property
-    def num_entries(self) -> int:
-        """Number of entries."""
-        return len(self.entries.is_hazard)
+    def reset(self) -> None:
+        """Removes all entries. Those that threads have read remain valid."""
+        self.table = EntryTable()
+        self._long_words: dict[bytes, int] = {}
+
+    @cached_property
+    def _unigram(self) -> UnigramWords | None:
+        return build_unigram_words(self._library, self._rules.sentences, self._kinds, self._added_ids)
 
     def merge(self, pretokens: Pretokens) -> MergedPretokens:
         """Encodes words, and returns the numbers of their entries. Implements `PretokenMerger`."""
+        if not len(pretokens.starts) or pretokens.lengths.min() <= MAX_PRETOKEN_BYTES:
+            return _make_merged(self._encode(pretokens))
+        # The cache holds no long words.
+        words = list(pretokens.iter_bytes())
+        is_new = np.array([word not in self._long_words for word in words], bool)
+        new = np.flatnonzero(is_new)
+        self._long_words |= zip(
+            [words[i] for i in new.tolist()], self._encode(pretokens.take(new)).tolist(), strict=True
+        )
+        return _make_merged(np.array([self._long_words[word] for word in words], np.int32))
+
+    def _encode(self, pretokens: Pretokens) -> NDArray[np.int32]:
+        """Encodes words, and returns the numbers of their entries."""
+        num_words = len(pretokens.starts)
+        numbers = np.empty(num_words, np.int32)
+        others = np.arange(num_words)
+        unigram = self._get_unigram(num_words)
+        if unigram is not None:
+            encoded, entries = unigram.encode(pretokens)
+            numbers[encoded] = len(self.table) + np.arange(len(encoded))
+            self.table.append(entries)
+            others = np.delete(others, encoded)
+        if len(others):
+            numbers[others] = self._encode_by_library(pretokens.take(others))
+        return numbers
+
+    def _get_unigram(self, num_words: int) -> UnigramWords | None:
+        """Returns the encoder of words on arrays, if there is one and if it pays off for these words."""
+        num_before = self._library.get_vocab_size() // _PIECES_PER_WORD
+        is_worth = num_words >= FEW_WORDS and self._num_by_library + num_words > num_before
+        return self._unigram if is_worth else None
+
+    def _encode_by_library(self, pretokens: Pretokens) -> NDArray[np.int64]:
+        """Encodes words with the library, and returns the numbers of their entries."""
+        self._num_by_library += len(pretokens.starts)
         words = [word.decode("utf-8") for word in pretokens.iter_bytes()]
         follows = self._flag_followers(words)
         groups = [*np.flatnonzero(~follows)[:, None], *_split_to_groups(np.flatnonzero(follows))]
@@ -350,11 +338,14 @@ class _WordEncoder:
         ]
         encodings = self._library.encode_batch([joined.text for joined in texts], add_special_tokens=False)
         parts = [self._make_entries(*item) for item in zip(texts, encodings, strict=True)]
-        numbers = np.empty(len(words), np.int32)
-        order = np.concatenate([np.zeros(0, np.int64), *groups])
-        numbers[order] = self.num_entries + np.arange(len(words))
-        self.entries = _concatenate_entries([self.entries, *parts])
-        return MergedPretokens(numbers, np.ones(len(words), np.int64))
+        numbers = np.empty(len(words), np.int64)
+        numbers[np.concatenate(groups)] = len(self.table) + np.arange(len(words))
+        self.table.append(concatenate_entries(parts))
+        return numbers
+
+    def _is_removed(self, word: str) -> bool:
+        """Returns whether the normalizer removes a word."""
+        return self._rules.sentences.strips and not self._library.normalizer.normalize_str(word)
 
     def _flag_followers(self, words: Sequence[str]) -> NDArray[np.bool_]:
         """Flags the words that are encoded alike after any other words.
@@ -362,22 +353,22 @@ class _WordEncoder:
         If words include the whitespace before them, the first word of a text has none, and whitespace at the
         end of a text is a word. These two are encoded alone.
         """
-        if not self._rules.keeps_spaces:
+        if not self._rules.sentences.keeps_spaces:
             return np.ones(len(words), bool)
         firsts, lasts = ("".join([word[i] for word in words]).encode("utf-32-le") for i in (0, -1))
-        first_kinds, last_kinds = (self._kinds.take(np.frombuffer(codes, "<u4")) for codes in (firsts, lasts))
+        first_kinds, last_kinds = (self._kinds.find(np.frombuffer(codes, "<u4")) for codes in (firsts, lasts))
         follows: NDArray[np.bool_] = (first_kinds == Kind.WHITESPACE) & (last_kinds != Kind.WHITESPACE)
         return follows
 
     def _join(self, words: list[str], *, follow: bool) -> _JoinedWords:
         """Joins words to one text, after another word if they `follow` others."""
-        before, separator = ("a", "") if self._rules.keeps_spaces and follow else ("", " ")
+        before, separator = ("a", "") if self._rules.sentences.keeps_spaces and follow else ("", " ")
         sizes = np.fromiter(map(len, words), np.int64, len(words)) + len(separator)
         return _JoinedWords(
             words, before + separator.join(words), len(before) + np.cumsum(sizes) - sizes, follow
         )
 
-    def _make_entries(self, joined: _JoinedWords, encoding: Any) -> _Entries:
+    def _make_entries(self, joined: _JoinedWords, encoding: Any) -> Entries:
         """Makes the entries of joined words from their encoding."""
         words, text, starts, follow = joined
         offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)
@@ -393,14 +384,21 @@ class _WordEncoder:
             half = len(words) // 2
             halves = [self._join(part, follow=follow) for part in (words[:half], words[half:])]
             encodings = [self._library.encode(part.text, add_special_tokens=False) for part in halves]
-            return _concatenate_entries(list(map(self._make_entries, halves, encodings)))
+            return concatenate_entries(list(map(self._make_entries, halves, encodings)))
         kept = np.flatnonzero(word_of_token >= 0)
         splits = np.searchsorted(word_of_token[kept], np.arange(len(words) + 1))
-        is_hazard = np.diff(splits) == 0  # a word without ids has a word id, too
+        # A word without ids has a word id, too, but not whitespace that is removed at the end of a text.
+        is_hazard = np.array(
+            [
+                not size and not self._is_removed(word)
+                for word, size in zip(words, np.diff(splits), strict=True)
+            ],
+            bool,
+        )
         is_hazard[word_of_token[kept[is_irregular[kept]]]] = True
         byte_starts = starts if text.isascii() else find_character_starts(text).take(starts)
         spans = self._locate(text, encoding) - 1
-        return _Entries(
+        return Entries(
             ids[kept],
             spans[kept] - byte_starts[word_of_token[kept], None],
             (steps > 0)[kept],
@@ -425,20 +423,13 @@ class _JoinedWords(NamedTuple):
     follow: bool
 
 
+def _make_merged(numbers: NDArray[np.int32]) -> MergedPretokens:
+    return MergedPretokens(numbers, np.ones(len(numbers), np.int64))
+
+
 def _split_to_groups(indices: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Splits indices into groups of at most `_WORDS_PER_TEXT`."""
     return [indices[first : first + _WORDS_PER_TEXT] for first in range(0, len(indices), _WORDS_PER_TEXT)]
-
-
-def _concatenate_entries(parts: list[_Entries]) -> _Entries:
-    ids, spans, begins, splits, is_hazard = zip(*parts, strict=True)
-    return _Entries(
-        np.concatenate(ids),
-        np.concatenate(spans),
-        np.concatenate(begins),
-        make_row_splits(np.concatenate([np.diff(part) for part in splits])),
-        np.concatenate(is_hazard),
-    )
 
 
 def _flag_hazards(kinds: NDArray[np.uint8], splits: NDArray[np.int64], *, strips: bool) -> NDArray[np.bool_]:
@@ -459,22 +450,3 @@ def _flag_hazards(kinds: NDArray[np.uint8], splits: NDArray[np.int64], *, strips
     is_hazard = np.zeros(len(splits) - 1, bool)
     is_hazard[np.searchsorted(splits, np.flatnonzero(hazards), "right") - 1] = True
     return is_hazard
-
-
-def _gather(
-    entries: _Entries, numbers: NDArray[np.int64], starts: NDArray[np.int64], word_splits: NDArray[np.int64]
-) -> EncodedSegments:
-    """Returns the ids of texts.
-
-    Args:
-        entries: the encoded words.
-        numbers: number of the entry of each word of the texts, `int64`, shape `(words,)`.
-        starts: byte position of each word in its text, 0-based, `int64`, shape `(words,)`.
-        word_splits: start of the words of each text, `int64`, shape `(texts + 1,)`.
-    """
-    firsts = entries.splits.take(numbers)
-    counts = entries.splits.take(numbers + 1) - firsts
-    tokens = concatenate_ranges(firsts, counts)
-    spans = entries.spans.take(tokens, axis=0) + np.repeat(starts, counts)[:, None]
-    splits = make_row_splits(counts)[word_splits]
-    return EncodedSegments(entries.ids.take(tokens), splits, entries.begins.take(tokens), spans)

@@ -1,0 +1,123 @@
+r"""Kinds of characters, for tokenizers whose words are encoded separately.
+
+Each different character of the texts is normalized once, between two vertical bars. Examples, with `NFKC` and
+a `Metaspace` that keeps spaces:
+
+    character    normalized    kind          replacement
+    a            a             ORDINARY      a
+    ，           ,             ORDINARY      ,
+    ½            1⁄2           ORDINARY      -1, since it becomes several characters
+    U+3000       a space       WHITESPACE    ▁
+    U+0301       U+0301        JOINING       U+0301
+    ▁            ▁             HAZARD        -1
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokjax.pretokenize.special_tokens import WHITE_SPACE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+METASPACE = "▁"
+_JOINING_CATEGORIES = {"Mn", "Mc", "Me", "Cf", "Cn"}
+_JOINING_LETTERS = frozenset(
+    "\u0d4e\u0e33\u0eb3\uff9e\uff9f\U000111c2\U000111c3\U0001193f\U00011941\U00011a3a\U00011d46\U00011f02"
+    + "".join(map(chr, [*range(0x11A84, 0x11A8A), *range(0x1F3FB, 0x1F400)]))
+)
+"""Characters of other categories that form a grapheme with a space before or after them."""
+_NUM_CODE_POINTS = 0x110000
+_NO_REPLACEMENT = -1
+
+
+class Kind(IntEnum):
+    """What a character is, for the separation of words."""
+
+    UNKNOWN = 0  # not normalized yet
+    ORDINARY = 1
+    WHITESPACE = 2
+    JOINING = 3  # may join an adjacent space; otherwise ordinary
+    HAZARD = 4  # removed by the normalizer, or replaced by whitespace and other characters
+    END = 5  # the end of a text
+
+
+class CharacterKinds:
+    """Kinds and replacements of all characters. They are found when a character first occurs.
+
+    Args:
+        normalizer: normalizer of the library, or `None`.
+        keeps_spaces: whether a word includes the whitespace before it.
+        strips: whether the normalizer removes whitespace around a text.
+    """
+
+    def __init__(self, normalizer: Any, *, keeps_spaces: bool, strips: bool) -> None:
+        self._normalizer = normalizer
+        self._keeps_spaces = keeps_spaces
+        self._strips = strips
+        self._kinds = np.zeros(_NUM_CODE_POINTS, np.uint8)
+        self._replacements = np.full(_NUM_CODE_POINTS, _NO_REPLACEMENT, np.int32)
+
+    def find(self, codes: NDArray[Any]) -> NDArray[np.uint8]:
+        """Returns the kind of each character, `uint8`, shape `(characters,)`.
+
+        Args:
+            codes: code points, an array of integers, shape `(characters,)`.
+        """
+        kinds = self._kinds.take(codes)
+        if kinds.all():
+            return kinds
+        unknown = np.unique(codes[kinds == Kind.UNKNOWN])
+        classified = [self._classify(chr(code)) for code in unknown.tolist()]
+        # The replacements first: a thread that finds a kind also finds the replacement.
+        self._replacements[unknown] = [replacement for _, replacement in classified]
+        self._kinds[unknown] = [kind for kind, _ in classified]
+        return self._kinds.take(codes)
+
+    def find_replacements(self, codes: NDArray[Any]) -> NDArray[np.int32]:
+        """Returns the code points that replace characters of known kinds, `int32`, shape `(characters,)`.
+
+        `▁` replaces whitespace. A character that becomes several, or none, has the replacement -1.
+
+        Args:
+            codes: code points, an array of integers, shape `(characters,)`.
+        """
+        return self._replacements.take(codes)
+
+    def _classify(self, character: str) -> tuple[Kind, int]:
+        """Returns the kind of a character, and its replacement."""
+        text = f"|{character}|"
+        normalized = self._normalizer.normalize_str(text) if self._normalizer else text
+        content = normalized[1:-1]
+        kind = self._find_kind(character, normalized, content)
+        if kind == Kind.WHITESPACE:
+            return kind, ord(METASPACE) if content == " " else _NO_REPLACEMENT
+        if kind == Kind.HAZARD or len(content) != 1:
+            return kind, _NO_REPLACEMENT
+        return kind, ord(content)
+
+    def _find_kind(self, character: str, normalized: str, content: str) -> Kind:
+        """Returns the kind of a character.
+
+        Args:
+            character: the character.
+            normalized: the character after normalization, between two vertical bars.
+            content: the same without the bars, if these remain.
+        """
+        if not content or METASPACE in character + content or normalized != f"|{content}|":
+            return Kind.HAZARD
+        whitespace = [c for c in content if c in WHITE_SPACE]
+        if self._keeps_spaces:
+            if content == " ":
+                return Kind.WHITESPACE
+            if " " in whitespace or (whitespace and self._strips):
+                return Kind.HAZARD
+        elif whitespace:
+            return Kind.WHITESPACE if len(whitespace) == len(content) else Kind.HAZARD
+        joins = unicodedata.category(character) in _JOINING_CATEGORIES or character in _JOINING_LETTERS
+        return Kind.JOINING if joins else Kind.ORDINARY

@@ -1,0 +1,1 @@
+"""Segmentation of many words at once with the scores of a unigram model."""
