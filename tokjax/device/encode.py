@@ -21,9 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from tokjax.device.boundaries import SplitTables, decode_characters, find_starts
-from tokjax.device.hash_table import ABSENT, BucketTable, find
-from tokjax.device.merging import MergeTables, fill_flat, merge_flat, merge_rows
-from tokjax.device.scans import Neighbors, compact, cumulative_sum, running_maximum
+from tokjax.device.hash_table import ABSENT, HashTable, find
+from tokjax.device.merging import MergeTables, fill_flat, merge_flat, merge_words
+from tokjax.device.scans import Neighbors, compact, cumulative_sum, running_maximum, store
 from tokjax.device.special import SpecialTables, find_special
 from tokjax.errors import InvalidArgumentError
 
@@ -53,7 +53,7 @@ class TokenizerTables(NamedTuple):
     """
 
     split: tuple[SplitTables, ...]
-    words: BucketTable
+    words: HashTable
     word_ids: Any
     merges: MergeTables
     symbol_ids: Any
@@ -274,7 +274,7 @@ def _merge_misses(
         chosen, count = compact(is_miss & (words.lengths > low) & (words.lengths <= width), size, capacity)
         lengths = words.lengths.at[chosen].get(mode="fill", fill_value=0)
         starts = words.starts.at[chosen].get(mode="fill", fill_value=0)
-        symbols = merge_rows(tables.merges, data, starts, lengths, count, width)
+        symbols = merge_words(tables.merges, data, starts, lengths, count, width)
         row_firsts = pool_size + width * jnp.arange(size, dtype=jnp.int32)
         firsts = firsts.at[chosen].set(row_firsts, mode="drop")
         counts = counts.at[chosen].set((symbols >= 0).sum(axis=1, dtype=jnp.int32), mode="drop")
@@ -308,34 +308,34 @@ def _assemble(
     num_words = words.starts.shape[0]
     stops = cumulative_sum(sources.counts)
     begins = stops - sources.counts
-    number = jnp.arange(num_words, dtype=jnp.int32)
-    target = jnp.where(sources.counts > 0, begins, capacity)
-    word = running_maximum(jnp.full(capacity, -1, jnp.int32).at[target].set(number, mode="drop"))
-    word = jnp.maximum(word, 0)
-    position = jnp.arange(capacity, dtype=jnp.int32)
     num_tokens = stops[-1]
+    position = jnp.arange(capacity, dtype=jnp.int32)
     inside = position < num_tokens
-    index = sources.firsts[word] + position - begins[word]
-    ids = sources.pool.at[index].get(mode="clip")
+    # The position in the pool moves on by 1 with each token, and to another word's ids where a word begins.
+    shifts = sources.firsts - begins
+    jumps = shifts - jnp.pad(shifts[:-1], (1, 0))
+    target = jnp.where(sources.counts > 0, begins, capacity)
+    index = position + cumulative_sum(jnp.zeros(capacity, jnp.int32).at[target].set(jumps, mode="drop"))
+    ids = sources.pool.at[store(index)].get(mode="clip")
     if words.special_ids is not None:
-        special = words.special_ids[word]
-        ids = jnp.where(special >= 0, special, ids)
-    ids = jnp.where(inside, ids, -1)
-    safe = jnp.where(inside, ids, 0)
-    lengths = jnp.where(inside, tables.token_splits[safe + 1] - tables.token_splits[safe], 0)
-    ends = cumulative_sum(lengths)
-    # The bytes of tokens are those of the texts, without gaps. So spans are sums of lengths.
-    rows = splits.shape[0] - 1
-    row_target = jnp.where(splits[1:] > splits[:-1], words.rows_before[:-1], num_words)
-    row_first = jnp.zeros(num_words, jnp.int32).at[row_target].max(splits[:rows], mode="drop")
-    base = running_maximum(row_first)[word] - 1
-    offsets = jnp.stack([ends - lengths - base, ends - base], axis=1)
-    offsets = jnp.where(inside[:, None], offsets, 0)
-    padded_begins = jnp.append(begins, num_tokens)
-    row_splits = padded_begins[jnp.minimum(words.rows_before, num_words)]
+        at = jnp.where(words.special_ids >= 0, begins, capacity)
+        ids = ids.at[at].set(words.special_ids, mode="drop")
+    ids = store(jnp.where(inside, ids, -1))
+    # The bytes of tokens are those of the texts, without gaps. So spans are sums of lengths, in each row.
+    lengths = store(jnp.where(inside, _get_lengths(tables, ids), 0))
+    row_splits = jnp.append(begins, num_tokens)[jnp.minimum(words.rows_before, num_words)]
+    steps = lengths.at[row_splits[1:]].add(splits[:-1] - splits[1:], mode="drop")
+    ends = cumulative_sum(steps) + 1
+    offsets = jnp.where(inside[:, None], jnp.stack([ends - lengths, ends], axis=1), 0)
     return DeviceTokens(
         ids, offsets, row_splits, num_tokens, jnp.bool_(False), Capacities(*[0] * len(Capacities._fields))
     )
+
+
+def _get_lengths(tables: TokenizerTables, ids: Array) -> Array:
+    """Returns the number of bytes of tokens; any number for ids below 0."""
+    lengths: Array = store(tables.token_splits[1:] - tables.token_splits[:-1])[jnp.maximum(ids, 0)]
+    return lengths
 
 
 class DeviceBytes(NamedTuple):
@@ -373,7 +373,7 @@ def decode_jit(tables: TokenizerTables, ids: Array, row_splits: Array, *, capaci
     splits = jnp.asarray(row_splits).astype(jnp.int32)
     valid = (ids >= 0) & (ids < num_ids) & (number >= splits[0]) & (number < splits[-1])
     safe = jnp.where(valid, ids, 0).astype(jnp.int32)
-    lengths = jnp.where(valid, tables.token_splits[safe + 1] - tables.token_splits[safe], 0)
+    lengths = jnp.where(valid, _get_lengths(tables, safe), 0)
     stops = cumulative_sum(lengths)
     begins = stops - lengths
     target = jnp.where(lengths > 0, begins, capacity)
