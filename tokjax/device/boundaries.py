@@ -63,9 +63,9 @@ class SplitTables(NamedTuple):
         windows: decisions by the classes before, previous, own, whether the last one is after a run, and
             after; `uint8`, shape `(classes, classes, classes, 2, classes)`.
         left_windows: decisions by the three classes before and the own one, `uint8`.
-        groups: decisions in runs that are split into groups, by class and index in the run, which repeat
-            after `period` characters; `uint8`, shape `(classes, period + 32)`. `UNDECIDED` for classes without
-            groups; `None` if no class has groups.
+        groups: decisions in runs that are split into groups, by class and index in the run; `uint8`, shape
+            `(classes, period + 32)`, where `period` is the number of characters after which they repeat.
+            `UNDECIDED` for classes without groups; `None` if no class has groups.
         is_trigger: classes after which groups and windows may not hold, `bool`, shape `(classes,)`.
         reach: number of characters after a trigger, as the length of this array.
         next_state: state of the automaton after each class, `int32`, shape `(states, classes)`.

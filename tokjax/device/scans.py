@@ -80,7 +80,7 @@ def count_bits(numbers: Array) -> Array:
 
 
 def pack_bits(mask: Array) -> Array:
-    """Packs a mask into numbers of 32 bits, `uint32`, shape `(blocks,)`. The first value is the lowest bit."""
+    """Packs a mask into `uint32` numbers, shape `(blocks,)`. The first value of a block is the lowest bit."""
     blocks = jnp.pad(mask, (0, -mask.shape[0] % BITS)).reshape(-1, BITS)
     bits = np.uint32(1) << jnp.arange(BITS, dtype=jnp.uint32)
     packed = jnp.where(blocks, bits, np.uint32(0)).sum(axis=1, dtype=jnp.uint32)
@@ -94,12 +94,6 @@ def unpack(values: Array, length: int) -> Array:
 
 _BLOCK = 64
 """Number of values of a block of `compact_rare`."""
-
-
-def running_maximum(values: Array) -> Array:
-    """Returns the largest value up to and including each position, shape `(n,)`."""
-    maxima: Array = jax.lax.associative_scan(jnp.maximum, values)
-    return maxima
 
 
 class Neighbors:
