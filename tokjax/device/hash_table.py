@@ -93,7 +93,8 @@ def find(table: HashTable, keys: Sequence[Array]) -> Array:
     found = flat[at + columns - 1]
     for column, key in enumerate(keys):
         found = jnp.where(flat[at + column] == key, found, np.uint32(0))
-    return found.astype(jnp.int32) - 1
+    result: Array = found.astype(jnp.int32) - 1
+    return result
 
 
 def compute_hashes(keys: Sequence[Any], seed: Any) -> tuple[Any, Any]:

@@ -1,8 +1,13 @@
 """Byte-pair merging of the words that are in no table, under `jax.jit`.
 
-Words of up to 128 bytes are rows of a matrix of symbols, padded to the longest word of their class. In each
-round, every row merges its pair of lowest rank, the leftmost one of equal ranks. Only the ranks of the pairs
-beside the merge change. When half of the rows have no pair left, the next words take their places.
+Words of up to 128 bytes are columns of a matrix of symbols, padded to the longest word of their class. In
+each round, every word merges its pair of lowest rank, the leftmost one of equal ranks. Only the ranks of the
+pairs beside the merge change. When half of the words have no pair left, the next words take their columns::
+
+    words         low  new  the        after round 1        after round 2
+    symbols        l    n    t          l    n    th         low  new  the
+                   o    e    h          ow   ew   e           -    -    -
+                   w    w    e          -    -    -           -    -    -
 
 Longer words are parts of flat arrays. In each round, every word merges all pairs of its lowest rank, from
 left to right, unless this makes a pair of an even lower or the same rank, which would have to be merged
@@ -29,7 +34,7 @@ if TYPE_CHECKING:
 NO_RANK = np.int32(2**31 - 1)
 """Rank of pairs that do not merge."""
 _SYMBOLS = 1 << 16
-"""Number of symbols of the rows that are merged at the same time."""
+"""Number of symbols of the words that are merged at the same time."""
 _MIN_SYMBOLS = 1 << 12
 """Smallest length of flat arrays that are divided again."""
 
