@@ -121,7 +121,7 @@ def suggest_capacities(num_bytes: int) -> Capacities:
     return Capacities(
         tokens=num_bytes // 2 + 64,
         words=num_bytes * 3 // 8 + 64,
-        short_words=num_bytes // 16 + 64,
+        short_words=num_bytes // 12 + 64,
         medium_words=num_bytes // 64 + 64,
         long_words=num_bytes // 512 + 64,
         huge_words=num_bytes // 4096 + 16,

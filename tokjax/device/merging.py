@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 NO_RANK = np.int32(2**31 - 1)
 """Rank of pairs that do not merge."""
 _SYMBOLS = 1 << 16
-"""Number of symbols of the words that are merged at the same time."""
+"""Maximum number of symbols of the words that are merged at the same time."""
+_MAX_SHARE = 4
+"""At most one in this many of the words that fit is merged at the same time: few columns are empty."""
 _MIN_SYMBOLS = 1 << 12
 """Smallest length of flat arrays that are divided again."""
 
@@ -115,7 +117,7 @@ def merge_words(
         The symbols of each word after all merges, `int32`, shape `(words, width)`; -1 after the last one.
     """
     num_words = starts.shape[0]
-    num_columns = min(_SYMBOLS // width, num_words)
+    num_columns = min(_SYMBOLS // width, -(-num_words // _MAX_SHARE))
     count = jnp.minimum(count, num_words)
 
     def refill(work: _Work) -> _Work:
