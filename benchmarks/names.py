@@ -21,6 +21,8 @@ FULLEST_PLAN = "fullest plan"
 BANDWIDTH = "memory bandwidth"
 OWN, COPY, MEMCPY = "tokjax", "copy, jitted", "memcpy"
 OVERLAP = "overlap"
+ENCODING_JIT = "encoding under jit"
+ENCODE_JIT, DECODE_JIT, TIKTOKEN, TRANSFER = "encode_jit", "decode_jit", "tiktoken", "transfer"
 STEP, LOADING, BOTH = "step alone", "loading alone", "both, prefetched"
 
 CURVES = (

@@ -17,5 +17,5 @@ SUITES = {
     "storage": "storage strategies: size on disk and loading time",
     "loading": "batches from a large dataset, compared with nanoGPT's loop, torch and Grain",
     "batching": "batching, compared with transformers, TRL, Grain, seqio, Python loops and memcpy",
-    "device": "batching functions under jit, as a share of memory bandwidth; overlap of loading with steps",
+    "device": "functions under jit, as a share of memory bandwidth; encode_jit; overlap of loading",
 }

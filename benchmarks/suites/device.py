@@ -1,7 +1,8 @@
-"""Batching functions under `jax.jit`, as a share of memory bandwidth; overlap of loading with training steps.
+"""Functions under `jax.jit`, as a share of memory bandwidth, and overlap of loading with training steps.
 
 Each function is compared with copies of as many bytes as it reads and writes: by XLA into new memory, and on
 a CPU also by NumPy into allocated memory. The bandwidth is measured with a jitted copy of a large array.
+Encoding is compared with tiktoken on the same cores.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.device_encoding import measure_encoding
 from benchmarks.jit_cases import count_bytes, make_cases, put_on_device
 from benchmarks.names import BANDWIDTH, COPY, MEMCPY, OWN
 from benchmarks.overlap import measure_overlap
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from benchmarks.bench import Bench
 
-PACKAGES = ["tokjax", "numpy", "jax", "jaxlib"]
+PACKAGES = ["tokjax", "numpy", "jax", "jaxlib", "tiktoken"]
 ROWS, LENGTH = 1024, 2048
 ROWS_ON_ACCELERATOR = 8192
 QUICK_ROWS, QUICK_LENGTH = 128, 256
@@ -61,7 +63,7 @@ def measure_case(bench: Bench, name: str, function: Callable[..., Any], argument
 
 
 def measure(bench: Bench) -> None:
-    """Measures the bandwidth, all functions, and the overlap of loading with training steps."""
+    """Measures the bandwidth, all functions, encoding, and the overlap of loading with training steps."""
     device = jax.devices()[0]
     rows = ROWS if device.platform == "cpu" else ROWS_ON_ACCELERATOR
     rows, length = bench.choose((rows, LENGTH), (QUICK_ROWS, QUICK_LENGTH))
@@ -74,4 +76,5 @@ def measure(bench: Bench) -> None:
     measure_bandwidth(bench)
     for name, (function, arguments) in make_cases(rows, length):
         measure_case(bench, name, function, arguments)
+    measure_encoding(bench)
     measure_overlap(bench)

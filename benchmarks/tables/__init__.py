@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks.tables.batches import (
     make_batching_table,
+    make_device_costs_table,
+    make_device_encoding_table,
     make_device_table,
     make_loading_table,
     make_overlap_table,
@@ -54,6 +56,8 @@ TABLES: dict[str, tuple[str, Callable[[Record], str]]] = {
     "windows": ("loading", make_windows_table),
     "batching": ("batching", make_batching_table),
     "device": ("device", make_device_table),
+    "device-encoding": ("device", make_device_encoding_table),
+    "device-costs": ("device", make_device_costs_table),
     "overlap": ("device", make_overlap_table),
     "rates": ("encode", make_rates_table),
     "compared": ("encode", make_comparison_table),

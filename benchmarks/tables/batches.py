@@ -8,6 +8,9 @@ from benchmarks.names import (
     BANDWIDTH,
     BOTH,
     COPY,
+    DECODE_JIT,
+    ENCODE_JIT,
+    ENCODING_JIT,
     FAR_STEP,
     FIRST_STEP,
     FRESH_LOADER,
@@ -19,6 +22,8 @@ from benchmarks.names import (
     OWN,
     ROOFLINE,
     STEP,
+    TIKTOKEN,
+    TRANSFER,
     UNCHECKED,
     WINDOWS,
     WRITING,
@@ -184,6 +189,38 @@ def _compute_gigabytes_per_second(one: Measurement) -> float:
 def _format_device(record: Record, rows: int, length: int) -> str:
     platform, device = record.settings["platform"], record.settings["device"]
     return f"Platform `{platform}` ({device}), {rows:,} rows of {length:,}. {format_host(record)}"
+
+
+def make_device_encoding_table(record: Record) -> str:
+    """Renders MB/s of encoding, decoding and the transfer, for each size of text."""
+    rows = []
+    for task in get_names(record.select(contender=ENCODE_JIT), "task"):
+        measured = {one.contender: one for one in record.select(task=task)}
+        rates = {name: compute_megabytes_per_second(one) for name, one in measured.items()}
+        ratio = f"{rates[ENCODE_JIT] / rates[TIKTOKEN]:.2f}" if TIKTOKEN in rates else ""
+        cells = [f"{rates[name]:,.1f}" if name in rates else "" for name in (ENCODE_JIT, TIKTOKEN)]
+        others = [f"{rates[name]:,.0f}" for name in (DECODE_JIT, TRANSFER)]
+        rows.append([task.removeprefix(f"{ENCODING_JIT}, "), *cells, ratio, *others])
+    header = ["text in one call", "encode_jit, MB/s", "tiktoken, MB/s", "ratio", "decode_jit, MB/s"]
+    return _format_encoding_table(record, [*header, "transfer, MB/s"], rows)
+
+
+def make_device_costs_table(record: Record) -> str:
+    """Renders the bytes that the compiled program moves, and its numbers of fusions and loops."""
+    rows = []
+    for one in record.select(contender=ENCODE_JIT):
+        moved = one.extra["moved"] / one.extra["bytes"]
+        counts = [f"{one.extra[name]:,.0f}" for name in ("fusions", "loops")]
+        rows.append([one.task.removeprefix(f"{ENCODING_JIT}, "), f"{moved:,.0f}", *counts])
+    header = ["text in one call", "bytes moved per byte of text, at least", "fusions", "loops"]
+    return _format_encoding_table(record, header, rows)
+
+
+def _format_encoding_table(record: Record, header: list[str], rows: list[list[str]]) -> str:
+    if not rows:
+        return "Not measured yet."
+    platform, device = record.settings["platform"], record.settings["device"]
+    return format_markdown_table(header, rows, f"Platform `{platform}` ({device}). {format_host(record)}")
 
 
 def _compute_hidden_share(step: float, loading: float, both: float) -> str:

@@ -1,4 +1,4 @@
-"""Tests of hash tables of two-choice buckets, against a dictionary."""
+"""Tests of hash tables that are looked up under jit, against a dictionary."""
 
 import jax
 import jax.numpy as jnp

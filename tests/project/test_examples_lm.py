@@ -234,3 +234,31 @@ def test_finetune_packed_with_hosts_that_do_not_divide_a_batch(functions, tmp_pa
     assert done.returncode == 1
     assert "error: " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_train_on_bytes(sentences, tmp_path):
+    options = ["--vocab-size", 300, "--window", 64, "--batch-size", 8, "--steps", 30, "--directory", tmp_path]
+    done = run_example("train_on_bytes.py", "--corpus", sentences, *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the ids of the device equal those of the host" in done.stdout
+    before, after = re.search(r"bits per byte: (.+) before training, (.+) after it", done.stdout).groups()
+    assert float(after) < float(before) - 0.5
+
+
+@pytest.mark.slow
+def test_train_on_bytes_with_fewer_bytes_than_a_window(sentences, tmp_path):
+    options = ["--window", 1 << 20, "--vocab-size", 300, "--directory", tmp_path]
+    done = run_example("train_on_bytes.py", "--corpus", sentences, *options)
+    assert done.returncode == 1
+    assert done.stderr.endswith("error: the corpus is too small: a window has 1048576 bytes\n")
+
+
+@pytest.mark.slow
+def test_rewards_on_device():
+    done = run_example("rewards_on_device.py", "--steps", 60, "--rows", 32)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, final = re.search(r"share of digits: (.+) at first, (.+) at the end", done.stdout).groups()
+    assert float(final) > float(first) + 0.2
+    sampled, encoded = re.search(r"first turns: (\d+), and (\d+) after encoding", done.stdout).groups()
+    assert int(encoded) <= int(sampled)

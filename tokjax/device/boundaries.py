@@ -16,6 +16,8 @@ steps: each one splits the pre-tokens of the step before it, as if they were tex
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -23,12 +25,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from tokjax.device.scans import (
+    BITS,
     Neighbors,
     compact_rare,
-    cumulative_sum,
-    following_minimum,
-    running_maximum,
+    copy_before_broadcast,
+    count_bits,
+    find_next,
+    get_highest_bit,
+    get_low_bits,
+    pack_bits,
     store,
+    unpack,
 )
 from tokjax.pretokenize.boundary_tables import STARTS, UNDECIDED
 from tokjax.pretokenize.split_automaton import DEAD, START
@@ -56,8 +63,9 @@ class SplitTables(NamedTuple):
         windows: decisions by the classes before, previous, own, whether the last one is after a run, and
             after; `uint8`, shape `(classes, classes, classes, 2, classes)`.
         left_windows: decisions by the three classes before and the own one, `uint8`.
-        group_sizes: number of characters of a group, by class, 0 for classes without groups; `int32`, shape
-            `(classes,)`; `None` if no class has groups.
+        groups: decisions in runs that are split into groups, by class and index in the run; `uint8`, shape
+            `(classes, period + 32)`, where `period` is the number of characters after which they repeat.
+            `UNDECIDED` for classes without groups; `None` if no class has groups.
         is_trigger: classes after which groups and windows may not hold, `bool`, shape `(classes,)`.
         reach: number of characters after a trigger, as the length of this array.
         next_state: state of the automaton after each class, `int32`, shape `(states, classes)`.
@@ -67,7 +75,7 @@ class SplitTables(NamedTuple):
     class_of_code: Any
     windows: Any
     left_windows: Any
-    group_sizes: Any
+    groups: Any
     is_trigger: Any
     reach: Any
     next_state: Any
@@ -92,14 +100,15 @@ def make_split_tables(tables: BoundaryTables) -> SplitTables:
     """Returns the tables of the device for those of the host, with the classes of the automaton."""
     automaton = tables.automaton
     count = automaton.num_classes
-    groups = np.zeros(count, np.int32)
+    period = math.lcm(*tables.group_sizes.values())
+    groups = np.full((count, period + BITS), UNDECIDED, np.uint8)
     for class_, size in tables.group_sizes.items():
-        groups[tables.automaton_class[class_]] = size
+        groups[tables.automaton_class[class_]] = np.where(np.arange(groups.shape[1]) % size, 0, STARTS)
     return SplitTables(
         automaton.class_of_code,
         tables.windows.reshape(count, count, count, 2, count),
         tables.left_windows,
-        groups if groups.any() else None,
+        groups if tables.group_sizes else None,
         tables.is_trigger[tables.classes],
         np.zeros(tables.reach + 1, bool),
         automaton.next_state.astype(np.int32),
@@ -172,29 +181,35 @@ def _find_step_starts(
     """Finds the starts of one step within the pre-tokens of the step before it."""
     num_classes = tables.is_trigger.shape[0]
     end = num_classes - 1
-    classes = store(tables.class_of_code[characters.codes].astype(jnp.int32))
+    classes = store(tables.class_of_code[characters.codes])
     classes_at = Neighbors(classes, 1, _MAX_WIDTH, end).at
     cut_at = Neighbors(is_cut, 0, _MAX_WIDTH, fill=True).at
     inner_at = Neighbors(~characters.is_first, _MAX_WIDTH, 0, fill=False).at
-    previous = jnp.where(is_cut, end, classes_at(-1))
-    before = jnp.where(is_cut, end, _get_previous(previous, inner_at, end))
-    before = store(before)
+    previous = store(jnp.where(is_cut, end, classes_at(-1)))
+    before = store(jnp.where(is_cut, end, _get_previous(previous, inner_at, end)))
+    third = store(jnp.where(is_cut, end, _get_previous(before, inner_at, end)))
     following = jnp.full_like(classes, end)
     for width in range(1, _MAX_WIDTH + 1):
         at = jnp.where(cut_at(width), end, classes_at(width))
         following = jnp.where(characters.widths == width, at, following)
-    after_run = jnp.where(following == classes, _find_class_after_run(classes_at, cut_at, end), end)
+    following = store(following)
+    after_run = _find_class_after_run(classes_at, cut_at, end)
+
+    def get_index(*columns: Array) -> Array:
+        index = columns[0].astype(jnp.int32)
+        for column in columns[1:]:
+            index = index * num_classes + column.astype(jnp.int32)
+        return index
 
     def look_up(after: Array, is_after_run: int) -> Array:
-        index = ((before * num_classes + previous) * num_classes + classes) * 2 + is_after_run
-        found: Array = tables.windows.reshape(-1)[index * num_classes + after]
+        index = get_index(before, previous, classes) * 2 + is_after_run
+        found: Array = tables.windows.reshape(-1)[index * num_classes + after.astype(jnp.int32)]
         return found
 
     decisions = look_up(following, 0)
     in_run = (decisions == UNDECIDED) & (following == classes)
     decisions = jnp.where(in_run, look_up(after_run, 1), decisions)
-    third = jnp.where(is_cut, end, _get_previous(before, inner_at, end))
-    left = ((third * num_classes + before) * num_classes + previous) * num_classes + classes
+    left = get_index(third, before, previous, classes)
     decisions = jnp.where(decisions == UNDECIDED, tables.left_windows.reshape(-1)[left], decisions)
     decisions = _split_groups(tables, characters, classes, previous == classes, store(decisions))
     starts = is_cut | ((decisions == STARTS) & characters.is_first)
@@ -224,10 +239,7 @@ def _find_class_after_run(
 ) -> Array:
     """Returns the class after the run of equal classes at each byte."""
     after = store(jnp.where(cut_at(1), end, classes_at(1)))
-    length = after.shape[0]
-    is_last = after != classes_at(0)
-    stop = following_minimum(jnp.where(is_last, jnp.arange(length, dtype=jnp.int32), length - 1))
-    found: Array = after[stop]
+    found: Array = after[find_next(after != classes_at(0))]
     return found
 
 
@@ -235,20 +247,42 @@ def _split_groups(
     tables: SplitTables, characters: Characters, classes: Array, is_in_run: Array, decisions: Array
 ) -> Array:
     """Decides in runs that are split into groups, except near triggers."""
-    if tables.group_sizes is None:
+    if tables.groups is None:
         return decisions
-    size = tables.group_sizes[classes]
-    is_in_run = (size > 0) & is_in_run
-    number = cumulative_sum(characters.is_first)
-    first = running_maximum(jnp.where(is_in_run | ~characters.is_first, 0, number))
-    starts_group = (number - first) % jnp.maximum(size, 1) == 0
+    columns = tables.groups.shape[1]
+    index = _count_in_runs(characters.is_first, is_in_run, columns - BITS)
+    groups = tables.groups.reshape(-1)[classes.astype(jnp.int32) * columns + index]
     near = jnp.zeros(classes.shape, bool)
     distance = _MAX_WIDTH * (tables.reach.shape[0] + 1)
-    trigger_at = Neighbors(tables.is_trigger[classes], distance, 0, fill=False).at
+    trigger_at = Neighbors(tables.is_trigger[classes.astype(jnp.int32)], distance, 0, fill=False).at
     for i in range(1, distance + 1):
         near = near | trigger_at(-i)
-    groups = jnp.where(starts_group, STARTS, 0).astype(decisions.dtype)
-    return jnp.where(is_in_run & ~near, groups, decisions)
+    return jnp.where(is_in_run & ~near & (groups != UNDECIDED), groups, decisions)
+
+
+def _count_in_runs(is_first: Array, is_in_run: Array, period: int) -> Array:
+    """Returns the index of each character in its run, minus a multiple of the period; below `period + 32`."""
+    firsts, run_starts = pack_bits(is_first), pack_bits(is_first & ~is_in_run)
+    in_block = count_bits(firsts & _get_bits_after(run_starts))
+    sums = jnp.stack([jax.lax.rem(in_block, period), (run_starts != 0).astype(jnp.int32)])
+    after = jax.lax.associative_scan(partial(_add_counts, period), sums, axis=1)[0]
+    before = copy_before_broadcast(jnp.pad(after[:-1], (1, 0)))
+    starts_before = run_starts[:, None] & get_low_bits()
+    counts = count_bits(firsts[:, None] & get_low_bits() & _get_bits_after(starts_before))
+    return unpack(counts + jnp.where(starts_before == 0, before[:, None], 0), is_first.shape[0])
+
+
+def _get_bits_after(numbers: Array) -> Array:
+    """Returns the bits above the highest one that is set; all of them if none is."""
+    highest = get_highest_bit(numbers).astype(jnp.uint32)
+    return jnp.where(numbers == 0, ~np.uint32(0), ~((np.uint32(2) << highest) - np.uint32(1)))
+
+
+def _add_counts(period: int, left: Array, right: Array) -> Array:
+    """Adds the counts of adjacent parts of a text. The count of a part in which a run starts is final."""
+    total = left[0] + right[0]
+    total = jnp.where(total >= period, total - period, total)
+    return jnp.stack([jnp.where(right[1] > 0, right[0], total), left[1] | right[1]])
 
 
 class _Places(NamedTuple):
@@ -290,7 +324,7 @@ def _run_automaton(
     def get_class(at: Array, begin: Array) -> Array:
         inside = jnp.minimum(at, length - 1)
         at_end = (at >= length) | (is_cut[inside] & (at > begin))
-        return jnp.where(at_end, end, classes[inside])
+        return jnp.where(at_end, end, classes[inside].astype(jnp.int32))
 
     def get_next(at: Array) -> Array:
         return jnp.minimum(at + characters.widths[jnp.minimum(at, length - 1)].astype(jnp.int32), length)

@@ -21,9 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from tokjax.device.boundaries import SplitTables, decode_characters, find_starts
-from tokjax.device.hash_table import ABSENT, BucketTable, find
-from tokjax.device.merging import MergeTables, fill_flat, merge_flat, merge_rows
-from tokjax.device.scans import Neighbors, compact, cumulative_sum, running_maximum
+from tokjax.device.hash_table import ABSENT, HashTable, compute_hashes, find
+from tokjax.device.merging import MergeTables, fill_flat, merge_flat, merge_words
+from tokjax.device.scans import Neighbors, compact, cumulative_sum, running_maximum, store
 from tokjax.device.special import SpecialTables, find_special
 from tokjax.errors import InvalidArgumentError
 
@@ -34,8 +34,8 @@ KEY_BYTES = 16
 """Maximum number of bytes of words in the table."""
 COUNT_BITS = 5
 """Bits of the number of ids in the values of the table. The other bits are the position of the first id."""
-_SHORT, _MEDIUM, _LONG = 16, 32, 128
-"""Number of bytes of the rows in which words are merged. Longer words are merged in flat arrays."""
+_SHORT, _MEDIUM, _LONG = KEY_BYTES, 64, 128
+"""Number of bytes of the columns in which words are merged. Longer words are merged in flat arrays."""
 
 
 class TokenizerTables(NamedTuple):
@@ -53,7 +53,7 @@ class TokenizerTables(NamedTuple):
     """
 
     split: tuple[SplitTables, ...]
-    words: BucketTable
+    words: HashTable
     word_ids: Any
     merges: MergeTables
     symbol_ids: Any
@@ -69,8 +69,8 @@ class Capacities(NamedTuple):
         tokens: number of tokens.
         words: number of pre-tokens.
         short_words: number of pre-tokens of up to 16 bytes that are not in the table.
-        medium_words: number of those of 17 to 32 bytes.
-        long_words: number of those of 33 to 128 bytes.
+        medium_words: number of those of 17 to 64 bytes.
+        long_words: number of those of 65 to 128 bytes.
         huge_words: number of those of more than 128 bytes.
         huge_bytes: number of bytes of these together.
         places: number of places that the automaton of the split pattern has to decide.
@@ -121,9 +121,9 @@ def suggest_capacities(num_bytes: int) -> Capacities:
     return Capacities(
         tokens=num_bytes // 2 + 64,
         words=num_bytes * 3 // 8 + 64,
-        short_words=num_bytes // 16 + 64,
-        medium_words=num_bytes // 128 + 64,
-        long_words=num_bytes // 1024 + 64,
+        short_words=num_bytes // 12 + 64,
+        medium_words=num_bytes // 64 + 64,
+        long_words=num_bytes // 512 + 64,
         huge_words=num_bytes // 4096 + 16,
         huge_bytes=num_bytes // 32 + 1024,
         places=num_bytes // 256 + 64,
@@ -168,8 +168,9 @@ def encode_jit(
     characters = decode_characters(data, is_cut)
     starts, needed_places = find_starts(tables.split, characters, is_cut, sizes.places)
     words = _find_words(data, starts & ~is_inside, splits, sizes.words, special_ids)
-    found = _look_up(tables, data, words)
-    merged = _merge_misses(tables, data, words, found, sizes)
+    keys = _get_keys(data, words)
+    found = jnp.where(words.lengths > KEY_BYTES, ABSENT, find(tables.words, keys))
+    merged = _merge_misses(tables, data, words, keys, found, sizes)
     tokens = _assemble(tables, words, merged, splits, sizes.tokens)
     needed = Capacities(
         tokens=tokens.num_tokens,
@@ -239,8 +240,8 @@ def _find_words(
     return _Words(first, stop - first, special, before, count)
 
 
-def _look_up(tables: TokenizerTables, data: Array, words: _Words) -> Array:
-    """Returns the value of each word in the table, `ABSENT` for those that are not in it."""
+def _get_keys(data: Array, words: _Words) -> list[Array]:
+    """Returns the columns of the keys of words: their first 16 bytes and their lengths, `uint32`."""
     at = Neighbors(data, 0, 3, 0).at
     parts = [at(i).astype(jnp.uint32) << np.uint32(8 * i) for i in range(4)]
     quads = Neighbors(parts[0] | parts[1] | parts[2] | parts[3], 0, KEY_BYTES, 0)
@@ -251,12 +252,16 @@ def _look_up(tables: TokenizerTables, data: Array, words: _Words) -> Array:
             rest == 4, np.uint32(0xFFFFFFFF), (np.uint32(1) << (8 * rest).astype(jnp.uint32)) - 1
         )
         keys.append(quads.at(first)[jnp.minimum(words.starts, data.shape[0] - 1)] & mask)
-    value = find(tables.words, [*keys, words.lengths.astype(jnp.uint32)])
-    return jnp.where(words.lengths > KEY_BYTES, ABSENT, value)
+    return [*keys, words.lengths.astype(jnp.uint32)]
 
 
 def _merge_misses(
-    tables: TokenizerTables, data: Array, words: _Words, found: Array, sizes: Capacities
+    tables: TokenizerTables,
+    data: Array,
+    words: _Words,
+    keys: list[Array],
+    found: Array,
+    sizes: Capacities,
 ) -> _Sources:
     """Merges the words that were not found."""
     is_special = jnp.zeros(found.shape, bool) if words.special_ids is None else words.special_ids >= 0
@@ -274,10 +279,17 @@ def _merge_misses(
         chosen, count = compact(is_miss & (words.lengths > low) & (words.lengths <= width), size, capacity)
         lengths = words.lengths.at[chosen].get(mode="fill", fill_value=0)
         starts = words.starts.at[chosen].get(mode="fill", fill_value=0)
-        symbols = merge_rows(tables.merges, data, starts, lengths, count, width)
-        row_firsts = pool_size + width * jnp.arange(size, dtype=jnp.int32)
-        firsts = firsts.at[chosen].set(row_firsts, mode="drop")
-        counts = counts.at[chosen].set((symbols >= 0).sum(axis=1, dtype=jnp.int32), mode="drop")
+        rows = jnp.arange(size, dtype=jnp.int32)
+        different = count
+        if width == _SHORT:
+            chosen_keys = [key.at[chosen].get(mode="fill", fill_value=0) for key in keys]
+            order, rows, different = _find_different(chosen_keys, lengths > 0)
+            starts = starts.at[order].get(mode="fill", fill_value=0)
+            lengths = lengths.at[order].get(mode="fill", fill_value=0)
+        symbols = merge_words(tables.merges, data, starts, lengths, different, width)
+        row_counts = (symbols >= 0).sum(axis=1, dtype=jnp.int32)
+        firsts = firsts.at[chosen].set(pool_size + width * rows, mode="drop")
+        counts = counts.at[chosen].set(row_counts[rows], mode="drop")
         pools.append(symbols.reshape(-1))
         pool_size += size * width
         needed.append(count)
@@ -301,6 +313,36 @@ def _merge_misses(
     return _Sources(firsts, counts, pool, (*needed, count, long_bytes))
 
 
+def _find_different(keys: list[Array], is_word: Array) -> tuple[Array, Array, Array]:
+    """Finds the words that occur several times, most of which have to be merged only once.
+
+    Each word writes its index to a table at the hash of its key. Words that find the index of an equal word
+    there take the row of that word. Words that find another word, since the hashes are equal, have a row of
+    their own.
+
+    Args:
+        keys: columns of the keys, `uint32`, shape `(n,)`.
+        is_word: whether there is a word, `bool`, shape `(n,)`.
+
+    Returns:
+        The indices of the words that have rows, in order, shape `(n,)`; the row of each word, shape `(n,)`;
+        and the number of rows.
+    """
+    size = is_word.shape[0]
+    number = jnp.arange(size, dtype=jnp.int32)
+    num_slots = 1 << (2 * size - 1).bit_length()
+    hashes, _ = compute_hashes(keys, np.uint32(0))
+    slot = jnp.where(is_word, (hashes & np.uint32(num_slots - 1)).astype(jnp.int32), num_slots)
+    table = jnp.full(num_slots, size, jnp.int32).at[slot].min(number, mode="drop")
+    first = jnp.minimum(table.at[slot].get(mode="clip"), size - 1)
+    is_equal = jnp.stack([key[first] == key for key in keys]).all(axis=0)
+    first = jnp.where(is_equal, first, number)
+    has_row = is_word & (first == number)
+    order, count = compact(has_row, size, size)
+    rows = cumulative_sum(has_row) - 1
+    return order, jnp.maximum(rows[first], 0), count
+
+
 def _assemble(
     tables: TokenizerTables, words: _Words, sources: _Sources, splits: Array, capacity: int
 ) -> DeviceTokens:
@@ -308,34 +350,34 @@ def _assemble(
     num_words = words.starts.shape[0]
     stops = cumulative_sum(sources.counts)
     begins = stops - sources.counts
-    number = jnp.arange(num_words, dtype=jnp.int32)
-    target = jnp.where(sources.counts > 0, begins, capacity)
-    word = running_maximum(jnp.full(capacity, -1, jnp.int32).at[target].set(number, mode="drop"))
-    word = jnp.maximum(word, 0)
-    position = jnp.arange(capacity, dtype=jnp.int32)
     num_tokens = stops[-1]
+    position = jnp.arange(capacity, dtype=jnp.int32)
     inside = position < num_tokens
-    index = sources.firsts[word] + position - begins[word]
-    ids = sources.pool.at[index].get(mode="clip")
+    # The position in the pool moves on by 1 with each token, and to another word's ids where a word begins.
+    shifts = sources.firsts - begins
+    jumps = shifts - jnp.pad(shifts[:-1], (1, 0))
+    target = jnp.where(sources.counts > 0, begins, capacity)
+    index = position + cumulative_sum(jnp.zeros(capacity, jnp.int32).at[target].set(jumps, mode="drop"))
+    ids = sources.pool.at[store(index)].get(mode="clip")
     if words.special_ids is not None:
-        special = words.special_ids[word]
-        ids = jnp.where(special >= 0, special, ids)
-    ids = jnp.where(inside, ids, -1)
-    safe = jnp.where(inside, ids, 0)
-    lengths = jnp.where(inside, tables.token_splits[safe + 1] - tables.token_splits[safe], 0)
-    ends = cumulative_sum(lengths)
-    # The bytes of tokens are those of the texts, without gaps. So spans are sums of lengths.
-    rows = splits.shape[0] - 1
-    row_target = jnp.where(splits[1:] > splits[:-1], words.rows_before[:-1], num_words)
-    row_first = jnp.zeros(num_words, jnp.int32).at[row_target].max(splits[:rows], mode="drop")
-    base = running_maximum(row_first)[word] - 1
-    offsets = jnp.stack([ends - lengths - base, ends - base], axis=1)
-    offsets = jnp.where(inside[:, None], offsets, 0)
-    padded_begins = jnp.append(begins, num_tokens)
-    row_splits = padded_begins[jnp.minimum(words.rows_before, num_words)]
+        at = jnp.where(words.special_ids >= 0, begins, capacity)
+        ids = ids.at[at].set(words.special_ids, mode="drop")
+    ids = store(jnp.where(inside, ids, -1))
+    # The bytes of tokens are those of the texts, without gaps. So spans are sums of lengths, in each row.
+    lengths = store(jnp.where(inside, _get_lengths(tables, ids), 0))
+    row_splits = jnp.append(begins, num_tokens)[jnp.minimum(words.rows_before, num_words)]
+    steps = lengths.at[row_splits[1:]].add(splits[:-1] - splits[1:], mode="drop")
+    ends = cumulative_sum(steps) + 1
+    offsets = jnp.where(inside[:, None], jnp.stack([ends - lengths, ends], axis=1), 0)
     return DeviceTokens(
         ids, offsets, row_splits, num_tokens, jnp.bool_(False), Capacities(*[0] * len(Capacities._fields))
     )
+
+
+def _get_lengths(tables: TokenizerTables, ids: Array) -> Array:
+    """Returns the number of bytes of tokens; any number for ids below 0."""
+    lengths: Array = store(tables.token_splits[1:] - tables.token_splits[:-1])[jnp.maximum(ids, 0)]
+    return lengths
 
 
 class DeviceBytes(NamedTuple):
@@ -373,7 +415,7 @@ def decode_jit(tables: TokenizerTables, ids: Array, row_splits: Array, *, capaci
     splits = jnp.asarray(row_splits).astype(jnp.int32)
     valid = (ids >= 0) & (ids < num_ids) & (number >= splits[0]) & (number < splits[-1])
     safe = jnp.where(valid, ids, 0).astype(jnp.int32)
-    lengths = jnp.where(valid, tables.token_splits[safe + 1] - tables.token_splits[safe], 0)
+    lengths = jnp.where(valid, _get_lengths(tables, safe), 0)
     stops = cumulative_sum(lengths)
     begins = stops - lengths
     target = jnp.where(lengths > 0, begins, capacity)

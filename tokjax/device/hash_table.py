@@ -1,8 +1,14 @@
-"""Hash tables of two-choice buckets: built on the host, looked up under `jax.jit` with two gathers.
+"""Hash tables without collisions: built on the host, looked up under `jax.jit` with two gathers.
 
-A key is a row of 32-bit numbers. It is in one of two buckets, which two hashes of the key give. A bucket is a
-row of an array with the columns of all its slots side by side, so a lookup reads two rows. A free slot has 0
-in the last column, which holds the value plus 1.
+A key is a row of 32-bit numbers. Its first hash gives its group, and every group has a pilot: a number that
+moves all keys of the group to slots that are free. The second hash and the pilot give the slot. So a lookup
+reads one pilot and one slot, and compares the key. For example, with groups of two keys:
+
+    group   keys    second hashes   slots with pilot 0   with pilot 1   with pilot 2
+      0     a, b        5, 9           3, 7 (free)
+      1     c, d        2, 5           1, 3 (3 is used)     4, 7            0, 6 (free)
+
+A free slot has 0 in the last column, which holds the value plus 1.
 """
 
 from __future__ import annotations
@@ -12,6 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from tokjax.device.scans import store
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -19,26 +27,30 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ABSENT = -1
-_SLOTS = 4
-"""Slots of a bucket."""
-_LOAD = 0.5
-"""Maximum share of slots that are used when a table is first built."""
+_GROUP_SIZE = 4
+"""Mean number of keys of a group, at most."""
+_LOAD = 0.75
+"""Maximum share of slots that are used."""
+_MAX_PILOT = 1 << 14
 _MAX_SEEDS = 64
+_MULTIPLIER = np.uint32(0x9E3779B1)
 
 
-class BucketTable(NamedTuple):
-    """Hash table, a pytree of two arrays.
+class HashTable(NamedTuple):
+    """Hash table, a pytree of arrays. The numbers of groups and slots are powers of two.
 
     Attributes:
-        buckets: columns of all slots of each bucket, `uint32`, shape `(buckets, slots * columns)`.
+        pilots: pilot of each group, `uint32`, shape `(groups,)`.
+        slots: columns of the key and value of each slot, `uint32`, shape `(slots, columns)`.
         seed: start value of the hashes, `uint32`, shape `()`.
     """
 
-    buckets: Any
+    pilots: Any
+    slots: Any
     seed: Any
 
 
-def build_table(keys: NDArray[np.uint32], values: NDArray[np.int64]) -> BucketTable:
+def build_table(keys: NDArray[np.uint32], values: NDArray[np.int64]) -> HashTable:
     """Builds a table on the host.
 
     Args:
@@ -46,24 +58,23 @@ def build_table(keys: NDArray[np.uint32], values: NDArray[np.int64]) -> BucketTa
         values: values from 0 to `2**32 - 2`, shape `(n,)`.
     """
     count, columns = keys.shape
-    bits = max(int(np.ceil(np.log2(max(count, 1) / (_LOAD * _SLOTS)))), 0)
+    num_groups = _round_up(count / _GROUP_SIZE)
+    num_slots = _round_up(count / _LOAD)
     for attempt in range(_MAX_SEEDS):
         seed = np.uint32(0x9E3779B9 + 0x61C88647 * attempt & 0xFFFFFFFF)
-        slots = _place(keys, 1 << bits, seed)
+        pilots = np.zeros(num_groups, np.uint32)
+        slots = _place(keys, pilots, num_slots, seed)
         if slots is not None:
             break
-        bits += attempt % 2
     else:
         raise AssertionError("no hash function places all keys")
-    table = np.zeros(((1 << bits) * _SLOTS, columns + 1), np.uint32)
+    table = np.zeros((num_slots, columns + 1), np.uint32)
     table[slots, :columns] = keys
     table[slots, columns] = values + 1
-    # Column-major within a bucket: the slots of one column are beside each other.
-    buckets = table.reshape(-1, _SLOTS, columns + 1).swapaxes(1, 2).reshape(1 << bits, -1)
-    return BucketTable(np.ascontiguousarray(buckets), seed)
+    return HashTable(pilots, table, seed)
 
 
-def find(table: BucketTable, keys: Sequence[Array]) -> Array:
+def find(table: HashTable, keys: Sequence[Array]) -> Array:
     """Returns the value of each key, `ABSENT` for keys that are not in the table.
 
     Args:
@@ -73,51 +84,76 @@ def find(table: BucketTable, keys: Sequence[Array]) -> Array:
     Returns:
         Values, `int32` (as bits of `uint32`), of the shape of the keys.
     """
-    columns = len(keys)
-    mask = jnp.uint32(table.buckets.shape[0] - 1)
-    found = jnp.zeros(keys[0].shape, jnp.uint32)
-    for hashes in _compute_hashes(keys, table.seed):
-        rows = table.buckets[(hashes & mask).astype(jnp.int32)]
-        rows = rows.reshape(*rows.shape[:-1], columns + 1, _SLOTS)
-        same = jnp.ones((*rows.shape[:-2], _SLOTS), bool)
-        for column in range(columns):
-            same &= rows[..., column, :] == keys[column][..., None]
-        found = jnp.maximum(found, jnp.where(same, rows[..., columns, :], np.uint32(0)).max(axis=-1))
-    return found.astype(jnp.int32) - 1
+    first, second = compute_hashes(keys, table.seed)
+    pilots = table.pilots[_get_group(first, len(table.pilots))]
+    num_slots, columns = table.slots.shape
+    # Gathers of single numbers, which XLA fuses with the comparison. It would copy rows.
+    at = store(_get_slot(second, pilots, num_slots) * columns)
+    flat = table.slots.reshape(-1)
+    found = flat[at + columns - 1]
+    for column, key in enumerate(keys):
+        found = jnp.where(flat[at + column] == key, found, np.uint32(0))
+    result: Array = found.astype(jnp.int32) - 1
+    return result
 
 
-def _compute_hashes(keys: Sequence[Any], seed: Any) -> tuple[Any, Any]:
-    """Returns two hashes of keys. Works on arrays of NumPy and JAX."""
-    state = seed
+def compute_hashes(keys: Sequence[Any], seed: Any) -> tuple[Any, Any]:
+    """Returns two independent hashes of keys, `uint32`. Works on arrays of NumPy and JAX."""
+    first, second = seed, ~seed
     for key in keys:
-        state = (state ^ key) * np.uint32(0x85EBCA6B)
-        state = state ^ (state >> np.uint32(15))
-    first = state * np.uint32(0xC2B2AE35)
-    first = first ^ (first >> np.uint32(13))
-    second = (first + np.uint32(0x7F4A7C15)) * np.uint32(0x27D4EB2F)
-    return first, second ^ (second >> np.uint32(15))
+        first = (first ^ key) * np.uint32(0x85EBCA6B)
+        first = first ^ (first >> np.uint32(15))
+        second = (second ^ key) * np.uint32(0xC2B2AE35)
+        second = second ^ (second >> np.uint32(13))
+    return first, second
 
 
-def _place(keys: NDArray[np.uint32], size: int, seed: np.uint32) -> NDArray[np.int64] | None:
-    """Returns the slot of each key, or `None` if both buckets of a key are full.
+def _round_up(count: float) -> int:
+    """Returns the smallest power of two that is at least 2 and at least this number."""
+    return 1 << max(int(np.ceil(np.log2(max(count, 1)))), 1)
 
-    All keys that remain choose a bucket at once, the emptier one of their two. Those that come first fill
-    its slots, the others choose again.
+
+def _get_group(first: Any, num_groups: int) -> Any:
+    return (first & np.uint32(num_groups - 1)).astype(np.int32)
+
+
+def _get_slot(second: Any, pilots: Any, num_slots: int) -> Any:
+    shift = np.uint32(33 - num_slots.bit_length())
+    return (((second ^ pilots) * _MULTIPLIER) >> shift).astype(np.int32)
+
+
+def _place(
+    keys: NDArray[np.uint32], pilots: NDArray[np.uint32], num_slots: int, seed: np.uint32
+) -> NDArray[np.int32] | None:
+    """Returns the slot of each key and sets the pilots, or returns `None` if a group finds no free slots.
+
+    Large groups are placed first, while most slots are free. All groups of one size try a pilot at once.
+    Those whose slots are free keep them, the others try the next pilot.
     """
     with np.errstate(over="ignore"):
-        choices = np.stack(_compute_hashes(list(keys.T), seed), axis=1) & np.uint32(size - 1)
-    used = np.zeros(size, np.int64)
-    slots = np.full(len(keys), -1)
-    remaining = np.arange(len(keys))
-    while len(remaining):
-        own = choices[remaining].astype(np.int64)
-        better = used[own].argmin(axis=1)
-        bucket = own[np.arange(len(own)), better]
-        if (used[bucket] >= _SLOTS).any():
-            return None
-        # At most one key per bucket and round, so that keys are spread evenly over their two buckets.
-        _, first = np.unique(bucket, return_index=True)
-        slots[remaining[first]] = bucket[first] * _SLOTS + used[bucket[first]]
-        used[bucket[first]] += 1
-        remaining = np.delete(remaining, first)
+        first, second = compute_hashes(list(keys.T), seed)
+        groups = _get_group(first, len(pilots))
+        order = np.argsort(groups, kind="stable")
+        counts = np.bincount(groups, minlength=len(pilots))
+        begins = np.cumsum(counts) - counts
+        slots = np.zeros(len(keys), np.int32)
+        is_used, claims = np.zeros(num_slots, bool), np.zeros(num_slots, np.int64)
+        for size in range(counts.max(initial=0), 0, -1):
+            remaining = np.flatnonzero(counts == size)
+            members = order[begins[remaining, None] + np.arange(size)]
+            for pilot in range(_MAX_PILOT):
+                if not len(remaining):
+                    break
+                tried = _get_slot(second[members], np.uint32(pilot), num_slots)
+                ordered = np.sort(tried, axis=1)
+                fits = ~is_used[tried].any(axis=1) & (ordered[:, 1:] != ordered[:, :-1]).all(axis=1)
+                # Of groups that want the same slot, at most one gets it.
+                claims[tried[fits]] = remaining[fits, None]
+                fits &= (claims[tried] == remaining[:, None]).all(axis=1)
+                is_used[tried[fits]] = True
+                slots[members[fits]] = tried[fits]
+                pilots[remaining[fits]] = pilot
+                remaining, members = remaining[~fits], members[~fits]
+            if len(remaining):
+                return None
     return slots

@@ -1,8 +1,13 @@
 """Byte-pair merging of the words that are in no table, under `jax.jit`.
 
-Words of up to 128 bytes are rows of a matrix of symbols, padded to the longest word of their class. In each
-round, every row merges its pair of lowest rank, the leftmost one of equal ranks. Only the ranks of the pairs
-beside the merge change. When half of the rows have no pair left, the next words take their places.
+Words of up to 128 bytes are columns of a matrix of symbols, padded to the longest word of their class. In
+each round, every word merges its pair of lowest rank, the leftmost one of equal ranks. Only the ranks of the
+pairs beside the merge change. When half of the words have no pair left, the next words take their columns::
+
+    words         low  new  the        after round 1        after round 2
+    symbols        l    n    t          l    n    th         low  new  the
+                   o    e    h          ow   ew   e           -    -    -
+                   w    w    e          -    -    -           -    -    -
 
 Longer words are parts of flat arrays. In each round, every word merges all pairs of its lowest rank, from
 left to right, unless this makes a pair of an even lower or the same rank, which would have to be merged
@@ -11,14 +16,15 @@ earlier; then it merges the leftmost one only.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tokjax.device.hash_table import ABSENT, BucketTable, find
-from tokjax.device.scans import compact, cumulative_sum, running_maximum
+from tokjax.device.hash_table import ABSENT, HashTable, find
+from tokjax.device.scans import compact, copy_before_broadcast, cumulative_sum, running_maximum, store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +34,9 @@ if TYPE_CHECKING:
 NO_RANK = np.int32(2**31 - 1)
 """Rank of pairs that do not merge."""
 _SYMBOLS = 1 << 16
-"""Number of symbols of the rows that are merged at the same time."""
+"""Maximum number of symbols of the words that are merged at the same time."""
+_MAX_SHARE = 4
+"""At most one in this many of the words that fit is merged at the same time: few columns are empty."""
 _MIN_SYMBOLS = 1 << 12
 """Smallest length of flat arrays that are divided again."""
 
@@ -41,11 +49,14 @@ class MergeTables(NamedTuple):
         merged: symbol that the pair of each rank becomes, `int32`, shape `(ranks,)`; `None` if it equals the
             rank.
         byte_symbols: symbol of each byte, `int32`, shape `(256,)`.
+        byte_ranks: rank of each pair of bytes, `NO_RANK` for those that do not merge, `int32`, shape
+            `(65536,)`.
     """
 
-    pairs: BucketTable
+    pairs: HashTable
     merged: Any
     byte_symbols: Any
+    byte_ranks: Any
 
 
 def find_ranks(tables: MergeTables, left: Array, right: Array) -> Array:
@@ -59,35 +70,37 @@ def get_merged(tables: MergeTables, ranks: Array) -> Array:
     return ranks if tables.merged is None else tables.merged[jnp.minimum(ranks, tables.merged.shape[0] - 1)]
 
 
-class _Rows(NamedTuple):
-    """Rows of symbols. Symbols after the end of a row are -1.
+class _Columns(NamedTuple):
+    """Words that are being merged, a column for each, so that the same position of all words is contiguous.
 
     Attributes:
-        symbols: shape `(rows, length)`.
-        ranks: rank of the pair of each symbol and the next one, shape `(rows, length)`.
+        symbols: symbols, -1 after the end of a word; shape `(width, columns)`.
+        ranks: rank of the pair of each symbol and the next one, shape `(width, columns)`.
+        lowest: lowest rank of each word, shape `(columns,)`.
     """
 
     symbols: Array
     ranks: Array
+    lowest: Array
 
 
 class _Work(NamedTuple):
-    """Words that are being merged, a row for each.
+    """Words that are being merged, and those that are done.
 
     Attributes:
-        rows: symbols and ranks of the rows.
-        words: number of the word of each row, shape `(rows,)`; the number of words where there is none.
-        next_word: number of the first word that has no row yet.
-        symbols: symbols of the words that are done, shape `(words, length)`.
+        columns: the words that are being merged.
+        words: number of the word of each column, shape `(columns,)`; the number of words where there is none.
+        next_word: number of the first word that has no column yet.
+        symbols: symbols of the words that are done, shape `(words, width)`.
     """
 
-    rows: _Rows
+    columns: _Columns
     words: Array
     next_word: Array
     symbols: Array
 
 
-def merge_rows(
+def merge_words(
     tables: MergeTables, data: Array, starts: Array, lengths: Array, count: Array, width: int
 ) -> Array:
     """Merges the first `count` words of several. The time depends on this number.
@@ -98,78 +111,89 @@ def merge_rows(
         starts: first byte of each word, shape `(words,)`.
         lengths: number of bytes of each word, at most `width`; shape `(words,)`.
         count: number of words to merge.
-        width: static number of symbols of a row.
+        width: static number of symbols of a word.
 
     Returns:
         The symbols of each word after all merges, `int32`, shape `(words, width)`; -1 after the last one.
     """
     num_words = starts.shape[0]
-    num_rows = min(_SYMBOLS // width, num_words)
+    num_columns = min(_SYMBOLS // width, -(-num_words // _MAX_SHARE))
     count = jnp.minimum(count, num_words)
 
     def refill(work: _Work) -> _Work:
-        """Stores the rows that are done, and gives their places to the next words."""
-        is_done = _is_done(work.rows)
-        done, _ = compact(is_done, num_rows, num_rows)
-        finished = work.rows.symbols.at[done].get(mode="fill", fill_value=-1)
+        """Stores the words that are done, and gives their columns to the next words."""
+        is_done = work.columns.lowest == NO_RANK
+        done, _ = compact(is_done, num_columns, num_columns)
+        finished = work.columns.symbols.T.at[done].get(mode="fill", fill_value=-1)
         words = work.words.at[done].get(mode="fill", fill_value=num_words)
         symbols = work.symbols.at[words].set(finished, mode="drop")
-        new = work.next_word + jnp.arange(num_rows, dtype=jnp.int32)
-        new = jnp.where((done < num_rows) & (new < count), new, num_words)
-        new_lengths = lengths.at[new].get(mode="fill", fill_value=0)
-        new_starts = starts.at[new].get(mode="fill", fill_value=0)
-        filled = fill_rows(tables, data, new_starts, new_lengths, width)
-        following = jnp.pad(filled[:, 1:], ((0, 0), (0, 1)), constant_values=-1)
-        rows = _Rows(
-            work.rows.symbols.at[done].set(filled, mode="drop"),
-            work.rows.ranks.at[done].set(find_ranks(tables, filled, following), mode="drop"),
+        rank = cumulative_sum(is_done) - 1
+        new = jnp.where(is_done & (rank < count - work.next_word), work.next_word + rank, num_words)
+        new_starts = copy_before_broadcast(starts.at[new].get(mode="fill", fill_value=0))
+        new_lengths = copy_before_broadcast(lengths.at[new].get(mode="fill", fill_value=0))
+        filled, ranks = _fill_columns(tables, data, new_starts, new_lengths, width)
+        columns = work.columns
+        merged = _Columns(
+            jnp.where(is_done, filled, columns.symbols),
+            jnp.where(is_done, ranks, columns.ranks),
+            jnp.where(is_done, ranks.min(axis=0), columns.lowest),
         )
         next_word = jnp.minimum(work.next_word + is_done.sum(dtype=jnp.int32), count)
-        return _Work(rows, work.words.at[done].set(new, mode="drop"), next_word, symbols)
+        return _Work(merged, jnp.where(is_done, new, work.words), next_word, symbols)
 
     def merge(work: _Work) -> _Work:
-        """Merges until half of the rows are done, or all at the end."""
-        limit = jnp.where(work.next_word < count, num_rows // 2, 0)
-        has_many: Callable[[_Rows], Array] = lambda rows: (~_is_done(rows)).sum() > limit  # noqa: E731
-        rows = jax.lax.while_loop(has_many, lambda rows: _merge_lowest(tables, rows), work.rows)
-        return refill(work._replace(rows=rows))
+        """Merges until half of the words are done, or all at the end."""
+        limit = jnp.where(work.next_word < count, num_columns // 2, 0)
+        has_many: Callable[[_Columns], Array] = lambda columns: (columns.lowest != NO_RANK).sum() > limit  # noqa: E731
+        columns = jax.lax.while_loop(has_many, partial(_merge_lowest, tables), work.columns)
+        return refill(work._replace(columns=columns))
 
     # Added to constants, so that they vary over the devices of `jax.shard_map` as the words do.
     zero = 0 * count
-    empty = _Rows(
-        jnp.full((num_rows, width), -1, jnp.int32) + zero,
-        jnp.full((num_rows, width), NO_RANK, jnp.int32) + zero,
+    shape = (width, num_columns)
+    empty = _Columns(
+        jnp.full(shape, -1, jnp.int32) + zero,
+        jnp.full(shape, NO_RANK, jnp.int32) + zero,
+        jnp.full(num_columns, NO_RANK, jnp.int32) + zero,
     )
-    no_words = jnp.full(num_rows, num_words, jnp.int32) + zero
+    no_words = jnp.full(num_columns, num_words, jnp.int32) + zero
     work = _Work(empty, no_words, zero, jnp.full((num_words, width), -1, jnp.int32) + zero)
     has_words: Callable[[_Work], Array] = lambda work: (work.words < num_words).any()  # noqa: E731
     return jax.lax.while_loop(has_words, merge, refill(work)).symbols
 
 
-def _is_done(rows: _Rows) -> Array:
-    return rows.ranks.min(axis=1) == NO_RANK
+def _fill_columns(
+    tables: MergeTables, data: Array, starts: Array, lengths: Array, width: int
+) -> tuple[Array, Array]:
+    """Returns the symbols of the bytes of words, and the ranks of their pairs; shapes `(width, words)`."""
+    row = jnp.arange(width, dtype=jnp.int32)[:, None]
+    at = jnp.minimum(starts + row, data.shape[0] - 1)
+    bytes_ = data[at].astype(jnp.int32)
+    following = jnp.pad(bytes_[1:], ((0, 1), (0, 0)))
+    symbols = jnp.where(row < lengths, tables.byte_symbols[bytes_], -1)
+    return symbols, jnp.where(row + 1 < lengths, tables.byte_ranks[bytes_ << 8 | following], NO_RANK)
 
 
-def _merge_lowest(tables: MergeTables, rows: _Rows) -> _Rows:
-    """Merges the pair of lowest rank of each row."""
-    symbols, ranks = rows
-    count, length = symbols.shape
-    column = jnp.arange(length, dtype=jnp.int32)
-    lowest = ranks.min(axis=1)
-    at = ranks.argmin(axis=1).astype(jnp.int32)
-    goes = lowest != NO_RANK
+def _merge_lowest(tables: MergeTables, columns: _Columns) -> _Columns:
+    """Merges the leftmost pair of lowest rank of each word."""
+    symbols, ranks, lowest = columns
+    width, count = symbols.shape
+    row = jnp.arange(width, dtype=jnp.int32)[:, None]
+    at = store(jnp.where(ranks == lowest, row, width).min(axis=0))
+    column = jnp.arange(count, dtype=jnp.int32)
+    flat = symbols.reshape(-1)
+    previous = jnp.where(at > 0, flat[jnp.maximum(at - 1, 0) * count + column], -1)
+    following = jnp.where(at + 2 < width, flat[jnp.minimum(at + 2, width - 1) * count + column], -1)
     merged = get_merged(tables, lowest)
-    row = jnp.arange(count)
-    previous = jnp.where(at > 0, symbols[row, jnp.maximum(at - 1, 0)], -1)
-    following = jnp.where(at + 2 < length, symbols[row, jnp.minimum(at + 2, length - 1)], -1)
     left, right = find_ranks(tables, previous, merged), find_ranks(tables, merged, following)
-    at = jnp.where(goes, at, length)[:, None]
-    shifted = jnp.pad(symbols[:, 1:], ((0, 0), (0, 1)), constant_values=-1)
-    shifted_ranks = jnp.pad(ranks[:, 1:], ((0, 0), (0, 1)), constant_values=NO_RANK)
-    symbols = jnp.where(column == at, merged[:, None], jnp.where(column > at, shifted, symbols))
-    ranks = jnp.where(column > at, shifted_ranks, ranks)
-    ranks = jnp.where(column == at, right[:, None], ranks)
-    return _Rows(symbols, jnp.where(column == at - 1, left[:, None], ranks))
+    merged, left, right = store(merged, left, right)
+    at = jnp.where(lowest == NO_RANK, width, at)
+    shifted = jnp.pad(symbols[1:], ((0, 1), (0, 0)), constant_values=-1)
+    shifted_ranks = jnp.pad(ranks[1:], ((0, 1), (0, 0)), constant_values=NO_RANK)
+    symbols = jnp.where(row == at, merged, jnp.where(row > at, shifted, symbols))
+    ranks = jnp.where(row > at, shifted_ranks, ranks)
+    ranks = jnp.where(row == at, right, jnp.where(row == at - 1, left, ranks))
+    return _Columns(symbols, ranks, ranks.min(axis=0))
 
 
 class _Flat(NamedTuple):
@@ -279,14 +303,6 @@ def _find_early_pairs(
     left = jnp.where(has_previous, find_ranks(tables, previous, merged), NO_RANK)
     right = jnp.where(has_next, find_ranks(tables, merged, symbols[next_at]), NO_RANK)
     return chosen & (jnp.minimum(left, right) <= lowest[words])
-
-
-def fill_rows(tables: MergeTables, data: Array, starts: Array, lengths: Array, width: int) -> Array:
-    """Returns the symbols of the bytes of words as rows of `width` symbols, -1 after the end of each word."""
-    column = jnp.arange(width, dtype=jnp.int32)
-    at = jnp.minimum(starts[:, None] + column, data.shape[0] - 1)
-    inside = column < lengths[:, None]
-    return jnp.where(inside, tables.byte_symbols[data[at].astype(jnp.int32)], -1)
 
 
 def fill_flat(

@@ -1,4 +1,13 @@
-"""Prefix sums, running maxima and compaction with static shapes, for programs under `jax.jit`."""
+"""Prefix sums, running maxima and compaction with static shapes, for programs under `jax.jit`.
+
+Masks are scanned in blocks of 32 values. Each block is packed into one number, so that a scan of the blocks
+has few values, and the rest is arithmetic on bits:
+
+    mask        0 1 1 0 0 1 0 1    0 0 1 0 0 0 0 0        blocks of 8 instead of 32
+    counts                    4                  1
+    sums                      0                  4        before each block, by a scan
+    result      0 1 2 2 2 3 3 4    4 4 5 5 5 5 5 5        plus the number of bits up to each value
+"""
 
 from __future__ import annotations
 
@@ -6,19 +15,24 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 if TYPE_CHECKING:
     from jax import Array
 
+BITS = 32
+"""Number of values of a block that is packed into one number."""
+
 
 def cumulative_sum(values: Array) -> Array:
     """Returns the sum of all values up to and including each one, `int32`, shape `(n,)`."""
+    if values.dtype == np.bool_:
+        blocks = pack_bits(values)
+        counts = count_bits(blocks)
+        before = copy_before_broadcast(jax.lax.associative_scan(jnp.add, counts) - counts)
+        return unpack(before[:, None] + count_bits(blocks[:, None] & get_low_bits()), values.shape[0])
     sums: Array = jax.lax.associative_scan(jnp.add, values.astype(jnp.int32))
     return sums
-
-
-_BLOCK = 64
-"""Number of values of a block of `compact_rare`."""
 
 
 def running_maximum(values: Array) -> Array:
@@ -27,10 +41,59 @@ def running_maximum(values: Array) -> Array:
     return maxima
 
 
-def following_minimum(values: Array) -> Array:
-    """Returns the smallest value from each position on, shape `(n,)`."""
-    minima: Array = jax.lax.associative_scan(jnp.minimum, values, reverse=True)
-    return minima
+def find_next(mask: Array) -> Array:
+    """Returns the position of the next true value at or after each position, shape `(n,)`.
+
+    Where there is none, it is the last position.
+    """
+    blocks = pack_bits(mask)
+    end = mask.shape[0] - 1
+    begins = jnp.arange(blocks.shape[0], dtype=jnp.int32) * BITS
+    first = jnp.where(blocks != 0, begins + _get_lowest_bit(blocks), end)
+    first = jax.lax.associative_scan(jnp.minimum, first, reverse=True)
+    after = copy_before_broadcast(jnp.pad(first[1:], (0, 1), constant_values=end))
+    rest = blocks[:, None] & ~(get_low_bits() >> np.uint32(1))
+    return unpack(
+        jnp.where(rest != 0, begins[:, None] + _get_lowest_bit(rest), after[:, None]), mask.shape[0]
+    )
+
+
+def _get_lowest_bit(numbers: Array) -> Array:
+    """Returns the index of the lowest bit that is set, `int32`."""
+    return get_highest_bit(numbers & (~numbers + np.uint32(1)))
+
+
+def get_highest_bit(numbers: Array) -> Array:
+    """Returns the index of the highest bit that is set, `int32`; -1 if none is."""
+    return BITS - 1 - jax.lax.clz(numbers).astype(jnp.int32)
+
+
+def get_low_bits() -> Array:
+    """Returns the bits up to and including each one, `uint32`, shape `(32,)`."""
+    # Computed, since constant arrays in a branch of a conditional fail under `jax.vmap` in `jax.shard_map`.
+    return (np.uint32(2) << jnp.arange(BITS, dtype=jnp.uint32)) - np.uint32(1)
+
+
+def count_bits(numbers: Array) -> Array:
+    """Returns the number of bits that are set, `int32`."""
+    return jax.lax.population_count(numbers).astype(jnp.int32)
+
+
+def pack_bits(mask: Array) -> Array:
+    """Packs a mask into `uint32` numbers, shape `(blocks,)`. The first value of a block is the lowest bit."""
+    blocks = jnp.pad(mask, (0, -mask.shape[0] % BITS)).reshape(-1, BITS)
+    bits = np.uint32(1) << jnp.arange(BITS, dtype=jnp.uint32)
+    packed = jnp.where(blocks, bits, np.uint32(0)).sum(axis=1, dtype=jnp.uint32)
+    return copy_before_broadcast(packed)
+
+
+def unpack(values: Array, length: int) -> Array:
+    """Returns values of shape `(blocks, 32)` as one array, without those after the last position."""
+    return values.reshape(-1)[:length]
+
+
+_BLOCK = 64
+"""Number of values of a block of `compact_rare`."""
 
 
 class Neighbors:
@@ -60,6 +123,15 @@ def store(*values: Array) -> Any:
     """Returns values that are computed once and stored. XLA would compute them again where they are used."""
     stored: Any = jax.lax.optimization_barrier(values)  # type: ignore[no-untyped-call]
     return stored if len(values) > 1 else stored[0]
+
+
+def copy_before_broadcast(values: Array) -> Array:
+    """Copies values by a gather, so that XLA does not compute them for each row that they are broadcast to.
+
+    XLA removes barriers for a CPU, and fuses everything but gathers with broadcasts.
+    """
+    copied: Array = values[jnp.arange(values.shape[0], dtype=jnp.int32)]
+    return copied
 
 
 def compact(mask: Array, capacity: int, fill: int) -> tuple[Array, Array]:

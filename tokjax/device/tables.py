@@ -17,7 +17,7 @@ from tokjax.core.utf8 import from_characters, to_characters
 from tokjax.device.boundaries import make_split_tables
 from tokjax.device.encode import COUNT_BITS, KEY_BYTES, TokenizerTables
 from tokjax.device.hash_table import build_table
-from tokjax.device.merging import MergeTables
+from tokjax.device.merging import NO_RANK, MergeTables
 from tokjax.device.special import build_special_tables
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.byte_bpe import ByteLevelBPE
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tokjax.core.protocol import Special
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Vocabulary
-    from tokjax.device.hash_table import BucketTable
+    from tokjax.device.hash_table import HashTable
     from tokjax.pretokenize.patterns import PatternSplitter
 
 
@@ -112,7 +112,7 @@ def _fits(word: bytes) -> bool:
     return 0 < len(word) <= KEY_BYTES
 
 
-def _build_words(rules: MergeRules, words: list[bytes]) -> tuple[BucketTable, NDArray[np.int32]]:
+def _build_words(rules: MergeRules, words: list[bytes]) -> tuple[HashTable, NDArray[np.int32]]:
     """Returns the table of words, and the ids of all words, merged on the host."""
     merger = BatchMerger(rules)
     long = [token for token in rules.atomic_ids if len(token) > KEY_BYTES]
@@ -146,6 +146,11 @@ def _build_merges(rules: MergeRules) -> MergeTables:
         np.column_stack([pairs.left, pairs.right]).astype(np.uint32), axis=0, return_index=True
     )
     byte_symbols = np.array([rules.symbols[bytes([i])] for i in range(256)], np.int32)
-    return MergeTables(
-        build_table(keys, pairs.rank[first].astype(np.int64)), rules.merged_symbols, byte_symbols
-    )
+    symbol_bytes = np.full(int(max(byte_symbols.max(), keys.max(initial=0))) + 1, -1)
+    symbol_bytes[byte_symbols] = np.arange(256)
+    left, right = symbol_bytes[keys].T
+    of_bytes = (left >= 0) & (right >= 0)
+    byte_ranks = np.full(1 << 16, NO_RANK, np.int32)
+    byte_ranks[left[of_bytes] << 8 | right[of_bytes]] = pairs.rank[first][of_bytes]
+    table = build_table(keys, pairs.rank[first].astype(np.int64))
+    return MergeTables(table, rules.merged_symbols, byte_symbols, byte_ranks)
