@@ -1,5 +1,7 @@
 """Tests of byte-level BPE: equality with tiktoken, offsets, special tokens, normalization and patterns."""
 
+import pickle
+
 import numpy as np
 import pytest
 import tiktoken
@@ -172,6 +174,13 @@ def test_batch_equals_single_texts(tokenizer, texts):
     ]
     assert plain.offsets is None
     assert all(r.attention_mask is None and r.special_tokens_mask is None for r in plain)
+
+
+@given(text=hard_texts | byte_strings, options=st.fixed_dictionaries(OPTIONS))
+def test_result_equals_the_row_of_a_batch(tokenizer, text, options):
+    result = tokjax.encode_result(tokenizer, text, **options)
+    assert result == tokjax.encode_batch_result(tokenizer, [text], **options)[0]
+    assert pickle.loads(pickle.dumps(result)) == result
 
 
 @given(text=hard_texts)
