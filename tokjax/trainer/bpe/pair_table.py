@@ -102,7 +102,10 @@ def _sort_by_key(keys: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def group_byte_pairs(pretokens: LinkedPretokens, at: Positions) -> GroupedPairs:
     """Groups positions of pairs of bytes like `group_positions`, but faster: there are few such pairs."""
-    pairs = (pretokens.symbol.take(at) << 8 | pretokens.symbol.take(at + 1)).astype(np.uint16)
+    symbols = pretokens.symbol.astype(np.uint8)
+    all_pairs = symbols[:-1].astype(np.uint16) << 8
+    all_pairs |= symbols[1:]
+    pairs = all_pairs.take(at)
     length = np.bincount(pairs)
     # The key has 16 bits, so counting replaces the summation over sorted positions.
     present = np.flatnonzero(length)
