@@ -408,6 +408,8 @@ def _encode(
 def _encode_short_result(
     tokenizer: ByteLevelBPE, text: Text, *, add_special_tokens: bool, return_offsets: bool, return_masks: bool
 ) -> TokenizationResult | None:
+    if type(tokenizer) is not ByteLevelBPE:
+        return None  # a subclass may register its own `encode_texts`
     simple = tokenizer._get_simple_text(text)
     if simple is None:
         return None
