@@ -1,5 +1,7 @@
 """Tests of byte-level BPE: equality with tiktoken, offsets, special tokens, normalization and patterns."""
 
+import pickle
+
 import numpy as np
 import pytest
 import tiktoken
@@ -11,6 +13,7 @@ from tests.support.split_patterns import SINGLE_EXPRESSIONS
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
 from tokjax.bpe.merge_rules import make_rules_from_ranks
 from tokjax.bpe.sequential_merging import _merge_by_heap, _merge_by_scanning, merge_pretoken
+from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.pretokenize.patterns import make_pattern_splitter
 
 BYTES = {bytes([i]): i for i in range(256)}
@@ -172,6 +175,25 @@ def test_batch_equals_single_texts(tokenizer, texts):
     ]
     assert plain.offsets is None
     assert all(r.attention_mask is None and r.special_tokens_mask is None for r in plain)
+
+
+@given(text=hard_texts | byte_strings, options=st.fixed_dictionaries(OPTIONS))
+def test_result_equals_the_row_of_a_batch(tokenizer, text, options):
+    result = tokjax.encode_result(tokenizer, text, **options)
+    assert result == tokjax.encode_batch_result(tokenizer, [text], **options)[0]
+    assert pickle.loads(pickle.dumps(result)) == result
+
+
+def test_subclass_can_register_encode_texts(tokenizer):
+    class Upper(ByteLevelBPE):
+        pass
+
+    @tokjax.encode_texts.register
+    def _(upper: Upper, texts, **options):
+        return tokjax.encode_texts(tokenizer, [text.upper() for text in texts], **options)
+
+    upper = Upper(tokenizer.vocabulary, "gpt2")
+    assert tokjax.encode_result(upper, "low").tokens == tokjax.encode_result(tokenizer, "LOW").tokens
 
 
 @given(text=hard_texts)

@@ -44,6 +44,7 @@ import numpy as np
 from tokjax.bpe.merge_bounds import END_BOUNDS, END_RANK, NEVER_RANK, build_merge_bound_tables, unpack_bounds
 from tokjax.bpe.sequential_merging import merge_bytes
 from tokjax.core.ragged import concatenate_ranges
+from tokjax.core.sorting import find_distinct
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -383,7 +384,7 @@ class BatchMerger:
         if ranks.min(initial=END_RANK) >= NEVER_RANK:
             return
         parts = np.cumsum(all_ranks[:-2] == END_RANK)  # number of the pre-token, or of the part of one
-        mergeable = np.unique(parts[ranks < NEVER_RANK])
+        mergeable = find_distinct(parts[ranks < NEVER_RANK])
         first, last = np.searchsorted(parts, mergeable), np.searchsorted(parts, mergeable, "right") - 1
         starts = np.append(np.flatnonzero(finished_ids >= 0), len(text))
         stops = starts[np.searchsorted(starts, positions[last], "right")]

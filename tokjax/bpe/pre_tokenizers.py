@@ -47,10 +47,7 @@ class PatternPreTokenizer:
 
     def __init__(self, splitter: PatternSplitter) -> None:
         self._splitter = splitter
-
-    def split(self, text: str) -> list[str]:
-        """Returns the pre-tokens of a text. Concatenated, they are the text."""
-        return self._splitter.split(text)
+        self.split = splitter.steps[0].split if len(splitter.steps) == 1 else splitter.split
 
     def find_split(self, text: str, target: int) -> int:
         """Returns an index at or after `target` where a pre-token starts, whatever text follows.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from tokjax.core.records import TokenizationBatch
+    from tokjax.core.records import TokenizationBatch, TokenizationResult
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Vocabulary
 
@@ -121,6 +121,23 @@ def encode(
         disallowed_special=disallowed_special,
     )
     return batch[0].ids
+
+
+@singledispatch
+def encode_short_result(
+    tokenizer: Any,
+    text: Text,
+    *,
+    add_special_tokens: bool,
+    return_offsets: bool,
+    return_masks: bool,
+) -> TokenizationResult | None:
+    """Encodes one short text with less work than `encode_texts`; returns `None` if there is no such path.
+
+    By default there is none. Special tokens are disallowed in the text. The arguments are those of
+    `encode_result`.
+    """
+    return None
 
 
 @singledispatch

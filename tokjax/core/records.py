@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, overload
 
@@ -142,8 +143,8 @@ class TokenizationResult:
         return render_tokens_html(self.tokens, self.ids, self.offsets, self.special_tokens_mask)
 
 
-class _BatchColumn:
-    """Descriptor of a field of a `TokenizationResult` that is read from its batch at the first access.
+class _LazyColumn:
+    """Descriptor of a field of a `TokenizationResult` that is computed at the first access.
 
     The value is stored in the instance, which then hides the descriptor.
     """
@@ -157,16 +158,16 @@ class _BatchColumn:
         if result is None:
             return self
         try:
-            batch, part = result.__dict__["_source"]
+            compute = result.__dict__["_compute"]
         except KeyError:
             raise AttributeError(self._name) from None
-        value = batch._compute_result_column(self._name, part)
+        value = compute(self._name)
         result.__dict__[self._name] = value
         return value
 
 
 for _name in ("tokens", *COLUMNS[1:], "attention_mask"):
-    _column = _BatchColumn()
+    _column = _LazyColumn()
     _column.__set_name__(TokenizationResult, _name)
     setattr(TokenizationResult, _name, _column)
 
@@ -182,7 +183,7 @@ class BatchColumns:
     def __init__(self, ragged: Ragged, functions: Mapping[str, Callable[[], NDArray[Any]]]) -> None:
         columns = zip(Ragged._fields, ragged, strict=True)
         self._columns: dict[str, Any] = {
-            name: None if column is None else _freeze(np.asarray(column))
+            name: None if column is None else freeze(np.asarray(column))
             for name, column in columns
             if name not in functions
         }
@@ -197,7 +198,7 @@ class BatchColumns:
         assert self._lock is not None
         with self._lock.current:
             if name not in self._columns:
-                self._columns[name] = _freeze(self._functions[name]())
+                self._columns[name] = freeze(self._functions[name]())
                 del self._functions[name]  # frees what the column was computed from
         return self._columns[name]
 
@@ -345,11 +346,11 @@ class TokenizationBatch(Sequence[TokenizationResult]):
             raise IndexError(f"batch of {num_texts} texts has no text {index}")
         row = range(num_texts)[index]
         part = slice(int(splits[row]), int(splits[row + 1]))
-        result = object.__new__(TokenizationResult)  # skips the constructor: columns are valid and read-only
-        result.__dict__.update(ids=self.ids[part], metadata=self.metadata, _source=(self, part))
-        return result
+        return make_result_without_copy(
+            self.ids[part], self.metadata, partial(self._compute_result_column, part)
+        )
 
-    def _compute_result_column(self, name: str, part: slice) -> Any:
+    def _compute_result_column(self, part: slice, name: str) -> Any:
         """Returns a field of the result of one text, whose tokens are `part`."""
         if name == "tokens":
             return self._get_token_strings(self.ids[part])
@@ -436,6 +437,21 @@ def make_batch_without_copy(
     return batch
 
 
+def make_result_without_copy(
+    ids: NDArray[np.int32], metadata: ResultMetadata, compute: Callable[[str], Any]
+) -> TokenizationResult:
+    """Makes the result of one text without copying its ids. Its other fields are computed when first read.
+
+    Args:
+        ids: token ids, `int32`, shape `(n,)`, read-only.
+        metadata: model of the tokenizer, and meaning of the offsets.
+        compute: function of the name of a field. It returns the value, in which arrays are read-only.
+    """
+    result = object.__new__(TokenizationResult)  # skips the constructor, which copies its arrays
+    result.__dict__.update(ids=ids, metadata=metadata, _compute=compute)
+    return result
+
+
 def _restore_batch(
     ragged: Ragged, metadata: ResultMetadata, get_token_strings: TokenStringLookup, has_attention_mask: bool
 ) -> TokenizationBatch:
@@ -443,16 +459,16 @@ def _restore_batch(
 
 
 def _make_ones(length: int) -> NDArray[np.int32]:
-    return _freeze(np.ones(length, np.int32))
+    return freeze(np.ones(length, np.int32))
 
 
 def _freeze_copy(name: str, values: Any) -> NDArray[Any]:
     """Returns a read-only copy with the dtype of the column."""
     array = as_integers(name, values, np.int64 if name in _INT64_COLUMNS else np.int32)
-    return _freeze(array.copy())
+    return freeze(array.copy())
 
 
-def _freeze(array: NDArray[Any]) -> NDArray[Any]:
+def freeze(array: NDArray[Any]) -> NDArray[Any]:
     """Makes an array read-only, and returns a view, which NumPy can't make writable again."""
     array.setflags(write=False)
     return array.view()

@@ -12,6 +12,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+def find_distinct(values: NDArray[Any]) -> NDArray[Any]:
+    """Returns the distinct values of an array in ascending order, like `np.unique`.
+
+    The first call of `np.unique` imports `numpy.ma`, which takes as long as compiling a split pattern.
+
+    >>> find_distinct(np.array([7, 2, 7])).tolist()
+    [2, 7]
+    """
+    ordered = np.sort(values)
+    is_first = np.ones(len(ordered), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    return ordered[is_first]
+
+
 def argsort_integers(keys: NDArray[np.int64], key_bits: int) -> NDArray[np.int64]:
     """Returns the order that sorts keys, like a stable `np.argsort`.
 

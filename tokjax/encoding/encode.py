@@ -165,6 +165,18 @@ def encode_result(
     >>> encode_result(bert, "Who?", pair="Me").tokens
     ('[CLS]', 'who', '?', '[SEP]', 'me', '[SEP]')
     """
+    options_are_default = allowed_special == () and disallowed_special == "all" and not assume_normalized
+    if options_are_default and pair is None and max_length is None and not is_pretokenized:
+        _check_truncation(max_length, truncation, truncation_side)
+        result = protocol.encode_short_result(
+            tokenizer,
+            text,  # type: ignore[arg-type]
+            add_special_tokens=add_special_tokens,
+            return_offsets=return_offsets,
+            return_masks=return_masks,
+        )
+        if result is not None:
+            return result
     batch = encode_batch_result(
         tokenizer,
         [text],  # type: ignore[arg-type]

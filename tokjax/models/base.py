@@ -168,15 +168,6 @@ class SegmentModel(TokenizerRecord, ABC):
         """
         return self.vocabulary.byte_lengths
 
-    def encode_short_text(self, text: Text) -> EncodedSegments | None:
-        """Encodes one short text as one segment, with less work than `encode_segments`.
-
-        Returns `None` if the text has special or added tokens, or if the model has no such path. Models that
-        return spans have none.
-        """
-        del text  # for models that have such a path
-        return None
-
     def find_pretokens(self, text: str) -> Sequence[tuple[int, int]]:
         """Returns the spans of the pre-tokens of a segment, in characters, as in `text[start:stop]`.
 
@@ -187,6 +178,11 @@ class SegmentModel(TokenizerRecord, ABC):
         """
         del text  # for models that have pre-tokens
         raise_without_pretokens(self, "it encodes a text as a whole")
+
+    @cached_property
+    def result_metadata(self) -> ResultMetadata:
+        """Metadata of results, unless a caller passes normalized texts."""
+        return ResultMetadata(self.model, self.normalization, self.offsets_reference)
 
     @abstractmethod
     def encode_segments(
@@ -215,9 +211,6 @@ class SegmentModel(TokenizerRecord, ABC):
                 of its span.
         """
         return offsets
-
-
-_NONE, _ONE_ROW = np.zeros(0, np.int64), np.zeros(1, np.int64)
 
 
 class SplitRows(NamedTuple):
@@ -320,18 +313,6 @@ def _encode_texts(
     disallowed_special: Special = "all",
     threads: int | None = None,
 ) -> TokenizationBatch:
-    plain = allowed_special == () and disallowed_special == "all" and threads in (None, 1)
-    if plain and isinstance(texts, list) and len(texts) == 1 and isinstance(texts[0], (str, bytes)):
-        encoded_text = tokenizer.encode_short_text(texts[0])
-        if encoded_text is not None:
-            return make_batch(
-                tokenizer,
-                _make_plain_split(tokenizer.vocabulary, add_special_tokens=add_special_tokens),
-                encoded_text,
-                return_offsets=return_offsets,
-                return_masks=return_masks,
-                assume_normalized=assume_normalized,
-            )
     check_texts(texts)
     split = split_rows(
         tokenizer,
@@ -352,12 +333,6 @@ def _encode_texts(
         assume_normalized=assume_normalized,
         threads=num_threads,
     )
-
-
-def _make_plain_split(vocabulary: Vocabulary, *, add_special_tokens: bool) -> SplitRows:
-    """Returns the rows of one text without special and added tokens, and without the text itself."""
-    before, after = vocabulary.template_token_ids if add_special_tokens else ((), ())
-    return SplitRows(Segments([], False), RowLayout(_NONE, _NONE, _ONE_ROW, before, after))
 
 
 @protocol.encode.register(SegmentModel)
@@ -447,11 +422,9 @@ def make_batch(
         functions["token_type_ids"] = partial(
             _compute_type_ids, tokenizer.vocabulary.template, split.rows, assembled
         )
-    metadata = ResultMetadata(
-        tokenizer.model,
-        tokenizer.normalization,
-        "input_text" if assume_normalized else tokenizer.offsets_reference,
-    )
+    metadata = tokenizer.result_metadata
+    if assume_normalized:
+        metadata = dataclasses.replace(metadata, offsets_reference="input_text")
     return make_batch_without_copy(
         Ragged(assembled.ids, assembled.row_splits),
         metadata,

@@ -20,6 +20,7 @@ from tokjax.bpe.merge_rules import (
 )
 from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
 from tokjax.core import protocol
+from tokjax.core.records import make_result_without_copy
 from tokjax.core.utf8 import is_encodable
 from tokjax.core.vocabulary import (
     AddedToken,
@@ -39,6 +40,7 @@ from tokjax.models.metaspace import (
     count_token_spaces,
     prepend_spaces,
 )
+from tokjax.models.short_text_columns import ShortTextColumns
 from tokjax.pretokenize.patterns import Pattern, make_pattern_splitter
 from tokjax.pretokenize.special_tokens import check_special_names, find_shared_prefixes
 from tokjax.pretokenize.unicode_normalization import align_nfc, map_spans_back, to_nfc
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from tokjax.bpe.dropout import Dropout
     from tokjax.bpe.encoded_segments import EncodedSegments
     from tokjax.core.protocol import Special
+    from tokjax.core.records import TokenizationResult
     from tokjax.core.utf8 import Text
 
 Normalizer = Literal["nfc"]
@@ -148,24 +151,19 @@ class ByteLevelBPE(SegmentModel):
     def _token_spaces(self) -> TokenSpaces:
         return count_token_spaces(self.vocabulary)
 
-    def encode_short_text(self, text: Text) -> EncodedSegments | None:
-        """Encodes one short text on the fast path, if it can take that path."""
-        simple = self._get_simple_text(text)
-        return None if simple is None else self._engine.encode_short_segment(simple)
-
     def _get_simple_text(self, text: Text) -> str | None:
         """Returns a text that can take the fast path for short texts, else `None`.
 
         The text must be short, unchanged by normalization, and free of characters that could begin a special
         or added token.
         """
-        if len(text) > array_engine.FEW_CHARACTERS or self.add_prefix_space:
-            return None
-        if isinstance(text, bytes):
+        if not isinstance(text, str):
             try:
                 text = text.decode("utf-8")
-            except UnicodeDecodeError:
+            except (UnicodeDecodeError, AttributeError):
                 return None
+        if len(text) > array_engine.FEW_CHARACTERS or self.add_prefix_space:
+            return None
         for beginning in self._special_beginnings:  # faster than any()
             if beginning in text:
                 return None
@@ -174,6 +172,12 @@ class ByteLevelBPE(SegmentModel):
     @cached_property
     def _special_beginnings(self) -> tuple[str, ...]:
         return find_shared_prefixes(self.vocabulary.split_token_names)
+
+    @cached_property
+    def _template_ids(self) -> tuple[bytes, bytes]:
+        """Ids that the template inserts before and after a text, as the bytes of `int32` arrays."""
+        before, after = map(array_engine.ids_to_bytes, self.vocabulary.template_token_ids)
+        return before, after
 
     def _to_fingerprint_json(self) -> Any:
         return to_json(self) | {"pattern": make_pattern_splitter(self.pattern).expression}
@@ -386,12 +390,11 @@ def _encode(
     allowed_special: Special = (),
     disallowed_special: Special = "all",
 ) -> NDArray[np.int32]:
-    plain = allowed_special == () and disallowed_special == "all"
-    simple = tokenizer._get_simple_text(text) if plain and isinstance(text, (str, bytes)) else None
-    if simple is not None:
-        ids = tokenizer._engine.encode_short(simple)
-        before, after = tokenizer.vocabulary.template_token_ids if add_special_tokens else ((), ())
-        return np.array([*before, *ids.tolist(), *after], np.int32) if before or after else ids
+    if allowed_special == () and disallowed_special == "all":
+        simple = tokenizer._get_simple_text(text)
+        if simple is not None:
+            before, after = tokenizer._template_ids if add_special_tokens else (b"", b"")
+            return array_engine.join_ids(tokenizer._engine.encode_short(simple, before, after))
     return encode_ids(
         tokenizer,
         text,
@@ -399,3 +402,18 @@ def _encode(
         allowed_special=allowed_special,
         disallowed_special=disallowed_special,
     )
+
+
+@protocol.encode_short_result.register(ByteLevelBPE)
+def _encode_short_result(
+    tokenizer: ByteLevelBPE, text: Text, *, add_special_tokens: bool, return_offsets: bool, return_masks: bool
+) -> TokenizationResult | None:
+    if type(tokenizer) is not ByteLevelBPE:
+        return None  # a subclass may register its own `encode_texts`
+    simple = tokenizer._get_simple_text(text)
+    if simple is None:
+        return None
+    before, after = tokenizer._template_ids if add_special_tokens else (b"", b"")
+    ids = array_engine.join_ids_read_only(tokenizer._engine.encode_short(simple, before, after))
+    columns = ShortTextColumns(tokenizer, text, ids, add_special_tokens, return_offsets, return_masks)
+    return make_result_without_copy(ids, tokenizer.result_metadata, columns)

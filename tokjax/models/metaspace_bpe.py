@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from tokjax.bpe.array_engine import FEW_CHARACTERS, ArrayEngine
+from tokjax.bpe.array_engine import FEW_CHARACTERS, ArrayEngine, join_ids
 from tokjax.bpe.encoded_segments import Corrections
 from tokjax.bpe.merge_rules import parse_merge_pairs
 from tokjax.bpe.pre_tokenizers import AdjacencyPreTokenizer
@@ -358,7 +358,7 @@ def _encode(
 ) -> NDArray[np.int32]:
     plain = not add_special_tokens and allowed_special == () and disallowed_special == "all"
     if plain and tokenizer._is_simple(text):
-        return tokenizer._engine.encode_short(tokenizer._normalize_space(text))  # type: ignore[arg-type]
+        return join_ids(tokenizer._engine.encode_short(tokenizer._normalize_space(text)))  # type: ignore[arg-type]
     return encode_ids(
         tokenizer,
         text,

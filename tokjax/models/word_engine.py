@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokjax._util.parallel import make_token, map_in_parallel
-from tokjax.bpe.array_engine import FEW_CHARACTERS, PretokenDictCache
+from tokjax.bpe.array_engine import FEW_CHARACTERS, PretokenDictCache, count_ids, join_ids
 from tokjax.bpe.batched_merging import MergedPretokens
 from tokjax.bpe.chunks import (
     CHUNK_CHARACTERS,
@@ -221,7 +221,7 @@ class WordEngine:
         For few words this is faster than `encode_chunk`, and gives the same result.
         """
         expression = compile_word_expression(self.splitter)
-        ids_by_word: list[tuple[int, ...]] = []
+        ids_by_word: list[bytes] = []
         starts, stops, word_splits = [], [], [0]
         for segment in segments.texts:
             characters = segment if segments.hold_bytes or segment.isascii() else to_characters(segment)
@@ -234,8 +234,7 @@ class WordEngine:
                     spans = find_character_starts(from_characters(characters))[spans]
                 starts.append(spans[:, 0])
                 stops.append(spans[:, 1])
-        splits = make_row_splits(map(len, ids_by_word))
-        flat = np.fromiter(chain.from_iterable(ids_by_word), np.int32, int(splits[-1]))
+        flat, splits = join_ids(ids_by_word), make_row_splits(count_ids(ids_by_word))
         if not sources:
             return EncodedSegments(flat, splits[word_splits], None)
         ids = PretokenIds(flat, splits[1:])

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tokjax.core.sorting import find_distinct
 from tokjax.pretokenize.split_automaton import DEAD, START
 from tokjax.pretokenize.split_expressions import UnsupportedExpressionError
 from tokjax.pretokenize.unicode_classes import CODE_POINTS, LETTERS_AND_NUMBERS, load_category_runs
@@ -514,7 +515,7 @@ def _make_pair_table(classes: Classes, entries: Classes | Flags) -> Classes:
 def _splits_before_spaces(automaton: SplitAutomaton, steps: _ParseSteps) -> bool:
     """Returns whether a space or newline after a letter or number starts a pre-token in any text."""
     starts, categories = load_category_runs()
-    points = np.union1d(starts, automaton.run_starts)
+    points = find_distinct(np.append(starts, automaton.run_starts))
     is_before = np.isin(categories[np.searchsorted(starts, points, "right") - 1], LETTERS_AND_NUMBERS)
     before = {int(class_) for class_ in automaton.find_classes(points[is_before])}
     spaces = automaton.find_classes(np.array([ord(" "), ord("\n")]))

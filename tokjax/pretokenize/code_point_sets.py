@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tokjax.core.sorting import find_distinct
 from tokjax.pretokenize.unicode_classes import (
     CODE_POINTS,
     PROPERTIES,
@@ -52,7 +53,7 @@ def unite(sets: Iterable[CodePointSet]) -> CodePointSet:
     sets = list(sets)
     if not sets:
         return EMPTY_SET
-    points = np.unique(np.concatenate(sets))
+    points = find_distinct(np.concatenate(sets))
     return _find_changes(points, np.any([contains(members, points) for members in sets], axis=0))
 
 

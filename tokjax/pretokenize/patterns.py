@@ -182,9 +182,8 @@ class PatternSplitter:
         >>> make_pattern_splitter((r"\p{N}", "gpt2")).split("in 1999")
         ['in', ' ', '1', '9', '9', '9']
         """
-        first, *others = self.steps
-        parts = first.split(text)
-        for step in others:
+        parts = self.steps[0].split(text)
+        for step in self.steps[1:]:
             parts = list(itertools.chain.from_iterable(map(step.split, parts)))
         return parts
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokjax.core.ragged import concatenate_ranges
+from tokjax.core.sorting import find_distinct
 from tokjax.core.utf8 import decode_characters_at
 from tokjax.pretokenize.boundary_tables import (
     LEFT_MARKED,
@@ -350,7 +351,7 @@ def _find_regions(starts: Flags, positions: Positions) -> tuple[Positions, Posit
     """Returns the last start before each position and the first start after it, each pair once."""
     if len(positions) > _FEW:
         bounds = np.flatnonzero(starts)
-        index = np.unique(np.searchsorted(bounds, positions, "right"))
+        index = find_distinct(np.searchsorted(bounds, positions, "right"))
         return bounds.take(index - 1), bounds.take(index)
     flags = starts.tobytes()
     pairs = {

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
+from tokjax.core.sorting import find_distinct
 from tokjax.pretokenize.code_point_sets import contains
 from tokjax.pretokenize.split_expressions import (
     Alternatives,
@@ -232,7 +233,7 @@ def _find_classes(
         no set.
     """
     sets = list(sets)
-    run_starts = np.unique(np.concatenate([[0], *sets]))
+    run_starts = find_distinct(np.concatenate([[0], *sets]))
     if len(sets) > _MAX_SETS:
         raise UnsupportedExpressionError(f"more than {_MAX_SETS} sets of characters")
     signatures = np.zeros(len(run_starts), np.uint64)  # a bit for each set

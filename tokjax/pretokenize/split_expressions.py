@@ -22,18 +22,16 @@ import numpy as np
 
 from tokjax.pretokenize.code_point_sets import (
     complement,
-    contains,
     find_property,
     intersect,
     make_range,
     make_set,
     unite,
 )
+from tokjax.pretokenize.unicode_classes import CODE_POINTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
     from tokjax.pretokenize.code_point_sets import CodePointSet
 
@@ -131,21 +129,21 @@ def iter_sets(tree: Node) -> Iterator[CodePointSet]:
             yield from iter_sets(part)
 
 
-def format_expression(tree: Node, characters: NDArray[np.integer]) -> str:
+def format_expression(tree: Node, characters: CodePointSet) -> str:
     r"""Formats a syntax tree for the `re` module of the standard library.
 
     Args:
         tree: the pattern.
-        characters: the code points that the texts consist of, ascending.
+        characters: the set of all characters that the texts consist of.
 
-    >>> format_expression(parse_expression(r"\p{L}+"), np.arange(0x80))
-    '[\\U00000041-\\U0000005a\\U00000061-\\U0000007a]{1,}'
+    >>> format_expression(parse_expression(r"\p{L}+"), make_range(0, 0x7F))
+    '[A-Za-z]{1,}'
     """
     match tree:
         case OneOf(members):
-            return _format_set(characters[contains(members, characters)])
+            return _format_set(intersect(members, characters))
         case Lookahead(members, is_negative):
-            return f"(?{'!' if is_negative else '='}{_format_set(characters[contains(members, characters)])})"
+            return f"(?{'!' if is_negative else '='}{_format_set(intersect(members, characters))})"
         case Sequence(parts):
             return "".join(format_expression(part, characters) for part in parts)
         case Alternatives(parts):
@@ -156,14 +154,13 @@ def format_expression(tree: Node, characters: NDArray[np.integer]) -> str:
             return f"{group}{{{low},{'' if high is None else high}}}{'?' if is_lazy else ''}"
 
 
-def _format_set(codes: NDArray[np.integer]) -> str:
-    """Formats a set of code points, given as an ascending array."""
-    if not len(codes):
+def _format_set(members: CodePointSet) -> str:
+    """Formats a set of code points."""
+    if not len(members):
         return "(?!)"
-    first = np.flatnonzero(np.diff(codes, prepend=-2) != 1)
-    last = np.append(first[1:], len(codes)) - 1
-    ranges = zip(codes[first].tolist(), codes[last].tolist(), strict=True)
-    return "[" + "".join(f"\\U{start:08x}-\\U{stop:08x}" for start, stop in ranges) + "]"
+    bounds = members if len(members) % 2 == 0 else np.append(members, CODE_POINTS)
+    ranges = (map(re.escape, (chr(first), chr(stop - 1))) for first, stop in bounds.reshape(-1, 2).tolist())
+    return "[" + "".join(map("-".join, ranges)) + "]"
 
 
 def backtracks_little(tree: Node) -> bool:

@@ -1,14 +1,16 @@
 r"""One step of a split pattern: a regular expression, compiled for short texts and for arrays.
 
 Short texts are split by the `re` module of the standard library, which is more than twice as fast as the
-`regex` package. It has no Unicode properties. So each set of characters is written as its members in ASCII,
-and characters outside of ASCII are replaced by a *representative*: a character that the pattern does not
-distinguish from them, in ASCII if there is one:
+`regex` package. It has no Unicode properties. So each set of characters is written as its members: in one
+expression those in ASCII, for texts of ASCII, and in another one those up to U+FFFF, for most other texts.
+More members would make it slow. So if a text has a character above U+FFFF, all that are not in ASCII are
+replaced by a *representative*: a character that the pattern does not distinguish from them, in ASCII if there
+is one:
 
     pattern           ` ?\p{L}+`
     for `re`          ` ?[A-Za-z]+`
-    text              "Größe 12"
-    representatives   "GrAAe 12"
+    text              "Größe 𝟏𝟐"
+    representatives   "AAAAA   "
 
 `re` tries all ways to match a text, which takes quadratic or exponential time for some expressions. So long
 texts, and all texts of such expressions, are split by boundary tables. Expressions with parts that
@@ -28,7 +30,7 @@ import numpy as np
 
 from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.boundary_tables import BoundaryTables, build_boundary_tables
-from tokjax.pretokenize.code_point_sets import unite
+from tokjax.pretokenize.code_point_sets import make_range, make_set, unite
 from tokjax.pretokenize.digit_groups import DIGIT_GROUP_EXPRESSIONS, DigitGroups, find_digit_groups
 from tokjax.pretokenize.pretoken_starts import find_pretoken_starts
 from tokjax.pretokenize.split_automaton import compile_automaton
@@ -48,7 +50,8 @@ if TYPE_CHECKING:
     from tokjax.pretokenize.split_automaton import SplitAutomaton
     from tokjax.pretokenize.split_expressions import Node
 
-_ASCII = np.arange(0x80)
+_ASCII = make_range(0, 0x7F)
+_BASIC_PLANE = make_range(0, 0xFFFF)
 _SET_OPERATION = re.compile(r"&&|--|\|\||~~|\[[^\]]*[^\]\\]\[")
 """Set operations and nested sets, which `regex` has in version 1 of its syntax."""
 _FEW_CHARACTERS = 100
@@ -100,15 +103,20 @@ class SplitStep:
 
     def split(self, text: str) -> list[str]:
         """Splits a text into matches, and the text between them. Their concatenation is the text."""
-        if self.automaton is None:
-            return _split_at_matches(self._regex, text)
-        is_slow = len(text) > _MAX_BACKTRACKED or not self._backtracks_little
-        if is_slow and isinstance(self.tables, BoundaryTables):
-            return _split_by_tables(self.tables, text)
-        mapped = text if text.isascii() else self._map_text(text)
-        parts: list[str] = self._compiled.findall(mapped)
+        if len(text) > _MAX_BACKTRACKED or not self._backtracks_little:
+            if self.automaton is None:
+                return _split_at_matches(self._regex, text)
+            if isinstance(self.tables, BoundaryTables):
+                return _split_by_tables(self.tables, text)
+        if text.isascii():
+            mapped, expression = text, self._ascii_expression
+        elif len(text.encode("utf-16-le", "surrogatepass")) == 2 * len(text):  # no characters above U+FFFF
+            mapped, expression = text, self._expression
+        else:
+            mapped, expression = self._map_text(text), self._ascii_expression
+        parts: list[str] = expression.findall(mapped)
         if len("".join(parts)) < len(text):  # some text is between matches
-            parts = _split_at_matches(self._compiled, mapped)
+            parts = _split_at_matches(expression, mapped)
         if mapped is text:
             return parts
         stops = itertools.accumulate(map(len, parts))
@@ -157,15 +165,23 @@ class SplitStep:
         automaton = self.automaton
         assert automaton is not None
         first_of_class = np.zeros(automaton.num_classes, "<u4")
-        codes = np.concatenate([_ASCII, automaton.run_starts])[::-1]  # ASCII is written last, so it remains
+        codes = np.append(np.arange(0x80), automaton.run_starts)[::-1]  # ASCII is written last, so it remains
         first_of_class[automaton.find_classes(codes)] = codes
         return first_of_class
 
     @cached_property
-    def _compiled(self) -> re.Pattern[str]:
+    def _ascii_expression(self) -> re.Pattern[str]:
         """The expression for texts of ASCII and representatives."""
+        return self._compile(unite([_ASCII, make_set(map(chr, self._representatives[:-1]))]))
+
+    @cached_property
+    def _expression(self) -> re.Pattern[str]:
+        """The expression for texts without characters above U+FFFF."""
+        return self._compile(_BASIC_PLANE)
+
+    def _compile(self, characters: CodePointSet) -> re.Pattern[str]:
+        """Compiles the expression for texts that consist of these characters."""
         assert self._tree_and_automaton is not None
-        characters = np.union1d(_ASCII, self._representatives[:-1])
         return re.compile(format_expression(self._tree_and_automaton[0], characters))
 
     @cached_property

@@ -149,11 +149,7 @@ class PretokenCounts:
     @cached_property
     def fingerprint(self) -> str:
         """Checksum of the pre-tokens and their counts, in any order. It is not a cryptographic hash."""
-        described = [
-            self._describe(),
-            [_compute_checksum(self.to_counted_pretokens(), multiplier) for multiplier in _MULTIPLIERS],
-        ]
-        return compute_json_checksum(described)
+        return compute_json_checksum([self._describe(), _compute_checksums(self)])
 
     def to_counted_pretokens(self) -> CountedPretokens:
         """Returns the pre-tokens in the form that the hash tables use, with their counts."""
@@ -373,22 +369,25 @@ def _get_sort_key(item: tuple[bytes, int]) -> tuple[int, bytes]:
     return len(item[0]), item[0]
 
 
-def _compute_checksum(counted: CountedPretokens, multiplier: int) -> int:
+def _compute_checksums(counts: PretokenCounts) -> list[int]:
     """Returns the sum of `hash(pretoken) * count` over all pre-tokens, which does not depend on their order.
 
-    The hash of a pre-token is a polynomial of its bytes, with mixed bits. Arithmetic is modulo 2**64.
+    The hash of a pre-token is a polynomial of its bytes, with mixed bits. There is a sum for each multiplier.
+    Arithmetic is modulo 2**64.
     """
-    pretokens, counts = counted
-    powers = np.cumprod(np.full(int(pretokens.lengths.max(initial=0)), multiplier, np.uint64))
-    total = np.zeros(1, np.uint64)
+    longest = int(counts.lengths.max(initial=0))
+    powers = [np.cumprod(np.full(longest, multiplier, np.uint64)) for multiplier in _MULTIPLIERS]
+    totals = np.zeros(len(_MULTIPLIERS), np.uint64)
+    stops = np.cumsum(counts.lengths)
     for first in range(0, len(counts), _CHUNK_PRETOKENS):
         chunk = slice(first, first + _CHUNK_PRETOKENS)
-        lengths = pretokens.lengths[chunk]
-        terms = pretokens.data.take(concatenate_ranges(pretokens.starts[chunk], lengths)).astype(
-            np.uint64
-        ) + np.uint64(1)
-        terms *= powers.take(concatenate_ranges(np.zeros(len(lengths), np.int64), lengths))
-        hashes = np.add.reduceat(terms, np.cumsum(lengths) - lengths)
-        hashes = (hashes ^ hashes >> np.uint64(31)) * np.uint64(multiplier)
-        total += ((hashes ^ hashes >> np.uint64(29)) * counts[chunk].astype(np.uint64)).sum()
-    return int(total[0])
+        lengths = counts.lengths[chunk]
+        starts = np.cumsum(lengths) - lengths
+        data = counts.data[stops[first] - lengths[0] : stops[chunk][-1]].astype(np.uint64) + np.uint64(1)
+        exponents = concatenate_ranges(np.zeros(len(lengths), np.int64), lengths)
+        for i, multiplier in enumerate(_MULTIPLIERS):
+            hashes = np.add.reduceat(data * powers[i].take(exponents), starts)
+            hashes = (hashes ^ hashes >> np.uint64(31)) * np.uint64(multiplier)
+            hashes ^= hashes >> np.uint64(29)
+            totals[i : i + 1] += (hashes * counts.counts[chunk].astype(np.uint64)).sum()
+    return totals.tolist()

@@ -57,10 +57,10 @@ if TYPE_CHECKING:
 
 TieBreak: TypeAlias = Literal["lexicographic", "huggingface"]
 _MIRROR = bytes(255 - i for i in range(256))
-_MIN_WIDTH = 32
+_MIN_WIDTH = 16
 """Number of frequent pairs of the first step."""
-_WIDTH_FACTOR = 4
-"""A step starts with at most a quarter as many frequent pairs as there are merges so far."""
+_WIDTH_FACTOR = 3
+"""A step starts with at most a third as many frequent pairs as there are merges so far."""
 _MAX_SYMBOLS_PER_PAIR = 64
 """Maximum number of symbols of the distinct segments, for each frequent pair. It bounds the time spent
 in Python: fewer pairs have shorter segments."""

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax.core.ragged import concatenate_ranges
 from tokjax.core.vocabulary import ID_BITS
 
 if TYPE_CHECKING:
@@ -66,8 +65,7 @@ class Symbols(NamedTuple):
 def make_symbols(counts: PretokenCounts) -> Symbols:
     """Returns the bytes of counted pre-tokens as symbols."""
     long = counts.lengths > 1
-    starts = (np.cumsum(counts.lengths) - counts.lengths)[long]
-    ids = counts.data.take(concatenate_ranges(starts, counts.lengths[long])).astype(np.int32)
+    ids = counts.data[np.repeat(long, counts.lengths)].astype(np.int32)
     return Symbols(ids, counts.lengths[long], counts.counts[long], int(counts.counts[~long].sum()))
 
 
@@ -126,14 +124,14 @@ class LinkedPretokens:
         lengths = symbols.lengths
         stops = np.cumsum(lengths + 1)
         size = int(stops[-1]) if len(stops) else 1  # at least one separator, so that all links are valid
+        is_symbol = np.ones(size, bool)
+        is_symbol[stops - 1 if len(stops) else 0] = False
         self.symbol: Ids = np.full(size, _SEPARATOR, np.int32)
-        self.symbol[concatenate_ranges(stops - lengths - 1, lengths)] = symbols.ids
+        self.symbol[is_symbol] = symbols.ids
         self.after: Positions = np.arange(1, size + 1, dtype=np.int32)
         self.before: Positions = np.arange(-1, size - 1, dtype=np.int32)
         self.after[-1] = self.before[0] = size - 1  # the last separator is also before the first pre-token
-        self.weight = np.zeros(size, np.int64)
-        if len(stops):
-            self.weight[:] = np.repeat(symbols.counts, lengths + 1)
+        self.weight = np.repeat(symbols.counts, lengths + 1) if len(stops) else np.zeros(1, np.int64)
         self._num_single = symbols.num_single
         self.scratch = np.zeros(size, bool)
 
@@ -151,7 +149,8 @@ class LinkedPretokens:
 
     def find_pair_positions(self) -> Positions:
         """Returns the positions of all pairs, before the first merge, `int32`."""
-        return np.flatnonzero((self.symbol[:-1] >= 0) & (self.symbol[1:] >= 0)).astype(np.int32)
+        is_symbol = self.symbol >= 0
+        return np.flatnonzero(is_symbol[:-1] & is_symbol[1:]).astype(np.int32)
 
     def find_current(
         self, at: Positions, which: NDArray[np.int64], pairs: NDArray[np.int64]

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _MAX_PROMOTED = 4000
 """Approximate number of waiting pairs that become active together."""
+_BLOCK_POSITIONS = 1 << 20
+"""Number of positions of pairs of bytes that are counted together."""
 _HIGH_FACTOR = 8
 """When the lower limit of the searched bounds is lowered, this many times the requested pairs are above
 it."""
@@ -102,13 +104,21 @@ def _sort_by_key(keys: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def group_byte_pairs(pretokens: LinkedPretokens, at: Positions) -> GroupedPairs:
     """Groups positions of pairs of bytes like `group_positions`, but faster: there are few such pairs."""
-    pairs = (pretokens.symbol.take(at) << 8 | pretokens.symbol.take(at + 1)).astype(np.uint16)
-    length = np.bincount(pairs)
-    # The key has 16 bits, so counting replaces the summation over sorted positions.
+    symbols = pretokens.symbol.astype(np.uint8)
+    all_pairs = symbols[:-1].astype(np.uint16) << 8
+    all_pairs |= symbols[1:]
+    pairs = all_pairs.take(at)
+    # The key has 16 bits, so counting replaces the summation over sorted positions. It is done in blocks,
+    # because `bincount` converts its arguments to 64 bits, and new memory is slow.
+    length, bound = np.zeros(1 << 16, np.int64), np.zeros(1 << 16)
+    for start in range(0, len(at), _BLOCK_POSITIONS):
+        block = slice(start, start + _BLOCK_POSITIONS)
+        length += np.bincount(pairs[block], minlength=1 << 16)
+        bound += np.bincount(pairs[block], pretokens.weight.take(at[block]), minlength=1 << 16)
     present = np.flatnonzero(length)
-    bound = np.bincount(pairs, pretokens.weight.take(at)).take(present).astype(np.int64)
     keys = make_pair_key((present >> 8).astype(np.int32), (present & 0xFF).astype(np.int32))
-    return GroupedPairs(keys, bound, length.take(present), at.take(np.argsort(pairs, kind="stable")))
+    at = at.take(np.argsort(pairs, kind="stable"))
+    return GroupedPairs(keys, bound.take(present).astype(np.int64), length.take(present), at)
 
 
 class FrequentPairs(NamedTuple):
