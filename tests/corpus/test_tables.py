@@ -284,6 +284,22 @@ class TestRecords:
             with pytest.raises(tokjax.errors.TokjaxError, match=message):
                 tokjax.write_dataset(tmp_path / "c.parquet", field, tmp_path / "data")
 
+    def test_ids_do_not_replace_a_column_that_was_named(self, tmp_path):
+        """A wrong name is an error, also if there are ids."""
+        table = pa.table({"ids": [[1, 2]], "body": ["a"]})
+        pq.write_table(table, tmp_path / "c.parquet")
+        (tmp_path / "c.jsonl").write_text('{"ids": [1, 2], "body": "a"}')
+        for source in (tmp_path / "c.parquet", tmp_path / "c.jsonl", table, table.to_pylist()):
+            with pytest.raises(tokjax.errors.TokjaxError, match="has no .*'bodi'|there is no column 'bodi'"):
+                tokjax.write_dataset(
+                    source, tokjax.PackedTokenField(TOKENIZER), tmp_path / "data", text_column="bodi"
+                )
+
+    def test_columns_of_the_same_name_are_rejected(self, tmp_path):
+        table = pa.table([["a"], ["b"]], names=["text", "text"])
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="several columns 'text'; rename one"):
+            tokjax.write_dataset(table, tokjax.PackedTokenField(TOKENIZER), tmp_path / "data")
+
     def test_a_separator_is_rejected(self, tmp_path):
         pq.write_table(pa.table({"ids": [[1, 2]]}), tmp_path / "c.parquet")
         with pytest.raises(

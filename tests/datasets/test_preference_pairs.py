@@ -195,6 +195,19 @@ def pairs(tmp_path_factory):
 
 
 class TestDatasets:
+    def test_records_of_data_frames(self, tmp_path):
+        """Frames read from Parquet have arrays of messages, and scalars of NumPy."""
+        chosen, rejected = ([{"role": "assistant", "content": text, "n": np.int64(1)}] for text in "ab")
+        record = {"prompt": [{"role": "user", "content": "q"}], "chosen": chosen, "rejected": rejected}
+        arrays = {name: np.array(messages, object) for name, messages in record.items()}
+        field = PreferenceField(CHATS, CHATML)
+        tokjax.write_dataset([record], field, tmp_path / "lists")
+        tokjax.write_dataset([arrays], field, tmp_path / "arrays")
+        lists, arrays = (tokjax.open_dataset(tmp_path / name) for name in ("lists", "arrays"))
+        assert lists[0].tolist() == arrays[0].tolist()
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="not JSON data: .* bytes is not JSON"):
+            tokjax.write_dataset([record | {"tools": b"[]"}], field, tmp_path / "bytes")
+
     def test_packed_rows(self, pairs):
         records, dataset = pairs
         assert dataset.field == PreferenceField(TEXTS, columns=dataset.columns)

@@ -454,6 +454,14 @@ class TestPathsAndNames:
             tokjax.load_tokenizer(text)
         assert not hub.requests
 
+    @pytest.mark.usefixtures("hub")
+    @pytest.mark.parametrize("text", ['{"model": ' + "x" * 5000, "a/" + "b" * 300])
+    def test_strings_that_are_too_long_for_a_path(self, text):
+        """Such as the contents of a file. The error shows their beginning."""
+        with pytest.raises(tokjax.errors.TokjaxError, match=re.escape(text[:100])) as error:
+            tokjax.load_tokenizer(text)
+        assert len(str(error.value)) < 1000
+
     def test_path_objects_are_never_names(self, hub, files, tmp_path):
         hub.add("a/b", files)
         with pytest.raises(FileNotFoundError, match=r"\[Errno 2\] No such file or directory: .*'"):

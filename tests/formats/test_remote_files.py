@@ -7,6 +7,7 @@ import pytest
 import tokjax
 from tests.support.hub_server import HubServer
 from tests.support.sentencepiece_models import train_sentencepiece_models
+from tokjax.cli.options import load_tokenizer_with_eos
 
 fsspec = pytest.importorskip("fsspec")
 NotFoundError, FormatError = tokjax.errors.TokenizerNotFoundError, tokjax.errors.TokenizerFormatError
@@ -39,6 +40,33 @@ def test_directories_and_files(url, tmp_path, tokenizer, format_, file):
         tokjax.quick.quick_tokenize(url, "low").token_ids.tolist() == tokjax.encode(expected, "low").tolist()
     )
     assert tokjax.formats.load_chat_template(url) == TEMPLATE
+
+
+def test_commands_with_another_eos_token(url, tmp_path, tokenizer):
+    for name in ("huggingface", "tokjax"):
+        directory = tmp_path / name
+        directory.mkdir()
+        if name == "tokjax":
+            tokjax.save_tokenizer(tokenizer, directory / "tokenizer.tokjax.json")
+        else:
+            tokjax.formats.export_tokenizer(tokenizer, directory, name)
+        copy(directory, f"{url}/{name}")
+        loaded = load_tokenizer_with_eos(f"{url}/{name}", "<|pad|>")
+        assert tokjax.eos_id(loaded) == tokjax.token_to_id(tokenizer, "<|pad|>")
+
+
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [
+        ("https://huggingface.co/a/b-1.5", "hf://a/b-1.5"),
+        ("https://huggingface.co/a/b/?library=x", "hf://a/b"),
+        ("https://hf.co/a/b/tree/v1", "hf://a/b@v1"),
+        ("https://huggingface.co/a/b/blob/main/x/tokenizer.json", "hf://a/b@main/x/tokenizer.json"),
+    ],
+)
+def test_pages_of_the_hub(page, name):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=f"is a page of the .* hub; pass '{name}'$"):
+        tokjax.load_tokenizer(page)
 
 
 def test_sentencepiece(url, tmp_path):

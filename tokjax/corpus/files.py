@@ -243,7 +243,8 @@ def _describe_directory(directory: Path) -> tuple[str, Hint]:
     suffixes = Counter("".join(path.suffixes[-2 if is_compressed(path) else -1 :]) for path in files)
     if ".arrow" in suffixes:
         return " of Arrow files", Hint(
-            f"pass datasets.load_from_disk({str(directory)!r})['text']", SAVE_TEXTS
+            f"pass datasets.load_from_disk({str(directory)!r})['text']",
+            f"pass the pattern {str(directory / '**' / '*.arrow')!r}",
         )
     common = next((suffix for suffix, _ in suffixes.most_common() if suffix), ".txt")
     pattern = f"pass a pattern, such as {str(directory / '**' / f'*{common}')!r}"

@@ -24,7 +24,7 @@ from tokjax._util.imports import import_optional
 from tokjax._util.urls import get_path_or_url
 from tokjax.core.ragged import make_row_splits
 from tokjax.corpus.decompression import open_source
-from tokjax.errors import Hint, SourceError
+from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -237,10 +237,16 @@ def list_columns(schema: Any) -> list[str]:
 
 
 def get_column(batch: Any, name: str) -> Any:
-    """Returns a column of a record batch, or the field of a struct, an Arrow array."""
+    """Returns a column of a record batch, or the field of a struct, an Arrow array.
+
+    Raises:
+        InvalidArgumentError: the batch has several columns of this name.
+    """
     index = batch.schema.get_field_index(name)
     if index >= 0:
         return batch.column(index)
+    if batch.schema.names.count(name) > 1:
+        raise InvalidArgumentError(f"the table has several columns {name!r}; rename one of them")
     first, *rest = name.split(".")
     compute = import_optional("pyarrow.compute", extra="parquet", purpose="reading a struct")
     return compute.struct_field(batch.column(batch.schema.get_field_index(first)), rest)

@@ -23,7 +23,7 @@ from tokjax.corpus.tables import TABLE_FORMATS, find_ids_column, is_arrow_table,
 from tokjax.datasets.columns import IDS_KEY, convert_value, convert_values, get_record_columns
 from tokjax.datasets.document_encoding import Documents, Record
 from tokjax.datasets.fields import TokenField
-from tokjax.errors import InvalidArgumentError
+from tokjax.errors import Hint, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,7 +133,7 @@ class RecordReader(NamedTuple):
         if not self.keys and self.text_column not in columns:
             content = [self.text_column.partition(".")[0]]
         if not set(content) & set(columns):
-            if self.keys or IDS_KEY not in columns:
+            if self.keys or self.text_column != DEFAULT_COLUMN or IDS_KEY not in columns:
                 missing = self.keys[0] if self.keys else self.text_column
                 raise InvalidArgumentError(
                     f"the dataset has no column {missing!r}, it has {list(columns[:20])}; pass "
@@ -171,7 +171,7 @@ class RecordReader(NamedTuple):
         if self.keys:
             return self._join_keys(record, name)
         holder, key = find_field(record, self.text_column)
-        if key not in holder and IDS_KEY in record:
+        if key not in holder and self.text_column == DEFAULT_COLUMN and IDS_KEY in record:
             holder, key = record, IDS_KEY
         elif key not in holder:
             raise InvalidArgumentError(
@@ -196,7 +196,7 @@ class RecordReader(NamedTuple):
                 f"{name} has none of the keys {list(self.keys)}, it has {list(record)[:20]}"
             )
         try:
-            return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
+            return json.dumps(parts, ensure_ascii=False, separators=(",", ":"), default=_to_list)
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidArgumentError(f"{name} is not JSON data: {error}") from None
 
@@ -242,7 +242,10 @@ def iter_documents(source: DocumentSource, separator: str | None, reader: Record
         if not reader.needs_records and not _holds_ids(source):
             return FileDocuments(source, separator)
         if separator is not None:
-            raise InvalidArgumentError("separator splits texts, and the files hold ids; omit separator")
+            raise InvalidArgumentError(
+                "separator splits texts, and the files hold ids",
+                hint=Hint("omit separator", "pass --separator ''"),
+            )
         return FileRecords(source, reader)
     return _iter_iterable(source, separator, reader)
 
@@ -409,6 +412,13 @@ def _get_kind(item: object) -> str:
     return "pair" if isinstance(item, tuple) else "record" if isinstance(item, Mapping) else "text"
 
 
+def _to_list(value: object) -> Any:
+    """Converts an array or a scalar of NumPy, which records of a data frame have, for `json.dumps`."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
 def _is_array_of_ids(content: object) -> bool:
     """Returns whether a value is an array or a list of integers."""
     if isinstance(content, list):
@@ -420,7 +430,8 @@ def _holds_ids(files: TextFiles) -> bool:
     """Returns whether the first file is a table whose documents are lists of ids."""
     path = files.paths[0]
     kind = get_format(path, files)
-    return kind in TABLE_FORMATS and find_ids_column(path, kind, (files.field, IDS_KEY)) is not None
+    names = (files.field, IDS_KEY) if files.field == DEFAULT_COLUMN else (files.field,)
+    return kind in TABLE_FORMATS and find_ids_column(path, kind, names) is not None
 
 
 def _check_pair(index: int, pair: tuple[Any, ...], separator: str | None) -> tuple[int, Any]:

@@ -121,7 +121,7 @@ def detect_tokenizer_files(path: str | os.PathLike[str] | Iterable[Any]) -> Dete
         TokenizerFormatError: the path contains no tokenizer, or several tokenizers of one format.
     """
     if not isinstance(path, (str, Path)) and not hasattr(path, "__fspath__"):
-        if not isinstance(path, Iterable):
+        if not isinstance(path, Iterable) or isinstance(path, bytes):
             raise InvalidArgumentError(
                 f"path must be a path, a pair of paths, a name or a tokenizer, not {path!r:.80}"
             )

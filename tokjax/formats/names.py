@@ -31,6 +31,11 @@ _HUB_NAME = re.compile(
 )
 _HUB_SCHEME = "hf://"
 _TIKTOKEN_SCHEME = "tiktoken://"
+_HUB_PAGE = re.compile(
+    r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/(?P<repository>[\w.-]+/[\w.-]+)"
+    r"(?:/(?:tree|blob)/(?P<revision>[^/?#]+)(?P<path>/[^?#]*)?)?/?(?:[?#].*)?",
+    re.ASCII,
+)
 _FILE_NAME = re.compile(r"(?i).*\.(json|model(\.v\w+)?|txt|tiktoken|vocab|bpe|codes|gz|tsv)")
 DEFAULT_REVISION = "main"
 _HELP = (
@@ -104,7 +109,7 @@ def parse_name(text: object) -> RepositoryName | EncodingName | UrlName | None:
 
     Raises:
         InvalidArgumentError: the name of a repository is invalid, or the string is both the name of a
-            repository and of an encoding.
+            repository and of an encoding, or the URL of a page of the Hugging Face hub.
         TokenizerNotFoundError: the string is a path at which there is no file.
     """
     if not isinstance(text, str):
@@ -114,8 +119,25 @@ def parse_name(text: object) -> RepositoryName | EncodingName | UrlName | None:
     if text.startswith(_HUB_SCHEME):
         return _parse_repository(text)
     if is_url(text):
+        _reject_page(text)
         return UrlName(text)
-    return None if Path(text).exists() else _parse_short_form(text)
+    return None if _exists(text) else _parse_short_form(text)
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:  # too long for a path, as the contents of a file are
+        return False
+
+
+def _reject_page(url: str) -> None:
+    """Raises an error for the address of a page of the hub, as copied from a browser."""
+    page = _HUB_PAGE.fullmatch(url)
+    if page is not None:
+        revision = f"@{page['revision']}" if page["revision"] else ""
+        name = f"{_HUB_SCHEME}{page['repository']}{revision}{(page['path'] or '').rstrip('/')}"
+        raise InvalidArgumentError(f"{url!r} is a page of the Hugging Face hub; pass {name!r}")
 
 
 def _parse_short_form(text: str) -> RepositoryName | EncodingName:
@@ -123,7 +145,7 @@ def _parse_short_form(text: str) -> RepositoryName | EncodingName:
         return _get_encoding_name(text)
     found = _SHORT_FORM.fullmatch(text)
     if found is None or is_file_name(text):
-        raise TokenizerNotFoundError(f"{text!r}: no such file or directory, and not a name; {_HELP}")
+        raise TokenizerNotFoundError(f"{text[:200]!r}: no such file or directory, and not a name; {_HELP}")
     return RepositoryName(text, found["repository"], unquote(found["revision"] or DEFAULT_REVISION))
 
 
