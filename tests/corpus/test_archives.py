@@ -220,15 +220,18 @@ class TestHostileArchives:
             ):
                 read(archive)
 
-    def test_large_members(self, read, monkeypatch):
+    def test_large_samples(self, read, monkeypatch):
         header = make_header("a.txt", size=1 << 40).tobuf(tarfile.GNU_FORMAT)
         with pytest.raises(
             tokjax.errors.SourceError,
-            match=r"c\.tar: the member 'a\.txt' has 1,099,511,627,776 bytes, and at most 268,",
+            match=r"c\.tar: up to 'a\.txt', the sample has 1,099,511,627,776 bytes, and at most 268,",
         ):
             read(header + bytes(1024))
-        monkeypatch.setattr(archives, "_MAX_MEMBER_BYTES", 10)
-        assert read(make_archive([("a.jpg", b"x" * 11), ("a.txt", b"x" * 10)])) == [b"x" * 10]
+        monkeypatch.setattr(archives, "_MAX_SAMPLE_BYTES", 10)
+        members = [("a.jpg", b"x" * 11), ("a.txt", b"x" * 7), ("a.en.txt", b"y" * 3), ("b.txt", b"z" * 10)]
+        assert read(make_archive(members)) == [b"x" * 7, b"z" * 10]
+        with pytest.raises(tokjax.errors.SourceError, match=r"up to 'b\.en\.txt', the sample has 11 bytes"):
+            read(make_archive([*members, ("b.en.txt", b"z")]))
 
     def test_negative_sizes(self, read):
         header = bytearray(tarfile.TarInfo("a.txt").tobuf(tarfile.GNU_FORMAT))

@@ -230,6 +230,16 @@ class TestCache:
             assert tokjax.formats.load_chat_template("a/b", "rag") == RAG_TEMPLATE
         assert not caplog.text
 
+    def test_caches_without_settings(self, hub, files, caplog):
+        """Another program has downloaded only the tokenizer.json."""
+        hub.add("a/b", files)
+        importlib.import_module("huggingface_hub").hf_hub_download("a/b", "tokenizer.json")
+        hub.stop()
+        assert tokjax.pad_id(tokjax.load_tokenizer("a/b")) is None
+        assert (
+            "hf://a/b@main: the cache has no tokenizer_config.json; if the repository has one" in caplog.text
+        )
+
     def test_prefetch(self, hub, files, monkeypatch):
         hub.add("a/b", files)
         detected = tokjax.formats.prefetch_tokenizer("a/b")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 _MEMBER = re.compile(r"((?:.*/)?[^./]+)\.([^/]+)")
-_MAX_MEMBER_BYTES = 1 << 28
+_MAX_SAMPLE_BYTES = 1 << 28
 _EXTENDED_HEADERS = (
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,
@@ -100,8 +100,8 @@ def iter_samples(path: Path) -> Iterator[tuple[str, dict[str, Any], int]]:
         path: the path of the archive, which may be compressed.
 
     Raises:
-        SourceError: the archive is damaged, a member is not JSON or has more than 256 MiB, or a sample has
-            two members with the same suffix.
+        SourceError: the archive is damaged, a member is not JSON, or a sample has more than 256 MiB of text
+            and JSON, or two members with the same suffix.
     """
     name = get_path_or_url(path)
     with open_decompressed(path) as (file, stream):
@@ -118,6 +118,7 @@ def iter_samples(path: Path) -> Iterator[tuple[str, dict[str, Any], int]]:
 def _iter_members(path: Path, stream: BinaryIO) -> Iterator[_Member]:
     """Yields the members with text or JSON."""
     name = get_path_or_url(path)
+    key, nbytes = None, 0
     try:
         with report_damage(path), tarfile.open(fileobj=stream, mode="r|", tarinfo=_CheckedHeader) as archive:
             while (header := archive.next()) is not None:
@@ -129,10 +130,11 @@ def _iter_members(path: Path, stream: BinaryIO) -> Iterator[_Member]:
                     continue
                 if header.issparse():
                     raise _ArchiveError(_SPARSE)
-                if header.size > _MAX_MEMBER_BYTES:
+                key, nbytes = match[1], header.size + (nbytes if match[1] == key else 0)
+                if nbytes > _MAX_SAMPLE_BYTES:
                     raise SourceError(
-                        f"{name}: the member {header.name!r:.200} has {header.size:,} bytes, and at most "
-                        f"{_MAX_MEMBER_BYTES:,} are read"
+                        f"{name}: up to {header.name!r:.200}, the sample has {nbytes:,} bytes, and at most "
+                        f"{_MAX_SAMPLE_BYTES:,} are read"
                     )
                 file = archive.extractfile(header)
                 assert file is not None  # it is a regular file

@@ -30,7 +30,7 @@ from tokjax.errors import (
     TokjaxError,
 )
 from tokjax.formats.detection import find_tokenizer_names, select_files
-from tokjax.formats.tokenizer_files import CHAT_TEMPLATES_DIRECTORY
+from tokjax.formats.tokenizer_files import CHAT_TEMPLATES_DIRECTORY, CONFIG_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -79,6 +79,7 @@ def fetch_repository(name: RepositoryName) -> Path:
             raise _describe_failure(hub, errors, name, error) from error
         if not isinstance(error, errors.OfflineModeIsEnabled):
             _log.warning("%s: using the files in the cache, since the hub failed: %s", name, _shorten(error))
+        _warn_about_settings(name, cached)
         return cached
 
 
@@ -134,6 +135,18 @@ def _find_cached(hub: Any, name: RepositoryName) -> Path | None:
     if path.is_dir():
         return path if find_tokenizer_names([entry.name for entry in path.iterdir()]) else None
     return path if path.exists() else None
+
+
+def _warn_about_settings(name: RepositoryName, cached: Path) -> None:
+    """Logs a warning if another program may have stored a tokenizer in the cache without its settings."""
+    directory = cached if cached.is_dir() else cached.parent
+    if (directory / "tokenizer.json").exists() and not (directory / CONFIG_FILE).exists():
+        _log.warning(
+            "%s: the cache has no %s; if the repository has one, load the tokenizer once with a network, since "
+            "it declares special tokens",
+            name,
+            CONFIG_FILE,
+        )
 
 
 def _describe_failure(
