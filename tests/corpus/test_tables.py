@@ -1,6 +1,7 @@
 """Tests of Parquet and Arrow files: chunks of row groups, columns, nested fields, ids, and damage."""
 
 import contextlib
+import gzip
 import json
 import pickle
 import struct
@@ -255,10 +256,13 @@ class TestRecords:
         table = pa.table({name: pa.array([None, *ids, None], type_), "n": range(22)})
         pq.write_table(table, tmp_path / "c.parquet", row_group_size=4)
         write_arrow(table, tmp_path / "c.arrow", "stream", rows=4)
+        lines = "".join(json.dumps(record) + "\n" for record in table.to_pylist()[1:])
+        (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
         field = tokjax.PackedTokenField(TOKENIZER)
         options = {} if name == "ids" else {"text_column": name}
         tokjax.write_dataset([{"ids": each} for each in ids], field, tmp_path / "records", shard_size=20)
-        sources = [tmp_path / "c.parquet", tmp_path / "c.arrow", table, table.to_reader(max_chunksize=3)]
+        files = [tmp_path / name for name in ("c.parquet", "c.arrow", "c.jsonl.gz")]
+        sources = [*files, table, table.to_reader(max_chunksize=3)]
         for i, source in enumerate(sources):
             tokjax.write_dataset(source, field, tmp_path / str(i), shard_size=20, **options)
             self.assert_equal(tmp_path / str(i), tmp_path / "records")

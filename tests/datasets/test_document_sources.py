@@ -39,6 +39,15 @@ class TestSources:
         parquet.write_table(pyarrow.table({"text": list(self.texts)}), tmp_path / "a.parquet")
         assert self.read(tmp_path / "a.parquet", tmp_path / "data") == list(self.texts)
 
+    def test_fields_of_null(self, tmp_path):
+        """A document whose text is in an object that is null is skipped, as in a Parquet file."""
+        records = [{"meta": {"text": "low"}}, {"meta": None}, {"meta": {"text": None}}]
+        (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        for i, source in enumerate((records, tmp_path / "a.jsonl")):
+            assert self.read(source, tmp_path / f"{i}", text_column="meta.text") == ["low"]
+        with pytest.raises(tokjax.errors.TokjaxError, match="'meta.text'"):
+            self.read([{"other": None}], tmp_path / "none", text_column="meta.text")
+
     def test_text_column_of_files(self, tmp_path):
         pyarrow = pytest.importorskip("pyarrow")
         from pyarrow import parquet
@@ -57,6 +66,9 @@ class TestSources:
             match="text_column is 'body', and the source has field='title'; pass",
         ):
             self.read(tokjax.corpus.text_files(lines, field="title"), tmp_path / "none", text_column="body")
+
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="text_column must be the name of a"):
+            self.read(lines, tmp_path / "none", text_column=3)
 
     @pytest.mark.parametrize("separator", ["", 3, b"|"])
     def test_invalid_separators(self, tmp_path, separator):

@@ -355,14 +355,18 @@ def iter_record_chunks(
 def find_field(record: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any], str]:
     """Returns the mapping that has a field, and the key of the field in this mapping.
 
-    If there is no such field, the mapping does not have the key.
+    If there is no such field, the mapping does not have the key. A field of null is null, as in tables.
 
     >>> find_field({"meta": {"text": "a"}}, "meta.text")
     ({'text': 'a'}, 'text')
+    >>> find_field({"meta": None}, "meta.text")
+    ({'text': None}, 'text')
     """
     while name not in record:
         first, _, rest = name.partition(".")
         inner = record.get(first)
+        if rest and inner is None and first in record:
+            return {rest: None}, rest
         if not rest or not isinstance(inner, Mapping):
             break
         record, name = inner, rest

@@ -59,6 +59,8 @@ def resolve_files(source: DocumentSource, text_column: str) -> DocumentSource:
     Raises:
         InvalidArgumentError: `source` is not a source of documents, or names files that do not exist.
     """
+    if not isinstance(text_column, str):
+        raise InvalidArgumentError(f"text_column must be the name of a column, not {text_column!r:.80}")
     files = find_source_files(source, takes_records=True)  # type: ignore[arg-type]
     if files is None or text_column in (DEFAULT_COLUMN, files.field):
         return source if files is None else files
@@ -427,10 +429,15 @@ def _is_array_of_ids(content: object) -> bool:
 
 
 def _holds_ids(files: TextFiles) -> bool:
-    """Returns whether the first file is a table whose documents are lists of ids."""
+    """Returns whether the first file is a table, or JSON lines, whose documents are lists of ids."""
     path = files.paths[0]
     kind = get_format(path, files)
     names = (files.field, IDS_KEY) if files.field == DEFAULT_COLUMN else (files.field,)
+    if kind == "jsonl":
+        chunks = iter_record_chunks(replace(files, paths=(path,)), list)
+        _, record = next((first for records, _ in chunks for first in records), ("", {}))
+        found = (find_field(record, name) for name in names)
+        return _is_array_of_ids(next((holder[key] for holder, key in found if key in holder), None))
     return kind in TABLE_FORMATS and find_ids_column(path, kind, names) is not None
 
 

@@ -142,8 +142,8 @@ def _warn_about_settings(name: RepositoryName, cached: Path) -> None:
     directory = cached if cached.is_dir() else cached.parent
     if (directory / "tokenizer.json").exists() and not (directory / CONFIG_FILE).exists():
         _log.warning(
-            "%s: the cache has no %s; if the repository has one, load the tokenizer once with a network, since "
-            "it declares special tokens",
+            "%s: the cache has no %s; if the repository has one, load the tokenizer once with a network, "
+            "since that file declares special tokens",
             name,
             CONFIG_FILE,
         )
