@@ -258,10 +258,11 @@ class TestRecords:
         write_arrow(table, tmp_path / "c.arrow", "stream", rows=4)
         lines = "".join(json.dumps(record) + "\n" for record in table.to_pylist()[1:])
         (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+        (tmp_path / "b.jsonl").touch()
         field = tokjax.PackedTokenField(TOKENIZER)
         options = {} if name == "ids" else {"text_column": name}
         tokjax.write_dataset([{"ids": each} for each in ids], field, tmp_path / "records", shard_size=20)
-        files = [tmp_path / name for name in ("c.parquet", "c.arrow", "c.jsonl.gz")]
+        files = [tmp_path / name for name in ("c.parquet", "c.arrow", "c.jsonl.gz", "*.jsonl*")]
         sources = [*files, table, table.to_reader(max_chunksize=3)]
         for i, source in enumerate(sources):
             tokjax.write_dataset(source, field, tmp_path / str(i), shard_size=20, **options)

@@ -429,8 +429,8 @@ def _is_array_of_ids(content: object) -> bool:
 
 
 def _holds_ids(files: TextFiles) -> bool:
-    """Returns whether the first file is a table, or JSON lines, whose documents are lists of ids."""
-    path = files.paths[0]
+    """Returns whether the first file with contents has records whose documents are lists of ids."""
+    path = next((path for path in files.paths if path.stat().st_size), files.paths[0])
     kind = get_format(path, files)
     names = (files.field, IDS_KEY) if files.field == DEFAULT_COLUMN else (files.field,)
     if kind == "jsonl":
