@@ -155,6 +155,16 @@ class TestMessages:
                 ("calculateUoneAtwoUthreeAbadUwhyAsorry", "badsorry"),
             ]
 
+    def test_eos_after_the_messages(self):
+        """A template can write EOS once, after its loop over the messages."""
+        template = """\
+{% for m in messages %}
+{%- if m.role == 'assistant' %}A{% generation %}{{ m.content }}{% endgeneration %}
+{%- else %}U{{ m.content }}{% endif %}{% endfor %}
+{%- if not add_generation_prompt %}{% generation %}{{ '<pad>' }}{% endgeneration %}{% endif %}"""
+        (_, good), (_, bad) = read(PreferenceField(CHATS, template), MESSAGES["explicit prompt"])
+        assert (good, bad) == ("good<pad>", "badsorry<pad>")
+
     def test_answers_whose_message_is_unknown(self):
         template = (
             "{% generation %}{{ messages | map(attribute='content') | join | title }}{% endgeneration %}"

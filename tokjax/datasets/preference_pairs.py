@@ -185,13 +185,35 @@ def _encode_side(
     chat = encode_chat(tokenizer, [*prompt, *completion], template, **options)
     is_answer, messages = np.asarray(chat.assistant_mask, bool), np.asarray(chat.message_indices)
     if any(message["role"] == "assistant" for message in prompt):
-        if (messages[is_answer] < 0).any():
-            raise InvalidArgumentError(
-                "the chat template combines texts of several messages, so that the answer can't be told from "
-                "those of the prompt; use a template that writes one message after the other"
-            )
-        is_answer &= messages >= len(prompt)
+        is_answer &= _find_text_after_prompt(is_answer, messages, len(prompt))
     return EncodedSide(chat.result.ids, is_answer)
+
+
+def _find_text_after_prompt(
+    is_answer: NDArray[np.bool_], messages: NDArray[Any], num_prompt: int
+) -> NDArray[np.bool_]:
+    """Returns whether each token belongs to a message after the prompt, or is of no message and follows them.
+
+    The latter is text such as an EOS token, which a template writes after its loop over messages.
+
+    Args:
+        is_answer: whether each token is text of the assistant, shape `(num_tokens,)`.
+        messages: message of each token, or -1, shape `(num_tokens,)`.
+        num_prompt: number of messages of the prompt.
+
+    Raises:
+        InvalidArgumentError: text of the assistant can be that of the prompt, or of the answer.
+    """
+    after, before = messages >= num_prompt, (messages >= 0) & (messages < num_prompt)
+    ends = np.flatnonzero(after).min(initial=len(messages)), np.flatnonzero(before).max(initial=-1) + 1
+    follows = np.arange(len(messages)) >= max(ends)
+    if (is_answer & (messages < 0) & ~follows).any():
+        raise InvalidArgumentError(
+            "the chat template combines texts of several messages, so that the answer can't be told from "
+            "those of the prompt; use a template that writes one message after the other"
+        )
+    is_after: NDArray[np.bool_] = after | ((messages < 0) & follows)
+    return is_after
 
 
 def _parse_messages(record: Mapping[str, Any]) -> tuple[list[Any], list[Any], list[Any]]:
