@@ -88,6 +88,7 @@ def shell(workspace, tmp_path, monkeypatch, capsys):
         ("pack - -t t.json -o OUT/d", "error: standard input is empty; there is nothing to read"),
         ("train latin.txt -o OUT/t", "convert it with iconv -f latin1 -t utf-8 latin.txt > NEW"),
         ("train c.txt -o OUT/t --vocab-size 5", "error: --vocab-size is 5; 256 bytes and 1 special tokens"),
+        ("train c.txt -o s3://bucket/t.json", "error: 's3://bucket/t.json' is a URL"),
         ("train d -o OUT/t", "pass a pattern, such as 'd/**/*.txt'"),
         ("inspect --file none.txt -t t.json", "error: none.txt: No such file or directory"),
         ("inspect --file d -t t.json", "error: source 'd' is a directory"),

@@ -79,6 +79,9 @@ def test_functions_that_reject_urls(url, tmp_path):
         lambda: tokjax.datasets.rebuild_dataset(url),
         lambda: tokjax.datasets.export_dataset(tokjax.open_dataset(url), url + ".bin"),
         lambda: tokjax.datasets.convert_dataset(tmp_path / "x.bin", FIELDS["packed"].tokenizer, url),
+        lambda: tokjax.save_tokenizer(FIELDS["packed"].tokenizer, url),
+        lambda: tokjax.formats.export_tokenizer(FIELDS["packed"].tokenizer, url, "gpt2"),
+        lambda: tokjax.quick.quick_train_bundle(TEXTS, vocab_size=258, directory=url),
     ):
         with pytest.raises(
             tokjax.errors.InvalidArgumentError, match="is a URL; write_dataset and open_dataset"

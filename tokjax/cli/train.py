@@ -6,13 +6,14 @@ import errno
 import os
 from enum import StrEnum
 from functools import partial
-from pathlib import Path  # noqa: TC003 (typer reads the annotations)
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 import tokjax
+from tokjax._util.urls import reject_urls
 from tokjax.cli.options import (
     FILES_HELP,
     INTERRUPTED,
@@ -96,7 +97,7 @@ def train(
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Tokenizer file to write; with --bundle, a directory.")
+        str, typer.Option("--out", "-o", help="Tokenizer file to write; with --bundle, a directory.")
     ],
     model: Annotated[Model, typer.Option("--model", "-m", help="Type of the vocabulary.")] = Model.bpe,
     vocab_size: Annotated[int, typer.Option(help="Number of ids, including special tokens.")] = 32_000,
@@ -167,7 +168,8 @@ def train(
         "checkpoint": checkpoint,
     }
     options = _select_options(model, {name: value for name, value in passed.items() if value is not None})
-    _check_output(out, files, bundle=bundle, overwrite=overwrite)
+    reject_urls(out)
+    _check_output(Path(out), files, bundle=bundle, overwrite=overwrite)
     if save_counts is not None:
         _check_output_file(save_counts, files, overwrite=overwrite)
     shared: dict[str, Any] = {"progress": not quiet} | ({} if workers is None else {"workers": workers})

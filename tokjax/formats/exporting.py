@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokjax._util.atomic_files import write_atomically, write_files_atomically
+from tokjax._util.urls import reject_urls
 from tokjax.bpe.merge_rules import make_rules_from_ranks
 from tokjax.bpe.sequential_merging import merge_bytes
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
@@ -66,11 +67,12 @@ def export_tokenizer(tokenizer: Any, path: str | os.PathLike[str], format: Forma
         The paths of the files that contain the tokenizer.
 
     Raises:
-        InvalidArgumentError: the format is unknown.
+        InvalidArgumentError: the format is unknown, or `path` is a URL.
         UnsupportedTokenizerError: the format can't represent the tokenizer or one of its options.
     """
     if format not in _EXPORTERS:
         raise InvalidArgumentError(f"format must be {', '.join(map(repr, _EXPORTERS))}, not {format!r}")
+    reject_urls(path)
     return _EXPORTERS[format](tokenizer, Path(path))
 
 

@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokjax._util.atomic_files import compute_json_checksum, write_atomically
+from tokjax._util.urls import reject_urls
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface import adapter
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
@@ -113,8 +114,10 @@ def save_tokenizer(tokenizer: SegmentModel | HuggingFaceTokenizer, path: str | o
         The path of the file.
 
     Raises:
+        InvalidArgumentError: `path` is a URL.
         UnsupportedTokenizerError: tokenizers of this type can't be saved in this format.
     """
+    reject_urls(path)
     to_json = _WRITERS.get(type(tokenizer))
     if to_json is None:
         supported = ", ".join(kind.__name__ for kind in _WRITERS)

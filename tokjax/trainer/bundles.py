@@ -42,6 +42,7 @@ from tokjax._util.atomic_files import (
     resolve,
     write_atomically,
 )
+from tokjax._util.urls import reject_urls
 from tokjax.core import protocol
 from tokjax.corpus.files import SourceFile
 from tokjax.errors import BundleError, BundleExistsError, TokenizerFormatError
@@ -121,7 +122,9 @@ def save_training_bundle(
     Raises:
         BundleExistsError: `path` exists and `overwrite` is `False`, or `path` contains files that are not of
             a bundle, or another process is writing it.
+        InvalidArgumentError: `path` is a URL.
     """
+    reject_urls(path)
     target = resolve(path)
     with open_atomic_directory(target, _BUNDLE, overwrite=overwrite) as directory:
         save_tokenizer(trained.tokenizer, directory / TOKENIZER_FILE)
