@@ -11,6 +11,9 @@ from .bundles import (
 from .counting import (
     count_pretokens as count_pretokens,
 )
+from .mixing import (
+    mix_counts as mix_counts,
+)
 from .pack import (
     TrainedAndPacked as TrainedAndPacked,
     train_and_pack as train_and_pack,
