@@ -22,12 +22,18 @@ def split_pretokens(text, special_tokens, pattern):
     ]
 
 
-def train_naively(pretokens, num_tokens, min_frequency=1, max_token_length=None):
-    """Returns the merges. Of equally frequent pairs, the greatest pair of byte strings is merged first."""
+def train_naively(pretokens, num_tokens, min_frequency=1, max_token_length=None, initial=None):
+    """Returns the merges. Of equally frequent pairs, the greatest pair of byte strings is merged first.
+
+    With a tokenizer as `initial`, training starts from the tokens of the pre-tokens, in place of bytes.
+    """
     maximum = max_token_length or math.inf
     counts = Counter(pretokens)
-    split = {pretoken: [bytes([byte]) for byte in pretoken] for pretoken in counts}
-    vocabulary = {bytes([i]) for i in range(256)}
+    split = {
+        pretoken: encode_naively(pretoken, initial) if initial else [bytes([byte]) for byte in pretoken]
+        for pretoken in counts
+    }
+    vocabulary = set(initial.vocabulary.ordinary) if initial else {bytes([i]) for i in range(256)}
     merges = []
     vocab_size = len(vocabulary) + num_tokens
     while len(vocabulary) < vocab_size:
@@ -50,3 +56,19 @@ def train_naively(pretokens, num_tokens, min_frequency=1, max_token_length=None)
                     parts[i : i + 2] = [parts[i] + parts[i + 1]]
                 i += 1
     return merges
+
+
+def encode_naively(pretoken, tokenizer):
+    """Returns the tokens of a pre-token of a `ByteLevelBPE`, as bytes: merges the lowest rank, leftmost."""
+    ids, merges = tokenizer.vocabulary.ordinary, tokenizer.merges
+    if pretoken in ids and tokenizer.ignore_merges:
+        return [pretoken]
+    ranks = None if merges is None else {pair: rank for rank, pair in enumerate(merges)}
+    parts = [bytes([byte]) for byte in pretoken]
+    while True:
+        pairs = list(zip(parts, parts[1:], strict=False))
+        found = [ids.get(a + b) if ranks is None else ranks.get((a, b)) for a, b in pairs]
+        if all(rank is None for rank in found):
+            return parts
+        i = min((rank, i) for i, rank in enumerate(found) if rank is not None)[1]
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]

@@ -1,3 +1,6 @@
+from .bpe.continue_bpe import (
+    continue_bpe as continue_bpe,
+)
 from .bpe.train_bpe import (
     TrainedBPE as TrainedBPE,
     train_bpe as train_bpe,
