@@ -22,6 +22,10 @@ from .metrics import (
     TokenUse as TokenUse,
     VocabularyReport as VocabularyReport,
 )
+from .mixture import (
+    MixtureEstimate as MixtureEstimate,
+    estimate_mixture as estimate_mixture,
+)
 from .tables import (
     report_tables as report_tables,
 )

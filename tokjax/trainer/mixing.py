@@ -58,6 +58,15 @@ def mix_counts(sources: Mapping[str, PretokenCounts], weights: Mapping[str, floa
     >>> list(mix_counts(sources, {"en": 9, "de": 8}).items())
     [(b'low', 1), (b'leer', 2), (b' lower', 1)]
     """
+    check_counts_by_source(sources)
+    shares = _check_weights(list(sources), weights)
+    repetitions = _find_repetitions([counts.nbytes for counts in sources.values()], shares)
+    first, *others = (times * counts for times, counts in zip(repetitions, sources.values(), strict=True))
+    return sum(others, start=first)
+
+
+def check_counts_by_source(sources: Mapping[str, PretokenCounts]) -> None:
+    """Raises `InvalidArgumentError` unless each source has a name, pre-token counts, and text."""
     if not isinstance(sources, Mapping) or not sources:
         raise InvalidArgumentError(f"sources must map names to pre-token counts, not be {sources!r}")
     for name, counts in sources.items():
@@ -68,10 +77,6 @@ def mix_counts(sources: Mapping[str, PretokenCounts], weights: Mapping[str, floa
             )
         if not counts.nbytes:
             raise InvalidArgumentError(f"source {name!r} has no text; leave it out")
-    shares = _check_weights(list(sources), weights)
-    repetitions = _find_repetitions([counts.nbytes for counts in sources.values()], shares)
-    first, *others = (times * counts for times, counts in zip(repetitions, sources.values(), strict=True))
-    return sum(others, start=first)
 
 
 def _check_weights(names: list[str], weights: Mapping[str, float]) -> list[float]:

@@ -27,7 +27,7 @@ from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.vocabulary_changes import map_old_ids
-from tokjax.pretokenize.patterns import make_pattern_splitter
+from tokjax.pretokenize.patterns import make_pattern_splitter, split_alike
 from tokjax.trainer.bpe.batched_training import Alphabet
 from tokjax.trainer.bpe.linked_symbols import Symbols
 from tokjax.trainer.bpe.train_bpe import (
@@ -249,7 +249,7 @@ def _format_split_tokens(tokenizer: ByteLevelBPE) -> str:
 
 def _check_counts(tokenizer: ByteLevelBPE, counts: PretokenCounts, pattern: Pattern) -> None:
     """Raises `InvalidArgumentError` for counts with another pattern, or without a special token."""
-    if make_pattern_splitter(counts.pattern).expression != make_pattern_splitter(pattern).expression:
+    if not split_alike(counts.pattern, pattern):
         raise InvalidArgumentError(
             f"the pre-tokens were counted with pattern={counts.pattern!r}, and the new tokenizer has "
             f"{pattern!r}; count with pattern={pattern!r}, or pass pattern={counts.pattern!r}"
