@@ -8,9 +8,8 @@ pytest.importorskip("scipy")
 
 import tokjax
 from tests.oracles import mixture as oracle
-from tokjax.core.vocabulary import ID_BITS
 from tokjax.reports import estimate_mixture
-from tokjax.reports.mixture import SourcePairCounts, iter_first_merges
+from tokjax.reports.mixture import iter_first_merges
 from tokjax.trainer import count_pretokens, mix_counts, train_bpe
 
 
@@ -65,30 +64,6 @@ def test_shortfall_equals_the_program_with_all_inequalities(texts, training_text
     assert found.shortfall * found.num_merges == pytest.approx(expected, rel=1e-5, abs=1e-2)
     assert sum(found.shares.values()) == pytest.approx(1)
     assert min(found.shares.values()) >= -1e-9
-
-
-@given(texts_of_sources, st.integers(1, 8))
-def test_pair_counts_equal_the_oracle(texts, num_merges):
-    sources = [count(each) for each in texts]
-    merges = train([text for each in texts for text in each], 256 + num_merges).merges
-    table = SourcePairCounts(sources)
-    symbols = {bytes([i]): i for i in range(256)}
-    names = dict(enumerate(symbols))
-    steps = oracle.iter_pair_counts([dict(counts.items()) for counts in sources], merges)
-    for step, expected in enumerate(steps):
-        counts = table.get_counts()
-        for source, pairs in enumerate(expected):
-            actual = {
-                (names[key >> ID_BITS], names[key & ((1 << ID_BITS) - 1)]): counts[row, source]
-                for key, row in table.rows.items()
-                if counts[row, source]
-            }
-            assert actual == {pair: n for pair, n in pairs.items() if n}
-        if step < len(merges):
-            left, right = merges[step]
-            new = symbols.setdefault(left + right, 256 + step)
-            names[new] = left + right
-            table.merge(symbols[left] << ID_BITS | symbols[right], new)
 
 
 @pytest.mark.parametrize("shares", [(1, 1, 1), (7, 2, 1), (0.02, 0.9, 0.08)])

@@ -33,13 +33,7 @@ from tokjax.core.vocabulary import ID_BITS
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.pretokenize.patterns import split_alike
-from tokjax.trainer.bpe.frequent_segments import find_merges_of_pair
-from tokjax.trainer.bpe.linked_symbols import (
-    LinkedPretokens,
-    Symbols,
-    make_pair_key,
-    make_symbols,
-)
+from tokjax.trainer.bpe.source_pair_counts import SourcePairCounts
 from tokjax.trainer.mixing import check_counts_by_source
 
 if TYPE_CHECKING:
@@ -48,7 +42,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax._util.progress import AdvanceProgress
-    from tokjax.trainer.bpe.linked_symbols import Positions
     from tokjax.trainer.pretoken_counts import PretokenCounts
 
 _MAX_ROUNDS = 20
@@ -271,66 +264,3 @@ def _add_inequalities(
                     program.add(step, difference)
         table.merge(pair, symbols.setdefault(left + right, 256 + step))
     return len(program.steps) - num_before
-
-
-class SourcePairCounts:
-    """The count of each pair of adjacent symbols in each of several sources, kept up to date by merges.
-
-    The pre-tokens of all sources are linked in one array, as in `linked_symbols`. A merge changes only the
-    counts of the pairs at and beside its positions.
-
-    Args:
-        sources: pre-tokens of the sources.
-
-    Attributes:
-        rows: the row of each pair in the counts, by its key (`left << ID_BITS | right`).
-    """
-
-    def __init__(self, sources: Sequence[PretokenCounts]) -> None:
-        parts = list(map(make_symbols, sources))
-        columns = zip(*(part[:3] for part in parts), strict=True)
-        ids, lengths, counts = map(np.concatenate, columns)
-        self._pretokens = LinkedPretokens(Symbols(ids, lengths, counts, 0))
-        indices = np.repeat(np.arange(len(parts)), [len(part.lengths) for part in parts])
-        self._source = np.repeat(indices, lengths + 1)
-        self._counts = np.zeros((1024, len(parts)))
-        self.rows: dict[int, int] = {}
-        self._add(self._pretokens.find_pair_positions(), 1)
-
-    def get_counts(self) -> NDArray[np.float64]:
-        """Returns the count of each pair in each source, `float64`, shape `(num_pairs, num_sources)`."""
-        return self._counts[: len(self.rows)]
-
-    def merge(self, pair: int, new: int) -> None:
-        """Merges a pair, by its key, to the symbol `new` in all sources."""
-        pretokens = self._pretokens
-        at = np.flatnonzero(pretokens.symbol == pair >> ID_BITS).astype(np.int32)
-        current = pretokens.find_current(at, np.zeros(len(at), np.int64), np.array([pair]))
-        if not len(current.at):
-            return
-        merges = find_merges_of_pair(pretokens, current, new)
-        # Every pair that has one of the merged symbols disappears. `unique`, since merges can be adjacent.
-        touched = np.unique(np.concatenate([pretokens.before.take(merges.at), merges.at, merges.removed]))
-        is_pair = (pretokens.symbol.take(touched) >= 0) & (
-            pretokens.symbol.take(pretokens.after.take(touched)) >= 0
-        )
-        self._add(touched[is_pair], -1)
-        _, formed = pretokens.merge(merges)
-        self._add(formed, 1)
-
-    def _add(self, at: Positions, sign: int) -> None:
-        """Adds the pairs at positions to the counts, or subtracts them."""
-        pretokens = self._pretokens
-        keys = make_pair_key(pretokens.symbol.take(at), pretokens.symbol.take(pretokens.after.take(at)))
-        pairs, which = np.unique(keys, return_inverse=True)
-        found = (self.rows.setdefault(pair, len(self.rows)) for pair in pairs.tolist())
-        rows = np.fromiter(found, np.int64, len(pairs))
-        num_sources = self._counts.shape[1]
-        missing = len(self.rows) - len(self._counts)
-        if missing > 0:
-            more = np.zeros((max(missing, len(self._counts)), num_sources))
-            self._counts = np.concatenate([self._counts, more])
-        # Sums of whole numbers below 2**53 are exact.
-        cells = which * num_sources + self._source.take(at)
-        sums = np.bincount(cells, pretokens.weight.take(at), len(pairs) * num_sources)
-        self._counts[rows] += sign * sums.reshape(len(pairs), num_sources)
