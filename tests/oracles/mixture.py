@@ -1,4 +1,4 @@
-"""Linear program of mixture estimation with all inequalities. Pairs are counted anew for each merge."""
+"""Linear program of mixture estimation with all inequalities. Pairs are counted again for each merge."""
 
 import numpy as np
 from scipy.optimize import linprog

@@ -1,6 +1,9 @@
 from .bpe.continue_bpe import (
     continue_bpe as continue_bpe,
 )
+from .bpe.parity_bpe import (
+    train_parity_bpe as train_parity_bpe,
+)
 from .bpe.train_bpe import (
     TrainedBPE as TrainedBPE,
     train_bpe as train_bpe,

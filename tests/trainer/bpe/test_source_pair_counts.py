@@ -1,4 +1,4 @@
-"""Tests of the counts of pairs in several sources, against counts that are made anew after each merge."""
+"""Tests of the counts of pairs in several sources, against a full recount after each merge."""
 
 import numpy as np
 from hypothesis import given, strategies as st

@@ -4,7 +4,7 @@ The pre-tokens of the new corpus are encoded with the existing tokenizer. Traini
 place of bytes. An example, with the tokenizer of the tokens `lo` and `low`, and the pre-token `slower`::
 
     bytes               s l o w e r
-    encoded             s low e r           what the existing merges make
+    encoded             s low e r           with the existing merges
     new merges          s low er, s lower   as in any BPE training
 
 With another split pattern than that of the tokenizer, this is the second stage of SuperBPE.

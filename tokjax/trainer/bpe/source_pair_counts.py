@@ -48,8 +48,13 @@ class SourcePairCounts:
         indices = np.repeat(np.arange(len(parts)), [len(part.lengths) for part in parts])
         self._source = np.repeat(indices, lengths + 1)
         self._counts = np.zeros((1024, len(parts)))
+        self._keys = np.zeros(1024, np.int64)
         self.rows: dict[int, int] = {}
         self._add(self._pretokens.find_pair_positions(), 1)
+
+    def get_keys(self) -> NDArray[np.int64]:
+        """Returns the keys of all pairs, in the order of their rows, `int64`, shape `(num_pairs,)`."""
+        return self._keys[: len(self.rows)]
 
     def get_counts(self) -> NDArray[np.float64]:
         """Returns the count of each pair in each source, `float64`, shape `(num_pairs, num_sources)`."""
@@ -87,11 +92,13 @@ class SourcePairCounts:
         pairs, which = np.unique(keys, return_inverse=True)
         found = (self.rows.setdefault(pair, len(self.rows)) for pair in pairs.tolist())
         rows = np.fromiter(found, np.int64, len(pairs))
+        missing = len(self.rows) - len(self._keys)
         num_sources = self._counts.shape[1]
-        missing = len(self.rows) - len(self._counts)
         if missing > 0:
-            more = np.zeros((max(missing, len(self._counts)), num_sources))
-            self._counts = np.concatenate([self._counts, more])
+            num_more = max(missing, len(self._keys))
+            self._keys = np.concatenate([self._keys, np.zeros(num_more, np.int64)])
+            self._counts = np.concatenate([self._counts, np.zeros((num_more, num_sources))])
+        self._keys[rows] = pairs
         # Sums of whole numbers below 2**53 are exact.
         cells = which * num_sources + self._source.take(at)
         sums = np.bincount(cells, pretokens.weight.take(at), len(pairs) * num_sources)
