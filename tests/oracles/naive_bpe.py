@@ -25,7 +25,7 @@ def split_pretokens(text, special_tokens, pattern):
 def train_naively(pretokens, num_tokens, min_frequency=1, max_token_length=None, initial=None):
     """Returns the merges. Of equally frequent pairs, the greatest pair of byte strings is merged first.
 
-    With a tokenizer as `initial`, training starts from the tokens of the pre-tokens, in place of bytes.
+    With a tokenizer as `initial`, training starts from the tokens of the pre-tokens, not from bytes.
     """
     maximum = max_token_length or math.inf
     counts = Counter(pretokens)

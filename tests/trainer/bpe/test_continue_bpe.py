@@ -70,7 +70,7 @@ def make_tokenizer(texts, num_tokens, kind):
 kinds = st.sampled_from(["trained", "merges", "ignore_merges"])
 
 
-@get_max_examples(300)
+@get_max_examples(100)
 @given(
     st.lists(st.text("ab", max_size=12), max_size=5),
     st.lists(st.text("ab", max_size=12), max_size=8),
@@ -155,6 +155,8 @@ def test_old_tokens_keep_their_ids(corpus, kind):
     made = dict.fromkeys(left + right for left, right in trained.merges)
     assert new_tokens == [token for token in made if token not in old.ordinary]
     assert dataclasses.replace(trained.tokenizer, vocabulary=old, merges=tokenizer.merges) == tokenizer
+    num_tokens = sum(len(tokjax.encode(trained.tokenizer, text, add_special_tokens=False)) for text in corpus)
+    assert trained.stats.bytes_per_token == trained.stats.bytes / num_tokens
     text = "".join(corpus)
     ids = tokjax.encode(trained.tokenizer, text)
     assert len(ids) < len(tokjax.encode(tokenizer, text))

@@ -1,7 +1,7 @@
 """Continued training: new merges for an existing byte-level BPE tokenizer.
 
-The pre-tokens of the new corpus are encoded with the existing tokenizer. Training starts from these tokens in
-place of bytes. An example, with the tokenizer of the tokens `lo` and `low`, and the pre-token `slower`::
+The pre-tokens of the new corpus are encoded with the existing tokenizer. Training starts from these tokens,
+not from bytes. An example, with the tokenizer of the tokens `lo` and `low`, and the pre-token `slower`::
 
     bytes               s l o w e r
     encoded             s low e r           with the existing merges
