@@ -7,8 +7,8 @@ from tests.oracles.naive_bpe import iter_pair_counts
 
 
 def compute_shortfall(sources, nbytes, merges):
-    """Returns the smallest possible sum of the shortfalls of all merges, for each million bytes."""
-    rows, steps = [], []
+    """Returns the smallest possible sum of the allowances of all merges and pairs, per million bytes."""
+    rows, steps, pairs_of_rows, indices = [], [], [], {}
     for step, (counts, merge) in enumerate(zip(iter_pair_counts(sources, merges), merges, strict=False)):
         if not any(pairs[merge] for pairs in counts):
             continue
@@ -18,12 +18,14 @@ def compute_shortfall(sources, nbytes, merges):
             ]
             rows.append(difference)
             steps.append(step)
+            pairs_of_rows.append(indices.setdefault(other, len(indices)))
     if not rows:
         return 0.0
-    shortfalls = np.zeros((len(rows), len(merges)))
-    shortfalls[np.arange(len(rows)), steps] = 1
-    is_share = np.arange(len(sources) + len(merges)) < len(sources)
-    matrix = -np.hstack([np.array(rows), shortfalls])
+    allowances = np.zeros((len(rows), len(merges) + len(indices)))
+    allowances[np.arange(len(rows)), steps] = 1
+    allowances[np.arange(len(rows)), len(merges) + np.array(pairs_of_rows)] = 1
+    is_share = np.arange(len(sources) + allowances.shape[1]) < len(sources)
+    matrix = -np.hstack([np.array(rows), allowances])
     return linprog(
         ~is_share * 1.0, matrix, np.zeros(len(rows)), A_eq=is_share[np.newaxis] * 1.0, b_eq=[1]
     ).fun

@@ -103,6 +103,7 @@ def test_a_source_that_is_absent_has_no_share(languages):
     assert found.num_merges <= 100
     only = estimate(tokenizer, {"a": others["a"]})
     assert only.shares == {"a": pytest.approx(1)}
+    assert only.num_merges == 244
     wrong = estimate(tokenizer, {"b": others["b"], "c": others["c"]})
     assert wrong.shortfall > 10 * only.shortfall
 

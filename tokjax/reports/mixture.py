@@ -10,9 +10,12 @@ pairs for each 1,000 bytes::
     if the first merge is e·n:           11 + 20 g >= 25 - 22 g, so g >= 1/3
 
 Each merge adds such inequalities, which are linear in the shares. A linear program finds the shares that
-violate them least: the shortfall of each merge is one more variable, and their sum is minimized. Of the
-millions of inequalities, few matter. So they are added in rounds: those that the shares of the previous round
-violate most.
+violate them least. Each merge has an allowance, which is added to its inequalities, and so has each pair that
+was not merged: a pair that the samples have too often, such as two spaces, violates the inequalities of all
+merges, and has to be paid for only once. The sum of all allowances is minimized.
+
+Of the millions of inequalities, few matter. So they are added in rounds: those that the shares of the
+previous round violate most.
 
 The method is that of Hayase, Liu, Choi, Oh and Smith, "Data Mixture Inference: What do BPE Tokenizers Reveal
 about their Training Data?", 2024.
@@ -60,9 +63,9 @@ class MixtureEstimate(NamedTuple):
         shares: name of each source to its estimated share of the bytes of the training data, 0 to 1. The sum
             is 1.
         num_merges: number of merges that were used: those whose pair occurs in a source.
-        shortfall: mean over these merges of the number of occurrences, per million bytes of the estimated
-            mixture, by which the most frequent pair exceeds the merged one. It is 0 if the shares explain all
-            merges, and high if the sources differ from the training data.
+        shortfall: sum of the allowances of the linear program for each of these merges: numbers of
+            occurrences of pairs, per million bytes of the estimated mixture, that the merges do not explain.
+            It is 0 if the shares explain all merges, and high if the sources differ from the training data.
     """
 
     shares: Mapping[str, float]
@@ -132,8 +135,8 @@ def estimate_mixture(
                 break
         program.solve()
     shares = dict(zip(sources, program.shares.tolist(), strict=True))
-    num_merges = len(set(program.steps))
-    return MixtureEstimate(shares, num_merges, float(program.shortfalls.sum()) / max(num_merges, 1))
+    num_merges = len(program.used_steps)
+    return MixtureEstimate(shares, num_merges, float(program.allowances.sum()) / max(num_merges, 1))
 
 
 def iter_first_merges(tokenizer: ByteLevelBPE) -> Iterator[Merge]:
@@ -170,7 +173,7 @@ def _check_sources(tokenizer: ByteLevelBPE, sources: Mapping[str, PretokenCounts
 
 
 class _Program:
-    """The linear program: the shares, the shortfall of each merge, and the inequalities so far.
+    """The linear program: the shares, the allowances, and the inequalities so far.
 
     Args:
         num_sources: number of sources.
@@ -180,46 +183,62 @@ class _Program:
 
     Attributes:
         shares: the shares of the sources, equal at first, `float64`, shape `(num_sources,)`.
-        shortfalls: the shortfall of each merge, 0 at first, `float64`, shape `(num_merges,)`.
-        steps: the index of the merge of each inequality.
+        allowances: the allowances of the merges and then of other pairs, 0 at first, `float64`, shape
+            `(num_merges + num_pairs,)`.
+        used_steps: the indices of the merges whose pair occurs in a source.
     """
 
     def __init__(self, num_sources: int, num_merges: int, linprog: Any, sparse: Any) -> None:
         self.shares = np.full(num_sources, 1 / num_sources)
-        self.shortfalls = np.zeros(num_merges)
-        self.steps: list[int] = []
+        self.allowances = np.zeros(num_merges)
+        self.used_steps: set[int] = set()
+        self._steps: list[int] = []
+        self._num_merges = num_merges
+        self._pairs: dict[int, int] = {}
+        self._pair_indices: list[int] = []
         self._differences: list[NDArray[np.float64]] = []
         self._linprog = linprog
         self._sparse = sparse
 
-    def add(self, step: int, difference: NDArray[np.float64]) -> None:
-        """Adds the inequality `difference @ shares + shortfalls[step] >= 0`.
+    @property
+    def pair_allowances(self) -> dict[int, float]:
+        """Positive allowances of pairs, by key."""
+        values = self.allowances[self._num_merges :].tolist()
+        # Pairs that were added after the last solution have no allowance yet.
+        return {pair: value for pair, value in zip(self._pairs, values, strict=False) if value > 0}
+
+    def add(self, step: int, pair: int, difference: NDArray[np.float64]) -> None:
+        """Adds the inequality `difference @ shares + (allowance of step) + (allowance of pair) >= 0`.
 
         Args:
             step: index of the merge.
-            difference: count of the merged pair minus that of another pair, for each source, shape
+            pair: key of another pair.
+            difference: count of the merged pair minus that of the other pair, for each source, shape
                 `(num_sources,)`.
         """
-        self.steps.append(step)
+        self._steps.append(step)
+        self._pair_indices.append(self._pairs.setdefault(pair, len(self._pairs)))
         self._differences.append(difference)
 
     def solve(self) -> None:
-        """Finds the shares with the smallest sum of shortfalls."""
-        num_sources, num_merges, num_rows = len(self.shares), len(self.shortfalls), len(self.steps)
-        entries = (np.ones(num_rows), (np.arange(num_rows), self.steps))
-        of_shortfalls = self._sparse.csr_matrix(entries, (num_rows, num_merges))
+        """Finds the shares with the smallest sum of allowances."""
+        num_sources, num_rows = len(self.shares), len(self._steps)
+        num_allowances = self._num_merges + len(self._pairs)
+        columns = np.concatenate([self._steps, self._num_merges + np.array(self._pair_indices)])
+        entries = (np.ones(2 * num_rows), (np.tile(np.arange(num_rows), 2), columns))
+        of_allowances = self._sparse.csr_matrix(entries, (num_rows, num_allowances))
         of_shares = self._sparse.csr_matrix(np.array(self._differences))
-        is_share = np.arange(num_sources + num_merges) < num_sources
+        is_share = np.arange(num_sources + num_allowances) < num_sources
         result = self._linprog(
             (~is_share).astype(np.float64),
-            A_ub=-self._sparse.hstack([of_shares, of_shortfalls]).tocsc(),
+            A_ub=-self._sparse.hstack([of_shares, of_allowances]).tocsc(),
             b_ub=np.zeros(num_rows),
             A_eq=self._sparse.csr_matrix(is_share.astype(np.float64)[np.newaxis]),
             b_eq=[1.0],
             method="highs",
         )
-        # Shortfalls can take any value, so the program always has a solution.
-        self.shares, self.shortfalls = np.split(result.x, [num_sources])
+        # Allowances can take any value, so the program always has a solution.
+        self.shares, self.allowances = np.split(result.x, [num_sources])
 
 
 def _add_inequalities(
@@ -235,8 +254,8 @@ def _add_inequalities(
         program: the program. Its solution is compared with the counts at each step.
         sources: pre-tokens of the sources.
         merges: the merges.
-        mixtures: shares of several mixtures. At each step, the most frequent pair of each one is compared
-            with the merged pair. Shape `(num_mixtures, num_sources)`.
+        mixtures: shares of several mixtures, those of the current solution first. At each step, the most
+            frequent pair of each one is compared with the merged pair. Shape `(num_mixtures, num_sources)`.
         advance: function that is called with 1 after each merge.
 
     Returns:
@@ -244,7 +263,8 @@ def _add_inequalities(
     """
     table = SourcePairCounts(sources)
     scale = _BYTES / np.array([counts.nbytes for counts in sources])
-    num_before = len(program.steps)
+    num_added = 0
+    allowances = program.pair_allowances
     symbols = {bytes([i]): i for i in range(256)}
     for step, (left, right) in enumerate(merges):
         advance(1)
@@ -254,13 +274,17 @@ def _add_inequalities(
         counts = table.get_counts()
         row = table.rows.get(pair)
         if row is not None and counts[row].any():
-            most_frequent = np.argmax(counts @ (mixtures * scale).T, axis=0)
-            for other in np.unique(most_frequent).tolist():
-                difference = (counts[row] - counts[other]) * scale
-                excess = -difference @ program.shares - program.shortfalls[step]
-                if excess > _TOLERANCE * (counts[other] * scale) @ program.shares or (
-                    len(mixtures) > 1 and difference.any()
-                ):
-                    program.add(step, difference)
+            program.used_steps.add(step)
+            keys = table.get_keys()
+            excess = (counts - counts[row]) @ (mixtures * scale).T
+            for other, allowance in allowances.items():
+                if other in table.rows:
+                    excess[table.rows[other], 0] -= allowance
+            tolerance = _TOLERANCE * counts[row] @ (program.shares * scale)
+            for i, other in enumerate(np.argmax(excess, axis=0).tolist()):
+                minimum = program.allowances[step] + tolerance if i == 0 else 0
+                if excess[other, i] > minimum:
+                    program.add(step, int(keys[other]), (counts[row] - counts[other]) * scale)
+                    num_added += 1
         table.merge(pair, symbols.setdefault(left + right, 256 + step))
-    return len(program.steps) - num_before
+    return num_added
