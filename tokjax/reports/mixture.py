@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from tokjax.trainer.pretoken_counts import PretokenCounts
 
 _MAX_ROUNDS = 20
+_MAX_PAIRS = 8
+"""Number of pairs that are compared with each merge in a round. More pairs need fewer rounds."""
 _BYTES = 1e6
 """Counts of pairs are per million bytes of text: numbers of about 1 to 20,000, which suit the solver."""
 _TOLERANCE = 1e-6
@@ -89,7 +91,7 @@ def estimate_mixture(
         tokenizer: byte-level BPE tokenizer, trained or loaded.
         sources: name to the pre-token counts of a source, counted with the pattern of the tokenizer.
         max_merges: number of merges to use, from the first one on. More merges give better estimates, and
-            take more time.
+            take more time: about a minute for 1,000 merges and 10 MB of text.
         progress: whether to show progress bars on standard error.
 
     Returns:
@@ -254,8 +256,9 @@ def _add_inequalities(
         program: the program. Its solution is compared with the counts at each step.
         sources: pre-tokens of the sources.
         merges: the merges.
-        mixtures: shares of several mixtures, those of the current solution first. At each step, the most
-            frequent pair of each one is compared with the merged pair. Shape `(num_mixtures, num_sources)`.
+        mixtures: shares of several mixtures, those of the current solution first. At each step, some of the
+            most frequent pairs of that one, and the most frequent pair of each of the others, are compared
+            with the merged pair. Shape `(num_mixtures, num_sources)`.
         advance: function that is called with 1 after each merge.
 
     Returns:
@@ -281,10 +284,13 @@ def _add_inequalities(
                 if other in table.rows:
                     excess[table.rows[other], 0] -= allowance
             tolerance = _TOLERANCE * counts[row] @ (program.shares * scale)
-            for i, other in enumerate(np.argmax(excess, axis=0).tolist()):
-                minimum = program.allowances[step] + tolerance if i == 0 else 0
-                if excess[other, i] > minimum:
-                    program.add(step, int(keys[other]), (counts[row] - counts[other]) * scale)
-                    num_added += 1
+            minimum = program.allowances[step] + tolerance
+            candidates = np.argpartition(excess[:, 0], -min(_MAX_PAIRS, len(keys)))[-_MAX_PAIRS:]
+            added = set(candidates[excess[candidates, 0] > minimum].tolist())
+            of_others = np.argmax(excess[:, 1:], axis=0)
+            added.update(of_others[excess[of_others, np.arange(1, len(mixtures))] > 0].tolist())
+            for other in sorted(added):
+                program.add(step, int(keys[other]), (counts[row] - counts[other]) * scale)
+            num_added += len(added)
         table.merge(pair, symbols.setdefault(left + right, 256 + step))
     return num_added
