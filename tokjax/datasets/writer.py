@@ -26,14 +26,16 @@ from tokjax._util.checks import check_int
 from tokjax._util.threads import check_executor, resolve_num_threads
 from tokjax._util.urls import is_url
 from tokjax.core import protocol
+from tokjax.corpus.files import TextFiles
 from tokjax.datasets.columns import describe_columns
 from tokjax.datasets.dataset import Dataset
 from tokjax.datasets.document_sources import (
     DEFAULT_COLUMN,
-    Document,
+    Batch,
     DocumentSource,
     describe_source,
-    iter_documents,
+    iter_batches,
+    make_document_reader,
     make_record_reader,
     resolve_files,
 )
@@ -60,7 +62,7 @@ from tokjax.datasets.resuming import (
     resume,
     start_progress,
 )
-from tokjax.datasets.shard_writing import WriteJob, write_shards
+from tokjax.datasets.shard_writing import WriteJob, get_batch_size, write_shards
 from tokjax.errors import (
     DatasetError,
     DatasetExistsError,
@@ -174,8 +176,10 @@ def write_dataset(
         )
     source = resolve_files(source, text_column)
     source_entry = describe_source(source, separator)
-    read = partial(iter_documents, source, separator, make_record_reader(field, text_column))
-    job = WriteJob(field, plan, read(), source_entry, max_in_flight, executor, progress)
+    reader = make_document_reader(source, separator, make_record_reader(field, text_column))
+    in_memory = executor is not None and isinstance(source, TextFiles) and bool(source.fetched)
+    read = partial(iter_batches, source, reader, get_batch_size(executor), in_memory=in_memory)
+    job = WriteJob(field, plan, reader, read(), source_entry, max_in_flight, executor, progress)
     restart = None if isinstance(source, Iterator) else read  # (an iterator can't be read twice)
     if is_url(path):
         return _write_remotely(RemoteDirectory(str(path)), job, restart, overwrite=overwrite)
@@ -204,7 +208,7 @@ def write_dataset(
 def _write_remotely(
     remote: RemoteDirectory,
     job: WriteJob,
-    restart: Callable[[], Iterator[Document]] | None,
+    restart: Callable[[], Iterator[Batch]] | None,
     *,
     overwrite: bool,
 ) -> WrittenDataset:
