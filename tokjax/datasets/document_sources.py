@@ -466,23 +466,30 @@ def compute_digests(documents: Documents) -> DocumentDigests:
     little-endian `int32`. With values of columns, it is the SHA-256 of this digest, and of the number of
     values and the values of each column.
     """
-    count = len(documents.texts)
-    num_bytes, digests = np.zeros(count, np.int64), bytearray()
+    contents = [
+        content.astype("<i4").tobytes() if isinstance(content, np.ndarray) else to_utf8(content)
+        for content in documents.contents
+    ]
+    digests = [hashlib.sha256(content).digest() for content in contents]
     for index, text in enumerate(documents.texts):
-        content = text.content if isinstance(text, Record) else text
-        if isinstance(content, np.ndarray):
-            digest = hashlib.sha256(content.astype("<i4").tobytes())
-        else:
-            data = to_utf8(content)
-            digest, num_bytes[index] = hashlib.sha256(data), len(data)
         if isinstance(text, Record) and text.values:
-            digest = hashlib.sha256(digest.digest())
-            for values in text.values:
-                little_endian = values.astype(values.dtype.newbyteorder("<"), copy=False)
-                digest.update(values.size.to_bytes(8, "little") + little_endian.tobytes())
-        digests += digest.digest()
-    doc_ids = None if documents.doc_ids is None else np.array(documents.doc_ids, np.uint64)
-    return DocumentDigests(doc_ids, num_bytes, np.frombuffer(bytes(digests), np.uint8).reshape(count, 32))
+            digests[index] = _add_values(digests[index], text.values)
+    is_text = not (documents.texts and isinstance(documents.contents[0], np.ndarray))
+    lengths = np.fromiter(map(len, contents), np.int64, len(contents))
+    return DocumentDigests(
+        None if documents.doc_ids is None else np.array(documents.doc_ids, np.uint64),
+        lengths if is_text else np.zeros_like(lengths),
+        np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 32),
+    )
+
+
+def _add_values(digest: bytes, values: Sequence[NDArray[Any]]) -> bytes:
+    """Returns the digest of a document with values of columns."""
+    running = hashlib.sha256(digest)
+    for each in values:
+        little_endian = each.astype(each.dtype.newbyteorder("<"), copy=False)
+        running.update(each.size.to_bytes(8, "little") + little_endian.tobytes())
+    return running.digest()
 
 
 class SourceHash:

@@ -69,6 +69,7 @@ class WriteJob(NamedTuple):
         max_in_flight: maximum number of batches that are encoded at the same time.
         executor: executor that encodes batches; `None` for threads and worker processes.
         progress: whether to show a progress bar on standard error.
+        check_source: function that raises an error if files of the source have changed.
         read_nbytes: number of bytes of the files of documents that do not remain, for the progress bar.
     """
 
@@ -80,6 +81,7 @@ class WriteJob(NamedTuple):
     max_in_flight: int
     executor: Executor | None
     progress: bool
+    check_source: Callable[[], None]
     read_nbytes: int = 0
 
 
@@ -102,6 +104,7 @@ def write_shards(
 
     Raises:
         DatasetError: a worker process of the executor died.
+        SourceError: a file is damaged, or has changed.
     """
     with (
         show_progress_bar("packing", _get_source_nbytes(job), unit="bytes", enabled=job.progress) as advance,
@@ -124,6 +127,7 @@ def write_shards(
             position = num_bytes if job.source is None else read_nbytes
             advance(position - reported, f"{num_items:,} {noun}")
             reported = position
+        job.check_source()
         warn_of_invalid_utf8(num_invalid, first_invalid)
     return writer.shards
 

@@ -26,7 +26,7 @@ from tokjax._util.checks import check_int
 from tokjax._util.threads import check_executor, resolve_num_threads
 from tokjax._util.urls import is_url
 from tokjax.core import protocol
-from tokjax.corpus.files import TextFiles
+from tokjax.corpus.files import SourceFile, TextFiles, get_source_files
 from tokjax.datasets.columns import describe_columns
 from tokjax.datasets.dataset import Dataset
 from tokjax.datasets.document_sources import (
@@ -68,6 +68,7 @@ from tokjax.errors import (
     DatasetExistsError,
     DatasetMismatchError,
     InvalidArgumentError,
+    SourceError,
     UnsupportedTokenizerError,
     make_overwrite_hint,
 )
@@ -165,7 +166,7 @@ def write_dataset(
         DatasetMismatchError: an interrupted writer had other arguments or another source.
         DisallowedSpecialTokenError: a document holds a special token that the field disallows.
         InvalidArgumentError: an argument or a document is invalid.
-        SourceError: a file of the source is damaged.
+        SourceError: a file of the source is damaged, or changed while it was read.
     """
     check_executor(executor)
     max_in_flight = resolve_num_threads(None if workers is None else check_int("workers", workers, minimum=1))
@@ -179,7 +180,8 @@ def write_dataset(
     reader = make_document_reader(source, separator, make_record_reader(field, text_column))
     in_memory = executor is not None and isinstance(source, TextFiles) and bool(source.fetched)
     read = partial(iter_batches, source, reader, get_batch_size(executor), in_memory=in_memory)
-    job = WriteJob(field, plan, reader, read(), source_entry, max_in_flight, executor, progress)
+    check = partial(_check_unchanged, source, _get_files(source))
+    job = WriteJob(field, plan, reader, read(), source_entry, max_in_flight, executor, progress, check)
     restart = None if isinstance(source, Iterator) else read  # (an iterator can't be read twice)
     if is_url(path):
         return _write_remotely(RemoteDirectory(str(path)), job, restart, overwrite=overwrite)
@@ -272,6 +274,20 @@ def make_plan(field: Field, shard_size: int) -> Plan:
         None if tokenizer is None else protocol.fingerprint(tokenizer),
         describe_columns(field.columns),
     )
+
+
+def _get_files(source: DocumentSource) -> tuple[SourceFile, ...]:
+    return get_source_files(source) if isinstance(source, TextFiles) else ()
+
+
+def _check_unchanged(source: DocumentSource, files: tuple[SourceFile, ...]) -> None:
+    """Raises `SourceError` if files have changed since positions in them were planned."""
+    for before, now in zip(files, _get_files(source), strict=True):
+        if before != now:
+            raise SourceError(
+                f"{before.path}: changed while it was read, from {before.nbytes:,} to {now.nbytes:,} bytes; "
+                "write the dataset again when it no longer changes"
+            )
 
 
 def _check_remote_files(remote: RemoteDirectory, finished: tuple[Shard, ...]) -> None:
