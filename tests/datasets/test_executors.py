@@ -6,15 +6,19 @@ are the threads and processes of `concurrent.futures`, and those of loky, Dask, 
 
 import concurrent.futures
 import gzip
+import hashlib
 import importlib.util
+import io
 import json
 import os
 import pickle
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import tarfile
 import time
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -154,7 +158,7 @@ MPIEXEC = [name for name in (str(Path(sys.executable).with_name("mpiexec")), "mp
 @pytest.mark.slow
 @pytest.mark.parametrize("library", ["ray", "mpi4py"])
 def test_programs(library, tmp_path):
-    """Ray and MPI change the path and the signal handlers of their process, so they have one of their own."""
+    """Ray and MPI change the path and the signal handlers of their process, so they run in another one."""
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"could not import {library!r}")
     command, start = [sys.executable], START_RAY
@@ -252,13 +256,86 @@ def test_positions_are_sent(tmp_path, monkeypatch):
     assert sum(executor.received) < 2 * written.num_items + 100 * 100 + 2000 * len(executor.received)
 
 
-def test_side_columns(small_batches, tmp_path):
-    source = write_lines(tmp_path / "corpus.jsonl")
+def test_digests_of_documents(tmp_path):
+    """`source_sha256` is as docs/dataset-format.md describes it."""
+
+    def compute(digests, start=0):
+        rows = (struct.pack("<Q", i) + digest for i, digest in enumerate(digests, start))
+        return hashlib.sha256(b"".join(rows)).hexdigest()
+
+    def read(name):
+        return [shard.source_sha256 for shard in tokjax.open_dataset(tmp_path / name).manifest.shards]
+
+    texts = ["a text", "é", "", "\ud800", "more"]
+    digests = [hashlib.sha256(tokjax.offsets.to_utf8(text)).digest() for text in texts]
+    tokjax.write_dataset(texts, FIELD, tmp_path / "texts", shard_size=8)
+    assert read("texts") == [compute(digests[:2]), compute(digests[2:], 2)]
+    tokjax.write_dataset([{"ids": [1, 2]}], FIELD, tmp_path / "ids")
+    ids = hashlib.sha256(struct.pack("<ii", 1, 2)).digest()
+    assert read("ids") == [compute([ids])]
+    field = tokjax.PackedTokenField(
+        TOKENIZER, columns=[Column("n", "int16"), Column("x", "float32", per="document")]
+    )
+    tokjax.write_dataset([{"ids": [1, 2], "n": [3, 4], "x": 0.5}], field, tmp_path / "columns")
+    values = struct.pack("<Qhh", 2, 3, 4) + struct.pack("<Qf", 1, 0.5)
+    assert read("columns") == [compute([hashlib.sha256(ids + values).digest()])]
+
+
+def write_tar(path):
+    with tarfile.open(path, "w") as archive:
+        for i, text in enumerate(TEXTS):
+            contents = json.dumps({"text": text, "n": i}).encode()
+            member = tarfile.TarInfo(f"{i:04}.json")
+            member.size = len(contents)
+            archive.addfile(member, io.BytesIO(contents))
+    return path
+
+
+def write_arrow(path):
+    feather, pyarrow = pytest.importorskip("pyarrow.feather"), pytest.importorskip("pyarrow")
+    table = pyarrow.table({"text": TEXTS, "n": range(len(TEXTS))})
+    feather.write_feather(table, path, compression="uncompressed", chunksize=10)
+    return path
+
+
+@pytest.mark.parametrize("size", [1, 500, 1 << 24])  # (of 1: row groups are large)
+@pytest.mark.parametrize(
+    ("write", "name"),
+    [(write_lines, "c.jsonl"), (write_parquet, "c.parquet"), (write_tar, "c.tar"), (write_arrow, "c.arrow")],
+)
+def test_side_columns(write, name, size, tmp_path, monkeypatch):
+    source = write(tmp_path / name)
     field = tokjax.PackedTokenField(TOKENIZER, columns=[Column("n", "int32", per="document")])
-    records = [{"text": text, "n": i} for i, text in enumerate(TEXTS)]
+    step = 2 if name == "c.parquet" else 1  # (every other text is null)
+    records = [{"text": text, "n": i * step} for i, text in enumerate(TEXTS)]
     tokjax.write_dataset(records, field, tmp_path / "expected", **OPTIONS)
-    tokjax.write_dataset(source, field, tmp_path / "data", executor=RecordingExecutor(), **OPTIONS)
-    assert read_files(tmp_path / "data") == read_files(tmp_path / "expected")
+    monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", size)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", size)
+    for path, options in (("remote", {"executor": RecordingExecutor()}), ("local", {})):
+        tokjax.write_dataset(source, field, tmp_path / path, **OPTIONS, **options)
+        assert read_files(tmp_path / path) == read_files(tmp_path / "expected")
+
+
+def test_files_at_urls_are_sent(tmp_path):
+    """They are in a temporary directory of the driver, which workers on other machines can't read."""
+    fsspec = pytest.importorskip("fsspec")
+    fsspec.filesystem("memory").pipe("/executors/corpus.txt", write_text(tmp_path / "c.txt").read_bytes())
+    fsspec.filesystem("memory").pipe(
+        "/executors/corpus.parquet", write_parquet(tmp_path / "c.parquet").read_bytes()
+    )
+    tokjax.write_dataset(TEXTS, FIELD, tmp_path / "expected", **OPTIONS)
+    for name in ("corpus.txt", "corpus.parquet"):
+        executor = RecordingExecutor()
+        tokjax.write_dataset(
+            f"memory://executors/{name}",
+            FIELD,
+            tmp_path / name,
+            separator=SEPARATOR if name.endswith("txt") else None,
+            executor=executor,
+            **OPTIONS,
+        )
+        assert read_files(tmp_path / name) == read_files(tmp_path / "expected")
+        assert sum(executor.sent) > sum(map(len, TEXTS))
 
 
 @given(data=st.data())
