@@ -153,7 +153,8 @@ def write_dataset(
         workers: number of batches of documents that are encoded at the same time; `None` for the number of
             cores.
         executor: executor that encodes batches; `None` for threads of this process, and for worker processes
-            if the corpus is large.
+            if the corpus is large. Its workers read the files of the source, under the same absolute paths.
+            They receive texts only of files that have to be read from the start, such as compressed ones.
         overwrite: whether to replace an existing dataset.
         progress: whether to show a progress bar on standard error.
 
