@@ -256,6 +256,20 @@ def test_positions_are_sent(tmp_path, monkeypatch):
     assert sum(executor.received) < 2 * written.num_items + 100 * 100 + 2000 * len(executor.received)
 
 
+def test_batches_without_documents(tmp_path, monkeypatch):
+    monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 4)
+    (tmp_path / "c.txt").write_text("|" * 50 + "a text" + "|" * 50 + "more" + "|" * 50)
+    (tmp_path / "c.jsonl").write_text(
+        '{"text": null}\n' * 20 + '{"text": "a text"}\n{"text": "more"}\n' + "\n" * 30
+    )
+    tokjax.write_dataset(["a text", "more"], FIELD, tmp_path / "expected")
+    for name, separator in (("c.txt", "|"), ("c.jsonl", None)):
+        for _ in range(2):  # (the second call compares)
+            options = {"separator": separator, "executor": RecordingExecutor()}
+            tokjax.write_dataset(tmp_path / name, FIELD, tmp_path / f"{name}-data", **options)
+        assert read_files(tmp_path / f"{name}-data") == read_files(tmp_path / "expected")
+
+
 def test_digests_of_documents(tmp_path):
     """`source_sha256` is as docs/dataset-format.md describes it."""
 
