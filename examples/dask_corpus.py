@@ -3,7 +3,7 @@
     pip install '.[examples]' distributed && python examples/dask_corpus.py
 
 The cluster is two processes on this machine. To use another cluster, replace it with
-`Client("tcp://host:8786")`. If its workers find the corpus under the same path, each worker reads its part of
+`Client("tcp://host:8786")`. Its workers need the corpus under the same path: each worker reads its part of
 the file itself. The corpus is the source code of the standard library and of the installed packages, in one
 file, or the files of `--corpus`.
 """
@@ -14,16 +14,12 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import dask
 import typer
 from corpus import SEPARATOR, count_nbytes, find_standard_library, shuffle_paths
 from distributed import Client, LocalCluster, get_task_stream
 
 import tokjax
 from tokjax.trainer import count_pretokens, train_bpe
-
-# Tasks that encode texts contain these texts, about 16 MiB per task, and Dask warns of tasks that large.
-dask.config.set({"distributed.admin.large-graph-warning-threshold": "64MiB"})
 
 
 def write_corpus(directory, megabytes):

@@ -110,10 +110,10 @@ def test_stats(workspace):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["pack", __file__, "-t", "no/such/tokenizer.json", "-o", "."], b"No such file"),
+        (["pack", __file__, "-t", "no/such/tokenizer.json", "-o", "."], b"no such file"),
         (["stats", "no/such/dataset"], b"the path does not exist; write it with tokjax pack"),
         (["train", "no/such/file", "-o", "t.json"], b"is not a file"),
-        (["inspect", "a", "-t", "no/such/tokenizer.json"], b"No such file"),
+        (["inspect", "a", "-t", "no/such/tokenizer.json"], b"no such file"),
     ],
 )
 def test_errors_are_one_line_without_traceback(arguments, message, tmp_path):

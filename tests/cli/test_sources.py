@@ -9,7 +9,7 @@ import pytest
 
 import tokjax
 from tokjax.cli import commands
-from tokjax.datasets import shard_writing
+from tokjax.datasets import shard_writing, writer
 
 EOS = "<|endoftext|>"
 
@@ -192,14 +192,14 @@ def test_interrupted_command_resumes(shell, tmp_path, monkeypatch):
     monkeypatch.setattr(shard_writing, "_BATCH_SIZE", 100)
     command = "pack c.txt --field raw --separator <|endoftext|> --shard-size 200 -q -o OUT/"
 
-    def batch_until_interrupt(documents, size, batch_documents=shard_writing.batch_documents):
-        for i, batch in enumerate(batch_documents(documents, size)):
+    def batch_until_interrupt(*arguments, iter_batches=writer.iter_batches, **options):
+        for i, batch in enumerate(iter_batches(*arguments, **options)):
             if i == 6:
                 raise KeyboardInterrupt
             yield batch
 
     with monkeypatch.context() as patch:
-        patch.setattr(shard_writing, "batch_documents", batch_until_interrupt)
+        patch.setattr(writer, "iter_batches", batch_until_interrupt)
         stderr = shell(command + "d", code=130)
     assert stderr == "interrupted: run the same command again to resume after the last finished shard"
     remaining = [path for path in tmp_path.rglob("shard-*") if "incomplete" in str(path)]

@@ -64,11 +64,10 @@ def test_interrupted_writes_resume(zstd, tmp_path, monkeypatch):
 
     def stop_early(*arguments, **options):
         for i, chunk in enumerate(read(*arguments, **options)):
-            if i == 3:
+            if i == 15:
                 raise KeyboardInterrupt
             yield chunk
 
-    monkeypatch.setattr("tokjax.corpus.sources._READ_SIZE", 5000)
     monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 1000)
     with monkeypatch.context() as patch:
         patch.setattr(readers, "_iter_stream_chunks", stop_early)

@@ -100,7 +100,7 @@ class TestSources:
         [
             (3, {}, "must be .*not int"),
             ({"a": 1}, {}, r"a dict with the keys \['a'\]; pass one of its values, such as source\['a'\]"),
-            ([{"a": 1}], {}, r"record 0 has no 'text', it has \['a'\]; pass text_column=NAME"),
+            ([{"a": 1}], {}, r"document 0 has no 'text', it has \['a'\]; pass text_column=NAME"),
             ([{"text": 3}], {}, "document 0 must be str or bytes, not int"),
             ([(1, "a")], {"separator": "|"}, "separator is for texts"),
             ("no/such/file", {}, "is not a file"),

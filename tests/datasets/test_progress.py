@@ -28,7 +28,6 @@ def bars(monkeypatch):
     for module in ("shard_writing", "resuming"):
         monkeypatch.setattr(f"tokjax.datasets.{module}.show_progress_bar", record_bar)
     monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", NUM_BYTES // 4)
-    monkeypatch.setattr("tokjax.corpus.sources._READ_SIZE", NUM_BYTES // 10)
     return recorded_bars
 
 

@@ -144,6 +144,7 @@ def test_sample_texts_are_looked_up(any_pattern):
     assert needed == [2, 0]
 
 
+@pytest.mark.slow
 def test_exceeded_capacities(any_pattern, tables):
     rows = [b" unseen" * 20, b"q" * 20 + b"z" * 40, b"y" * 100, b"x" * 300, b"12'12" * 9]
     data, splits = to_arrays(rows)
@@ -192,6 +193,7 @@ def stack(tokens):
     return jax.tree.map(lambda *leaves: np.stack(leaves), *tokens)
 
 
+@pytest.mark.slow
 def test_vmap_and_shard_map(any_pattern, tables):
     batches = [
         to_arrays([b"the lowest", b"\xff it's"]),

@@ -12,7 +12,7 @@ from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.split_patterns import SINGLE_EXPRESSIONS
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
 from tokjax.bpe.merge_rules import make_rules_from_ranks
-from tokjax.bpe.sequential_merging import _merge_by_heap, _merge_by_scanning, merge_pretoken
+from tokjax.bpe.sequential_merging import _merge_by_heap, merge_by_scanning, merge_pretoken
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.pretokenize.patterns import make_pattern_splitter
 
@@ -111,14 +111,14 @@ def test_merging_with_any_ranks(tokens, pretokens, data):
     for pretoken in pretokens:
         assert merge_pretoken(pretoken, make_rules_from_ranks(ranks)) == theirs._encode_single_piece(pretoken)
         get_rank = make_rules_from_ranks(ranks).get_rank
-        assert _merge_by_heap(pretoken, get_rank) == _merge_by_scanning(pretoken, get_rank)
+        assert _merge_by_heap(pretoken, get_rank) == merge_by_scanning(pretoken, get_rank)
 
 
 @given(st.text("ab", min_size=1, max_size=200))
 def test_heap_merging_equals_scanning_with_many_ties(pretoken):
     ranks = BYTES | {b"aa": 256, b"ab": 257, b"aab": 258, b"aaaa": 259, b"ba": 260, b"abab": 261}
     get_rank = make_rules_from_ranks(ranks).get_rank
-    assert _merge_by_heap(pretoken.encode(), get_rank) == _merge_by_scanning(pretoken.encode(), get_rank)
+    assert _merge_by_heap(pretoken.encode(), get_rank) == merge_by_scanning(pretoken.encode(), get_rank)
 
 
 @given(text=hard_texts)

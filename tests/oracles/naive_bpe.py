@@ -22,31 +22,123 @@ def split_pretokens(text, special_tokens, pattern):
     ]
 
 
-def train_naively(pretokens, num_tokens, min_frequency=1, max_token_length=None):
-    """Returns the merges. Of equally frequent pairs, the greatest pair of byte strings is merged first."""
+def train_naively(pretokens, num_tokens, min_frequency=1, max_token_length=None, initial=None):
+    """Returns the merges. Of equally frequent pairs, the greatest pair of byte strings is merged first.
+
+    With a tokenizer as `initial`, training starts from the tokens of the pre-tokens, not from bytes.
+    """
     maximum = max_token_length or math.inf
     counts = Counter(pretokens)
-    split = {pretoken: [bytes([byte]) for byte in pretoken] for pretoken in counts}
-    vocabulary = {bytes([i]) for i in range(256)}
+    split = split_into_bytes(counts)
+    if initial:
+        split = {pretoken: encode_naively(pretoken, initial) for pretoken in counts}
+    vocabulary = set(initial.vocabulary.ordinary) if initial else {bytes([i]) for i in range(256)}
     merges = []
     vocab_size = len(vocabulary) + num_tokens
     while len(vocabulary) < vocab_size:
-        pairs = Counter()
-        for pretoken, parts in split.items():
-            for pair in zip(parts, parts[1:], strict=False):
-                if len(pair[0] + pair[1]) <= maximum:
-                    pairs[pair] += counts[pretoken]
-        if not pairs:
-            break
-        best = max(pairs, key=lambda pair: (pairs[pair], pair))
-        if pairs[best] < min_frequency:
+        pairs = count_pairs(split, counts)
+        allowed = [pair for pair in pairs if len(pair[0] + pair[1]) <= maximum]
+        best = max(allowed, key=lambda pair: (pairs[pair], pair), default=None)
+        if best is None or pairs[best] < min_frequency:
             break
         merges.append(best)
         vocabulary.add(best[0] + best[1])
-        for parts in split.values():
-            i = 0
-            while i < len(parts) - 1:
-                if (parts[i], parts[i + 1]) == best:
-                    parts[i : i + 2] = [parts[i] + parts[i + 1]]
-                i += 1
+        merge_pair(split, best)
+    return merges
+
+
+def encode_naively(pretoken, tokenizer):
+    """Returns the tokens of a pre-token of a `ByteLevelBPE`, as bytes: merges the lowest rank, leftmost."""
+    ids, merges = tokenizer.vocabulary.ordinary, tokenizer.merges
+    if pretoken in ids and tokenizer.ignore_merges:
+        return [pretoken]
+    ranks = None if merges is None else {pair: rank for rank, pair in enumerate(merges)}
+    parts = [bytes([byte]) for byte in pretoken]
+    while True:
+        pairs = list(zip(parts, parts[1:], strict=False))
+        found = [ids.get(a + b) if ranks is None else ranks.get((a, b)) for a, b in pairs]
+        if all(rank is None for rank in found):
+            return parts
+        i = min((rank, i) for i, rank in enumerate(found) if rank is not None)[1]
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]
+
+
+def split_into_bytes(pretokens):
+    """Returns the bytes of each pre-token as a list of tokens."""
+    return {pretoken: [bytes([byte]) for byte in pretoken] for pretoken in pretokens}
+
+
+def count_pairs(split, counts):
+    """Returns the count of each pair of adjacent tokens."""
+    pairs = Counter()
+    for pretoken, parts in split.items():
+        for pair in zip(parts, parts[1:], strict=False):
+            pairs[pair] += counts[pretoken]
+    return pairs
+
+
+def merge_pair(split, pair):
+    """Merges a pair in all pre-tokens, in place."""
+    for parts in split.values():
+        i = 0
+        while i < len(parts) - 1:
+            if (parts[i], parts[i + 1]) == pair:
+                parts[i : i + 2] = [parts[i] + parts[i + 1]]
+            i += 1
+
+
+def iter_pair_counts(sources, merges):
+    """Yields for each merge the counts of all pairs in each source before it, and at last those after all.
+
+    Args:
+        sources: for each source, a mapping of pre-tokens to their counts.
+        merges: pairs of byte strings.
+    """
+    splits = [split_into_bytes(source) for source in sources]
+    for merge in [*merges, None]:
+        yield [count_pairs(split, source) for split, source in zip(splits, sources, strict=True)]
+        for split in splits:
+            merge_pair(split, merge)
+
+
+def train_parity_aware(sources, parallel, num_tokens, num_global=0, min_frequency=1, max_token_length=None):
+    """Returns the merges of parity-aware training.
+
+    Each merge is the most frequent pair of the source whose parallel text has the most tokens, or of all
+    sources for the first `num_global` tokens. Sources without a frequent pair are passed over.
+
+    Args:
+        sources: for each source, a mapping of pre-tokens to their counts.
+        parallel: the same for the parallel texts.
+        num_tokens: number of new tokens.
+        num_global: number of new tokens of all sources together.
+        min_frequency: minimum count of a pair that is merged.
+        max_token_length: maximum length of a merged token in bytes.
+    """
+    maximum = max_token_length or math.inf
+    splits, parallel_splits = (list(map(split_into_bytes, each)) for each in (sources, parallel))
+    vocabulary, merges = {bytes([i]) for i in range(256)}, []
+    while len(vocabulary) < 256 + num_tokens:
+        pairs = [count_pairs(split, source) for split, source in zip(splits, sources, strict=True)]
+        if len(vocabulary) < 256 + num_global:
+            candidates = [sum(pairs, Counter())]
+        else:
+            sizes = [
+                sum(len(parts) * source[pretoken] for pretoken, parts in split.items())
+                for split, source in zip(parallel_splits, parallel, strict=True)
+            ]
+            candidates = [pairs[i] for i in sorted(range(len(pairs)), key=lambda i: -sizes[i])]
+        for counts in candidates:
+            possible = [
+                pair for pair, n in counts.items() if n >= min_frequency and len(b"".join(pair)) <= maximum
+            ]
+            if possible:
+                break
+        else:
+            return merges
+        best = max(possible, key=lambda pair: (counts[pair], pair))
+        merges.append(best)
+        vocabulary.add(b"".join(best))
+        for split in splits + parallel_splits:
+            merge_pair(split, best)
     return merges

@@ -1,7 +1,9 @@
 """Oracle of the metrics of a vocabulary report: loops over ids and characters."""
 
+import heapq
 import math
 import re
+from fractions import Fraction
 
 NAN = float("nan")
 
@@ -28,6 +30,28 @@ def compute_text_size(texts):
     return {"documents": documents, "nbytes": nbytes, "characters": characters, "words": words}
 
 
+def compute_huffman_length(counts):
+    """Returns the mean code length: each joined token is one bit longer than its parts, found by a heap."""
+    heap = [(n, i, {i: 0}) for i, n in enumerate(counts) if n]
+    if not heap:
+        return NAN
+    heapq.heapify(heap)
+    while len(heap) > 1:
+        (n, i, left), (m, _, right) = heapq.heappop(heap), heapq.heappop(heap)
+        heapq.heappush(heap, (n + m, i, {token: bits + 1 for token, bits in (left | right).items()}))
+    lengths = heap[0][2]
+    return sum(counts[token] * bits for token, bits in lengths.items()) / sum(counts)
+
+
+def compute_renyi_efficiency(counts, order):
+    """Returns the Rényi efficiency, in rational arithmetic up to the power for whole orders."""
+    total = sum(counts)
+    if not total or len(counts) < 2:
+        return NAN
+    entropy = math.log2(sum(Fraction(n, total) ** order for n in counts if n)) / (1 - order)
+    return entropy / math.log2(len(counts))
+
+
 def compute_token_use(texts, rows, vocabulary):
     """Computes all metrics of a `TokenUse`.
 
@@ -44,6 +68,8 @@ def compute_token_use(texts, rows, vocabulary):
     tokens = sum(times.values())
     ordinary = sorted((id_, token) for token, id_ in vocabulary.ordinary.items())
     entropy = sum(-n / tokens * math.log2(n / tokens) for n in times.values() if n) if tokens else NAN
+    columns = [times.get(id_, 0) for id_ in range(max(vocabulary.bytes_by_id) + 1)]
+    huffman = compute_huffman_length(columns)
     single = {id_ for id_, token in ordinary if len(token) == 1}
     fallback = {id_ for id_, token in ordinary if token in {b"<0x%02X>" % i for i in range(256)}}
     if len(fallback) == 256:
@@ -59,6 +85,9 @@ def compute_token_use(texts, rows, vocabulary):
         "tokens_per_word": divide(tokens, size["words"]),
         "bits_per_token": entropy,
         "bits_per_byte": divide(entropy * tokens, size["nbytes"]),
+        "huffman_bits_per_token": huffman,
+        "huffman_bits_per_byte": divide(huffman * tokens, size["nbytes"]),
+        "renyi_efficiency": compute_renyi_efficiency(columns, 2.5),
         "unused_share": divide(sum(times[id_] == 0 for id_, _ in ordinary), len(ordinary)),
         "single_use_share": divide(sum(times[id_] == 1 for id_, _ in ordinary), len(ordinary)),
         "unknown_share": divide(times.get(vocabulary.get_role_id("unk"), 0), tokens),

@@ -7,8 +7,13 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
+COMPILING_PAGES = {"on-device.md"}  # for about a minute
 SNIPPETS = [
-    pytest.param(block, id=f"{page.name}-{i}")
+    pytest.param(
+        block,
+        id=f"{page.name}-{i}",
+        marks=[pytest.mark.slow] if page.name in COMPILING_PAGES else [],
+    )
     for page in PAGES
     for i, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
 ]

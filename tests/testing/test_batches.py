@@ -62,6 +62,9 @@ BATCHES = {
     ),
     "prefix LM": (tokjax.objectives.prefix_lm(IDS, RANDOM_MASK, make_draws(ROWS)),),
     "chunks": (tokjax.datasets.TokenChunks(IDS), lambda chunks: chunks.inputs, lambda chunks: chunks.targets),
+    "preference pairs": (
+        tokjax.packing.split_preference_pairs(BLOCKS.segment_ids, np.asarray(BLOCKS.ids) % 2 == 0),
+    ),
     "span labels": (tokjax.align.align_span_arrays(OFFSETS.astype(np.int32), SPANS, TAGS),),
 }
 NON_BATCHES = {

@@ -33,11 +33,11 @@ def merge_pretoken(pretoken: bytes, rules: MergeRules) -> list[int]:
 
 def merge_bytes(text: bytes, rules: MergeRules) -> list[bytes]:
     """Merges a pre-token, or a part of one that merges separately. Returns the bytes of its tokens."""
-    merge = _merge_by_scanning if len(text) < _LONG_PRETOKEN else _merge_by_heap
+    merge = merge_by_scanning if len(text) < _LONG_PRETOKEN else _merge_by_heap
     return merge(text, rules.get_rank)
 
 
-def _merge_by_scanning(text: bytes, get_rank: Callable[[bytes, bytes], int | None]) -> list[bytes]:
+def merge_by_scanning(text: bytes, get_rank: Callable[[bytes, bytes], int | None]) -> list[bytes]:
     """Merges by scanning the ranks of all pairs for each merge: O(n²), and fast for short pre-tokens."""
     parts = [text[i : i + 1] for i in range(len(text))]
     pair_ranks = list(map(get_rank, parts, parts[1:]))

@@ -54,6 +54,8 @@ _PIECES_PER_BLOCK = 8
 _LARGE_CHUNKS = 16
 """Row groups with more than this many times the target size are read in this process, in parts."""
 _STREAM_BLOCK = 1 << 22
+_MAX_RECORDS = 1 << 14
+"""Maximum number of records in a chunk in memory: a record takes some hundred bytes more than its values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,10 @@ class FileChunk:
         """The number of bytes of the chunk."""
         return self.stop - self.start
 
+    def load(self) -> FileChunk:
+        """Returns the chunk with its bytes, for a process that can't read the file."""
+        return self if self.data is not None else replace(self, data=self._read_bytes())
+
     def _read_bytes(self) -> bytes:
         with open_source(self.path) as file:
             file.seek(self.start)
@@ -113,15 +119,37 @@ class TextChunk:
         texts: the documents.
         nbytes: the total number of bytes of the documents.
         read_nbytes: the number of bytes of the source that were read for this chunk, for a progress bar.
+        location: the file and the position of the documents, for error messages.
     """
 
     texts: tuple[Text, ...]
     nbytes: int
     read_nbytes: int
+    location: str = "texts in memory"
 
     def read(self) -> list[tuple[Text, bool]]:
         """Returns `(text, True)` for each text: every text starts a document."""
         return [(text, True) for text in self.texts]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordChunk:
+    """A chunk of records in memory.
+
+    Attributes:
+        records: pairs of `(location, record)`.
+        nbytes: the approximate size of the records in bytes.
+        read_nbytes: the number of bytes of the file that were read for this chunk, for a progress bar.
+    """
+
+    records: tuple[tuple[str, dict[str, Any]], ...]
+    nbytes: int
+    read_nbytes: int
+
+    @property
+    def location(self) -> str:
+        """The location of the first record."""
+        return self.records[0][0]
 
 
 Chunk: TypeAlias = FileChunk | TextChunk | TableChunk
@@ -169,12 +197,12 @@ def _iter_chunks(
             if chunk.nbytes <= _LARGE_CHUNKS * target_nbytes:
                 yield chunk
             else:
-                yield from _iter_table_chunks(chunk.iter_texts(), target_nbytes)
+                yield from _iter_table_chunks(path, chunk.iter_texts(), target_nbytes)
     elif kind == "tar":
-        yield from _iter_table_chunks(_iter_sample_texts(path, files.field), target_nbytes)
+        yield from _iter_table_chunks(path, _iter_sample_texts(path, files.field), target_nbytes)
     elif kind in ("csv", "tsv"):
         delimiter = "," if kind == "csv" else "\t"
-        yield from _iter_table_chunks(_iter_csv_batches(path, files.field, delimiter), target_nbytes)
+        yield from _iter_table_chunks(path, _iter_csv_batches(path, files.field, delimiter), target_nbytes)
     elif is_compressed(path):
         yield from _iter_compressed_chunks(path, field, separators, target_nbytes, safe_splits=safe_splits)
     else:
@@ -318,17 +346,18 @@ def _find_last_split(
 
 
 def iter_record_chunks(
-    files: TextFiles, choose: Callable[[list[str]], list[str]]
-) -> Iterator[tuple[Iterator[tuple[str, dict[str, Any]]], int]]:
-    """Yields `(records, read_nbytes)` for each chunk of files. Errors name a record's location.
+    files: TextFiles, choose: Callable[[list[str]], list[str]], target_nbytes: int
+) -> Iterator[FileChunk | TableChunk | RecordChunk]:
+    """Yields chunks of the records of files. `read_records` reads them.
 
     Args:
         files: files of JSON lines, Parquet or Arrow, or tar archives.
         choose: function of the names of the columns of a table that returns those to read.
+        target_nbytes: the target size of a chunk in bytes.
 
     Raises:
         InvalidArgumentError: a file has another format.
-        SourceError: a file is damaged, or a line is not a JSON object.
+        SourceError: a file is damaged.
     """
     kinds = [get_format(path, files) for path in files.paths]
     for path, kind in zip(files.paths, kinds, strict=True):
@@ -337,19 +366,66 @@ def iter_record_chunks(
                 f"{get_path_or_url(path)} has the format {kind!r}, and values of columns are read from JSON "
                 "lines, Parquet, Arrow and tar archives; convert it, or pass its rows as records"
             )
-    for path, kind in zip(files.paths, kinds, strict=True):
+    for path, kind in zip(map(Path.absolute, files.paths), kinds, strict=True):
         if kind in TABLE_FORMATS:
-            for table in plan_table_chunks(path, kind, files.field, _STREAM_BLOCK):
-                yield table.read_records(choose), table.read_nbytes
-            continue
-        if kind == "tar":
-            for location, record, nbytes in iter_samples(path):
-                yield iter([(location, record)]), nbytes
-            continue
-        one_file = replace(files, paths=(path,))
-        for chunk in iter_file_chunks(one_file, [], _STREAM_BLOCK, safe_splits=False):
-            assert isinstance(chunk, FileChunk)  # other formats were handled above
-            yield chunk.read_records(), chunk.read_nbytes
+            for table in plan_table_chunks(path, kind, files.field, target_nbytes):
+                if table.nbytes <= _LARGE_CHUNKS * target_nbytes:
+                    yield table
+                else:
+                    yield from _gather_records(table.iter_sized_records(choose), target_nbytes)
+        elif kind == "tar":
+            yield from _gather_records(_iter_sized_samples(path), target_nbytes)
+        else:
+            one_file = replace(files, paths=(path,))
+            for chunk in iter_file_chunks(one_file, [], target_nbytes, safe_splits=False):
+                assert isinstance(chunk, FileChunk)  # other formats were handled above
+                yield chunk
+
+
+def read_records(
+    chunk: FileChunk | TableChunk | RecordChunk, choose: Callable[[list[str]], list[str]]
+) -> Iterable[tuple[str, dict[str, Any]]]:
+    """Returns `(location, record)` for each record of a chunk; `location` names it in errors.
+
+    Args:
+        chunk: the chunk to read.
+        choose: function of the names of the columns of a table that returns those to read.
+
+    Raises:
+        SourceError: the file is damaged, or a line is not a JSON object.
+    """
+    if isinstance(chunk, RecordChunk):
+        return chunk.records
+    return chunk.read_records(choose) if isinstance(chunk, TableChunk) else chunk.read_records()
+
+
+def _iter_sized_samples(path: Path) -> Iterator[tuple[str, dict[str, Any], int, int]]:
+    for location, record, read_nbytes in iter_samples(path):
+        nbytes = sum(len(value) for value in record.values() if isinstance(value, (str, bytes)))
+        yield location, record, nbytes, read_nbytes
+
+
+def _gather_records(
+    records: Iterable[tuple[str, dict[str, Any], int, int]], target_nbytes: int
+) -> Iterator[RecordChunk]:
+    """Yields chunks of records that were read in this process.
+
+    Args:
+        records: `(location, record, nbytes, read_nbytes)`: a record, its approximate size, and the bytes of
+            the file that were read for it.
+        target_nbytes: the minimum size of a chunk in bytes, except of the last chunk.
+    """
+    gathered: list[tuple[str, dict[str, Any]]] = []
+    nbytes = read_nbytes = 0
+    for location, record, new_nbytes, new_read_nbytes in records:
+        gathered.append((location, record))
+        nbytes += new_nbytes
+        read_nbytes += new_read_nbytes
+        if nbytes >= target_nbytes or len(gathered) >= _MAX_RECORDS:
+            yield RecordChunk(tuple(gathered), nbytes, read_nbytes)
+            gathered, nbytes, read_nbytes = [], 0, 0
+    if gathered:
+        yield RecordChunk(tuple(gathered), nbytes, read_nbytes)
 
 
 def find_field(record: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any], str]:
@@ -420,25 +496,30 @@ def _get_text(record: Mapping[str, Any], field: str, location: str, types: tuple
     return text
 
 
-def _iter_table_chunks(batches: Iterable[tuple[list[Text], int]], target_nbytes: int) -> Iterator[TextChunk]:
+def _iter_table_chunks(
+    path: Path, batches: Iterable[tuple[list[Text], int]], target_nbytes: int
+) -> Iterator[TextChunk]:
     """Yields chunks of the texts of a table.
 
     Args:
+        path: the path of the file.
         batches: `(texts, read_nbytes)`: the texts of some rows, and the bytes of the file that were read for
             them.
         target_nbytes: the minimum size of a chunk in bytes, except of the last chunk.
     """
+    name = get_path_or_url(path)
     texts: list[Text] = []
-    nbytes = read_nbytes = 0
+    first = nbytes = read_nbytes = 0
     for new_texts, new_nbytes in batches:
         texts += new_texts
         nbytes += sum(map(count_bytes, new_texts))
         read_nbytes += new_nbytes
         if nbytes >= target_nbytes:
-            yield TextChunk(tuple(texts), nbytes, read_nbytes)
+            yield TextChunk(tuple(texts), nbytes, read_nbytes, f"{name}, texts from {first}")
+            first += len(texts)
             texts, nbytes, read_nbytes = [], 0, 0
     if texts:
-        yield TextChunk(tuple(texts), nbytes, read_nbytes)
+        yield TextChunk(tuple(texts), nbytes, read_nbytes, f"{name}, texts from {first}")
 
 
 def _iter_sample_texts(path: Path, field: str) -> Iterator[tuple[list[Text], int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import os
@@ -16,7 +15,7 @@ from tokjax._util.urls import get_path_or_url
 from tokjax.core.utf8 import Text, count_bytes, from_characters, to_characters
 from tokjax.corpus.decompression import check_are_text, find_invalid_utf8
 from tokjax.corpus.files import SourceFile, TextFiles, get_source_files, is_file, text_files
-from tokjax.corpus.readers import Chunk, FileChunk, TextChunk, iter_file_chunks
+from tokjax.corpus.readers import Chunk, FileChunk, RecordChunk, TextChunk, iter_file_chunks
 from tokjax.corpus.tables import TableChunk, is_arrow_table
 from tokjax.errors import InvalidArgumentError
 
@@ -147,34 +146,70 @@ def read_documents(source: Source, separator: str | None) -> Iterator[Text]:
             checked = check_text(text, f"text {i} of the source", paths_advice=LIST_PATHS_ADVICE)
             yield from _split_documents(checked, separator)
         return
-    for documents, _ in iter_documents_by_chunk(files, separator):
-        yield from documents
-
-
-def iter_documents_by_chunk(files: TextFiles, separator: str | None) -> Iterator[tuple[Iterable[Text], int]]:
-    """Yields `(documents, read_nbytes)` for each chunk of files.
-
-    Documents with invalid UTF-8 are not changed. Their number is logged at the end.
-    """
     separators = [] if separator is None else [separator]
     num_invalid, first_invalid = 0, ""
     for chunk in iter_file_chunks(files, separators, _READ_SIZE, safe_splits=False):
-        texts = [text for text, _ in chunk.read()]
-        for text in texts:
-            invalid = _find_invalid_byte(text)
-            if invalid is not None:
-                num_invalid += sum(
-                    _find_invalid_byte(document) is not None for document in _split_documents(text, separator)
-                )
-                first_invalid = first_invalid or _describe_position(chunk, invalid)
-        documents = (_split_documents(text, separator) for text in texts)
-        yield itertools.chain.from_iterable(documents), chunk.read_nbytes
+        read = read_chunk(chunk, separator)
+        num_invalid, first_invalid = num_invalid + read.num_invalid, first_invalid or read.first_invalid
+        yield from read.documents
+    warn_of_invalid_utf8(num_invalid, first_invalid)
+
+
+class ChunkDocuments(NamedTuple):
+    """The documents of a chunk.
+
+    Attributes:
+        documents: the documents, without empty ones.
+        num_invalid: the number of documents with bytes that are not valid UTF-8. They are not changed.
+        first_invalid: the position of the first such byte, for messages; empty without one.
+    """
+
+    documents: list[Text]
+    num_invalid: int
+    first_invalid: str
+
+
+def read_chunk(chunk: Chunk, separator: str | None) -> ChunkDocuments:
+    """Reads the documents of a chunk, which starts at a separator or at the start of a file.
+
+    Args:
+        chunk: the chunk to read.
+        separator: the string between documents; `None` if each text of the chunk is one document.
+    """
+    documents: list[Text] = []
+    num_invalid, first_invalid = 0, ""
+    for text, _ in chunk.read():
+        parts = list(_split_documents(text, separator))
+        documents += parts
+        invalid = _find_invalid_byte(text)
+        if invalid is not None:
+            num_invalid += sum(_find_invalid_byte(part) is not None for part in parts)
+            first_invalid = first_invalid or _describe_position(chunk, invalid)
+    return ChunkDocuments(documents, num_invalid, first_invalid)
+
+
+def warn_of_invalid_utf8(num_invalid: int, first_invalid: str) -> None:
+    """Logs the number of documents with invalid UTF-8, if there are any.
+
+    Args:
+        num_invalid: the number of such documents.
+        first_invalid: the position of the first invalid byte.
+    """
     if num_invalid:
         _log.warning(
             "%d documents have bytes that are not valid UTF-8, which were kept; the first is %s",
             num_invalid,
             first_invalid,
         )
+
+
+def describe_chunk(chunk: Chunk | RecordChunk) -> str:
+    """Returns the file of a chunk and its position there, for error messages."""
+    if isinstance(chunk, FileChunk):
+        return f"{get_path_or_url(chunk.path)}, bytes {chunk.start} to {chunk.stop - 1}"
+    if isinstance(chunk, TableChunk):
+        return f"{get_path_or_url(chunk.path)}, rows from {chunk.first_row}"
+    return chunk.location
 
 
 def _find_invalid_byte(text: Text) -> int | None:
@@ -185,9 +220,7 @@ def _describe_position(chunk: Chunk, position: int) -> str:
     """Describes the position of a byte of a chunk, for log messages."""
     if isinstance(chunk, FileChunk):
         return f"byte {chunk.start + position} of {get_path_or_url(chunk.path)}"
-    if isinstance(chunk, TableChunk):
-        return f"after row {chunk.first_row} of {get_path_or_url(chunk.path)}"
-    return "in a table or an archive"
+    return f"in {describe_chunk(chunk)}"
 
 
 def _split_documents(text: Text, separator: str | None) -> Iterable[Text]:

@@ -101,6 +101,16 @@ class TableChunk:
         Args:
             choose: function of the names of all columns that returns those to read.
         """
+        for location, record, _, _ in self.iter_sized_records(choose):
+            yield location, record
+
+    def iter_sized_records(
+        self, choose: Callable[[list[str]], list[str]]
+    ) -> Iterator[tuple[str, dict[str, Any], int, int]]:
+        """Yields `(location, record, nbytes, read_nbytes)` for each row.
+
+        `nbytes` is the mean size of rows in memory, and `read_nbytes` the bytes of the file that were read.
+        """
         name = get_path_or_url(self.path)
         names: list[str] = []
 
@@ -110,8 +120,12 @@ class TableChunk:
 
         with _report_damage(self.path, self.kind, names):
             for batch in self._iter_batches(choose_columns):
+                rows = max(map(len, batch.arrays), default=0)
+                nbytes = sum(array.nbytes for array in batch.arrays) // max(rows, 1)
+                unreported = batch.read_nbytes
                 for row, record in enumerate(iter_records(names, batch.arrays), batch.first_row):
-                    yield f"{name}, row {row}", record
+                    yield f"{name}, row {row}", record, nbytes, unreported
+                    unreported = 0
 
     def _iter_batches(self, choose: Callable[[Any], list[str]]) -> Iterator[_Batch]:
         return (_iter_parquet_batches if self.kind == "parquet" else _iter_arrow_batches)(self, choose)

@@ -32,6 +32,7 @@ from tokjax.core import protocol
 from tokjax.core.ragged import make_row_splits
 from tokjax.datasets.dataset_types import TokenDataset
 from tokjax.datasets.document_encoding import Documents, EncodedDocuments
+from tokjax.datasets.document_sources import compute_digests
 from tokjax.datasets.fields import PackedTokenField
 from tokjax.datasets.shards import ShardWriter
 from tokjax.datasets.writer import (
@@ -133,8 +134,8 @@ def convert_dataset(
     with open_atomic_directory(target, DATASET, overwrite=overwrite) as directory:
         clear_incomplete_directory(directory, DATASET, overwrite=overwrite)
         with ShardWriter(directory, field, shard_size, (), lambda _: None, counts_text=False) as writer:
-            for documents in _iter_documents(stream, protocol.eos_id(tokenizer), field.data_dtype):
-                writer.add(*documents)
+            for documents, encoded in _iter_documents(stream, protocol.eos_id(tokenizer), field.data_dtype):
+                writer.add(compute_digests(documents), encoded)
         source = {"converted": str(Path(path).resolve()), "num_bytes": Path(path).stat().st_size}
         manifest = finish_dataset(directory, field, plan, source, writer.shards)
     return summarize_dataset(manifest, target)

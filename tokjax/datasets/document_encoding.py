@@ -65,12 +65,23 @@ class Documents(NamedTuple):
     """Batch of documents.
 
     Attributes:
-        doc_ids: id of each document, from 0 to 2**64 - 1.
+        doc_ids: id of each document, from 0 to 2**64 - 1; `None` for documents of files, which are numbered
+            when they are written.
         texts: text of each document; for all or for none of them a `Record`.
+        get_location: function of the index of a document that returns its file and position, for error
+            messages; `None` for the id of the document.
+        first: index of the first document, for `get_location`.
     """
 
-    doc_ids: list[int]
+    doc_ids: list[int] | None
     texts: list[Text | Record]
+    get_location: Callable[[int], str] | None = None
+    first: int = 0
+
+    @property
+    def read_nbytes(self) -> int:
+        """Number of bytes of files that are read for these documents: they are in memory."""
+        return 0
 
     @property
     def contents(self) -> list[Any]:
@@ -79,7 +90,18 @@ class Documents(NamedTuple):
 
     def get_name(self, index: int) -> str:
         """Returns the name of a document for error messages."""
-        return f"document {self.doc_ids[index]}"
+        if self.get_location is not None:
+            return self.get_location(self.first + index)
+        return f"document {self.first + index if self.doc_ids is None else self.doc_ids[index]}"
+
+    def skip(self, count: int) -> Documents:
+        """Returns the documents without the first ones."""
+        return self.take(count, len(self.texts))
+
+    def take(self, start: int, stop: int) -> Documents:
+        """Returns the documents from `start` to `stop`."""
+        doc_ids = None if self.doc_ids is None else self.doc_ids[start:stop]
+        return Documents(doc_ids, self.texts[start:stop], self.get_location, self.first + start)
 
     def get_values(self, index: int) -> list[NDArray[Any]]:
         """Returns the values of each document for one of the columns that come from records."""

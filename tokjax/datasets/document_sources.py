@@ -5,10 +5,13 @@ The digest lets an interrupted writer check that a source starts with the same d
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,9 +20,24 @@ from tokjax._util.arrays import as_integers
 from tokjax._util.checks import LIST_PATHS_ADVICE, check_text
 from tokjax.core.utf8 import Text, to_utf8
 from tokjax.corpus.files import TextFiles, get_format, get_source_files
-from tokjax.corpus.readers import find_field, iter_record_chunks
-from tokjax.corpus.sources import Source, find_source_files, iter_documents_by_chunk, read_documents
-from tokjax.corpus.tables import TABLE_FORMATS, find_ids_column, is_arrow_table, iter_table_records
+from tokjax.corpus.readers import (
+    Chunk,
+    FileChunk,
+    RecordChunk,
+    TextChunk,
+    find_field,
+    iter_file_chunks,
+    iter_record_chunks,
+    read_records,
+)
+from tokjax.corpus.sources import Source, describe_chunk, find_source_files, read_chunk, read_documents
+from tokjax.corpus.tables import (
+    TABLE_FORMATS,
+    TableChunk,
+    find_ids_column,
+    is_arrow_table,
+    iter_table_records,
+)
 from tokjax.datasets.columns import IDS_KEY, convert_value, convert_values, get_record_columns
 from tokjax.datasets.document_encoding import Documents, Record
 from tokjax.datasets.fields import TokenField
@@ -27,6 +45,8 @@ from tokjax.errors import Hint, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from tokjax.datasets.columns import Column
     from tokjax.datasets.fields import Field
@@ -40,9 +60,15 @@ DocumentSource: TypeAlias = (
 """Files, as for `read_documents`; an iterable of texts, of records, or of `(doc_id, text)` or
 `(doc_id, record)` pairs; or a table: a `datasets.Dataset`, an Arrow table or stream, or a data frame."""
 Document: TypeAlias = tuple[int, Text | Record]
+Batch: TypeAlias = "Documents | FileDocuments"
+"""Consecutive documents that one worker encodes: in memory, or in files."""
 
 DEFAULT_COLUMN = "text"
 _BATCH_DOCUMENTS = 1 << 14
+_MAX_CHUNKS = 1 << 10
+"""Maximum number of files, or of their parts, in a batch."""
+_PROBE_BYTES = 1 << 20
+"""Target size of the chunk whose first record shows whether JSON lines hold ids."""
 _ROWS_PER_READ = 1000
 
 
@@ -72,30 +98,25 @@ def resolve_files(source: DocumentSource, text_column: str) -> DocumentSource:
     return replace(files, field=text_column)
 
 
-class FileDocuments:
-    """Iterator over the documents of files. Their ids are 0, 1, 2, and so on.
+class FileDocuments(NamedTuple):
+    """Consecutive documents of files, which are read by the worker that encodes them.
 
     Attributes:
-        read_nbytes: number of bytes of the files that were read so far, for a progress bar. It grows by some
-            megabytes at a time.
+        chunks: positions in files, or the contents of files that only one process can read.
+        num_skipped: number of documents at the start that are left out.
     """
 
-    def __init__(self, files: TextFiles, separator: str | None) -> None:
-        self.read_nbytes = 0
-        self._documents = enumerate(self._read(files, separator))
+    chunks: tuple[Chunk | RecordChunk, ...]
+    num_skipped: int = 0
 
-    def __iter__(self) -> Iterator[Document]:
-        """Returns itself: the documents can be read once."""
-        return self
+    @property
+    def read_nbytes(self) -> int:
+        """Number of bytes of the files that are read for these documents, for a progress bar."""
+        return sum(chunk.read_nbytes for chunk in self.chunks)
 
-    def __next__(self) -> Document:
-        """Returns the next document."""
-        return next(self._documents)
-
-    def _read(self, files: TextFiles, separator: str | None) -> Iterator[Text]:
-        for documents, nbytes in iter_documents_by_chunk(files, separator):
-            yield from documents
-            self.read_nbytes += nbytes
+    def skip(self, count: int) -> FileDocuments:
+        """Returns the documents without the first ones of those that are not left out yet."""
+        return self._replace(num_skipped=self.num_skipped + count)
 
 
 class RecordReader(NamedTuple):
@@ -144,18 +165,17 @@ class RecordReader(NamedTuple):
             content = [IDS_KEY]
         return [name for name in (*content, *(column.name for column in self.columns)) if name in columns]
 
-    def read(self, record: Mapping[str, Any], index: int, name: str) -> Text | Record | None:
+    def read(self, record: Mapping[str, Any], name: str) -> Text | Record | None:
         """Returns the document of a record, with the values of its columns; `None` if its text is `None`.
 
         Args:
             record: the record.
-            index: number of the record, for error messages.
-            name: name of the document, for error messages.
+            name: name of the record, for error messages.
 
         Raises:
             InvalidArgumentError: a key is missing, or a value is invalid.
         """
-        content = self._read_content(record, index, name)
+        content = self._read_content(record, name)
         if content is None or (not self.columns and isinstance(content, (str, bytes))):
             return content
         values = []
@@ -169,7 +189,7 @@ class RecordReader(NamedTuple):
             values.append(convert(column, record[column.name], value_name))
         return Record(content, tuple(values))
 
-    def _read_content(self, record: Mapping[str, Any], index: int, name: str) -> Any:
+    def _read_content(self, record: Mapping[str, Any], name: str) -> Any:
         if self.keys:
             return self._join_keys(record, name)
         holder, key = find_field(record, self.text_column)
@@ -177,8 +197,7 @@ class RecordReader(NamedTuple):
             holder, key = record, IDS_KEY
         elif key not in holder:
             raise InvalidArgumentError(
-                f"record {index} has no {self.text_column!r}, it has {list(record)[:20]}; pass "
-                "text_column=NAME"
+                f"{name} has no {self.text_column!r}, it has {list(record)[:20]}; pass text_column=NAME"
             )
         content = holder[key]
         if content is None:
@@ -219,37 +238,147 @@ def make_record_reader(field: Field, text_column: str) -> RecordReader:
     return RecordReader(text_column, columns, keys)
 
 
-def iter_documents(source: DocumentSource, separator: str | None, reader: RecordReader) -> Iterator[Document]:
-    """Iterates over the documents of a source, as pairs of id and content. Ids are 0, 1, 2, ... by default.
+class DocumentReader(NamedTuple):
+    """Reader of batches of documents. A copy of it reads the documents of files in each worker.
+
+    Attributes:
+        separator: string between documents in a text; `None` if each text is one document.
+        records: reader of the records of files; `None` if the documents of files are texts.
+    """
+
+    separator: str | None
+    records: RecordReader | None
+
+    def read(self, batch: Batch) -> ReadDocuments:
+        """Returns the documents of a batch. Those of an iterable have been read before."""
+        if isinstance(batch, Documents):
+            return ReadDocuments(batch, 0, "")
+        read = (self._read_texts if self.records is None else self._read_records)(batch.chunks)
+        return read._replace(documents=read.documents.skip(batch.num_skipped))
+
+    def _read_texts(self, chunks: Sequence[Any]) -> ReadDocuments:
+        texts: list[Text | Record] = []
+        locations: list[tuple[int, str]] = []
+        num_invalid, first_invalid = 0, ""
+        for chunk in chunks:
+            locations.append((len(texts), describe_chunk(chunk)))
+            read = read_chunk(chunk, self.separator)
+            texts += read.documents
+            num_invalid, first_invalid = num_invalid + read.num_invalid, first_invalid or read.first_invalid
+        documents = Documents(None, texts, partial(_describe_location, locations))
+        return ReadDocuments(documents, num_invalid, first_invalid)
+
+    def _read_records(self, chunks: Sequence[Any]) -> ReadDocuments:
+        assert self.records is not None
+        texts: list[Text | Record] = []
+        locations: list[str] = []
+        for chunk in chunks:
+            for location, record in read_records(chunk, self.records.choose):
+                document = self.records.read(record, location)
+                if document is not None:
+                    texts.append(document)
+                    locations.append(location)
+        return ReadDocuments(Documents(None, texts, locations.__getitem__), 0, "")
+
+
+class ReadDocuments(NamedTuple):
+    """Documents that a worker has read.
+
+    Attributes:
+        documents: the documents.
+        num_invalid: number of documents with bytes that are not valid UTF-8.
+        first_invalid: position of the first such byte, for messages.
+    """
+
+    documents: Documents
+    num_invalid: int
+    first_invalid: str
+
+
+def _describe_location(locations: Sequence[tuple[int, str]], index: int) -> str:
+    """Returns the position of a document, given the index of the first document of each chunk."""
+    first, location = locations[bisect.bisect_right(locations, index, key=itemgetter(0)) - 1]
+    return f"document {index - first} of {location}"
+
+
+def make_document_reader(
+    source: DocumentSource, separator: str | None, records: RecordReader
+) -> DocumentReader:
+    """Returns the reader of a source.
 
     Args:
         source: source of documents, from `resolve_files`.
         separator: string between documents in a text; `None` if each text is one document.
-        reader: reader of records.
-
-    Returns:
-        Iterator over the documents; a `FileDocuments` for files.
+        records: reader of records.
 
     Raises:
-        InvalidArgumentError: an item is not a document.
-        SourceError: a file is damaged.
+        InvalidArgumentError: a separator is passed for records.
     """
-    if reader.needs_records and separator is not None:
+    if records.needs_records and separator is not None:
         raise InvalidArgumentError(
             "separator splits texts, and the columns of the field have values for complete records; omit "
             "separator"
         )
     if isinstance(source, TextFiles):
-        reader = reader._replace(text_column=source.field)
-        if not reader.needs_records and not _holds_ids(source):
-            return FileDocuments(source, separator)
+        records = records._replace(text_column=source.field)
+        if not (records.needs_records or _holds_ids(source)):
+            return DocumentReader(separator, None)
         if separator is not None:
             raise InvalidArgumentError(
                 "separator splits texts, and the files hold ids",
                 hint=Hint("omit separator", "pass --separator ''"),
             )
-        return FileRecords(source, reader)
-    return _iter_iterable(source, separator, reader)
+    return DocumentReader(separator, records)
+
+
+def iter_batches(
+    source: DocumentSource, reader: DocumentReader, batch_size: int, *, in_memory: bool
+) -> Iterator[Batch]:
+    """Iterates over the documents of a source in batches. Ids are 0, 1, 2, ... by default.
+
+    Args:
+        source: source of documents, from `resolve_files`.
+        reader: reader of the source.
+        batch_size: size of a batch in characters or bytes.
+        in_memory: whether workers can't read the files of the source.
+
+    Raises:
+        InvalidArgumentError: an item is not a document.
+        SourceError: a file is damaged.
+    """
+    if not isinstance(source, TextFiles):
+        assert reader.records is not None
+        yield from batch_documents(_iter_iterable(source, reader.separator, reader.records), batch_size)
+        return
+    chunks: Iterator[Chunk | RecordChunk]
+    if reader.records is None:
+        separators = [] if reader.separator is None else [reader.separator]
+        chunks = iter_file_chunks(source, separators, batch_size, safe_splits=False)
+    else:
+        chunks = iter_record_chunks(source, reader.records.choose, batch_size)
+    gathered: list[Chunk | RecordChunk] = []
+    nbytes = 0
+    for chunk in chunks:
+        gathered.append(_load(chunk, reader) if in_memory else chunk)
+        nbytes += chunk.nbytes
+        if nbytes >= batch_size or len(gathered) >= _MAX_CHUNKS:
+            yield FileDocuments(tuple(gathered))
+            gathered, nbytes = [], 0
+    if gathered:
+        yield FileDocuments(tuple(gathered))
+
+
+def _load(chunk: Chunk | RecordChunk, reader: DocumentReader) -> Chunk | RecordChunk:
+    """Returns a chunk with its contents, for workers that can't read the file."""
+    if isinstance(chunk, FileChunk):
+        return chunk.load()
+    if not isinstance(chunk, TableChunk):
+        return chunk
+    if reader.records is None:
+        texts = tuple(text for text, _ in chunk.read())
+        return TextChunk(texts, chunk.nbytes, chunk.read_nbytes, describe_chunk(chunk))
+    records = tuple(chunk.read_records(reader.records.choose))
+    return RecordChunk(records, chunk.nbytes, chunk.read_nbytes)
 
 
 def _iter_iterable(source: Any, separator: str | None, reader: RecordReader) -> Iterator[Document]:
@@ -267,7 +396,7 @@ def _iter_iterable(source: Any, separator: str | None, reader: RecordReader) -> 
         if kind == "pair":
             doc_id, content = _check_pair(index, item, separator)
         if isinstance(content, Mapping):
-            document = reader.read(content, index, f"document {doc_id}")
+            document = reader.read(content, f"document {doc_id}")
             if document is None:
                 continue
         elif reader.needs_records:
@@ -286,36 +415,6 @@ def _iter_iterable(source: Any, separator: str | None, reader: RecordReader) -> 
         for part in read_documents(iter([document]), separator):
             yield index, part
             index += 1
-
-
-class FileRecords:
-    """Iterator over the records of files, which have ids 0, 1, 2, and so on. CSV and text have no records.
-
-    Attributes:
-        read_nbytes: number of bytes of the files that were read so far, as in `FileDocuments`.
-    """
-
-    def __init__(self, files: TextFiles, reader: RecordReader) -> None:
-        self.read_nbytes = 0
-        self._documents = self._read(files, reader)
-
-    def __iter__(self) -> Iterator[Document]:
-        """Returns itself: the records can be read once."""
-        return self
-
-    def __next__(self) -> Document:
-        """Returns the next document."""
-        return next(self._documents)
-
-    def _read(self, files: TextFiles, reader: RecordReader) -> Iterator[Document]:
-        index = 0
-        for records, nbytes in iter_record_chunks(files, reader.choose):
-            for location, record in records:
-                document = reader.read(record, index, f"document {index} ({location})")
-                if document is not None:
-                    yield index, document
-                    index += 1
-            self.read_nbytes += nbytes
 
 
 def describe_source(source: DocumentSource, separator: str | None) -> dict[str, Any] | None:
@@ -346,51 +445,86 @@ def batch_documents(documents: Iterator[Document], batch_size: int) -> Iterator[
         yield Documents(doc_ids, texts)
 
 
+class DocumentDigests(NamedTuple):
+    """Ids, sizes and digests of documents before they are encoded.
+
+    Attributes:
+        doc_ids: id of each document, `uint64`, shape `(documents,)`; `None` if they are numbered when they
+            are written.
+        num_bytes: size of each document in UTF-8; 0 for documents of ids: `int64`, shape `(documents,)`.
+        sha256: digest of each document, `uint8`, shape `(documents, 32)`.
+    """
+
+    doc_ids: NDArray[np.uint64] | None
+    num_bytes: NDArray[np.int64]
+    sha256: NDArray[np.uint8]
+
+    def take(self, start: int, stop: int) -> DocumentDigests:
+        """Returns those of the documents from `start` to `stop`."""
+        doc_ids = None if self.doc_ids is None else self.doc_ids[start:stop]
+        return DocumentDigests(doc_ids, self.num_bytes[start:stop], self.sha256[start:stop])
+
+    def number(self, first: int) -> DocumentDigests:
+        """Returns the documents with ids: if they have none yet, with the count from `first`."""
+        if self.doc_ids is not None:
+            return self
+        return self._replace(doc_ids=np.arange(first, first + len(self.sha256), dtype=np.uint64))
+
+
+def compute_digests(documents: Documents) -> DocumentDigests:
+    """Computes the digest of each document.
+
+    The digest of a text is the SHA-256 of its bytes in UTF-8, and that of ids the SHA-256 of their bytes as
+    little-endian `int32`. With values of columns, it is the SHA-256 of this digest, and of the number of
+    values and the values of each column.
+    """
+    contents = [
+        content.astype("<i4").tobytes() if isinstance(content, np.ndarray) else to_utf8(content)
+        for content in documents.contents
+    ]
+    digests = [hashlib.sha256(content).digest() for content in contents]
+    for index, text in enumerate(documents.texts):
+        if isinstance(text, Record) and text.values:
+            digests[index] = _add_values(digests[index], text.values)
+    is_text = not (documents.texts and isinstance(documents.contents[0], np.ndarray))
+    lengths = np.fromiter(map(len, contents), np.int64, len(contents))
+    return DocumentDigests(
+        None if documents.doc_ids is None else np.array(documents.doc_ids, np.uint64),
+        lengths if is_text else np.zeros_like(lengths),
+        np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 32),
+    )
+
+
+def _add_values(digest: bytes, values: Sequence[NDArray[Any]]) -> bytes:
+    """Returns the digest of a document with values of columns."""
+    running = hashlib.sha256(digest)
+    for each in values:
+        little_endian = each.astype(each.dtype.newbyteorder("<"), copy=False)
+        running.update(each.size.to_bytes(8, "little") + little_endian.tobytes())
+    return running.digest()
+
+
 class SourceHash:
-    """Running digest of documents before they are encoded: ids, lengths, bytes, and values of columns."""
+    """Running digest of the ids and digests of documents, for `Shard.source_sha256`.
+
+    Workers compute the digests of documents, in parallel. So this digest does not depend on how the documents
+    were distributed among them, and takes 40 bytes for each document, whatever their sizes.
+    """
 
     def __init__(self) -> None:
-        self._start()
+        self._hash = hashlib.sha256()
 
-    def _start(self) -> None:
-        self._heads, self._data, self._values = hashlib.sha256(), hashlib.sha256(), hashlib.sha256()
-        self._has_values = False
-
-    def add(self, doc_ids: Sequence[int], contents: Sequence[Text | Record]) -> int:
-        """Adds documents to the digest. Returns their number of bytes in UTF-8; 0 for documents of ids."""
-        texts: list[Any] = [self._add_values(each) if isinstance(each, Record) else each for each in contents]
-        data, lengths = _join_texts(texts)
-        self._heads.update(np.array([doc_ids, lengths], "<u8").T.tobytes())
-        self._data.update(data)  # (one call: each call acquires the GIL again)
-        first = contents[0] if contents else ""
-        is_text = not (isinstance(first, Record) and isinstance(first.content, np.ndarray))
-        return len(data) if is_text else 0
-
-    def _add_values(self, record: Record) -> Text:
-        """Adds the values of a record. Returns its text, or the bytes of its ids."""
-        self._has_values |= bool(record.values)
-        for values in record.values:
-            little_endian = values.astype(values.dtype.newbyteorder("<"), copy=False)
-            self._values.update(values.size.to_bytes(8, "little") + little_endian.tobytes())
-        content = record.content
-        return content.astype("<i4").tobytes() if isinstance(content, np.ndarray) else content
+    def add(self, documents: DocumentDigests) -> None:
+        """Adds numbered documents."""
+        assert documents.doc_ids is not None, "number comes first"
+        doc_ids = documents.doc_ids.astype("<u8").view(np.uint8).reshape(-1, 8)
+        self._hash.update(np.hstack([doc_ids, documents.sha256]).tobytes())
 
     def pop(self) -> str:
         """Returns the digest of the documents added since the last call, in hexadecimal, and resets it."""
-        digests = self._heads.digest() + self._data.digest()
-        digests += self._values.digest() if self._has_values else b""
-        self._start()
-        return hashlib.sha256(digests).hexdigest()
-
-
-def _join_texts(texts: Sequence[Text]) -> tuple[bytes, list[int]]:
-    """Returns texts concatenated in UTF-8, and the number of bytes of each."""
-    if all(type(text) is str for text in texts):
-        joined = "".join(texts)  # type: ignore[arg-type]
-        if joined.isascii():  # (several times faster than encoding each text)
-            return joined.encode("ascii"), list(map(len, texts))
-    contents = list(map(to_utf8, texts))
-    return b"".join(contents), list(map(len, contents))
+        digest = self._hash.hexdigest()
+        self._hash = hashlib.sha256()
+        return digest
 
 
 def _iter_items(source: Any, reader: RecordReader) -> Iterator[Any]:
@@ -434,8 +568,8 @@ def _holds_ids(files: TextFiles) -> bool:
     kind = get_format(path, files)
     names = (files.field, IDS_KEY) if files.field == DEFAULT_COLUMN else (files.field,)
     if kind == "jsonl":
-        chunks = iter_record_chunks(replace(files, paths=(path,)), list)
-        _, record = next((first for records, _ in chunks for first in records), ("", {}))
+        chunks = iter_record_chunks(replace(files, paths=(path,)), list, _PROBE_BYTES)
+        _, record = next((first for chunk in chunks for first in read_records(chunk, list)), ("", {}))
         found = (find_field(record, name) for name in names)
         return _is_array_of_ids(next((holder[key] for holder, key in found if key in holder), None))
     return kind in TABLE_FORMATS and find_ids_column(path, kind, names) is not None

@@ -18,8 +18,8 @@ The next call of `write_dataset` with the same arguments
 
 1. reads `progress.jsonl`, and compares its plan with the new one;
 2. compares the files of finished shards with their checksums;
-3. reads the source again up to the end of the last finished shard, and compares its documents with
-   `source_sha256` of each shard, without encoding them;
+3. reads the source again up to the end of the last finished shard, in parallel, and compares the digests of
+   its documents with `source_sha256` of each shard, without encoding them;
 4. deletes all other files, and encodes the remaining documents.
 
 The result has the same bytes as an uninterrupted run. If a comparison fails, the call raises an error, or
@@ -33,6 +33,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ from tokjax._util.atomic_files import (
     write_atomically,
 )
 from tokjax._util.progress import show_progress_bar
-from tokjax.datasets.document_sources import SourceHash, batch_documents
+from tokjax.datasets.document_sources import SourceHash
 from tokjax.datasets.manifest import (
     MANIFEST_FILE,
     Manifest,
@@ -56,6 +57,7 @@ from tokjax.datasets.manifest import (
     unseal_contents,
 )
 from tokjax.datasets.manifest_validation import read_manifest
+from tokjax.datasets.shard_writing import map_batches
 from tokjax.errors import (
     DatasetCorruptError,
     DatasetError,
@@ -69,16 +71,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from tokjax.datasets.document_sources import Document
+    from tokjax.datasets.document_sources import Batch, DocumentDigests
     from tokjax.datasets.shard_writing import WriteJob
 
 
 PROGRESS_FILE = "progress.jsonl"
 """Name of the progress record in the directory of an interrupted writer."""
-_FORMAT = "tokjax-dataset-progress"
-"""Value of the field `format` in each line of the record."""
-_COMPARED_TOGETHER = 1 << 20
-"""Number of characters of the documents that are compared together."""
+_FORMAT = "tokjax-dataset-progress-2"
+"""Value of the field `format` in each line of the record. Version 1 had other digests of documents."""
 _RESTART_HINT = make_overwrite_hint("start over", ", or delete it")
 """Hint of errors about an interrupted writer that can't be resumed."""
 
@@ -101,20 +101,20 @@ def resume(
     load_progress: Callable[[], Progress | None],
     check_shards: Callable[[tuple[Shard, ...]], None],
     location: object,
-    restart: Callable[[], Iterator[Document]] | None,
+    restart: Callable[[], Iterator[Batch]] | None,
     *,
     overwrite: bool,
 ) -> tuple[WriteJob, tuple[Shard, ...]]:
     """Returns the remaining work, and the finished shards of an interrupted writer.
 
-    The documents of finished shards are consumed from `job.documents`.
+    The documents of finished shards are consumed from `job.batches`.
 
     Args:
         job: write job with all documents.
         load_progress: function that reads the progress of the interrupted writer.
         check_shards: function that raises an error if files of finished shards were altered.
         location: directory or URL, as error messages show it.
-        restart: function that reads the documents from the start again; `None` if the source is an iterator.
+        restart: function that reads the batches from the start again; `None` if the source is an iterator.
         overwrite: whether to start over if the interrupted writer can't be resumed.
 
     Returns:
@@ -131,9 +131,9 @@ def resume(
         if not overwrite:
             raise
         return job, ()
-    difference = _find_first_difference(job, finished)
+    difference, remaining = _compare_documents(job, finished)
     if difference is None:
-        return job, finished
+        return remaining, finished
     message = f"{location} was started with another source ({difference}); pass the same one"
     if not overwrite:
         raise DatasetMismatchError(message, hint=_RESTART_HINT)
@@ -141,7 +141,7 @@ def resume(
         raise DatasetMismatchError(
             f"{message}, or one that can be read again: part of this iterator has already been consumed"
         )
-    return job._replace(documents=restart()), ()
+    return job._replace(batches=restart()), ()
 
 
 def load_manifest_if_unchanged(
@@ -167,8 +167,8 @@ def load_manifest_if_unchanged(
         ) from None
     hint = make_overwrite_hint("replace it")
     _compare(job.plan, manifest.plan, f"{location} exists, and was written", hint)
-    difference = _find_first_difference(job, manifest.shards)
-    if difference is None and next(job.documents, None) is not None:
+    difference, remaining = _compare_documents(job, manifest.shards)
+    if difference is None and any(len(digests.sha256) for _, digests in map_batches(remaining, "digest")):
         difference = "the source now has more documents"
     if difference is not None:
         raise DatasetExistsError(
@@ -275,26 +275,113 @@ def _get_finished_shards(progress: Progress | None, plan: Plan, location: object
     return finished
 
 
-def _find_first_difference(job: WriteJob, shards: Sequence[Shard]) -> str | None:
-    """Returns a description of the first difference between documents and finished shards, or `None`.
+def _compare_documents(job: WriteJob, shards: Sequence[Shard]) -> tuple[str | None, WriteJob]:
+    """Compares the documents of a job with finished shards.
 
-    Consumes the documents of the shards.
+    Returns:
+        A description of the first difference, or `None`, and the job with the documents that remain.
     """
-    seen, total = 0, sum(shard.num_bytes for shard in shards)
-    with show_progress_bar("comparing", total, unit="bytes", enabled=job.progress and total > 0) as advance:
+    total = sum(shard.num_bytes for shard in shards)
+    if not shards:
+        return None, job
+    unread, to_read = itertools.tee(_RepeatedError(job.batches))
+    with (
+        closing(map_batches(job._replace(batches=to_read), "digest")) as results,
+        show_progress_bar("comparing", total, unit="bytes", enabled=job.progress and total > 0) as advance,
+    ):
+        documents = _DigestedDocuments(results, unread)
         for shard in shards:
-            digest, count = SourceHash(), 0
-            documents = itertools.islice(job.documents, shard.num_documents)
-            for batch in batch_documents(documents, _COMPARED_TOGETHER):
-                digest.add(batch.doc_ids, batch.texts)
-                count += len(batch.texts)
-            if count < shard.num_documents:
-                return f"it now ends after {seen + count} documents"
-            if digest.pop() != shard.source_sha256:
-                return f"documents {seen} to {seen + count - 1} differ"
-            seen += count
-            advance(shard.num_bytes, f"{seen:,} documents")
-    return None
+            first, digest = documents.position, documents.read(shard.num_documents)
+            if documents.position < first + shard.num_documents:
+                return f"it now ends after {documents.position} documents", job
+            if digest != shard.source_sha256:
+                return f"documents {first} to {documents.position - 1} differ", job
+            advance(shard.num_bytes, f"{documents.position:,} documents")
+    return None, job._replace(batches=documents.iter_unread(), read_nbytes=documents.read_nbytes)
+
+
+class _RepeatedError:
+    """Iterator that raises an error of its source again when it is advanced again.
+
+    Workers are some batches ahead. If the source fails there, the documents that are compared are complete,
+    but those that remain are not.
+    """
+
+    def __init__(self, source: Iterator[Batch]) -> None:
+        self._source = source
+        self._error: Exception | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._error is not None:
+            raise self._error
+        try:
+            return next(self._source)
+        except StopIteration:
+            raise
+        except Exception as error:
+            self._error = error
+            raise
+
+
+class _DigestedDocuments:
+    """Documents of a source with their digests, read shard by shard.
+
+    Args:
+        results: batches and their digests. Workers are some batches ahead.
+        unread: the same batches, of which those that were read are removed.
+
+    Attributes:
+        position: number of documents that were read.
+    """
+
+    def __init__(self, results: Iterator[tuple[Batch, DocumentDigests]], unread: Iterator[Batch]) -> None:
+        self.position = self._read_nbytes = 0
+        self._results = results
+        self._unread = unread
+        self._batch: Batch | None = None
+        self._digests: DocumentDigests | None = None
+        self._start = 0
+
+    def read(self, count: int) -> str:
+        """Reads documents, fewer if the source ends. Returns their digest as in `Shard.source_sha256`."""
+        digest, stop = SourceHash(), self.position + count
+        while self.position < stop and (self._num_left or self._read_batch()):
+            assert self._digests is not None
+            taken = min(self._num_left, stop - self.position)
+            digest.add(self._digests.take(self._start, self._start + taken))
+            self._start += taken
+            self.position += taken
+        return digest.pop()
+
+    @property
+    def _num_left(self) -> int:
+        """Number of documents of the current batch that were not read."""
+        return 0 if self._digests is None else len(self._digests.sha256) - self._start
+
+    def _read_batch(self) -> bool:
+        """Reads the next batch. Returns whether there was one."""
+        result = next(self._results, None)
+        if result is None:
+            return False
+        self._batch, digests = result
+        self._digests, self._start = digests.number(self.position), 0
+        self._read_nbytes += self._batch.read_nbytes
+        next(self._unread)
+        return True
+
+    @property
+    def read_nbytes(self) -> int:
+        """Number of bytes of files in the batches that were read completely."""
+        return self._read_nbytes - (self._batch.read_nbytes if self._batch and self._num_left else 0)
+
+    def iter_unread(self) -> Iterator[Batch]:
+        """Iterates over the documents that were not read, in batches."""
+        if self._num_left and self._batch is not None:
+            yield self._batch.skip(self._start)
+        yield from self._unread
 
 
 def _compare(

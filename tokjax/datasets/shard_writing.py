@@ -1,8 +1,16 @@
 """Writing of shards: batches of documents are encoded in parallel and written in source order.
 
-    documents ──▶ batches ──┬──▶ worker ──┬──▶ ShardWriter ──▶ shard-00000.*.npy, shard-00001.*.npy, ...
-                            ├──▶ worker ──┤    (source order)
-                            └──▶ worker ──┘
+    batches ──┬──▶ worker ──┬──▶ ShardWriter ──▶ shard-00000.*.npy, shard-00001.*.npy, ...
+              ├──▶ worker ──┤    (source order)
+              └──▶ worker ──┘
+
+A batch of the documents of files consists of positions in these files. Each worker reads, encodes and hashes
+its batches. It doesn't know how many documents come before them, so they are numbered when they are written:
+
+    batch                           worker                          ShardWriter
+    a.txt, bytes 0 to 999           3 documents: ids, digests       documents 0, 1, 2
+    a.txt, bytes 1000 to 1999       2 documents: ids, digests       documents 3, 4
+    b.parquet, row groups 0 and 1   9 documents: ids, digests       documents 5 to 13
 
 The stored form of a document does not depend on its batch, and batches are written in source order. So the
 bytes on disk are the same for any number of workers.
@@ -14,28 +22,39 @@ import itertools
 import pickle
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from tokjax._util.executors import map_in_workers
 from tokjax._util.parallel import make_token, map_in_parallel
 from tokjax._util.progress import show_progress_bar
-from tokjax.datasets.document_encoding import Documents, EncodedDocuments, encode_documents
-from tokjax.datasets.document_sources import FileDocuments, FileRecords, batch_documents
+from tokjax.corpus.sources import warn_of_invalid_utf8
+from tokjax.datasets.document_encoding import (
+    EncodedDocuments,
+    encode_documents,
+)
+from tokjax.datasets.document_sources import (
+    DocumentDigests,
+    DocumentReader,
+    compute_digests,
+)
 from tokjax.datasets.shards import ShardWriter
-from tokjax.errors import DatasetError
+from tokjax.errors import DatasetError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from concurrent.futures import Executor
     from pathlib import Path
 
-    from tokjax.datasets.document_sources import Document
+    from tokjax.datasets.document_sources import Batch
     from tokjax.datasets.fields import Field
     from tokjax.datasets.manifest import Plan, Shard
 
 _BATCH_SIZE = 1 << 21
 _EXECUTOR_BATCH_SIZE = 1 << 24
+_DOCUMENT_BYTES = 128
+"""Approximate memory for a document in addition to its text."""
 
 
 class WriteJob(NamedTuple):
@@ -44,20 +63,26 @@ class WriteJob(NamedTuple):
     Attributes:
         field: field that determines the stored form of documents.
         plan: plan for the manifest.
-        documents: documents that remain to be written, as pairs of id and text.
+        reader: reader of the batches.
+        batches: documents that remain to be written.
         source: entry of the manifest for the source files; `None` for an iterable.
         max_in_flight: maximum number of batches that are encoded at the same time.
         executor: executor that encodes batches; `None` for threads and worker processes.
         progress: whether to show a progress bar on standard error.
+        check_source: function that raises an error if files of the source have changed.
+        read_nbytes: number of bytes of the files of documents that do not remain, for the progress bar.
     """
 
     field: Field
     plan: Plan
-    documents: Iterator[Document]
+    reader: DocumentReader
+    batches: Iterator[Batch]
     source: dict[str, Any] | None
     max_in_flight: int
     executor: Executor | None
     progress: bool
+    check_source: Callable[[], None]
+    read_nbytes: int = 0
 
 
 def write_shards(
@@ -79,6 +104,7 @@ def write_shards(
 
     Raises:
         DatasetError: a worker process of the executor died.
+        SourceError: a file is damaged, or has changed.
     """
     with (
         show_progress_bar("packing", _get_source_nbytes(job), unit="bytes", enabled=job.progress) as advance,
@@ -86,34 +112,52 @@ def write_shards(
     ):
         num_items = sum(shard.num_items for shard in finished)
         num_bytes = sum(shard.num_bytes for shard in finished)
+        read_nbytes, reported = job.read_nbytes, 0
+        num_invalid, first_invalid = 0, ""
         noun = "bytes" if job.field.tokenizer is None else "tokens"
-        reported = 0
-        for batch, encoded in _iter_encoded(job):
-            num_bytes += writer.add(batch, encoded)
-            num_items += len(encoded.data)
+        for batch, answer in map_batches(job, "encode"):
+            for digests, encoded in answer.parts:
+                num_bytes += writer.add(digests, encoded)
+                num_items += len(encoded.data)
+            num_invalid += answer.num_invalid
+            first_invalid = first_invalid or answer.first_invalid
             # The total for files is their size on disk, which differs from the size of the documents where
             # files are compressed or have other columns. So count the bytes that were read.
-            position = num_bytes
-            if isinstance(job.documents, FileDocuments | FileRecords):
-                position = job.documents.read_nbytes
+            read_nbytes += batch.read_nbytes
+            position = num_bytes if job.source is None else read_nbytes
             advance(position - reported, f"{num_items:,} {noun}")
             reported = position
+        job.check_source()
+        warn_of_invalid_utf8(num_invalid, first_invalid)
     return writer.shards
 
 
-def _iter_encoded(job: WriteJob) -> Iterator[tuple[Documents, EncodedDocuments]]:
-    """Iterates over batches of documents and their encoded form, in source order."""
-    batch_size = _BATCH_SIZE if job.executor is None else _EXECUTOR_BATCH_SIZE
-    batches, to_encode = itertools.tee(batch_documents(job.documents, batch_size))
-    encoded: Iterator[EncodedDocuments]
+def get_batch_size(executor: Executor | None) -> int:
+    """Returns the size of a batch in bytes. Larger ones make up for the latency of an executor."""
+    return _BATCH_SIZE if executor is None else _EXECUTOR_BATCH_SIZE
+
+
+def map_batches(job: WriteJob, method: str) -> Generator[tuple[Batch, Any], None, None]:
+    """Iterates over the batches of a job and what a method of `DocumentEncoder` returns for each, in order.
+
+    Args:
+        job: input of the writer.
+        method: name of the method.
+
+    Raises:
+        DatasetError: a worker process of the executor died.
+        SourceError: a worker did not find a file.
+    """
+    batches, items = itertools.tee(job.batches)
+    encoder = DocumentEncoder(job.field, job.reader)
     if job.executor is None:
-        encoder, size = _DocumentEncoder(job.field), _get_source_nbytes(job)
-        encoded = map_in_parallel(encoder, make_token(), "encode", to_encode, job.max_in_flight, size)
+        size = _get_source_nbytes(job)
+        results = map_in_parallel(encoder, make_token(), method, items, job.max_in_flight, size)
     else:
-        encode = partial(encode_documents, threads=1)
-        encoded = map_in_workers(encode, pickle.dumps(job.field), to_encode, job.max_in_flight, job.executor)
-    with _convert_broken_executor():
-        yield from zip(batches, encoded, strict=True)
+        function = getattr(DocumentEncoder, method)
+        results = map_in_workers(function, pickle.dumps(encoder), items, job.max_in_flight, job.executor)
+    with _convert_executor_errors(job.executor):
+        yield from zip(batches, results, strict=True)
 
 
 def _get_source_nbytes(job: WriteJob) -> int | None:
@@ -121,22 +165,64 @@ def _get_source_nbytes(job: WriteJob) -> int | None:
     return None if job.source is None else sum(nbytes for _, nbytes in job.source["files"])
 
 
-class _DocumentEncoder(NamedTuple):
-    """Encodes documents as a field stores them, in one thread."""
+class EncodedBatch(NamedTuple):
+    """Answer of a worker for a batch.
+
+    Attributes:
+        parts: consecutive documents, and their stored form.
+        num_invalid: number of documents with bytes that are not valid UTF-8.
+        first_invalid: position of the first such byte, for messages.
+    """
+
+    parts: list[tuple[DocumentDigests, EncodedDocuments]]
+    num_invalid: int
+    first_invalid: str
+
+
+class DocumentEncoder(NamedTuple):
+    """Reads batches and encodes them as a field stores them, in one thread."""
 
     field: Field
+    reader: DocumentReader
 
-    def encode(self, documents: Documents) -> EncodedDocuments:
-        """Encodes a batch of documents."""
-        return encode_documents(self.field, documents, threads=1)
+    def encode(self, batch: Batch) -> EncodedBatch:
+        """Encodes a batch, and computes the digests of its documents."""
+        documents, num_invalid, first_invalid = self.reader.read(batch)
+        digests = compute_digests(documents)
+        parts = []
+        for start, stop in _split_batch(digests):
+            encoded = encode_documents(self.field, documents.take(start, stop), threads=1)
+            parts.append((digests.take(start, stop), encoded))
+        return EncodedBatch(parts, num_invalid, first_invalid)
+
+    def digest(self, batch: Batch) -> DocumentDigests:
+        """Computes the digests of the documents of a batch."""
+        return compute_digests(self.reader.read(batch).documents)
+
+
+def _split_batch(digests: DocumentDigests) -> Iterator[tuple[int, int]]:
+    """Yields the bounds of parts of a batch: a row group can be large, or a batch have many documents."""
+    if not len(digests.sha256):
+        return
+    parts = (np.cumsum(digests.num_bytes + _DOCUMENT_BYTES) - 1) // _BATCH_SIZE
+    bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(parts)]
+    yield from zip(bounds, bounds[1:], strict=False)
 
 
 @contextmanager
-def _convert_broken_executor() -> Iterator[None]:
+def _convert_executor_errors(executor: Executor | None) -> Iterator[None]:
     try:
         yield
     except BrokenExecutor as error:
         raise DatasetError(
             "a worker process died (killed, or out of memory?); finished shards are kept: call write_dataset "
             "again, with a new executor"
+        ) from error
+    except FileNotFoundError as error:
+        if executor is None:
+            raise
+        raise SourceError(
+            f"a worker did not find {error.filename}: workers read the files of the source under the same "
+            "absolute paths as this process; to send them the texts instead, pass "
+            "tokjax.corpus.read_documents(SOURCE, SEPARATOR)"
         ) from error

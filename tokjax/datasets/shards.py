@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.datasets.document_encoding import Documents, EncodedDocuments
+    from tokjax.datasets.document_encoding import EncodedDocuments
+    from tokjax.datasets.document_sources import DocumentDigests
     from tokjax.datasets.fields import Field
 
 
@@ -101,7 +102,7 @@ class ShardWriter:
         self._parts: list[_Part] = []
         self._num_pending_items = 0
         self._num_closed = len(self.shards)
-        self._first_document = sum(shard.num_documents for shard in finished)
+        self._num_added = self._first_document = sum(shard.num_documents for shard in finished)
         self._pool = ThreadPoolExecutor(1, "tokjax-shards")
         self._pending_write: Future[None] | None = None
 
@@ -120,29 +121,36 @@ class ShardWriter:
         finally:
             self._pool.shutdown()
 
-    def add(self, documents: Documents, encoded: EncodedDocuments) -> int:
+    def add(self, digests: DocumentDigests, encoded: EncodedDocuments) -> int:
         """Adds documents, and starts to write each shard that they complete.
+
+        Args:
+            digests: ids, sizes and digests of the documents.
+            encoded: stored form of the documents.
 
         Returns:
             The number of UTF-8 bytes of the documents before encoding.
         """
-        splits, first, count, num_bytes = encoded.splits, 0, len(documents.texts), 0
+        documents = digests.number(self._num_added)
+        splits, first, count, num_bytes = encoded.splits, 0, len(digests.sha256), 0
+        self._num_added += count
         while first < count:
             remaining = self._shard_size - self._num_pending_items
             last = int(np.searchsorted(splits, splits[first] + remaining))
             last = min(max(last, first + 1), count)
-            num_bytes += self._append(documents, encoded, first, last)
+            num_bytes += self._append(documents.take(first, last), encoded, first, last)
             first = last
             if self._num_pending_items >= self._shard_size:
                 self._close_shard()
         return num_bytes
 
-    def _append(self, documents: Documents, encoded: EncodedDocuments, first: int, last: int) -> int:
-        doc_ids, texts = documents.doc_ids[first:last], documents.texts[first:last]
-        num_bytes = self._hash.add(doc_ids, texts)
+    def _append(self, digests: DocumentDigests, encoded: EncodedDocuments, first: int, last: int) -> int:
+        assert digests.doc_ids is not None, "they are numbered"
+        self._hash.add(digests)
+        num_bytes = int(digests.num_bytes.sum())
         splits = encoded.splits[first : last + 1]
         columns = {
-            "doc_id": np.array(doc_ids, np.uint64).view(np.int64),
+            "doc_id": digests.doc_ids.view(np.int64),
             "length": np.diff(splits),
             "num_dropped": encoded.num_dropped[first:last],
             **{name: values[first:last] for name, values in encoded.columns.items()},

@@ -26,14 +26,16 @@ from tokjax._util.checks import check_int
 from tokjax._util.threads import check_executor, resolve_num_threads
 from tokjax._util.urls import is_url
 from tokjax.core import protocol
+from tokjax.corpus.files import SourceFile, TextFiles, get_source_files
 from tokjax.datasets.columns import describe_columns
 from tokjax.datasets.dataset import Dataset
 from tokjax.datasets.document_sources import (
     DEFAULT_COLUMN,
-    Document,
+    Batch,
     DocumentSource,
     describe_source,
-    iter_documents,
+    iter_batches,
+    make_document_reader,
     make_record_reader,
     resolve_files,
 )
@@ -60,12 +62,13 @@ from tokjax.datasets.resuming import (
     resume,
     start_progress,
 )
-from tokjax.datasets.shard_writing import WriteJob, write_shards
+from tokjax.datasets.shard_writing import WriteJob, get_batch_size, write_shards
 from tokjax.errors import (
     DatasetError,
     DatasetExistsError,
     DatasetMismatchError,
     InvalidArgumentError,
+    SourceError,
     UnsupportedTokenizerError,
     make_overwrite_hint,
 )
@@ -150,7 +153,8 @@ def write_dataset(
         workers: number of batches of documents that are encoded at the same time; `None` for the number of
             cores.
         executor: executor that encodes batches; `None` for threads of this process, and for worker processes
-            if the corpus is large.
+            if the corpus is large. Its workers read the files of the source, under the same absolute paths.
+            They receive texts only of files that have to be read from the start, such as compressed ones.
         overwrite: whether to replace an existing dataset.
         progress: whether to show a progress bar on standard error.
 
@@ -163,7 +167,7 @@ def write_dataset(
         DatasetMismatchError: an interrupted writer had other arguments or another source.
         DisallowedSpecialTokenError: a document holds a special token that the field disallows.
         InvalidArgumentError: an argument or a document is invalid.
-        SourceError: a file of the source is damaged.
+        SourceError: a file of the source is damaged, or changed while it was read.
     """
     check_executor(executor)
     max_in_flight = resolve_num_threads(None if workers is None else check_int("workers", workers, minimum=1))
@@ -174,8 +178,11 @@ def write_dataset(
         )
     source = resolve_files(source, text_column)
     source_entry = describe_source(source, separator)
-    read = partial(iter_documents, source, separator, make_record_reader(field, text_column))
-    job = WriteJob(field, plan, read(), source_entry, max_in_flight, executor, progress)
+    reader = make_document_reader(source, separator, make_record_reader(field, text_column))
+    in_memory = executor is not None and isinstance(source, TextFiles) and bool(source.fetched)
+    read = partial(iter_batches, source, reader, get_batch_size(executor), in_memory=in_memory)
+    check = partial(_check_unchanged, source, _get_files(source))
+    job = WriteJob(field, plan, reader, read(), source_entry, max_in_flight, executor, progress, check)
     restart = None if isinstance(source, Iterator) else read  # (an iterator can't be read twice)
     if is_url(path):
         return _write_remotely(RemoteDirectory(str(path)), job, restart, overwrite=overwrite)
@@ -204,7 +211,7 @@ def write_dataset(
 def _write_remotely(
     remote: RemoteDirectory,
     job: WriteJob,
-    restart: Callable[[], Iterator[Document]] | None,
+    restart: Callable[[], Iterator[Batch]] | None,
     *,
     overwrite: bool,
 ) -> WrittenDataset:
@@ -268,6 +275,20 @@ def make_plan(field: Field, shard_size: int) -> Plan:
         None if tokenizer is None else protocol.fingerprint(tokenizer),
         describe_columns(field.columns),
     )
+
+
+def _get_files(source: DocumentSource) -> tuple[SourceFile, ...]:
+    return get_source_files(source) if isinstance(source, TextFiles) else ()
+
+
+def _check_unchanged(source: DocumentSource, files: tuple[SourceFile, ...]) -> None:
+    """Raises `SourceError` if files have changed since positions in them were planned."""
+    for before, now in zip(files, _get_files(source), strict=True):
+        if before != now:
+            raise SourceError(
+                f"{before.path}: changed while it was read, from {before.nbytes:,} to {now.nbytes:,} bytes; "
+                "write the dataset again when it no longer changes"
+            )
 
 
 def _check_remote_files(remote: RemoteDirectory, finished: tuple[Shard, ...]) -> None:

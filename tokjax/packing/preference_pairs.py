@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tokjax._util.arrays import Array, get_namespace
+from tokjax._util.display import describe_batch
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_aligned_mask, as_tokens
 from tokjax.packing.segments import compute_positions
@@ -24,6 +25,10 @@ class PreferenceSegments(NamedTuple):
 
     segment_ids: Array
     positions: Array
+
+    def __repr__(self) -> str:
+        """Returns the dtype and shape of each array."""
+        return describe_batch(self)
 
 
 @jit_eager

@@ -196,6 +196,11 @@ def _list_expressions(pattern: Pattern) -> list[str]:
     return [expression for part in known for expression in _list_expressions(part)]
 
 
+def split_alike(pattern: Pattern, other: Pattern) -> bool:
+    """Returns whether two patterns have the same expressions, such as a name and its expression."""
+    return make_pattern_splitter(pattern).expression == make_pattern_splitter(other).expression
+
+
 _NAME_LIKE = re.compile(r"[A-Za-z0-9_-]{2,}")
 
 

@@ -8,6 +8,11 @@ from .dataset_statistics import (
     dataset_report_to_json as dataset_report_to_json,
     save_dataset_report_html as save_dataset_report_html,
 )
+from .distributions import (
+    compute_entropy as compute_entropy,
+    compute_huffman_length as compute_huffman_length,
+    compute_renyi_efficiency as compute_renyi_efficiency,
+)
 from .html_report import (
     report_to_json as report_to_json,
     save_report_html as save_report_html,
@@ -16,6 +21,10 @@ from .metrics import (
     TextSize as TextSize,
     TokenUse as TokenUse,
     VocabularyReport as VocabularyReport,
+)
+from .mixture import (
+    MixtureEstimate as MixtureEstimate,
+    estimate_mixture as estimate_mixture,
 )
 from .tables import (
     report_tables as report_tables,

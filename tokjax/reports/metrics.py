@@ -13,6 +13,11 @@ import numpy as np
 from tokjax._util.checks import check_int
 from tokjax._util.display import make_visible
 from tokjax.errors import InvalidArgumentError
+from tokjax.reports.distributions import (
+    compute_entropy,
+    compute_huffman_length,
+    compute_renyi_efficiency,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -169,23 +174,28 @@ class TokenUse:
 
     @cached_property
     def bits_per_token(self) -> float:
-        """Entropy of the distribution of single tokens, in bits per token.
-
-        It is the sum of `-p * log2(p)` over all ids that occur, where `p` is the share of the id among all
-        tokens.
-        """
-        if not self.tokens:
-            return float("nan")
-        shares = self.frequencies / self.tokens
-        parts = (shares * np.log2(shares)).tolist()
-        # Adding 0.0 turns -0.0 into 0.0. `fsum` is exact, while the result of a dot product may depend on
-        # the memory alignment of its arrays.
-        return -math.fsum(parts) + 0.0
+        """Entropy of the distribution of single tokens, in bits per token: `compute_entropy(counts)`."""
+        return compute_entropy(self.counts)
 
     @property
     def bits_per_byte(self) -> float:
         """Entropy in bits per byte of text: `bits_per_token / bytes_per_token`."""
         return _divide(self.bits_per_token * self.tokens, self.text.nbytes)
+
+    @cached_property
+    def huffman_bits_per_token(self) -> float:
+        """Mean length of a Huffman code of the tokens, in bits: `compute_huffman_length(counts)`."""
+        return compute_huffman_length(self.counts)
+
+    @property
+    def huffman_bits_per_byte(self) -> float:
+        """Length of the Huffman code in bits per byte of text."""
+        return _divide(self.huffman_bits_per_token * self.tokens, self.text.nbytes)
+
+    @cached_property
+    def renyi_efficiency(self) -> float:
+        """Rényi efficiency of order 2.5, 0 to 1: `compute_renyi_efficiency(counts)`."""
+        return compute_renyi_efficiency(self.counts)
 
     @property
     def unused_share(self) -> float:
@@ -360,6 +370,17 @@ USE_METRICS = (
         "where p is the share of the id among all tokens",
     ),
     _make_ratio("bits_per_byte", "bits per byte", "entropy per byte: bits per token / bytes per token"),
+    _make_ratio(
+        "huffman_bits_per_token",
+        "Huffman bits per token",
+        "mean length of a Huffman code of the tokens: the shortest code with whole bits for each token",
+    ),
+    _make_ratio("huffman_bits_per_byte", "Huffman bits per byte", "Huffman bits per token / bytes per token"),
+    _make_ratio(
+        "renyi_efficiency",
+        "Rényi efficiency",
+        "Rényi entropy of order 2.5 / log2 of the number of ids; 1 if all ids are equally frequent",
+    ),
     _make_share("unused_share", "never used", "share of the ordinary tokens that never occur in the texts"),
     _make_share("single_use_share", "used once", "share of the ordinary tokens that occur once in the texts"),
     _make_share(

@@ -1,3 +1,9 @@
+from .bpe.continue_bpe import (
+    continue_bpe as continue_bpe,
+)
+from .bpe.parity_bpe import (
+    train_parity_bpe as train_parity_bpe,
+)
 from .bpe.train_bpe import (
     TrainedBPE as TrainedBPE,
     train_bpe as train_bpe,
@@ -10,6 +16,9 @@ from .bundles import (
 )
 from .counting import (
     count_pretokens as count_pretokens,
+)
+from .mixing import (
+    mix_counts as mix_counts,
 )
 from .pack import (
     TrainedAndPacked as TrainedAndPacked,

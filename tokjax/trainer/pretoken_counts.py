@@ -7,14 +7,14 @@ Merges do not cross pre-tokens. So training needs only the distinct pre-tokens a
     `PretokenCounts`        data = "low low lower", lengths = [3, 4, 6], counts = [1, 1, 1]
 
 `PretokenCounter` counts while a corpus is read, and `PretokenCounts` is the immutable result. The sum of two
-results has the counts of both corpora.
+results has the counts of both corpora, and `3 * counts` are those of a corpus that is repeated three times.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 
 from tokjax._util.atomic_files import compute_json_checksum, read_arrays, write_atomically
+from tokjax._util.checks import check_int
 from tokjax._util.locks import ThreadLock
 from tokjax.bpe.hash_tables import (
     ABSENT,
@@ -50,6 +51,9 @@ _VERSION = 1
 """Version of the files of `save_pretoken_counts`, and of fingerprints."""
 _CHUNK_PRETOKENS = 1 << 16
 """Number of pre-tokens whose hashes are computed together, to bound the memory."""
+_MAX_BYTES = 1 << 53
+"""Maximum size of a repeated corpus. Sums of counts up to it are exact in floating point, which the trainer
+uses."""
 _MULTIPLIERS = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)
 """Odd 64-bit constants; the fingerprint has one checksum for each of them."""
 
@@ -70,7 +74,8 @@ class CountedPretokens(NamedTuple):
 class PretokenCounts:
     """Distinct pre-tokens of a corpus and their counts: the input of training.
 
-    `a + b` has the counts of both corpora. Equality ignores the order of pre-tokens, and `files`.
+    `a + b` has the counts of both corpora, and `3 * a` has those of three copies of the corpus; `mix_counts`
+    does both by weights. Equality ignores the order of pre-tokens, and `files`.
 
     Attributes:
         data: concatenated bytes of all pre-tokens, `uint8`, shape `(num_bytes,)`.
@@ -145,6 +150,29 @@ class PretokenCounts:
             self.nbytes + other.nbytes,
             tuple(dict.fromkeys(self.files + other.files)),
         )
+
+    def __mul__(self, times: int) -> PretokenCounts:
+        """Returns the counts of a corpus that is repeated.
+
+        Raises:
+            InvalidArgumentError: `times` is less than 1, or the result has more than 2**53 bytes of text.
+        """
+        if isinstance(times, bool) or not isinstance(times, (int, np.integer)):
+            return NotImplemented
+        times = check_int("the number of repetitions", times, minimum=1)
+        if times * self.nbytes > _MAX_BYTES:
+            raise InvalidArgumentError(
+                f"{times:,} times {self.nbytes:,} bytes of text are more than 2**53; count a sample of the "
+                "corpus, with count_pretokens(..., max_bytes=...)"
+            )
+        return replace(
+            self,
+            counts=self.counts * times,
+            documents=self.documents * times,
+            nbytes=self.nbytes * times,
+        )
+
+    __rmul__ = __mul__
 
     @cached_property
     def fingerprint(self) -> str:

@@ -307,8 +307,8 @@ class _Merger:
 
     def _group_all_pairs(self) -> GroupedPairs:
         at = self.pretokens.find_pair_positions()
-        # Up to 256 symbols fit in 8 bits, as the bytes at the start of training do.
-        if len(self.result.token) <= 256 and self._rules.max_token_length is None:
+        # Symbols below 256 fit in 8 bits, as the bytes at the start of training do.
+        if max(self.result.token, default=0) < 256 and self._rules.max_token_length is None:
             return group_byte_pairs(self.pretokens, at)
         keys = make_pair_key(self.pretokens.symbol[at], self.pretokens.symbol[at + 1])
         return group_positions(self.pretokens, *self._select_short_pairs(keys, at))

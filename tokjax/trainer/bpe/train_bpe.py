@@ -13,7 +13,14 @@ from tokjax._util.progress import show_progress_bar
 from tokjax.core.vocabulary import MAX_ID, make_vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe
-from tokjax.trainer.bpe.batched_training import MergeResult, TieBreak, TrainingRules, train_merges
+from tokjax.trainer.bpe.batched_training import (
+    BYTE_ALPHABET,
+    Alphabet,
+    MergeResult,
+    TieBreak,
+    TrainingRules,
+    train_merges,
+)
 from tokjax.trainer.bpe.checkpoints import CheckpointFile
 from tokjax.trainer.bpe.linked_symbols import make_symbols
 from tokjax.trainer.counting import resolve_counts, resolve_special_tokens
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Role
     from tokjax.corpus.sources import Source
     from tokjax.pretokenize.patterns import Pattern
+    from tokjax.trainer.bpe.linked_symbols import Symbols
     from tokjax.trainer.pretoken_counts import PretokenCounts
 
 END_OF_TEXT = "<|endoftext|>"
@@ -35,11 +43,14 @@ END_OF_TEXT = "<|endoftext|>"
 
 @dataclass(frozen=True)
 class TrainedBPE(Trained):
-    """Result of `train_bpe`. Ids are the 256 bytes, then the special tokens, then the merges.
+    """Result of `train_bpe` or `continue_bpe`.
+
+    Ids are the 256 bytes, then the special tokens, then the merges. After `continue_bpe`, they are those of
+    the initial tokenizer, then the new merges.
 
     Attributes:
         tokenizer: the trained tokenizer.
-        merges: the merged pairs of byte strings, in order.
+        merges: the merged pairs of byte strings, in order; after `continue_bpe`, the new ones only.
     """
 
     tokenizer: ByteLevelBPE
@@ -108,8 +119,10 @@ def train_bpe(
     ((b'o', b'w'), (b'l', b'ow'), (b' ', b'low'))
     """
     special = resolve_special_tokens(source, special_tokens)
-    rules = _make_rules(256 + len(special), min_frequency, max_token_length, tie_break)
-    num_merges = _compute_num_merges(vocab_size, len(special))
+    rules = make_rules(256 + len(special), min_frequency, max_token_length, tie_break)
+    num_merges = compute_num_merges(
+        vocab_size, rules.first_id, f"256 bytes and {len(special)} special tokens"
+    )
     special_ids = {name: 256 + i for i, name in enumerate(special)}
     if eos_token is None and END_OF_TEXT in special:
         eos_token = END_OF_TEXT
@@ -120,7 +133,7 @@ def train_bpe(
         "unk": unk_token,
     }
     make_vocabulary({}, special_ids, roles)  # raises for invalid roles before the training, not after it
-    file = None if checkpoint is None else _check_checkpoint_path(checkpoint)
+    file = None if checkpoint is None else check_checkpoint_path(checkpoint)
     begin = time.perf_counter()
     counts = resolve_counts(
         source,
@@ -132,18 +145,9 @@ def train_bpe(
         progress=progress,
     )
     end_of_counting = time.perf_counter()
-    training = {"counts": counts.fingerprint, **rules._asdict()}
-    with (
-        show_progress_bar("merging", num_merges, unit="merges", enabled=progress) as advance,
-        _advise_checkpoint(file),
-    ):
-        merged = train_merges(
-            make_symbols(counts),
-            num_tokens=num_merges,
-            rules=rules,
-            checkpoint=None if file is None else CheckpointFile(file, training),
-            advance=advance,
-        )
+    merged = merge_pairs(
+        counts, make_symbols(counts), num_tokens=num_merges, rules=rules, checkpoint=file, progress=progress
+    )
     seconds = {"counting": end_of_counting - begin, "merging": time.perf_counter() - end_of_counting}
     tokenizer = byte_level_bpe(
         {token: id_ for id_, token in merged.token.items()},
@@ -155,10 +159,10 @@ def train_bpe(
         unk_token=unk_token,
     )
     requested_size = rules.first_id + num_merges
-    exhausted = warn_if_exhausted(tokenizer.vocabulary, requested_size, _describe_pairs(rules))
+    exhausted = warn_if_exhausted(tokenizer.vocabulary, requested_size, describe_pairs(rules))
     return TrainedBPE(
         tokenizer,
-        _build_stats(counts, merged, seconds, exhausted=exhausted),
+        build_stats(counts, merged, seconds, exhausted=exhausted),
         {
             "trainer": "bpe",
             "vocab_size": requested_size,
@@ -172,9 +176,48 @@ def train_bpe(
     )
 
 
-def _build_stats(
+def merge_pairs(
+    counts: PretokenCounts,
+    symbols: Symbols,
+    *,
+    num_tokens: int,
+    rules: TrainingRules,
+    checkpoint: Path | None,
+    progress: bool,
+    alphabet: Alphabet = BYTE_ALPHABET,
+    initial: str | None = None,
+) -> MergeResult:
+    """Merges pairs of counted pre-tokens, with a progress bar and a checkpoint file.
+
+    Args:
+        counts: the pre-tokens.
+        symbols: the pre-tokens as ids of the alphabet.
+        num_tokens: number of new tokens.
+        rules: options that decide which pair is merged next.
+        checkpoint: path of the checkpoint file; `None` for no checkpoints.
+        progress: whether to show a progress bar.
+        alphabet: the tokens that the ids of `symbols` refer to.
+        initial: fingerprint of the tokenizer that has these tokens; `None` for the bytes.
+    """
+    training = {"counts": counts.fingerprint, "initial": initial, **rules._asdict()}
+    with (
+        show_progress_bar("merging", num_tokens, unit="merges", enabled=progress) as advance,
+        _advise_checkpoint(checkpoint),
+    ):
+        return train_merges(
+            symbols,
+            num_tokens=num_tokens,
+            rules=rules,
+            checkpoint=None if checkpoint is None else CheckpointFile(checkpoint, training),
+            advance=advance,
+            alphabet=alphabet,
+        )
+
+
+def build_stats(
     counts: PretokenCounts, merged: MergeResult, seconds: Mapping[str, float], *, exhausted: bool
 ) -> TrainingStats:
+    """Builds the statistics of a finished training."""
     return TrainingStats(
         documents=counts.documents,
         bytes=counts.nbytes,
@@ -187,7 +230,7 @@ def _build_stats(
     )
 
 
-def _describe_pairs(rules: TrainingRules) -> str:
+def describe_pairs(rules: TrainingRules) -> str:
     """Returns a description of the pairs that can be merged, for the warning that there are too few."""
     limit = "" if rules.max_token_length is None else f" and has at most {rules.max_token_length} bytes"
     return format_missing_pairs(rules.min_frequency) + limit
@@ -204,7 +247,8 @@ def _advise_checkpoint(checkpoint: Path | None) -> Iterator[None]:
         raise KeyboardInterrupt(f"{error}; train with a checkpoint file to be able to resume") from None
 
 
-def _check_checkpoint_path(checkpoint: str | os.PathLike[str]) -> Path:
+def check_checkpoint_path(checkpoint: str | os.PathLike[str]) -> Path:
+    """Returns the path of a checkpoint file, or raises `InvalidArgumentError` if it can't be a file."""
     path = Path(checkpoint)
     if not path.parent.is_dir() or path.is_dir():
         raise InvalidArgumentError(
@@ -214,21 +258,29 @@ def _check_checkpoint_path(checkpoint: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _compute_num_merges(vocab_size: int, num_special: int) -> int:
-    minimum = 256 + num_special
+def compute_num_merges(vocab_size: int, minimum: int, needed_for: str) -> int:
+    """Returns the number of new tokens of a vocabulary.
+
+    Args:
+        vocab_size: number of ids.
+        minimum: number of ids before training.
+        needed_for: noun phrase for these ids, for the error.
+
+    Raises:
+        InvalidArgumentError: the vocabulary is too small, or larger than any vocabulary can be.
+    """
     vocab_size = check_int("vocab_size", vocab_size)
     if vocab_size < minimum:
-        raise InvalidArgumentError(
-            f"vocab_size is {vocab_size}; 256 bytes and {num_special} special tokens need at least {minimum}"
-        )
+        raise InvalidArgumentError(f"vocab_size is {vocab_size}; {needed_for} need at least {minimum}")
     if vocab_size > MAX_ID + 1:
         raise InvalidArgumentError(f"vocab_size is {vocab_size}; there are at most {MAX_ID + 1} ids")
     return vocab_size - minimum
 
 
-def _make_rules(
+def make_rules(
     first_id: int, min_frequency: int, max_token_length: int | None, tie_break: TieBreak
 ) -> TrainingRules:
+    """Returns the rules of training after a check of the options."""
     minimum = check_int("min_frequency", min_frequency, minimum=1)
     if max_token_length is not None:
         max_token_length = check_int("max_token_length", max_token_length, minimum=1)

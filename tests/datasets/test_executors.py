@@ -1,0 +1,584 @@
+"""Tests of writing datasets from files with executors: workers receive positions in files.
+
+Each test compares with a dataset that was written by this process from the same documents in memory. Workers
+are the threads and processes of `concurrent.futures`, and those of loky, Dask, Ray and MPI.
+"""
+
+import concurrent.futures
+import gzip
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import pickle
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tarfile
+import time
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+import tokjax
+from tests.conftest import CORPUS
+from tokjax.datasets import Column
+
+SEPARATOR = "<|endoftext|>"
+TEXTS = [f"{i} {text}" for i in range(50) for text in CORPUS if text]
+TOKENIZER = tokjax.byte_level(["</s>"], eos_token="</s>")
+FIELD = tokjax.PackedTokenField(TOKENIZER)
+OPTIONS = {"shard_size": 3000}
+
+
+class RecordingExecutor(concurrent.futures.Executor):
+    """Runs everything immediately, in this process, on unpickled copies.
+
+    `sent` and `received` are the numbers of bytes of each task and of each result.
+    """
+
+    def __init__(self):
+        self.sent, self.received = [], []
+
+    def submit(self, function, /, *arguments):
+        data = pickle.dumps((function, arguments))
+        self.sent.append(len(data))
+        future = concurrent.futures.Future()
+        function, arguments = pickle.loads(data)
+        try:
+            result = pickle.dumps(function(*arguments))
+            self.received.append(len(result))
+            future.set_result(pickle.loads(result))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
+@contextmanager
+def start_processes():
+    with concurrent.futures.ProcessPoolExecutor(2, get_context("spawn")) as executor:
+        yield executor
+
+
+@contextmanager
+def start_loky():
+    loky = pytest.importorskip("loky")
+    executor = loky.get_reusable_executor(2)
+    yield executor
+    executor.shutdown()
+
+
+@contextmanager
+def start_dask():
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client.get_executor()
+
+
+EXECUTORS = {
+    "threads": lambda: concurrent.futures.ThreadPoolExecutor(2),
+    "processes": start_processes,
+    "loky": start_loky,
+    "dask": start_dask,
+}
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 500)
+
+
+def read_files(path):
+    """Returns the contents of all files; of the manifest, all but the source and the checksum."""
+    files = {entry.name: entry.read_bytes() for entry in path.iterdir()}
+    manifest = json.loads(files.pop("manifest.json"))
+    return files, {key: manifest[key] for key in manifest.keys() - {"source", "checksum"}}
+
+
+def write_text(path):
+    path.write_bytes(SEPARATOR.join(TEXTS).encode())
+    return path
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name == "dask" else []) for name in EXECUTORS],
+)
+def test_executors(name, small_batches, tmp_path):
+    source = write_text(tmp_path / "corpus.txt")
+    tokjax.write_dataset(TEXTS, FIELD, tmp_path / "expected", **OPTIONS)
+    with EXECUTORS[name]() as executor:
+        tokjax.write_dataset(
+            source, FIELD, tmp_path / "data", separator=SEPARATOR, executor=executor, **OPTIONS
+        )
+    assert read_files(tmp_path / "data") == read_files(tmp_path / "expected")
+
+
+PROGRAM = """
+import sys
+from concurrent.futures import Executor
+import tokjax.datasets.shard_writing
+from tests.datasets.test_executors import FIELD, OPTIONS, SEPARATOR
+{start}
+if __name__ == "__main__":
+    tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE = 500
+    source, path = sys.argv[1:]
+    with start() as executor:
+        tokjax.write_dataset(source, FIELD, path, separator=SEPARATOR, executor=executor, **OPTIONS)
+"""
+START_RAY = """
+import ray
+
+class RayExecutor(Executor):
+    def submit(self, function, /, *args):
+        return ray.remote(function).remote(*args).future()
+
+def start():
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    return RayExecutor()
+"""
+START_MPI = "from mpi4py.futures import MPIPoolExecutor as start"
+MPIEXEC = [name for name in (str(Path(sys.executable).with_name("mpiexec")), "mpiexec") if shutil.which(name)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["ray", "mpi4py"])
+def test_programs(library, tmp_path):
+    """Ray and MPI change the path and the signal handlers of their process, so they run in another one."""
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"could not import {library!r}")
+    command, start = [sys.executable], START_RAY
+    if library == "mpi4py":
+        if not MPIEXEC:
+            pytest.skip("mpiexec is not installed")
+        command, start = [MPIEXEC[0], "-n", "3", sys.executable, "-m", "mpi4py.futures"], START_MPI
+    source, program = write_text(tmp_path / "corpus.txt"), tmp_path / "program.py"
+    program.write_text(PROGRAM.format(start=start))
+    environment = {
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    }
+    subprocess.run(
+        [*command, str(program), str(source), str(tmp_path / "data")],
+        env={**os.environ, **environment},
+        check=True,
+    )
+    tokjax.write_dataset(TEXTS, FIELD, tmp_path / "expected", **OPTIONS)
+    assert read_files(tmp_path / "data") == read_files(tmp_path / "expected")
+
+
+def write_lines(path, records=None):
+    records = [{"text": text, "n": i} for i, text in enumerate(TEXTS)] if records is None else records
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def write_crlf_lines(path):
+    path.write_text("".join(json.dumps({"text": text}) + "\r\n\r\n" for text in TEXTS), newline="")
+    return path
+
+
+def write_parquet(path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    texts = [part for text in TEXTS for part in (text, None)]
+    parquet.write_table(pyarrow.table({"text": texts, "n": range(len(texts))}), path, row_group_size=7)
+    return path
+
+
+def write_compressed(path):
+    path.write_bytes(gzip.compress(SEPARATOR.join(TEXTS).encode()))
+    return path
+
+
+def write_many(directory):
+    """Writes a file for each text, and some empty ones."""
+    directory.mkdir()
+    for i, text in enumerate(TEXTS):
+        (directory / f"{i:04}.txt").write_bytes(text.encode())
+        (directory / f"{i:04}b.txt").write_bytes(b"")
+    return str(directory / "*.txt")
+
+
+FORMATS = {
+    "text": (write_text, "corpus.txt", SEPARATOR),
+    "lines": (write_lines, "corpus.jsonl", None),
+    "crlf": (write_crlf_lines, "corpus.jsonl", None),
+    "parquet": (write_parquet, "corpus.parquet", None),
+    "compressed": (write_compressed, "corpus.txt.gz", SEPARATOR),
+    "files": (write_many, "corpus", None),
+}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_formats(kind, small_batches, tmp_path):
+    write, name, separator = FORMATS[kind]
+    source = write(tmp_path / name)
+    executor = RecordingExecutor()
+    tokjax.write_dataset(TEXTS, FIELD, tmp_path / "expected", **OPTIONS)
+    for path, options in (("remote", {"executor": executor}), ("local", {})):
+        tokjax.write_dataset(source, FIELD, tmp_path / path, separator=separator, **OPTIONS, **options)
+        assert read_files(tmp_path / path) == read_files(tmp_path / "expected")
+    assert len(executor.sent) > 5
+    assert (tmp_path / "remote" / "manifest.json").read_bytes() == (
+        tmp_path / "local" / "manifest.json"
+    ).read_bytes()
+
+
+def test_positions_are_sent(tmp_path, monkeypatch):
+    """What is sent does not grow with the texts. What is received are the ids and a digest per document."""
+    monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 1 << 16)
+    text = "some words of a document " * 400
+    path = tmp_path / "corpus.txt"
+    path.write_text(SEPARATOR.join([text] * 100))
+    executor = RecordingExecutor()
+    written = tokjax.write_dataset(
+        path, FIELD, tmp_path / "data", separator=SEPARATOR, executor=executor, workers=1
+    )
+    *first, last = executor.sent
+    assert len(first) >= 8
+    assert last < 1000
+    assert sum(executor.received) < 2 * written.num_items + 100 * 100 + 2000 * len(executor.received)
+
+
+def test_batches_without_documents(tmp_path, monkeypatch):
+    monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 4)
+    (tmp_path / "c.txt").write_text("|" * 50 + "a text" + "|" * 50 + "more" + "|" * 50)
+    (tmp_path / "c.jsonl").write_text(
+        '{"text": null}\n' * 20 + '{"text": "a text"}\n{"text": "more"}\n' + "\n" * 30
+    )
+    tokjax.write_dataset(["a text", "more"], FIELD, tmp_path / "expected")
+    for name, separator in (("c.txt", "|"), ("c.jsonl", None)):
+        for _ in range(2):  # (the second call compares)
+            options = {"separator": separator, "executor": RecordingExecutor()}
+            tokjax.write_dataset(tmp_path / name, FIELD, tmp_path / f"{name}-data", **options)
+        assert read_files(tmp_path / f"{name}-data") == read_files(tmp_path / "expected")
+
+
+def test_digests_of_documents(tmp_path):
+    """`source_sha256` is as docs/dataset-format.md describes it."""
+
+    def compute(digests, start=0):
+        rows = (struct.pack("<Q", i) + digest for i, digest in enumerate(digests, start))
+        return hashlib.sha256(b"".join(rows)).hexdigest()
+
+    def read(name):
+        return [shard.source_sha256 for shard in tokjax.open_dataset(tmp_path / name).manifest.shards]
+
+    texts = ["a text", "é", "", "\ud800", "more"]
+    digests = [hashlib.sha256(tokjax.offsets.to_utf8(text)).digest() for text in texts]
+    tokjax.write_dataset(texts, FIELD, tmp_path / "texts", shard_size=8)
+    assert read("texts") == [compute(digests[:2]), compute(digests[2:], 2)]
+    tokjax.write_dataset([{"ids": [1, 2]}], FIELD, tmp_path / "ids")
+    ids = hashlib.sha256(struct.pack("<ii", 1, 2)).digest()
+    assert read("ids") == [compute([ids])]
+    field = tokjax.PackedTokenField(
+        TOKENIZER, columns=[Column("n", "int16"), Column("x", "float32", per="document")]
+    )
+    tokjax.write_dataset([{"ids": [1, 2], "n": [3, 4], "x": 0.5}], field, tmp_path / "columns")
+    values = struct.pack("<Qhh", 2, 3, 4) + struct.pack("<Qf", 1, 0.5)
+    assert read("columns") == [compute([hashlib.sha256(ids + values).digest()])]
+
+
+def write_tar(path):
+    with tarfile.open(path, "w") as archive:
+        for i, text in enumerate(TEXTS):
+            contents = json.dumps({"text": text, "n": i}).encode()
+            member = tarfile.TarInfo(f"{i:04}.json")
+            member.size = len(contents)
+            archive.addfile(member, io.BytesIO(contents))
+    return path
+
+
+def write_arrow(path):
+    feather, pyarrow = pytest.importorskip("pyarrow.feather"), pytest.importorskip("pyarrow")
+    table = pyarrow.table({"text": TEXTS, "n": range(len(TEXTS))})
+    feather.write_feather(table, path, compression="uncompressed", chunksize=10)
+    return path
+
+
+@pytest.mark.parametrize("size", [1, 500, 1 << 24])  # (of 1: row groups are large)
+@pytest.mark.parametrize(
+    ("write", "name"),
+    [(write_lines, "c.jsonl"), (write_parquet, "c.parquet"), (write_tar, "c.tar"), (write_arrow, "c.arrow")],
+)
+def test_side_columns(write, name, size, tmp_path, monkeypatch):
+    source = write(tmp_path / name)
+    field = tokjax.PackedTokenField(TOKENIZER, columns=[Column("n", "int32", per="document")])
+    step = 2 if name == "c.parquet" else 1  # (every other text is null)
+    records = [{"text": text, "n": i * step} for i, text in enumerate(TEXTS)]
+    tokjax.write_dataset(records, field, tmp_path / "expected", **OPTIONS)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", size)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", size)
+    for path, options in (("remote", {"executor": RecordingExecutor()}), ("local", {})):
+        tokjax.write_dataset(source, field, tmp_path / path, **OPTIONS, **options)
+        assert read_files(tmp_path / path) == read_files(tmp_path / "expected")
+
+
+def test_files_at_urls_are_sent(tmp_path):
+    """They are in a temporary directory of the driver, which workers on other machines can't read."""
+    fsspec = pytest.importorskip("fsspec")
+    fsspec.filesystem("memory").pipe("/executors/corpus.txt", write_text(tmp_path / "c.txt").read_bytes())
+    fsspec.filesystem("memory").pipe(
+        "/executors/corpus.parquet", write_parquet(tmp_path / "c.parquet").read_bytes()
+    )
+    tokjax.write_dataset(TEXTS, FIELD, tmp_path / "expected", **OPTIONS)
+    for name in ("corpus.txt", "corpus.parquet"):
+        executor = RecordingExecutor()
+        tokjax.write_dataset(
+            f"memory://executors/{name}",
+            FIELD,
+            tmp_path / name,
+            separator=SEPARATOR if name.endswith("txt") else None,
+            executor=executor,
+            **OPTIONS,
+        )
+        assert read_files(tmp_path / name) == read_files(tmp_path / "expected")
+        assert sum(executor.sent) > sum(map(len, TEXTS))
+
+
+@given(data=st.data())
+def test_any_bytes(data, tmp_path_factory):
+    """Documents of any bytes, split at any size: invalid UTF-8, and separators that overlap positions."""
+    separator = data.draw(st.sampled_from(["\n\n", "aba", "é", "\r\n"]))
+    pieces = st.sampled_from([b"a", b"b", b"\n", b"\r\n", b"\xc3", b"\xa9", b"\xff", b"word ", b"aba"])
+    contents = b"".join(data.draw(st.lists(pieces, min_size=1, max_size=60)))
+    directory = tmp_path_factory.mktemp("bytes")
+    (directory / "c.txt").write_bytes(contents)
+    texts = [text for text in contents.split(separator.encode()) if text]
+    tokjax.write_dataset(texts, tokjax.RawTextField(), directory / "expected", shard_size=50)
+    with pytest.MonkeyPatch.context() as patch:
+        size = data.draw(st.integers(1, 100))
+        patch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", size)
+        patch.setattr("tokjax.corpus.sources.check_are_text", bool)
+        tokjax.write_dataset(
+            directory / "c.txt",
+            tokjax.RawTextField(),
+            directory / "data",
+            separator=separator,
+            executor=RecordingExecutor(),
+            shard_size=50,
+        )
+    assert read_files(directory / "data") == read_files(directory / "expected")
+
+
+def test_invalid_utf8_is_logged(small_batches, tmp_path, caplog):
+    path = tmp_path / "corpus.txt"
+    path.write_bytes(b"|".join([b"text"] * 20000 + [b"caf\xe9"] * 3))
+    tokjax.write_dataset(
+        path, FIELD, tmp_path / "data", separator="|", executor=RecordingExecutor(), workers=1
+    )
+    assert "3 documents have bytes that are not valid UTF-8" in caplog.text
+    assert f"the first is byte {20000 * 5 + 3} of {path}" in caplog.text
+
+
+@pytest.mark.usefixtures("small_batches")
+class TestErrors:
+    def write(self, source, path, field=FIELD, **options):
+        tokjax.write_dataset(source, field, path, executor=RecordingExecutor(), **OPTIONS, **options)
+
+    def test_disallowed_special_tokens(self, tmp_path):
+        path = tmp_path / "corpus.txt"
+        path.write_text("|".join(["some text"] * 300 + ["a </s> b"]))
+        with pytest.raises(
+            tokjax.errors.DisallowedSpecialTokenError,
+            match=r"in document \d+ of .*corpus\.txt, bytes \d+ to 3007, the text holds .*'</s>'",
+        ):
+            self.write(path, tmp_path / "data", separator="|")
+
+    def test_invalid_records(self, tmp_path):
+        path = write_lines(tmp_path / "corpus.jsonl")
+        path.write_bytes(path.read_bytes() + b"{")
+        with pytest.raises(
+            tokjax.errors.SourceError,
+            match=rf"corpus\.jsonl, the line at byte {path.stat().st_size - 1}: not JSON",
+        ):
+            self.write(path, tmp_path / "data")
+
+    def test_missing_files(self, tmp_path):
+        path = write_text(tmp_path / "corpus.txt")
+        executor = RecordingExecutor()
+        submit = executor.submit
+
+        def delete_and_submit(*arguments):
+            path.unlink(missing_ok=True)
+            return submit(*arguments)
+
+        executor.submit = delete_and_submit
+        with pytest.raises(
+            tokjax.errors.SourceError, match=r"a worker did not find .*corpus\.txt: .*read_documents"
+        ):
+            tokjax.write_dataset(path, FIELD, tmp_path / "data", separator=SEPARATOR, executor=executor)
+
+    @pytest.mark.parametrize("change", ["truncated", "changed"])
+    def test_files_that_change(self, tmp_path, change):
+        path = write_text(tmp_path / "corpus.txt")
+        executor = RecordingExecutor()
+        submit = executor.submit
+
+        def change_and_submit(*arguments):
+            if len(executor.sent) == 5:
+                if change == "truncated":
+                    os.truncate(path, path.stat().st_size // 2)
+                else:
+                    path.write_bytes(path.read_bytes().replace(b"e", b"f"))
+            return submit(*arguments)
+
+        executor.submit = change_and_submit
+        message = {
+            "truncated": r"corpus\.txt: became shorter while it was read",
+            "changed": r"corpus\.txt: changed while it was read",
+        }
+        with pytest.raises(tokjax.errors.SourceError, match=message[change]):
+            tokjax.write_dataset(
+                path, FIELD, tmp_path / "data", separator=SEPARATOR, executor=executor, **OPTIONS
+            )
+        if change == "changed":
+            with pytest.raises(tokjax.errors.DatasetMismatchError, match="another source"):
+                self.write(path, tmp_path / "data", separator=SEPARATOR)
+        self.write(path, tmp_path / "data", separator=SEPARATOR, overwrite=True)
+        tokjax.write_dataset(path, FIELD, tmp_path / "expected", separator=SEPARATOR, **OPTIONS)
+        assert read_files(tmp_path / "data") == read_files(tmp_path / "expected")
+
+
+@pytest.mark.usefixtures("small_batches")
+class TestResuming:
+    def write(self, source, path, executor, **options):
+        tokjax.write_dataset(
+            source, FIELD, path, separator=SEPARATOR, executor=executor, **OPTIONS, **options
+        )
+
+    @pytest.mark.parametrize("stop", [5, 20, 40])
+    def test_interrupted_writes(self, stop, tmp_path, monkeypatch):
+        source = write_text(tmp_path / "corpus.txt")
+        executor = RecordingExecutor()
+        submit = executor.submit
+
+        def interrupt(*arguments):
+            if len(executor.sent) == stop:
+                raise KeyboardInterrupt
+            return submit(*arguments)
+
+        executor.submit = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            self.write(source, tmp_path / "data", executor, workers=1)
+        finished = {
+            path: path.stat().st_mtime_ns for path in (tmp_path / "data.incomplete").glob("shard-*.npy")
+        }
+        assert bool(finished) == (stop > 5)
+        monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 777)
+        self.write(source, tmp_path / "data", RecordingExecutor())
+        tokjax.write_dataset(TEXTS, FIELD, tmp_path / "expected", **OPTIONS)
+        assert read_files(tmp_path / "data") == read_files(tmp_path / "expected")
+        for path, modified in finished.items():
+            assert (tmp_path / "data" / path.name).stat().st_mtime_ns == modified
+
+    def test_finished_dataset_is_unchanged(self, tmp_path):
+        source = write_text(tmp_path / "corpus.txt")
+        self.write(source, tmp_path / "data", None)
+        self.write(source, tmp_path / "data", RecordingExecutor())
+        self.write(source, tmp_path / "data", None)
+        source.write_bytes(source.read_bytes() + SEPARATOR.encode() * 3)
+        self.write(source, tmp_path / "data", RecordingExecutor())  # (the same documents)
+        source.write_bytes(source.read_bytes() + b"more")
+        with pytest.raises(tokjax.errors.DatasetExistsError, match="the source now has more documents"):
+            self.write(source, tmp_path / "data", RecordingExecutor())
+        source.write_bytes(source.read_bytes()[:5000])
+        with pytest.raises(tokjax.errors.DatasetExistsError, match="it now ends after|documents .* differ"):
+            self.write(source, tmp_path / "data", RecordingExecutor())
+
+    def test_errors_ahead_of_compared_documents(self, tmp_path):
+        """Workers compare some batches ahead. An error there must not look like the end of the source."""
+        texts = TEXTS[:200]
+
+        def stop_at(count):
+            yield from texts[:count]
+            raise OSError("stopped")
+
+        for count in (100, 100, 102, 150):
+            with pytest.raises(OSError, match="stopped"):
+                tokjax.write_dataset(
+                    stop_at(count), FIELD, tmp_path / "data", executor=RecordingExecutor(), **OPTIONS
+                )
+        assert (tmp_path / "data.incomplete").exists()
+        tokjax.write_dataset(texts, FIELD, tmp_path / "data", **OPTIONS)
+        tokjax.write_dataset(texts, FIELD, tmp_path / "expected", **OPTIONS)
+        assert read_files(tmp_path / "data") == read_files(tmp_path / "expected")
+
+    @pytest.mark.slow
+    def test_killed_drivers(self, tmp_path):
+        """Kills a driver with worker processes after increasing times, until it finishes."""
+        source, rng, kills = write_text(tmp_path / "corpus.txt"), random.Random(0), 0
+        for attempt in range(40):
+            driver = subprocess.Popen(
+                [sys.executable, "-c", DRIVER, str(source), str(tmp_path / "data")],
+                stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+                start_new_session=True,
+            )
+            assert driver.stdout.readline() == b"ready\n"
+            try:
+                driver.wait(timeout=rng.uniform(0, 0.05) * attempt)
+            except subprocess.TimeoutExpired:
+                os.killpg(driver.pid, signal.SIGKILL)
+                driver.wait()
+                kills += 1
+            driver.stdout.close()
+            if (tmp_path / "data").exists():
+                break
+        assert kills > 2
+        tokjax.write_dataset(TEXTS, FIELD, tmp_path / "expected", shard_size=500)
+        assert read_files(tmp_path / "data") == read_files(tmp_path / "expected")
+
+    def test_killed_workers(self, tmp_path):
+        source = write_text(tmp_path / "corpus.txt")
+        with concurrent.futures.ProcessPoolExecutor(1, get_context("spawn")) as executor:
+            worker = executor.submit(os.getpid).result()
+            submit, submitted = executor.submit, []
+
+            def kill_and_submit(*arguments):
+                submitted.append(arguments)
+                if len(submitted) == 20:
+                    os.kill(worker, signal.SIGKILL)
+                    time.sleep(0.2)
+                return submit(*arguments)
+
+            executor.submit = kill_and_submit
+            with pytest.raises(tokjax.errors.DatasetError, match=r"process died .*call write_dataset again"):
+                self.write(source, tmp_path / "data", executor)
+        assert list((tmp_path / "data.incomplete").glob("shard-*.npy"))
+        self.write(source, tmp_path / "data", RecordingExecutor())
+        tokjax.write_dataset(TEXTS, FIELD, tmp_path / "expected", **OPTIONS)
+        assert read_files(tmp_path / "data") == read_files(tmp_path / "expected")
+
+
+DRIVER = """
+import sys
+from concurrent.futures import ProcessPoolExecutor
+import tokjax.datasets.shard_writing
+from tests.datasets.test_executors import FIELD, SEPARATOR
+
+if __name__ == "__main__":
+    tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE = 500
+    with ProcessPoolExecutor(2) as executor:
+        executor.submit(int).result()
+        print("ready", flush=True)
+        tokjax.write_dataset(
+            sys.argv[1], FIELD, sys.argv[2], separator=SEPARATOR, executor=executor, shard_size=500
+        )
+"""

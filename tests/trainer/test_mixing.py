@@ -1,0 +1,120 @@
+"""Tests of `mix_counts` and of repeated counts: they equal the counts of repeated texts."""
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import tokjax
+from tests.oracles.naive_bpe import split_pretokens, train_naively
+from tests.support.text_strategies import hard_texts
+from tokjax.trainer import count_pretokens, load_pretoken_counts, mix_counts, save_pretoken_counts, train_bpe
+from tokjax.trainer.mixing import _find_repetitions
+
+shares = st.floats(0.01, 100)
+
+
+def count(texts, **options):
+    return count_pretokens(texts, progress=False, **options)
+
+
+def find_repetitions_naively(sizes, weights):
+    """Tries one number of repetitions of the rarest source after the other."""
+    wanted = [weight / size for weight, size in zip(weights, sizes, strict=True)]
+    rarest = min(wanted)
+    for n in range(1, 501):
+        scaled = [each / rarest * n for each in wanted]
+        if all(abs(round(each) - each) <= 1e-3 * each for each in scaled):
+            return [round(each) for each in scaled]
+    raise AssertionError("500 repetitions are always enough")
+
+
+@given(st.lists(hard_texts, max_size=4), st.integers(1, 5))
+def test_product_equals_counts_of_repeated_texts(texts, times):
+    counts, repeated = count(texts), count(texts * times)
+    assert counts * times == repeated
+    assert np.int64(times) * counts == repeated
+    assert (times * counts).fingerprint == repeated.fingerprint
+
+
+@given(st.lists(st.tuples(st.integers(1, 10**6), shares), min_size=1, max_size=5))
+def test_repetitions_give_the_shares(sources):
+    sizes, weights = zip(*sources, strict=True)
+    repetitions = _find_repetitions(sizes, weights)
+    assert repetitions == find_repetitions_naively(sizes, weights)
+    nbytes = np.array(repetitions) * sizes
+    assert nbytes / nbytes.sum() == pytest.approx(np.array(weights) / sum(weights), rel=2.1e-3)
+
+
+def test_repetitions_are_the_smallest():
+    assert _find_repetitions([3000, 1500], [1, 1]) == [1, 2]
+    assert _find_repetitions([100, 100, 100], [0.5, 0.25, 0.25]) == [2, 1, 1]
+    assert _find_repetitions([10, 20, 50], [10, 20, 50]) == [1, 1, 1]
+    assert _find_repetitions([1, 1], [1, 1000.4]) == [1, 1000]
+
+
+@given(st.lists(st.text("abc ", min_size=1, max_size=9), min_size=1, max_size=3), st.integers(1, 4))
+def test_mixture_equals_repeated_texts(texts, num_tokens):
+    """The merges are those of naive training on the repeated texts."""
+    sources = {str(i): count([text]) for i, text in enumerate(texts)}
+    repeated = [text for i, text in enumerate(texts) for _ in range(i + 1)]
+    weights = {str(i): (i + 1) * len(text) for i, text in enumerate(texts)}
+    mixed = mix_counts(sources, weights)
+    assert mixed == count(repeated)
+    trained = train_bpe(mixed, vocab_size=256 + num_tokens, progress=False)
+    pretokens = [pretoken for text in repeated for pretoken in split_pretokens(text, [], "gpt2")]
+    assert list(trained.merges) == train_naively(pretokens, num_tokens)
+
+
+def test_mixture_can_be_saved(tmp_path, corpus):
+    sources = {"a": count(corpus[:3]), "b": count(corpus[3:])}
+    mixed = mix_counts(sources, {"b": 1, "a": 3})
+    save_pretoken_counts(mixed, tmp_path / "mixed.npz")
+    assert load_pretoken_counts(tmp_path / "mixed.npz") == mixed
+    assert mix_counts({"a": sources["a"]}, {"a": 0.7}) == sources["a"]
+
+
+def test_files_of_all_sources_are_listed(tmp_path):
+    paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for path in paths:
+        path.write_text(path.name)
+    mixed = mix_counts({path.name: count(path) for path in paths}, {"a.txt": 1, "b.txt": 2})
+    assert [file.path for file in mixed.files] == list(map(str, paths))
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"a": 1}, r"weights must map each of the sources \['a', 'b'\] to a number, not {'a': 1}"),
+        ({"a": 1, "b": 1, "c": 1}, "weights must map each of the sources"),
+        ([1, 2], "weights must map each of the sources"),
+        ({"a": 1, "b": 0}, "the weight of 'b' is 0; leave the source out"),
+        ({"a": -1, "b": 1}, "the weight of 'a' must be"),
+        ({"a": "1", "b": 1}, "the weight of 'a' must be"),
+        ({"a": float("nan"), "b": 1}, "the weight of 'a' must be"),
+        ({"a": 1, "b": 1e18}, "2\\*\\*53; count a sample"),
+    ],
+)
+def test_invalid_weights_are_rejected(weights, message):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        mix_counts({"a": count(["ab"]), "b": count(["abc" * 100])}, weights)
+
+
+def test_invalid_sources_are_rejected():
+    counts = count(["ab"])
+    for sources, message in (
+        ({}, "sources must map names to pre-token counts, not be {}"),
+        ([counts], "sources must map names to pre-token counts"),
+        ({"a": ["ab"]}, r"source 'a' must be pre-token counts, not a list; pass count_pretokens\(source\)"),
+        ({"a": count([])}, "source 'a' has no text; leave it out"),
+        ({"a": counts, "b": count(["ab"], pattern="o200k")}, "can't be added; count both corpora with the"),
+    ):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            mix_counts(sources, dict.fromkeys(sources, 1))
+
+
+def test_invalid_repetitions_are_rejected():
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="repetitions must be at least 1, not 0"):
+        0 * count(["ab"])
+    for times in (1.5, True, "2"):
+        with pytest.raises(TypeError):
+            times * count(["ab"])

@@ -1,0 +1,296 @@
+"""Estimates the mixture of the corpora that a byte-level BPE tokenizer was trained on, from its merges.
+
+Training merges the most frequent pair of the whole corpus. So each merge is evidence: at its step, its pair
+was at least as frequent as every other pair, in the mixture. An example with two sources, and the counts of
+pairs for each 1,000 bytes::
+
+    pair      in English   in German     in a mixture with the share g of German
+    t·h            25           3        25 - 22 g
+    e·n            11          31        11 + 20 g
+    if the first merge is e·n:           11 + 20 g >= 25 - 22 g, so g >= 1/3
+
+Each merge adds such inequalities, which are linear in the shares. A linear program finds the shares that
+violate them least. Each merge has an allowance, which is added to its inequalities, and so has each pair that
+was not merged: a pair that the samples have too often, such as two spaces, violates the inequalities of all
+merges, and has to be paid for only once. The sum of all allowances is minimized.
+
+Of the millions of inequalities, few matter. So they are added in rounds: those that the shares of the
+previous round violate most.
+
+The method is that of Hayase, Liu, Choi, Oh and Smith, "Data Mixture Inference: What do BPE Tokenizers Reveal
+about their Training Data?", 2024.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from tokjax._util.checks import check_int
+from tokjax._util.imports import import_optional
+from tokjax._util.progress import show_progress_bar
+from tokjax.bpe.sequential_merging import merge_by_scanning
+from tokjax.core.vocabulary import ID_BITS
+from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
+from tokjax.models.byte_bpe import ByteLevelBPE
+from tokjax.pretokenize.patterns import split_alike
+from tokjax.trainer.bpe.source_pair_counts import SourcePairCounts
+from tokjax.trainer.mixing import check_counts_by_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tokjax._util.progress import AdvanceProgress
+    from tokjax.trainer.pretoken_counts import PretokenCounts
+
+_MAX_ROUNDS = 20
+_MAX_PAIRS = 8
+"""Number of pairs that are compared with each merge in a round. More pairs need fewer rounds."""
+_BYTES = 1e6
+"""Counts of pairs are per million bytes of text: numbers of about 1 to 20,000, which suit the solver."""
+_TOLERANCE = 1e-6
+"""Relative excess over the merged pair that is a rounding error."""
+
+Merge: TypeAlias = tuple[bytes, bytes]
+
+
+class MixtureEstimate(NamedTuple):
+    """Estimated mixture of the training data of a tokenizer.
+
+    Attributes:
+        shares: name of each source to its estimated share of the bytes of the training data, 0 to 1. The sum
+            is 1.
+        num_merges: number of merges that were used: those whose pair occurs in a source.
+        shortfall: sum of the allowances of the linear program for each of these merges: numbers of
+            occurrences of pairs, per million bytes of the estimated mixture, that the merges do not explain.
+            It is 0 if the shares explain all merges, and high if the sources differ from the training data.
+    """
+
+    shares: Mapping[str, float]
+    num_merges: int
+    shortfall: float
+
+
+def estimate_mixture(
+    tokenizer: ByteLevelBPE,
+    sources: Mapping[str, PretokenCounts],
+    *,
+    max_merges: int = 1000,
+    progress: bool = True,
+) -> MixtureEstimate:
+    """Estimates the shares of sources in the data that a byte-level BPE tokenizer was trained on.
+
+    The sources are samples of the candidates, such as languages or kinds of text. The estimate is good if the
+    training data was a mixture of such texts. It requires SciPy, which the extra `report` installs.
+
+    Args:
+        tokenizer: byte-level BPE tokenizer, trained or loaded.
+        sources: name to the pre-token counts of a source, counted with the pattern of the tokenizer.
+        max_merges: number of merges to use, from the first one on. More merges give better estimates, and
+            take more time: about a minute for 1,000 merges and 10 MB of text.
+        progress: whether to show progress bars on standard error.
+
+    Returns:
+        The estimated shares, and how well they explain the merges.
+
+    Raises:
+        UnsupportedTokenizerError: the tokenizer is not a byte-level BPE.
+        InvalidArgumentError: there are no sources, a source has no text or was counted with another pattern,
+            or the tokenizer has no merges.
+        MissingExtraError: SciPy is not installed.
+
+    >>> from tokjax.trainer import count_pretokens, mix_counts, train_bpe
+    >>> sources = {
+    ...     "en": count_pretokens(["the then there other than that with"], progress=False),
+    ...     "de": count_pretokens(["eine einen meinen deinen seinen reimen"], progress=False),
+    ... }
+    >>> mixed = mix_counts(sources, {"en": 1, "de": 3})
+    >>> trained = train_bpe(mixed, vocab_size=290, progress=False)
+    >>> estimate = estimate_mixture(trained.tokenizer, sources, progress=False)
+    >>> estimate.shares["de"] > 0.6, estimate.shortfall
+    (True, 0.0)
+    """
+    purpose = "estimating the mixture of training data"
+    optimize = import_optional("scipy.optimize", extra="report", purpose=purpose)
+    sparse = import_optional("scipy.sparse", extra="report", purpose=purpose)
+    maximum = check_int("max_merges", max_merges, minimum=1)
+    if not isinstance(tokenizer, ByteLevelBPE):
+        raise UnsupportedTokenizerError(
+            f"estimate_mixture needs a byte-level BPE tokenizer, not a {type(tokenizer).__name__}"
+        )
+    _check_sources(tokenizer, sources)
+    merges = list(islice(iter_first_merges(tokenizer), maximum))
+    if not merges:
+        raise InvalidArgumentError(
+            "the tokenizer has no merges, which are the evidence for its training data"
+        )
+    program = _Program(len(sources), len(merges), optimize.linprog, sparse)
+    for i in range(_MAX_ROUNDS):
+        # The first round also adds the most frequent pairs of each source.
+        mixtures = np.vstack([program.shares, *([np.eye(len(sources))] if i == 0 else [])])
+        with show_progress_bar(f"round {i + 1}", len(merges), unit="merges", enabled=progress) as advance:
+            if not _add_inequalities(program, list(sources.values()), merges, mixtures, advance):
+                break
+        program.solve()
+    shares = dict(zip(sources, program.shares.tolist(), strict=True))
+    num_merges = len(program.used_steps)
+    return MixtureEstimate(shares, num_merges, float(program.allowances.sum()) / max(num_merges, 1))
+
+
+def iter_first_merges(tokenizer: ByteLevelBPE) -> Iterator[Merge]:
+    """Returns an iterator over the merges of a tokenizer, in the order of training.
+
+    A tokenizer with ranks has no list of merges. There, the merge of a token is the pair of tokens that its
+    bytes become with all tokens of lower rank. Tokens that do not become a pair are left out.
+    """
+    return iter(tokenizer.merges) if tokenizer.merges is not None else _iter_merges_of_ranks(tokenizer)
+
+
+def _iter_merges_of_ranks(tokenizer: ByteLevelBPE) -> Iterator[Merge]:
+    ranks = tokenizer.vocabulary.mergeable
+    for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
+
+        def get_lower_rank(left: bytes, right: bytes, limit: int = rank) -> int | None:
+            found = ranks.get(left + right)
+            return found if found is not None and found < limit else None
+
+        if len(token) > 1:
+            parts = merge_by_scanning(token, get_lower_rank)
+            if len(parts) == 2:
+                yield parts[0], parts[1]
+
+
+def _check_sources(tokenizer: ByteLevelBPE, sources: Mapping[str, PretokenCounts]) -> None:
+    check_counts_by_source(sources)
+    for name, counts in sources.items():
+        if not split_alike(counts.pattern, tokenizer.pattern):
+            raise InvalidArgumentError(
+                f"source {name!r} was counted with pattern={counts.pattern!r}, and the tokenizer has "
+                f"{tokenizer.pattern!r}; count with pattern={tokenizer.pattern!r}"
+            )
+
+
+class _Program:
+    """The linear program: the shares, the allowances, and the inequalities so far.
+
+    Args:
+        num_sources: number of sources.
+        num_merges: number of merges.
+        linprog: the function `scipy.optimize.linprog`.
+        sparse: the module `scipy.sparse`.
+
+    Attributes:
+        shares: the shares of the sources, equal at first, `float64`, shape `(num_sources,)`.
+        allowances: the allowances of the merges and then of other pairs, 0 at first, `float64`, shape
+            `(num_merges + num_pairs,)`.
+        used_steps: the indices of the merges whose pair occurs in a source.
+    """
+
+    def __init__(self, num_sources: int, num_merges: int, linprog: Any, sparse: Any) -> None:
+        self.shares = np.full(num_sources, 1 / num_sources)
+        self.allowances = np.zeros(num_merges)
+        self.used_steps: set[int] = set()
+        self._steps: list[int] = []
+        self._num_merges = num_merges
+        self._pairs: dict[int, int] = {}
+        self._pair_indices: list[int] = []
+        self._differences: list[NDArray[np.float64]] = []
+        self._linprog = linprog
+        self._sparse = sparse
+
+    @property
+    def pair_allowances(self) -> dict[int, float]:
+        """Positive allowances of pairs, by key."""
+        values = self.allowances[self._num_merges :].tolist()
+        # Pairs that were added after the last solution have no allowance yet.
+        return {pair: value for pair, value in zip(self._pairs, values, strict=False) if value > 0}
+
+    def add(self, step: int, pair: int, difference: NDArray[np.float64]) -> None:
+        """Adds the inequality `difference @ shares + (allowance of step) + (allowance of pair) >= 0`.
+
+        Args:
+            step: index of the merge.
+            pair: key of another pair.
+            difference: count of the merged pair minus that of the other pair, for each source, shape
+                `(num_sources,)`.
+        """
+        self._steps.append(step)
+        self._pair_indices.append(self._pairs.setdefault(pair, len(self._pairs)))
+        self._differences.append(difference)
+
+    def solve(self) -> None:
+        """Finds the shares with the smallest sum of allowances."""
+        num_sources, num_rows = len(self.shares), len(self._steps)
+        num_allowances = self._num_merges + len(self._pairs)
+        columns = np.concatenate([self._steps, self._num_merges + np.array(self._pair_indices)])
+        entries = (np.ones(2 * num_rows), (np.tile(np.arange(num_rows), 2), columns))
+        of_allowances = self._sparse.csr_matrix(entries, (num_rows, num_allowances))
+        of_shares = self._sparse.csr_matrix(np.array(self._differences))
+        is_share = np.arange(num_sources + num_allowances) < num_sources
+        result = self._linprog(
+            (~is_share).astype(np.float64),
+            A_ub=-self._sparse.hstack([of_shares, of_allowances]).tocsc(),
+            b_ub=np.zeros(num_rows),
+            A_eq=self._sparse.csr_matrix(is_share.astype(np.float64)[np.newaxis]),
+            b_eq=[1.0],
+            method="highs",
+        )
+        # Allowances can take any value, so the program always has a solution.
+        self.shares, self.allowances = np.split(result.x, [num_sources])
+
+
+def _add_inequalities(
+    program: _Program,
+    sources: Sequence[PretokenCounts],
+    merges: Sequence[Merge],
+    mixtures: NDArray[np.float64],
+    advance: AdvanceProgress,
+) -> int:
+    """Repeats the merges, and adds an inequality wherever the current solution violates one.
+
+    Args:
+        program: the program. Its solution is compared with the counts at each step.
+        sources: pre-tokens of the sources.
+        merges: the merges.
+        mixtures: shares of several mixtures, those of the current solution first. At each step, some of the
+            most frequent pairs of that one, and the most frequent pair of each of the others, are compared
+            with the merged pair. Shape `(num_mixtures, num_sources)`.
+        advance: function that is called with 1 after each merge.
+
+    Returns:
+        The number of new inequalities.
+    """
+    table = SourcePairCounts(sources)
+    scale = _BYTES / np.array([counts.nbytes for counts in sources])
+    num_added = 0
+    allowances = program.pair_allowances
+    symbols = {bytes([i]): i for i in range(256)}
+    for step, (left, right) in enumerate(merges):
+        advance(1)
+        if left not in symbols or right not in symbols:
+            continue  # the token was made by a merge that is not in the list
+        pair = symbols[left] << ID_BITS | symbols[right]
+        counts = table.get_counts()
+        row = table.rows.get(pair)
+        if row is not None and counts[row].any():
+            program.used_steps.add(step)
+            keys = table.get_keys()
+            excess = (counts - counts[row]) @ (mixtures * scale).T
+            for other, allowance in allowances.items():
+                if other in table.rows:
+                    excess[table.rows[other], 0] -= allowance
+            tolerance = _TOLERANCE * counts[row] @ (program.shares * scale)
+            minimum = program.allowances[step] + tolerance
+            candidates = np.argpartition(excess[:, 0], -min(_MAX_PAIRS, len(keys)))[-_MAX_PAIRS:]
+            added = set(candidates[excess[candidates, 0] > minimum].tolist())
+            of_others = np.argmax(excess[:, 1:], axis=0)
+            added.update(of_others[excess[of_others, np.arange(1, len(mixtures))] > 0].tolist())
+            for other in sorted(added):
+                program.add(step, int(keys[other]), (counts[row] - counts[other]) * scale)
+            num_added += len(added)
+        table.merge(pair, symbols.setdefault(left + right, 256 + step))
+    return num_added
