@@ -109,7 +109,7 @@ def continue_bpe(
     >>> base = train_bpe(["low low low"], vocab_size=259, progress=False).tokenizer
     >>> continued, old_ids = continue_bpe(base, ["slow slower"], vocab_size=261, progress=False)
     >>> continued.merges
-    ((b's', b'low'), (b' ', b'slow'))
+    ((b's', b'low'), (b'slow', b'e'))
     >>> old_ids[-3:].tolist()
     [258, -1, -1]
     """
