@@ -198,7 +198,7 @@ def test_arrays_can_not_be_made_writable(result, batch):
 def test_ids_without_special_tokens_can_not_be_made_writable(text):
     """Nothing copies these ids after the engine has computed them."""
     byte_level = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)})
-    words = tokjax.wordpiece(["[UNK]", "low"], cls_token=None, sep_token=None)
+    words = tokjax.wordpiece(["[UNK]", "low"])
     for tokenizer in (byte_level, words):
         batch = tokjax.encode_batch_result(tokenizer, [text])
         for ids in (batch.ids, batch[0].ids, tokjax.encode_result(tokenizer, text).ids):
