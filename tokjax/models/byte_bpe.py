@@ -158,9 +158,11 @@ class ByteLevelBPE(SegmentModel):
         or added token.
         """
         if not isinstance(text, str):
+            if not isinstance(text, bytes):
+                return None  # an error message follows
             try:
                 text = text.decode("utf-8")
-            except (UnicodeDecodeError, AttributeError):
+            except UnicodeDecodeError:
                 return None
         if len(text) > array_engine.FEW_CHARACTERS or self.add_prefix_space:
             return None
