@@ -13,8 +13,8 @@ A string with a scheme is a name. Another string is a path if something exists t
 
 from __future__ import annotations
 
+import os
 import re
-from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -115,7 +115,7 @@ def parse_name(text: object) -> RepositoryName | EncodingName | UrlName | None:
         return _parse_repository(text)
     if is_url(text):
         return UrlName(text)
-    return None if Path(text).exists() else _parse_short_form(text)
+    return None if os.path.exists(text) else _parse_short_form(text)  # noqa: PTH110 (long and empty names)
 
 
 def _parse_short_form(text: str) -> RepositoryName | EncodingName:
