@@ -12,6 +12,7 @@ from tokjax.trainer import load_pretoken_counts, save_training_bundle, train_bpe
 
 TOKENIZERS = {
     "bytes": tokjax.byte_level(),
+    "byte-level BPE": tokjax.byte_level_bpe({bytes([i]): i for i in range(256)}),
     "words": tokjax.word_level(["[UNK]", "a"]),
     "word pieces": tokjax.wordpiece(["[UNK]", "a"]),
     "tokenizers library": make_pair("unigram")[1],
@@ -19,7 +20,7 @@ TOKENIZERS = {
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@pytest.mark.parametrize("value", [["a", "b"], None, 5])
+@pytest.mark.parametrize("value", [["a", "b"], None, 5, bytearray(b"a")])
 def test_non_text_is_rejected(name, value):
     for call in (tokjax.encode, tokjax.encode_result, tokjax.tokenize):
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="must be str or bytes, not"):

@@ -178,7 +178,7 @@ class TestTokenizerArguments:
 
     def test_rejected_inputs(self, tokenizer):
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match="format='gpt2' is for paths, not for a ByteLevel"
+            tokjax.errors.InvalidArgumentError, match="format='gpt2' is for paths, not for ByteLevel"
         ):
             tokjax.quick.quick_tokenize(tokenizer, "a", format="gpt2")
         with pytest.raises(

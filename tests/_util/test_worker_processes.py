@@ -370,6 +370,15 @@ def test_workers_end_with_a_killed_program(number):
 
 
 class TestSharedBuffer:
+    def test_descriptor_is_closed_while_the_interpreter_ends(self, monkeypatch):
+        """Then the globals of the module are `None` already."""
+        buffer = SharedBuffer()
+        fd = buffer.fd
+        monkeypatch.setattr(shared_buffers, "os", None)
+        del buffer
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+
     def test_values_of_all_sizes(self):
         buffer = SharedBuffer()
         other = SharedBuffer(os.dup(buffer.fd))

@@ -5,6 +5,7 @@ import gc
 import pickle
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -191,6 +192,32 @@ def test_arrays_can_not_be_made_writable(result, batch):
     for array in (*get_columns(result), *batch.ragged, *get_columns(batch[0])):
         with pytest.raises(ValueError, match="cannot set WRITEABLE"):
             array.flags.writeable = True
+
+
+@pytest.mark.parametrize("text", ["low", "löw", "low " * 1000], ids=["ASCII", "Unicode", "long"])
+def test_ids_without_special_tokens_can_not_be_made_writable(text):
+    """Nothing copies these ids after the engine has computed them."""
+    byte_level = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)})
+    words = tokjax.wordpiece(["[UNK]", "low"])
+    for tokenizer in (byte_level, words):
+        batch = tokjax.encode_batch_result(tokenizer, [text])
+        for ids in (batch.ids, batch[0].ids, tokjax.encode_result(tokenizer, text).ids):
+            with pytest.raises(ValueError, match="cannot set WRITEABLE"):
+                ids.flags.writeable = True
+
+
+def test_threads_read_the_same_columns_of_a_short_text(tokenizer):
+    result = tokjax.encode_result(tokenizer, "hello")
+    compute, barrier = result._compute, threading.Barrier(2)
+
+    def compute_together(name):
+        barrier.wait(10)
+        return compute(name)
+
+    vars(result)["_compute"] = compute_together
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: result.offsets, range(2))
+    assert first is second is result.offsets
 
 
 def test_batches_with_different_tokens_are_not_equal():

@@ -453,6 +453,8 @@ class TestPathsAndNames:
             "a b",
             "~/model",
             "-x",
+            "",
+            "x" * 5000 + "/",
         ],
     )
     def test_missing_paths(self, hub, text):

@@ -103,10 +103,11 @@ class TestObjects:
     def test_tokenizer_of_tokjax(self, tokenizer):
         assert tokjax.load_tokenizer(tokenizer) is tokenizer
         with pytest.raises(
-            ArgumentError, match="the conversion of a ByteLevelBPE has no option 'eos_token'; it has none"
+            ArgumentError,
+            match="the conversion of ByteLevelBPE objects has no option 'eos_token'; it has none",
         ):
             tokjax.load_tokenizer(tokenizer, eos_token="<|pad|>")
-        with pytest.raises(ArgumentError, match="format='gpt2' is for paths, not for a ByteLevelBPE"):
+        with pytest.raises(ArgumentError, match="format='gpt2' is for paths, not for ByteLevelBPE"):
             tokjax.load_tokenizer(tokenizer, "gpt2")
 
     def test_options_of_a_conversion(self):
@@ -115,7 +116,7 @@ class TestObjects:
         encoding = tiktoken.Encoding("x", pat_str=r"\S+|\s+", mergeable_ranks=ranks, special_tokens=special)
         assert tokjax.eos_id(tokjax.load_tokenizer(encoding, eos_token="<b>")) == 257
         with pytest.raises(
-            ArgumentError, match="conversion of a Encoding has no option 'unk_token'; it has bos"
+            ArgumentError, match="conversion of Encoding objects has no option 'unk_token'; it has bos"
         ):
             tokjax.load_tokenizer(encoding, unk_token="<b>")
 
@@ -125,3 +126,7 @@ class TestObjects:
             ArgumentError, match="path must be a path, a pair of paths, a name or a tokenizer, not 5"
         ):
             tokjax.load_tokenizer(5, **options)
+
+    def test_bytes(self):
+        with pytest.raises(ArgumentError, match="a name or a tokenizer, not b'a.model'"):
+            tokjax.load_tokenizer(b"a.model")

@@ -194,6 +194,20 @@ def test_subclass_can_register_encode_texts(tokenizer):
 
     upper = Upper(tokenizer.vocabulary, "gpt2")
     assert tokjax.encode_result(upper, "low").tokens == tokjax.encode_result(tokenizer, "LOW").tokens
+    assert tokjax.encode(upper, "low").tolist() == tokjax.encode(tokenizer, "LOW").tolist()
+
+
+@pytest.mark.parametrize("text", ["low", "löw \ud800"])
+def test_subclass_can_override_encode_segments(tokenizer, text):
+    class Upper(ByteLevelBPE):
+        def encode_segments(self, segments, threads=1, **options):
+            upper = segments._replace(texts=[text.upper() for text in segments.texts])
+            return super().encode_segments(upper, threads, **options)
+
+    upper = Upper(tokenizer.vocabulary, "gpt2")
+    expected = tokjax.encode_result(tokenizer, text.upper())
+    assert tokjax.encode_result(upper, text).tokens == expected.tokens
+    assert tokjax.encode(upper, text).tolist() == expected.ids.tolist()
 
 
 @given(text=hard_texts)

@@ -36,6 +36,15 @@ def compute_expected_spans(name, tokenizer, text):
         yield [max(start, max_stop), max_stop := max(stop, max_stop)]
 
 
+@pytest.mark.parametrize("name", ["unigram", "bpe"])
+@pytest.mark.parametrize("return_offsets", [False, True])
+@pytest.mark.parametrize("text", ["low", "low " * 3000], ids=["short", "long"])
+def test_ids_can_not_be_made_writable(models, name, text, return_offsets):
+    ids = encode_text(models[name], text, return_offsets=return_offsets).ids
+    with pytest.raises(ValueError, match="cannot set WRITEABLE"):
+        ids.flags.writeable = True
+
+
 @pytest.mark.parametrize("name", NAMES)
 @given(text=fuzz)
 def test_ids_equal_the_library(models, name, text):

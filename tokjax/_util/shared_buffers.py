@@ -10,7 +10,10 @@ import mmap
 import os
 import pickle
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _ALIGNMENT = 64
 _MIN_NBYTES = 1 << 20
@@ -73,10 +76,14 @@ class SharedBuffer:
         parts = [memory[start : start + size] for start, size in zip(starts, sizes, strict=False)]
         return pickle.loads(parts[0], buffers=parts[1:])
 
-    def close(self) -> None:
-        """Closes the descriptor. Memory that is mapped stays valid."""
+    def close(self, close_fd: Callable[[int], None] = os.close) -> None:
+        """Closes the descriptor. Memory that is mapped stays valid.
+
+        Args:
+            close_fd: `os.close`, also while the interpreter ends, when this module has no `os` any more.
+        """
         if self.fd is not None:
-            os.close(self.fd)
+            close_fd(self.fd)
             self.fd = None
 
     def __del__(self) -> None:

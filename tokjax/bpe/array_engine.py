@@ -107,6 +107,11 @@ def join_ids_read_only(parts: Iterable[bytes]) -> NDArray[np.int32]:
     return np.frombuffer(b"".join(parts), _ID_DTYPE)
 
 
+def join_ids_to_freeze(parts: Iterable[bytes]) -> NDArray[np.int32]:
+    """Concatenates ids like `join_ids`. The result owns its memory, so that `freeze` lasts, shape `(n,)`."""
+    return join_ids_read_only(parts).copy()
+
+
 def count_ids(parts: Iterable[bytes]) -> NDArray[np.int64]:
     """Returns the number of ids of each part, given as the bytes of an `int32` array, shape `(parts,)`."""
     return np.fromiter(map(len, parts), np.int64) // _ID_DTYPE.itemsize
@@ -242,7 +247,8 @@ class ArrayEngine:
             plain = segment if segments.hold_bytes or segment.isascii() else to_characters(segment)
             pretoken_ids += map(self._dict_cache.__getitem__, self._pre_tokenizer.split(plain))
             segment_splits.append(len(pretoken_ids))
-        ids, starts = join_ids(pretoken_ids), make_row_splits(count_ids(pretoken_ids))
+        ids = join_ids_to_freeze(pretoken_ids)
+        starts = make_row_splits(count_ids(pretoken_ids))
         begins = None
         if begins_word:
             begins = np.zeros(len(ids), bool)

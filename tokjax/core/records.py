@@ -1,7 +1,7 @@
 """Records of tokenization results: the tokens of one text, and a batch of texts.
 
 Both are immutable: attributes can't be set, and arrays are read-only. A column other than the ids may be
-computed when it is first read, once, also if several threads read it.
+computed when it is first read. All threads that read it get the same array.
 
 A `TokenizationBatch` holds flat columns (`Ragged`). Its items are views of the columns, made when they are
 accessed:
@@ -161,9 +161,7 @@ class _LazyColumn:
             compute = result.__dict__["_compute"]
         except KeyError:
             raise AttributeError(self._name) from None
-        value = compute(self._name)
-        result.__dict__[self._name] = value
-        return value
+        return result.__dict__.setdefault(self._name, compute(self._name))  # the first of several threads
 
 
 for _name in ("tokens", *COLUMNS[1:], "attention_mask"):

@@ -385,7 +385,9 @@ def _find_partner(source: Path, reason: str) -> DetectedTokenizer:
 def _detect_pair(paths: Iterable[Any]) -> DetectedTokenizer:
     files = [as_path(path) for path in paths]
     if len(files) != 2:
-        raise InvalidArgumentError(f"a tokenizer is one file or a pair of files, got {len(files)}: {files}")
+        raise InvalidArgumentError(
+            f"a tokenizer is one file or a pair of files, got {len(files)}: {', '.join(map(str, files))}"
+        )
     vocab, merges = sorted(files, key=lambda file: (file.suffix != ".json", file.name != _VOCAB_TXT))
     if vocab.name == _VOCAB_TXT and merges.name in _TXT_MERGES:
         return DetectedTokenizer("word_bpe", (vocab, merges), f"they are vocab.txt and {merges.name}")

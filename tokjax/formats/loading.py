@@ -253,10 +253,10 @@ def _convert(
     """Converts a tokenizer object of another library. Tokenizers of tokjax are returned."""
     type_name = type(tokenizer).__name__
     if format_ != "auto":
-        raise InvalidArgumentError(f"format={format_!r} is for paths, not for a {type_name}")
+        raise InvalidArgumentError(f"format={format_!r} is for paths, not for {type_name} objects")
     library = protocol.find_library(tokenizer)
     convert = _get_unchanged if library is None else _ADAPTERS[library]
-    _check_options(convert, options, f"the conversion of a {type_name}")
+    _check_options(convert, options, f"the conversion of {type_name} objects")
     return convert(tokenizer, **options)
 
 

@@ -13,8 +13,8 @@ A string with a scheme is a name. Another string is a path if something exists t
 
 from __future__ import annotations
 
+import os
 import re
-from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -121,14 +121,7 @@ def parse_name(text: object) -> RepositoryName | EncodingName | UrlName | None:
     if is_url(text):
         _reject_page(text)
         return UrlName(text)
-    return None if _exists(text) else _parse_short_form(text)
-
-
-def _exists(path: str) -> bool:
-    try:
-        return Path(path).exists()
-    except OSError:  # too long for a path, as the contents of a file are
-        return False
+    return None if os.path.exists(text) else _parse_short_form(text)  # noqa: PTH110 (long and empty names)
 
 
 def _reject_page(url: str) -> None:

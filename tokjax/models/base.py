@@ -346,13 +346,14 @@ def encode_ids(
 ) -> NDArray[np.int32]:
     """Encodes one text to ids, as `encode` does, without building a batch and its records."""
     check_text(text, "text", MANY_TEXTS_ADVICE)
-    segments, rows, _ = split_rows(
-        tokenizer,
-        [text],
-        add_special_tokens=add_special_tokens,
-        allowed_special=allowed_special,
-        disallowed_special=disallowed_special,
-    )
+    options: dict[str, Any] = {
+        "add_special_tokens": add_special_tokens,
+        "allowed_special": allowed_special,
+        "disallowed_special": disallowed_special,
+    }
+    if protocol.encode_texts.dispatch(type(tokenizer)) is not _encode_texts:
+        return protocol.encode.dispatch(object)(tokenizer, text, **options)
+    segments, rows, _ = split_rows(tokenizer, [text], **options)
     encoded = tokenizer.encode_segments(segments, sources=False)
     if len(segments.texts) == 1 and not rows.before and not rows.after:
         return encoded.ids

@@ -151,16 +151,20 @@ class ByteLevelBPE(SegmentModel):
     def _token_spaces(self) -> TokenSpaces:
         return count_token_spaces(self.vocabulary)
 
-    def _get_simple_text(self, text: Text) -> str | None:
+    def _get_simple_text(self, text: Any) -> str | None:
         """Returns a text that can take the fast path for short texts, else `None`.
 
         The text must be short, unchanged by normalization, and free of characters that could begin a special
         or added token.
         """
+        if type(self) is not ByteLevelBPE:
+            return None  # a subclass may encode differently
         if not isinstance(text, str):
+            if not isinstance(text, bytes):
+                return None  # an error message follows
             try:
                 text = text.decode("utf-8")
-            except (UnicodeDecodeError, AttributeError):
+            except UnicodeDecodeError:
                 return None
         if len(text) > array_engine.FEW_CHARACTERS or self.add_prefix_space:
             return None
@@ -408,8 +412,6 @@ def _encode(
 def _encode_short_result(
     tokenizer: ByteLevelBPE, text: Text, *, add_special_tokens: bool, return_offsets: bool, return_masks: bool
 ) -> TokenizationResult | None:
-    if type(tokenizer) is not ByteLevelBPE:
-        return None  # a subclass may register its own `encode_texts`
     simple = tokenizer._get_simple_text(text)
     if simple is None:
         return None

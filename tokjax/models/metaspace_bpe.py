@@ -357,7 +357,7 @@ def _encode(
     disallowed_special: Special = "all",
 ) -> NDArray[np.int32]:
     plain = not add_special_tokens and allowed_special == () and disallowed_special == "all"
-    if plain and tokenizer._is_simple(text):
+    if plain and type(tokenizer) is MetaspaceBPE and tokenizer._is_simple(text):
         return join_ids(tokenizer._engine.encode_short(tokenizer._normalize_space(text)))  # type: ignore[arg-type]
     return encode_ids(
         tokenizer,

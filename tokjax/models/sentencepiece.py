@@ -216,7 +216,8 @@ class SentencePieceTokenizer(SegmentModel):
             groups.append((group, encoded.slice_texts(first, first + len(group))))
             first += len(group)
         parts = map_in_threads(lambda group: self._locate_in_group(engine, *group), groups, threads)
-        return concatenate_segments(list(parts))
+        # The ids of a single group are a view, whose base would remain writable.
+        return concatenate_segments(list(parts))._replace(ids=encoded.ids)
 
     def _locate_in_group(
         self, engine: SentencePieceEngine, texts: Sequence[bytes], encoded: EncodedIds
@@ -404,7 +405,8 @@ def _iter_groups(texts: Sequence[bytes]) -> Iterator[list[bytes]]:
 
 
 def _concatenate_ids(rows: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
-    return rows[0] if len(rows) == 1 else np.concatenate([np.zeros(0, np.int32), *rows])
+    """Concatenates arrays of the library. A single one is copied, too: `freeze` can't lock its memory."""
+    return np.concatenate([np.zeros(0, np.int32), *rows])
 
 
 @protocol.decode_bytes.register(SentencePieceTokenizer)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokjax._util.parallel import make_token, map_in_parallel
-from tokjax.bpe.array_engine import FEW_CHARACTERS, PretokenDictCache, count_ids, join_ids
+from tokjax.bpe.array_engine import FEW_CHARACTERS, PretokenDictCache, count_ids, join_ids_to_freeze
 from tokjax.bpe.batched_merging import MergedPretokens
 from tokjax.bpe.chunks import (
     CHUNK_CHARACTERS,
@@ -234,7 +234,7 @@ class WordEngine:
                     spans = find_character_starts(from_characters(characters))[spans]
                 starts.append(spans[:, 0])
                 stops.append(spans[:, 1])
-        flat, splits = join_ids(ids_by_word), make_row_splits(count_ids(ids_by_word))
+        flat, splits = join_ids_to_freeze(ids_by_word), make_row_splits(count_ids(ids_by_word))
         if not sources:
             return EncodedSegments(flat, splits[word_splits], None)
         ids = PretokenIds(flat, splits[1:])

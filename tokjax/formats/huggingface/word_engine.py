@@ -189,8 +189,8 @@ class WordEngine:
             sources: whether to compute word beginnings and spans.
 
         Returns:
-            The ids of all texts, and a mask of the texts that have to be
-            encoded by the library instead; these have no ids. The mask has the shape `(texts,)`.
+            The ids of all texts, and a mask of the texts that have to be encoded by the library instead,
+            shape `(texts,)`. These texts have no ids.
         """
         parts, hazards, first = [], [], 0
         sizes = make_row_splits(map(len, texts))
