@@ -25,6 +25,7 @@ def check_documents(dataset, records):
     assert dataset.column("source").tolist() == [record["source"] for record in records]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writer", ["write", "merge"])
 def test_columns_after_a_kill(tmp_path, writer):
     records = make_records(12)

@@ -67,6 +67,7 @@ def test_ids_and_offsets_equal_the_host(any_pattern, tables, rows):
     assert_equals_host(any_pattern, tables, rows)
 
 
+@pytest.mark.slow
 @get_max_examples(100)
 @given(rows=texts)
 def test_special_tokens_equal_the_host(tokenizer, rows):

@@ -141,6 +141,7 @@ def test_flash_attention_equals_the_collator_of_transformers():
     assert type(ours["max_length_q"]) is type(theirs["max_length_q"]) is int
 
 
+@pytest.mark.slow
 @given(
     rows=st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=7), max_size=8),
     leading=st.sampled_from([(), (1,), (2,)]),

@@ -22,6 +22,7 @@ def test_seed_shuffles_documents():
     assert sorted(plans[0].documents.tolist()) == list(range(50))
 
 
+@pytest.mark.slow
 @given(id_rows, st.integers(1, 6), st.sampled_from(STRATEGIES), st.data())
 def test_parts_equal_slices_of_the_full_plan(rows, size, strategy, data):
     ragged = tokjax.ragged_from_rows(rows)

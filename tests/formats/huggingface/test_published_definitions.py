@@ -156,6 +156,7 @@ def test_groups_of_digits_from_the_right(text):
     assert split == [part for part in reversed(expected) if part]
 
 
+@pytest.mark.slow
 def test_names_of_patterns():
     """Published patterns are found by their expression."""
     names = {name: make_published_pair(name)[1].pattern for name in NAMES}
