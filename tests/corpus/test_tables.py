@@ -103,7 +103,7 @@ class TestArrow:
 
     def test_files_of_datasets(self, tmp_path):
         datasets = pytest.importorskip("datasets")
-        datasets.Dataset.from_dict({"text": TEXTS}).save_to_disk(tmp_path / "saved", num_shards=3)
+        datasets.Dataset.from_dict({"text": TEXTS}).save_to_disk(str(tmp_path / "saved"), num_shards=3)
         source = str(tmp_path / "saved" / "*.arrow")
         assert read_bytes_of_documents(source) == [text.encode() for text in TEXTS]
 
