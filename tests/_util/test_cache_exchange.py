@@ -128,6 +128,15 @@ def test_queue_does_not_keep_a_deleted_cache():
     assert queue.copy() is None
 
 
+def test_cache_without_copies_has_no_subscribers():
+    calculator = Calculator()
+    _, (queue,), _ = make_copy(calculator)
+    assert calculator.cache.has_subscribers
+    del queue
+    gc.collect()
+    assert not calculator.cache.has_subscribers
+
+
 def test_full_queue_is_emptied(monkeypatch):
     monkeypatch.setattr(cache_exchange, "_MAX_QUEUED_ENTRIES", 10)
     calculator = Calculator()

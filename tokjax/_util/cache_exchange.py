@@ -53,7 +53,7 @@ class ExchangingCache(ABC):
     @property
     def has_subscribers(self) -> bool:
         """Whether a copy of this cache may receive entries."""
-        return bool(self._queues)
+        return any(reference() is not None for reference in self._queues)
 
     def unsubscribe_all(self) -> None:
         """Ends the exchange: entries from now on are in no queue."""
