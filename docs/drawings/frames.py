@@ -18,4 +18,6 @@ def embed_page(path: Path, title: str) -> str:
     """
     content = escape(path.read_text("utf-8"))
     style = "width: 100%; height: 36rem; border: 1px solid #8888; background: #fff"
-    return f'<iframe title="{escape(title)}" style="{style}" srcdoc="{content}"></iframe>'
+    return (
+        f'<iframe title="{escape(title)}" style="{style}" srcdoc="{content}"></iframe>'
+    )
