@@ -148,6 +148,10 @@ def test_names_of_array_record_files(tmp_path, name):
 
 
 class TestExamples:
+    @pytest.fixture(autouse=True)
+    def _protobuf(self):
+        pytest.importorskip("google.protobuf.message")
+
     def test_values(self):
         record = make_example(
             {"a": b"text", "b": [b"x", b"y"], "c": [1, -2, 1 << 40], "d": [0.5, 2.0], "e": [7], "f": []}

@@ -10,16 +10,12 @@ from hypothesis import given, strategies as st
 import tokjax
 from tests.cli.test_commands import get_output, run
 from tests.datasets.test_conversion import LARGE, TOKENIZER
+from tests.support.id_datasets import write_id_dataset
 from tests.support.record_files import make_example
 
 pytest.importorskip("array_record.python.array_record_module")
+pytest.importorskip("google.protobuf.message")
 DOCUMENTS = [[5, 6, 257], [], [7], list(range(200)), [257]]
-
-
-def write_dataset(documents, path, tokenizer=TOKENIZER):
-    field = tokjax.PackedTokenField(tokenizer, add_eos_between_docs=False)
-    tokjax.write_dataset([{"ids": ids} for ids in documents], field, path)
-    return tokjax.open_dataset(path)
 
 
 def read_records(path):
@@ -31,13 +27,15 @@ def read_records(path):
 
 def test_each_record_is_an_example(tmp_path):
     target = tmp_path / "train.array_record"
-    dataset = write_dataset(DOCUMENTS, tmp_path / "data")
+    dataset = write_id_dataset(DOCUMENTS, tmp_path / "data", TOKENIZER)
     assert tokjax.datasets.export_dataset(dataset, target) == (target,)
     assert read_records(target) == [make_example({"input_ids": ids}) if ids else EMPTY for ids in DOCUMENTS]
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [target.name]
     with pytest.raises(tokjax.errors.DatasetExistsError, match="train.array_record exists; to replace it"):
         tokjax.datasets.export_dataset(dataset, target)
-    tokjax.datasets.export_dataset(write_dataset([[1]], tmp_path / "one"), target, overwrite=True)
+    tokjax.datasets.export_dataset(
+        write_id_dataset([[1]], tmp_path / "one", TOKENIZER), target, overwrite=True
+    )
     assert read_records(target) == [make_example({"input_ids": [1]})]
 
 
@@ -50,7 +48,7 @@ EMPTY = bytes.fromhex("0a11 0a0f 0a09") + b"input_ids" + bytes.fromhex("1202 1a0
 )
 def test_round_trip(tmp_path_factory, documents, max_tokens):
     tmp_path = tmp_path_factory.mktemp("records")
-    dataset = write_dataset(documents, tmp_path / "data", LARGE)
+    dataset = write_id_dataset(documents, tmp_path / "data", LARGE)
     [path] = tokjax.datasets.export_dataset(dataset, tmp_path / "a.array_record", max_tokens=max_tokens)
     field = tokjax.PackedTokenField(LARGE, add_eos_between_docs=False)
     tokjax.write_dataset(path, field, tmp_path / "back", text_column="input_ids")
@@ -63,7 +61,7 @@ def test_round_trip(tmp_path_factory, documents, max_tokens):
 
 
 def test_a_failed_export_leaves_nothing(tmp_path, monkeypatch):
-    dataset = write_dataset(DOCUMENTS, tmp_path / "data")
+    dataset = write_id_dataset(DOCUMENTS, tmp_path / "data", TOKENIZER)
     monkeypatch.setattr(type(dataset), "document", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         tokjax.datasets.export_dataset(dataset, tmp_path / "a.array_record")
@@ -71,7 +69,7 @@ def test_a_failed_export_leaves_nothing(tmp_path, monkeypatch):
 
 
 def test_options(tmp_path):
-    dataset = write_dataset(DOCUMENTS, tmp_path / "data")
+    dataset = write_id_dataset(DOCUMENTS, tmp_path / "data", TOKENIZER)
     with pytest.raises(
         tokjax.errors.InvalidArgumentError,
         match="max_tokens is for format='array_record', and the format is 'npy'",
@@ -94,7 +92,7 @@ def test_packing_of_grain(tmp_path):
     pytest.importorskip("grain.experimental")
     from tokjax.corpus.tf_example import parse_example
 
-    dataset = write_dataset([ids for ids in DOCUMENTS if ids], tmp_path / "data")
+    dataset = write_id_dataset([ids for ids in DOCUMENTS if ids], tmp_path / "data", TOKENIZER)
     [path] = tokjax.datasets.export_dataset(dataset, tmp_path / "a.array_record", max_tokens=16)
     source = grain.MapDataset.source(grain.sources.ArrayRecordDataSource([str(path)]))
     rows = source.map(lambda record: {"inputs": parse_example(record, "")["input_ids"].astype(np.int32)})
@@ -107,7 +105,7 @@ def test_packing_of_grain(tmp_path):
 
 def test_command(tmp_path):
     tokenizer = tokjax.save_tokenizer(TOKENIZER, tmp_path / "t.json")
-    write_dataset([[1, 2, 257], [3, 257]], tmp_path / "data")
+    write_id_dataset([[1, 2, 257], [3, 257]], tmp_path / "data", TOKENIZER)
     target = tmp_path / "a.array_record"
     get_output("convert", tmp_path / "data", "-o", target, "--max-tokens", 2)
     assert len(read_records(target)) == 3

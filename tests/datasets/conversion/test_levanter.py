@@ -9,12 +9,13 @@ from hypothesis import given, settings, strategies as st
 
 import tokjax
 from tests.cli.test_commands import get_output, run
-from tests.datasets.conversion.test_array_record import DOCUMENTS, write_dataset
 from tests.datasets.test_conversion import LARGE, TOKENIZER
+from tests.support.id_datasets import write_id_dataset
 from tokjax.datasets.conversion import levanter
 
 tensorstore = pytest.importorskip("tensorstore")
 CHUNK = 256 * 1024
+DOCUMENTS = [[5, 6, 257], [], [7], list(range(200)), [257]]
 
 
 def open_array(path, **options):
@@ -74,7 +75,7 @@ def convert(path, tmp_path, tokenizer=TOKENIZER):
 
 
 def test_layout(tmp_path):
-    dataset = write_dataset(DOCUMENTS, tmp_path / "data")
+    dataset = write_id_dataset(DOCUMENTS, tmp_path / "data", TOKENIZER)
     target = tmp_path / "cache" / "train"
     assert tokjax.datasets.export_dataset(dataset, target, "levanter") == (target,)
     assert read_rows(target) == DOCUMENTS
@@ -89,7 +90,7 @@ def test_arrays_of_several_files(tmp_path, monkeypatch):
     monkeypatch.setattr(levanter, "_FILE_SIZE", 2 * CHUNK)
     monkeypatch.setitem(levanter._METADATA["chunk_grid"]["configuration"], "chunk_shape", [2 * CHUNK])
     ids = np.random.default_rng(0).integers(0, 70_000, 5 * CHUNK + 7, np.int32)
-    dataset = write_dataset([ids[:100], ids[100:]], tmp_path / "data", LARGE)
+    dataset = write_id_dataset([ids[:100], ids[100:]], tmp_path / "data", LARGE)
     tokjax.datasets.export_dataset(dataset, tmp_path / "cache", "levanter")
     assert len(list((tmp_path / "cache" / "input_ids" / "data").rglob("?"))) > 3
     tokjax.datasets.convert_dataset(tmp_path / "cache", LARGE, tmp_path / "back")
@@ -102,7 +103,7 @@ def test_arrays_of_several_files(tmp_path, monkeypatch):
 @given(documents=st.lists(st.lists(st.integers(0, 257), max_size=5), max_size=5))
 def test_round_trip(tmp_path_factory, documents):
     tmp_path = tmp_path_factory.mktemp("cache")
-    dataset = write_dataset(documents, tmp_path / "data")
+    dataset = write_id_dataset(documents, tmp_path / "data", TOKENIZER)
     tokjax.datasets.export_dataset(dataset, tmp_path / "cache", "levanter")
     assert read_rows(tmp_path / "cache") == documents
     assert convert(tmp_path / "cache", tmp_path) == documents
@@ -110,7 +111,10 @@ def test_round_trip(tmp_path_factory, documents):
 
 
 def test_replacing(tmp_path):
-    dataset, other = write_dataset(DOCUMENTS, tmp_path / "data"), write_dataset([[1]], tmp_path / "other")
+    dataset, other = (
+        write_id_dataset(DOCUMENTS, tmp_path / "data", TOKENIZER),
+        write_id_dataset([[1]], tmp_path / "other", TOKENIZER),
+    )
     tokjax.datasets.export_dataset(dataset, tmp_path / "cache", "levanter")
     with pytest.raises(tokjax.errors.DatasetExistsError, match="cache exists; to replace it, pass overwrite"):
         tokjax.datasets.export_dataset(other, tmp_path / "cache", "levanter")
@@ -182,7 +186,7 @@ class TestDamage:
 
 def test_command(tmp_path):
     tokenizer = tokjax.save_tokenizer(TOKENIZER, tmp_path / "t.json")
-    write_dataset(DOCUMENTS, tmp_path / "data")
+    write_id_dataset(DOCUMENTS, tmp_path / "data", TOKENIZER)
     get_output("convert", tmp_path / "data", "-o", tmp_path / "cache", "--format", "levanter")
     get_output("convert", tmp_path / "cache", "-o", tmp_path / "back", "-t", tokenizer)
     assert [ids.tolist() for ids in tokjax.open_dataset(tmp_path / "back")] == DOCUMENTS

@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 import tokjax
 from tests.cli.test_commands import get_output, run
 from tests.datasets.test_conversion import LARGE, TOKENIZER
+from tests.support.id_datasets import write_id_dataset
 
 EOS, BOS = 257, 258
 WITH_BOS = tokjax.byte_level_bpe(
@@ -39,13 +40,6 @@ def convert(path, tokenizer, out, **options):
     tokjax.datasets.convert_dataset(path, tokenizer, out, **options)
     dataset = tokjax.open_dataset(out)
     return dataset, [ids.tolist() for ids in dataset]
-
-
-def write_dataset(documents, tokenizer, path, **options):
-    options.setdefault("add_eos_between_docs", False)
-    field = tokjax.PackedTokenField(tokenizer, **options)
-    tokjax.write_dataset([{"ids": ids} for ids in documents], field, path)
-    return tokjax.open_dataset(path)
 
 
 class TestReading:
@@ -102,18 +96,18 @@ class TestReading:
 
 class TestWriting:
     def test_layout(self, tmp_path):
-        dataset = write_dataset([[1, 2], [], [3]], TOKENIZER, tmp_path / "data", add_eos_between_docs=True)
+        dataset = write_id_dataset([[1, 2], [], [3]], tmp_path / "data", TOKENIZER, add_eos_between_docs=True)
         target = tmp_path / "train.bin"
         assert tokjax.datasets.export_dataset(dataset, target, "llm.c") == (target,)
         assert read_file(target) == [EOS, 1, 2, EOS, EOS, 3]
         with pytest.raises(tokjax.errors.DatasetExistsError, match=r"train\.bin exists; to replace it"):
             tokjax.datasets.export_dataset(dataset, target, "llm.c")
-        large = write_dataset([[1, 2], [3]], LARGE, tmp_path / "large", add_eos_between_docs=True)
+        large = write_id_dataset([[1, 2], [3]], tmp_path / "large", LARGE, add_eos_between_docs=True)
         tokjax.datasets.export_dataset(large, target, "llm.c", overwrite=True)
         assert read_file(target, "<u4") == [70_000, 1, 2, 70_000, 3]
 
     def test_documents_that_begin_with_bos(self, tmp_path):
-        dataset = write_dataset([[1, 2], [3]], WITH_BOS, tmp_path / "data", add_eos_between_docs=True)
+        dataset = write_id_dataset([[1, 2], [3]], tmp_path / "data", WITH_BOS, add_eos_between_docs=True)
         tokjax.datasets.export_dataset(dataset, tmp_path / "train.bin", "llm.c")
         assert read_file(tmp_path / "train.bin") == [BOS, 1, 2, EOS, BOS, 3, EOS]
 
@@ -131,7 +125,7 @@ class TestWriting:
         ],
     )
     def test_documents_that_the_file_would_not_have(self, tmp_path, documents, tokenizer, message):
-        dataset = write_dataset(documents, tokenizer, tmp_path / "data")
+        dataset = write_id_dataset(documents, tmp_path / "data", tokenizer)
         with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
             tokjax.datasets.export_dataset(dataset, tmp_path / "train.bin", "llm.c")
         assert not (tmp_path / "train.bin").exists()
@@ -153,7 +147,7 @@ class TestWriting:
 
     def test_too_many_ids(self, tmp_path, monkeypatch):
         monkeypatch.setattr("tokjax.datasets.conversion.llm_c._MAX_IDS", 2)
-        dataset = write_dataset([[1, 2, EOS]], TOKENIZER, tmp_path / "data")
+        dataset = write_id_dataset([[1, 2, EOS]], tmp_path / "data", TOKENIZER)
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="3 ids, and llm.c's header .* up to 2"):
             tokjax.datasets.export_dataset(dataset, tmp_path / "train.bin", "llm.c")
 
