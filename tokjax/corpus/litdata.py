@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
-INDEX_FILE = "index.json"
+_INDEX_FILE = "index.json"
+_LEAF: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
+"""Structure of a sample that is a single value."""
 _DTYPES = {
     "numpy": dict(enumerate(["<i1", "<i2", "<i4", "<i8", "<u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"])),
     "tensor": {
@@ -110,13 +110,13 @@ def iter_records(
 
 def _read_index(path: Path) -> _Index:
     """Returns the index of the directory of a chunk. It is kept for the next chunk."""
-    index = path.with_name(INDEX_FILE)
+    index = path.with_name(_INDEX_FILE)
     try:
         status = index.stat()
     except FileNotFoundError:
         raise SourceError(
             f"{get_path_or_url(path)}: is a chunk of litdata, according to its name, and there is no "
-            f"{INDEX_FILE} in its directory"
+            f"{_INDEX_FILE} in its directory"
         ) from None
     return _read_index_of_version(index, status.st_size, status.st_mtime_ns)
 
@@ -142,9 +142,6 @@ def _read_index_of_version(path: Path, size: int, modified_ns: int) -> _Index:  
     if names == [""]:
         names = ["text" if formats[0] in ("str", "text") else "ids"]
     return _Index(tuple(zip(names, formats, strict=True)), loader == "TokensLoader")
-
-
-_LEAF: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
 
 
 def _iter_names(spec: dict[str, Any], prefix: str) -> Iterator[str]:
@@ -173,11 +170,7 @@ def _make_decoder(data_format: str, name: str) -> Callable[[bytes], Any]:
             f"{name} has the format {data_format!r}, which is not supported; texts, numbers and arrays of "
             "one dimension are read"
         )
-    return lambda value: _decode_array(value, dtype)
-
-
-def _decode_array(value: bytes, dtype: str) -> NDArray[Any]:
-    return np.frombuffer(value, dtype)
+    return lambda value: np.frombuffer(value, dtype)
 
 
 _DECODERS: dict[str, Callable[[bytes], Any]] = {
