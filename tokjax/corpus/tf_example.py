@@ -97,15 +97,18 @@ def _get_value(feature: Any) -> Any:
     return values[0] if len(values) == 1 else values or None
 
 
-def serialize_example(name: str, ids: ArrayLike) -> bytes:
-    """Returns a serialized `tf.train.Example` with one feature of integers.
+def serialize_example(name: str, content: bytes | ArrayLike) -> bytes:
+    """Returns a serialized `tf.train.Example` with one feature.
 
     Args:
         name: name of the feature.
-        ids: integers, shape `(n,)`.
+        content: a text in UTF-8, or integers, shape `(n,)`.
     """
     example = _load_example_class()()
-    entry = example.features.feature.add(key=name)
-    entry.value.int64_list.SetInParent()  # (also without values, it is a list of integers)
-    entry.value.int64_list.value.extend(np.asarray(ids).tolist())
+    feature = example.features.feature.add(key=name).value
+    if isinstance(content, bytes):
+        feature.bytes_list.value.append(content)
+    else:
+        feature.int64_list.SetInParent()  # (also without values, it is a list of integers)
+        feature.int64_list.value.extend(np.asarray(content).tolist())
     return example.SerializeToString()  # type: ignore[no-any-return]

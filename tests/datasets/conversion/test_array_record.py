@@ -60,6 +60,23 @@ def test_round_trip(tmp_path_factory, documents, max_tokens):
         assert back == [ids[i : i + max_tokens] for ids, i in starts]
 
 
+def test_texts(tmp_path):
+    texts = ["low", "naïve café", "日本語 " * 99]
+    tokjax.write_dataset(texts, tokjax.RawTextField(), tmp_path / "data")
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    [path] = tokjax.datasets.export_dataset(dataset, tmp_path / "a.array_record")
+    assert read_records(path) == [make_example({"text": text.encode()}) for text in texts]
+    tokjax.write_dataset(path, tokjax.RawTextField(), tmp_path / "back")
+    assert list(tokjax.open_dataset(tmp_path / "back")) == texts
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError,
+        match="dataset must be a TokenDataset, not a RawTextDataset, to write the format 'npy'",
+    ):
+        tokjax.datasets.export_dataset(dataset, tmp_path / "a.npy")
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="max_tokens is for .* of a RawTextDataset"):
+        tokjax.datasets.export_dataset(dataset, tmp_path / "b.array_record", max_tokens=3)
+
+
 def test_a_failed_export_leaves_nothing(tmp_path, monkeypatch):
     dataset = write_id_dataset(DOCUMENTS, tmp_path / "data", TOKENIZER)
     monkeypatch.setattr(type(dataset), "document", lambda *_: 1 / 0)
@@ -72,7 +89,7 @@ def test_options(tmp_path):
     dataset = write_id_dataset(DOCUMENTS, tmp_path / "data", TOKENIZER)
     with pytest.raises(
         tokjax.errors.InvalidArgumentError,
-        match="max_tokens is for format='array_record', and the format is 'npy'",
+        match="max_tokens is for format='array_record' and datasets of ids, and the format is 'npy', of",
     ):
         tokjax.datasets.export_dataset(dataset, tmp_path / "a.npy", max_tokens=3)
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="max_tokens must be .* 1"):

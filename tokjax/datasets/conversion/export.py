@@ -9,15 +9,16 @@ from tokjax._util.checks import check_int
 from tokjax._util.urls import reject_urls
 from tokjax.datasets.conversion import array_record, arrays, levanter, llm_c, megatron, nanogpt
 from tokjax.datasets.conversion.formats import detect_format
-from tokjax.datasets.dataset_types import TokenDataset
+from tokjax.datasets.dataset_types import RawTextDataset, TokenDataset
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable
 
     from tokjax.datasets.conversion.formats import TokenFormat
 
-_WRITERS = {
+_WRITERS: dict[str, Callable[..., tuple[Path, ...]]] = {
     "nanogpt": nanogpt.write,
     "llm.c": llm_c.write,
     "megatron": megatron.write,
@@ -29,7 +30,7 @@ _WRITERS = {
 
 
 def export_dataset(
-    dataset: TokenDataset,
+    dataset: TokenDataset | RawTextDataset,
     path: str | os.PathLike[str],
     format: TokenFormat | None = None,  # noqa: A002 (the usual name of this parameter)
     *,
@@ -39,11 +40,11 @@ def export_dataset(
     """Writes the ids of a dataset in the format of another program. `convert_dataset` lists the formats.
 
     `"array_record"` (needs `tokjax[arrayrecord]`) writes an ArrayRecord file for Grain and MaxText: one
-    record per document, a `tf.train.Example` with the ids in the feature `input_ids`. `write_dataset` reads
-    it. Side columns are not exported.
+    record per document, a `tf.train.Example` with the ids in the feature `input_ids`, or of a dataset of
+    texts, with the text in the feature `text`. `write_dataset` reads it. Side columns are not exported.
 
     Args:
-        dataset: open dataset of token ids.
+        dataset: open dataset of token ids; for `"array_record"` also of texts.
         path: path of the file to write; for `"megatron"` that of the `.idx`, next to which a `.bin` is
             written; for `"levanter"` that of the directory.
         format: format to write; `None` to detect it from the file name. `"torch"` is not supported:
@@ -60,12 +61,18 @@ def export_dataset(
         InvalidArgumentError: the format can't represent these ids, or can't be written.
     """
     reject_urls(path)
-    if not isinstance(dataset, TokenDataset):
-        raise InvalidArgumentError(f"dataset must be a TokenDataset, not a {type(dataset).__name__}")
     kind = detect_format(Path(path), format)
+    holds_ids = isinstance(dataset, TokenDataset)
+    if not holds_ids and not (kind == "array_record" and isinstance(dataset, RawTextDataset)):
+        raise InvalidArgumentError(
+            f"dataset must be a TokenDataset, not a {type(dataset).__name__}, to write the format {kind!r}"
+        )
     if max_tokens is None:
         return _WRITERS[kind](dataset, Path(path), overwrite=overwrite)
-    if kind != "array_record":
-        raise InvalidArgumentError(f"max_tokens is for format='array_record', and the format is {kind!r}")
+    if kind != "array_record" or not holds_ids:
+        raise InvalidArgumentError(
+            f"max_tokens is for format='array_record' and datasets of ids, and the format is {kind!r}, of a "
+            f"{type(dataset).__name__}"
+        )
     limit = check_int("max_tokens", max_tokens, minimum=1)
     return array_record.write(dataset, Path(path), overwrite=overwrite, max_tokens=limit)
