@@ -7,10 +7,15 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
-from tests.support.sentencepiece_models import build_bpe_model, fuzz, train_sentencepiece_models
+from tests.support.sentencepiece_models import (
+    build_bpe_model,
+    fuzz,
+    train_by_library,
+    train_sentencepiece_models,
+)
 from tokjax.bpe import array_engine
 from tokjax.core.utf8 import to_utf8
-from tokjax.models import sentencepiece as sentencepiece_module
+from tokjax.models import sentencepiece as sentencepiece_module, sentencepiece_normalizer
 from tokjax.models.sentencepiece_files import iter_fields
 from tokjax.pretokenize.character_map import parse_character_map
 
@@ -132,6 +137,34 @@ def test_character_maps_replace_as_the_library_does():
         if character not in character_map.joining:
             expected = tokenizer.processor.normalize(f"x{character}y").removeprefix("▁")
             assert f"x{replacement}y".replace(" ", "▁") == expected
+
+
+@pytest.mark.parametrize("max_replaced", [0, 1, 32])
+@pytest.mark.usefixtures("use_engine")
+def test_texts_with_many_replaced_characters(models, max_replaced, monkeypatch):
+    monkeypatch.setattr(sentencepiece_normalizer, "_MAX_REPLACED", max_replaced)
+    text = "he ½ ﬃ — Ａ…é 中 ①② ab"
+    check_results(models["bpe"], text)
+
+
+@pytest.mark.usefixtures("use_engine")
+def test_replaced_characters_are_not_replaced_again(tmp_path):
+    rules = tmp_path / "rules.tsv"
+    rules.write_text("61\t62\n62\t63\nE9\t61\n")  # a to b, b to c, é to a
+    proto = train_by_library(model_type="bpe", vocab_size=120, normalization_rule_tsv=str(rules))
+    tokenizer = tokjax.sentencepiece(proto)
+    assert tokenizer.processor.normalize("abé中") == "▁bca中"
+    for text in ("ab", "abé", "éab 中ba"):
+        check_results(tokenizer, text)
+
+
+def check_results(tokenizer, text):
+    """Compares ids and spans with those of the library."""
+    expected = tokenizer._encode_group([text.encode()], sources=True)
+    result = tokjax.encode_result(tokenizer, text, add_special_tokens=False, disallowed_special=())
+    assert tokenizer._engine is not None
+    assert result.ids.tolist() == expected.ids.tolist()
+    assert (result.offsets - 1).tolist() == expected.spans.tolist()
 
 
 def test_damaged_character_maps_are_errors():
