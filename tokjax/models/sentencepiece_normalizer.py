@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokjax.models.sentencepiece_files import ModelInfo
     from tokjax.models.sentencepiece_spans import SpaceRules
 
     LibraryNormalizer: TypeAlias = Callable[[bytes], tuple[bytes, list[int]]]
@@ -49,6 +50,8 @@ _MAX_REPLACED = 32
 
 class TextNormalizer:
     """Normalizer of the texts of one model, which writes `▁` for spaces, and adds it before texts only.
+
+    Make it with `build_normalizer`.
 
     Args:
         charsmap: precompiled character map of the model; empty for none.
@@ -184,6 +187,31 @@ class TextNormalizer:
         for character, replacement in self._replacements.items():
             lengths[ord(character)] = len(replacement.encode("utf-8"))
         return lengths
+
+
+def build_normalizer(
+    info: ModelInfo, symbols: Collection[str], library: LibraryNormalizer
+) -> TextNormalizer | None:
+    """Builds the normalizer of a model.
+
+    Args:
+        info: properties of the model.
+        symbols: user-defined symbols of the model.
+        library: function of the library that returns a normalized text and its origins.
+
+    Returns:
+        The normalizer, or `None` if the library has to normalize all texts: whitespace is not written as `▁`
+        before words, a symbol has a space, or `▁` and other characters, or the character map is damaged or
+        has unusual replacements.
+    """
+    if info.spaces.is_suffix or info.spaces.mark != SPACE:
+        return None
+    if any(" " in symbol or (_MARK in symbol and symbol.strip(_MARK)) for symbol in symbols):
+        return None
+    try:
+        return TextNormalizer(info.charsmap, info.spaces, symbols, library)
+    except ValueError:
+        return None
 
 
 def _join_origins(origins: NDArray[np.int64], matches: Iterable[re.Match[bytes]]) -> None:
