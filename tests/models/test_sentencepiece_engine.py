@@ -127,6 +127,16 @@ def test_the_library_encodes_short_and_first_texts(models):
     assert vars(tokenizer)["_engine"] is not None
 
 
+def test_the_library_normalizes_short_and_first_texts():
+    tokenizer = tokjax.sentencepiece(train_sentencepiece_models()["unigram"].model_proto)
+    tokjax.encode_result(tokenizer, "low " * 700)
+    assert "_normalizer" not in vars(tokenizer)
+    long_text = "low ½ " * 800
+    first, second = (tokjax.encode_result(tokenizer, long_text) for _ in range(2))
+    assert first == second
+    assert vars(tokenizer)["_normalizer"] is not None
+
+
 UNSUPPORTED = {
     "equal scores": build_bpe_model(["a", "b", "ab", "ba"], scores=[0, -1, -2, -2]),
     "unused pieces": build_bpe_model(["a", "b", "ab"], unused=["ba"]),
