@@ -3,7 +3,8 @@
 BPE models run on the array engine (`models/sentencepiece_engine.py`), all others and short texts on the
 library. Both normalize a text, add a space before it, split it and look up the pieces, all in one call. So
 `tokenization_view` returns the text itself, and `assume_normalized` has no effect: offsets always refer to
-the input text, whatever the normalization. `models/sentencepiece_spans.py` computes them.
+the input text, whatever the normalization. For the offsets, texts are normalized again, with the source
+position of each byte (`models/sentencepiece_normalizer.py`, `models/sentencepiece_spans.py`).
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from tokjax.models.sentencepiece_files import (
     parse_pieces,
     read_model,
 )
+from tokjax.models.sentencepiece_normalizer import build_normalizer
 from tokjax.models.sentencepiece_spans import (
     compute_piece_spans,
     compute_piece_stops,
@@ -60,6 +62,8 @@ if TYPE_CHECKING:
     from tokjax.bpe.chunks import Segments
     from tokjax.core.ragged import Ragged
     from tokjax.core.records import OffsetsReference, TokenizationBatch
+    from tokjax.models.sentencepiece_files import Pieces
+    from tokjax.models.sentencepiece_normalizer import TextNormalizer
     from tokjax.models.sentencepiece_spans import NormalizedTexts
 
 _GROUP_BYTES = 1 << 18
@@ -144,9 +148,7 @@ class SentencePieceTokenizer(SegmentModel):
             lengths: number of bytes of normalized text of each id in all rows, `int64`, shape `(n,)`.
         """
         ids, splits = _concatenate_ids(rows), make_row_splits(map(len, rows))
-        spaces = self._model_info.spaces
-        normalized = normalize_texts(self._normalize_by_library, texts, spaces)
-        return self._locate_normalized(texts, EncodedIds(ids, splits, lengths), normalized)
+        return self._locate_ids(texts, EncodedIds(ids, splits, lengths))
 
     @cached_property
     def processor(self) -> Any:
@@ -215,18 +217,12 @@ class SentencePieceTokenizer(SegmentModel):
         for group in _iter_groups(texts):
             groups.append((group, encoded.slice_texts(first, first + len(group))))
             first += len(group)
-        parts = map_in_threads(lambda group: self._locate_in_group(engine, *group), groups, threads)
+        parts = map_in_threads(lambda group: self._locate_ids(*group), groups, threads)
         # The ids of a single group are a view, whose base would remain writable.
         return concatenate_segments(list(parts))._replace(ids=encoded.ids)
 
-    def _locate_in_group(
-        self, engine: SentencePieceEngine, texts: Sequence[bytes], encoded: EncodedIds
-    ) -> EncodedSegments:
-        return self._locate_normalized(texts, encoded, engine.locate(texts))
-
-    def _locate_normalized(
-        self, texts: Sequence[bytes], encoded: EncodedIds, normalized: NormalizedTexts
-    ) -> EncodedSegments:
+    def _locate_ids(self, texts: Sequence[bytes], encoded: EncodedIds) -> EncodedSegments:
+        normalized = self._normalize_texts(texts)
         ids, splits, lengths = encoded
         stops = compute_piece_stops(normalized, lengths, splits)
         starts = stops - lengths
@@ -234,11 +230,26 @@ class SentencePieceTokenizer(SegmentModel):
         begins = flag_piece_word_beginnings(normalized, starts, splits, self._model_info.spaces)
         return EncodedSegments(ids, splits, begins, clip_spans(spans, splits))
 
+    def _normalize_texts(self, texts: Sequence[bytes]) -> NormalizedTexts:
+        """Returns normalized texts with the origins of their bytes."""
+        is_large = sum(map(len, texts)) > FEW_CHARACTERS and "_engine" in vars(self)
+        if is_large and self._normalizer is not None:
+            return self._normalizer.locate(texts)
+        return normalize_texts(self._normalize_by_library, texts, self._model_info.spaces)
+
     @cached_property
     def _engine(self) -> SentencePieceEngine | None:
-        info = self._model_info
-        pieces = parse_pieces(self.model_proto, has_byte_fallback=info.has_byte_fallback)
-        return build_engine(info, pieces, self._normalize_by_library)
+        if self.model_type != "bpe" or self._normalizer is None:
+            return None
+        return build_engine(self._parsed_pieces, self._normalizer)
+
+    @cached_property
+    def _normalizer(self) -> TextNormalizer | None:
+        return build_normalizer(self._model_info, self._parsed_pieces.symbols, self._normalize_by_library)
+
+    @cached_property
+    def _parsed_pieces(self) -> Pieces:
+        return parse_pieces(self.model_proto, has_byte_fallback=self._model_info.has_byte_fallback)
 
     @cached_property
     def _model_info(self) -> ModelInfo:

@@ -27,7 +27,6 @@ from tokjax.bpe.array_engine import ArrayEngine
 from tokjax.bpe.chunks import Segments
 from tokjax.bpe.merge_rules import MergeRules, RulesTooLargeError, check_symbol_lengths
 from tokjax.bpe.pre_tokenizers import AdjacencyPreTokenizer, SymbolPreTokenizer
-from tokjax.models.sentencepiece_normalizer import TextNormalizer
 from tokjax.models.sentencepiece_spans import SPACE
 
 if TYPE_CHECKING:
@@ -36,9 +35,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.bpe.encoded_segments import EncodedSegments
-    from tokjax.models.sentencepiece_files import ModelInfo, Pieces
-    from tokjax.models.sentencepiece_normalizer import LibraryNormalizer
-    from tokjax.models.sentencepiece_spans import NormalizedTexts
+    from tokjax.models.sentencepiece_files import Pieces
+    from tokjax.models.sentencepiece_normalizer import TextNormalizer
 
 _MARK = SPACE.decode("utf-8")
 _NUM_BYTES = 256
@@ -94,10 +92,6 @@ class SentencePieceEngine:
             return EncodedIds(ids, encoded.splits, lengths)
         return self._join_unknown(encoded, ids, lengths)
 
-    def locate(self, texts: Sequence[bytes]) -> NormalizedTexts:
-        """Returns texts after normalization, with the origins of their bytes."""
-        return self._normalizer.locate(texts)
-
     def _join_unknown(
         self, encoded: EncodedSegments, ids: NDArray[np.int32], lengths: NDArray[np.int64]
     ) -> EncodedIds:
@@ -114,26 +108,19 @@ class SentencePieceEngine:
         )
 
 
-def build_engine(
-    info: ModelInfo, pieces: Pieces, normalize_by_library: LibraryNormalizer
-) -> SentencePieceEngine | None:
-    """Builds the array engine of a model.
+def build_engine(pieces: Pieces, normalizer: TextNormalizer) -> SentencePieceEngine | None:
+    """Builds the array engine of a BPE model.
 
     Args:
-        info: properties of the model.
         pieces: pieces of the model.
-        normalize_by_library: function of the library that returns a normalized text and its origins.
+        normalizer: normalizer of the texts.
 
     Returns:
-        The engine, or `None` if the model needs the library: other types than BPE, whitespace that is not
-        written as `▁` before words, pieces of equal scores, unused pieces, or pieces with spaces.
+        The engine, or `None` if the model needs the library: pieces of equal scores, unused pieces, pieces
+        with spaces, or too many symbols.
     """
-    if info.model_type != "bpe" or info.spaces.is_suffix or info.spaces.mark != SPACE or pieces.has_unused:
-        return None
     texts = [*pieces.scores, *pieces.symbols]
-    if any(" " in text or "\0" in text for text in texts):
-        return None
-    if any(_MARK in symbol and symbol.strip(_MARK) for symbol in pieces.symbols):
+    if pieces.has_unused or any(" " in text or "\0" in text for text in texts):
         return None
     symbols = _number_symbols(pieces)
     if symbols is None or (
@@ -142,8 +129,7 @@ def build_engine(
         return None
     try:
         check_symbol_lengths(symbols)
-        normalizer = TextNormalizer(info.charsmap, info.spaces, pieces.symbols, normalize_by_library)
-    except (RulesTooLargeError, ValueError):
+    except RulesTooLargeError:
         return None
     return SentencePieceEngine(normalizer, _build_array_engine(symbols, pieces), pieces)
 

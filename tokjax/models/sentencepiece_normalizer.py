@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
+from tokjax.core.sorting import find_distinct
 from tokjax.core.utf8 import find_character_starts
 from tokjax.models.sentencepiece_spans import SPACE, NormalizedTexts, make_normalized_texts
 from tokjax.pretokenize.character_map import parse_character_map
@@ -33,17 +34,24 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokjax.models.sentencepiece_files import ModelInfo
     from tokjax.models.sentencepiece_spans import SpaceRules
 
     LibraryNormalizer: TypeAlias = Callable[[bytes], tuple[bytes, list[int]]]
 
 _MARK = SPACE.decode("utf-8")
-_MANY_SPACES = re.compile("  +")
 _NUM_CODE_POINTS = 0x110000
+_NUM_ASCII = 128
+_REPLACED, _EXCEPTION = 1, 2
+"""Kinds of characters: those that are replaced, and those because of which a text is not plain."""
+_MAX_REPLACED = 32
+"""Maximum number of different characters that are replaced one after the other."""
 
 
 class TextNormalizer:
     """Normalizer of the texts of one model, which writes `▁` for spaces, and adds it before texts only.
+
+    Make it with `build_normalizer`.
 
     Args:
         charsmap: precompiled character map of the model; empty for none.
@@ -64,15 +72,17 @@ class TextNormalizer:
             raise ValueError("a replacement contains the mark of a space, or several spaces")
         self._spaces = spaces
         self._library = library
-        self._replaced = _compile_set(self._replacements)
-        self._ascii_table = {ord(c): text for c, text in self._replacements.items() if c.isascii()}
+        self._table = {ord(c): text for c, text in self._replacements.items()}
+        self._ascii_table = {code: text for code, text in self._table.items() if code < _NUM_ASCII}
+        self._are_chained = not self._replacements.keys().isdisjoint("".join(self._replacements.values()))
         self._long_symbols = frozenset(
             symbol for symbol in symbols if len(symbol) > 1 and _MARK not in symbol
         )
         in_symbols = {character for symbol in symbols for character in symbol}
         exceptions = {_MARK, "\0"} | joining | (in_symbols & self._replacements.keys())
-        self._exceptions = _compile_set(exceptions)
-        self._ascii_exceptions = _compile_set(filter(str.isascii, exceptions))
+        self._kinds = np.zeros(_NUM_CODE_POINTS, np.uint8)
+        self._kinds[list(self._table)] = _REPLACED
+        self._kinds[list(map(ord, exceptions))] = _EXCEPTION
         # The added space is before a removed character, so it has another origin than the first byte.
         whitespace = {" "} | {c for c, text in self._replacements.items() if text == " "}
         removed = {c for c, text in self._replacements.items() if not text}
@@ -87,7 +97,9 @@ class TextNormalizer:
             return self._library(text)[0].decode("utf-8").replace(_MARK, " ")
         plain = self._replace_characters(plain)
         if self._spaces.are_merged:
-            plain = _MANY_SPACES.sub(" ", plain.strip(" "))
+            plain = plain.strip(" ")
+            while "  " in plain:  # faster than an expression
+                plain = plain.replace("  ", " ")
             is_empty = not plain
         else:
             is_empty = not text
@@ -114,15 +126,22 @@ class TextNormalizer:
             decoded = text.decode("utf-8")
         except UnicodeDecodeError:
             return None
-        exceptions = self._ascii_exceptions if decoded.isascii() else self._exceptions
-        return None if exceptions.search(decoded) or self._begins_with_removed.match(decoded) else decoded
+        has_exception = self._kinds.take(_to_code_points(decoded)).max(initial=0) == _EXCEPTION
+        return None if has_exception or self._begins_with_removed.match(decoded) else decoded
 
     def _replace_characters(self, text: str) -> str:
         if not self._replacements:
             return text
         if text.isascii():
             return text.translate(self._ascii_table)
-        return self._replaced.sub(lambda match: self._replacements[match.group()], text)
+        codes = _to_code_points(text)
+        is_replaced = self._kinds.take(codes) == _REPLACED
+        replaced = find_distinct(codes.take(np.flatnonzero(is_replaced))).tolist()
+        if self._are_chained or len(replaced) > _MAX_REPLACED:
+            return text.translate(self._table)
+        for code in replaced:  # faster than `translate`, which looks up each character
+            text = text.replace(chr(code), self._table[code])
+        return text
 
     def _locate_by_library(self, text: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         normalized, origins = self._library(text)
@@ -170,6 +189,31 @@ class TextNormalizer:
         return lengths
 
 
+def build_normalizer(
+    info: ModelInfo, symbols: Collection[str], library: LibraryNormalizer
+) -> TextNormalizer | None:
+    """Builds the normalizer of a model.
+
+    Args:
+        info: properties of the model.
+        symbols: user-defined symbols of the model.
+        library: function of the library that returns a normalized text and its origins.
+
+    Returns:
+        The normalizer, or `None` if the library has to normalize all texts: whitespace is not written as `▁`
+        before words, a symbol has a space, or `▁` and other characters, or the character map is damaged or
+        has unusual replacements.
+    """
+    if info.spaces.is_suffix or info.spaces.mark != SPACE:
+        return None
+    if any(" " in symbol or (_MARK in symbol and symbol.strip(_MARK)) for symbol in symbols):
+        return None
+    try:
+        return TextNormalizer(info.charsmap, info.spaces, symbols, library)
+    except ValueError:
+        return None
+
+
 def _join_origins(origins: NDArray[np.int64], matches: Iterable[re.Match[bytes]]) -> None:
     """Sets the origins of all bytes of each match to that of the first, in place."""
     spans = np.array([match.span() for match in matches], np.int64).reshape(-1, 2)
@@ -206,6 +250,13 @@ def _write_marks(
     for i, byte in enumerate(SPACE):
         written[first + i] = byte
     return written, np.repeat(origins, lengths)
+
+
+def _to_code_points(text: str) -> NDArray[Any]:
+    """Returns the code points of a text, as bytes if it is ASCII."""
+    if text.isascii():
+        return np.frombuffer(text.encode("ascii"), np.uint8)
+    return np.frombuffer(text.encode("utf-32-le"), "<u4")
 
 
 def _compile_set(characters: Iterable[str]) -> re.Pattern[str]:

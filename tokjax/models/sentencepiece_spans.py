@@ -210,7 +210,9 @@ def flag_piece_word_beginnings(
     """
     mark = np.frombuffer(spaces.mark, np.uint8)
     mark_starts = starts - (len(mark) if spaces.is_suffix else 0)
-    positions = mark_starts[:, None] + np.arange(len(mark))
-    begins: NDArray[np.bool_] = (texts.data.take(positions, mode="clip") == mark).all(axis=1)
+    begins: NDArray[np.bool_] = texts.data.take(mark_starts, mode="clip") == mark[0]
+    candidates = np.flatnonzero(begins)
+    positions = mark_starts.take(candidates)[:, None] + np.arange(len(mark))
+    begins[candidates] = (texts.data.take(positions, mode="clip") == mark).all(axis=1)
     begins[row_splits[:-1][np.diff(row_splits) > 0]] = True
     return begins

@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tokjax.core.ragged import concatenate_ranges
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MAX_KEY_BYTES, _MAX_NODES = 64, 1 << 21
 _HAS_VALUE, _IS_FAR, _VALUE_BITS = np.uint32(1 << 8), np.uint32(1 << 9), np.uint32((1 << 31) - 1)
 _LABEL_BITS = np.uint32(1 << 31 | 0xFF)
-_BYTES = np.arange(1, 256, dtype=np.uint32)
+_NUM_LABELS = 256
 _LEAD_BITS = np.array([0x7F] * 0xC0 + [0x1F] * 0x20 + [0x0F] * 0x10 + [0x07] * 0x10, np.uint32)
 
 
@@ -59,20 +61,27 @@ def parse_character_map(charsmap: bytes) -> CharacterMap:
     values = charsmap[4 + size :]
     replacements: dict[str, str] = {}
     joining: set[str] = set()
+    # All units that can be a child, in the order of the position that their parent would have.
+    labels = units & _LABEL_BITS
+    children = np.flatnonzero((labels > 0) & (labels < _NUM_LABELS)).astype(np.uint32)
+    of_parents = children ^ labels[children]
+    order = np.argsort(of_parents, kind="stable")
+    children, of_parents = children[order], of_parents[order]
     # The trie is searched in breadth: all prefixes of one length at a time.
     positions = _get_offsets(units[:1])
     characters, codes = np.zeros((2, 1), np.uint32)  # number of characters, and the last one
     for _ in range(_MAX_KEY_BYTES):
-        children = positions[:, None] ^ _BYTES
-        exists = (units.take(children, mode="clip") & _LABEL_BITS == _BYTES) & (children < len(units))
-        parents, labels = np.nonzero(exists)
-        if not len(parents):
+        firsts = np.searchsorted(of_parents, positions)
+        counts = np.searchsorted(of_parents, positions, "right") - firsts
+        num_found = int(counts.sum())
+        if not num_found:
             return CharacterMap(replacements, frozenset(joining))
-        if len(parents) > _MAX_NODES:
+        if num_found > _MAX_NODES:
             break
-        found = children[parents, labels]
+        parents = np.repeat(np.arange(len(counts)), counts)
+        found = children[concatenate_ranges(firsts, counts)]
         positions = found ^ _get_offsets(units[found])
-        characters, codes = _append_bytes(characters[parents], codes[parents], _BYTES[labels])
+        characters, codes = _append_bytes(characters[parents], codes[parents], labels[found])
         ends_key = units[found] & _HAS_VALUE > 0
         joining.update(map(chr, np.unique(codes[ends_key & (characters > 1)]).tolist()))
         single = np.flatnonzero(ends_key & (characters == 1))
