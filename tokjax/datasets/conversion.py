@@ -33,7 +33,7 @@ from tokjax.core.ragged import make_row_splits
 from tokjax.datasets.dataset_types import TokenDataset
 from tokjax.datasets.document_encoding import Documents, EncodedDocuments
 from tokjax.datasets.document_sources import compute_digests
-from tokjax.datasets.fields import PackedTokenField
+from tokjax.datasets.fields.packed_tokens import PackedTokenField
 from tokjax.datasets.shards import ShardWriter
 from tokjax.datasets.writer import (
     DATASET,
