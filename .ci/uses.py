@@ -100,6 +100,28 @@ def use_grain(directory):
     assert list(loader) == [text.upper() for text in TEXTS]
 
 
+def use_arrayrecord(directory):
+    path = directory / "texts.array_record"
+    path.touch()
+    if find_spec("array_record"):
+        from array_record.python.array_record_module import ArrayRecordWriter
+
+        writer = ArrayRecordWriter(str(path), "group_size:1")
+        # A tf.train.Example whose feature "text" is "low".
+        writer.write(bytes.fromhex("0a11 0a0f 0a04") + b"text" + bytes.fromhex("1207 0a05 0a03") + b"low")
+        writer.close()
+    assert list(tokjax.corpus.read_documents(path, None)) == [b"low"]
+
+
+def use_levanter(directory):
+    tokenizer = tokjax.byte_level(["</s>"], eos_token="</s>")
+    tokjax.write_dataset(TEXTS, tokjax.PackedTokenField(tokenizer), directory / "a")
+    dataset = tokjax.open_dataset(directory / "a")
+    tokjax.datasets.export_dataset(dataset, directory / "cache", "levanter")
+    tokjax.datasets.convert_dataset(directory / "cache", tokenizer, directory / "b")
+    assert (tokjax.open_dataset(directory / "b")[0] == dataset[0]).all()
+
+
 def use_torch(directory):
     path = directory / "ids.pt"
     path.touch()

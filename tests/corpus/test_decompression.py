@@ -173,10 +173,7 @@ class TestPaths:
                 "a.npy",
                 "is not a text file, according to its suffix; pass numpy.load('a.npy').tolist(), or convert",
             ),
-            (
-                "a.array_record",
-                "pass array_record.python.array_record_data_source.ArrayRecordDataSource(['a.arr",
-            ),
+            ("shard.00000.mds.br", "unpack it with brotli -d"),
         ],
     )
     def test_suffixes_of_files_that_are_not_text(self, tmp_path, name, hint):

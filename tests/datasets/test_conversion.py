@@ -1,6 +1,5 @@
 """Tests of converting and exporting datasets, and of the dataset commands."""
 
-import re
 import struct
 
 import numpy as np
@@ -32,7 +31,7 @@ def make_npy(header):
 @pytest.mark.parametrize("name", ["x.bin", "x.npy", "x.idx"])
 @pytest.mark.parametrize("batch_tokens", [1, 50, 1 << 22])
 def test_round_trip(dataset, tmp_path, name, batch_tokens, monkeypatch):
-    monkeypatch.setattr("tokjax.datasets.conversion._BATCH_TOKENS", batch_tokens)
+    monkeypatch.setattr("tokjax.datasets.conversion.token_streams.BATCH_TOKENS", batch_tokens)
     paths = tokjax.datasets.export_dataset(dataset, tmp_path / name)
     assert [path.name for path in paths] == (["x.bin", "x.idx"] if name == "x.idx" else [name])
     tokjax.datasets.convert_dataset(tmp_path / name, TOKENIZER, tmp_path / "back", shard_size=60)
@@ -278,20 +277,6 @@ def test_dataset_commands(tmp_path):
     text.write_text("low</s>")
     get_output("rebuild", tmp_path / "data", "--overwrite", "--trust-source")
     assert len(tokjax.open_dataset(tmp_path / "data")) == 1
-
-
-@pytest.mark.parametrize(("header", "dtype"), [((20240520, 1), "<u2"), ((20240801, 7), "<u4")])
-def test_llm_c_files_are_rejected_with_a_conversion(tmp_path, monkeypatch, header, dtype):
-    monkeypatch.chdir(tmp_path)
-    ids = np.array([257, 1, 2, 257, 3], dtype)
-    numbers = np.zeros(256, "<i4")
-    numbers[:3] = *header, len(ids)
-    (tmp_path / "train.bin").write_bytes(numbers.tobytes() + ids.tobytes())
-    with pytest.raises(tokjax.errors.SourceError, match=r"begins with a header of llm.c, whose") as caught:
-        tokjax.datasets.convert_dataset("train.bin", LARGE, tmp_path / "back")
-    exec(re.search(r"convert the output of (np\.save.*)$", str(caught.value))[1])
-    tokjax.datasets.convert_dataset("ids.npy", TOKENIZER, tmp_path / "back")
-    assert tokjax.open_dataset(tmp_path / "back").read(0, 5).tolist() == [1, 2, 257, 3, 257]
 
 
 def test_documents_that_are_too_long_for_a_megatron_index(tmp_path, monkeypatch):

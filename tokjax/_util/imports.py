@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+_NAMESPACES = ("backports", "google")
+"""Packages that several libraries share."""
+
+
 def attach_names(
     package: str, init_file: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
@@ -52,7 +56,7 @@ def import_optional(module: str, *, extra: str, purpose: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         names = module.split(".")
-        library = ".".join(names[:2] if names[0] == "backports" else names[:1])  # (a namespace of libraries)
+        library = ".".join(names[: 2 if names[0] in _NAMESPACES else 1])
         if error.name not in (library, names[0]):
             raise  # the library is installed, but an import inside it fails
         raise MissingExtraError(

@@ -77,24 +77,34 @@ def merge(
 
 
 def convert(
-    source: Annotated[str, typer.Argument(help="Directory of a dataset, or token file of another program.")],
+    source: Annotated[
+        str, typer.Argument(help="Directory of a dataset, or token file or cache of another program.")
+    ],
     out: OutOption,
     tokenizer: Annotated[
         str | None,
         typer.Option("--tokenizer", "-t", help=f"Tokenizer that made the token file. {TOKENIZER_HELP}"),
     ] = None,
     format: Annotated[  # noqa: A002 (the usual name of this option)
-        str | None, typer.Option("--format", help="nanogpt, megatron, npy or torch. Default: by file name.")
+        str | None,
+        typer.Option(
+            "--format",
+            help="nanogpt, llm.c, megatron, npy, torch, levanter or array_record. Default: by file name.",
+        ),
     ] = None,
     eos_token: EosTokenOption = None,
     chunk_tokens: Annotated[int, typer.Option(help="Ids per item that a loader reads.")] = 4096,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Maximum number of ids per record, to write an .array_record.")
+    ] = None,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Convert a token file of another program (.bin, .idx, .npy, .pt) to a dataset, or the reverse."""
     kind: Any = format
-    if Path(source).is_dir():
+    has_manifest = (Path(source) / "manifest.json").exists()
+    if has_manifest or (tokenizer is None and Path(source).is_dir()):
         for path in tokjax.datasets.export_dataset(
-            tokjax.open_dataset(source), out, kind, overwrite=overwrite
+            tokjax.open_dataset(source), out, kind, max_tokens=max_tokens, overwrite=overwrite
         ):
             Console().print(str(path), markup=False)
         return

@@ -99,7 +99,11 @@ TextColumnOption = Annotated[
     str, typer.Option("--text-column", help="Field or column with the text of each record.")
 ]
 FormatOption = Annotated[
-    str, typer.Option("--format", help="text, jsonl, csv, tsv, parquet, arrow, tar or auto (by file name).")
+    str,
+    typer.Option(
+        "--format",
+        help="text, jsonl, csv, tsv, parquet, arrow, tar, array_record, mds, litdata or auto (by file name).",
+    ),
 ]
 EosTokenOption = Annotated[
     str | None,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from tokjax._util.atomic_files import NotRegularFileError, open_regular
 from tokjax._util.imports import import_optional
 from tokjax._util.urls import get_path_or_url
-from tokjax.corpus.files import COMPRESSED, describe_irregular_path, get_format, is_compressed
+from tokjax.corpus.files import BINARY_FORMATS, COMPRESSED, describe_irregular_path, get_format, is_compressed
 from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def report_damage(path: Path) -> Iterator[None]:
 def check_are_text(files: TextFiles) -> None:
     """Checks that the first 64 KiB of each file are text, before any work begins.
 
-    Tables and archives are only opened: their format declares what is text.
+    Tables, archives and files of records are only opened: their format declares what is text.
 
     Raises:
         InvalidArgumentError: a path is a directory, a pipe or a device.
@@ -152,7 +152,7 @@ def check_are_text(files: TextFiles) -> None:
     """
     empty = []
     for path in files.paths:
-        if get_format(path, files) in ("parquet", "arrow", "tar"):
+        if get_format(path, files) in BINARY_FORMATS:
             open_source(path).close()
             continue
         with open_decompressed(path) as (_, stream), report_damage(path):

@@ -6,6 +6,7 @@ import errno
 import glob
 import itertools
 import os
+import re
 import stat
 from collections import Counter
 from dataclasses import dataclass, field as dataclass_field
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
 
     from tokjax._util.urls import FetchedFiles
 
-FileFormat = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet", "arrow", "tar"]
+FileFormat = Literal[
+    "auto", "text", "jsonl", "csv", "tsv", "parquet", "arrow", "tar", "array_record", "mds", "litdata"
+]
+BINARY_FORMATS = ("parquet", "arrow", "tar", "array_record", "mds", "litdata")
+"""Formats that are not text themselves, and declare what in them is text."""
 _FORMATS = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -31,6 +36,9 @@ _FORMATS = {
     ".arrow": "arrow",
     ".feather": "arrow",
     ".tar": "tar",
+    ".array_record": "array_record",
+    ".arrayrecord": "array_record",
+    ".mds": "mds",
 }
 COMPRESSED = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd", ".zstd": "zstd"}
 """The compression format of files with each suffix."""
@@ -38,6 +46,7 @@ _UNPACK_COMMANDS = {
     ".lz4": "lz4 -d",
     ".zip": "unzip",
     ".7z": "7z x",
+    ".br": "brotli -d",
     ".tgz": "tar -xzf",
     ".npz": "unzip",
 }
@@ -45,9 +54,12 @@ _LOAD_CALLS = {
     ".npy": "numpy.load({name!r}).tolist(), or convert_dataset if it holds token ids",
     ".pkl": "pandas.read_pickle({name!r})['text']",
     ".xlsx": "pandas.read_excel({name!r})['text']",
-    ".array_record": "array_record.python.array_record_data_source.ArrayRecordDataSource([{name!r}]), if its "
-    "records are texts",
 }
+_LITDATA_CHUNK = re.compile(r"chunk-\d+-\d+(\.\w+)?\.bin")
+_DIRECTORY_PATTERNS = ("**/*.parquet", "**/*.mds", "**/*.mds.*", "**/chunk-*-*.bin")
+"""Files of a directory that are read: those of the first pattern that has a match."""
+_SHARD_NUMBER = re.compile(r"-\d+-of-\d+$")
+"""End of the names of sharded files of TensorFlow Datasets: `train.array_record-00000-of-00064`."""
 _MAX_INSPECTED = 1000
 SAVE_TEXTS = "save its texts as JSON lines, CSV or Parquet"
 _TEXT_IN_MEMORY = Hint("for a text in memory pass [text]", "")
@@ -92,26 +104,31 @@ def text_files(
 ) -> TextFiles:
     """Finds the files of a corpus, for functions that take a source.
 
-    All files but Parquet and Arrow may be compressed with gzip, bzip2, xz or zstd (`.gz`, `.bz2`, `.xz`,
-    `.zst`; zstd requires `tokjax[zstd]` before Python 3.14).
+    Text, JSON lines, CSV, TSV, tar and MDS files may be compressed with gzip, bzip2, xz or zstd (`.gz`,
+    `.bz2`, `.xz`, `.zst`; zstd requires `tokjax[zstd]` before Python 3.14).
 
     Args:
         paths: one or several paths. Each is a file, a glob pattern such as `"data/**/*.jsonl.gz"` (its
-            matches are sorted), or a directory, whose Parquet files are read. Files at a URL, such as
-            `"s3://bucket/*.txt"` (requires `tokjax[remote]`), are fetched to a temporary directory first.
-        field: the name of the text field in each JSON record, or the text column of a CSV, Parquet or Arrow
-            file. `"meta.text"` is the field `text` of the object or struct `meta`. Of a tar archive, `"text"`
-            is the member `.txt` of each sample, or else the field `text` of its member `.json`.
+            matches are sorted), or a directory, whose Parquet files, or else MDS shards or litdata chunks,
+            are read, sorted. Files at a URL, such as `"s3://bucket/*.txt"` (requires `tokjax[remote]`), are
+            fetched to a temporary directory first.
+        field: the name of the text field in each JSON record, the text column of a CSV, Parquet, Arrow, MDS
+            or litdata file, or the feature of the `tf.train.Example` in each record of an ArrayRecord file.
+            `"meta.text"` is the field `text` of the object or struct `meta`. Of a tar archive, `"text"` is
+            the member `.txt` of each sample, or else the field `text` of its member `.json`.
         format: the format of all files: `"text"` (UTF-8), `"jsonl"` (one JSON object per line), `"csv"` or
             `"tsv"` (with a header row), `"parquet"`, `"arrow"` (a file or a stream of record batches; both
-            require `tokjax[parquet]`), or `"tar"` (samples of members, as in WebDataset). `"auto"` chooses by
-            suffix: JSON lines for `.jsonl`, `.ndjson` and `.json`, CSV for `.csv`, TSV for `.tsv`, Parquet
-            for `.parquet`, Arrow for `.arrow` and `.feather`, tar for `.tar`, and text for all others.
+            require `tokjax[parquet]`), `"tar"` (samples of members, as in WebDataset), `"array_record"`
+            (requires `tokjax[arrayrecord]`), `"mds"` (shards of MosaicML Streaming) or `"litdata"` (chunks
+            with their `index.json`). `"auto"` chooses by name: JSON lines for `.jsonl`, `.ndjson` and
+            `.json`, CSV for `.csv`, TSV for `.tsv`, Parquet for `.parquet`, Arrow for `.arrow` and
+            `.feather`, tar for `.tar`, ArrayRecord for `.array_record` and `.arrayrecord`, MDS for `.mds`,
+            litdata for names like `chunk-0-0.bin`, and text for all others.
 
     Raises:
-        InvalidArgumentError: a path is not a regular file, a pattern has no match, a directory has no Parquet
-            files, or the suffix of a file indicates an unsupported compression format or a file that is not
-            text.
+        InvalidArgumentError: a path is not a regular file, a pattern has no match, a directory has no
+            Parquet, MDS or litdata files, or the suffix of a file indicates an unsupported compression format
+            or a file that is not text.
     """
     if format not in get_args(FileFormat):
         raise InvalidArgumentError(f"format must be one of {get_args(FileFormat)}, not {format!r}")
@@ -138,8 +155,10 @@ def get_format(path: Path, files: TextFiles) -> str:
     """Returns the format of the decompressed file, one of `FileFormat` without `"auto"`."""
     if files.format != "auto":
         return files.format
+    if _LITDATA_CHUNK.fullmatch(path.name):
+        return "litdata"
     name = path.with_suffix("") if is_compressed(path) else path
-    return _FORMATS.get(name.suffix.lower(), "text")
+    return _FORMATS.get(_SHARD_NUMBER.sub("", name.suffix.lower()), "text")
 
 
 def is_compressed(path: Path) -> bool:
@@ -216,9 +235,10 @@ def _find_matches(path: str | os.PathLike[str]) -> list[Path]:
     irregular = describe_irregular_path(path)
     if irregular is not None:
         directory = Path(path)
-        files = sorted(filter(is_file, directory.glob("**/*.parquet")))
-        if files:
-            return files
+        for own_pattern in _DIRECTORY_PATTERNS:
+            files = sorted(filter(is_file, directory.glob(own_pattern)))
+            if files:
+                return files
         reason, hint = irregular
         if directory.is_dir():
             contents, hint = _describe_directory(directory)

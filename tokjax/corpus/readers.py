@@ -7,6 +7,7 @@ Each format is split in its own way:
     CSV, TSV             between rows
     Parquet              between row groups; between rows if a group is large
     Arrow                between record batches
+    files of records     between records: ArrayRecord, MDS, litdata
     tar                  between samples
     compressed files     like text or JSON lines, but the chunks hold their bytes: a stream is read once
 """
@@ -19,7 +20,6 @@ import itertools
 import json
 import logging
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
@@ -38,7 +38,9 @@ from tokjax.corpus.decompression import (
     report_damage,
 )
 from tokjax.corpus.files import get_format, is_compressed
-from tokjax.corpus.tables import NAME_THE_FIELD, TABLE_FORMATS, TableChunk, plan_table_chunks
+from tokjax.corpus.record_fields import NAME_THE_FIELD, get_text
+from tokjax.corpus.record_files import RECORD_FORMATS, RecordFileChunk, plan_record_chunks
+from tokjax.corpus.tables import TABLE_FORMATS, TableChunk, plan_table_chunks
 from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
@@ -50,9 +52,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tokjax")
 
+ROW_FORMATS = (*TABLE_FORMATS, *RECORD_FORMATS)
+"""Formats whose chunks are positions in a file."""
 _PIECES_PER_BLOCK = 8
 _LARGE_CHUNKS = 16
-"""Row groups with more than this many times the target size are read in this process, in parts."""
+"""Row groups or compressed files with more than this many times the target size are read in this process, in
+parts."""
 _STREAM_BLOCK = 1 << 22
 _MAX_RECORDS = 1 << 14
 """Maximum number of records in a chunk in memory: a record takes some hundred bytes more than its values."""
@@ -152,7 +157,9 @@ class RecordChunk:
         return self.records[0][0]
 
 
-Chunk: TypeAlias = FileChunk | TextChunk | TableChunk
+RowChunk: TypeAlias = TableChunk | RecordFileChunk
+"""Rows of a table, or records of a file with random access, which are read when they are needed."""
+Chunk: TypeAlias = FileChunk | TextChunk | RowChunk
 
 
 def iter_file_chunks(
@@ -192,8 +199,8 @@ def _iter_chunks(
 ) -> Iterator[Chunk]:
     kind = get_format(path, files)
     field = None if kind == "text" else files.field
-    if kind in TABLE_FORMATS:
-        for chunk in plan_table_chunks(path, kind, files.field, target_nbytes):
+    if kind in ROW_FORMATS:
+        for chunk in _plan_row_chunks(path, kind, files.field, target_nbytes):
             if chunk.nbytes <= _LARGE_CHUNKS * target_nbytes:
                 yield chunk
             else:
@@ -213,6 +220,11 @@ def _iter_chunks(
             )
         for start, stop in zip(boundaries, boundaries[1:], strict=False):
             yield FileChunk(path, start, stop, stop - start, field)
+
+
+def _plan_row_chunks(path: Path, kind: str, field: str, target_nbytes: int) -> Iterator[RowChunk]:
+    plan = plan_table_chunks if kind in TABLE_FORMATS else plan_record_chunks
+    return plan(path, kind, field, target_nbytes)
 
 
 def _find_boundaries(
@@ -347,11 +359,11 @@ def _find_last_split(
 
 def iter_record_chunks(
     files: TextFiles, choose: Callable[[list[str]], list[str]], target_nbytes: int
-) -> Iterator[FileChunk | TableChunk | RecordChunk]:
+) -> Iterator[FileChunk | RowChunk | RecordChunk]:
     """Yields chunks of the records of files. `read_records` reads them.
 
     Args:
-        files: files of JSON lines, Parquet or Arrow, or tar archives.
+        files: files of JSON lines, Parquet, Arrow, ArrayRecord, MDS or litdata, or tar archives.
         choose: function of the names of the columns of a table that returns those to read.
         target_nbytes: the target size of a chunk in bytes.
 
@@ -361,18 +373,19 @@ def iter_record_chunks(
     """
     kinds = [get_format(path, files) for path in files.paths]
     for path, kind in zip(files.paths, kinds, strict=True):
-        if kind not in ("jsonl", "tar", *TABLE_FORMATS):
+        if kind not in ("jsonl", "tar", *ROW_FORMATS):
             raise InvalidArgumentError(
                 f"{get_path_or_url(path)} has the format {kind!r}, and values of columns are read from JSON "
-                "lines, Parquet, Arrow and tar archives; convert it, or pass its rows as records"
+                "lines, Parquet, Arrow, ArrayRecord, MDS, litdata and tar archives; convert it, or pass its "
+                "rows as records"
             )
     for path, kind in zip(map(Path.absolute, files.paths), kinds, strict=True):
-        if kind in TABLE_FORMATS:
-            for table in plan_table_chunks(path, kind, files.field, target_nbytes):
-                if table.nbytes <= _LARGE_CHUNKS * target_nbytes:
-                    yield table
+        if kind in ROW_FORMATS:
+            for rows in _plan_row_chunks(path, kind, files.field, target_nbytes):
+                if rows.nbytes <= _LARGE_CHUNKS * target_nbytes:
+                    yield rows
                 else:
-                    yield from _gather_records(table.iter_sized_records(choose), target_nbytes)
+                    yield from _gather_records(rows.iter_sized_records(choose), target_nbytes)
         elif kind == "tar":
             yield from _gather_records(_iter_sized_samples(path), target_nbytes)
         else:
@@ -383,7 +396,7 @@ def iter_record_chunks(
 
 
 def read_records(
-    chunk: FileChunk | TableChunk | RecordChunk, choose: Callable[[list[str]], list[str]]
+    chunk: FileChunk | RowChunk | RecordChunk, choose: Callable[[list[str]], list[str]]
 ) -> Iterable[tuple[str, dict[str, Any]]]:
     """Returns `(location, record)` for each record of a chunk; `location` names it in errors.
 
@@ -396,7 +409,7 @@ def read_records(
     """
     if isinstance(chunk, RecordChunk):
         return chunk.records
-    return chunk.read_records(choose) if isinstance(chunk, TableChunk) else chunk.read_records()
+    return chunk.read_records() if isinstance(chunk, FileChunk) else chunk.read_records(choose)
 
 
 def _iter_sized_samples(path: Path) -> Iterator[tuple[str, dict[str, Any], int, int]]:
@@ -428,31 +441,10 @@ def _gather_records(
         yield RecordChunk(tuple(gathered), nbytes, read_nbytes)
 
 
-def find_field(record: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any], str]:
-    """Returns the mapping that has a field, and the key of the field in this mapping.
-
-    If there is no such field, the mapping does not have the key. A field of null is null, as in tables.
-
-    >>> find_field({"meta": {"text": "a"}}, "meta.text")
-    ({'text': 'a'}, 'text')
-    >>> find_field({"meta": None}, "meta.text")
-    ({'text': None}, 'text')
-    """
-    while name not in record:
-        first, _, rest = name.partition(".")
-        inner = record.get(first)
-        if rest and inner is None and first in record:
-            return {rest: None}, rest
-        if not rest or not isinstance(inner, Mapping):
-            break
-        record, name = inner, rest
-    return record, name
-
-
 def _iter_line_texts(data: bytes, field: str, path: Path, start: int) -> Iterator[str]:
     """Yields the texts of JSON lines; records whose text is null are skipped."""
     for line, location in _iter_lines(data, path, start):
-        text = _get_text(_parse_record(line, location), field, location)
+        text = get_text(_parse_record(line, location), field, location)
         if text is not None:
             yield text
 
@@ -484,18 +476,6 @@ def _parse_record(line: bytes, location: str) -> dict[str, Any]:
     return record
 
 
-def _get_text(record: Mapping[str, Any], field: str, location: str, types: tuple[type, ...] = (str,)) -> Any:
-    holder, key = find_field(record, field)
-    if key not in holder:
-        raise SourceError(
-            f"{location}: the record has no field {field!r}, it has {list(record)[:20]}", hint=NAME_THE_FIELD
-        )
-    text = holder[key]
-    if text is not None and not isinstance(text, types):
-        raise SourceError(f"{location}: the field {field!r} is a {type(text).__name__}, not a string")
-    return text
-
-
 def _iter_table_chunks(
     path: Path, batches: Iterable[tuple[list[Text], int]], target_nbytes: int
 ) -> Iterator[TextChunk]:
@@ -524,7 +504,7 @@ def _iter_table_chunks(
 
 def _iter_sample_texts(path: Path, field: str) -> Iterator[tuple[list[Text], int]]:
     for location, record, read_nbytes in iter_samples(path):
-        text = _get_text(record, field, location, (str, bytes))
+        text = get_text(record, field, location, (str, bytes))
         yield [] if text is None else [text], read_nbytes
 
 

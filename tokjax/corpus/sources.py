@@ -15,8 +15,8 @@ from tokjax._util.urls import get_path_or_url
 from tokjax.core.utf8 import Text, count_bytes, from_characters, to_characters
 from tokjax.corpus.decompression import check_are_text, find_invalid_utf8
 from tokjax.corpus.files import SourceFile, TextFiles, get_source_files, is_file, text_files
-from tokjax.corpus.readers import Chunk, FileChunk, RecordChunk, TextChunk, iter_file_chunks
-from tokjax.corpus.tables import TableChunk, is_arrow_table
+from tokjax.corpus.readers import Chunk, FileChunk, RecordChunk, RowChunk, TextChunk, iter_file_chunks
+from tokjax.corpus.tables import is_arrow_table
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def describe_chunk(chunk: Chunk | RecordChunk) -> str:
     """Returns the file of a chunk and its position there, for error messages."""
     if isinstance(chunk, FileChunk):
         return f"{get_path_or_url(chunk.path)}, bytes {chunk.start} to {chunk.stop - 1}"
-    if isinstance(chunk, TableChunk):
+    if isinstance(chunk, RowChunk):
         return f"{get_path_or_url(chunk.path)}, rows from {chunk.first_row}"
     return chunk.location
 

@@ -24,7 +24,8 @@ from tokjax._util.imports import import_optional
 from tokjax._util.urls import get_path_or_url
 from tokjax.core.ragged import make_row_splits
 from tokjax.corpus.decompression import open_source
-from tokjax.errors import Hint, InvalidArgumentError, SourceError
+from tokjax.corpus.record_fields import NAME_THE_FIELD
+from tokjax.errors import InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from tokjax.core.utf8 import Text
 
-NAME_THE_FIELD = Hint("pass text_files(PATH, field=NAME)", "pass --text-column NAME")
 TABLE_FORMATS = {"parquet": "Parquet", "arrow": "Arrow"}
 """Names of the formats of tables."""
 _ROWS_PER_READ = 1024

@@ -4,8 +4,10 @@ from .caches import (
 from .columns import (
     Column as Column,
 )
-from .conversion import (
+from .conversion.convert import (
     convert_dataset as convert_dataset,
+)
+from .conversion.export import (
     export_dataset as export_dataset,
 )
 from .dataset_types import (

@@ -24,16 +24,17 @@ from tokjax.corpus.readers import (
     Chunk,
     FileChunk,
     RecordChunk,
+    RowChunk,
     TextChunk,
-    find_field,
     iter_file_chunks,
     iter_record_chunks,
     read_records,
 )
+from tokjax.corpus.record_fields import find_field
+from tokjax.corpus.record_files import RECORD_FORMATS
 from tokjax.corpus.sources import Source, describe_chunk, find_source_files, read_chunk, read_documents
 from tokjax.corpus.tables import (
     TABLE_FORMATS,
-    TableChunk,
     find_ids_column,
     is_arrow_table,
     iter_table_records,
@@ -372,7 +373,7 @@ def _load(chunk: Chunk | RecordChunk, reader: DocumentReader) -> Chunk | RecordC
     """Returns a chunk with its contents, for workers that can't read the file."""
     if isinstance(chunk, FileChunk):
         return chunk.load()
-    if not isinstance(chunk, TableChunk):
+    if not isinstance(chunk, RowChunk):
         return chunk
     if reader.records is None:
         texts = tuple(text for text, _ in chunk.read())
@@ -567,9 +568,13 @@ def _holds_ids(files: TextFiles) -> bool:
     path = next((path for path in files.paths if path.stat().st_size), files.paths[0])
     kind = get_format(path, files)
     names = (files.field, IDS_KEY) if files.field == DEFAULT_COLUMN else (files.field,)
-    if kind == "jsonl":
-        chunks = iter_record_chunks(replace(files, paths=(path,)), list, _PROBE_BYTES)
-        _, record = next((first for chunk in chunks for first in read_records(chunk, list)), ("", {}))
+    if kind in ("jsonl", *RECORD_FORMATS):
+
+        def choose(columns: list[str]) -> list[str]:
+            return [column for column in columns if column in names]
+
+        chunks = iter_record_chunks(replace(files, paths=(path,)), choose, _PROBE_BYTES)
+        _, record = next((first for chunk in chunks for first in read_records(chunk, choose)), ("", {}))
         found = (find_field(record, name) for name in names)
         return _is_array_of_ids(next((holder[key] for holder, key in found if key in holder), None))
     return kind in TABLE_FORMATS and find_ids_column(path, kind, names) is not None

@@ -157,6 +157,14 @@ def test_other_column_names_and_batch_types():
     assert get_lines({"ids": ids, "labels": None}, BYTES)[2] == "0 a b c ? of 3"
 
 
+@pytest.mark.parametrize("labels", [[[-100, 98], [99]], [-100, 98, 99]])
+def test_labels_of_rows_of_different_lengths(labels):
+    ids = tokjax.ragged_from_rows([[97, 98], [99]])
+    expected = get_lines(ids, BYTES, labels=tokjax.ragged_from_rows([[-100, 98], [99]]))
+    assert expected[2:4] == ["0 ⟨a⟩ b 0 of 2", "1 c 0 of 1"]
+    assert get_lines(ids, BYTES, labels=labels) == expected
+
+
 def test_labels_argument_replaces_other_shapes():
     batch = {"input_ids": [[97, 98]], "labels": [1]}
     assert "labels of shape (1,) are not shown: ids have shape (1, 2)" in get_lines(batch, BYTES)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tokjax._util.arrays import as_integers, is_traced
 from tokjax.core.array_inputs import as_ragged, check_same_shape
-from tokjax.core.ragged import ragged_from_rows
+from tokjax.core.ragged import Ragged, ragged_from_rows
 from tokjax.core.records import TokenizationBatch, TokenizationResult
 from tokjax.datasets.loaders.packed import TokenChunks
 from tokjax.errors import InvalidArgumentError
@@ -181,11 +181,12 @@ class _Column(NamedTuple):
 
 
 def _to_host(values: Any) -> _Column:
-    try:
-        return _Column(np.asarray(values), None)
-    except ValueError:  # The rows have different lengths.
-        ragged = ragged_from_rows(values)
-        return _Column(np.asarray(ragged.ids), np.asarray(ragged.row_splits))
+    if not isinstance(values, Ragged):
+        try:
+            return _Column(np.asarray(values), None)
+        except ValueError:  # The rows have different lengths.
+            values = ragged_from_rows(values)
+    return _Column(np.asarray(values.ids), np.asarray(values.row_splits))
 
 
 class BatchPositions(NamedTuple):

@@ -1,0 +1,1 @@
+"""Tests of `tokjax.datasets.conversion`."""

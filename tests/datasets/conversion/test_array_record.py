@@ -1,0 +1,133 @@
+"""Tests of ArrayRecord files, as Grain and MaxText read them."""
+
+import functools
+import operator
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import tokjax
+from tests.cli.test_commands import get_output, run
+from tests.datasets.test_conversion import LARGE, TOKENIZER
+from tests.support.id_datasets import write_id_dataset
+from tests.support.record_files import make_example
+
+pytest.importorskip("array_record.python.array_record_module")
+pytest.importorskip("google.protobuf.message")
+DOCUMENTS = [[5, 6, 257], [], [7], list(range(200)), [257]]
+
+
+def read_records(path):
+    """Reads records as Grain does."""
+    sources = pytest.importorskip("array_record.python.array_record_data_source")
+    with sources.ArrayRecordDataSource(str(path)) as source:
+        return [source[i] for i in range(len(source))]
+
+
+def test_each_record_is_an_example(tmp_path):
+    target = tmp_path / "train.array_record"
+    dataset = write_id_dataset(DOCUMENTS, tmp_path / "data", TOKENIZER)
+    assert tokjax.datasets.export_dataset(dataset, target) == (target,)
+    assert read_records(target) == [make_example({"input_ids": ids}) if ids else EMPTY for ids in DOCUMENTS]
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [target.name]
+    with pytest.raises(tokjax.errors.DatasetExistsError, match="train.array_record exists; to replace it"):
+        tokjax.datasets.export_dataset(dataset, target)
+    tokjax.datasets.export_dataset(
+        write_id_dataset([[1]], tmp_path / "one", TOKENIZER), target, overwrite=True
+    )
+    assert read_records(target) == [make_example({"input_ids": [1]})]
+
+
+EMPTY = bytes.fromhex("0a11 0a0f 0a09") + b"input_ids" + bytes.fromhex("1202 1a00")
+
+
+@given(
+    documents=st.lists(st.lists(st.integers(0, 70_000), max_size=9), max_size=5),
+    max_tokens=st.none() | st.integers(1, 5),
+)
+def test_round_trip(tmp_path_factory, documents, max_tokens):
+    tmp_path = tmp_path_factory.mktemp("records")
+    dataset = write_id_dataset(documents, tmp_path / "data", LARGE)
+    [path] = tokjax.datasets.export_dataset(dataset, tmp_path / "a.array_record", max_tokens=max_tokens)
+    field = tokjax.PackedTokenField(LARGE, add_eos_between_docs=False)
+    tokjax.write_dataset(path, field, tmp_path / "back", text_column="input_ids")
+    back = [ids.tolist() for ids in tokjax.open_dataset(tmp_path / "back")]
+    if max_tokens is None:
+        assert back == documents
+    else:
+        starts = [(ids, i) for ids in documents for i in range(0, max(len(ids), 1), max_tokens)]
+        assert back == [ids[i : i + max_tokens] for ids, i in starts]
+
+
+def test_texts(tmp_path):
+    texts = ["low", "naïve café", "日本語 " * 99]
+    tokjax.write_dataset(texts, tokjax.RawTextField(), tmp_path / "data")
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    [path] = tokjax.datasets.export_dataset(dataset, tmp_path / "a.array_record")
+    assert read_records(path) == [make_example({"text": text.encode()}) for text in texts]
+    tokjax.write_dataset(path, tokjax.RawTextField(), tmp_path / "back")
+    assert list(tokjax.open_dataset(tmp_path / "back")) == texts
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError,
+        match="dataset must be a TokenDataset, not a RawTextDataset, to write the format 'npy'",
+    ):
+        tokjax.datasets.export_dataset(dataset, tmp_path / "a.npy")
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="max_tokens is for .* of a RawTextDataset"):
+        tokjax.datasets.export_dataset(dataset, tmp_path / "b.array_record", max_tokens=3)
+
+
+def test_a_failed_export_leaves_nothing(tmp_path, monkeypatch):
+    dataset = write_id_dataset(DOCUMENTS, tmp_path / "data", TOKENIZER)
+    monkeypatch.setattr(type(dataset), "document", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        tokjax.datasets.export_dataset(dataset, tmp_path / "a.array_record")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_options(tmp_path):
+    dataset = write_id_dataset(DOCUMENTS, tmp_path / "data", TOKENIZER)
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError,
+        match="max_tokens is for format='array_record' and datasets of ids, and the format is 'npy', of",
+    ):
+        tokjax.datasets.export_dataset(dataset, tmp_path / "a.npy", max_tokens=3)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="max_tokens must be .* 1"):
+        tokjax.datasets.export_dataset(dataset, tmp_path / "a.array_record", max_tokens=0)
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError,
+        match=r"a.array_record: ArrayRecord files are sources of write_dataset, also if they hold ids; call "
+        r"write_dataset\('.*a.array_record', PackedTokenField\(tokenizer, add_eos_between_docs=False\), OUT, "
+        r"text_column='input_ids'\)",
+    ):
+        tokjax.datasets.convert_dataset(tmp_path / "a.array_record", TOKENIZER, tmp_path / "out")
+
+
+def test_packing_of_grain(tmp_path):
+    """Grain packs the parsed records, as MaxText does; it rejects records that are longer than a row."""
+    grain = pytest.importorskip("grain")
+    pytest.importorskip("grain.experimental")
+    from tokjax.corpus.tf_example import parse_example
+
+    dataset = write_id_dataset([ids for ids in DOCUMENTS if ids], tmp_path / "data", TOKENIZER)
+    [path] = tokjax.datasets.export_dataset(dataset, tmp_path / "a.array_record", max_tokens=16)
+    source = grain.MapDataset.source(grain.sources.ArrayRecordDataSource([str(path)]))
+    rows = source.map(lambda record: {"inputs": parse_example(record, "")["input_ids"].astype(np.int32)})
+    packed = grain.experimental.FirstFitPackIterDataset(
+        rows.to_iter_dataset(), length_struct={"inputs": 16}, num_packing_bins=2
+    )
+    ids = [row["inputs"][row["inputs_segment_ids"] > 0] for row in packed]
+    assert sorted(np.concatenate(ids).tolist()) == sorted(functools.reduce(operator.iadd, DOCUMENTS, []))
+
+
+def test_command(tmp_path):
+    tokenizer = tokjax.save_tokenizer(TOKENIZER, tmp_path / "t.json")
+    write_id_dataset([[1, 2, 257], [3, 257]], tmp_path / "data", TOKENIZER)
+    target = tmp_path / "a.array_record"
+    get_output("convert", tmp_path / "data", "-o", target, "--max-tokens", 2)
+    assert len(read_records(target)) == 3
+    result = run("convert", target, "-t", tokenizer, "-o", tmp_path / "out")
+    assert b"run tokjax pack" in result.stderr
+    options = ["--text-column", "input_ids", "--separator", "", "--no-eos"]
+    get_output("pack", target, "-t", tokenizer, "-o", tmp_path / "back", *options)
+    assert [ids.tolist() for ids in tokjax.open_dataset(tmp_path / "back")] == [[1, 2], [257], [3, 257]]

@@ -1,0 +1,54 @@
+"""Fields of records: lookup by name, and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tokjax.errors import Hint, SourceError
+
+NAME_THE_FIELD = Hint("pass text_files(PATH, field=NAME)", "pass --text-column NAME")
+
+
+def find_field(record: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any], str]:
+    """Returns the mapping that has a field, and the key of the field in this mapping.
+
+    If there is no such field, the mapping does not have the key. A field of null is null, as in tables.
+
+    >>> find_field({"meta": {"text": "a"}}, "meta.text")
+    ({'text': 'a'}, 'text')
+    >>> find_field({"meta": None}, "meta.text")
+    ({'text': None}, 'text')
+    """
+    while name not in record:
+        first, _, rest = name.partition(".")
+        inner = record.get(first)
+        if rest and inner is None and first in record:
+            return {rest: None}, rest
+        if not rest or not isinstance(inner, Mapping):
+            break
+        record, name = inner, rest
+    return record, name
+
+
+def get_text(record: Mapping[str, Any], field: str, location: str, types: tuple[type, ...] = (str,)) -> Any:
+    """Returns the text of a record, or `None` if it is null.
+
+    Args:
+        record: the record.
+        field: the name of the text field.
+        location: the location of the record, for errors.
+        types: the types of texts.
+
+    Raises:
+        SourceError: the record has no such field, or its value is not a text.
+    """
+    holder, key = find_field(record, field)
+    if key not in holder:
+        raise SourceError(
+            f"{location}: the record has no field {field!r}, it has {list(record)[:20]}", hint=NAME_THE_FIELD
+        )
+    text = holder[key]
+    if text is not None and not isinstance(text, types):
+        raise SourceError(f"{location}: the field {field!r} is a {type(text).__name__}, not a string")
+    return text

@@ -1,0 +1,112 @@
+"""Conversion of token files of other programs into datasets: `convert_dataset`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokjax._util.atomic_files import clear_incomplete_directory, open_atomic_directory, resolve
+from tokjax._util.checks import check_int
+from tokjax._util.urls import reject_urls
+from tokjax.core import protocol
+from tokjax.datasets.conversion import array_record, arrays, levanter, llm_c, megatron, nanogpt
+from tokjax.datasets.conversion.formats import detect_format
+from tokjax.datasets.conversion.token_streams import check_ids, iter_documents
+from tokjax.datasets.document_sources import compute_digests
+from tokjax.datasets.fields.packed_tokens import PackedTokenField
+from tokjax.datasets.shards import ShardWriter
+from tokjax.datasets.writer import (
+    DATASET,
+    DEFAULT_SHARD_SIZE,
+    WrittenDataset,
+    finish_dataset,
+    make_plan,
+    summarize_dataset,
+)
+
+if TYPE_CHECKING:
+    import os
+
+    from tokjax.datasets.conversion.formats import TokenFormat
+
+_READERS = {
+    "nanogpt": nanogpt.read,
+    "llm.c": llm_c.read,
+    "megatron": megatron.read,
+    "npy": arrays.read_npy,
+    "torch": arrays.read_torch,
+    "levanter": levanter.read,
+    "array_record": array_record.read,
+}
+
+
+def convert_dataset(
+    path: str | os.PathLike[str],
+    tokenizer: Any,
+    out: str | os.PathLike[str],
+    *,
+    format: TokenFormat | None = None,  # noqa: A002 (the usual name of this parameter)
+    chunk_tokens: int = 4096,
+    shard_size: int = DEFAULT_SHARD_SIZE,
+    overwrite: bool = False,
+) -> WrittenDataset:
+    """Converts a token file of another program into a packed dataset. The ids are stored unchanged.
+
+    | format | file | documents |
+    |---|---|---|
+    | `"nanogpt"` | `.bin`, `uint16` without a header | end with the tokenizer's EOS token |
+    | `"llm.c"` | `.bin`, `uint16` or `uint32` after a header | begin with EOS (moved to the end) or BOS |
+    | `"megatron"` | `.idx`, next to its `.bin` | as recorded in the index |
+    | `"npy"` | `.npy` of integers, one or two dimensions | rows; in one dimension, as for nanoGPT |
+    | `"torch"` | `.pt`, one tensor (needs `torch`) | as for `.npy` |
+    | `"levanter"` | directory of a `TreeCache` (needs `tokjax[levanter]`) | its rows |
+
+    Args:
+        path: path of the token file, or of the directory of a cache.
+        tokenizer: tokenizer that produced the ids. It determines the vocabulary size and the EOS token.
+        out: path of the dataset directory to write.
+        format: format of the file; `None` to detect it from the file name and the header.
+        chunk_tokens: number of ids that a loader returns per chunk, as in `PackedTokenField`.
+        shard_size: number of ids at which a shard is closed, as in `write_dataset`.
+        overwrite: whether to replace an existing dataset, as in `write_dataset`.
+
+    Returns:
+        The counts of the dataset, and its path.
+
+    Raises:
+        DatasetExistsError: `out` exists, or holds finished shards of an interrupted writer, and `overwrite`
+            is not set.
+        DatasetMismatchError: an id is not in the tokenizer's vocabulary. Nothing was written.
+        SourceError: the file is damaged or has another format.
+    """
+    reject_urls(path, out)
+    source = Path(path)
+    stream = _READERS[_detect_contents(source, format)](source, tokenizer)
+    field = PackedTokenField(
+        tokenizer, chunk_tokens, add_eos_between_docs=protocol.eos_id(tokenizer) is not None
+    )
+    check_ids(stream, protocol.vocab_size(tokenizer), source)
+    plan = make_plan(field, check_int("shard_size", shard_size, minimum=1))
+    target = resolve(out)
+    with open_atomic_directory(target, DATASET, overwrite=overwrite) as directory:
+        clear_incomplete_directory(directory, DATASET, overwrite=overwrite)
+        with ShardWriter(directory, field, shard_size, (), lambda _: None, counts_text=False) as writer:
+            for documents, encoded in iter_documents(stream, field.data_dtype):
+                writer.add(compute_digests(documents), encoded)
+        described = {"converted": str(source.resolve()), "num_bytes": _measure(source)}
+        manifest = finish_dataset(directory, field, plan, described, writer.shards)
+    return summarize_dataset(manifest, target)
+
+
+def _detect_contents(path: Path, named: TokenFormat | None) -> TokenFormat:
+    """Returns the format that the caller named, or that the contents or the name of a file indicate."""
+    if named is None and levanter.is_cache(path):
+        return "levanter"
+    kind = detect_format(path, named)
+    return "llm.c" if named is None and kind == "nanogpt" and llm_c.has_header(path) else kind
+
+
+def _measure(path: Path) -> int:
+    """Returns the size of a file, or of all files of a directory."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())

@@ -1,0 +1,78 @@
+"""Writing of datasets in the formats of other programs: `export_dataset`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tokjax._util.checks import check_int
+from tokjax._util.urls import reject_urls
+from tokjax.datasets.conversion import array_record, arrays, levanter, llm_c, megatron, nanogpt
+from tokjax.datasets.conversion.formats import detect_format
+from tokjax.datasets.dataset_types import RawTextDataset, TokenDataset
+from tokjax.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    from tokjax.datasets.conversion.formats import TokenFormat
+
+_WRITERS: dict[str, Callable[..., tuple[Path, ...]]] = {
+    "nanogpt": nanogpt.write,
+    "llm.c": llm_c.write,
+    "megatron": megatron.write,
+    "npy": arrays.write_npy,
+    "torch": arrays.write_torch,
+    "levanter": levanter.write,
+    "array_record": array_record.write,
+}
+
+
+def export_dataset(
+    dataset: TokenDataset | RawTextDataset,
+    path: str | os.PathLike[str],
+    format: TokenFormat | None = None,  # noqa: A002 (the usual name of this parameter)
+    *,
+    max_tokens: int | None = None,
+    overwrite: bool = False,
+) -> tuple[Path, ...]:
+    """Writes the ids of a dataset in the format of another program. `convert_dataset` lists the formats.
+
+    `"array_record"` (needs `tokjax[arrayrecord]`) writes an ArrayRecord file for Grain and MaxText: one
+    record per document, a `tf.train.Example` with the ids in the feature `input_ids`, or of a dataset of
+    texts, with the text in the feature `text`. `write_dataset` reads it. Side columns are not exported.
+
+    Args:
+        dataset: open dataset of token ids; for `"array_record"` also of texts.
+        path: path of the file to write; for `"megatron"` that of the `.idx`, next to which a `.bin` is
+            written; for `"levanter"` that of the directory.
+        format: format to write; `None` to detect it from the file name. `"torch"` is not supported:
+            `torch.from_numpy` accepts an `.npy`.
+        max_tokens: for `"array_record"`, maximum number of ids of a record; longer documents become several
+            records. `None` for no limit.
+        overwrite: whether to replace existing files.
+
+    Returns:
+        The paths of the files that were written.
+
+    Raises:
+        DatasetExistsError: a file exists and `overwrite` is not set.
+        InvalidArgumentError: the format can't represent these ids, or can't be written.
+    """
+    reject_urls(path)
+    kind = detect_format(Path(path), format)
+    holds_ids = isinstance(dataset, TokenDataset)
+    if not holds_ids and not (kind == "array_record" and isinstance(dataset, RawTextDataset)):
+        raise InvalidArgumentError(
+            f"dataset must be a TokenDataset, not a {type(dataset).__name__}, to write the format {kind!r}"
+        )
+    if max_tokens is None:
+        return _WRITERS[kind](dataset, Path(path), overwrite=overwrite)
+    if kind != "array_record" or not holds_ids:
+        raise InvalidArgumentError(
+            f"max_tokens is for format='array_record' and datasets of ids, and the format is {kind!r}, of a "
+            f"{type(dataset).__name__}"
+        )
+    limit = check_int("max_tokens", max_tokens, minimum=1)
+    return array_record.write(dataset, Path(path), overwrite=overwrite, max_tokens=limit)

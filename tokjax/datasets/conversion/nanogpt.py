@@ -1,0 +1,62 @@
+"""nanoGPT's `.bin`: `uint16` ids without a header. Documents end with the EOS token."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokjax._util.atomic_files import write_atomically
+from tokjax.core import protocol
+from tokjax.datasets.conversion import llm_c
+from tokjax.datasets.conversion.token_streams import (
+    TokenStream,
+    check_absent,
+    make_stream,
+    split_after,
+    write_ids,
+)
+from tokjax.errors import Hint, InvalidArgumentError, SourceError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tokjax.datasets.dataset_types import TokenDataset
+
+_DTYPE = np.dtype("<u2")
+
+
+def read(path: Path, tokenizer: Any) -> TokenStream:
+    """Opens a file of ids.
+
+    Raises:
+        SourceError: the file has an odd number of bytes, or the header of llm.c.
+    """
+    size = path.stat().st_size
+    if llm_c.has_header(path):  # (read as uint16 ids, the header would be noise)
+        raise SourceError(
+            f"{path}: begins with a header of llm.c", hint=Hint("pass format='llm.c'", "pass --format llm.c")
+        )
+    if size % 2:
+        raise SourceError(
+            f"{path}: has {size} bytes, an odd number, so it does not hold uint16 ids; it is truncated, or "
+            "has another format"
+        )
+    ids = np.memmap(path, _DTYPE, "r") if size else np.zeros(0, _DTYPE)
+    return make_stream(ids, split_after(ids, protocol.eos_id(tokenizer)))
+
+
+def write(dataset: TokenDataset, target: Path, *, overwrite: bool) -> tuple[Path, ...]:
+    """Writes the ids of a dataset, and returns the path of the file.
+
+    Raises:
+        InvalidArgumentError: `uint16` does not hold all ids of the vocabulary.
+    """
+    if np.dtype(dataset.manifest.plan.data_dtype).itemsize > 2:
+        raise InvalidArgumentError(
+            f"nanoGPT's files are uint16, and the vocabulary has {dataset.vocab_size:,} ids; pass "
+            "format='megatron' or 'npy'"
+        )
+    check_absent([target], overwrite=overwrite)
+    write_atomically(target, lambda file: write_ids(file, dataset, _DTYPE, 0, dataset.num_tokens))
+    return (target,)
