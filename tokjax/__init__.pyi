@@ -98,11 +98,19 @@ from .core.vocabulary import (
 from .corpus.chunk_boundaries import (
     find_chunk_boundaries as find_chunk_boundaries,
 )
-from .datasets.fields import (
+from .datasets.fields.bucketed_tokens import (
     BucketedTokenField as BucketedTokenField,
-    Field as Field,
+)
+from .datasets.fields.packed_tokens import (
     PackedTokenField as PackedTokenField,
+)
+from .datasets.fields.raw_text import (
     RawTextField as RawTextField,
+)
+from .datasets.fields.registry import (
+    Field as Field,
+)
+from .datasets.fields.tokenized_text import (
     SentencePieceTextField as SentencePieceTextField,
     TokenizedTextField as TokenizedTextField,
 )

@@ -149,6 +149,133 @@ def test_option_of_another_model_is_rejected(workspace, tmp_path):
     assert b"--pattern can't be used with --model unigram" in rejected.stderr
 
 
+LANGUAGES = {
+    "en": "the meaning of the word is in the use of the word " * 30,
+    "de": "die Bedeutung des Wortes ist der Gebrauch des Wortes " * 2,
+}
+PARALLEL = {"en": "the use of the word", "de": "der Gebrauch des Wortes"}
+
+
+@pytest.fixture(scope="module")
+def languages(tmp_path_factory):
+    """Writes a corpus and a parallel text for each language."""
+    directory = tmp_path_factory.mktemp("languages")
+    for name, text in LANGUAGES.items():
+        (directory / f"{name}.txt").write_text(text)
+        (directory / f"{name}.dev").write_text(PARALLEL[name])
+    return directory
+
+
+def count(texts, **options):
+    from tokjax.trainer import count_pretokens
+
+    options = {"special_tokens": ["<|endoftext|>"], **options}
+    return {name: count_pretokens([text], progress=False, **options) for name, text in texts.items()}
+
+
+def test_weights_equal_mix_counts(languages, tmp_path):
+    from tokjax.trainer import load_pretoken_counts, mix_counts, train_bpe
+
+    sources = [languages / "en.txt", languages / "de.*t"]
+    command = ["train", *sources, "--weight", 1, "--weight", 2.5, "--vocab-size", 290, "-q"]
+    get_output(*command, "-o", tmp_path / "t.json", "--save-counts", tmp_path / "c.npz")
+    mixed = mix_counts(count(LANGUAGES), {"en": 1, "de": 2.5})
+    expected = train_bpe(mixed, vocab_size=290, progress=False)
+    assert tokjax.load_tokenizer(tmp_path / "t.json") == expected.tokenizer
+    assert load_pretoken_counts(tmp_path / "c.npz") == mixed
+
+
+def test_weights_of_saved_counts(languages, tmp_path):
+    command = ["train", "--vocab-size", 290, "-q"]
+    weights = ["--weight", 1, "--weight", 1]
+    counts = [tmp_path / f"{name}.npz" for name in LANGUAGES]
+    for name, path in zip(LANGUAGES, counts, strict=True):
+        get_output(
+            *command, languages / f"{name}.txt", "--save-counts", path, "-o", tmp_path / f"{name}.json"
+        )
+    get_output(*command, *counts, *weights, "-o", tmp_path / "a.json")
+    get_output(*command, *(languages / f"{name}.txt" for name in LANGUAGES), *weights, "-o", tmp_path / "b")
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--max-bytes", 1 << 20], ["--pattern", "o200k", "--min-frequency", 2]]
+)
+def test_continue_equals_continue_bpe(workspace, languages, tmp_path, options):
+    from tokjax.trainer import continue_bpe, load_training_bundle
+
+    base, out = workspace / "t.json", tmp_path / "bundle"
+    command = ["train", languages / "de.txt", "--continue-from", base, "--vocab-size", 410, "-q"]
+    get_output(*command, "-o", out, "--bundle", *options)
+    passed = {"pattern": "o200k", "min_frequency": 2} if "--pattern" in options else {}
+    tokenizer = tokjax.load_tokenizer(base)
+    expected, _ = continue_bpe(tokenizer, [LANGUAGES["de"]], vocab_size=410, progress=False, **passed)
+    assert tokjax.load_tokenizer(out) == expected.tokenizer
+    assert tokjax.vocab_size(expected.tokenizer) == 410
+    assert load_training_bundle(out).trained.options == expected.options
+
+
+def test_parallel_equals_train_parity_bpe(languages, tmp_path):
+    from tokjax.trainer import train_parity_bpe
+
+    options = ["--pattern", "o200k", "--special-token", "<s>", "--max-token-length", 6]
+    parallel = ["--parallel", languages / "en.dev", "--parallel", languages / "de.dev"]
+    sources = [languages / "en.txt", languages / "de.txt"]
+    get_output("train", *sources, *parallel, *options, "--vocab-size", 280, "-o", tmp_path / "t.json")
+    counts = (count(texts, pattern="o200k", special_tokens=["<s>"]) for texts in (LANGUAGES, PARALLEL))
+    expected = train_parity_bpe(*counts, vocab_size=280, max_token_length=6, progress=False)
+    assert tokjax.load_tokenizer(tmp_path / "t.json") == expected.tokenizer
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--weight", 1], "there are 2 FILES and 1 values of --weight; pass one for each of FILES"),
+        (["--parallel", "en.dev"], "there are 2 FILES and 1 values of --parallel"),
+        (["--weight", 1, "--weight", 0], "the weight of 'de.txt' is 0; leave the source out"),
+        (["--weight", 1, "--model", "unigram"], "--weight can't be used with --model unigram"),
+        (["--parallel", "en.dev", "--model", "wordpiece"], "--parallel can't be used with --model wordpiece"),
+        (["--parallel", "en.dev", "--tie-break", "huggingface"], "--tie-break can't be used with --parallel"),
+        (["en.txt", "--weight", 1, "--weight", 1, "--weight", 1], "en.txt is passed twice"),
+        (
+            ["--continue-from", "t.json", "--special-token", "<s>"],
+            "--special-token can't be used with --continue-from",
+        ),
+        (["--continue-from", "words.json"], "words.json is a WordLevelTokenizer; only byte-level BPE"),
+        (["--continue-from", "lower.json"], "lower.json changes texts before they are split"),
+        (
+            ["--continue-from", "t.json", "--vocab-size", 300],
+            "--vocab-size is 300; the 400 ids of the tokenizer need at least 400",
+        ),
+    ],
+)
+def test_options_of_several_sources_are_checked(workspace, languages, tmp_path, options, message):
+    tokenizers = {
+        "t.json": tokjax.load_tokenizer(workspace / "t.json"),
+        "words.json": tokjax.word_level(["[UNK]", "low"]),
+        "lower.json": tokjax.byte_level_bpe({bytes([i]): i for i in range(256)}, normalizer="nfc"),
+    }
+    for name, tokenizer in tokenizers.items():
+        tokjax.save_tokenizer(tokenizer, languages / name)
+    done = run("train", "en.txt", "de.txt", *options, "-o", tmp_path / "out.json", cwd=languages)
+    assert done.returncode
+    assert message in strip_frames(done.stderr)
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_parallel_of_saved_counts_keeps_their_pattern(languages, tmp_path):
+    sources = [tmp_path / f"{name}.npz" for name in LANGUAGES]
+    for name, path in zip(LANGUAGES, sources, strict=True):
+        saved = ["--save-counts", path, "-o", tmp_path / f"{name}.json", "--pattern", "o200k"]
+        get_output("train", languages / f"{name}.txt", *saved, "--vocab-size", 260, "-q")
+    parallel = ["--parallel", languages / "en.dev", "--parallel", languages / "de.dev"]
+    command = ["train", *sources, *parallel, "--vocab-size", 270, "-q", "-o", tmp_path / "t.json"]
+    rejected = run(*command, "--pattern", "gpt2")
+    assert "was counted with the pattern 'o200k'" in strip_frames(rejected.stderr)
+    get_output(*command)
+    assert tokjax.load_tokenizer(tmp_path / "t.json").pattern == "o200k"
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT")
 @pytest.mark.parametrize("ignored", [False, True])
 def test_sigint_interrupts_training(tmp_path, ignored):

@@ -14,7 +14,7 @@ from tests.support.huggingface_tokenizers import make_pair
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.text_strategies import byte_strings, hard_texts
 from tokjax.core.utf8 import to_utf8
-from tokjax.datasets.fields import make_field
+from tokjax.datasets.fields.registry import make_field
 from tokjax.trainer import train_sentencepiece
 
 SPECIAL = {"<s>": 256, "</s>": 257}

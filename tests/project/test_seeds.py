@@ -125,7 +125,7 @@ def test_padding_ratio_example():
 
 
 def test_dtypes_by_vocabulary():
-    from tokjax.datasets.fields import token_dtype
+    from tokjax.datasets.fields.token_ids import token_dtype
 
     assert [token_dtype(n).name for n in (256, 257, 50_257, 65_536, 65_537, 128_256)] == [
         "uint8",

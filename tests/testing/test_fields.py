@@ -10,7 +10,7 @@ import pytest
 
 import tokjax
 from tests.datasets.test_fields import FIELDS
-from tokjax.datasets.fields import CUSTOM_FIELDS
+from tokjax.datasets.fields.registry import CUSTOM_FIELDS
 from tokjax.testing import FIELD_CHECKS, check_field
 
 TOKENIZER = tokjax.byte_level(["<en>", "<de>"])

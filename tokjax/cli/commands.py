@@ -16,6 +16,7 @@ from rich.console import Console
 
 import tokjax
 from tokjax.cli.datasets import convert, merge, rebuild, stats, verify
+from tokjax.cli.mixture import estimate_mixture
 from tokjax.cli.options import (
     FILES_HELP,
     SEPARATOR_HELP,
@@ -194,6 +195,7 @@ for command in (stats, verify, merge, convert, rebuild):
     app.command()(command)
 app.command()(train)
 app.command()(report)
+app.command()(estimate_mixture)
 
 
 def _make_packed_field(loaded: Any, chunk_tokens: int, **options: Any) -> tokjax.PackedTokenField:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tokjax.core.records import TokenizationResult
     from tokjax.datasets.dataset import Dataset
     from tokjax.reports.dataset_statistics import DatasetReport
+    from tokjax.reports.mixture import MixtureEstimate
     from tokjax.trainer import Trained
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue")
@@ -103,6 +104,17 @@ def make_training_table(trained: Trained, file: Path) -> Table:
     if stats.notes:
         table.caption = Text("\n".join(stats.notes))
         table.caption_justify = "left"
+    return table
+
+
+def make_mixture_table(tokenizer: str, estimate: MixtureEstimate) -> Table:
+    """Returns a table with the estimated share of each source, and how well the shares explain the merges."""
+    table = _make_two_column_table(tokenizer)
+    for source, share in estimate.shares.items():
+        table.add_row(Text(source), f"{share:.1%}")
+    table.add_section()
+    table.add_row("merges", f"{estimate.num_merges:,}")
+    table.add_row("shortfall", f"{estimate.shortfall:.1f}")
     return table
 
 

@@ -7,31 +7,26 @@ import os
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
 
 import tokjax
 from tokjax._util.urls import reject_urls
-from tokjax.cli.options import (
-    FILES_HELP,
-    INTERRUPTED,
-    STDIN,
-    FormatOption,
-    TextColumnOption,
-    make_source_or_stdin,
-)
+from tokjax.cli.options import FILES_HELP, INTERRUPTED, FormatOption, TextColumnOption
 from tokjax.cli.table_format import make_training_table
-from tokjax.corpus.files import text_files
+from tokjax.cli.training_sources import Reading, count_each, count_files, find_paths, read_files
+from tokjax.pretokenize.patterns import split_alike
 from tokjax.trainer import (
     PretokenCounts,
     Trained,
-    count_pretokens,
-    load_pretoken_counts,
+    continue_bpe,
+    mix_counts,
     save_pretoken_counts,
     save_training_bundle,
     train_bpe,
+    train_parity_bpe,
     train_sentencepiece,
     train_word_level,
     train_wordpiece,
@@ -42,12 +37,9 @@ from tokjax.trainer.word_level import SPECIAL_TOKENS as WORD_LEVEL_TOKENS
 from tokjax.trainer.wordpiece import SPECIAL_TOKENS as WORDPIECE_TOKENS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from tokjax.corpus.sources import Source
-
-_ZIP_MAGIC = b"PK\x03\x04"
-"""First bytes of `.npz` files, which contain pre-token counts."""
 
 
 class Model(StrEnum):
@@ -62,10 +54,11 @@ class Model(StrEnum):
     word = "word"
 
 
-_COUNTING_OPTIONS = {"min_frequency", "max_bytes", "seed", "save_counts"}
+_COUNTING_OPTIONS = {"min_frequency", "max_bytes", "seed", "save_counts", "weight"}
 _SENTENCEPIECE_OPTIONS = {"character_coverage", "byte_fallback"}
 _OPTIONS_BY_MODEL: Mapping[Model, set[str]] = {
-    Model.bpe: _COUNTING_OPTIONS | {"pattern", "max_token_length", "tie_break", "checkpoint"},
+    Model.bpe: _COUNTING_OPTIONS
+    | {"pattern", "max_token_length", "tie_break", "checkpoint", "continue_from", "parallel"},
     Model.wordpiece: _COUNTING_OPTIONS | {"limit_alphabet", "cased"},
     Model.word_level: _COUNTING_OPTIONS | {"cased"},
     Model.unigram: _SENTENCEPIECE_OPTIONS,
@@ -85,6 +78,11 @@ _TRAINERS: Mapping[Model, Callable[..., Trained]] = {
     Model.char: partial(train_sentencepiece, model_type="char"),
     Model.word: partial(train_sentencepiece, model_type="word"),
 }
+_REJECTED_WITH = {
+    "parallel": ("weight", "continue_from", "tie_break", "checkpoint", "save_counts"),
+    "continue_from": ("special_token",),
+}
+"""Options by another option, with which they can't be used."""
 _SPECIAL_TOKENS_BY_MODEL = {Model.wordpiece: WORDPIECE_TOKENS, Model.word_level: WORD_LEVEL_TOKENS}
 
 
@@ -129,10 +127,36 @@ def train(
         bool | None,
         typer.Option("--byte-fallback", help="Encode characters without a piece as bytes instead of UNK."),
     ] = None,
+    continue_from: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKENIZER",
+            help="Byte-level BPE tokenizer whose vocabulary is extended by new merges. --vocab-size is the "
+            "new size.",
+        ),
+    ] = None,
+    weight: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="Share of the bytes of each of FILES, on any scale: repeat it for each, in the same order."
+        ),
+    ] = None,
+    parallel: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Translation of one text into the language of each of FILES: repeat it for each, in the "
+            "same order. Equal content then takes about as many tokens in each language.",
+        ),
+    ] = None,
     text_column: TextColumnOption = "text",
     file_format: FormatOption = "auto",
     max_bytes: Annotated[
-        int | None, typer.Option(help="Train on a random sample of about this many bytes.")
+        int | None,
+        typer.Option(
+            help="Train on a random sample of about this many bytes; with --weight or --parallel, of each of "
+            "FILES."
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the sample.")] = None,
     save_counts: Annotated[
@@ -162,23 +186,26 @@ def train(
         "cased": cased,
         "character_coverage": character_coverage,
         "byte_fallback": byte_fallback,
+        "continue_from": continue_from,
+        "weight": weight,
+        "parallel": parallel,
         "max_bytes": max_bytes,
         "seed": seed,
         "save_counts": save_counts,
         "checkpoint": checkpoint,
     }
     options = _select_options(model, {name: value for name, value in passed.items() if value is not None})
-    reject_urls(out)
-    _check_output(Path(out), files, bundle=bundle, overwrite=overwrite)
-    if save_counts is not None:
-        _check_output_file(save_counts, files, overwrite=overwrite)
-    shared: dict[str, Any] = {"progress": not quiet} | ({} if workers is None else {"workers": workers})
     special = tuple(special_token or ())
+    _reject_combinations({*options, *(["special_token"] if special else [])})
+    reject_urls(out)
+    sources = [*files, *(parallel or [])]
+    _check_output(Path(out), sources, bundle=bundle, overwrite=overwrite)
+    if save_counts is not None:
+        _check_output_file(save_counts, sources, overwrite=overwrite)
+    shared: dict[str, Any] = {"progress": not quiet} | ({} if workers is None else {"workers": workers})
     try:
-        source = _make_training_source(files, text_column, file_format, model, special, options, shared)
-        if special or not isinstance(source, PretokenCounts) or model in _SPECIAL_TOKENS_BY_MODEL:
-            options["special_tokens"] = _get_special_tokens(model, special)
-        trained = _TRAINERS[model](source, vocab_size=vocab_size, **options, **shared)
+        training = _prepare_training(model, files, special, text_column, file_format, options, shared)
+        trained = _train(training, vocab_size, options)
     except KeyboardInterrupt as error:
         message = str(error) or "interrupted"
         Console(stderr=True).print(message, style="bold red", markup=False, soft_wrap=True)
@@ -204,82 +231,160 @@ def _select_options(model: Model, passed: dict[str, Any]) -> dict[str, Any]:
     return passed
 
 
-def _make_training_source(
+def _reject_combinations(passed: Collection[str]) -> None:
+    """Rejects options that can't be used together."""
+    for name, others in _REJECTED_WITH.items():
+        for other in others:
+            if name in passed and other in passed:
+                raise typer.BadParameter(
+                    f"{_to_option_name(other)} can't be used with {_to_option_name(name)}"
+                )
+
+
+class _Training(NamedTuple):
+    """A training: its files, and the options that do not belong to the trainer.
+
+    Attributes:
+        model: type of the vocabulary.
+        files: paths and patterns of the sources.
+        special: names of `--special-token`.
+        continued: tokenizer of `--continue-from`.
+        reading: how the files are read and counted.
+        weights: share of each of the files.
+        parallel: translation of one text for each of the files.
+        save_counts: file for the pre-token counts.
+    """
+
+    model: Model
+    files: list[str]
+    special: tuple[str, ...]
+    continued: tokjax.models.ByteLevelBPE | None
+    reading: Reading
+    weights: list[float] | None
+    parallel: list[str] | None
+    save_counts: Path | None
+
+
+def _prepare_training(
+    model: Model,
     files: list[str],
+    special: tuple[str, ...],
     text_column: str,
     file_format: str,
-    model: Model,
-    special: tuple[str, ...],
     options: dict[str, Any],
     shared: dict[str, Any],
-) -> Source | PretokenCounts:
+) -> _Training:
+    """Separates the options of a trainer from all others, which are removed from `options`."""
+    sample: dict[str, Any] = {name: options.pop(name) for name in ("max_bytes", "seed") if name in options}
+    continue_from, save_counts = options.pop("continue_from", None), options.pop("save_counts", None)
+    continued = None if continue_from is None else _load_continued(continue_from)
+    if continued is not None:
+        special_tokens: Sequence[str] = sorted(continued.vocabulary.split_token_names)
+        pattern = options.get("pattern", continued.pattern)
+    else:
+        special_tokens = _get_special_tokens(model, special)
+        pattern = options.get("pattern", "gpt2") if model is Model.bpe else "whitespace"
+    accepts_counts = model not in _SENTENCEPIECE_MODELS and save_counts is None
+    reading = Reading(text_column, file_format, special_tokens, pattern, sample, shared, accepts_counts)
+    weights, parallel = options.pop("weight", None), options.pop("parallel", None)
+    return _Training(model, files, special, continued, reading, weights, parallel, save_counts)
+
+
+def _train(training: _Training, vocab_size: int, options: dict[str, Any]) -> Trained:
+    """Runs the trainer of a model, with its options."""
+    if training.parallel is not None:
+        return _train_for_parity(training, vocab_size, options)
+    model, reading = training.model, training.reading
+    source = _make_source(training)
+    options = {"vocab_size": vocab_size, **options, **reading.shared}
+    if training.continued is not None:
+        trained, _ = continue_bpe(training.continued, source, **options)
+        return trained
+    if training.special or not isinstance(source, PretokenCounts) or model in _SPECIAL_TOKENS_BY_MODEL:
+        options["special_tokens"] = reading.special_tokens
+    return _TRAINERS[model](source, **options)
+
+
+def _make_source(training: _Training) -> Source | PretokenCounts:
     """Returns the source files or their pre-token counts.
 
-    Files are counted here instead of in the trainer if `--max-bytes`, `--seed` or `--save-counts` is passed.
+    Files are counted here instead of in the trainer if they have weights, or if `--max-bytes`, `--seed` or
+    `--save-counts` is passed.
     """
-    counting = {name: options.pop(name) for name in ("max_bytes", "seed") if name in options}
-    counts_path = options.pop("save_counts", None)
-    counts_files = [path for path in _find_paths(files) if _is_counts_file(path)]
-    if counts_files:
-        if (
-            model in _SENTENCEPIECE_MODELS
-            or counting
-            or counts_path
-            or (text_column, file_format) != ("text", "auto")
-        ):
-            raise typer.BadParameter(
-                f"{counts_files[0]} contains pre-token counts, which can't be used with --max-bytes, --seed, "
-                "--save-counts, --text-column, --format or a SentencePiece model"
-            )
-        return _load_counts(files, counts_files)
-    separators = _get_special_tokens(model, special)
-    source = make_source_or_stdin(files, text_column, file_format, separators)
-    if not counting and counts_path is None:
-        return source
-    pattern = options.pop("pattern", "gpt2") if model is Model.bpe else "whitespace"
-    counts = count_pretokens(source, special_tokens=separators, pattern=pattern, **counting, **shared)
-    if counts_path is not None:
-        save_pretoken_counts(counts, counts_path)
+    files, reading = training.files, training.reading
+    if training.weights is not None:
+        _check_one_for_each(files, training.weights, "--weight")
+        weights = dict(zip(files, training.weights, strict=True))
+        counts = mix_counts(count_each(files, reading), weights)
+    elif reading.sample or training.save_counts is not None:
+        counts = count_files(files, reading)
+    else:
+        return read_files(files, reading)
+    if training.save_counts is not None:
+        save_pretoken_counts(counts, training.save_counts)
     return counts
 
 
-def _find_paths(files: list[str]) -> tuple[Path, ...]:
-    """Returns the source files, including files of pre-token counts; none for standard input."""
-    return () if files == [STDIN] else text_files(files, format="text").paths
-
-
-def _is_counts_file(path: Path) -> bool:
-    """Returns whether a file is a ZIP archive, as `.npz` files are."""
-    with path.open("rb") as file:
-        return file.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC
-
-
-def _load_counts(files: list[str], counts_files: list[Path]) -> PretokenCounts:
-    """Loads the counts of several files, and adds them."""
-    paths = _find_paths(files)
-    if len(counts_files) < len(paths):
-        other = next(path for path in paths if path not in counts_files)
+def _train_for_parity(training: _Training, vocab_size: int, options: dict[str, Any]) -> Trained:
+    """Trains with `train_parity_bpe`, and counts the parallel texts as the sources are counted."""
+    files, reading = training.files, training.reading
+    assert training.parallel is not None
+    _check_one_for_each(files, training.parallel, "--parallel")
+    sources = count_each(files, reading)
+    first = sources[files[0]]
+    special, pattern = training.special or first.special_tokens, options.pop("pattern", first.pattern)
+    if special != first.special_tokens or not split_alike(pattern, first.pattern):
         raise typer.BadParameter(
-            f"{counts_files[0]} contains pre-token counts, but {other} does not; count it first with "
-            "--save-counts"
+            f"{files[0]} was counted with the pattern {first.pattern!r} and the special tokens "
+            f"{first.special_tokens}; leave out --pattern and --special-token"
         )
-    return sum(map(load_pretoken_counts, paths[1:]), load_pretoken_counts(paths[0]))
+    reading = reading._replace(sample={}, pattern=first.pattern, special_tokens=first.special_tokens)
+    counts = [count_files([file], reading) for file in training.parallel]
+    parallel = dict(zip(files, counts, strict=True))
+    progress = reading.shared["progress"]
+    return train_parity_bpe(sources, parallel, vocab_size=vocab_size, progress=progress, **options)
 
 
-def _check_output(out: Path, files: list[str], *, bundle: bool, overwrite: bool) -> None:
+def _check_one_for_each(files: list[str], values: Sequence[object], option: str) -> None:
+    if len(values) != len(files):
+        raise typer.BadParameter(
+            f"there are {len(files)} FILES and {len(values)} values of {option}; pass one for each of FILES, "
+            "in the same order, and quote patterns, such as 'en/*.txt'"
+        )
+
+
+def _load_continued(path: str) -> tokjax.models.ByteLevelBPE:
+    """Loads the tokenizer of `--continue-from`."""
+    tokenizer: Any = tokjax.load_tokenizer(path)
+    if not isinstance(tokenizer, tokjax.models.ByteLevelBPE):
+        raise typer.BadParameter(
+            f"{path} is a {type(tokenizer).__name__}; only byte-level BPE can be continued",
+            param_hint="--continue-from",
+        )
+    if tokenizer.normalizer or tokenizer.add_prefix_space:
+        raise typer.BadParameter(
+            f"{path} changes texts before they are split (normalizer={tokenizer.normalizer!r}, "
+            f"add_prefix_space={tokenizer.add_prefix_space}); count the changed texts in Python, and pass "
+            "the counts to tokjax.trainer.continue_bpe",
+            param_hint="--continue-from",
+        )
+    return tokenizer
+
+
+def _check_output(out: Path, sources: list[str], *, bundle: bool, overwrite: bool) -> None:
     """Raises an error if the output can't or must not be written, before any source is read."""
     if not bundle and is_bundle(out):
         raise tokjax.errors.BundleExistsError(
             f"{out} is a training bundle; pass --bundle --overwrite to replace it"
         )
-    _check_output_file(out, files, overwrite=overwrite)
+    _check_output_file(out, sources, overwrite=overwrite)
 
 
 def _check_output_file(file: Path, sources: list[str], *, overwrite: bool) -> None:
     """Checks that a file can be written, and creates its directory."""
     if file.exists() and not overwrite:
         raise tokjax.errors.InvalidArgumentError(f"{file} exists; to replace it, pass --overwrite")
-    if file.is_file() and any(file.samefile(path) for path in _find_paths(sources)):
+    if file.is_file() and any(file.samefile(path) for path in find_paths(sources)):
         raise tokjax.errors.InvalidArgumentError(
             f"{file} is one of the source files; pass another output file"
         )

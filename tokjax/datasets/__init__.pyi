@@ -17,18 +17,32 @@ from .dataset_types import (
     RawTextDataset as RawTextDataset,
     TokenDataset as TokenDataset,
 )
-from .fields import (
+from .fields.bucketed_tokens import (
     BucketedTokenField as BucketedTokenField,
+)
+from .fields.chat import (
     ChatField as ChatField,
-    Field as Field,
+)
+from .fields.packed_tokens import (
     PackedTokenField as PackedTokenField,
+)
+from .fields.preference import (
     PreferenceField as PreferenceField,
+)
+from .fields.raw_text import (
     RawTextField as RawTextField,
-    RowsWithColumns as RowsWithColumns,
-    SentencePieceTextField as SentencePieceTextField,
-    TokenField as TokenField,
-    TokenizedTextField as TokenizedTextField,
+)
+from .fields.registry import (
+    Field as Field,
     register_field as register_field,
+)
+from .fields.token_field import (
+    RowsWithColumns as RowsWithColumns,
+    TokenField as TokenField,
+)
+from .fields.tokenized_text import (
+    SentencePieceTextField as SentencePieceTextField,
+    TokenizedTextField as TokenizedTextField,
 )
 from .loaders.bucketed import (
     BucketedLoader as BucketedLoader,

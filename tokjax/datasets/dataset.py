@@ -26,7 +26,7 @@ from tokjax.core import protocol
 from tokjax.core.ragged import make_row_splits
 from tokjax.datasets.caches import OpenShard, OpenShards, TokenCache
 from tokjax.datasets.columns import cast_values, check_cast, parse_columns
-from tokjax.datasets.fields import make_field
+from tokjax.datasets.fields.registry import make_field
 from tokjax.datasets.manifest import MANIFEST_FILE
 from tokjax.datasets.manifest_validation import read_manifest_and_identity
 from tokjax.datasets.token_columns import TokenColumn
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from tokjax._util.atomic_files import FileIdentity
     from tokjax.datasets.caches import CacheStats
     from tokjax.datasets.columns import Column
-    from tokjax.datasets.fields import Field
+    from tokjax.datasets.fields.registry import Field
     from tokjax.datasets.manifest import FileRecord, Manifest, Shard
     from tokjax.datasets.remote import RemoteDirectory
 

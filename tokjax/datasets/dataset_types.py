@@ -12,7 +12,7 @@ from tokjax._util.checks import check_int
 from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.datasets.caches import get_max_held_shards
 from tokjax.datasets.dataset import Dataset
-from tokjax.datasets.fields import BucketedTokenField
+from tokjax.datasets.fields.bucketed_tokens import BucketedTokenField
 from tokjax.encoding.encode import encode_result
 from tokjax.errors import DatasetIndexError, InvalidArgumentError
 

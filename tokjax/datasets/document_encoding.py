@@ -24,7 +24,10 @@ from tokjax.core import protocol
 from tokjax.core.ragged import Ragged, concatenate_ranges, make_ragged, make_row_splits
 from tokjax.core.utf8 import from_characters, to_characters
 from tokjax.datasets.columns import compute_byte_lengths, convert_values, get_record_columns
-from tokjax.datasets.fields import ChatField, PackedTokenField, RawTextField, RowsWithColumns, TokenField
+from tokjax.datasets.fields.chat import ChatField
+from tokjax.datasets.fields.packed_tokens import PackedTokenField
+from tokjax.datasets.fields.raw_text import RawTextField
+from tokjax.datasets.fields.token_field import RowsWithColumns, TokenField
 from tokjax.encoding.encode import apply_tokenizer_template, get_template_ids
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from tokjax.core.records import TokenizationBatch
     from tokjax.core.utf8 import Text
     from tokjax.datasets.columns import Column
-    from tokjax.datasets.fields import Field
+    from tokjax.datasets.fields.registry import Field
 
 
 Result = TypeVar("Result")

@@ -41,7 +41,7 @@ from tokjax.corpus.tables import (
 )
 from tokjax.datasets.columns import IDS_KEY, convert_value, convert_values, get_record_columns
 from tokjax.datasets.document_encoding import Documents, Record
-from tokjax.datasets.fields import TokenField
+from tokjax.datasets.fields.token_field import TokenField
 from tokjax.errors import Hint, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.datasets.columns import Column
-    from tokjax.datasets.fields import Field
+    from tokjax.datasets.fields.registry import Field
 
 DocumentSource: TypeAlias = (
     Source

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokjax.datasets.document_sources import Batch
-    from tokjax.datasets.fields import Field
+    from tokjax.datasets.fields.registry import Field
     from tokjax.datasets.manifest import Plan, Shard
 
 _BATCH_SIZE = 1 << 21

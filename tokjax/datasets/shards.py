@@ -32,7 +32,8 @@ import numpy as np
 from tokjax._util.atomic_files import write_atomically
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.datasets.document_sources import SourceHash
-from tokjax.datasets.fields import BucketedTokenField, get_unsigned_dtype
+from tokjax.datasets.fields.bucketed_tokens import BucketedTokenField
+from tokjax.datasets.fields.token_ids import get_unsigned_dtype
 from tokjax.datasets.manifest import FileRecord, Shard
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     from tokjax.datasets.document_encoding import EncodedDocuments
     from tokjax.datasets.document_sources import DocumentDigests
-    from tokjax.datasets.fields import Field
+    from tokjax.datasets.fields.registry import Field
 
 
 class _Part(NamedTuple):

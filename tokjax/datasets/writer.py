@@ -39,7 +39,7 @@ from tokjax.datasets.document_sources import (
     make_record_reader,
     resolve_files,
 )
-from tokjax.datasets.fields import Field, check_registered
+from tokjax.datasets.fields.registry import Field, check_registered
 from tokjax.datasets.manifest import (
     MANIFEST_FILE,
     FileRecord,

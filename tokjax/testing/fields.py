@@ -21,7 +21,7 @@ import numpy as np
 
 from tokjax.datasets.dataset_types import RawTextDataset
 from tokjax.datasets.document_encoding import Documents, encode_documents
-from tokjax.datasets.fields import make_field
+from tokjax.datasets.fields.registry import make_field
 from tokjax.datasets.opening import open_dataset
 from tokjax.datasets.writer import write_dataset
 from tokjax.errors import DisallowedSpecialTokenError

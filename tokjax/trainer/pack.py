@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax._util.checks import check_int
 from tokjax.corpus.sources import Source, make_rereadable, read_documents
-from tokjax.datasets.fields import PackedTokenField
+from tokjax.datasets.fields.packed_tokens import PackedTokenField
 from tokjax.datasets.writer import DEFAULT_SHARD_SIZE, WrittenDataset, write_dataset
 from tokjax.errors import DatasetExistsError
 from tokjax.pretokenize.special_tokens import check_special_names

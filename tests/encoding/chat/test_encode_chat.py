@@ -234,6 +234,69 @@ class TestWithoutMask:
             assert chat.assistant_mask is None
 
 
+PARTS_ONLY = """\
+{% for m in messages %}{{ m.role | capitalize }}{{ ':' if m.content[0].type == 'image' else ': ' }}
+{%- for part in m.content %}{{ '<image>' if part.type == 'image' else part.text if part.type == 'text' }}
+{%- endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"""
+
+
+class TestTemplatesOfContentParts:
+    """Templates of multimodal models may loop over the parts of a content, and drop texts silently."""
+
+    @pytest.mark.parametrize("options", [{}, {"mask": False}, {"add_generation_prompt": True}])
+    def test_texts_are_rejected(self, bpe, options):
+        with pytest.raises(tokjax.errors.InvalidArgumentError) as error:
+            tokjax.encode_chat(bpe, CONVERSATION, PARTS_ONLY, **options)
+        assert str(error.value) == (
+            "the chat template \"{% for m in messages %}{{ m.role | capitalize }}{{ ':' if m... drops "
+            "messages[0]['content'], because it is a text and the template writes lists of parts; pass the "
+            "message as {'role': 'system', 'content': [{'type': 'text', 'text': '...'}]}"
+        )
+
+    def test_parts_are_written(self, bpe):
+        parts = [
+            message | {"content": [{"type": "text", "text": message["content"]}]} for message in CONVERSATION
+        ]
+        chat = tokjax.encode_chat(bpe, parts, PARTS_ONLY)
+        assert chat.text.startswith("System: Be brief.<|im_end|>\nUser: low?<|im_end|>\nAssistant: low.")
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"drops messages\[4\]"):
+            tokjax.encode_chat(bpe, [*parts[:4], CONVERSATION[4]], PARTS_ONLY)
+
+    def test_one_role_as_parts_only(self, bpe):
+        template = "{{ messages[0].content }}{% for m in messages[1:] %}{{ m.content[0].text }}{% endfor %}"
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"drops messages\[1\]"):
+            tokjax.encode_chat(bpe, CONVERSATION, template)
+        parts = [{"role": "user", "content": [{"type": "text", "text": "low?"}]}]
+        assert tokjax.encode_chat(bpe, CONVERSATION[:1] + parts, template).text == "Be brief.low?"
+
+    @pytest.mark.parametrize(
+        ("template", "text"),
+        [
+            ("{{ messages[-1].content }}", "newest naïve."),
+            (
+                "{% for m in messages if m.role == 'assistant' %}{{ m.content }}{% endfor %}",
+                "low.newest naïve.",
+            ),
+            ("{% for m in messages %}{{ m.role[0] }}{% endfor %}", "suaua"),
+            ("{{ messages[0].content[:2] }}{{ messages[4].content | capitalize }}", "BeNewest naïve."),
+            ("{{ messages[0].content | length }}", "9"),
+            ("{{ messages[0].content | upper }}", "BE BRIEF."),
+            ("{% for m in messages[:2] %}{% if m.content is string %}.{% endif %}{% endfor %}", ".."),
+            (
+                "{% for m in messages %}{{ '.' if m.content is string else raise_exception(1) }}{% endfor %}",
+                ".....",
+            ),
+        ],
+    )
+    def test_texts_that_are_dropped_or_changed_on_purpose(self, bpe, template, text):
+        assert tokjax.encode_chat(bpe, CONVERSATION, template).text == text
+
+    def test_contents_of_whitespace(self, bpe):
+        messages = [{"role": "user", "content": " \n"}]
+        assert tokjax.encode_chat(bpe, messages, PARTS_ONLY).text == "User: <|im_end|>\n"
+
+
 @pytest.mark.parametrize("key", ["reasoning_content", "thinking", "reasoning"])
 def test_reasoning_field_names(bpe, key):
     template = "{{ messages[0].thinking }},{{ messages[0].reasoning_content }}"

@@ -9,9 +9,9 @@ from tokenizers import AddedToken, Tokenizer, normalizers
 
 import tokjax
 from tests.formats.huggingface.test_word_engine import SPECIAL, make_tokenizer, metaspace
-from tokjax.formats.huggingface import adapter
+from tokjax.formats.huggingface import built_in
 
-TEXT = Path(adapter.__file__).read_text("utf-8").replace("<", "(").replace("▁", "_").replace("x", "z")
+TEXT = Path(built_in.__file__).read_text("utf-8").replace("<", "(").replace("▁", "_").replace("x", "z")
 
 
 def edit_model(tokenizer, **changes):
@@ -22,7 +22,7 @@ def edit_model(tokenizer, **changes):
 
 def count_words(tokenizer):
     """Encodes the text. Returns how many different words the library encodes, and the number of all words."""
-    engine = tokenizer.word_engine
+    engine = tokenizer.encoder.word_engine
     encoded, needs_library = engine.encode([TEXT], sources=True)
     assert not needs_library.any()
     expected = tokenizer.library_tokenizer.encode(TEXT, add_special_tokens=False)
@@ -39,9 +39,9 @@ def test_most_words_are_encoded_on_arrays():
 
 def test_few_words_are_encoded_by_the_library():
     tokenizer = tokjax.formats.from_huggingface(make_tokenizer(normalizers.NFKC(), metaspace))
-    tokenizer.word_engine.encode(["the newest lower widest"], sources=True)
-    assert "_unigram" not in vars(tokenizer.word_engine._words)
-    assert tokenizer.word_engine._words._num_by_library == 4
+    tokenizer.encoder.word_engine.encode(["the newest lower widest"], sources=True)
+    assert "_unigram" not in vars(tokenizer.encoder.word_engine._words)
+    assert tokenizer.encoder.word_engine._words._num_by_library == 4
 
 
 def test_repeated_long_words_are_encoded_once():
@@ -49,10 +49,10 @@ def test_repeated_long_words_are_encoded_once():
     text = " ".join(["low" * 100] * 3)
     expected = tokenizer.library_tokenizer.encode(text, add_special_tokens=False).ids
     for _ in range(3):
-        encoded, _ = tokenizer.word_engine.encode([text], sources=False)
+        encoded, _ = tokenizer.encoder.word_engine.encode([text], sources=False)
         assert encoded.ids.tolist() == expected
         assert encoded.begins_word is None
-    assert len(tokenizer.word_engine._words.table) == 2
+    assert len(tokenizer.encoder.word_engine._words.table) == 2
 
 
 BYTES = [[f"<0x{byte:02X}>", -20.0] for byte in range(256)]
@@ -81,7 +81,7 @@ def test_scores_are_those_of_the_library():
     tokenizer = tokjax.formats.from_huggingface(
         edit_model(base, vocab=pieces + [[s, 0.0] for s in SPECIAL[:-1]], unk_id=0)
     )
-    unigram = tokenizer.word_engine._words._unigram
+    unigram = tokenizer.encoder.word_engine._words._unigram
     parsed = json.loads(tokenizer.library_tokenizer.to_str())["model"]["vocab"]
     ids = unigram._model._slot_ids
     used = np.flatnonzero(unigram._model._trie.pieces >= 0)

@@ -14,7 +14,7 @@ from tests.conftest import CORPUS
 from tests.support.sentencepiece_models import train_sentencepiece_models
 from tests.support.text_strategies import hard_texts
 from tokjax.core.utf8 import to_utf8
-from tokjax.formats.huggingface import adapter, unigram_words, word_engine
+from tokjax.formats.huggingface import library_encoding, unigram_words, word_engine
 
 SPECIAL = ["<s>", "</s>", "<pad>", "<mask>", "<unk>"]
 ADDED = [
@@ -184,7 +184,7 @@ def use_word_engine(encoder, monkeypatch):
     monkeypatch.setattr(word_engine, "FEW_WORDS", few_words)
     monkeypatch.setattr(unigram_words, "FEW_WORDS", few_words)
     monkeypatch.setattr(word_engine, "_PIECES_PER_WORD", 1 << 62)
-    monkeypatch.setattr(adapter, "FEW_CHARACTERS", -1)
+    monkeypatch.setattr(library_encoding, "FEW_CHARACTERS", -1)
     monkeypatch.setattr(word_engine, "_WORDS_PER_TEXT", 3)
     monkeypatch.setattr(word_engine, "_GROUP_CHARACTERS", 30)
 
@@ -198,10 +198,10 @@ def use_word_engine(encoder, monkeypatch):
 def test_results_equal_the_library(encoder, name, texts, add_special_tokens, allowed):
     tokenizer = load_tokenizers(encoder)[name]
     special = {"allowed_special": allowed, "disallowed_special": ()}
-    options = adapter._EncodeOptions(add_special_tokens, return_offsets=True, return_masks=True)
+    options = library_encoding.EncodeOptions(add_special_tokens, return_offsets=True, return_masks=True)
     try:
-        expected, row_splits = adapter._encode_by_library(
-            tokenizer, texts, range(len(texts)), options, special
+        expected, row_splits = tokenizer.encoder.encode_with_library(
+            texts, range(len(texts)), options, special
         )
     except tokjax.errors.InvalidArgumentError as error:
         # The library matched a special token that had to be ordinary text.
@@ -222,7 +222,7 @@ def test_results_equal_the_library(encoder, name, texts, add_special_tokens, all
 def test_ordinary_texts_are_looked_up(encoder):
     texts = ["the newest\n  lower  widest", "lower é中, (the)", "", " low"]
     for name, tokenizer in load_tokenizers(encoder).items():
-        _, needs_library = tokenizer.word_engine.encode(texts, sources=True)
+        _, needs_library = tokenizer.encoder.word_engine.encode(texts, sources=True)
         assert needs_library.tolist() == [False, False, False, name == "deberta"]
 
 
@@ -234,7 +234,7 @@ def test_a_full_cache_is_emptied(encoder, monkeypatch):
     texts = [" ".join(f"low{i}est{j}" for j in range(9)) for i in range(9)]
     expected = [tokenizer.library_tokenizer.encode(text).ids for text in texts]
     assert [tokjax.encode(tokenizer, text).tolist() for text in texts] == expected
-    assert len(tokenizer.word_engine._words.table) < 40
+    assert len(tokenizer.encoder.word_engine._words.table) < 40
 
 
 @pytest.mark.parametrize("encoder", ["arrays", "library"])
@@ -270,7 +270,7 @@ OTHER_PIPELINES = {
 def test_other_pipelines_encode_whole_texts(name):
     normalizer, steps = OTHER_PIPELINES[name]
     tokenizer = tokjax.formats.from_huggingface(make_tokenizer(normalizer, *steps))
-    assert tokenizer.word_engine is None
+    assert tokenizer.encoder.word_engine is None
 
 
 def test_unknown_characters_without_an_unknown_piece_raise():
@@ -285,4 +285,4 @@ def test_unknown_characters_without_an_unknown_piece_raise():
 
 def test_added_tokens_with_spaces_need_whole_texts():
     library = make_tokenizer(None, metaspace, added=["two words"])
-    assert tokjax.formats.from_huggingface(library).word_engine is None
+    assert tokjax.formats.from_huggingface(library).encoder.word_engine is None

@@ -13,7 +13,7 @@ from tokjax.datasets.conversion import array_record, arrays, levanter, llm_c, me
 from tokjax.datasets.conversion.formats import detect_format
 from tokjax.datasets.conversion.token_streams import check_ids, iter_documents
 from tokjax.datasets.document_sources import compute_digests
-from tokjax.datasets.fields import PackedTokenField
+from tokjax.datasets.fields.packed_tokens import PackedTokenField
 from tokjax.datasets.shards import ShardWriter
 from tokjax.datasets.writer import (
     DATASET,

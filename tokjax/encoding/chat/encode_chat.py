@@ -42,7 +42,7 @@ from tokjax.offsets import char_to_byte_spans
 from tokjax.pretokenize.special_tokens import resolve_special
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -130,9 +130,10 @@ def encode_chat(
     Raises:
         DisallowedSpecialTokenError: a message contains a disallowed special token, or the template makes one
             of the texts of messages.
-        InvalidArgumentError: the template is invalid, raises an error or exceeds its limits; or it combines
-            texts of several messages with a function after which their origin is unknown, which the error
-            names (pass `mask=False`).
+        InvalidArgumentError: the template is invalid, raises an error or exceeds its limits; it drops the
+            content of a message because it is a text instead of a list of parts; or it combines texts of
+            several messages with a function after which their origin is unknown, which the error names (pass
+            `mask=False`).
         MissingExtraError: Jinja is not installed.
     """
     vocabulary = protocol.get_vocabulary(tokenizer)
@@ -167,8 +168,10 @@ def encode_chat(
     text = renderer.render_text(rendered_messages, add_generation_prompt)
     # Special tokens that the template itself writes are the same for any messages, so they are counted with
     # placeholders. Any other number means that the template made or removed one with texts of messages.
-    expected = renderer.render_text(replace_with_placeholders(rendered_messages, {}), add_generation_prompt)
+    placeholders = replace_with_placeholders(rendered_messages, {})
+    expected = renderer.render_text(placeholders, add_generation_prompt)
     _check_counts(text, expected, not_allowed)
+    _check_contents(renderer, placeholders, expected, template, add_generation_prompt)
     full_text = hidden.restore(text)
     if hidden.names:
         visible_text = make_renderer(str).render_text(conversation, add_generation_prompt)
@@ -280,6 +283,63 @@ def _check_counts(text: str, expected: str, names: frozenset[str]) -> None:
                 f"{expected.count(name)} times with placeholders for their texts: a text would become a "
                 f"special token, or remove one. If this is intended, pass allowed_special={{{name!r}}}"
             )
+
+
+def _check_contents(
+    renderer: _ChatRenderer, messages: list[Message], text: str, template: str, prompt: bool
+) -> None:
+    """Checks that the template does not drop a content because it is a text instead of a list of parts.
+
+    Templates of some multimodal models loop over the parts of each content. The characters of a text have
+    none of the keys of a part, so nothing is written for them. Such a template writes the same for any other
+    text, and writes the text if it is a part. If it drops a message on purpose, it also drops the part.
+
+    Args:
+        renderer: the template.
+        messages: messages with placeholders for their texts.
+        text: the text that the template writes for them.
+        template: the Jinja template, for the error.
+        prompt: whether the text ends with a generation prompt.
+
+    Raises:
+        InvalidArgumentError: a content is dropped that would be written as a list of parts.
+    """
+    missing = set(_find_missing_contents(messages, text))
+    if not missing:
+        return
+
+    def render(change: Callable[[str], Any]) -> str | None:
+        changed = [
+            message | {"content": change(message["content"])} if i in missing else message
+            for i, message in enumerate(messages)
+        ]
+        try:
+            return renderer.render_text(changed, prompt)
+        except InvalidArgumentError:  # for example, the template takes no lists
+            return None
+
+    if render(lambda content: content.replace("x", "y")) != text:
+        return  # the template changes the text, for example to upper case
+    with_parts = render(lambda content: [{"type": "text", "text": content}]) or ""
+    dropped = next((i for i in sorted(missing) if messages[i]["content"] in with_parts), None)
+    if dropped is not None:
+        example = {"role": messages[dropped].get("role"), "content": [{"type": "text", "text": "..."}]}
+        raise InvalidArgumentError(
+            f"the chat template {template!r:.60}... drops messages[{dropped}]['content'], because it is a "
+            f"text and the template writes lists of parts; pass the message as {example}"
+        )
+
+
+def _find_missing_contents(messages: list[Message], text: str) -> Iterator[int]:
+    """Returns an iterator over the messages whose content is a text that does not occur in `text`."""
+    position = 0
+    for i, message in enumerate(messages):
+        content = message.get("content")
+        if isinstance(content, str) and content.strip():
+            start = text.find(content, position)  # most templates keep the order, so this takes linear time
+            if start < 0 and content not in text:
+                yield i
+            position = max(position, start)
 
 
 def _check_unchanged(text: str, expected: str, hidden: HiddenTokens) -> None:

@@ -1,0 +1,1 @@
+"""Fields: which arrays a dataset stores for each document."""

@@ -1,0 +1,115 @@
+"""`ChatField`: conversations, with a loss mask of the answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from tokjax._util.checks import check_int
+from tokjax.core.ragged import ragged_from_rows
+from tokjax.datasets.columns import LOSS_MASK, Column, check_columns
+from tokjax.datasets.fields.options import (
+    check_template,
+    get_special_options,
+    set_columns,
+    set_limit,
+    set_special,
+)
+from tokjax.datasets.fields.token_field import RowsWithColumns, TokenField
+from tokjax.datasets.preference_pairs import VARIABLE_KEYS, get_variables
+from tokjax.encoding.chat.encode_chat import encode_chat
+from tokjax.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokjax.core.protocol import Special
+    from tokjax.core.utf8 import Text
+
+
+_SOURCES = Column("sources", "int8", source="field")
+"""Column of the role and the field of each token of a conversation."""
+
+
+@dataclass(frozen=True)
+class ChatField(TokenField):
+    """Token ids of conversations, with a loss mask of the assistant's tokens. Needs `tokjax[chat]`.
+
+    Documents are records with `"messages"`, and optionally `"tools"` and `"documents"` (also as texts in
+    JSON), which `encode_chat` encodes. The column `loss_mask` is 1 on the tokens of the assistant. The
+    dataset opens as a `PackedDataset`, and every loader of ids can load it. With
+    `Column("sources", "int8", source="field")` among the columns, the role and the field of each token are
+    stored, too, for `tokjax.objectives.chat_loss_mask`.
+
+    Attributes:
+        tokenizer: tokenizer that produces the ids.
+        template: chat template, as `load_chat_template` returns it.
+        max_tokens: maximum number of ids per conversation. Longer ones are truncated at their end; `None` for
+            no limit.
+        chunk_tokens: number of ids that `PackedTokenLoader` returns per chunk by default.
+        allowed_special: special tokens that are recognized in messages, as in `encode_chat`.
+        disallowed_special: special tokens that raise an error in messages, as in `encode_chat`.
+        columns: other side columns; their values come from the records. A column per token has one value for
+            each id of the conversation.
+    """
+
+    TYPE_ID: ClassVar[int] = 45
+    RECORD_KEYS: ClassVar[tuple[str, ...]] = ("messages", *VARIABLE_KEYS)
+
+    template: str
+    max_tokens: int | None = None
+    chunk_tokens: int = 4096
+    allowed_special: Special = ()
+    disallowed_special: Special = "all"
+    columns: Sequence[Column] = dataclasses.field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Checks the options, and adds the column of the loss mask."""
+        check_template(self.template)
+        set_limit(self, "max_tokens")
+        object.__setattr__(self, "chunk_tokens", check_int("chunk_tokens", self.chunk_tokens, minimum=1))
+        mask = Column(LOSS_MASK, "bool", source="field")
+        others = [column for column in check_columns("ChatField", self.columns) if column != mask]
+        for column in others:
+            if column.source == "field" and column != _SOURCES:
+                raise InvalidArgumentError(
+                    f"ChatField computes no {column}; it computes {LOSS_MASK!r} and {_SOURCES}"
+                )
+        object.__setattr__(self, "columns", [mask, *others])
+        set_columns(self)
+        set_special(self)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the field for the manifest."""
+        return {
+            "template": self.template,
+            "max_tokens": self.max_tokens,
+            "chunk_tokens": self.chunk_tokens,
+            **get_special_options(self),
+        }
+
+    def encode_rows(self, texts: Sequence[Text], *, threads: int | None = None) -> RowsWithColumns:  # noqa: ARG002 (conversations are encoded one by one)
+        """Encodes conversations, given as JSON objects, into ids and loss masks, without truncation."""
+        ids, masks, sources = [], [], []
+        for text in texts:
+            record = json.loads(text)
+            chat = encode_chat(
+                self.tokenizer,
+                record.get("messages"),
+                self.template,
+                allowed_special=self.allowed_special,
+                disallowed_special=self.disallowed_special,
+                variables=get_variables(record),
+            )
+            ids.append(chat.result.ids)
+            masks.append(np.asarray(chat.assistant_mask, bool))
+            sources.append(np.asarray(chat.sources, np.int8))
+        columns: dict[str, Any] = {LOSS_MASK: np.concatenate([np.zeros(0, bool), *masks])}
+        if any(column == _SOURCES for column in self.columns):
+            columns[_SOURCES.name] = np.concatenate([np.zeros(0, np.int8), *sources])
+        return RowsWithColumns(ragged_from_rows(ids), columns)

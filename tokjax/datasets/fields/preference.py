@@ -1,0 +1,116 @@
+"""`PreferenceField`: pairs of a chosen and a rejected answer."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from tokjax.core import protocol
+from tokjax.core.ragged import Ragged, make_row_splits
+from tokjax.datasets.columns import LOSS_MASK, Column, check_columns
+from tokjax.datasets.fields.options import (
+    check_template,
+    get_special_options,
+    set_columns,
+    set_limit,
+    set_special,
+)
+from tokjax.datasets.fields.token_field import RowsWithColumns, TokenField
+from tokjax.datasets.preference_pairs import PAIR_KEYS, encode_chat_pair, encode_text_pairs
+from tokjax.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokjax.core.protocol import Special
+    from tokjax.core.utf8 import Text
+
+
+_PAIR_COLUMNS = (Column(LOSS_MASK, "bool", source="field"), Column("rejected", "bool", source="field"))
+
+
+@dataclass(frozen=True)
+class PreferenceField(TokenField):
+    """Token ids of preference pairs, with a loss mask of the answers. For DPO and similar objectives.
+
+    Documents are records with `"chosen"` and `"rejected"`, and optionally `"prompt"`, as texts or as lists of
+    messages. Without `"prompt"`, it is what both sides begin with; a prompt of messages that both sides begin
+    with is not repeated. Messages can come with `"tools"` and `"documents"`, as for `ChatField`.
+
+    Each pair is one document: the prompt and the chosen answer, then the prompt and the rejected answer. The
+    column `loss_mask` is 1 on the answers, and the column `rejected` on the tokens of the second side.
+    `tokjax.packing.split_preference_pairs` separates the sides in the training step. Load the dataset with
+    `PlannedLoader`, which keeps pairs whole.
+
+    Attributes:
+        tokenizer: tokenizer that produces the ids.
+        template: chat template of pairs of messages, as `load_chat_template` returns it (needs
+            `tokjax[chat]`). `None` for pairs of texts: each side then begins with BOS, if the tokenizer
+            declares it, and ends with EOS, which counts as a target.
+        max_tokens: maximum number of ids per side. Longer sides are truncated at their end; `None` for no
+            limit.
+        allowed_special: special tokens that are recognized in texts and messages, as in `encode_chat`.
+        disallowed_special: special tokens that raise an error in texts and messages, as in `encode_chat`.
+        columns: other side columns, with a value per document; their values come from the records.
+    """
+
+    TYPE_ID: ClassVar[int] = 46
+    RECORD_KEYS: ClassVar[tuple[str, ...]] = PAIR_KEYS
+
+    template: str | None = None
+    max_tokens: int | None = None
+    allowed_special: Special = ()
+    disallowed_special: Special = "all"
+    columns: Sequence[Column] = dataclasses.field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Checks the options, and adds the columns of the loss mask and the sides."""
+        if self.template is None:
+            vocabulary = protocol.get_vocabulary(self.tokenizer)
+            vocabulary.require_role("eos", "PreferenceField without a chat template")
+        else:
+            check_template(self.template)
+        set_limit(self, "max_tokens")
+        columns = check_columns("PreferenceField", self.columns)
+        others = [column for column in columns if column not in _PAIR_COLUMNS]
+        for column in others:
+            if column.per == "token":
+                raise InvalidArgumentError(
+                    f"column {column.name!r} has a value per token, and the sides of a preference pair are "
+                    "encoded separately; pass per='document'"
+                )
+        object.__setattr__(self, "columns", [*_PAIR_COLUMNS, *others])
+        set_columns(self)
+        set_special(self)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the field for the manifest."""
+        return {
+            "template": self.template,
+            "max_tokens": self.max_tokens,
+            **get_special_options(self),
+        }
+
+    def encode_rows(self, texts: Sequence[Text], *, threads: int | None = None) -> RowsWithColumns:
+        """Encodes preference pairs, given as JSON objects, into ids, loss masks and sides."""
+        special: Any = {name: getattr(self, name) for name in ("allowed_special", "disallowed_special")}
+        if self.template is None:
+            pairs = encode_text_pairs(self.tokenizer, texts, threads=threads, **special)
+        else:
+            pairs = [encode_chat_pair(self.tokenizer, text, self.template, **special) for text in texts]
+        sides = [side for pair in pairs for side in pair]
+        kept = [side.ids[: self.max_tokens] for side in sides]
+        masks = [side.loss_mask[: self.max_tokens] for side in sides]
+        dropped = [len(side.ids) - len(ids) for side, ids in zip(sides, kept, strict=True)]
+        lengths = [len(ids) for ids in kept]
+        columns = {
+            LOSS_MASK: np.concatenate([np.zeros(0, bool), *masks]),
+            "rejected": np.repeat(np.arange(len(sides)) % 2 == 1, lengths),
+        }
+        ids = np.concatenate([np.zeros(0, np.int32), *kept])
+        rows = Ragged(ids, make_row_splits(map(sum, zip(lengths[::2], lengths[1::2], strict=True))))
+        return RowsWithColumns(rows, columns, np.reshape(dropped, (-1, 2)).sum(axis=1, dtype=np.int64))

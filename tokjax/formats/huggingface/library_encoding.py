@@ -1,0 +1,370 @@
+"""Encoding of texts with the `tokenizers` library, or by looking up their words.
+
+1. Reject disallowed special tokens in the texts.
+2. Look up the words of texts, where the pipeline allows it (`word_engine.py`), or else encode whole texts
+   with the library. Its tokenizer either matches all special tokens in a text or none
+   (`encode_special_tokens`), so there are two instances, and other combinations raise an error.
+3. Reject special tokens that the library found although they are not in the text: normalization can turn
+   "<|END|>" into "<|end|>".
+4. Compute offsets from those of the library (`library_spans.py`), masks and type ids.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tokjax._util.threads import resolve_num_threads
+from tokjax.bpe.array_engine import FEW_CHARACTERS
+from tokjax.core.ragged import concatenate_ranges, make_row_splits
+from tokjax.core.utf8 import is_encodable, to_characters
+from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
+from tokjax.formats.huggingface.library_spans import LibrarySpans
+from tokjax.formats.huggingface.loaded_definition import raise_as
+from tokjax.formats.huggingface.word_engine import WordEngine, find_word_rules
+from tokjax.models.assembly import (
+    RowLayout,
+    assemble,
+    compute_offsets_from_spans,
+    compute_sequence_ids,
+    compute_word_ids,
+)
+from tokjax.pretokenize.special_tokens import has_special, reject_special_in_texts, resolve_special
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tokjax.bpe.encoded_segments import EncodedSegments
+    from tokjax.core.encode_options import SpecialOptions
+    from tokjax.core.utf8 import Text
+    from tokjax.core.vocabulary import Vocabulary
+    from tokjax.formats.huggingface.loaded_definition import LoadedDefinition
+
+    Columns = tuple[dict[str, NDArray[Any]], NDArray[np.int64]]
+
+_FEW_CORES = 4
+"""With more cores, the library's own threads compute ids without offsets faster than one thread that looks up
+words."""
+_SURROGATES_TO_REPLACEMENT = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
+
+
+class LibraryTemplate(NamedTuple):
+    """Tokens that the library inserts around a text.
+
+    Attributes:
+        before: ids before the text.
+        after: ids after the text.
+        inserted_types: type ids of both, `int32`, shapes `(before,)` and `(after,)`.
+        text_type: type id of the tokens of the text.
+    """
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    inserted_types: tuple[NDArray[np.int32], NDArray[np.int32]]
+    text_type: int
+
+
+class EncodeOptions(NamedTuple):
+    """Options of `encode_batch_result` with the same names."""
+
+    add_special_tokens: bool
+    return_offsets: bool
+    return_masks: bool
+
+
+@dataclass(frozen=True)
+class LibraryEncoder:
+    """Encodes texts into the columns of a batch.
+
+    Attributes:
+        loaded: definition of the tokenizer.
+        vocabulary: token ids and token bytes.
+    """
+
+    loaded: LoadedDefinition
+    vocabulary: Vocabulary
+
+    @cached_property
+    def word_engine(self) -> WordEngine | None:
+        """Engine that looks up words, or `None` if the words of a text can't be encoded separately."""
+        rules = find_word_rules(self.loaded.contents)
+        if rules is None or self._template is None:
+            return None
+        unknown_id = self.vocabulary.get_role_id("unk")
+        return WordEngine(self.loaded.library_tokenizer, rules, self._locate_words, unknown_id)
+
+    def encode(self, texts: Sequence[Text], options: EncodeOptions, special: SpecialOptions) -> Columns:
+        """Encodes texts by looking up words where that is faster, and with the library elsewhere.
+
+        Args:
+            texts: texts.
+            options: which tokens to insert, and which columns to compute.
+            special: options `allowed_special` and `disallowed_special`.
+
+        Returns:
+            The columns of a batch by name, `ids` included, and its row splits.
+
+        Raises:
+            DisallowedSpecialTokenError: a text contains a disallowed special token, or becomes one.
+            InvalidArgumentError: the library can't encode the texts with these options.
+        """
+        engine = self.word_engine if _is_word_engine_faster(texts, options) else None
+        if engine is None:
+            return self.encode_with_library(texts, range(len(texts)), options, special)
+        _, disallowed = resolve_special(self.vocabulary.special_names, **special)
+        characters = [to_characters(text) for text in texts]
+        reject_special_in_texts(characters, disallowed)
+        valid_texts = list(map(_replace_surrogates, characters))
+        encoded, needs_library = engine.encode(valid_texts, sources=options.return_offsets)
+        # A byte that is not valid UTF-8 has other offsets than the character that replaces it.
+        needs_library |= np.array(
+            [old is not new for old, new in zip(characters, valid_texts, strict=True)], bool
+        )
+        if needs_library.all():
+            return self.encode_with_library(texts, range(len(texts)), options, special)
+        columns, splits = self._complete_columns(encoded, options)
+        rows = np.flatnonzero(needs_library).tolist()
+        if not rows:
+            return columns, splits
+        other = self.encode_with_library([texts[row] for row in rows], rows, options, special)
+        return _replace_rows(columns, splits, needs_library, *other)
+
+    def encode_with_library(
+        self, texts: Sequence[Text], numbers: Sequence[int], options: EncodeOptions, special: SpecialOptions
+    ) -> Columns:
+        """Encodes whole texts with the library.
+
+        Args:
+            texts: texts.
+            numbers: number of each text, for error messages.
+            options: which tokens to insert, and which columns to compute.
+            special: options `allowed_special` and `disallowed_special`.
+
+        Returns:
+            As `encode`.
+
+        Raises:
+            DisallowedSpecialTokenError: a text contains a disallowed special token, or becomes one.
+            InvalidArgumentError: the library can't encode the texts with these options.
+        """
+        encodings, rows = self._encode_rows(texts, numbers, options, special)
+        ids = np.concatenate([np.zeros(0, np.int32), *rows])
+        columns: dict[str, NDArray[Any]] = {"ids": ids}
+        if options.return_offsets:
+            columns |= self._compute_source_columns(texts, encodings, rows)
+        if options.return_masks:
+            mask = _concatenate([encoding.special_tokens_mask for encoding in encodings])
+            mask[self.vocabulary.is_special.take(ids)] = 1
+            types = _concatenate([encoding.type_ids for encoding in encodings])
+            columns |= {"special_tokens_mask": mask, "token_type_ids": types}
+        return columns, make_row_splits(map(len, rows))
+
+    @cached_property
+    def _template(self) -> LibraryTemplate | None:
+        """Tokens that the library inserts around a text; `None` if it encodes the text "a" to no ids."""
+        encoding = self.loaded.library_tokenizer.encode("a")
+        ids, types = _to_array(encoding.ids), _to_array(encoding.type_ids)
+        positions = np.flatnonzero(_to_array(encoding.special_tokens_mask) == 0)
+        if not len(positions):
+            return None
+        first, last = int(positions[0]), int(positions[-1]) + 1
+        before, after = ids[:first].tolist(), ids[last:].tolist()
+        return LibraryTemplate(tuple(before), tuple(after), (types[:first], types[last:]), int(types[first]))
+
+    @cached_property
+    def _spans(self) -> LibrarySpans:
+        return LibrarySpans(self.loaded, self.vocabulary)
+
+    @cached_property
+    def _special_by_id(self) -> dict[int, str]:
+        """Id to name of the special tokens, except for the unknown token."""
+        unknown = self.vocabulary.roles.get("unk")
+        return {id_: name for name, id_ in self.vocabulary.special.items() if name != unknown}
+
+    def _complete_columns(self, encoded: EncodedSegments, options: EncodeOptions) -> Columns:
+        """Inserts the special tokens of the template, and computes all columns.
+
+        Args:
+            encoded: ids of texts, each of which is one segment, with their spans in the text.
+            options: which tokens to insert, and which columns to compute.
+        """
+        template = self._template
+        assert template is not None
+        num_texts = len(encoded.splits) - 1
+        empty = np.zeros(0, np.int64)
+        layout = RowLayout(empty, empty, np.zeros(num_texts, np.int64))
+        if options.add_special_tokens:
+            layout = layout._replace(before=template.before, after=template.after)
+        assembled = assemble(encoded, layout)
+        columns: dict[str, NDArray[Any]] = {"ids": assembled.ids}
+        if options.return_offsets:
+            assert encoded.begins_word is not None
+            no_bytes = np.zeros(num_texts, np.int64)  # each segment starts where its text starts
+            columns["offsets"] = compute_offsets_from_spans(assembled, encoded, layout, no_bytes)
+            columns["word_ids"] = compute_word_ids(assembled, encoded.begins_word)
+            columns["sequence_ids"] = compute_sequence_ids(assembled)
+        if options.return_masks:
+            mask = self.vocabulary.is_special.take(assembled.ids).astype(np.int32)
+            mask[assembled.inserted_positions] = 1
+            types = np.full(len(assembled.ids), template.text_type, np.int32)
+            if options.add_special_tokens:
+                inserted_types = [np.tile(types_, num_texts) for types_ in template.inserted_types]
+                types[assembled.inserted_positions] = np.concatenate(inserted_types)
+            columns |= {"special_tokens_mask": mask, "token_type_ids": types}
+        return columns, assembled.row_splits
+
+    def _encode_rows(
+        self, texts: Sequence[Text], numbers: Sequence[int], options: EncodeOptions, special: SpecialOptions
+    ) -> tuple[list[Any], list[NDArray[np.int32]]]:
+        """Returns the library's encoding and the ids of each text, `int32`, shape `(num_tokens,)`."""
+        names = self.vocabulary.special_names
+        allowed, disallowed = resolve_special(names, **special)
+        characters = [to_characters(text) for text in texts]
+        reject_special_in_texts(characters, disallowed)
+        valid_texts = list(map(_replace_surrogates, characters))
+        ordinary = frozenset[str]()
+        if special.get("disallowed_special", "all") != "all":
+            ordinary = names - allowed - disallowed if allowed or disallowed else names
+        library = self._select_library_tokenizer(valid_texts, allowed, ordinary)
+        encodings, rows = _encode_valid_texts(library, valid_texts, options)
+        matched = self._find_special(encodings, rows)
+        if library is self.loaded.library_tokenizer and not matched.keys().isdisjoint(ordinary):
+            # Normalization made a special token of text that the caller wants as ordinary text.
+            library = self.loaded.special_as_text_tokenizer
+            encodings, rows = _encode_valid_texts(library, valid_texts, options)
+            matched = self._find_special(encodings, rows)
+        _reject_special({name: numbers[row] for name, row in matched.items()}, ordinary, disallowed)
+        return encodings, rows
+
+    def _select_library_tokenizer(
+        self, texts: list[str], allowed: frozenset[str], ordinary: frozenset[str]
+    ) -> Any:
+        """Returns the library's tokenizer that matches allowed special tokens and encodes others as text.
+
+        Args:
+            texts: texts.
+            allowed: special tokens to match in texts.
+            ordinary: special tokens to encode as ordinary text.
+
+        Raises:
+            InvalidArgumentError: the texts contain special tokens of both kinds.
+        """
+        if not any(has_special(text, ordinary) for text in texts):
+            return self.loaded.library_tokenizer
+        if any(has_special(text, allowed) for text in texts):
+            raise InvalidArgumentError(
+                "the tokenizers library matches all special tokens in a text or none, but the texts contain "
+                f"allowed ones and ones to encode as ordinary text ({sorted(ordinary)[:5]}); allow all of "
+                "them, or disallow the others"
+            )
+        return self.loaded.special_as_text_tokenizer
+
+    def _find_special(self, encodings: list[Any], rows: list[NDArray[np.int32]]) -> dict[str, int]:
+        """Returns the special tokens that the library matched in texts, with the index of a text.
+
+        The unknown token and tokens that the template inserts are left out.
+        """
+        matched: dict[str, int] = {}
+        is_special, names = self.vocabulary.is_special, self._special_by_id
+        for row, (encoding, ids) in enumerate(zip(encodings, rows, strict=True)):
+            positions = is_special.take(ids).nonzero()[0].tolist()
+            inserted = encoding.special_tokens_mask if positions else ()
+            for position in positions:
+                if not inserted[position] and (name := names.get(int(ids[position]))) is not None:
+                    matched[name] = row
+        return matched
+
+    def _locate_words(self, text: str, encoding: Any) -> NDArray[np.int64]:
+        """Returns the spans of the tokens of an encoding without inserted tokens."""
+        ids = _to_array(encoding.ids)
+        return self._spans.locate(text, encoding.offsets, ids, np.ones(len(ids), bool))
+
+    def _compute_source_columns(
+        self, texts: Sequence[Text], encodings: Sequence[Any], rows: Sequence[NDArray[np.int32]]
+    ) -> dict[str, NDArray[Any]]:
+        """Computes the columns `offsets`, `word_ids` and `sequence_ids`."""
+        inserted = [_to_array(encoding.special_tokens_mask) for encoding in encodings]
+        offsets = [
+            self._spans.locate(text, encoding.offsets, ids, mask == 0)
+            for text, encoding, ids, mask in zip(texts, encodings, rows, inserted, strict=True)
+        ]
+        word_ids = [[-1 if i is None else i for i in encoding.word_ids] for encoding in encodings]
+        return {
+            "offsets": np.concatenate([np.zeros((0, 2), np.int64), *offsets]),
+            "word_ids": _concatenate(word_ids),
+            # The library's own sequence ids are wrong after two post-processors.
+            "sequence_ids": -np.concatenate([np.zeros(0, np.int32), *inserted]),
+        }
+
+
+def _is_word_engine_faster(texts: Sequence[Text], options: EncodeOptions) -> bool:
+    """Returns whether looking up words is faster than the library, which uses all cores for many texts."""
+    if sum(map(len, texts)) <= FEW_CHARACTERS:
+        return False
+    return options.return_offsets or len(texts) == 1 or resolve_num_threads(None) <= _FEW_CORES
+
+
+def _replace_rows(
+    columns: dict[str, NDArray[Any]],
+    splits: NDArray[np.int64],
+    is_replaced: NDArray[np.bool_],
+    other_columns: dict[str, NDArray[Any]],
+    other_splits: NDArray[np.int64],
+) -> Columns:
+    """Returns columns and row splits, with other rows for those that are flagged, in order."""
+    starts, lengths = splits[:-1].copy(), np.diff(splits)
+    starts[is_replaced], lengths[is_replaced] = other_splits[:-1] + splits[-1], np.diff(other_splits)
+    tokens = concatenate_ranges(starts, lengths)
+    merged = {
+        name: np.concatenate([column, other_columns[name]]).take(tokens, axis=0)
+        for name, column in columns.items()
+    }
+    return merged, make_row_splits(lengths)
+
+
+def _replace_surrogates(characters: str) -> str:
+    """Returns a text that the library can encode, with as many characters."""
+    if characters.isascii() or is_encodable(characters):
+        return characters
+    return characters.translate(_SURROGATES_TO_REPLACEMENT)
+
+
+def _encode_valid_texts(
+    library: Any, texts: list[str], options: EncodeOptions
+) -> tuple[list[Any], list[NDArray[np.int32]]]:
+    """Returns the library's encodings of texts, and the ids of each text."""
+    encode = library.encode_batch if options.return_offsets else library.encode_batch_fast
+    with raise_as(InvalidArgumentError, "the tokenizers library can't encode these texts"):
+        encodings: list[Any] = encode(texts, add_special_tokens=options.add_special_tokens)
+    return encodings, [_to_array(encoding.ids) for encoding in encodings]
+
+
+def _reject_special(matched: Mapping[str, int], ordinary: frozenset[str], disallowed: frozenset[str]) -> None:
+    """Raises for special tokens that the library matched although they are disallowed or ordinary text."""
+    for name, row in matched.items():
+        if name not in disallowed:
+            continue
+        raise DisallowedSpecialTokenError(
+            f"text {row} becomes the special token {name!r} when it is normalized, which is not allowed; to "
+            f"match it, pass allowed_special={{{name!r}}}"
+        )
+    for name, row in matched.items():
+        if name not in ordinary:
+            continue
+        raise InvalidArgumentError(
+            f"text {row} contains {name!r}, which this model encodes as a special token even where ordinary "
+            "text is requested; allow it with allowed_special=, or disallow it"
+        )
+
+
+def _to_array(values: Sequence[int]) -> NDArray[np.int32]:
+    return np.array(values, np.int32)
+
+
+def _concatenate(rows: Sequence[Sequence[int]]) -> NDArray[np.int32]:
+    return np.concatenate([np.zeros(0, np.int32), *map(_to_array, rows)])
