@@ -23,6 +23,7 @@ from tokjax._util.checks import check_int
 from tokjax._util.locks import ThreadLock
 from tokjax.core.ragged import make_row_splits
 from tokjax.datasets.dataset import Dataset
+from tokjax.datasets.loaders.fetch_ahead import ShardFetcher
 from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokjax.datasets.loaders.batch_columns import BatchColumn
     from tokjax.datasets.loaders.item_order import ItemOrder
 
 
@@ -168,6 +170,9 @@ class Loader(ABC, Generic[Source, Batch]):
 
     _dataset_type: ClassVar[type[Dataset]] = Dataset
     _rows_option: ClassVar[str] = "batch_size"
+    _reads_documents: ClassVar[bool] = False
+    """Whether documents are read by their rows, which needs their lengths."""
+    _columns: tuple[BatchColumn, ...]
     _order: ItemOrder
 
     def __init__(self, datasets: Source | Sequence[Source], seed: int) -> None:
@@ -209,6 +214,10 @@ class Loader(ABC, Generic[Source, Batch]):
     @abstractmethod
     def batch_at(self, step: int) -> Batch:
         """Returns the batch of a step, counted from 0 through all epochs; a function of seed and step."""
+
+    @abstractmethod
+    def _find_shards(self, step: int) -> Iterator[tuple[int, int]]:
+        """Yields the shards that a batch is read from, as pairs of a dataset and a shard of it."""
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -378,11 +387,19 @@ class Batches(Generic[Batch]):
     """Iterator over the batches of a loader, which advances the loader's step.
 
     Threads can share it, and several iterators of one loader: each batch is returned once.
+
+    If a dataset was opened with `fetch_ahead`, a thread downloads the next shards. It stops when the batches
+    end, and when the iterator is closed or garbage-collected.
     """
+
+    _fetcher: ShardFetcher | None = None
 
     def __init__(self, loader: Loader[Any, Batch], stop: int | None) -> None:
         self._loader = loader
         self._stop = stop
+        num_shards = max(dataset._fetch_ahead for dataset in loader.datasets)
+        if num_shards:
+            self._fetcher = ShardFetcher(loader, stop, num_shards)
 
     def __iter__(self) -> Batches[Batch]:
         """Returns the iterator itself."""
@@ -393,10 +410,23 @@ class Batches(Generic[Batch]):
         loader = self._loader
         with loader._lock.current:
             if self._stop is not None and loader.step >= self._stop:
+                self.close()
                 raise StopIteration
+            if self._fetcher is not None:
+                self._fetcher.reach(loader.step)
             batch = loader.batch_at(loader.step)
             loader.step += 1
         return batch
+
+    def close(self) -> None:
+        """Stops the thread that downloads shards, if there is one."""
+        if self._fetcher is not None:
+            self._fetcher.close()
+
+    def __del__(self) -> None:
+        """Stops the thread that downloads shards."""
+        if self._fetcher is not None:
+            self._fetcher.stop()
 
     def get_state(self) -> LoaderState:
         """Returns the loader's state: the position after the last batch."""

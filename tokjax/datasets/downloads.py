@@ -1,0 +1,273 @@
+"""Local copies of the files of datasets at URLs, with a limit of their size.
+
+The copies of a dataset are in a subdirectory that is named after a digest of the URL, so that one
+`download_dir` can hold several datasets:
+
+    s3://bucket/corpus/shard-00000.tokens.npy   ──▶   DOWNLOAD_DIR/3f9a.../shard-00000.tokens.npy
+
+With a limit, the least recently used copies are deleted before another file is downloaded. The access time of
+a copy is the time of its last use, so that all processes that share the directory know it:
+
+    limit 300        copies of 100 bytes, the least recently used first
+                     a  b  c
+    read a           b  c  a
+    read d           c  a  d
+
+Nothing is locked. A file that was deleted while it was open or mapped can still be read, so a copy is opened
+before it is returned, and downloaded again if it was deleted before that. Its space on disk is free once all
+processes have closed it. So a process closes its deleted copies whenever it downloads a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+from tokjax._util.atomic_files import compute_sha256, delete_abandoned, get_identity, open_regular
+from tokjax._util.locks import ThreadLock
+from tokjax._util.urls import make_temporary_directory
+from tokjax.datasets.caches import LocalCopy, close_deleted_shards
+from tokjax.datasets.remote import RemoteDirectory
+from tokjax.errors import DatasetCorruptError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tokjax._util.atomic_files import FileIdentity
+    from tokjax.datasets.manifest import FileRecord, Manifest
+    from tokjax.datasets.remote import FileRange
+
+_SUBDIRECTORY = re.compile("[0-9a-f]{16}")
+_COPY = re.compile(r"shard-\d{5,}\.[a-z][a-z0-9_]*\.npy|tokenizer\.tokjax\.json")
+_PARTIAL = re.compile(r"\..*\.partial")
+
+_last_uses: dict[Path, int] = {}
+"""Times at which this process used copies, in nanoseconds since 1970, that are not saved yet."""
+
+
+class DownloadOptions(NamedTuple):
+    """Options of downloads, as in `open_dataset`.
+
+    Attributes:
+        directory: parent directory of the copies of several datasets; `None` for a temporary directory.
+        max_bytes: maximum size of all copies in `directory`; `None` for no limit.
+        read_ranges: whether small parts of a file are read as ranges, without downloading it.
+        fetch_ahead: number of shards that loaders download before they need them.
+    """
+
+    directory: Path | None = None
+    max_bytes: int | None = None
+    read_ranges: bool = False
+    fetch_ahead: int = 0
+
+
+class Downloads(RemoteDirectory):
+    """Directory at a URL with local copies of its files. Thread-safe.
+
+    Args:
+        url: URL of the directory.
+        options: options. A temporary directory is deleted together with this object.
+    """
+
+    def __init__(self, url: str, options: DownloadOptions) -> None:
+        super().__init__(url)
+        self.options = options
+        self._locks: dict[str, ThreadLock] = {}
+        self._checked_sizes: set[str] = set()
+        self._range_bytes: dict[str, int] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the URL and the options."""
+        return Downloads, (self.url, self.options)
+
+    @cached_property
+    def local(self) -> Path:
+        """Directory of the copies."""
+        if self.options.directory is None:
+            return make_temporary_directory(self)
+        digest = hashlib.sha256(self.url.encode()).hexdigest()[:16]  # (one subdirectory per dataset)
+        directory = self.options.directory / digest
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
+
+    def check_limit(self, manifest: Manifest) -> None:
+        """Raises `InvalidArgumentError` if a file of the dataset is larger than all copies may be."""
+        limit = self.options.max_bytes
+        if limit is None:
+            return
+        name, record = max(manifest.iter_files(), key=lambda file: file[1].nbytes, default=("", None))
+        if record is not None and record.nbytes > limit:
+            raise InvalidArgumentError(
+                f"download_bytes is {limit}, and {self.url}/{name} has {record.nbytes} bytes; pass "
+                f"download_bytes={record.nbytes} or more"
+            )
+
+    def open(self, name: str, record: FileRecord, verified: dict[str, FileIdentity]) -> BinaryIO:
+        """Opens the copy of a file, and downloads it first unless an identical copy exists.
+
+        Args:
+            name: name of the file.
+            record: expected size and checksum. A file that was just downloaded is not compared with them.
+            verified: identity of each copy whose checksum was correct, by name. It is extended.
+
+        Raises:
+            DatasetCorruptError: the remote file is missing.
+        """
+        target = self.local / name
+        with self._locks.setdefault(name, ThreadLock()).current:
+            file = self._open_identical(target, record, verified)
+            if file is None:
+                file = self._download_and_open(target, record)
+        record_use(target)
+        _save_uses()
+        return file
+
+    def read_parts(self, ranges: Sequence[FileRange], records: Mapping[str, FileRecord]) -> list[bytes]:
+        """Returns ranges of files without copies. They can't be compared with checksums, but sizes are.
+
+        Args:
+            ranges: ranges, none of them empty.
+            records: expected size of each file, by name.
+
+        Raises:
+            DatasetCorruptError: a file is missing, or its size is a different one.
+        """
+        unchecked = [name for name in records if name not in self._checked_sizes]
+        for name, nbytes in zip(unchecked, self.get_sizes(unchecked) if unchecked else (), strict=True):
+            if nbytes not in (records[name].nbytes, None):
+                raise DatasetCorruptError(
+                    f"{self.url}/{name} was altered: it has {nbytes} bytes, the manifest says "
+                    f"{records[name].nbytes}; write the dataset again"
+                )
+            self._checked_sizes.add(name)
+        parts = self.read_ranges(ranges)
+        for name, start, stop in ranges:
+            self._range_bytes[name] = self._range_bytes.get(name, 0) + stop - start
+        return parts
+
+    def is_part(self, name: str, record: FileRecord, nbytes: int) -> bool:
+        """Returns whether to read some bytes of a file as ranges, because they are a small part of it.
+
+        A file is downloaded once more than half of its bytes would have been read in ranges. So at most 1.5
+        times its size is transferred.
+
+        Args:
+            name: name of the file.
+            record: size of the file.
+            nbytes: number of bytes to read.
+        """
+        if not self.options.read_ranges or (self.local / name).exists():
+            return False
+        return 2 * (self._range_bytes.get(name, 0) + nbytes) <= record.nbytes
+
+    def _download_and_open(self, target: Path, record: FileRecord) -> BinaryIO:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self._make_space(record.nbytes)
+        file = None
+        while file is None:
+            self.download(target.name, target)
+            with suppress(FileNotFoundError):  # another process can have deleted it already
+                file = open_regular(target)
+        self._range_bytes.pop(target.name, None)
+        self._make_space(0)  # other files may have been downloaded at the same time
+        return file
+
+    def _open_identical(
+        self, path: Path, record: FileRecord, verified: dict[str, FileIdentity]
+    ) -> BinaryIO | None:
+        """Opens a copy; returns `None` if there is none, or one with other contents."""
+        try:
+            file = open_regular(path)
+        except FileNotFoundError:
+            return None
+        try:
+            identity = get_copy_identity(file)
+            is_identical = verified.get(path.name) == identity
+            if not is_identical and identity.nbytes == record.nbytes:
+                is_identical = compute_sha256(file) == record.sha256
+                file.seek(0)
+        except BaseException:
+            file.close()
+            raise
+        if not is_identical:
+            file.close()
+            return None
+        verified[path.name] = identity
+        return file
+
+    def _make_space(self, nbytes: int) -> None:
+        """Deletes the least recently used copies until the others and `nbytes` more are within the limit."""
+        _save_uses()
+        if self.options.max_bytes is None:
+            return
+        copies, total = self._list_copies()
+        excess = total + nbytes - self.options.max_bytes
+        if excess <= 0:
+            return
+        for copy in sorted(copies):
+            if excess <= 0:
+                break
+            with suppress(OSError):  # Windows can't delete an open file
+                copy.path.unlink(missing_ok=True)
+                excess -= copy.nbytes
+        close_deleted_shards()
+
+    def _list_copies(self) -> tuple[list[_Copy], int]:
+        """Returns all copies below `download_dir`, and their size with that of files being downloaded."""
+        directories = [self.local]
+        if self.options.directory is not None:
+            entries = self.options.directory.iterdir()
+            directories = [path for path in entries if _SUBDIRECTORY.fullmatch(path.name) and path.is_dir()]
+        copies, total = [], 0
+        for directory in directories:
+            delete_abandoned(directory)
+            for path in directory.iterdir():
+                is_copy = _COPY.fullmatch(path.name) is not None
+                if is_copy or _PARTIAL.fullmatch(path.name):
+                    with suppress(FileNotFoundError):
+                        status = path.stat()
+                        total += status.st_size
+                        if is_copy:
+                            copies.append(_Copy(status.st_atime_ns, status.st_size, path))
+        return copies, total
+
+
+class _Copy(NamedTuple):
+    """Copy of a file, in the order of the last use."""
+
+    used_ns: int
+    nbytes: int
+    path: Path
+
+
+def get_copy_identity(file: BinaryIO) -> FileIdentity:
+    """Returns the identity of an open copy, without `changed_ns`, which changes with the time of its last use."""
+    return get_identity(file)._replace(changed_ns=0)
+
+
+def find_copy(path: Path) -> LocalCopy:
+    """Returns the copy at a path; one with inode -1 if it was deleted already."""
+    try:
+        return LocalCopy(path, path.stat().st_ino)
+    except FileNotFoundError:
+        return LocalCopy(path, -1)
+
+
+def record_use(path: Path) -> None:
+    """Records that a copy was used. The time is saved when a file is opened the next time."""
+    _last_uses[path] = time.time_ns()
+
+
+def _save_uses() -> None:
+    """Sets the access times of the copies that were used."""
+    for path in list(_last_uses):
+        used_ns = _last_uses.pop(path, None)  # (`None` if another thread saves it)
+        with suppress(OSError):  # it was deleted, or belongs to another user
+            if used_ns is not None:
+                os.utime(path, ns=(used_ns, path.stat().st_mtime_ns))
