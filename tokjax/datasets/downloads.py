@@ -175,6 +175,7 @@ class Downloads(RemoteDirectory):
             with suppress(FileNotFoundError):  # another process can have deleted it already
                 file = open_regular(target)
         self._range_bytes.pop(target.name, None)
+        record_use(target)
         self._make_space(0)  # other files may have been downloaded at the same time
         return file
 
@@ -247,7 +248,7 @@ class _Copy(NamedTuple):
 
 
 def get_copy_identity(file: BinaryIO) -> FileIdentity:
-    """Returns the identity of an open copy, without `changed_ns`, which changes with the time of its last use."""
+    """Returns the identity of an open copy, without the time that changes when its last use is recorded."""
     return get_identity(file)._replace(changed_ns=0)
 
 

@@ -114,7 +114,7 @@ class RemoteDirectory:
         write_atomically(target, write)
 
     def read_ranges(self, ranges: Sequence[FileRange]) -> list[bytes]:
-        """Returns ranges of files, which are requested at the same time.
+        """Returns ranges of files, which are requested at the same time if the file system supports it.
 
         Args:
             ranges: ranges, none of them empty.
@@ -132,8 +132,9 @@ class RemoteDirectory:
         for request, block in zip(requests, blocks, strict=True):
             if len(block) != request.stop - request.start:
                 raise DatasetCorruptError(
-                    f"{self.url}/{request.name} is truncated: of bytes {request.start} to {request.stop}, "
-                    f"{len(block)} exist; write the dataset again"
+                    f"{self.url}/{request.name}: {len(block)} bytes were received for bytes {request.start} to "
+                    f"{request.stop}; the file is truncated, or its server can't send ranges: pass "
+                    "read_ranges=False"
                 )
         return [
             blocks[i][start - requests[i].start : stop - requests[i].start]
