@@ -111,8 +111,8 @@ class TestSamples:
         members = [("data/part-0.jsonl", b'{"text": "a"}\n'), ("data/part-1.jsonl", b'{"text": "b"}\n')]
         with pytest.raises(
             tokjax.errors.SourceError,
-            match=r"c\.tar has no members named \.txt or \.json, of which documents are read, but others such "
-            r"as 'data/part-0\.jsonl'; unpack it with tar -xf, and pass the files$",
+            match=r"c\.tar has no members named \.txt or \.json, of which documents are read, but others "
+            r"such as 'data/part-0\.jsonl'; unpack it with tar -xf, and pass the files$",
         ):
             read(make_archive(members))
         assert read(make_archive([*members, ("a.txt", b"x")])) == [b"x"]

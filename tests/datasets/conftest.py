@@ -11,7 +11,7 @@ import tokjax
 def counted(monkeypatch):
     """Replaces `memory://` by a file system that records requests, and returns its class."""
     fsspec = pytest.importorskip("fsspec")
-    from tests.support.counted_files import CountedFileSystem, MemoryFileSystem  # noqa: PLC0415 (needs fsspec)
+    from tests.support.counted_files import CountedFileSystem, MemoryFileSystem
 
     monkeypatch.setattr(CountedFileSystem, "requests", [])
     fsspec.register_implementation("memory", CountedFileSystem, clobber=True)
@@ -22,7 +22,7 @@ def counted(monkeypatch):
 @pytest.fixture(scope="session")
 def packed_url():
     """URL of a packed dataset of `counted_files.TEXTS`."""
-    from tests.support.counted_files import PACKED, TEXTS  # noqa: PLC0415 (needs fsspec)
+    from tests.support.counted_files import PACKED, TEXTS
 
     url = f"memory://{uuid.uuid4().hex}"
     tokjax.write_dataset(TEXTS, PACKED, url, shard_size=1000)

@@ -29,7 +29,7 @@ def no_gaps(monkeypatch):
     monkeypatch.setattr(remote_module, "_MAX_GAP", 0)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def url(packed_url):
     return packed_url
 
@@ -66,8 +66,12 @@ def read_shard(dataset, shard):
     return dataset.read(1000 * shard, 1000 * (shard + 1)).tolist()
 
 
+def encode_text(text):
+    return tokjax.encode(TOKENIZER, text, add_special_tokens=False).tolist()
+
+
 def make_shard(shard):
-    return [number for text in TEXTS[2 * shard : 2 * shard + 2] for number in (*text.encode(), 256)]
+    return [number for text in TEXTS[2 * shard : 2 * shard + 2] for number in (*encode_text(text), 0)]
 
 
 class TestLimit:
@@ -173,7 +177,9 @@ class TestLimit:
         assert copy.path == dataset.path
 
     def test_invalid_options(self, url):
-        message = f"download_bytes is {NBYTES - 1}, and {url}/shard-00000.tokens.npy has {NBYTES} bytes; pass "
+        message = (
+            f"download_bytes is {NBYTES - 1}, and {url}/shard-00000.tokens.npy has {NBYTES} bytes; pass "
+        )
         with pytest.raises(tokjax.errors.InvalidArgumentError, match=f"{message}download_bytes={NBYTES} or"):
             tokjax.open_dataset(url, download_bytes=NBYTES - 1)
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="download_bytes must be at least 1"):
@@ -270,9 +276,9 @@ def test_several_processes(tmp_path):
     source = tmp_path / "source"
     tokjax.write_dataset([chr(97 + i) * 999 for i in range(NUM_SHARDS)], PACKED, source, shard_size=1000)
     command = [sys.executable, "-c", READING, f"file://{source}", str(tmp_path / "copies"), str(2 * NBYTES)]
-    processes = [subprocess.Popen([*command, str(seed)], stderr=subprocess.PIPE) for seed in range(3)]
-    assert [process.communicate()[1] for process in processes] == [b""] * 3
-    assert [process.returncode for process in processes] == [0] * 3
+    processes = [subprocess.Popen([*command, str(seed)], stderr=subprocess.PIPE) for seed in (0, 1)]
+    assert [process.communicate()[1] for process in processes] == [b""] * 2
+    assert [process.returncode for process in processes] == [0] * 2
     copies = list_copies(tmp_path / "copies")
     assert len(copies) <= 2
     assert not any(name.endswith(".partial") for name in copies)
@@ -346,7 +352,7 @@ class TestRanges:
             for name in ("loss_mask", "weights"):
                 assert dataset.column(name)[row].tolist() == local.column(name)[row].tolist()
         rows = [5, 59, 0, 5]
-        assert list(map(list, dataset.rows(rows))) == list(map(list, local.rows(rows)))
+        assert dataset.rows(rows).ids.tolist() == local.rows(rows).ids.tolist()
 
     @get_max_examples(50)
     @given(data=st.data())
@@ -354,7 +360,7 @@ class TestRanges:
         local, url = pair
         dataset = tokjax.open_dataset(url, read_ranges=True)
         for _ in range(3):
-            starts = data.draw(st.lists(st.integers(0, local.num_tokens), max_size=5))
+            starts = data.draw(st.lists(st.integers(0, local.num_tokens - 1), max_size=5))
             stops = [data.draw(st.integers(start, min(start + 90, local.num_tokens))) for start in starts]
             starts, lengths = np.array(starts, np.int64), np.subtract(stops, starts).astype(np.int64)
             for read in (
@@ -381,8 +387,9 @@ class TestRanges:
         system, root = fsspec.core.url_to_fs(url)
         path = f"{root}/shard-00001.tokens.npy"
         data = system.cat_file(path)
-        system.pipe_file(path, data.replace(b"b\0", b"x\0"))
-        assert tokjax.open_dataset(url, read_ranges=True).read(1000, 1010).tolist() == [*b"x" * 10]
+        old, new = (np.array(encode_text(letter), np.uint16).tobytes() for letter in "bx")
+        system.pipe_file(path, data.replace(old, new))
+        assert tokjax.open_dataset(url, read_ranges=True).read(1000, 1010).tolist() == encode_text("x" * 10)
         with pytest.raises(tokjax.errors.DatasetCorruptError, match=r"shard-00001\.tokens\.npy was altered"):
             tokjax.open_dataset(url, read_ranges=True).read(1000, 2000)
         dataset = tokjax.open_dataset(url, read_ranges=True)
@@ -393,11 +400,11 @@ class TestRanges:
         ):
             dataset.read(1000, 1010)
         system.pipe_file(path, data)
-        assert dataset.read(1000, 1010).tolist() == [*b"b" * 10]
+        assert dataset.read(1000, 1010).tolist() == encode_text("b" * 10)
         system.pipe_file(path, data[:-500])
         with pytest.raises(
             tokjax.errors.DatasetCorruptError,
-            match=r"shard-00001\.tokens\.npy: 0 bytes were received for bytes 1728 to 1748; the file is trunc.*"
+            match=r"shard-00001\.tokens\.npy: 0 bytes were received for bytes 1728 to 1748; the file is .*"
             "or its server can't send ranges: pass read_ranges=False$",
         ):
             dataset.read(1800, 1810)

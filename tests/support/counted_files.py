@@ -10,12 +10,8 @@ import tokjax
 
 MemoryFileSystem = pytest.importorskip("fsspec.implementations.memory").MemoryFileSystem
 
-TOKENIZER = tokjax.byte_level_bpe(
-    {bytes([i]): i for i in range(256)},
-    special_tokens={"</s>": 256, "<pad>": 257},
-    eos_token="</s>",
-    pad_token="<pad>",
-)
+TOKENIZER = tokjax.byte_level(["</s>", "<pad>"], eos_token="</s>", pad_token="<pad>")
+"""Tokenizer whose file is smaller than a shard."""
 PACKED = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=64)
 NUM_SHARDS = 8
 TEXTS = [chr(97 + i) * 499 for i in range(2 * NUM_SHARDS)]

@@ -26,7 +26,6 @@ import re
 import time
 from contextlib import suppress
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from tokjax._util.atomic_files import compute_sha256, delete_abandoned, get_identity, open_regular
@@ -38,6 +37,7 @@ from tokjax.errors import DatasetCorruptError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from tokjax._util.atomic_files import FileIdentity
     from tokjax.datasets.manifest import FileRecord, Manifest

@@ -132,8 +132,8 @@ class RemoteDirectory:
         for request, block in zip(requests, blocks, strict=True):
             if len(block) != request.stop - request.start:
                 raise DatasetCorruptError(
-                    f"{self.url}/{request.name}: {len(block)} bytes were received for bytes {request.start} to "
-                    f"{request.stop}; the file is truncated, or its server can't send ranges: pass "
+                    f"{self.url}/{request.name}: {len(block)} bytes were received for bytes {request.start} "
+                    f"to {request.stop}; the file is truncated, or its server can't send ranges: pass "
                     "read_ranges=False"
                 )
         return [

@@ -140,7 +140,9 @@ def test_missing_shard(url, counted):
     system, root = fsspec.core.url_to_fs(url)
     for path in system.ls(root, detail=False):
         if name not in path:
-            system.pipe_file(f"/{copy.removeprefix('memory://')}/{path.rsplit('/', 1)[-1]}", system.cat_file(path))
+            system.pipe_file(
+                f"/{copy.removeprefix('memory://')}/{path.rsplit('/', 1)[-1]}", system.cat_file(path)
+            )
     batches = iter(tokjax.PackedTokenLoader(tokjax.open_dataset(copy, fetch_ahead=4), **IN_ORDER))
     for _ in range(3):
         next(batches)
@@ -201,7 +203,9 @@ def test_two_datasets_of_which_one_is_local(url, tmp_path):
     tokjax.write_dataset(["x" * 1500], PACKED, tmp_path / "data")
     local = tokjax.open_dataset(tmp_path / "data")
     loaders = [
-        tokjax.PackedTokenLoader([tokjax.open_dataset(url, fetch_ahead=n), local], **IN_ORDER | {"shuffle": True})
+        tokjax.PackedTokenLoader(
+            [tokjax.open_dataset(url, fetch_ahead=n), local], **IN_ORDER | {"shuffle": True}
+        )
         for n in (0, 2)
     ]
     for batch, other in zip(*loaders, strict=True):
