@@ -42,7 +42,6 @@ from tokjax.errors import (
 from tokjax.formats.tokjax_json import parse_tokjax
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
     from typing import BinaryIO
@@ -635,7 +634,7 @@ class Dataset:
         key = (index, column)
         opened = self._open_shards.get(key)
         if opened is None:
-            with self._get_lock(key):
+            with self._get_lock(key).current:
                 opened = self._open_shards.get(key)
                 if opened is None:
                     shard = self.manifest.shards[index]
@@ -647,9 +646,9 @@ class Dataset:
             record_use(opened.copy.path)
         return opened
 
-    def _get_lock(self, key: tuple[int, str]) -> threading.Lock:
+    def _get_lock(self, key: tuple[int, str]) -> ThreadLock:
         """Returns the lock of a file of a shard. Other files can be opened while one is downloaded."""
-        return self._locks.setdefault(key, ThreadLock()).current
+        return self._locks.setdefault(key, ThreadLock())
 
     @property
     def _fetch_ahead(self) -> int:
@@ -670,11 +669,13 @@ class Dataset:
         """Returns the shards of ranges of the concatenated documents, ascending."""
         first = np.searchsorted(self._item_starts, starts, "right") - 1
         last = np.searchsorted(self._item_starts, starts + lengths, "left")
-        return np.unique(concatenate_ranges(first, np.maximum(last - first, 0))).tolist()
+        shards: list[int] = np.unique(concatenate_ranges(first, np.maximum(last - first, 0))).tolist()
+        return shards
 
     def _find_document_shards(self, rows: NDArray[np.int64]) -> list[int]:
         """Returns the shards of documents, ascending."""
-        return np.unique(np.searchsorted(self._document_starts, rows, "right") - 1).tolist()
+        shards: list[int] = np.unique(np.searchsorted(self._document_starts, rows, "right") - 1).tolist()
+        return shards
 
     def _find_closed_files(
         self, shard: int, columns: Iterable[Column], *, documents: bool
@@ -700,7 +701,7 @@ class Dataset:
         """Returns the start offset of each document of a shard, and the end: `int64`, `(documents + 1,)`."""
         splits = self._shard_splits.get(index)
         if splits is None:
-            with self._get_lock((index, self._length_column)):
+            with self._get_lock((index, self._length_column)).current:
                 described = self.manifest.shards[index]
                 splits = make_row_splits(self._load(described, self._length_column).astype(np.int64))
                 self._check_total(f"{self.location}/{described.name}", int(splits[-1]), described.num_items)

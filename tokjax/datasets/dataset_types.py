@@ -240,7 +240,7 @@ class TokenDataset(Dataset):
                 stop = min(start + count, size)
                 slices.append(ShardSlice(shard, start, stop))
                 shard, start, count = shard + 1, 0, count - (stop - start)  # noqa: PLW2901
-        return b"".join(self._read_slices(None, slices))
+        return b"".join(items.data for items in self._read_slices(None, slices))
 
     @cached_property
     def _item_bytes(self) -> int:
