@@ -5,7 +5,9 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -195,7 +197,7 @@ class TestInterruptedDownloads:
         def fail(name):
             calls.append(name)
             if len(calls) == 2:  # half of the file is written
-                assert [path.name.endswith(".partial") for path in tmp_path.glob("*/*")] == [True]
+                assert {path.suffix for path in tmp_path.glob("*/*")} == {".partial", ".lock"}
                 raise ConnectionResetError("reset by the peer")
 
         monkeypatch.setattr(counted, "before", staticmethod(fail))
@@ -248,6 +250,14 @@ class TestInterruptedDownloads:
         for thread in threads:
             thread.join()
         assert list_downloads() == [TOKENS[0]]
+
+    def test_processes_download_a_file_once(self, url, counted, tmp_path, monkeypatch):
+        monkeypatch.setattr(counted, "before", staticmethod(lambda _: time.sleep(0.05)))
+        datasets = [tokjax.open_dataset(url, download_dir=tmp_path) for _ in range(3)]  # (they share no lock)
+        with ThreadPoolExecutor() as pool:
+            assert list(pool.map(read_shard, datasets, [0] * 3)) == [make_shard(0)] * 3
+        assert list_downloads() == [TOKENS[0]]
+        assert list_copies(tmp_path) == [TOKENS[0]]
 
     def test_verified_copies_are_not_compared_again(self, url, tmp_path, monkeypatch):
         dataset = tokjax.open_dataset(url, download_dir=tmp_path)

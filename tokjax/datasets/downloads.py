@@ -13,9 +13,9 @@ a copy is the time of its last use, so that all processes that share the directo
     read a           b  c  a
     read d           c  a  d
 
-Nothing is locked. A file that was deleted while it was open or mapped can still be read, so a copy is opened
-before it is returned, and downloaded again if it was deleted before that. Its space on disk is free once all
-processes have closed it. So a process closes its deleted copies whenever it downloads a file.
+Copies in use are not locked. A file that was deleted while it was open or mapped can still be read, so a copy
+is opened before it is returned, and downloaded again if it was deleted before that. Its space on disk is free
+once all processes have closed it. So a process closes its deleted copies whenever it downloads a file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from tokjax._util.atomic_files import compute_sha256, delete_abandoned, get_identity, open_regular
-from tokjax._util.locks import ThreadLock
+from tokjax._util.locks import ThreadLock, keep_locked
 from tokjax._util.urls import make_temporary_directory
 from tokjax.datasets.caches import LocalCopy, close_deleted_shards
 from tokjax.datasets.remote import RemoteDirectory
@@ -123,7 +123,7 @@ class Downloads(RemoteDirectory):
         with self._locks.setdefault(name, ThreadLock()).current:
             file = self._open_identical(target, record, verified)
             if file is None:
-                file = self._download_and_open(target, record)
+                file = self._download_and_open(target, record, verified)
         record_use(target)
         _save_uses()
         return file
@@ -166,14 +166,23 @@ class Downloads(RemoteDirectory):
             return False
         return 2 * (self._range_bytes.get(name, 0) + nbytes) <= record.nbytes
 
-    def _download_and_open(self, target: Path, record: FileRecord) -> BinaryIO:
+    def _download_and_open(
+        self, target: Path, record: FileRecord, verified: dict[str, FileIdentity]
+    ) -> BinaryIO:
+        """Downloads a file and opens it. Of several processes, one downloads it, and the others wait."""
         target.parent.mkdir(parents=True, exist_ok=True)
-        self._make_space(record.nbytes)
-        file = None
-        while file is None:
-            self.download(target.name, target)
-            with suppress(FileNotFoundError):  # another process can have deleted it already
-                file = open_regular(target)
+        lock = target.with_name(f".{target.name}.lock")
+        with keep_locked(lock):
+            try:
+                file = self._open_identical(target, record, verified)
+                if file is None:
+                    self._make_space(record.nbytes)
+                while file is None:
+                    self.download(target.name, target)
+                    with suppress(FileNotFoundError):  # another process can have deleted it already
+                        file = open_regular(target)
+            finally:
+                lock.unlink(missing_ok=True)
         self._range_bytes.pop(target.name, None)
         record_use(target)
         self._make_space(0)  # other files may have been downloaded at the same time

@@ -27,7 +27,7 @@ from tokjax.datasets.loaders.fetch_ahead import ShardFetcher
 from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Self
 
     from numpy.typing import NDArray
@@ -219,6 +219,16 @@ class Loader(ABC, Generic[Source, Batch]):
     def _find_shards(self, step: int) -> Iterator[tuple[int, int]]:
         """Yields the shards that a batch is read from, as pairs of a dataset and a shard of it."""
 
+    def _find_closed_files(self, step: int) -> Iterator[list[Callable[[], object]]]:
+        """Yields, for each shard of a step that is not open, functions that open its files."""
+        columns = [column.column for column in self._columns if column.column.per == "token"]
+        for index, shard in self._find_shards(step):
+            dataset = self.datasets[index]
+            if dataset._fetch_ahead:
+                files = dataset._find_closed_files(shard, columns, documents=self._reads_documents)
+                if files:
+                    yield files
+
     @property
     def steps_per_epoch(self) -> int | None:
         """Number of batches of an epoch; `None` for a mixture, which has no end."""
@@ -399,7 +409,10 @@ class Batches(Generic[Batch]):
         self._stop = stop
         num_shards = max(dataset._fetch_ahead for dataset in loader.datasets)
         if num_shards:
-            self._fetcher = ShardFetcher(loader, stop, num_shards)
+            ahead = copy.copy(loader)
+            if hasattr(ahead, "_order"):
+                ahead._order = copy.copy(ahead._order)  # it caches the items of the last steps
+            self._fetcher = ShardFetcher(ahead._find_closed_files, stop, num_shards)
 
     def __iter__(self) -> Batches[Batch]:
         """Returns the iterator itself."""

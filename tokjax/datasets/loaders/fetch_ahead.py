@@ -16,18 +16,15 @@ The thread polls instead of waiting for events, whose locks a forked process cou
 
 from __future__ import annotations
 
-import copy
 import os
 import threading
 import time
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from tokjax.datasets.loaders.base import Loader
 
 _WAIT_SECONDS = 0.02
 _CLOSE_SECONDS = 1.0
@@ -37,34 +34,35 @@ _MAX_STEPS = 4096
 
 
 class ShardFetcher:
-    """Opens the shards of the next batches of a loader, on a thread that starts with the first batch.
+    """Opens the shards of the next steps, on a thread that starts with the first step.
 
     Args:
-        loader: the loader.
+        find_closed_files: function of a step that yields, for each of its shards that is not open, functions
+            that open the files of the shard.
         stop: first step that is not loaded; `None` without end.
         num_shards: maximum number of shards that are opened before the loader needs them.
     """
 
-    def __init__(self, loader: Loader[Any, Any], stop: int | None, num_shards: int) -> None:
+    def __init__(
+        self,
+        find_closed_files: Callable[[int], Iterator[list[Callable[[], object]]]],
+        stop: int | None,
+        num_shards: int,
+    ) -> None:
         self._progress = _Progress()
-        self._process = os.getpid()
-        self._thread: threading.Thread | None = None
-        self._arguments = (loader, stop, num_shards)
+        self._process: int | None = None  # the one that started the thread
+        self._thread = threading.Thread(
+            target=_fetch,
+            args=(find_closed_files, stop, num_shards, self._progress),
+            daemon=True,
+            name="tokjax-fetch",
+        )
 
     def reach(self, step: int) -> None:
-        """Reports the step that the loader loads now, and starts the thread if needed."""
+        """Reports the step that the loader loads now, and starts the thread at the first one."""
         self._progress.step = step
-        if self._thread is None:
-            loader, stop, num_shards = self._arguments
-            loader = copy.copy(loader)
-            if hasattr(loader, "_order"):
-                loader._order = copy.copy(loader._order)  # it caches the items of the last steps
-            self._thread = threading.Thread(
-                target=_fetch,
-                args=(loader, stop, num_shards, self._progress),
-                daemon=True,
-                name="tokjax-fetch",
-            )
+        if self._process is None:
+            self._process = os.getpid()
             self._thread.start()
 
     def stop(self) -> None:
@@ -74,7 +72,7 @@ class ShardFetcher:
     def close(self) -> None:
         """Stops the thread, and waits for it, but at most a second for a download in progress."""
         self.stop()
-        if self._thread is not None and self._process == os.getpid():  # a forked process has no thread
+        if self._process == os.getpid():  # a forked process has no thread
             self._thread.join(_CLOSE_SECONDS)
 
 
@@ -99,7 +97,12 @@ class _Progress:
         return False
 
 
-def _fetch(loader: Loader[Any, Any], stop: int | None, num_shards: int, progress: _Progress) -> None:
+def _fetch(
+    find_closed_files: Callable[[int], Iterator[list[Callable[[], object]]]],
+    stop: int | None,
+    num_shards: int,
+    progress: _Progress,
+) -> None:
     """Opens shards until the steps end or the thread is stopped; runs on the thread."""
     ahead: deque[int] = deque()  # steps of the shards that were opened, and that the loader has not reached
 
@@ -114,7 +117,7 @@ def _fetch(loader: Loader[Any, Any], stop: int | None, num_shards: int, progress
     step = progress.step
     while (stop is None or step < stop) and progress.wait(partial(is_reached, step - _MAX_STEPS)):
         try:
-            for files in _find_closed_files(loader, step):
+            for files in find_closed_files(step):
                 if not progress.wait(has_capacity):
                     return
                 for open_file in files:
@@ -123,14 +126,3 @@ def _fetch(loader: Loader[Any, Any], stop: int | None, num_shards: int, progress
         except Exception:
             progress.wait(partial(is_reached, step + 1))
         step = max(step + 1, progress.step)
-
-
-def _find_closed_files(loader: Loader[Any, Any], step: int) -> Iterator[list[Callable[[], object]]]:
-    """Yields, for each shard of a step that is not open, functions that open its files."""
-    columns = [column.column for column in loader._columns if column.column.per == "token"]
-    for index, shard in loader._find_shards(step):
-        dataset = loader.datasets[index]
-        if dataset._fetch_ahead:
-            files = dataset._find_closed_files(shard, columns, documents=loader._reads_documents)
-            if files:
-                yield files
