@@ -79,6 +79,7 @@ class DatasetFiles:
         verify_on_touch: whether checksums are compared when a file is first opened.
         memory_map: whether shard data is memory-mapped; if not, it is read into memory.
         remote: directory at a URL with the copies in `path`, or `None`.
+        reads_ranges: whether small parts of files are read as ranges of a URL.
         manifest_identity: identity of the manifest's file; `None` until it was read.
         verified: identity of each file whose checksum was correct, by file name.
     """
@@ -98,6 +99,7 @@ class DatasetFiles:
         self.location = str(remote or path)
         self.manifest = manifest
         self.remote = remote
+        self.reads_ranges = remote is not None and remote.options.read_ranges
         self.verify_on_touch = verify_on_touch
         self.memory_map = memory_map
         self.manifest_identity = manifest_identity
@@ -170,11 +172,6 @@ class DatasetFiles:
     def find_copy(self, name: str) -> LocalCopy | None:
         """Returns the downloaded copy of a file; `None` for a local dataset."""
         return None if self.remote is None else find_copy(self.path / name)
-
-    @property
-    def reads_ranges(self) -> bool:
-        """Whether small parts of files are read as ranges of a URL."""
-        return self.remote is not None and self.remote.options.read_ranges
 
     def parse_array(self, name: str, contents: bytes | mmap.mmap) -> NDArray[Any]:
         """Returns the array of an `.npy` file, shape `(n,)`, without copying it."""
@@ -553,11 +550,10 @@ class Dataset:
         contents = self._cache.get((column.name, shard, start, stop), lambda: read().tobytes())
         return np.frombuffer(contents, column.dtype)
 
-    def _read_column_slices(self, column: Column, slices: Sequence[ShardSlice]) -> list[NDArray[Any]]:
+    def _read_column_slices(self, column: Column, slices: Sequence[ShardSlice]) -> Iterable[NDArray[Any]]:
         """Returns values of a column. Ranges of a URL are requested at the same time."""
         if self._cache is not None or not self._files.reads_ranges:
-            # Copies, since views would keep the shards open.
-            return [self._read_column(shard, column, start, stop).copy() for shard, start, stop in slices]
+            return (self._read_column(shard, column, start, stop) for shard, start, stop in slices)
         return self._read_column_ranges(column, slices)
 
     def _read_column_ranges(self, column: Column, slices: Sequence[ShardSlice]) -> list[NDArray[Any]]:
@@ -613,6 +609,9 @@ class Dataset:
 
     def _open_column(self, index: int, column: Column) -> OpenShard:
         """Returns the stored entries of a column of a shard, and opens the file if needed."""
+        opened = self._open_shards.get((index, column.name))
+        if opened is not None and opened.copy is None:
+            return opened
         return self._open_file(index, column.name, lambda shard: self._load_side_column(shard, column))
 
     def _open(self, index: int) -> OpenShard:

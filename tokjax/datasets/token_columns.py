@@ -19,7 +19,7 @@ from tokjax.datasets.columns import cast_values, check_cast
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
@@ -51,8 +51,8 @@ class ColumnFiles(Protocol):
     def _read_column(self, shard: int, column: Column, start: int, stop: int) -> NDArray[Any]:
         """Returns values `[start, stop)` of a column of a shard, in its dtype, shape `(stop - start,)`."""
 
-    def _read_column_slices(self, column: Column, slices: Sequence[ShardSlice]) -> list[NDArray[Any]]:
-        """Returns values of a column."""
+    def _read_column_slices(self, column: Column, slices: Sequence[ShardSlice]) -> Iterable[NDArray[Any]]:
+        """Returns values of a column, in its dtype."""
 
 
 class TokenColumn:
@@ -116,8 +116,12 @@ class TokenColumn:
                 begin, stop = int(splits[shard]), min(end, int(splits[shard + 1]))
                 slices.append(ShardSlice(shard, first - begin, stop - begin))
                 first, shard = stop, shard + 1  # noqa: PLW2901
-        values = self.dataset._read_column_slices(self.description, slices)
-        return self._cast(np.concatenate([np.zeros(0, self.description.dtype), *values]))
+        values = np.empty(int(counts.sum()), self.description.dtype)
+        position = 0
+        for part in self.dataset._read_column_slices(self.description, slices):
+            values[position : position + len(part)] = part
+            position += len(part)
+        return self._cast(values)
 
     def _cast(self, values: NDArray[Any]) -> NDArray[Any]:
         return cast_values(self.description.name, values, self.dtype)

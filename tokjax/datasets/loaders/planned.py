@@ -427,17 +427,15 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
             values[slots] = read(self.datasets[index], starts, lengths[own])
         return values
 
-    def _split_pieces(
-        self, source: int, pieces: NDArray[Any]
-    ) -> list[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+    def _split_pieces(self, source: int, pieces: NDArray[Any]) -> list[tuple[int, Any, NDArray[np.int64]]]:
         """Returns the pieces of each dataset of a source.
 
         Returns:
-            For each dataset, its index, the indices of its pieces, and their starts in the dataset.
+            For each dataset, its index, the index array or slice of its pieces, and their starts in it.
         """
         members, starts = self._members[source], pieces["start"].astype(np.int64)
         if len(members) == 1:
-            return [(members[0], np.arange(len(starts)), starts)]
+            return [(members[0], slice(None), starts)]
         token_splits = make_row_splits(self.datasets[i].num_tokens for i in members)
         datasets = np.searchsorted(token_splits, starts, "right") - 1
         parts = []
