@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -266,6 +267,33 @@ class TestInterruptedDownloads:
         monkeypatch.setattr("tokjax.datasets.downloads.compute_sha256", None)
         monkeypatch.setattr("tokjax.datasets.dataset.compute_sha256", None)
         assert read_shard(again, 0) == make_shard(0)
+
+
+KILLED_PROGRAM = """
+import os, signal, sys
+from pathlib import Path
+from fsspec.implementations.local import LocalFileSystem
+import tokjax
+
+def download_half(self, rpath, lpath, **_):
+    Path(lpath).write_bytes(Path(rpath).read_bytes()[:500])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+LocalFileSystem.get_file = download_half
+tokjax.open_dataset(sys.argv[1], download_dir=sys.argv[2]).read(0, 10)
+"""
+
+
+def test_killed_process(tmp_path):
+    source, copies = tmp_path / "source", tmp_path / "copies"
+    tokjax.write_dataset(TEXTS, PACKED, source, shard_size=1000)
+    command = [sys.executable, "-c", KILLED_PROGRAM, f"file://{source}", str(copies)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert {path.suffix: path.stat().st_size for path in copies.glob("*/*")} == {".partial": 500, ".lock": 0}
+    dataset = tokjax.open_dataset(f"file://{source}", download_dir=copies, download_bytes=2 * NBYTES)
+    for shard in range(NUM_SHARDS):
+        assert read_shard(dataset, shard) == make_shard(shard)
+    assert list_copies(copies) == TOKENS[-2:]
 
 
 READING = """

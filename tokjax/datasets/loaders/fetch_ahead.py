@@ -9,7 +9,7 @@ step 0, and shards a to d are not open:
 
 A shard is opened as the loader would open it: downloaded, compared with its checksum, and mapped. If that
 fails, the thread waits until the loader has passed the step. The loader opens the shard itself, and either
-succeeds or raises the error, in the place of the batch that can't be loaded.
+succeeds, or raises the error instead of the batch that can't be loaded.
 
 The thread polls instead of waiting for events, whose locks a forked process could inherit locked.
 """
