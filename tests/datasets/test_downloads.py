@@ -29,7 +29,7 @@ FIELD = tokjax.TokenizedTextField(TOKENIZER, columns=COLUMNS)
 @pytest.fixture
 def no_gaps(monkeypatch):
     """Merges ranges only if they are adjacent, so that a small dataset has several requests."""
-    monkeypatch.setattr(remote_module, "_MAX_GAP", 0)
+    monkeypatch.setattr("tokjax.datasets.downloads._MAX_GAP", 0)
 
 
 @pytest.fixture(scope="module")
@@ -365,6 +365,12 @@ class TestRanges:
         counted.requests.clear()
         assert dataset.read(2000, 2999).tolist() == make_shard(2)[:-1]
         assert counted.requests == [("download", TOKENS[2], NBYTES)]
+
+    def test_bytes_between_ranges_count(self, url, counted):
+        dataset = tokjax.open_dataset(url, read_ranges=True)
+        counted.requests.clear()
+        assert dataset.gather([0, 590], 10).tolist() == [make_shard(0)[:10], make_shard(0)[590:600]]
+        assert counted.requests == [("download", TOKENS[0], NBYTES)]
 
     def test_existing_copies_are_used(self, url, counted, tmp_path):
         read_shard(tokjax.open_dataset(url, download_dir=tmp_path), 3)

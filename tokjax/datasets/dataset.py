@@ -6,7 +6,7 @@ import hashlib
 import io
 import mmap
 import os
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -577,31 +577,26 @@ class Dataset:
         assert remote is not None
         suffix = self._data_column if column is None else column.name
         dtype = np.dtype(self.manifest.plan.data_dtype) if column is None else column.stored_dtype
-        num_bytes: Counter[int] = Counter()
-        for shard, start, stop in slices:
-            num_bytes[shard] += (stop - start) * dtype.itemsize
-        names: dict[int, str] = {}
-        first_bytes: dict[int, int] = {}
         records: dict[str, FileRecord] = {}
-        for shard, nbytes in num_bytes.items():
+        files: dict[int, tuple[str, int]] = {}  # name and first byte of the data, of shards that are not open
+        for shard in {each.shard for each in slices}:
             described = self.manifest.shards[shard]
             name = _format_file_name(described, suffix)
-            record = described.files.get(name)
-            is_open = (shard, suffix) in self._open_shards
-            if record is not None and not is_open and remote.is_part(name, record, nbytes):
+            if (shard, suffix) not in self._open_shards and name in described.files:
                 entries = described.num_items if column is None else column.count_stored(described.num_items)
-                names[shard], first_bytes[shard] = name, record.nbytes - entries * dtype.itemsize
-                records[name] = record
-        ranges = [
-            FileRange(names[shard], *(first_bytes[shard] + dtype.itemsize * i for i in (start, stop)))
-            for shard, start, stop in slices
-            if shard in names and start < stop
-        ]
-        blocks = iter(remote.read_parts(ranges, records) if ranges else ())
+                records[name] = described.files[name]
+                files[shard] = name, records[name].nbytes - entries * dtype.itemsize
+        requested = [i for i, (shard, start, stop) in enumerate(slices) if shard in files and start < stop]
+        ranges = []
+        for shard, start, stop in (slices[i] for i in requested):
+            name, first = files[shard]
+            ranges.append(FileRange(name, first + start * dtype.itemsize, first + stop * dtype.itemsize))
+        parts = dict(zip(requested, remote.read_parts(ranges, records), strict=True))
         values = []
-        for shard, start, stop in slices:
-            if shard in names:
-                values.append(np.frombuffer(next(blocks) if start < stop else b"", dtype))
+        for i, (shard, start, stop) in enumerate(slices):
+            part = b"" if start == stop else parts.get(i)
+            if part is not None:
+                values.append(np.frombuffer(part, dtype))
             else:
                 opened = self._open(shard) if column is None else self._open_column(shard, column)
                 values.append(opened.data[start:stop].copy())  # (a view would keep the shard open)

@@ -16,6 +16,11 @@ a copy is the time of its last use, so that all processes that share the directo
 Copies in use are not locked. A file that was deleted while it was open or mapped can still be read, so a copy
 is opened before it is returned, and downloaded again if it was deleted before that. Its space on disk is free
 once all processes have closed it. So a process closes its deleted copies whenever it downloads a file.
+
+Files can also be read in ranges. Ranges of a file that are close together are one request:
+
+    ranges      0-100   200-300            9000000-9000100
+    requests    0-300                      9000000-9000100
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ import hashlib
 import os
 import re
 import time
+from collections import Counter
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -32,7 +38,7 @@ from tokjax._util.atomic_files import compute_sha256, delete_abandoned, get_iden
 from tokjax._util.locks import ThreadLock, keep_locked
 from tokjax._util.urls import make_temporary_directory
 from tokjax.datasets.caches import LocalCopy, close_deleted_shards
-from tokjax.datasets.remote import RemoteDirectory
+from tokjax.datasets.remote import FileRange, RemoteDirectory
 from tokjax.errors import DatasetCorruptError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -41,11 +47,13 @@ if TYPE_CHECKING:
 
     from tokjax._util.atomic_files import FileIdentity
     from tokjax.datasets.manifest import FileRecord, Manifest
-    from tokjax.datasets.remote import FileRange
 
 _SUBDIRECTORY = re.compile("[0-9a-f]{16}")
 _COPY = re.compile(r"shard-\d{5,}\.[a-z][a-z0-9_]*\.npy|tokenizer\.tokjax\.json")
 _PARTIAL = re.compile(r"\..*\.partial")
+
+_MAX_GAP = 1 << 12
+"""Maximum number of bytes between ranges that are requested together: a request takes longer than they do."""
 
 _last_uses: dict[Path, int] = {}
 """Times at which this process used copies, in nanoseconds since 1970, that are not saved yet."""
@@ -80,7 +88,7 @@ class Downloads(RemoteDirectory):
         self.options = options
         self._locks: dict[str, ThreadLock] = {}
         self._checked_sizes: set[str] = set()
-        self._range_bytes: dict[str, int] = {}
+        self._range_bytes: Counter[str] = Counter()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the URL and the options."""
@@ -128,17 +136,47 @@ class Downloads(RemoteDirectory):
         _save_uses()
         return file
 
-    def read_parts(self, ranges: Sequence[FileRange], records: Mapping[str, FileRecord]) -> list[bytes]:
-        """Returns ranges of files without copies. They can't be compared with checksums, but sizes are.
+    def read_parts(
+        self, ranges: Sequence[FileRange], records: Mapping[str, FileRecord]
+    ) -> list[bytes | None]:
+        """Returns ranges of files without copies, if they are a small part of their file.
+
+        A file is not read in ranges once these would be more than half of it. Then it is cheaper to download
+        it: at most 1.5 times its size is transferred. Ranges can't be compared with checksums. Only the size
+        of a file is checked, before its first range is read.
 
         Args:
             ranges: ranges, none of them empty.
             records: expected size of each file, by name.
 
+        Returns:
+            The bytes of each range; `None` if its file should be opened instead.
+
         Raises:
             DatasetCorruptError: a file is missing, or its size is a different one.
         """
-        unchecked = [name for name in records if name not in self._checked_sizes]
+        merged, containing = _merge_ranges(ranges)
+        num_bytes: Counter[str] = Counter()
+        for name, start, stop in merged:
+            num_bytes[name] += stop - start
+        parts = [name for name in num_bytes if self._is_part(name, records[name], num_bytes[name])]
+        self._check_sizes(parts, records)
+        requests = [request for request in merged if request.name in parts]
+        blocks = dict(zip(requests, self.read_ranges(requests) if requests else (), strict=True))
+        self._range_bytes.update({name: num_bytes[name] for name in parts})
+        return [
+            None if (block := blocks.get(merged[i])) is None else _cut(block, merged[i], wanted)
+            for i, wanted in zip(containing, ranges, strict=True)
+        ]
+
+    def _is_part(self, name: str, record: FileRecord, nbytes: int) -> bool:
+        """Returns whether to read some bytes of a file as ranges, because they are a small part of it."""
+        is_small = 2 * (self._range_bytes[name] + nbytes) <= record.nbytes
+        return self.options.read_ranges and is_small and not (self.local / name).exists()
+
+    def _check_sizes(self, names: Sequence[str], records: Mapping[str, FileRecord]) -> None:
+        """Raises `DatasetCorruptError` if a remote file has another size. Each file is checked once."""
+        unchecked = [name for name in names if name not in self._checked_sizes]
         for name, nbytes in zip(unchecked, self.get_sizes(unchecked) if unchecked else (), strict=True):
             if nbytes not in (records[name].nbytes, None):
                 raise DatasetCorruptError(
@@ -146,25 +184,6 @@ class Downloads(RemoteDirectory):
                     f"{records[name].nbytes}; write the dataset again"
                 )
             self._checked_sizes.add(name)
-        parts = self.read_ranges(ranges)
-        for name, start, stop in ranges:
-            self._range_bytes[name] = self._range_bytes.get(name, 0) + stop - start
-        return parts
-
-    def is_part(self, name: str, record: FileRecord, nbytes: int) -> bool:
-        """Returns whether to read some bytes of a file as ranges, because they are a small part of it.
-
-        A file is downloaded once more than half of its bytes would have been read in ranges. So at most 1.5
-        times its size is transferred.
-
-        Args:
-            name: name of the file.
-            record: size of the file.
-            nbytes: number of bytes to read.
-        """
-        if not self.options.read_ranges or (self.local / name).exists():
-            return False
-        return 2 * (self._range_bytes.get(name, 0) + nbytes) <= record.nbytes
 
     def _download_and_open(
         self, target: Path, record: FileRecord, verified: dict[str, FileIdentity]
@@ -281,3 +300,29 @@ def _save_uses() -> None:
         with suppress(OSError):  # it was deleted, or belongs to another user
             if used_ns is not None:
                 os.utime(path, ns=(used_ns, path.stat().st_mtime_ns))
+
+
+def _merge_ranges(ranges: Sequence[FileRange]) -> tuple[list[FileRange], list[int]]:
+    """Merges ranges of a file that overlap, or are at most `_MAX_GAP` bytes apart.
+
+    Returns:
+        The merged ranges, and for each range the index of the one that contains it.
+
+    >>> _merge_ranges([FileRange("a", 90, 99), FileRange("b", 0, 9), FileRange("a", 0, 50)])
+    ([FileRange(name='a', start=0, stop=99), FileRange(name='b', start=0, stop=9)], [0, 1, 0])
+    """
+    merged: list[FileRange] = []
+    containing = [0] * len(ranges)
+    for i in sorted(range(len(ranges)), key=ranges.__getitem__):
+        name, start, stop = ranges[i]
+        if merged and merged[-1].name == name and start <= merged[-1].stop + _MAX_GAP:
+            merged[-1] = merged[-1]._replace(stop=max(stop, merged[-1].stop))
+        else:
+            merged.append(ranges[i])
+        containing[i] = len(merged) - 1
+    return merged, containing
+
+
+def _cut(block: bytes, request: FileRange, wanted: FileRange) -> bytes:
+    """Returns a range of the bytes of a request that contains it."""
+    return block[wanted.start - request.start : wanted.stop - request.start]

@@ -1,10 +1,7 @@
 """Dataset directories at URLs, accessed through fsspec.
 
 Files are uploaded one at a time, the manifest last. They are downloaded as a whole, or in ranges of bytes.
-Ranges of a file that are close together are one request:
-
-    ranges      0-100   200-300            9000000-9000100
-    requests    0-300                      9000000-9000100
+`downloads.py` keeps local copies.
 """
 
 from __future__ import annotations
@@ -27,9 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tokjax.datasets.manifest import FileRecord, Manifest
-
-_MAX_GAP = 1 << 16
-"""Maximum number of bytes between ranges that are requested together: a request takes longer than they do."""
 
 
 class FileRange(NamedTuple):
@@ -117,29 +111,24 @@ class RemoteDirectory:
         """Returns ranges of files, which are requested at the same time if the file system supports it.
 
         Args:
-            ranges: ranges, none of them empty.
+            ranges: ranges, at least one, and none of them empty.
 
         Raises:
             DatasetCorruptError: a file is missing, or ends before the end of a range.
         """
-        requests, containing = _merge_ranges(ranges)
-        names, starts, stops = map(list, zip(*requests, strict=True))
+        names, starts, stops = map(list, zip(*ranges, strict=True))
         paths = list(map(self._path, names))
         try:
-            blocks = self._system[0].cat_ranges(paths, starts, stops, on_error="raise")
+            blocks: list[bytes] = self._system[0].cat_ranges(paths, starts, stops, on_error="raise")
         except FileNotFoundError:
             raise self._get_missing_error(names) from None
-        for request, block in zip(requests, blocks, strict=True):
-            if len(block) != request.stop - request.start:
+        for (name, start, stop), block in zip(ranges, blocks, strict=True):
+            if len(block) != stop - start:
                 raise DatasetCorruptError(
-                    f"{self.url}/{request.name}: {len(block)} bytes were received for bytes {request.start} "
-                    f"to {request.stop}; the file is truncated, or its server can't send ranges: pass "
-                    "read_ranges=False"
+                    f"{self.url}/{name}: {len(block)} bytes were received for bytes {start} to {stop}; the "
+                    "file is truncated, or its server can't send ranges: pass read_ranges=False"
                 )
-        return [
-            blocks[i][start - requests[i].start : stop - requests[i].start]
-            for i, (_, start, stop) in zip(containing, ranges, strict=True)
-        ]
+        return blocks
 
     def get_sizes(self, names: Sequence[str]) -> list[int | None]:
         """Returns the sizes of files in bytes; `None` where the server does not report them.
@@ -188,24 +177,3 @@ class RemoteDirectory:
             if not is_acquired:
                 raise DatasetExistsError(f"another process is writing {self.url}")
             yield
-
-
-def _merge_ranges(ranges: Sequence[FileRange]) -> tuple[list[FileRange], list[int]]:
-    """Merges ranges of a file that overlap, or are at most `_MAX_GAP` bytes apart.
-
-    Returns:
-        The merged ranges, and for each range the index of the one that contains it.
-
-    >>> _merge_ranges([FileRange("a", 90, 99), FileRange("b", 0, 9), FileRange("a", 0, 50)])
-    ([FileRange(name='a', start=0, stop=99), FileRange(name='b', start=0, stop=9)], [0, 1, 0])
-    """
-    merged: list[FileRange] = []
-    containing = [0] * len(ranges)
-    for i in sorted(range(len(ranges)), key=ranges.__getitem__):
-        name, start, stop = ranges[i]
-        if merged and merged[-1].name == name and start <= merged[-1].stop + _MAX_GAP:
-            merged[-1] = merged[-1]._replace(stop=max(stop, merged[-1].stop))
-        else:
-            merged.append(ranges[i])
-        containing[i] = len(merged) - 1
-    return merged, containing
