@@ -210,7 +210,7 @@ class Downloads(RemoteDirectory):
     def _open_identical(
         self, path: Path, record: FileRecord, verified: dict[str, FileIdentity]
     ) -> BinaryIO | None:
-        """Opens a copy; returns `None` if there is none, or one with other contents."""
+        """Opens a copy; returns `None` if it does not exist, or has other contents."""
         try:
             file = open_regular(path)
         except FileNotFoundError:

@@ -1,6 +1,7 @@
 """Tests of shards that are opened before a loader needs them."""
 
 import gc
+import threading
 import time
 import uuid
 
@@ -196,6 +197,8 @@ def test_prefetch_to_device(url, counted):
     with tokjax.prefetch_to_device(loader.repeat()) as batches:
         for step in range(30):
             assert np.array_equal(next(batches).ids, local.batch_at(step).ids)
+        assert "tokjax-fetch" in {thread.name for thread in threading.enumerate()}
+    wait_until(lambda: "tokjax-fetch" not in {thread.name for thread in threading.enumerate()})
     assert set(list_downloads()) == set(TOKENS)
 
 
