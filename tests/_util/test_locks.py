@@ -87,10 +87,25 @@ for lock in list(tokjax._util.locks._locks):
 import tokjax.datasets.caches
 dataset = tokjax.open_dataset({str(tmp_path / "data")!r}, cache_bytes=1000)
 loader = tokjax.PackedTokenLoader(dataset, batch_size=1)
-for lock in (dataset._lock, dataset._cache._lock, tokjax.datasets.caches._lock, loader._lock):
+shard_lock = dataset._get_lock((1, "tokens"))
+for lock in (shard_lock, dataset._cache._lock, tokjax.datasets.caches._lock, loader._lock):
     print(succeeds_while_held(lock.current, lambda: (dataset[1], next(iter(loader)))))
 """
         assert run_program(program) == ["True"] * 4
+
+    def test_dataset_at_a_url_works_in_child(self, tmp_path):
+        pytest.importorskip("fsspec")
+        tokjax.write_dataset(["aaaa", "bbbb", "cccc"], FIELD, tmp_path / "data", shard_size=1)
+        program = f"""
+dataset = tokjax.open_dataset("file://{tmp_path / "data"}", fetch_ahead=1)
+batches = tokjax.PackedTokenLoader(dataset, batch_size=1, documents=False, shuffle=False).repeat()
+next(batches)
+while not dataset._files.remote._locks:
+    time.sleep(0.01)
+for lock in (*dataset._locks.values(), *dataset._files.remote._locks.values()):
+    print(succeeds_while_held(lock.current, lambda: [next(batches) for _ in range(4)] and batches.close()))
+"""
+        assert set(run_program(program)) == {"True"}
 
     def test_cached_property_works_in_child(self, tmp_path):
         tokjax.write_dataset(["aaaa", "bbbb"], FIELD, tmp_path / "data")

@@ -36,6 +36,10 @@ def make_header(name, **attributes):
     return header
 
 
+def make_directory(name):
+    return make_header(name, type=tarfile.DIRTYPE), b""
+
+
 def seal(header):
     """Returns the 512 bytes of a header with the right checksum."""
     blank = header[:148] + b" " * 8 + header[156:]
@@ -102,6 +106,17 @@ class TestSamples:
     def test_null_and_empty_texts_are_skipped(self, read):
         members = [("a.json", b'{"text": null}'), ("b.txt", b""), ("c.txt", b"x")]
         assert read(make_archive(members)) == [b"x"]
+
+    def test_archive_of_other_files(self, read):
+        members = [("data/part-0.jsonl", b'{"text": "a"}\n'), ("data/part-1.jsonl", b'{"text": "b"}\n')]
+        with pytest.raises(
+            tokjax.errors.SourceError,
+            match=r"c\.tar has no members named \.txt or \.json, of which documents are read, but others "
+            r"such as 'data/part-0\.jsonl'; unpack it with tar -xf, and pass the files$",
+        ):
+            read(make_archive(members))
+        assert read(make_archive([*members, ("a.txt", b"x")])) == [b"x"]
+        assert read(make_archive([make_directory("data")])) == []
 
     def test_invalid_utf8_is_kept_and_logged(self, read, caplog):
         assert read(make_archive([("a.txt", b"caf\xe9")])) == [b"caf\xe9"]

@@ -147,7 +147,7 @@ def write_files_atomically(files: Sequence[tuple[Path, Callable[[BinaryIO], obje
     with ExitStack() as locks:
         try:
             for (path, write), temporary in zip(files, temporaries, strict=True):
-                _delete_abandoned(path)
+                delete_abandoned(path.parent, path.name)
                 locks.enter_context(keep_locked(temporary))
                 with add_path_to_errors(path), temporary.open("wb") as file:
                     write(file)
@@ -167,9 +167,14 @@ def write_files_atomically(files: Sequence[tuple[Path, Callable[[BinaryIO], obje
     sync_directory(directory)
 
 
-def _delete_abandoned(path: Path) -> None:
-    """Deletes temporary files of `path` whose writers were killed: no process holds their locks."""
-    for temporary in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
+def delete_abandoned(directory: Path, name: str | None = None) -> None:
+    """Deletes temporary files whose writers were killed: no process holds their locks.
+
+    Args:
+        directory: directory of the files.
+        name: name of the file that was written; `None` for all files.
+    """
+    for temporary in directory.glob(f".{'*' if name is None else glob.escape(name)}.*.partial"):
         with suppress(OSError), lock_file(temporary):
             pass
 

@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 import threading
+import time
 import weakref
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -15,6 +16,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+_RETRY_SECONDS = 0.01
 
 
 class ThreadLock:
@@ -94,15 +98,14 @@ def lock_file(path: Path) -> Iterator[bool]:
 
 @contextmanager
 def keep_locked(path: Path) -> Iterator[None]:
-    """Locks a file with a unique name until the block ends, and does not delete it.
+    """Waits until a file is not locked, and locks it until the block ends. The file is not deleted.
 
     Does nothing on a file system without locks, and on Windows, where a locked file can't be written.
     """
     descriptor = None
     with suppress(OSError):
-        # Retry: a process that looks for abandoned files may hold the lock for an instant.
-        while descriptor is None and sys.platform != "win32":
-            descriptor = _acquire(path)
+        while sys.platform != "win32" and (descriptor := _acquire(path)) is None:
+            time.sleep(_RETRY_SECONDS)
     try:
         yield
     finally:

@@ -116,9 +116,13 @@ def iter_samples(path: Path) -> Iterator[tuple[str, dict[str, Any], int]]:
 
 
 def _iter_members(path: Path, stream: BinaryIO) -> Iterator[_Member]:
-    """Yields the members with text or JSON."""
+    """Yields the members with text or JSON.
+
+    Raises:
+        SourceError: the archive is damaged, or has members, but none with text or JSON.
+    """
     name = get_path_or_url(path)
-    key, nbytes = None, 0
+    key, nbytes, skipped = None, 0, None
     try:
         with report_damage(path), tarfile.open(fileobj=stream, mode="r|", tarinfo=_CheckedHeader) as archive:
             while (header := archive.next()) is not None:
@@ -127,6 +131,7 @@ def _iter_members(path: Path, stream: BinaryIO) -> Iterator[_Member]:
                 suffix = "" if match is None else match[2].lower()
                 is_read = suffix.rsplit(".", 1)[-1] in ("txt", "json")
                 if match is None or not is_read or not header.isreg():
+                    skipped = skipped or (header.name if header.isreg() else None)
                     continue
                 if header.issparse():
                     raise _ArchiveError(_SPARSE)
@@ -140,6 +145,11 @@ def _iter_members(path: Path, stream: BinaryIO) -> Iterator[_Member]:
                 assert file is not None  # it is a regular file
                 yield _Member(match[1], suffix, file.read())
             _check_end(archive)
+        if key is None and skipped is not None:
+            raise SourceError(
+                f"{name} has no members named .txt or .json, of which documents are read, but others such as "
+                f"{skipped!r:.200}; unpack it with tar -xf, and pass the files"
+            )
     except SourceError:
         raise
     except (tarfile.TarError, _ArchiveError, RecursionError, ValueError) as error:

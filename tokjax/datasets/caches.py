@@ -7,6 +7,8 @@ belongs to:
 
     opened, limit 3     a/0  a/1  b/0
     open b/1            a/1  b/0  b/1      (a/0 is closed)
+
+The downloaded copy of a shard can be deleted while it is mapped (see `downloads.py`). It is closed then, too.
 """
 
 from __future__ import annotations
@@ -21,11 +23,31 @@ from tokjax._util.locks import ThreadLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
 
 _MAX_OPEN = 1024
+
+
+class LocalCopy(NamedTuple):
+    """Downloaded copy of a file.
+
+    Attributes:
+        path: path of the copy.
+        inode: number of the file on its file system.
+    """
+
+    path: Path
+    inode: int
+
+    def is_deleted(self) -> bool:
+        """Returns whether the copy was deleted, or replaced by another one."""
+        try:
+            return self.path.stat().st_ino != self.inode
+        except FileNotFoundError:
+            return True
 
 
 class OpenShard(NamedTuple):
@@ -34,10 +56,12 @@ class OpenShard(NamedTuple):
     Attributes:
         data: ids, or bytes of text, shape `(num_items,)`.
         raw: the same data as bytes.
+        copy: downloaded copy of the file; `None` for a local dataset.
     """
 
     data: NDArray[Any]
     raw: memoryview
+    copy: LocalCopy | None
 
 
 class OpenShards:
@@ -48,6 +72,10 @@ class OpenShards:
 
     def __init__(self) -> None:
         self._shards: dict[tuple[int, str], OpenShard] = {}
+
+    def __contains__(self, key: object) -> bool:
+        """Returns whether a file of a shard is open."""
+        return key in self._shards
 
     def get(self, key: tuple[int, str]) -> OpenShard | None:
         """Returns a file of a shard if it is open, else `None`."""
@@ -67,6 +95,18 @@ class OpenShards:
 
 _insertion_order: deque[tuple[weakref.ref[OpenShards], tuple[int, str]]] = deque()
 _lock = ThreadLock()
+
+
+def close_deleted_shards() -> None:
+    """Closes the shards whose downloaded copies were deleted, so that their space on disk becomes free."""
+    with _lock.current:
+        for entry in list(_insertion_order):
+            reference, key = entry
+            owner = reference()
+            shard = None if owner is None else owner.get(key)
+            if owner is not None and shard is not None and shard.copy is not None and shard.copy.is_deleted():
+                owner._shards.pop(key, None)
+                _insertion_order.remove(entry)
 
 
 def get_max_open_shards() -> int:

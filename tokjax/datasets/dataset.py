@@ -7,7 +7,7 @@ import io
 import mmap
 import os
 from collections import OrderedDict
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
@@ -23,13 +23,15 @@ from tokjax._util.atomic_files import (
 from tokjax._util.checks import check_int
 from tokjax._util.locks import ThreadLock
 from tokjax.core import protocol
-from tokjax.core.ragged import make_row_splits
-from tokjax.datasets.caches import OpenShard, OpenShards, TokenCache
+from tokjax.core.ragged import concatenate_ranges, make_row_splits
+from tokjax.datasets.caches import OpenShard, OpenShards, TokenCache, get_max_held_shards
 from tokjax.datasets.columns import cast_values, check_cast, parse_columns
+from tokjax.datasets.downloads import find_copy, get_copy_identity, record_use
 from tokjax.datasets.fields.registry import make_field
 from tokjax.datasets.manifest import MANIFEST_FILE
 from tokjax.datasets.manifest_validation import read_manifest_and_identity
-from tokjax.datasets.token_columns import TokenColumn
+from tokjax.datasets.remote import FileRange
+from tokjax.datasets.token_columns import ShardSlice, TokenColumn
 from tokjax.errors import (
     DatasetCorruptError,
     DatasetIncompleteError,
@@ -40,17 +42,18 @@ from tokjax.errors import (
 from tokjax.formats.tokjax_json import parse_tokjax
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
     from typing import BinaryIO
 
     from numpy.typing import DTypeLike, NDArray
 
     from tokjax._util.atomic_files import FileIdentity
-    from tokjax.datasets.caches import CacheStats
+    from tokjax.datasets.caches import CacheStats, LocalCopy
     from tokjax.datasets.columns import Column
+    from tokjax.datasets.downloads import Downloads
     from tokjax.datasets.fields.registry import Field
     from tokjax.datasets.manifest import FileRecord, Manifest, Shard
-    from tokjax.datasets.remote import RemoteDirectory
 
 
 _WRITE_AGAIN = "write the dataset again"
@@ -75,7 +78,8 @@ class DatasetFiles:
         manifest: manifest that the files are checked against.
         verify_on_touch: whether checksums are compared when a file is first opened.
         memory_map: whether shard data is memory-mapped; if not, it is read into memory.
-        remote: remote directory that the files are downloaded from, or `None`.
+        remote: directory at a URL with the copies in `path`, or `None`.
+        reads_ranges: whether small parts of files are read as ranges of a URL.
         manifest_identity: identity of the manifest's file; `None` until it was read.
         verified: identity of each file whose checksum was correct, by file name.
     """
@@ -84,7 +88,7 @@ class DatasetFiles:
         self,
         path: Path,
         manifest: Manifest,
-        remote: RemoteDirectory | None,
+        remote: Downloads | None,
         *,
         verify_on_touch: bool,
         memory_map: bool,
@@ -95,6 +99,7 @@ class DatasetFiles:
         self.location = str(remote or path)
         self.manifest = manifest
         self.remote = remote
+        self.reads_ranges = remote is not None and remote.options.read_ranges
         self.verify_on_touch = verify_on_touch
         self.memory_map = memory_map
         self.manifest_identity = manifest_identity
@@ -139,12 +144,12 @@ class DatasetFiles:
         self.check_not_replaced()
         for name, record in self.manifest.iter_files():
             with self._open(name, record) as file:
-                self._compare(name, record, get_identity(file), compute_sha256(file))
+                self._compare(name, record, self._get_identity(file), compute_sha256(file))
 
     def read(self, name: str, record: FileRecord) -> bytes:
         """Returns the contents of a file, after comparing them with its checksum."""
         with self._open(name, record) as file:
-            identity, data = get_identity(file), file.read()
+            identity, data = self._get_identity(file), file.read()
         if len(data) != record.nbytes:
             raise self._get_size_error(name, record, len(data))
         if self._is_unverified(name, identity):
@@ -156,13 +161,17 @@ class DatasetFiles:
         if not self.memory_map or not record.nbytes:
             return self.read(name, record)
         with self._open(name, record) as file:
-            identity = get_identity(file)
+            identity = self._get_identity(file)
             if self._is_unverified(name, identity):
                 self._compare(name, record, identity, compute_sha256(file))
             try:
                 return mmap.mmap(file.fileno(), record.nbytes, access=mmap.ACCESS_READ)
             except ValueError:  # (truncated by another process after the size was compared)
                 raise self._get_size_error(name, record, get_identity(file).nbytes) from None
+
+    def find_copy(self, name: str) -> LocalCopy | None:
+        """Returns the downloaded copy of a file; `None` for a local dataset."""
+        return None if self.remote is None else find_copy(self.path / name)
 
     def parse_array(self, name: str, contents: bytes | mmap.mmap) -> NDArray[Any]:
         """Returns the array of an `.npy` file, shape `(n,)`, without copying it."""
@@ -176,10 +185,11 @@ class DatasetFiles:
 
     def _open(self, name: str, record: FileRecord) -> BinaryIO:
         """Opens a file, then checks that it belongs to the dataset and has the right size."""
-        if self.remote is not None:
-            self.remote.fetch(name, record)
         try:
-            file = open_regular(self.path / name)
+            if self.remote is not None:
+                file = self.remote.open(name, record, self.verified)
+            else:
+                file = open_regular(self.path / name)
         except (FileNotFoundError, NotADirectoryError):
             raise self._get_missing_error(name) from None
         except NotRegularFileError as error:
@@ -194,6 +204,9 @@ class DatasetFiles:
             file.close()
             raise
         return file
+
+    def _get_identity(self, file: BinaryIO) -> FileIdentity:
+        return get_identity(file) if self.remote is None else get_copy_identity(file)
 
     def _is_unverified(self, name: str, identity: FileIdentity) -> bool:
         return self.verify_on_touch and self.verified.get(name) != identity
@@ -264,7 +277,7 @@ class Dataset:
         verify_on_touch: bool = True,
         memory_map: bool = True,
         cache_bytes: int | None = None,
-        remote: RemoteDirectory | None = None,
+        remote: Downloads | None = None,
         manifest_identity: FileIdentity | None = None,
         verified: dict[str, FileIdentity] | None = None,
     ) -> None:
@@ -282,7 +295,7 @@ class Dataset:
         )
         self.location = self._files.location
         self._cache = None if cache_bytes is None else TokenCache(cache_bytes)
-        self._lock = ThreadLock()
+        self._locks: dict[tuple[int, str], ThreadLock] = {}
         self._open_shards = OpenShards()
         self._shard_splits: OrderedDict[int, NDArray[np.int64]] = OrderedDict()
         self._document_columns: dict[str, NDArray[Any]] = {}
@@ -493,12 +506,20 @@ class Dataset:
 
         def read() -> NDArray[Any]:
             shard, start, stop = self._find_document(index)
+            if self._files.reads_ranges:
+                return self._read_slices(None, [ShardSlice(shard, start, stop)])[0]
             return self._open(shard).data[start:stop]
 
         if self._cache is None:
             return read()
         contents = self._cache.get(index, lambda: read().tobytes())
         return np.frombuffer(contents, self.manifest.plan.data_dtype)
+
+    def _read_documents(self, rows: Sequence[int]) -> Iterable[NDArray[Any]]:
+        """Returns the stored items of several documents. Ranges of a URL are requested at the same time."""
+        if self._cache is not None or not self._files.reads_ranges:
+            return map(self._read_document, rows)
+        return self._read_slices(None, [ShardSlice(*self._find_document(row)) for row in rows])
 
     def _check_row(self, row: SupportsIndex) -> int:
         """Returns the index of a document. A negative row counts from the end."""
@@ -520,40 +541,161 @@ class Dataset:
         """Returns values `[start, stop)` of a column of a shard, in its dtype, shape `(stop - start,)`."""
 
         def read() -> NDArray[Any]:
-            return column.unpack(self._open_column(shard, column), start, stop)
+            if self._files.reads_ranges:
+                return self._read_column_ranges(column, [ShardSlice(shard, start, stop)])[0]
+            return column.unpack(self._open_column(shard, column).data, start, stop)
 
         if self._cache is None:
             return read()
         contents = self._cache.get((column.name, shard, start, stop), lambda: read().tobytes())
         return np.frombuffer(contents, column.dtype)
 
-    def _open_column(self, index: int, column: Column) -> NDArray[Any]:
-        """Returns the stored entries of a column of a shard, memory-mapped, and opens the file if needed."""
-        key = (index, column.name)
-        opened = self._open_shards.get(key)
-        if opened is None:
-            with self._lock.current:
-                data = self._load_side_column(self.manifest.shards[index], column)
-                opened = OpenShard(data, data.view(np.uint8).data)
-                self._open_shards.insert(key, opened)
-        return opened.data
+    def _read_column_slices(self, column: Column, slices: Sequence[ShardSlice]) -> Iterable[NDArray[Any]]:
+        """Returns values of a column. Ranges of a URL are requested at the same time."""
+        if self._cache is not None or not self._files.reads_ranges:
+            return (self._read_column(shard, column, start, stop) for shard, start, stop in slices)
+        return self._read_column_ranges(column, slices)
+
+    def _read_column_ranges(self, column: Column, slices: Sequence[ShardSlice]) -> list[NDArray[Any]]:
+        per_entry = 8 if column.kind == "b" else 1
+        stored = [
+            ShardSlice(shard, start // per_entry, column.count_stored(stop)) for shard, start, stop in slices
+        ]
+        return [
+            column.unpack(values, wanted.start - read.start * per_entry, wanted.stop - read.start * per_entry)
+            for wanted, read, values in zip(slices, stored, self._read_slices(column, stored), strict=True)
+        ]
+
+    def _read_slices(self, column: Column | None, slices: Sequence[ShardSlice]) -> list[NDArray[Any]]:
+        """Returns entries of files at a URL. All ranges that are read without a download are one request.
+
+        Args:
+            column: side column of the files; `None` for the data.
+            slices: entries of the files.
+        """
+        remote = self._files.remote
+        assert remote is not None
+        suffix = self._data_column if column is None else column.name
+        dtype = np.dtype(self.manifest.plan.data_dtype) if column is None else column.stored_dtype
+        records: dict[str, FileRecord] = {}
+        files: dict[int, tuple[str, int]] = {}  # name and first byte of the data, of shards that are not open
+        for shard in {each.shard for each in slices}:
+            described = self.manifest.shards[shard]
+            name = _format_file_name(described, suffix)
+            if (shard, suffix) not in self._open_shards and name in described.files:
+                entries = described.num_items if column is None else column.count_stored(described.num_items)
+                records[name] = described.files[name]
+                files[shard] = name, records[name].nbytes - entries * dtype.itemsize
+        requested = [i for i, (shard, start, stop) in enumerate(slices) if shard in files and start < stop]
+        ranges = []
+        for shard, start, stop in (slices[i] for i in requested):
+            name, first = files[shard]
+            ranges.append(FileRange(name, first + start * dtype.itemsize, first + stop * dtype.itemsize))
+        parts = dict(zip(requested, remote.read_parts(ranges, records), strict=True))
+        values = []
+        for i, (shard, start, stop) in enumerate(slices):
+            part = b"" if start == stop else parts.get(i)
+            if part is not None:
+                values.append(np.frombuffer(part, dtype))
+            else:
+                opened = self._open(shard) if column is None else self._open_column(shard, column)
+                values.append(opened.data[start:stop].copy())  # (a view would keep the shard open)
+        return values
+
+    def _open_column(self, index: int, column: Column) -> OpenShard:
+        """Returns the stored entries of a column of a shard, and opens the file if needed."""
+        opened = self._open_shards.get((index, column.name))
+        if opened is not None and opened.copy is None:
+            return opened
+        return self._open_file(index, column.name, lambda shard: self._load_side_column(shard, column))
 
     def _open(self, index: int) -> OpenShard:
         """Returns the data of a shard, and opens it if needed. The shards opened last stay open."""
-        key = (index, self._data_column)
-        shard = self._open_shards.get(key)
-        if shard is None:
-            with self._lock.current:
-                data = self._load(self.manifest.shards[index], self._data_column)
-                shard = OpenShard(data, data.view(np.uint8).data)
-                self._open_shards.insert(key, shard)
-        return shard
+        column = self._data_column
+        opened = self._open_shards.get((index, column))
+        if opened is not None and opened.copy is None:
+            return opened
+        return self._open_file(index, column, lambda shard: self._load(shard, column))
+
+    def _open_file(self, index: int, column: str, load: Callable[[Shard], NDArray[Any]]) -> OpenShard:
+        """Returns a file of a shard, memory-mapped.
+
+        Args:
+            index: index of the shard.
+            column: suffix of the file.
+            load: function that loads the array of the file if it is not open.
+        """
+        key = (index, column)
+        opened = self._open_shards.get(key)
+        if opened is None:
+            with self._get_lock(key).current:
+                opened = self._open_shards.get(key)
+                if opened is None:
+                    shard = self.manifest.shards[index]
+                    data = load(shard)
+                    copy = self._files.find_copy(_format_file_name(shard, column))
+                    opened = OpenShard(data, data.view(np.uint8).data, copy)
+                    self._open_shards.insert(key, opened)
+        if opened.copy is not None:
+            record_use(opened.copy.path)
+        return opened
+
+    def _get_lock(self, key: tuple[int, str]) -> ThreadLock:
+        """Returns the lock of a file of a shard. Other files can be opened while one is downloaded."""
+        return self._locks.setdefault(key, ThreadLock())
+
+    @property
+    def _fetch_ahead(self) -> int:
+        """Number of shards that loaders open before they need them; 0 for a local dataset."""
+        return 0 if self._files.remote is None else self._files.remote.options.fetch_ahead
+
+    @property
+    def _max_held_shards(self) -> int:
+        """Maximum number of shards that a thread may hold references to at a time.
+
+        With a limit of the downloaded bytes it is 1, since a deleted copy that is referenced needs space.
+        """
+        remote = self._files.remote
+        is_limited = remote is not None and remote.options.max_bytes is not None
+        return 1 if is_limited else get_max_held_shards()
+
+    def _find_item_shards(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[int]:
+        """Returns the shards of ranges of the concatenated documents, ascending."""
+        first = np.searchsorted(self._item_starts, starts, "right") - 1
+        last = np.searchsorted(self._item_starts, starts + lengths, "left")
+        shards: list[int] = np.unique(concatenate_ranges(first, np.maximum(last - first, 0))).tolist()
+        return shards
+
+    def _find_document_shards(self, rows: NDArray[np.int64]) -> list[int]:
+        """Returns the shards of documents, ascending."""
+        shards: list[int] = np.unique(np.searchsorted(self._document_starts, rows, "right") - 1).tolist()
+        return shards
+
+    def _find_closed_files(
+        self, shard: int, columns: Iterable[Column], *, documents: bool
+    ) -> list[Callable[[], object]]:
+        """Returns functions that open the files of a shard that are not open.
+
+        Args:
+            shard: index of the shard.
+            columns: side columns per token that are needed.
+            documents: whether the lengths of documents are needed.
+        """
+        openers: dict[tuple[int, str], Callable[[], object]] = {
+            (shard, self._data_column): partial(self._open, shard)
+        }
+        for column in columns:
+            openers[shard, column.name] = partial(self._open_column, shard, column)
+        closed = [opener for key, opener in openers.items() if key not in self._open_shards]
+        if documents and shard not in self._shard_splits:
+            closed.append(partial(self._get_splits, shard))
+        return closed
 
     def _get_splits(self, index: int) -> NDArray[np.int64]:
         """Returns the start offset of each document of a shard, and the end: `int64`, `(documents + 1,)`."""
         splits = self._shard_splits.get(index)
         if splits is None:
-            with self._lock.current:
+            with self._get_lock((index, self._length_column)).current:
                 described = self.manifest.shards[index]
                 splits = make_row_splits(self._load(described, self._length_column).astype(np.int64))
                 self._check_total(f"{self.location}/{described.name}", int(splits[-1]), described.num_items)
@@ -614,7 +756,7 @@ class Dataset:
 def _reopen(
     kind: type[Dataset], path: Path, manifest: Manifest, tokenizer: Any, options: dict[str, Any]
 ) -> Dataset:
-    remote: RemoteDirectory | None = options["remote"]
+    remote: Downloads | None = options["remote"]
     return kind(path if remote is None else remote.local, manifest, tokenizer, **options)
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from tokjax._util.arrays import as_integers
 from tokjax._util.checks import check_int
 from tokjax.core.ragged import Ragged, make_row_splits
-from tokjax.datasets.caches import get_max_held_shards
 from tokjax.datasets.dataset import Dataset
 from tokjax.datasets.fields.bucketed_tokens import BucketedTokenField
+from tokjax.datasets.token_columns import ShardSlice
 from tokjax.encoding.encode import encode_result
 from tokjax.errors import DatasetIndexError, InvalidArgumentError
 
@@ -107,6 +107,10 @@ class TokenDataset(Dataset):
         """Returns the ids of one document, with its special tokens, `int32`, shape `(num_tokens,)`."""
         return self._read_document(row).astype(np.int32)
 
+    def _read_ids(self, rows: Sequence[int]) -> list[NDArray[np.int32]]:
+        """Returns the ids of several documents, as `document` does."""
+        return [items.astype(np.int32) for items in self._read_documents(rows)]
+
     def rows(self, rows: ArrayLike) -> Ragged:
         """Returns the ids of several documents.
 
@@ -117,7 +121,7 @@ class TokenDataset(Dataset):
             Ragged array with `n` rows of ids, `int32`.
         """
         indices = as_integers("rows", rows, np.int64)
-        parts = [self.document(row) for row in indices.tolist()]
+        parts = self._read_ids(indices.tolist())
         ids = np.concatenate([np.zeros(0, np.int32), *parts])
         return Ragged(ids, make_row_splits(map(len, parts)))
 
@@ -191,6 +195,8 @@ class TokenDataset(Dataset):
         One join of slices is faster than copying each window. A slice at the end of a shard is too short; it
         is replaced and the join repeated.
         """
+        if self._cache is None and self._files.reads_ranges:
+            return self._join_ranges(shards, positions, sizes)
         if self._cache is not None:
             return b"".join(
                 self._cache.get(
@@ -199,7 +205,7 @@ class TokenDataset(Dataset):
                 for shard, position, nbytes in zip(shards, positions, sizes, strict=True)
             )
         distinct = set(shards)
-        if len(distinct) > get_max_held_shards():
+        if len(distinct) > self._max_held_shards:
             return self._copy_windows(shards, positions, sizes)
         raw = {shard: self._open(shard).raw for shard in distinct}
         windows: list[bytes | memoryview] = [
@@ -224,6 +230,18 @@ class TokenDataset(Dataset):
             windows[i] = self._read_across_shards(shards[i], positions[i], sizes[i])
         return b"".join(windows)
 
+    def _join_ranges(self, shards: list[int], positions: list[int], sizes: list[int]) -> bytes:
+        """Returns the same as `_join_windows`, with ranges of a URL that are requested at the same time."""
+        slices = []
+        for shard, position, nbytes in zip(shards, positions, sizes, strict=True):
+            start, count = position // self._item_bytes, nbytes // self._item_bytes
+            while count:
+                size = int(self._item_starts[shard + 1] - self._item_starts[shard])
+                stop = min(start + count, size)
+                slices.append(ShardSlice(shard, start, stop))
+                shard, start, count = shard + 1, 0, count - (stop - start)  # noqa: PLW2901
+        return b"".join(items.data for items in self._read_slices(None, slices))
+
     @cached_property
     def _item_bytes(self) -> int:
         return np.dtype(self.manifest.plan.data_dtype).itemsize
@@ -234,6 +252,8 @@ class TokenDataset(Dataset):
 
     def _read_across_shards(self, shard: int, position: int, nbytes: int) -> bytes:
         """Returns `nbytes` bytes from a position in a shard, continuing in the next shards if needed."""
+        if self._files.reads_ranges:
+            return self._join_ranges([shard], [position], [nbytes])
         data = bytes(self._open(shard).raw[position : position + nbytes])
         while len(data) < nbytes:
             shard += 1

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokjax._util.atomic_files import get_identity, get_incomplete_path, get_replaced_path, resolve
+from tokjax._util.checks import check_int
 from tokjax._util.urls import is_url
 from tokjax.core import protocol
 from tokjax.datasets.dataset_types import BucketedDataset, PackedDataset, RawTextDataset, TokenDataset
+from tokjax.datasets.downloads import DownloadOptions, Downloads
 from tokjax.datasets.fields.bucketed_tokens import BucketedTokenField
 from tokjax.datasets.fields.chat import ChatField
 from tokjax.datasets.fields.packed_tokens import PackedTokenField
@@ -17,13 +20,11 @@ from tokjax.datasets.fields.raw_text import RawTextField
 from tokjax.datasets.fields.registry import FIELDS, FIRST_CUSTOM_TYPE_ID
 from tokjax.datasets.manifest import MANIFEST_FILE, RUN_AGAIN
 from tokjax.datasets.manifest_validation import read_manifest_and_identity
-from tokjax.datasets.remote import RemoteDirectory
 from tokjax.errors import DatasetError, DatasetIncompleteError, DatasetMismatchError, Hint
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
-    from pathlib import Path
 
     from tokjax._util.atomic_files import FileIdentity
     from tokjax.datasets.dataset import Dataset
@@ -48,6 +49,9 @@ def open_dataset(
     memory_map: bool = True,
     cache_bytes: int | None = None,
     download_dir: str | os.PathLike[str] | None = None,
+    download_bytes: int | None = None,
+    read_ranges: bool = False,
+    fetch_ahead: int = 0,
 ) -> Any:
     """Opens a finished dataset: a `RawTextDataset`, `TokenDataset`, `PackedDataset` or `BucketedDataset`.
 
@@ -67,6 +71,14 @@ def open_dataset(
             storage; `None` for no cache. `dataset.cache_stats` has its hits and misses.
         download_dir: directory in which files of a URL are kept, for this run and later ones; `None` for a
             temporary directory.
+        download_bytes: maximum size in bytes of the files in `download_dir`, of all datasets together. The
+            least recently used ones are deleted before another one is downloaded. `None` for no limit.
+        read_ranges: whether reads at a URL that need a small part of a shard, such as a few documents,
+            request only these bytes. They can't be compared with the checksum of the shard, which covers the
+            whole file. A shard is downloaded, and compared, once more than half of it would have been
+            requested.
+        fetch_ahead: number of shards at a URL that are downloaded in the background while a loader is
+            iterated, before it needs them.
 
     Returns:
         The dataset.
@@ -76,6 +88,7 @@ def open_dataset(
         DatasetMismatchError: the tokenizer, the version of the format or the field is a different one. (A
             custom field must be registered only for operations that need it, such as `dataset.field`.)
         DatasetCorruptError: a file is missing, or its size differs from the manifest.
+        InvalidArgumentError: an option is invalid, or a file is larger than `download_bytes`.
     """
     options: dict[str, Any] = {
         "verify_on_touch": verify_on_touch,
@@ -83,8 +96,16 @@ def open_dataset(
         "cache_bytes": cache_bytes,
     }
     if is_url(path):
-        remote = RemoteDirectory(str(path), download_dir)
-        return _open(remote.local, remote.manifest(), tokenizer, remote=remote, **options)
+        downloads = DownloadOptions(
+            None if download_dir is None else Path(download_dir).resolve(),
+            None if download_bytes is None else check_int("download_bytes", download_bytes, minimum=1),
+            bool(read_ranges),
+            check_int("fetch_ahead", fetch_ahead, minimum=0),
+        )
+        remote = Downloads(str(path), downloads)
+        manifest = remote.manifest()
+        remote.check_limit(manifest)
+        return _open(remote.local, manifest, tokenizer, remote=remote, **options)
     directory = resolve(path)
     return _open_stable(directory, partial(_open, directory, tokenizer=tokenizer, **options))
 
@@ -119,7 +140,7 @@ def _open(
     manifest: Manifest,
     tokenizer: Any,
     *,
-    remote: RemoteDirectory | None = None,
+    remote: Downloads | None = None,
     **options: Any,
 ) -> Dataset:
     """Returns a dataset of the class that belongs to the field of the manifest."""

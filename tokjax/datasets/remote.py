@@ -1,68 +1,52 @@
 """Dataset directories at URLs, accessed through fsspec.
 
-Files are downloaded when they are first needed, and uploaded one at a time, the manifest last. The local
-copies of a directory are in a subdirectory named after a digest of the URL, so that one `download_dir` can
-hold several datasets:
-
-    s3://bucket/corpus/shard-00000.tokens.npy   ──▶   DOWNLOAD_DIR/3f9a.../shard-00000.tokens.npy
+Files are uploaded one at a time, the manifest last. They are downloaded as a whole, or in ranges of bytes.
+`downloads.py` keeps local copies.
 """
 
 from __future__ import annotations
 
 import hashlib
-import secrets
 import tempfile
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from tokjax._util.atomic_files import compute_file_sha256, compute_sha256
-from tokjax._util.locks import ThreadLock, lock_file
-from tokjax._util.urls import get_file_system, make_temporary_directory
+from tokjax._util.atomic_files import compute_sha256, write_atomically
+from tokjax._util.locks import lock_file
+from tokjax._util.urls import get_file_system
 from tokjax.datasets.manifest import MANIFEST_FILE, RUN_AGAIN
 from tokjax.datasets.manifest_validation import parse_manifest
 from tokjax.errors import DatasetCorruptError, DatasetExistsError, DatasetIncompleteError
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tokjax.datasets.manifest import FileRecord, Manifest
 
 
+class FileRange(NamedTuple):
+    """Bytes `[start, stop)` of a file of a directory."""
+
+    name: str
+    start: int
+    stop: int
+
+
 class RemoteDirectory:
-    """Directory at a URL, and a local directory with the files downloaded from it.
+    """Directory at a URL.
 
     Args:
         url: URL of the directory.
-        download_dir: parent directory of downloaded files; `None` for a temporary directory, which is deleted
-            together with this object.
     """
 
-    def __init__(self, url: str, download_dir: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
-        self._download_dir = None if download_dir is None else Path(download_dir).resolve()
-        self._fetched: set[str] = set()
-        self._lock = ThreadLock()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the URL and the download directory."""
-        return RemoteDirectory, (self.url, self._download_dir)
 
     def __str__(self) -> str:
         """Returns the URL."""
         return self.url
-
-    @cached_property
-    def local(self) -> Path:
-        """Local directory of downloaded files."""
-        if self._download_dir is None:
-            return make_temporary_directory(self)
-        digest = hashlib.sha256(self.url.encode()).hexdigest()[:16]  # (one subdirectory per dataset)
-        directory = self._download_dir / digest
-        directory.mkdir(parents=True, exist_ok=True)
-        return directory
 
     @cached_property
     def _system(self) -> tuple[Any, str]:
@@ -108,31 +92,62 @@ class RemoteDirectory:
         if self._system[0].exists(self._path(name)):
             self._system[0].rm_file(self._path(name))
 
-    def fetch(self, name: str, record: FileRecord) -> Path:
-        """Returns the local path of a file, and downloads it unless an identical copy exists.
-
-        Args:
-            name: name of the file.
-            record: expected size and checksum.
+    def download(self, name: str, target: Path) -> None:
+        """Downloads a file atomically: an interrupted download leaves no file `target`.
 
         Raises:
             DatasetCorruptError: the remote file is missing.
         """
-        target = self.local / name
-        with self._lock.current:
-            if name in self._fetched:
-                return target
-            if not (target.is_file() and compute_file_sha256(target) == record.sha256):
-                temporary = target.with_name(f".{name}.{secrets.token_hex(6)}.partial")
-                try:
-                    self._system[0].get_file(self._path(name), str(temporary))
-                except FileNotFoundError:
-                    raise DatasetCorruptError(
-                        f"{self.url}/{name} is missing; write the dataset again"
-                    ) from None
-                temporary.replace(target)
-            self._fetched.add(name)
-        return target
+
+        def write(file: BinaryIO) -> None:
+            try:
+                self._system[0].get_file(self._path(name), file.name)
+            except FileNotFoundError:
+                raise self._get_missing_error([name]) from None
+
+        write_atomically(target, write)
+
+    def read_ranges(self, ranges: Sequence[FileRange]) -> list[bytes]:
+        """Returns ranges of files, which are requested at the same time if the file system supports it.
+
+        Args:
+            ranges: ranges, at least one, and none of them empty.
+
+        Raises:
+            DatasetCorruptError: a file is missing, or ends before the end of a range.
+        """
+        names, starts, stops = map(list, zip(*ranges, strict=True))
+        paths = list(map(self._path, names))
+        try:
+            blocks: list[bytes] = self._system[0].cat_ranges(paths, starts, stops, on_error="raise")
+        except FileNotFoundError:
+            raise self._get_missing_error(names) from None
+        for (name, start, stop), block in zip(ranges, blocks, strict=True):
+            if len(block) != stop - start:
+                raise DatasetCorruptError(
+                    f"{self.url}/{name}: {len(block)} bytes were received for bytes {start} to {stop}; the "
+                    "file is truncated, or its server can't send ranges: pass read_ranges=False"
+                )
+        return blocks
+
+    def get_sizes(self, names: Sequence[str]) -> list[int | None]:
+        """Returns the sizes of files in bytes; `None` where the server does not report them.
+
+        Raises:
+            DatasetCorruptError: a file is missing.
+        """
+        try:
+            sizes: list[int | None] = self._system[0].sizes(list(map(self._path, names)))
+        except FileNotFoundError:
+            raise self._get_missing_error(names) from None
+        return sizes
+
+    def _get_missing_error(self, names: Sequence[str]) -> DatasetCorruptError:
+        """Returns the error for the first of several files that does not exist."""
+        missing = (name for name in names[:-1] if not self._system[0].exists(self._path(name)))
+        return DatasetCorruptError(
+            f"{self.url}/{next(missing, names[-1])} is missing; write the dataset again"
+        )
 
     def manifest(self) -> Manifest:
         """Reads and validates the manifest.

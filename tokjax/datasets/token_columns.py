@@ -10,7 +10,7 @@ several shards, and is read with one contiguous read per shard:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, SupportsIndex
 
 import numpy as np
 
@@ -19,9 +19,19 @@ from tokjax.datasets.columns import cast_values, check_cast
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
     from tokjax.datasets.columns import Column
+
+
+class ShardSlice(NamedTuple):
+    """Entries `[start, stop)` of a file of a shard."""
+
+    shard: int
+    start: int
+    stop: int
 
 
 class ColumnFiles(Protocol):
@@ -40,6 +50,9 @@ class ColumnFiles(Protocol):
 
     def _read_column(self, shard: int, column: Column, start: int, stop: int) -> NDArray[Any]:
         """Returns values `[start, stop)` of a column of a shard, in its dtype, shape `(stop - start,)`."""
+
+    def _read_column_slices(self, column: Column, slices: Sequence[ShardSlice]) -> Iterable[NDArray[Any]]:
+        """Returns values of a column, in its dtype."""
 
 
 class TokenColumn:
@@ -95,18 +108,19 @@ class TokenColumn:
             raise InvalidArgumentError(
                 f"range [{first}, {first + count}) is out of range: the dataset has {splits[-1]} tokens"
             )
-        values = np.empty(int(counts.sum()), self.description.dtype)
         shards = np.searchsorted(splits, firsts, "right") - 1
-        position = 0
+        slices = []
         for shard, first, count in zip(shards.tolist(), firsts.tolist(), counts.tolist(), strict=True):
-            end = position + count
-            while position < end:
-                begin, shard_stop = int(splits[shard]), int(splits[shard + 1])
-                part = min(end - position, shard_stop - first)
-                values[position : position + part] = self.dataset._read_column(
-                    shard, self.description, first - begin, first - begin + part
-                )
-                position, first, shard = position + part, first + part, shard + 1  # noqa: PLW2901
+            end = first + count
+            while first < end:
+                begin, stop = int(splits[shard]), min(end, int(splits[shard + 1]))
+                slices.append(ShardSlice(shard, first - begin, stop - begin))
+                first, shard = stop, shard + 1  # noqa: PLW2901
+        values = np.empty(int(counts.sum()), self.description.dtype)
+        position = 0
+        for part in self.dataset._read_column_slices(self.description, slices):
+            values[position : position + len(part)] = part
+            position += len(part)
         return self._cast(values)
 
     def _cast(self, values: NDArray[Any]) -> NDArray[Any]:

@@ -23,14 +23,16 @@ from tokjax._util.checks import check_int
 from tokjax._util.locks import ThreadLock
 from tokjax.core.ragged import make_row_splits
 from tokjax.datasets.dataset import Dataset
+from tokjax.datasets.loaders.fetch_ahead import ShardFetcher
 from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Self
 
     from numpy.typing import NDArray
 
+    from tokjax.datasets.loaders.batch_columns import BatchColumn
     from tokjax.datasets.loaders.item_order import ItemOrder
 
 
@@ -168,6 +170,9 @@ class Loader(ABC, Generic[Source, Batch]):
 
     _dataset_type: ClassVar[type[Dataset]] = Dataset
     _rows_option: ClassVar[str] = "batch_size"
+    _reads_documents: ClassVar[bool] = False
+    """Whether documents are read by their rows, which needs their lengths."""
+    _columns: tuple[BatchColumn, ...]
     _order: ItemOrder
 
     def __init__(self, datasets: Source | Sequence[Source], seed: int) -> None:
@@ -209,6 +214,20 @@ class Loader(ABC, Generic[Source, Batch]):
     @abstractmethod
     def batch_at(self, step: int) -> Batch:
         """Returns the batch of a step, counted from 0 through all epochs; a function of seed and step."""
+
+    @abstractmethod
+    def _find_shards(self, step: int) -> Iterator[tuple[int, int]]:
+        """Yields the shards that a batch is read from, as pairs of a dataset and a shard of it."""
+
+    def _find_closed_files(self, step: int) -> Iterator[list[Callable[[], object]]]:
+        """Yields, for each shard of a step that is not open, functions that open its files."""
+        columns = [column.column for column in self._columns if column.column.per == "token"]
+        for index, shard in self._find_shards(step):
+            dataset = self.datasets[index]
+            if dataset._fetch_ahead:
+                files = dataset._find_closed_files(shard, columns, documents=self._reads_documents)
+                if files:
+                    yield files
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -378,11 +397,22 @@ class Batches(Generic[Batch]):
     """Iterator over the batches of a loader, which advances the loader's step.
 
     Threads can share it, and several iterators of one loader: each batch is returned once.
+
+    If a dataset was opened with `fetch_ahead`, a thread downloads the next shards. It stops when the batches
+    end, and when the iterator is closed or garbage-collected.
     """
+
+    _fetcher: ShardFetcher | None = None
 
     def __init__(self, loader: Loader[Any, Batch], stop: int | None) -> None:
         self._loader = loader
         self._stop = stop
+        num_shards = max(dataset._fetch_ahead for dataset in loader.datasets)
+        if num_shards:
+            ahead = copy.copy(loader)
+            if hasattr(ahead, "_order"):
+                ahead._order = copy.copy(ahead._order)  # it caches the items of the last steps
+            self._fetcher = ShardFetcher(ahead._find_closed_files, stop, num_shards)
 
     def __iter__(self) -> Batches[Batch]:
         """Returns the iterator itself."""
@@ -393,10 +423,23 @@ class Batches(Generic[Batch]):
         loader = self._loader
         with loader._lock.current:
             if self._stop is not None and loader.step >= self._stop:
+                self.close()
                 raise StopIteration
+            if self._fetcher is not None:
+                self._fetcher.reach(loader.step)
             batch = loader.batch_at(loader.step)
             loader.step += 1
         return batch
+
+    def close(self) -> None:
+        """Stops the thread that downloads shards, if there is one."""
+        if self._fetcher is not None:
+            self._fetcher.close()
+
+    def __del__(self) -> None:
+        """Stops the thread that downloads shards."""
+        if self._fetcher is not None:
+            self._fetcher.stop()
 
     def get_state(self) -> LoaderState:
         """Returns the loader's state: the position after the last batch."""

@@ -98,10 +98,27 @@ class _BucketBatches(NamedTuple):
     batch_splits: NDArray[np.int64]
 
 
+class _Draw(NamedTuple):
+    """Documents of a batch.
+
+    Attributes:
+        dataset: index of the dataset.
+        documents: rows of the documents in the dataset.
+        num_rows: number of rows of the batch, at least that of the documents.
+        length: length of the rows.
+    """
+
+    dataset: int
+    documents: list[int]
+    num_rows: int
+    length: int
+
+
 class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
     """Base class of loaders whose batches have documents of one bucket of one dataset."""
 
     _dataset_type = TokenDataset
+    _reads_documents = True
 
     def __init__(
         self,
@@ -162,7 +179,19 @@ class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
             `ids` and `attention_mask`, NumPy arrays, `int32`, shape `(rows, length)`, and the side columns.
             `length` is that of the bucket. If the bucket has too few documents, the last rows are empty.
         """
-        slots: ItemSlots = self._order.compute_items(check_int("step", step, minimum=0))
+        draw = self._draw(check_int("step", step, minimum=0))
+        dataset = self.datasets[draw.dataset]
+        stored = [dataset.column(column.name) for column in self._columns]
+        rows: list[DocumentRow | None] = [
+            DocumentRow(ids, tuple(values[row] for values in stored))
+            for row, ids in zip(draw.documents, dataset._read_ids(draw.documents), strict=True)
+        ]
+        rows += [None] * (draw.num_rows - len(rows))
+        return pad_rows(rows, self._columns, length=draw.length, pad_id=self._pad_id)
+
+    def _draw(self, step: int) -> _Draw:
+        """Returns the documents of a step."""
+        slots: ItemSlots = self._order.compute_items(step)
         index, item, epoch = (int(column[0]) for column in slots)
         buckets, batches = self._buckets[index], self._batches[index]
         bucket = int(np.searchsorted(batches.batch_splits, item, "right")) - 1
@@ -172,15 +201,14 @@ class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
         positions = np.arange(first + own.start, min(first + own.stop, size))
         if self._shuffle:
             positions = permute(positions, size, self.seed, epoch, index, bucket)
-        documents = buckets.rows(bucket, positions)
-        dataset = self.datasets[index]
-        stored = [dataset.column(column.name) for column in self._columns]
-        rows: list[DocumentRow | None] = [
-            DocumentRow(dataset.document(row), tuple(values[row] for values in stored))
-            for row in documents.tolist()
-        ]
-        rows += [None] * (own.stop - own.start - len(rows))
-        return pad_rows(rows, self._columns, length=int(buckets.lengths[bucket]), pad_id=self._pad_id)
+        documents = buckets.rows(bucket, positions).tolist()
+        return _Draw(index, documents, own.stop - own.start, int(buckets.lengths[bucket]))
+
+    def _find_shards(self, step: int) -> Iterator[tuple[int, int]]:
+        draw = self._draw(step)
+        rows = np.array(draw.documents, np.int64)
+        for shard in self.datasets[draw.dataset]._find_document_shards(rows):
+            yield draw.dataset, shard
 
     def _make_examples(self) -> Iterator[PaddedBatch]:
         shapes = {

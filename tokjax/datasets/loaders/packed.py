@@ -31,7 +31,7 @@ from tokjax.datasets.loaders.sequences import resolve_pad_id
 from tokjax.packing.packed_blocks import PackedBlocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -188,6 +188,14 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
         if not self._documents:
             return TokenChunks(columns[0], **side_columns)
         return PackedBlocks(*columns, **side_columns)
+
+    def _find_shards(self, step: int) -> Iterator[tuple[int, int]]:
+        slots = self._order.compute_items(step).select(self._select_rows(self.batch_size))
+        lengths = np.full(len(slots.items), self.chunk_tokens + self._extra)
+        for index, rows in slots.group_by_dataset():
+            starts = slots.items[rows] * self.chunk_tokens
+            for shard in self.datasets[index]._find_item_shards(starts, lengths[rows]):
+                yield index, shard
 
     def _fill_columns(self, columns: NDArray[np.int32], index: int, starts: NDArray[np.int64]) -> None:
         """Writes all columns of the chunks of one dataset, in place."""

@@ -203,11 +203,14 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         Raises:
             InvalidArgumentError: the step is negative, or after the end of the run.
         """
-        step = check_int("step", step, minimum=0)
+        return self._load_rows(self._draw_rows(check_int("step", step, minimum=0)))
+
+    def _draw_rows(self, step: int) -> _Rows:
+        """Returns the rows of a step that this process loads."""
         if self._is_plain:
             [phase] = self._schedule.phases
             slots = self._order.compute_items(step).select(self._select_rows(phase.batch_size))
-            return self._load_rows(_Rows(phase.block_size, np.zeros_like(slots.items), slots.items))
+            return _Rows(phase.block_size, np.zeros_like(slots.items), slots.items)
         if self.num_steps is not None and step >= self.num_steps:
             raise InvalidArgumentError(f"step is {step}, and the run has {self.num_steps} steps, from 0")
         block_size, sources, positions = self._schedule.locate(step)
@@ -217,7 +220,17 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         for source in np.unique(sources).tolist():
             rows = np.flatnonzero(sources == source)
             items[rows] = self._find_items(block_size, source, positions[rows])
-        return self._load_rows(_Rows(block_size, sources, items, self._find_limits(sources, positions)))
+        return _Rows(block_size, sources, items, self._find_limits(sources, positions))
+
+    def _find_shards(self, step: int) -> Iterator[tuple[int, int]]:
+        rows = self._draw_rows(step)
+        for source in np.unique(rows.sources).tolist():
+            own = rows.select((rows.sources == source) & (rows.items != NO_ITEM))
+            pieces = self._plans[rows.block_size, source].select(own.items).pieces
+            lengths = pieces["length"].astype(np.int64)
+            for index, selected, starts in self._split_pieces(source, pieces):
+                for shard in self.datasets[index]._find_item_shards(starts, lengths[selected]):
+                    yield index, shard
 
     def _make_examples(self) -> Iterator[PackedBlocks]:
         end = math.inf if self.num_steps is None else self.num_steps
@@ -403,19 +416,33 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
             read: function that reads ranges of a dataset, given by their starts and lengths.
             dtype: dtype of the result of `read`.
         """
-        members = [self.datasets[i] for i in self._members[source]]
-        starts = pieces["start"].astype(np.int64)
-        if len(members) == 1:
-            return np.asarray(read(members[0], starts, lengths))
-        token_splits = make_row_splits(each.num_tokens for each in members)
-        datasets = np.searchsorted(token_splits, starts, "right") - 1
+        parts = self._split_pieces(source, pieces)
+        if len(self._members[source]) == 1:
+            [(index, _, starts)] = parts
+            return np.asarray(read(self.datasets[index], starts, lengths))
         stops = np.cumsum(lengths)
         values = np.empty(int(lengths.sum()), dtype)
+        for index, own, starts in parts:
+            slots = concatenate_ranges(stops[own] - lengths[own], lengths[own])
+            values[slots] = read(self.datasets[index], starts, lengths[own])
+        return values
+
+    def _split_pieces(self, source: int, pieces: NDArray[Any]) -> list[tuple[int, Any, NDArray[np.int64]]]:
+        """Returns the pieces of each dataset of a source.
+
+        Returns:
+            For each dataset, its index, the index array or slice of its pieces, and their starts in it.
+        """
+        members, starts = self._members[source], pieces["start"].astype(np.int64)
+        if len(members) == 1:
+            return [(members[0], slice(None), starts)]
+        token_splits = make_row_splits(self.datasets[i].num_tokens for i in members)
+        datasets = np.searchsorted(token_splits, starts, "right") - 1
+        parts = []
         for i in np.unique(datasets).tolist():
             own = np.flatnonzero(datasets == i)
-            slots = concatenate_ranges(stops[own] - lengths[own], lengths[own])
-            values[slots] = read(members[i], starts[own] - token_splits[i], lengths[own])
-        return values
+            parts.append((members[i], own, starts[own] - token_splits[i]))
+        return parts
 
     def _load_plans(
         self, block_sizes: set[int], plan_dir: str | os.PathLike[str] | None, progress: bool
@@ -589,7 +616,7 @@ class _Rows(NamedTuple):
     items: NDArray[np.int64]
     limits: NDArray[np.int64] | None = None
 
-    def select(self, rows: NDArray[np.int64]) -> _Rows:
+    def select(self, rows: NDArray[Any]) -> _Rows:
         """Returns some of the rows."""
         limits = None if self.limits is None else self.limits[rows]
         return _Rows(self.block_size, self.sources[rows], self.items[rows], limits)

@@ -51,6 +51,8 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
         length: maximum number of ids of a row; longer documents are truncated at their end.
     """
 
+    _reads_documents = True
+
     def __init__(
         self,
         dataset: SequenceDataset | Sequence[SequenceDataset],
@@ -146,6 +148,12 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
                 rows[row] = document
         return pad_rows(rows[: own.stop - own.start], self._columns, length=length, pad_id=self._pad_id)
 
+    def _find_shards(self, step: int) -> Iterator[tuple[int, int]]:
+        slots = self._order.compute_items(step).select(self._select_rows(self.batch_size))
+        for index, rows in slots.group_by_dataset():
+            for shard in self.datasets[index]._find_document_shards(slots.items[rows]):
+                yield index, shard
+
     def _make_examples(self) -> Iterator[PaddedBatch]:
         """Yields empty batches; with `multiple_of`, of each length that a batch can have."""
         lengths = {self.length}
@@ -204,14 +212,13 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
         stored = [dataset.column(column.name) for column in self._columns]
         if isinstance(dataset, TokenDataset):
             rows = []
-            for item in items.tolist():
-                ids = dataset.document(item)
+            for item, ids in zip(items.tolist(), dataset._read_ids(items.tolist()), strict=True):
                 end = _count_kept_end(ids, length, self._ends[index])
                 values = (values[item] for values in stored)
                 truncated = (_truncate(value, length, end) if np.ndim(value) else value for value in values)
                 rows.append(DocumentRow(_truncate(ids, length, end), tuple(truncated)))
             return rows
-        texts = [dataset.text_bytes(item) for item in items.tolist()]
+        texts = [text.tobytes() for text in dataset._read_documents(items.tolist())]
         encode = partial(
             encode_batch_result,
             self._tokenizer,

@@ -1,0 +1,460 @@
+"""Tests of downloaded copies: their limit, and ranges of files that are not downloaded."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import tokjax
+from tests.support.counted_files import NBYTES, NUM_SHARDS, PACKED, TEXTS, TOKENIZER, TOKENS, list_downloads
+from tests.support.hypothesis_profiles import get_max_examples
+from tokjax.datasets import Column, remote as remote_module
+
+fsspec = pytest.importorskip("fsspec")
+
+COLUMNS = [Column("loss_mask", bool), Column("weights", "float32"), Column("score", "int16", per="document")]
+FIELD = tokjax.TokenizedTextField(TOKENIZER, columns=COLUMNS)
+
+
+@pytest.fixture
+def no_gaps(monkeypatch):
+    """Merges ranges only if they are adjacent, so that a small dataset has several requests."""
+    monkeypatch.setattr("tokjax.datasets.downloads._MAX_GAP", 0)
+
+
+@pytest.fixture(scope="module")
+def url(packed_url):
+    return packed_url
+
+
+@pytest.fixture(scope="module")
+def records():
+    random = np.random.default_rng(0)
+    lengths = random.integers(0, 90, 60).tolist()
+    return [
+        {
+            "ids": random.integers(0, 256, n).tolist(),
+            "loss_mask": random.integers(0, 2, n).tolist(),
+            "weights": random.random(n).tolist(),
+            "score": i,
+        }
+        for i, n in enumerate(lengths)
+    ]
+
+
+@pytest.fixture(scope="module")
+def pair(records, tmp_path_factory):
+    """Local dataset with side columns, and the URL of the same dataset."""
+    url, path = f"memory://{uuid.uuid4().hex}", tmp_path_factory.mktemp("pair") / "data"
+    for target in (url, path):
+        tokjax.write_dataset(records, FIELD, target, shard_size=400)
+    return tokjax.open_dataset(path), url
+
+
+def list_copies(directory):
+    return sorted(path.name for path in directory.glob("*/*"))
+
+
+def read_shard(dataset, shard):
+    return dataset.read(1000 * shard, 1000 * (shard + 1)).tolist()
+
+
+def encode_text(text):
+    return tokjax.encode(TOKENIZER, text, add_special_tokens=False).tolist()
+
+
+def make_shard(shard):
+    return [number for text in TEXTS[2 * shard : 2 * shard + 2] for number in (*encode_text(text), 0)]
+
+
+class TestLimit:
+    def test_least_recently_used_files_are_deleted(self, url, counted, tmp_path):
+        dataset = tokjax.open_dataset(url, download_dir=tmp_path, download_bytes=3 * NBYTES)
+        for shard in (0, 1, 2, 0, 3):
+            assert read_shard(dataset, shard) == make_shard(shard)
+        assert list_copies(tmp_path) == [TOKENS[0], TOKENS[2], TOKENS[3]]
+        assert read_shard(dataset, 1) == make_shard(1)
+        assert list_copies(tmp_path) == [TOKENS[0], TOKENS[1], TOKENS[3]]
+        assert list_downloads() == [TOKENS[i] for i in (0, 1, 2, 3, 1)]
+        assert {request.nbytes for request in counted.requests if request.kind == "download"} == {NBYTES}
+
+    def test_order_of_uses_is_kept_for_later_runs(self, url, tmp_path):
+        options = {"download_dir": tmp_path, "download_bytes": 3 * NBYTES}
+        dataset = tokjax.open_dataset(url, **options)
+        for shard in (0, 1, 2, 0, 1):
+            read_shard(dataset, shard)
+        tokjax.open_dataset(url, **options).tokenizer  # noqa: B018 (saves the uses)
+        del dataset
+        read_shard(tokjax.open_dataset(url, **options), 5)
+        assert TOKENS[2] not in list_copies(tmp_path)
+        assert TOKENS[1] in list_copies(tmp_path)
+
+    @get_max_examples(30)
+    @given(
+        limit=st.integers(1, NUM_SHARDS),
+        shards=st.lists(st.integers(0, NUM_SHARDS - 1), max_size=20),
+        memory_map=st.booleans(),
+    )
+    def test_any_order(self, url, tmp_path_factory, limit, shards, memory_map):
+        directory = tmp_path_factory.mktemp("downloads")
+        dataset = tokjax.open_dataset(
+            url, download_dir=directory, download_bytes=limit * NBYTES, memory_map=memory_map
+        )
+        used: list[int] = []  # the most recently used last
+        for shard in shards:
+            assert read_shard(dataset, shard) == make_shard(shard)
+            used = [*(other for other in used if other != shard), shard][-limit:]
+            assert list_copies(directory) == sorted(TOKENS[i] for i in used)
+            assert [i for i in range(NUM_SHARDS) if (i, "tokens") in dataset._open_shards] == sorted(used)
+
+    def test_batches_of_more_shards_than_the_limit(self, url, tmp_path):
+        dataset = tokjax.open_dataset(url, download_dir=tmp_path, download_bytes=2 * NBYTES)
+        options = {"batch_size": 30, "documents": False}
+        limited = tokjax.PackedTokenLoader(dataset, **options)
+        for batch, other in zip(
+            limited, tokjax.PackedTokenLoader(tokjax.open_dataset(url), **options), strict=True
+        ):
+            assert np.array_equal(batch.ids, other.ids)
+        assert len(list_copies(tmp_path)) == 2
+        ids = dataset.read(0, dataset.num_tokens)
+        assert np.array_equal(ids, tokjax.open_dataset(url).read(0, dataset.num_tokens))
+        dataset.verify()
+
+    def test_deleted_copies_are_unmapped(self, url, tmp_path):
+        dataset = tokjax.open_dataset(url, download_dir=tmp_path, download_bytes=2 * NBYTES)
+        held = dataset._open(0).data
+        for shard in range(1, NUM_SHARDS):
+            read_shard(dataset, shard)
+        assert held.tolist() == make_shard(0)
+        maps = Path("/proc/self/maps")
+        if maps.exists():
+            assert sum(str(tmp_path) in line for line in maps.read_text().splitlines()) == 3
+            del held
+            assert sum(str(tmp_path) in line for line in maps.read_text().splitlines()) == 2
+
+    def test_datasets_of_a_directory_share_the_limit(self, url, pair, tmp_path):
+        _, other_url = pair
+        other = tokjax.open_dataset(other_url, download_dir=tmp_path, download_bytes=5 * NBYTES)
+        other.column("score")
+        assert len(other[0]) == len(pair[0][0])
+        assert (0, "tokens") in other._open_shards
+        dataset = tokjax.open_dataset(url, download_dir=tmp_path, download_bytes=3 * NBYTES)
+        for shard in range(5):
+            read_shard(dataset, shard)
+        assert list_copies(tmp_path) == TOKENS[2:5]
+        assert (0, "tokens") not in other._open_shards
+
+    def test_other_files_are_neither_counted_nor_deleted(self, url, tmp_path):
+        kept = [tmp_path / "notes" / TOKENS[0], tmp_path / ("0" * 16) / "thesis.npy", tmp_path / "a.npy"]
+        for path in kept:
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(bytes(10 * NBYTES))
+            os.utime(path, (0, 0))
+        dataset = tokjax.open_dataset(url, download_dir=tmp_path, download_bytes=NBYTES)
+        for shard in range(3):
+            read_shard(dataset, shard)
+        assert all(path.exists() for path in kept)
+        assert TOKENS[2] in list_copies(tmp_path)
+
+    def test_temporary_directory(self, url):
+        dataset = tokjax.open_dataset(url, download_bytes=2 * NBYTES)
+        for shard in range(3):
+            read_shard(dataset, shard)
+        assert sorted(path.name for path in dataset.path.iterdir()) == TOKENS[1:3]
+
+    def test_options_are_pickled(self, url, tmp_path):
+        options = {"download_bytes": 2 * NBYTES, "read_ranges": True, "fetch_ahead": 3}
+        dataset = tokjax.open_dataset(url, download_dir=tmp_path, **options)
+        copy = pickle.loads(pickle.dumps(dataset))
+        assert copy._files.remote.options == dataset._files.remote.options
+        assert copy.path == dataset.path
+
+    def test_invalid_options(self, url):
+        message = (
+            f"download_bytes is {NBYTES - 1}, and {url}/shard-00000.tokens.npy has {NBYTES} bytes; pass "
+        )
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=f"{message}download_bytes={NBYTES} or"):
+            tokjax.open_dataset(url, download_bytes=NBYTES - 1)
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="download_bytes must be at least 1"):
+            tokjax.open_dataset(url, download_bytes=0)
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="fetch_ahead must be at least 0"):
+            tokjax.open_dataset(url, fetch_ahead=-1)
+
+
+class TestInterruptedDownloads:
+    def test_failed_download_leaves_no_file(self, url, counted, tmp_path, monkeypatch):
+        calls = []
+
+        def fail(name):
+            calls.append(name)
+            if len(calls) == 2:  # half of the file is written
+                assert {path.suffix for path in tmp_path.glob("*/*")} == {".partial", ".lock"}
+                raise ConnectionResetError("reset by the peer")
+
+        monkeypatch.setattr(counted, "before", staticmethod(fail))
+        dataset = tokjax.open_dataset(url, download_dir=tmp_path)
+        calls.clear()
+        with pytest.raises(ConnectionResetError, match="reset by the peer"):
+            dataset.read(0, 10)
+        assert list_copies(tmp_path) == []
+        assert dataset.read(0, 10).tolist() == make_shard(0)[:10]
+
+    def test_partial_files_of_killed_processes_are_deleted(self, url, tmp_path):
+        options = {"download_dir": tmp_path, "download_bytes": 2 * NBYTES}
+        dataset = tokjax.open_dataset(url, **options)
+        partial = dataset.path / f".{TOKENS[7]}.0123456789ab.partial"
+        partial.write_bytes(bytes(2 * NBYTES))
+        read_shard(dataset, 0)
+        read_shard(dataset, 1)
+        assert list_copies(tmp_path) == TOKENS[:2]
+
+    @pytest.mark.parametrize("verify", [True, False])
+    @pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[:-1] + b"\xff"])
+    def test_damaged_copies_are_downloaded_again(self, url, counted, tmp_path, damage, verify):
+        read_shard(tokjax.open_dataset(url, download_dir=tmp_path), 0)
+        [copy] = tmp_path.glob("*/*")
+        copy.write_bytes(damage(copy.read_bytes()))
+        counted.requests.clear()
+        dataset = tokjax.open_dataset(url, download_dir=tmp_path, verify_on_touch=verify)
+        assert read_shard(dataset, 0) == make_shard(0)
+        assert list_downloads() == [TOKENS[0]]
+
+    def test_copy_that_is_deleted_after_the_download(self, url, tmp_path, monkeypatch):
+        download, deleted = remote_module.RemoteDirectory.download, []
+
+        def download_and_delete(self, name, target):
+            download(self, name, target)
+            if not deleted:
+                target.unlink()
+                deleted.append(name)
+
+        monkeypatch.setattr(remote_module.RemoteDirectory, "download", download_and_delete)
+        assert read_shard(tokjax.open_dataset(url, download_dir=tmp_path), 0) == make_shard(0)
+        assert deleted == [TOKENS[0]]
+
+    @pytest.mark.usefixtures("counted")
+    def test_threads_download_a_file_once(self, url, tmp_path):
+        dataset = tokjax.open_dataset(url, download_dir=tmp_path)
+        threads = [threading.Thread(target=read_shard, args=(dataset, 0)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert list_downloads() == [TOKENS[0]]
+
+    def test_processes_download_a_file_once(self, url, counted, tmp_path, monkeypatch):
+        monkeypatch.setattr(counted, "before", staticmethod(lambda _: time.sleep(0.05)))
+        datasets = [tokjax.open_dataset(url, download_dir=tmp_path) for _ in range(3)]  # (they share no lock)
+        with ThreadPoolExecutor() as pool:
+            assert list(pool.map(read_shard, datasets, [0] * 3)) == [make_shard(0)] * 3
+        assert list_downloads() == [TOKENS[0]]
+        assert list_copies(tmp_path) == [TOKENS[0]]
+
+    def test_verified_copies_are_not_compared_again(self, url, tmp_path, monkeypatch):
+        dataset = tokjax.open_dataset(url, download_dir=tmp_path)
+        read_shard(dataset, 0)
+        again = pickle.loads(pickle.dumps(dataset))
+        monkeypatch.setattr("tokjax.datasets.downloads.compute_sha256", None)
+        monkeypatch.setattr("tokjax.datasets.dataset.compute_sha256", None)
+        assert read_shard(again, 0) == make_shard(0)
+
+
+KILLED_PROGRAM = """
+import os, signal, sys
+from pathlib import Path
+from fsspec.implementations.local import LocalFileSystem
+import tokjax
+
+def download_half(self, rpath, lpath, **_):
+    Path(lpath).write_bytes(Path(rpath).read_bytes()[:500])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+LocalFileSystem.get_file = download_half
+tokjax.open_dataset(sys.argv[1], download_dir=sys.argv[2]).read(0, 10)
+"""
+
+
+def test_killed_process(tmp_path):
+    source, copies = tmp_path / "source", tmp_path / "copies"
+    tokjax.write_dataset(TEXTS, PACKED, source, shard_size=1000)
+    command = [sys.executable, "-c", KILLED_PROGRAM, f"file://{source}", str(copies)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert {path.suffix: path.stat().st_size for path in copies.glob("*/*")} == {".partial": 500, ".lock": 0}
+    dataset = tokjax.open_dataset(f"file://{source}", download_dir=copies, download_bytes=2 * NBYTES)
+    for shard in range(NUM_SHARDS):
+        assert read_shard(dataset, shard) == make_shard(shard)
+    assert list_copies(copies) == TOKENS[-2:]
+
+
+READING = """
+import sys
+import numpy as np
+import tokjax
+
+url, directory, limit, seed = sys.argv[1:]
+dataset = tokjax.open_dataset(url, download_dir=directory, download_bytes=int(limit))
+expected = tokjax.open_dataset(url.removeprefix("file://"))
+for shard in np.random.default_rng(int(seed)).integers(0, 8, 100).tolist():
+    begin, end = 1000 * shard, 1000 * shard + 1000
+    assert np.array_equal(dataset.read(begin, end), expected.read(begin, end))
+"""
+
+
+def test_several_processes(tmp_path):
+    source = tmp_path / "source"
+    tokjax.write_dataset([chr(97 + i) * 999 for i in range(NUM_SHARDS)], PACKED, source, shard_size=1000)
+    command = [sys.executable, "-c", READING, f"file://{source}", str(tmp_path / "copies"), str(2 * NBYTES)]
+    processes = [subprocess.Popen([*command, str(seed)], stderr=subprocess.PIPE) for seed in (0, 1)]
+    assert [process.communicate()[1] for process in processes] == [b""] * 2
+    assert [process.returncode for process in processes] == [0] * 2
+    copies = list_copies(tmp_path / "copies")
+    assert len(copies) <= 2
+    assert not any(name.endswith(".partial") for name in copies)
+
+
+class TestRanges:
+    def test_a_document_is_one_request(self, url, counted, tmp_path):
+        dataset = tokjax.open_dataset(url, download_dir=tmp_path, read_ranges=True)
+        counted.requests.clear()
+        ids = dataset[5][:200]
+        assert ids.tolist() == make_shard(2)[500:700]
+        lengths, data = counted.requests
+        assert lengths[:2] == ("download", "shard-00002.num_tokens.npy")
+        assert data == ("range", TOKENS[2], 1000)
+        assert list_copies(tmp_path) == ["shard-00002.num_tokens.npy"]
+
+    @pytest.mark.usefixtures("no_gaps")
+    def test_ranges_of_a_batch(self, url, counted):
+        dataset = tokjax.open_dataset(url, read_ranges=True)
+        loader = tokjax.PackedTokenLoader(dataset, batch_size=4, documents=False)
+        local = tokjax.PackedTokenLoader(tokjax.open_dataset(url), batch_size=4, documents=False)
+        counted.requests.clear()
+        assert np.array_equal(loader[17].ids, local[17].ids)
+        ranges = [request for request in counted.requests if request.kind == "range"]
+        assert sum(request.nbytes for request in ranges) == 4 * 64 * 2
+
+    def test_close_ranges_are_one_request(self, url, counted):
+        dataset = tokjax.open_dataset(url, read_ranges=True)
+        counted.requests.clear()
+        ids = dataset.gather([70, 0, 210], 10)
+        assert ids.tolist() == [make_shard(0)[start : start + 10] for start in (70, 0, 210)]
+        assert counted.requests == [("range", TOKENS[0], 220 * 2)]
+
+    def test_window_over_two_shards(self, url, counted):
+        dataset = tokjax.open_dataset(url, read_ranges=True)
+        counted.requests.clear()
+        assert dataset.read(990, 1010).tolist() == make_shard(0)[-10:] + make_shard(1)[:10]
+        assert counted.requests == [("range", TOKENS[0], 20), ("range", TOKENS[1], 20)]
+
+    def test_shard_is_downloaded_after_half_of_it(self, url, counted, tmp_path):
+        dataset = tokjax.open_dataset(url, download_dir=tmp_path, read_ranges=True)
+        for start in range(0, 1000, 50):
+            assert dataset.read(start, start + 50).tolist() == make_shard(0)[start : start + 50]
+        nbytes = [request.nbytes for request in counted.requests if request.name == TOKENS[0]]
+        assert nbytes == [100] * 10 + [NBYTES]
+        counted.requests.clear()
+        assert dataset.read(2000, 2999).tolist() == make_shard(2)[:-1]
+        assert counted.requests == [("download", TOKENS[2], NBYTES)]
+
+    def test_bytes_between_ranges_count(self, url, counted):
+        dataset = tokjax.open_dataset(url, read_ranges=True)
+        counted.requests.clear()
+        assert dataset.gather([0, 590], 10).tolist() == [make_shard(0)[:10], make_shard(0)[590:600]]
+        assert counted.requests == [("download", TOKENS[0], NBYTES)]
+
+    def test_existing_copies_are_used(self, url, counted, tmp_path):
+        read_shard(tokjax.open_dataset(url, download_dir=tmp_path), 3)
+        dataset = tokjax.open_dataset(url, download_dir=tmp_path, read_ranges=True)
+        counted.requests.clear()
+        assert dataset.read(3000, 3001).tolist() == make_shard(3)[:1]
+        assert counted.requests == []
+
+    def test_cached_sequences_are_not_requested_again(self, url, counted):
+        dataset = tokjax.open_dataset(url, read_ranges=True, cache_bytes=100_000)
+        loader = tokjax.PackedTokenLoader(dataset, batch_size=4, documents=False)
+        first = loader[3]
+        counted.requests.clear()
+        assert np.array_equal(loader[3].ids, first.ids)
+        assert counted.requests == []
+
+    @pytest.mark.parametrize("cache_bytes", [None, 100_000])
+    def test_rows_and_columns(self, pair, cache_bytes):
+        local, url = pair
+        dataset = tokjax.open_dataset(url, read_ranges=True, cache_bytes=cache_bytes)
+        for row in range(0, len(local), 7):
+            assert dataset[row].tolist() == local[row].tolist()
+            for name in ("loss_mask", "weights"):
+                assert dataset.column(name)[row].tolist() == local.column(name)[row].tolist()
+        rows = [5, 59, 0, 5]
+        assert dataset.rows(rows).ids.tolist() == local.rows(rows).ids.tolist()
+
+    @get_max_examples(50)
+    @given(data=st.data())
+    def test_any_ranges(self, pair, data):
+        local, url = pair
+        dataset = tokjax.open_dataset(url, read_ranges=True)
+        for _ in range(3):
+            starts = data.draw(st.lists(st.integers(0, local.num_tokens - 1), max_size=5))
+            stops = [data.draw(st.integers(start, min(start + 90, local.num_tokens))) for start in starts]
+            starts, lengths = np.array(starts, np.int64), np.subtract(stops, starts).astype(np.int64)
+            for read in (
+                lambda each: each.gather_ranges(starts, lengths),  # noqa: B023 (called at once)
+                lambda each: each.column("loss_mask").read_ranges(starts, lengths),  # noqa: B023
+                lambda each: each.column("weights").read_ranges(starts, lengths),  # noqa: B023
+            ):
+                assert np.array_equal(read(dataset), read(local))
+
+    def test_texts(self, counted):
+        url = f"memory://{uuid.uuid4().hex}"
+        texts = [f"{i}é" * 20 for i in range(40)]
+        tokjax.write_dataset(texts, tokjax.RawTextField(), url, shard_size=1000)
+        dataset = tokjax.open_dataset(url, TOKENIZER, read_ranges=True)
+        assert [dataset[i] for i in (3, 39, 11)] == [texts[i] for i in (3, 39, 11)]
+        assert all(request.kind == "range" for request in counted.requests if ".text." in request.name)
+        loader = tokjax.SequenceLoader(dataset, batch_size=3, length=20)
+        local = tokjax.SequenceLoader(tokjax.open_dataset(url, TOKENIZER), batch_size=3, length=20)
+        assert np.array_equal(loader[1].ids, local[1].ids)
+
+    def test_ranges_are_not_compared_with_checksums(self):
+        url = f"memory://{uuid.uuid4().hex}"
+        tokjax.write_dataset(["a" * 999, "b" * 999], PACKED, url, shard_size=1000)
+        system, root = fsspec.core.url_to_fs(url)
+        path = f"{root}/shard-00001.tokens.npy"
+        data = system.cat_file(path)
+        old, new = (np.array(encode_text(letter), np.uint16).tobytes() for letter in "bx")
+        system.pipe_file(path, data.replace(old, new))
+        assert tokjax.open_dataset(url, read_ranges=True).read(1000, 1010).tolist() == encode_text("x" * 10)
+        with pytest.raises(tokjax.errors.DatasetCorruptError, match=r"shard-00001\.tokens\.npy was altered"):
+            tokjax.open_dataset(url, read_ranges=True).read(1000, 2000)
+        dataset = tokjax.open_dataset(url, read_ranges=True)
+        system.pipe_file(path, data[:-2])
+        with pytest.raises(
+            tokjax.errors.DatasetCorruptError,
+            match=rf"^{url}/shard-00001\.tokens\.npy was altered: it has 2126 bytes, the manifest says 2128;",
+        ):
+            dataset.read(1000, 1010)
+        system.pipe_file(path, data)
+        assert dataset.read(1000, 1010).tolist() == encode_text("b" * 10)
+        system.pipe_file(path, data[:-500])
+        with pytest.raises(
+            tokjax.errors.DatasetCorruptError,
+            match=r"shard-00001\.tokens\.npy: 0 bytes were received for bytes 1728 to 1748; the file is .*"
+            "or its server can't send ranges: pass read_ranges=False$",
+        ):
+            dataset.read(1800, 1810)
+        system.rm_file(path)
+        for reader in (dataset, tokjax.open_dataset(url, read_ranges=True)):
+            with pytest.raises(
+                tokjax.errors.DatasetCorruptError, match=rf"^{url}/shard-00001\.tokens\.npy is missing; write"
+            ):
+                reader.read(990, 1010)

@@ -1,0 +1,328 @@
+"""Local copies of the files of datasets at URLs, with a limit of their size.
+
+The copies of a dataset are in a subdirectory that is named after a digest of the URL, so that one
+`download_dir` can hold several datasets:
+
+    s3://bucket/corpus/shard-00000.tokens.npy   ──▶   DOWNLOAD_DIR/3f9a.../shard-00000.tokens.npy
+
+With a limit, the least recently used copies are deleted before another file is downloaded. The access time of
+a copy is the time of its last use, so that all processes that share the directory know it:
+
+    limit 300        copies of 100 bytes, the least recently used first
+                     a  b  c
+    read a           b  c  a
+    read d           c  a  d
+
+Copies in use are not locked. A file that was deleted while it was open or mapped can still be read, so a copy
+is opened before it is returned, and downloaded again if it was deleted before that. Its space on disk is free
+once all processes have closed it. So a process closes its deleted copies whenever it downloads a file.
+
+Files can also be read in ranges. Ranges of a file that are close together are one request:
+
+    ranges      0-100   200-300            9000000-9000100
+    requests    0-300                      9000000-9000100
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections import Counter
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+from tokjax._util.atomic_files import compute_sha256, delete_abandoned, get_identity, open_regular
+from tokjax._util.locks import ThreadLock, keep_locked
+from tokjax._util.urls import make_temporary_directory
+from tokjax.datasets.caches import LocalCopy, close_deleted_shards
+from tokjax.datasets.remote import FileRange, RemoteDirectory
+from tokjax.errors import DatasetCorruptError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from tokjax._util.atomic_files import FileIdentity
+    from tokjax.datasets.manifest import FileRecord, Manifest
+
+_SUBDIRECTORY = re.compile("[0-9a-f]{16}")
+_COPY = re.compile(r"shard-\d{5,}\.[a-z][a-z0-9_]*\.npy|tokenizer\.tokjax\.json")
+_PARTIAL = re.compile(r"\..*\.partial")
+
+_MAX_GAP = 1 << 12
+"""Maximum number of bytes between ranges that are requested together: a request takes longer than they do."""
+
+_last_uses: dict[Path, int] = {}
+"""Times at which this process used copies, in nanoseconds since 1970, that are not saved yet."""
+
+
+class DownloadOptions(NamedTuple):
+    """Options of downloads, as in `open_dataset`.
+
+    Attributes:
+        directory: parent directory of the copies of several datasets; `None` for a temporary directory.
+        max_bytes: maximum size of all copies in `directory`; `None` for no limit.
+        read_ranges: whether small parts of a file are read as ranges, without downloading it.
+        fetch_ahead: number of shards that loaders download before they need them.
+    """
+
+    directory: Path | None = None
+    max_bytes: int | None = None
+    read_ranges: bool = False
+    fetch_ahead: int = 0
+
+
+class Downloads(RemoteDirectory):
+    """Directory at a URL with local copies of its files. Thread-safe.
+
+    Args:
+        url: URL of the directory.
+        options: options. A temporary directory is deleted together with this object.
+    """
+
+    def __init__(self, url: str, options: DownloadOptions) -> None:
+        super().__init__(url)
+        self.options = options
+        self._locks: dict[str, ThreadLock] = {}
+        self._checked_sizes: set[str] = set()
+        self._range_bytes: Counter[str] = Counter()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the URL and the options."""
+        return Downloads, (self.url, self.options)
+
+    @cached_property
+    def local(self) -> Path:
+        """Directory of the copies."""
+        if self.options.directory is None:
+            return make_temporary_directory(self)
+        digest = hashlib.sha256(self.url.encode()).hexdigest()[:16]  # (one subdirectory per dataset)
+        directory = self.options.directory / digest
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
+
+    def check_limit(self, manifest: Manifest) -> None:
+        """Raises `InvalidArgumentError` if a file of the dataset is larger than all copies may be."""
+        limit = self.options.max_bytes
+        if limit is None:
+            return
+        name, record = max(manifest.iter_files(), key=lambda file: file[1].nbytes, default=("", None))
+        if record is not None and record.nbytes > limit:
+            raise InvalidArgumentError(
+                f"download_bytes is {limit}, and {self.url}/{name} has {record.nbytes} bytes; pass "
+                f"download_bytes={record.nbytes} or more"
+            )
+
+    def open(self, name: str, record: FileRecord, verified: dict[str, FileIdentity]) -> BinaryIO:
+        """Opens the copy of a file, and downloads it first unless an identical copy exists.
+
+        Args:
+            name: name of the file.
+            record: expected size and checksum. A file that was just downloaded is not compared with them.
+            verified: identity of each copy whose checksum was correct, by name. It is extended.
+
+        Raises:
+            DatasetCorruptError: the remote file is missing.
+        """
+        target = self.local / name
+        with self._locks.setdefault(name, ThreadLock()).current:
+            file = self._open_identical(target, record, verified)
+            if file is None:
+                file = self._download_and_open(target, record, verified)
+        record_use(target)
+        _save_uses()
+        return file
+
+    def read_parts(
+        self, ranges: Sequence[FileRange], records: Mapping[str, FileRecord]
+    ) -> list[bytes | None]:
+        """Returns ranges of files without copies, if they are a small part of their file.
+
+        A file is not read in ranges once these would be more than half of it. Then it is cheaper to download
+        it: at most 1.5 times its size is transferred. Ranges can't be compared with checksums. Only the size
+        of a file is checked, before its first range is read.
+
+        Args:
+            ranges: ranges, none of them empty.
+            records: expected size of each file, by name.
+
+        Returns:
+            The bytes of each range; `None` if its file should be opened instead.
+
+        Raises:
+            DatasetCorruptError: a file is missing, or its size is a different one.
+        """
+        merged, containing = _merge_ranges(ranges)
+        num_bytes: Counter[str] = Counter()
+        for name, start, stop in merged:
+            num_bytes[name] += stop - start
+        parts = [name for name in num_bytes if self._is_part(name, records[name], num_bytes[name])]
+        self._check_sizes(parts, records)
+        requests = [request for request in merged if request.name in parts]
+        blocks = dict(zip(requests, self.read_ranges(requests) if requests else (), strict=True))
+        self._range_bytes.update({name: num_bytes[name] for name in parts})
+        return [
+            None if (block := blocks.get(merged[i])) is None else _cut(block, merged[i], wanted)
+            for i, wanted in zip(containing, ranges, strict=True)
+        ]
+
+    def _is_part(self, name: str, record: FileRecord, nbytes: int) -> bool:
+        """Returns whether to read some bytes of a file as ranges, because they are a small part of it."""
+        is_small = 2 * (self._range_bytes[name] + nbytes) <= record.nbytes
+        return self.options.read_ranges and is_small and not (self.local / name).exists()
+
+    def _check_sizes(self, names: Sequence[str], records: Mapping[str, FileRecord]) -> None:
+        """Raises `DatasetCorruptError` if a remote file has another size. Each file is checked once."""
+        unchecked = [name for name in names if name not in self._checked_sizes]
+        for name, nbytes in zip(unchecked, self.get_sizes(unchecked) if unchecked else (), strict=True):
+            if nbytes not in (records[name].nbytes, None):
+                raise DatasetCorruptError(
+                    f"{self.url}/{name} was altered: it has {nbytes} bytes, the manifest says "
+                    f"{records[name].nbytes}; write the dataset again"
+                )
+            self._checked_sizes.add(name)
+
+    def _download_and_open(
+        self, target: Path, record: FileRecord, verified: dict[str, FileIdentity]
+    ) -> BinaryIO:
+        """Downloads a file and opens it. Of several processes, one downloads it, and the others wait."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        lock = target.with_name(f".{target.name}.lock")
+        with keep_locked(lock):
+            try:
+                file = self._open_identical(target, record, verified)
+                if file is None:
+                    self._make_space(record.nbytes)
+                while file is None:
+                    self.download(target.name, target)
+                    with suppress(FileNotFoundError):  # another process can have deleted it already
+                        file = open_regular(target)
+            finally:
+                lock.unlink(missing_ok=True)
+        self._range_bytes.pop(target.name, None)
+        record_use(target)
+        self._make_space(0)  # other files may have been downloaded at the same time
+        return file
+
+    def _open_identical(
+        self, path: Path, record: FileRecord, verified: dict[str, FileIdentity]
+    ) -> BinaryIO | None:
+        """Opens a copy; returns `None` if it does not exist, or has other contents."""
+        try:
+            file = open_regular(path)
+        except FileNotFoundError:
+            return None
+        try:
+            identity = get_copy_identity(file)
+            is_identical = verified.get(path.name) == identity
+            if not is_identical and identity.nbytes == record.nbytes:
+                is_identical = compute_sha256(file) == record.sha256
+                file.seek(0)
+        except BaseException:
+            file.close()
+            raise
+        if not is_identical:
+            file.close()
+            return None
+        verified[path.name] = identity
+        return file
+
+    def _make_space(self, nbytes: int) -> None:
+        """Deletes the least recently used copies until the others and `nbytes` more are within the limit."""
+        _save_uses()
+        if self.options.max_bytes is None:
+            return
+        copies, total = self._list_copies()
+        excess = total + nbytes - self.options.max_bytes
+        if excess <= 0:
+            return
+        for copy in sorted(copies):
+            if excess <= 0:
+                break
+            with suppress(OSError):  # Windows can't delete an open file
+                copy.path.unlink(missing_ok=True)
+                excess -= copy.nbytes
+        close_deleted_shards()
+
+    def _list_copies(self) -> tuple[list[_Copy], int]:
+        """Returns all copies below `download_dir`, and their size with that of files being downloaded."""
+        directories = [self.local]
+        if self.options.directory is not None:
+            entries = self.options.directory.iterdir()
+            directories = [path for path in entries if _SUBDIRECTORY.fullmatch(path.name) and path.is_dir()]
+        copies, total = [], 0
+        for directory in directories:
+            delete_abandoned(directory)
+            for path in directory.iterdir():
+                is_copy = _COPY.fullmatch(path.name) is not None
+                if is_copy or _PARTIAL.fullmatch(path.name):
+                    with suppress(FileNotFoundError):
+                        status = path.stat()
+                        total += status.st_size
+                        if is_copy:
+                            copies.append(_Copy(status.st_atime_ns, status.st_size, path))
+        return copies, total
+
+
+class _Copy(NamedTuple):
+    """Copy of a file, in the order of the last use."""
+
+    used_ns: int
+    nbytes: int
+    path: Path
+
+
+def get_copy_identity(file: BinaryIO) -> FileIdentity:
+    """Returns the identity of an open copy, without the time that changes when its last use is recorded."""
+    return get_identity(file)._replace(changed_ns=0)
+
+
+def find_copy(path: Path) -> LocalCopy:
+    """Returns the copy at a path; one with inode -1 if it was deleted already."""
+    try:
+        return LocalCopy(path, path.stat().st_ino)
+    except FileNotFoundError:
+        return LocalCopy(path, -1)
+
+
+def record_use(path: Path) -> None:
+    """Records that a copy was used. The time is saved when a file is opened the next time."""
+    _last_uses[path] = time.time_ns()
+
+
+def _save_uses() -> None:
+    """Sets the access times of the copies that were used."""
+    for path in list(_last_uses):
+        used_ns = _last_uses.pop(path, None)  # (`None` if another thread saves it)
+        with suppress(OSError):  # it was deleted, or belongs to another user
+            if used_ns is not None:
+                os.utime(path, ns=(used_ns, path.stat().st_mtime_ns))
+
+
+def _merge_ranges(ranges: Sequence[FileRange]) -> tuple[list[FileRange], list[int]]:
+    """Merges ranges of a file that overlap, or are at most `_MAX_GAP` bytes apart.
+
+    Returns:
+        The merged ranges, and for each range the index of the one that contains it.
+
+    >>> _merge_ranges([FileRange("a", 90, 99), FileRange("b", 0, 9), FileRange("a", 0, 50)])
+    ([FileRange(name='a', start=0, stop=99), FileRange(name='b', start=0, stop=9)], [0, 1, 0])
+    """
+    merged: list[FileRange] = []
+    containing = [0] * len(ranges)
+    for i in sorted(range(len(ranges)), key=ranges.__getitem__):
+        name, start, stop = ranges[i]
+        if merged and merged[-1].name == name and start <= merged[-1].stop + _MAX_GAP:
+            merged[-1] = merged[-1]._replace(stop=max(stop, merged[-1].stop))
+        else:
+            merged.append(ranges[i])
+        containing[i] = len(merged) - 1
+    return merged, containing
+
+
+def _cut(block: bytes, request: FileRange, wanted: FileRange) -> bytes:
+    """Returns a range of the bytes of a request that contains it."""
+    return block[wanted.start - request.start : wanted.stop - request.start]

@@ -1,0 +1,128 @@
+"""Background thread that opens the shards of the next batches of a loader, so that batches need not wait.
+
+The order of a loader is known, so the shards of any step are. With `fetch_ahead=2`, while the loader is at
+step 0, and shards a to d are not open:
+
+    step             0      1      2      3      4
+    its shards       a      a b    b      c      d
+    fetched          a      b             c          (b and c are ahead; d is fetched after step 1)
+
+A shard is opened as the loader would open it: downloaded, compared with its checksum, and mapped. If that
+fails, the thread waits until the loader has passed the step. The loader opens the shard itself, and either
+succeeds, or raises the error instead of the batch that can't be loaded.
+
+The thread polls instead of waiting for events, whose locks a forked process could inherit locked.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_WAIT_SECONDS = 0.02
+_CLOSE_SECONDS = 1.0
+"""Maximum time that `close` waits for a download."""
+_MAX_STEPS = 4096
+"""Maximum number of steps that are looked at ahead of the loader."""
+
+
+class ShardFetcher:
+    """Opens the shards of the next steps, on a thread that starts with the first step.
+
+    Args:
+        find_closed_files: function of a step that yields, for each of its shards that is not open, functions
+            that open the files of the shard.
+        stop: first step that is not loaded; `None` without end.
+        num_shards: maximum number of shards that are opened before the loader needs them.
+    """
+
+    def __init__(
+        self,
+        find_closed_files: Callable[[int], Iterator[list[Callable[[], object]]]],
+        stop: int | None,
+        num_shards: int,
+    ) -> None:
+        self._progress = _Progress()
+        self._process: int | None = None  # the one that started the thread
+        self._thread = threading.Thread(
+            target=_fetch,
+            args=(find_closed_files, stop, num_shards, self._progress),
+            daemon=True,
+            name="tokjax-fetch",
+        )
+
+    def reach(self, step: int) -> None:
+        """Reports the step that the loader loads now, and starts the thread at the first one."""
+        self._progress.step = step
+        if self._process is None:
+            self._process = os.getpid()
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Stops the thread after the download in progress, without waiting for it."""
+        self._progress.is_stopped = True
+
+    def close(self) -> None:
+        """Stops the thread, and waits for it, but at most a second for a download in progress."""
+        self.stop()
+        if self._process == os.getpid():  # a forked process has no thread
+            self._thread.join(_CLOSE_SECONDS)
+
+
+class _Progress:
+    """State that the loader and the thread share.
+
+    Attributes:
+        step: step that the loader loads.
+        is_stopped: whether the thread should end.
+    """
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.is_stopped = False
+
+    def wait(self, condition: Callable[[], bool]) -> bool:
+        """Waits until a condition holds; returns `False` if the thread should end."""
+        while not self.is_stopped:
+            if condition():
+                return True
+            time.sleep(_WAIT_SECONDS)
+        return False
+
+
+def _fetch(
+    find_closed_files: Callable[[int], Iterator[list[Callable[[], object]]]],
+    stop: int | None,
+    num_shards: int,
+    progress: _Progress,
+) -> None:
+    """Opens shards until the steps end or the thread is stopped; runs on the thread."""
+    ahead: deque[int] = deque()  # steps of the shards that were opened, and that the loader has not reached
+
+    def has_capacity() -> bool:
+        while ahead and ahead[0] <= progress.step:
+            ahead.popleft()
+        return len(ahead) < num_shards
+
+    def is_reached(step: int) -> bool:
+        return progress.step >= step
+
+    step = progress.step
+    while (stop is None or step < stop) and progress.wait(partial(is_reached, step - _MAX_STEPS)):
+        try:
+            for files in find_closed_files(step):
+                if not progress.wait(has_capacity):
+                    return
+                for open_file in files:
+                    open_file()
+                ahead.append(step)
+        except Exception:
+            progress.wait(partial(is_reached, step + 1))
+        step = max(step + 1, progress.step)
