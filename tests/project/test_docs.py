@@ -22,7 +22,7 @@ SNIPPETS = [
 @pytest.mark.parametrize("snippet", SNIPPETS)
 def test_snippets_run(snippet, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for library in re.findall(r"^import (grain|orbax)\b", snippet, re.MULTILINE):
+    for library in re.findall(r"^(?:import|from) (flax|grain|orbax)\b", snippet, re.MULTILINE):
         pytest.importorskip(library)
     exec(compile(snippet, "snippet", "exec"), {"__name__": "snippet"})
 
