@@ -141,7 +141,7 @@ class TestCompileAhead:
     )
     @pytest.mark.parametrize("is_negative", [False, True])
     def test_static_arguments(self, datasets, static, arguments, is_negative):
-        loader = LOADERS["budget"](datasets)
+        loader = LOADERS["planned"](datasets)
         number = len(arguments) + 1
 
         def add(*arguments):
@@ -157,7 +157,7 @@ class TestCompileAhead:
             others = [*arguments[:i], "other", *arguments[i + 1 :]]
             with pytest.raises(
                 tokjax.errors.InvalidArgumentError,
-                match=rf"argument {i} is static, and the step was compiled for .*, not 'other'; call compile_",
+                match=rf"argument {i} is static, and the step was compiled for .*, not 'other'; call",
             ):
                 compiled(*others, loader[0])
 
@@ -165,9 +165,9 @@ class TestCompileAhead:
         step = jax.jit(lambda number, other, batch: number + other + batch.ids.sum(), static_argnums=0)
         with pytest.raises(
             tokjax.errors.InvalidArgumentError,
-            match=r"1 static arguments, and it is not clear which of the arguments \[0, 1\] they are; bind them",
+            match=r"1 static arguments, and it is not clear which of the arguments \[0, 1\] they are",
         ):
-            tokjax.compile_ahead(step, LOADERS["budget"](datasets), 1, 2)
+            tokjax.compile_ahead(step, LOADERS["planned"](datasets), 1, 2)
 
     def test_mapped_loader(self, datasets):
         loader = LOADERS["planned"](datasets).map(tokjax.PackedBlocks.to_maxtext)

@@ -282,9 +282,7 @@ class Loader(ABC, Generic[Source, Batch]):
         """
         specs = self.element_specs
         if len(specs) > 1:
-            raise InvalidArgumentError(
-                f"the batches have {len(specs)} shapes; element_specs has all of them"
-            )
+            raise InvalidArgumentError(f"the batches have {len(specs)} shapes; element_specs has all of them")
         return specs[0]
 
     def _make_examples(self) -> Iterator[Batch]:
@@ -318,9 +316,9 @@ class Loader(ABC, Generic[Source, Batch]):
         either has the state to save. Its shapes (`element_specs`) are those of the converted batches.
 
         Args:
-            function: function of a batch, such as `tokjax.PackedBlocks.to_maxtext`. It has to be pure, because
-                batches can be loaded several times and in any order. Worker processes need a function that
-                can be pickled.
+            function: function of a batch, such as `tokjax.PackedBlocks.to_maxtext`. It has to be pure,
+                because batches can be loaded several times and in any order. Worker processes need a function
+                that can be pickled.
         """
         return _MappedLoader(self, function)
 
@@ -401,7 +399,7 @@ class _MappedLoader(Loader[Source, Batch]):
         self.datasets, self.seed, self._lock = loader.datasets, loader.seed, loader._lock
 
     @property
-    def step(self) -> int:  # type: ignore[override]
+    def step(self) -> int:
         """Index of the next batch, also of the loader that this is a view of."""
         return self._loader.step
 
