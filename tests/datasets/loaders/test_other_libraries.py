@@ -113,6 +113,7 @@ class TestGrain:
 
 
 def test_new_interface_of_orbax(dataset, tmp_path):
+    pytest.importorskip("orbax.checkpoint", minversion="0.12")  # earlier versions do not close event loops
     orbax = pytest.importorskip("orbax.checkpoint.experimental.v1")
     loader, resumed = (tokjax.PackedTokenLoader(dataset, batch_size=4, seed=2**40) for _ in range(2))
     next(loader.repeat())
