@@ -129,6 +129,9 @@ def test_torch_reads_mapped_loaders(dataset):
     read = list(torch.utils.data.DataLoader(loader, batch_size=None))
     assert len(read) == len(loader)
     assert all(np.array_equal(batch["labels"], loader[i]["labels"]) for i, batch in enumerate(read))
+    mixture = tokjax.PackedTokenLoader([dataset, dataset], batch_size=4, weights=[3, 1])
+    read = list(torch.utils.data.DataLoader(mixture, batch_size=None, sampler=range(20)))
+    assert np.array_equal(read[19].ids, mixture.batch_at(19).ids)
 
 
 @pytest.mark.parametrize("num_workers", [0, pytest.param(2, marks=pytest.mark.slow)])
