@@ -3,11 +3,12 @@
 import re
 from pathlib import Path
 
+import jax
 import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
-COMPILING_PAGES = {"on-device.md"}  # for about a minute
+COMPILING_PAGES = {"on-device.md", "training-libraries.md"}  # for up to a minute
 SNIPPETS = [
     pytest.param(
         block,
@@ -22,9 +23,11 @@ SNIPPETS = [
 @pytest.mark.parametrize("snippet", SNIPPETS)
 def test_snippets_run(snippet, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for library in re.findall(r"^import (grain|orbax)\b", snippet, re.MULTILINE):
+    for library in re.findall(r"^(?:import|from) (flax|grain|orbax)\b", snippet, re.MULTILINE):
         pytest.importorskip(library)
-    exec(compile(snippet, "snippet", "exec"), {"__name__": "snippet"})
+    promotion = "standard" if "import optax" in snippet else "strict"  # Optax takes powers of floats and ints
+    with jax.numpy_dtype_promotion(promotion):
+        exec(compile(snippet, "snippet", "exec"), {"__name__": "snippet"})
 
 
 def test_pages_have_snippets():

@@ -209,6 +209,74 @@ class TestErrors:
             tokjax.TokenBudgetLoader([nonempty, empty], budget=700, weights=[1, 1])
 
 
+def negate(batch):
+    return {"ids": -batch.ids}
+
+
+class TestMap:
+    @loaders
+    def test_view_of_a_loader(self, datasets, name):
+        loader = LOADERS[name](datasets)
+        view = loader.map(negate)
+        count = len(loader)
+        assert (len(view), view.batch_rows) == (count, loader.batch_rows)
+        assert are_equal(view.batch_at(count + 1), negate(loader.batch_at(count + 1)))
+        assert are_equal(view[-1], negate(loader[-1]))
+        specs = {str(negate_spec.ids) for negate_spec in loader.element_specs}
+        assert {str(spec["ids"]) for spec in view.element_specs} == specs
+        assert are_equal(list(view), [negate(loader[step]) for step in range(count)])
+        assert loader.step == view.step == count
+
+    def test_position_is_shared(self, datasets):
+        loader = LOADERS["planned"](datasets)
+        view = loader.map(negate)
+        batches = view.repeat()
+        next(batches)
+        next(iter(loader))
+        assert batches.get_state() == view.get_state() == loader.get_state()
+        assert loader.step == view.step == 2
+        view.set_state(LOADERS["planned"](datasets).get_state())
+        assert loader.step == 0
+        assert are_equal(next(batches), negate(loader[0]))
+        with tokjax.prefetch_to_device(view) as on_device:
+            assert are_equal(next(on_device), negate(loader[1]))
+            assert on_device.get_state()["step"] == 2
+
+    def test_shards_and_pickles(self, datasets):
+        loader = LOADERS["planned"](datasets)
+        view = loader.map(negate)
+        next(iter(view))
+        shard = view.shard(1, 3)
+        assert are_equal(shard[3], negate(loader.shard(1, 3)[3]))
+        assert shard.step == 1
+        next(iter(shard))
+        assert view.step == 1
+        restored = pickle.loads(pickle.dumps(view))
+        assert are_equal(next(iter(restored)), negate(loader[1]))
+        assert (restored.step, view.step) == (2, 1)
+
+    def test_run_with_an_end(self, datasets):
+        loader = tokjax.PlannedLoader(
+            datasets["tokenized"], batch_size={0: 2, 3: 4}, block_size=64, num_steps=5
+        )
+        view = loader.map(tokjax.PackedBlocks.to_maxtext)
+        assert [batch["inputs"].shape for batch in view.repeat()] == [(2, 64)] * 3 + [(4, 64)] * 2
+        assert [spec["targets"].shape for spec in view.element_specs] == [(2, 64), (4, 64)]
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="the batches have 2 shapes"):
+            view.element_spec  # noqa: B018
+
+    def test_repr(self, datasets):
+        loader = LOADERS["planned"](datasets)
+        assert repr(loader.map(negate)) == f"{loader!r}, mapped by negate"
+        to_maxtext = tokjax.PackedBlocks.to_maxtext
+        assert repr(loader.map(to_maxtext)) == f"{loader!r}, mapped by PackedBlocks.to_maxtext"
+
+
+def test_every_loader_is_true(datasets):
+    for loader in (LOADERS["packed"](datasets), LOADERS["packed"](datasets, weights=[1])):
+        assert all([loader, loader.map(negate)])
+
+
 def test_repr(tmp_path):
     tokenizer = tokjax.byte_level(["</s>"], eos_token="</s>")
     tokjax.write_dataset(["abc"] * 9, tokjax.PackedTokenField(tokenizer, 4), tmp_path / "data")

@@ -45,7 +45,7 @@ class TestElementSpecs:
             assert (loader.element_spec,) == loader.element_specs
             return
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"Loader have \d shapes; element_specs has all of them"
+            tokjax.errors.InvalidArgumentError, match=r"batches have \d shapes; element_specs has all of them"
         ):
             loader.element_spec  # noqa: B018
 
@@ -128,6 +128,51 @@ class TestCompileAhead:
         total = jnp.int32(0)
         compiled(total, loader[0])
         assert total.is_deleted()
+
+    @pytest.mark.parametrize(
+        ("static", "arguments"),
+        [
+            ((0,), ("square", jnp.int32(0))),  # a string is never traced
+            ((0,), (2, jnp.int32(0))),  # a number can be traced, but the array can't be static
+            ((0, 1), (2, None, {"sum": jnp.int32(0)})),
+            ((1,), (jnp.int32(0), "square", 3, None)),  # of these, only the string is certainly static
+            ((), (3, jnp.int32(0))),
+        ],
+    )
+    @pytest.mark.parametrize("is_negative", [False, True])
+    def test_static_arguments(self, datasets, static, arguments, is_negative):
+        loader = LOADERS["planned"](datasets)
+        number = len(arguments) + 1
+
+        def add(*arguments):
+            *arguments, batch = arguments
+            numbers = [leaf for leaf in jax.tree.leaves(arguments) if not isinstance(leaf, str)]
+            return sum(numbers, jnp.sum(batch.ids))
+
+        step = jax.jit(add, static_argnums=[i - number if is_negative else i for i in static])
+        compiled = tokjax.compile_ahead(step, loader, *arguments)
+        for batch in (loader[0], loader[1]):
+            assert compiled(*arguments, batch) == step(*arguments, batch)
+        for i in static:
+            others = [*arguments[:i], "other", *arguments[i + 1 :]]
+            with pytest.raises(
+                tokjax.errors.InvalidArgumentError,
+                match=rf"argument {i} is static, and the step was compiled for .*, not 'other'; call",
+            ):
+                compiled(*others, loader[0])
+
+    def test_ambiguous_static_arguments(self, datasets):
+        step = jax.jit(lambda number, other, batch: number + other + batch.ids.sum(), static_argnums=0)
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError,
+            match=r"1 static arguments, and it is not clear which of the arguments \[0, 1\] they are",
+        ):
+            tokjax.compile_ahead(step, LOADERS["planned"](datasets), 1, 2)
+
+    def test_mapped_loader(self, datasets):
+        loader = LOADERS["planned"](datasets).map(tokjax.PackedBlocks.to_maxtext)
+        compiled = tokjax.compile_ahead(lambda batch: batch["targets"].sum(), loader)
+        assert compiled(loader[0]) == loader[0]["targets"].sum()
 
     def test_sharded_batches(self, datasets):
         mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("data",))

@@ -74,6 +74,65 @@ class TestGrain:
         read = list(grain.DataLoader(data_source=loader, sampler=sampler, worker_count=0))
         assert all(np.array_equal(batch.ids, loader[i].ids) for i, batch in enumerate(read))
 
+    @pytest.mark.parametrize("kind", ["source", "two epochs", "mixture", "mapped"])
+    def test_iterators_resume(self, dataset, kind):
+        # Grain's own test of iterators saves the state before each element, and reads the rest again.
+        grain = pytest.importorskip("grain")
+        loader = tokjax.PackedTokenLoader(dataset, batch_size=4, seed=9)
+        count = len(loader)
+        mixture = tokjax.PackedTokenLoader([dataset, dataset], batch_size=4, weights=[3, 1])
+        batches = {
+            "source": lambda: grain.MapDataset.source(loader).seed(1).shuffle()[:8],
+            "two epochs": lambda: grain.MapDataset.range(count - 4, count + 4).map(loader.batch_at),
+            "mixture": lambda: grain.MapDataset.range(8).map(mixture.batch_at),
+            "mapped": lambda: grain.MapDataset.source(loader.map(tokjax.PackedBlocks.to_grain))[:8],
+        }[kind]()
+        pipeline = batches.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=2))
+        grain.experimental.assert_equal_output_after_checkpoint(pipeline)
+
+    def test_states_of_data_loaders(self, dataset):
+        # Grain compares the `repr` of the source with that of the checkpoint.
+        grain = pytest.importorskip("grain.python")
+
+        def read(seed):
+            loader = tokjax.PackedTokenLoader(dataset, batch_size=4, seed=seed).map(
+                tokjax.PackedBlocks.to_grain
+            )
+            sampler = grain.IndexSampler(len(loader), grain.ShardOptions(0, 1), shuffle=True, seed=3)
+            return iter(grain.DataLoader(data_source=loader, sampler=sampler, worker_count=0))
+
+        interrupted, resumed = read(9), read(9)
+        for _ in range(5):
+            next(interrupted)
+        resumed.set_state(interrupted.get_state())
+        for _ in range(5):
+            expected, received = next(interrupted), next(resumed)
+            assert all(np.array_equal(expected[name], received[name]) for name in expected)
+        with pytest.raises(ValueError, match="DataSource in checkpoint does not match"):
+            read(8).set_state(interrupted.get_state())
+
+
+def test_new_interface_of_orbax(dataset, tmp_path):
+    pytest.importorskip("orbax.checkpoint", minversion="0.12")  # earlier versions do not close event loops
+    orbax = pytest.importorskip("orbax.checkpoint.experimental.v1")
+    loader, resumed = (tokjax.PackedTokenLoader(dataset, batch_size=4, seed=2**40) for _ in range(2))
+    next(loader.repeat())
+    model = {"table": jnp.zeros(3)}
+    orbax.save_checkpointables(tmp_path / "saved", {"model": model, "loader": loader.get_state()})
+    resumed.set_state(orbax.load_checkpointables(tmp_path / "saved")["loader"])
+    assert resumed.get_state() == loader.get_state()
+
+
+def test_torch_reads_mapped_loaders(dataset):
+    torch = pytest.importorskip("torch")
+    loader = tokjax.PackedTokenLoader(dataset, batch_size=4, seed=9).map(tokjax.PackedBlocks.to_huggingface)
+    read = list(torch.utils.data.DataLoader(loader, batch_size=None))
+    assert len(read) == len(loader)
+    assert all(np.array_equal(batch["labels"], loader[i]["labels"]) for i, batch in enumerate(read))
+    mixture = tokjax.PackedTokenLoader([dataset, dataset], batch_size=4, weights=[3, 1])
+    read = list(torch.utils.data.DataLoader(mixture, batch_size=None, sampler=range(20)))
+    assert np.array_equal(read[19].ids, mixture.batch_at(19).ids)
+
 
 @pytest.mark.parametrize("num_workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_loaders_are_a_source_for_torch(dataset, num_workers):

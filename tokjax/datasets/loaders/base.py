@@ -151,6 +151,7 @@ def _register_pytree() -> None:
 
 
 Batch = TypeVar("Batch")
+Other = TypeVar("Other")
 Source = TypeVar("Source", bound=Dataset)
 
 
@@ -160,7 +161,7 @@ class Loader(ABC, Generic[Source, Batch]):
     Iterating yields the rest of the current epoch; iterating again yields the next epoch, in another order.
     `repeat` yields several epochs or an endless stream. `batch_at(step)` returns any batch of any epoch
     directly. `get_state` and `set_state` save and restore the position. `shard` returns the loader of one of
-    several processes.
+    several processes. `map` converts batches for other libraries.
 
     Attributes:
         datasets: the datasets, a tuple.
@@ -255,6 +256,10 @@ class Loader(ABC, Generic[Source, Batch]):
             raise TypeError("a mixture has no end, and therefore no length")
         return self.steps_per_epoch
 
+    def __bool__(self) -> bool:
+        """Returns `True`: every loader has a batch. Without this method, Python would call `len`."""
+        return True
+
     def __getitem__(self, index: SupportsIndex) -> Batch:
         """Returns a batch of the first epoch, so that a loader is a source for Grain and PyTorch.
 
@@ -296,10 +301,7 @@ class Loader(ABC, Generic[Source, Batch]):
         """
         specs = self.element_specs
         if len(specs) > 1:
-            raise InvalidArgumentError(
-                f"the batches of {type(self).__name__} have {len(specs)} shapes; element_specs has all of "
-                "them"
-            )
+            raise InvalidArgumentError(f"the batches have {len(specs)} shapes; element_specs has all of them")
         return specs[0]
 
     def _make_examples(self) -> Iterator[Batch]:
@@ -315,14 +317,29 @@ class Loader(ABC, Generic[Source, Batch]):
 
         Args:
             epochs: number of epochs, including the rest of the current one; `None` for an endless stream.
-                Ignored by mixtures, which are always endless.
+                Ignored by mixtures, which are endless, and by runs with an end (`PlannedLoader`).
         """
-        length = self.steps_per_epoch
-        stop = None
-        if epochs is not None:
-            count = check_int("epochs", epochs, minimum=1)
-            stop = None if length is None else (self.step // length + count) * length
-        return Batches(self, stop)
+        return Batches(self, self._find_stop(epochs))
+
+    def _find_stop(self, epochs: int | None) -> int | None:
+        """Returns the step at which `repeat` ends; `None` for an endless stream."""
+        if epochs is None:
+            return None
+        count, length = check_int("epochs", epochs, minimum=1), self.steps_per_epoch
+        return None if length is None else (self.step // length + count) * length
+
+    def map(self, function: Callable[[Any], Other]) -> Loader[Source, Other]:
+        """Returns a view of this loader with converted batches, for libraries that expect other types.
+
+        The view is a loader with the same position: taking a batch from either of them advances both, and
+        either has the state to save. Its shapes (`element_specs`) are those of the converted batches.
+
+        Args:
+            function: function of a batch, such as `tokjax.PackedBlocks.to_maxtext`. It has to be pure,
+                because batches can be loaded several times and in any order. Worker processes need a function
+                that can be pickled.
+        """
+        return _MappedLoader(self, function)
 
     def shard(self, process_index: int, process_count: int) -> Self:
         """Returns a loader of the rows of one of several processes.
@@ -391,6 +408,56 @@ class Loader(ABC, Generic[Source, Batch]):
         """Returns the rows that this process loads of a batch with `rows` rows."""
         share = rows // self._process_count
         return slice(self._process_index * share, (self._process_index + 1) * share)
+
+
+class _MappedLoader(Loader[Source, Batch]):
+    """View of a loader with converted batches. Made by `Loader.map`."""
+
+    def __init__(self, loader: Loader[Source, Any], function: Callable[[Any], Batch]) -> None:
+        self._loader, self._function = loader, function
+        self.datasets, self.seed, self._lock = loader.datasets, loader.seed, loader._lock
+
+    @property
+    def step(self) -> int:
+        """Index of the next batch, also of the loader that this is a view of."""
+        return self._loader.step
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self._loader.step = step
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        return self._loader.steps_per_epoch
+
+    @property
+    def batch_rows(self) -> int:
+        return self._loader.batch_rows
+
+    def batch_at(self, step: int) -> Batch:
+        """Returns the converted batch of a step."""
+        return self._function(self._loader.batch_at(step))
+
+    def shard(self, process_index: int, process_count: int) -> Self:
+        """Returns a view of the loader of the rows of one of several processes."""
+        return type(self)(self._loader.shard(process_index, process_count), self._function)
+
+    def __repr__(self) -> str:
+        """Returns the loader and the name of the function, without its address, which differs by process."""
+        name = getattr(self._function, "__qualname__", type(self._function).__qualname__)
+        return f"{self._loader!r}, mapped by {name}"
+
+    def _make_examples(self) -> Iterator[Batch]:
+        return map(self._function, self._loader._make_examples())
+
+    def _find_stop(self, epochs: int | None) -> int | None:
+        return self._loader._find_stop(epochs)
+
+    def _get_options(self) -> dict[str, Any]:
+        return self._loader._get_options()
+
+    def _build_identity(self) -> dict[str, Any]:
+        return self._loader._build_identity()
 
 
 class Batches(Generic[Batch]):

@@ -23,7 +23,7 @@ from tokjax._util.checks import check_int
 from tokjax._util.permutation import permute
 from tokjax.core.ragged import Ragged, concatenate_ranges, make_row_splits
 from tokjax.datasets.dataset_types import TokenDataset
-from tokjax.datasets.loaders.base import Batches, Loader, number_documents
+from tokjax.datasets.loaders.base import Loader, number_documents
 from tokjax.datasets.loaders.batch_columns import choose_columns, split_loss_mask
 from tokjax.datasets.loaders.item_order import NO_ITEM, ItemOrder
 from tokjax.datasets.loaders.mixture_sources import compute_shares, flatten_sources, get_by_name
@@ -242,14 +242,8 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         for _, step in sorted(first_steps.items()):
             yield self.batch_at(step)
 
-    def repeat(self, epochs: int | None = None) -> Batches[PackedBlocks]:
-        """Iterates over several epochs, starting at the current step; over a run with an end, to its end.
-
-        Args:
-            epochs: number of epochs, including the rest of the current one; `None` for an endless stream.
-                Ignored by mixtures and schedules.
-        """
-        return super().repeat(epochs) if self._is_plain else Batches(self, self.num_steps)
+    def _find_stop(self, epochs: int | None) -> int | None:
+        return super()._find_stop(epochs) if self._is_plain else self.num_steps
 
     def count_tokens(self, step: int) -> dict[str, int]:
         """Counts the tokens of each dataset in all batches before a step, without loading them.
