@@ -18,10 +18,44 @@ import jax.numpy as jnp
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jax import Array
 
 BITS = 32
 """Number of values of a block that is packed into one number."""
+
+
+def scan(combine: Callable[[Array, Array], Array], values: Array) -> Array:
+    """Combines all values up to and including each one, along the last axis, such as their sum.
+
+    First this is done in rows of 32 values, then for the last values of all rows. The passes are rolled
+    loops: `jax.lax.associative_scan` is unrolled, and takes XLA longer to compile than the rest of a program.
+
+    Args:
+        combine: an associative function of two arrays.
+        values: values, shape `(..., n)`.
+    """
+    *others, length = values.shape
+    num_rows = -(-length // BITS)
+    padding = [(0, 0)] * len(others) + [(0, num_rows * BITS - length)]
+    rows = jnp.pad(values, padding).reshape(*others, num_rows, BITS)
+    column = jnp.arange(BITS, dtype=jnp.int32)
+
+    def step(i: Array, rows: Array) -> Array:
+        """Combines the values of up to `2**i` positions with those of as many positions before them."""
+        distance = 1 << i
+        twice = jnp.concatenate([rows, rows], axis=-1)
+        before = jax.lax.dynamic_slice_in_dim(twice, BITS - distance, BITS, axis=-1)
+        return jnp.where(column >= distance, combine(before, rows), rows)
+
+    rows = jax.lax.fori_loop(0, BITS.bit_length() - 1, step, rows)
+    if num_rows > 1:
+        last = scan(combine, rows[..., -1])
+        before = jnp.concatenate([last[..., :1], last[..., :-1]], axis=-1)[..., None]
+        is_first_row = jnp.arange(num_rows, dtype=jnp.int32)[:, None] == 0
+        rows = jnp.where(is_first_row, rows, combine(before, rows))
+    return rows.reshape(*others, -1)[..., :length]
 
 
 def cumulative_sum(values: Array) -> Array:
@@ -29,16 +63,14 @@ def cumulative_sum(values: Array) -> Array:
     if values.dtype == np.bool_:
         blocks = pack_bits(values)
         counts = count_bits(blocks)
-        before = copy_before_broadcast(jax.lax.associative_scan(jnp.add, counts) - counts)
+        before = copy_before_broadcast(scan(jnp.add, counts) - counts)
         return unpack(before[:, None] + count_bits(blocks[:, None] & get_low_bits()), values.shape[0])
-    sums: Array = jax.lax.associative_scan(jnp.add, values.astype(jnp.int32))
-    return sums
+    return scan(jnp.add, values.astype(jnp.int32))
 
 
 def running_maximum(values: Array) -> Array:
     """Returns the largest value up to and including each position, shape `(n,)`."""
-    maxima: Array = jax.lax.associative_scan(jnp.maximum, values)
-    return maxima
+    return scan(jnp.maximum, values)
 
 
 def find_next(mask: Array) -> Array:
@@ -50,7 +82,7 @@ def find_next(mask: Array) -> Array:
     end = mask.shape[0] - 1
     begins = jnp.arange(blocks.shape[0], dtype=jnp.int32) * BITS
     first = jnp.where(blocks != 0, begins + _get_lowest_bit(blocks), end)
-    first = jax.lax.associative_scan(jnp.minimum, first, reverse=True)
+    first = scan(jnp.minimum, first[::-1])[::-1]
     after = copy_before_broadcast(jnp.pad(first[1:], (0, 1), constant_values=end))
     rest = blocks[:, None] & ~(get_low_bits() >> np.uint32(1))
     return unpack(
@@ -149,10 +181,8 @@ def compact(mask: Array, capacity: int, fill: int) -> tuple[Array, Array]:
     length = mask.shape[0]
     target = jnp.where(mask, rank - 1, capacity)
     positions = jnp.full(capacity, fill, jnp.int32)
-    positions = positions.at[target].set(
-        jnp.arange(length, dtype=jnp.int32), mode="drop", unique_indices=False
-    )
-    return positions, rank[-1] if length else jnp.int32(0)
+    positions = positions.at[target].set(jnp.arange(length, dtype=jnp.int32), mode="drop")
+    return positions, rank[-1]
 
 
 def compact_rare(mask: Array, capacity: int, fill: int) -> tuple[Array, Array]:
