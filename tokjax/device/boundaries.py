@@ -28,7 +28,6 @@ from tokjax.device.scans import (
     BITS,
     Neighbors,
     compact_rare,
-    copy_before_broadcast,
     count_bits,
     find_next,
     get_highest_bit,
@@ -268,7 +267,7 @@ def _count_in_runs(is_first: Array, is_in_run: Array, period: int) -> Array:
     in_block = count_bits(firsts & _get_bits_after(run_starts))
     sums = jnp.stack([jax.lax.rem(in_block, period), (run_starts != 0).astype(jnp.int32)])
     after = scan(partial(_add_counts, period), sums)[0]
-    before = copy_before_broadcast(jnp.pad(after[:-1], (1, 0)))
+    before = jnp.pad(after[:-1], (1, 0))
     starts_before = run_starts[:, None] & get_low_bits()
     counts = count_bits(firsts[:, None] & get_low_bits() & _get_bits_after(starts_before))
     return unpack(counts + jnp.where(starts_before == 0, before[:, None], 0), is_first.shape[0])

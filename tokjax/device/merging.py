@@ -38,9 +38,9 @@ NO_RANK = np.int32(2**31 - 1)
 """Rank of pairs that do not merge."""
 THREE_BYTES = 0x800
 """First code point of three bytes."""
-_WIDTHS = (16, 128)
+_WIDTHS = (16, 64)
 """Number of symbols of the columns in which words are merged. Longer words are merged in flat arrays."""
-_SYMBOLS = 1 << 16
+_SYMBOLS = 1 << 15
 """Maximum number of symbols of the words that are merged at the same time."""
 _MAX_SHARE = 4
 """At most one in this many of the words that fit is merged at the same time: few columns are empty."""
