@@ -115,7 +115,7 @@ def suggest_capacities(num_bytes: int) -> Capacities:
     """
     return Capacities(
         tokens=num_bytes // 2 + 64,
-        words=num_bytes * 3 // 8 + 64,
+        words=num_bytes * 9 // 32 + 64,
         misses=num_bytes // 12 + 64,
         miss_bytes=num_bytes // 4 + 256,
         long_symbols=num_bytes // 64 + 1024,

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
     from jax import Array
 
-NO_RANK = np.int32(2**31 - 1)
-"""Rank of pairs that do not merge."""
+_ROW_BITS = 7
+NO_RANK = np.int32(2 ** (31 - _ROW_BITS) - 1)
+"""Rank of pairs that do not merge. A rank and a row of a column fit into one number."""
 THREE_BYTES = 0x800
 """First code point of three bytes."""
 _WIDTHS = (16, 64)
@@ -202,12 +203,22 @@ class _Columns(NamedTuple):
     Attributes:
         symbols: symbols, -1 after the end of a word; shape `(width, columns)`.
         ranks: rank of the pair of each symbol and the next one, shape `(width, columns)`.
-        lowest: lowest rank of each word, shape `(columns,)`.
+        lowest: lowest rank of each word, and the first row that has it, as one number; shape `(columns,)`.
     """
 
     symbols: Array
     ranks: Array
     lowest: Array
+
+    @property
+    def is_done(self) -> Array:
+        """Whether no pair of a word merges, shape `(columns,)`."""
+        return self.lowest >> _ROW_BITS == NO_RANK
+
+
+def _make_columns(symbols: Array, ranks: Array) -> _Columns:
+    row = jnp.arange(symbols.shape[0], dtype=jnp.int32)[:, None]
+    return _Columns(symbols, ranks, (ranks << _ROW_BITS | row).min(axis=0))
 
 
 class _Work(NamedTuple):
@@ -237,8 +248,8 @@ def _merge_columns(tables: MergeTables, words: _Symbols, is_chosen: Array, width
 
     def refill(work: _Work) -> _Work:
         """Stores the words that are done, and gives their columns to the next words."""
-        symbols, ranks, lowest = work.columns
-        is_done = lowest == NO_RANK
+        symbols, ranks, _ = work.columns
+        is_done = work.columns.is_done
         done = jnp.where(is_done, work.words, num_words)
         at = copy_before_broadcast(words.starts.at[done].get(mode="fill", fill_value=num_symbols)) + row
         at = jnp.where(symbols >= 0, at, num_symbols)
@@ -252,11 +263,7 @@ def _merge_columns(tables: MergeTables, words: _Symbols, is_chosen: Array, width
         is_symbol = row < counts
         filled = jnp.where(is_symbol, words.symbols[at], -1)
         filled_ranks = jnp.where(is_symbol, words.ranks[at], NO_RANK)
-        columns = _Columns(
-            jnp.where(is_done, filled, symbols),
-            jnp.where(is_done, filled_ranks, ranks),
-            jnp.where(is_done, filled_ranks.min(axis=0), lowest),
-        )
+        columns = _make_columns(jnp.where(is_done, filled, symbols), jnp.where(is_done, filled_ranks, ranks))
         next_word = jnp.minimum(work.next_word + is_done.sum(dtype=jnp.int32), count)
         return _Work(columns, jnp.where(is_done, new, work.words), next_word, all_symbols, all_counts)
 
@@ -264,7 +271,7 @@ def _merge_columns(tables: MergeTables, words: _Symbols, is_chosen: Array, width
         """Gives columns to words, and merges until half of them are done, or all at the end."""
         work = refill(work)
         limit = jnp.where(work.next_word < count, num_columns // 2, 0)
-        has_many: Callable[[_Columns], Array] = lambda columns: (columns.lowest != NO_RANK).sum() > limit  # noqa: E731
+        has_many: Callable[[_Columns], Array] = lambda columns: (~columns.is_done).sum() > limit  # noqa: E731
         return work._replace(columns=jax.lax.while_loop(has_many, partial(_merge_lowest, tables), work.columns))
 
     def has_words(work: _Work) -> Array:
@@ -273,10 +280,8 @@ def _merge_columns(tables: MergeTables, words: _Symbols, is_chosen: Array, width
     # Added to constants, so that they vary over the devices of `jax.shard_map` as the words do.
     zero = 0 * count
     shape = (width, num_columns)
-    empty = _Columns(
-        jnp.full(shape, -1, jnp.int32) + zero,
-        jnp.full(shape, NO_RANK, jnp.int32) + zero,
-        jnp.full(num_columns, NO_RANK, jnp.int32) + zero,
+    empty = _make_columns(
+        jnp.full(shape, -1, jnp.int32) + zero, jnp.full(shape, NO_RANK, jnp.int32) + zero
     )
     no_words = jnp.full(num_columns, num_words, jnp.int32) + zero
     work = jax.lax.while_loop(has_words, step, _Work(empty, no_words, zero, words.symbols, words.counts))
@@ -285,10 +290,10 @@ def _merge_columns(tables: MergeTables, words: _Symbols, is_chosen: Array, width
 
 def _merge_lowest(tables: MergeTables, columns: _Columns) -> _Columns:
     """Merges the leftmost pair of lowest rank of each word."""
-    symbols, ranks, lowest = columns
+    symbols, ranks, _ = columns
     width, count = symbols.shape
     row = jnp.arange(width, dtype=jnp.int32)[:, None]
-    at = store(jnp.where(ranks == lowest, row, width).min(axis=0))
+    lowest, at = columns.lowest >> _ROW_BITS, columns.lowest & (1 << _ROW_BITS) - 1
     column = jnp.arange(count, dtype=jnp.int32)
     flat = symbols.reshape(-1)
     previous = jnp.where(at > 0, flat[jnp.maximum(at - 1, 0) * count + column], -1)
@@ -302,7 +307,7 @@ def _merge_lowest(tables: MergeTables, columns: _Columns) -> _Columns:
     symbols = jnp.where(row == at, merged, jnp.where(row > at, shifted, symbols))
     ranks = jnp.where(row > at, shifted_ranks, ranks)
     ranks = jnp.where(row == at, right, jnp.where(row == at - 1, left, ranks))
-    return _Columns(symbols, ranks, ranks.min(axis=0))
+    return _make_columns(symbols, ranks)
 
 
 class _Flat(NamedTuple):
