@@ -39,7 +39,7 @@ NO_RANK = np.int32(2 ** (31 - _ROW_BITS) - 1)
 """Rank of pairs that do not merge. A rank and a row of a column fit into one number."""
 THREE_BYTES = 0x800
 """First code point of three bytes."""
-_WIDTHS = (16, 64)
+_WIDTHS = (16, 32, 128)
 """Number of symbols of the columns in which words are merged. Longer words are merged in flat arrays."""
 _SYMBOLS = 1 << 15
 """Maximum number of symbols of the words that are merged at the same time."""
@@ -193,7 +193,7 @@ def _merge_characters(tables: MergeTables, data: Array, is_begin: Array) -> Arra
     index_at = Neighbors(jnp.where(is_merged, 3 * code, -1), 2, 0, -1).at
     index = index_at(0)
     index = jnp.where(index_at(-1) >= 0, index_at(-1) + 1, index)
-    index = jnp.where((index_at(-2) >= 3 * THREE_BYTES), index_at(-2) + 2, index)
+    index = jnp.where(index_at(-2) >= 3 * THREE_BYTES, index_at(-2) + 2, index)
     return jnp.where(index >= 0, tables.characters[jnp.maximum(index, 0)], tables.byte_symbols[lead])
 
 
@@ -299,7 +299,7 @@ def _merge_lowest(tables: MergeTables, columns: _Columns) -> _Columns:
     previous = jnp.where(at > 0, flat[jnp.maximum(at - 1, 0) * count + column], -1)
     following = jnp.where(at + 2 < width, flat[jnp.minimum(at + 2, width - 1) * count + column], -1)
     merged = get_merged(tables, lowest)
-    left, right = find_ranks(tables, previous, merged), find_ranks(tables, merged, following)
+    left, right = find_ranks(tables, jnp.stack([previous, merged]), jnp.stack([merged, following]))
     merged, left, right = store(merged, left, right)
     at = jnp.where(lowest == NO_RANK, width, at)
     shifted = jnp.pad(symbols[1:], ((0, 1), (0, 0)), constant_values=-1)
@@ -400,6 +400,6 @@ def _find_early_pairs(
     has_previous = (previous_at >= 0) & (words[jnp.maximum(previous_at, 0)] == words)
     next_at = jnp.minimum(position + 2, length - 1)
     has_next = (position + 2 < length) & (words[next_at] == words)
-    left = jnp.where(has_previous, find_ranks(tables, previous, merged), NO_RANK)
-    right = jnp.where(has_next, find_ranks(tables, merged, symbols[next_at]), NO_RANK)
-    return chosen & (jnp.minimum(left, right) <= lowest[words])
+    pairs = jnp.stack([previous, merged]), jnp.stack([merged, symbols[next_at]])
+    ranks = jnp.where(jnp.stack([has_previous, has_next]), find_ranks(tables, *pairs), NO_RANK)
+    return chosen & (ranks.min(axis=0) <= lowest[words])

@@ -151,8 +151,7 @@ class Neighbors:
 
     def __init__(self, values: Array, before: int, after: int, fill: int | bool) -> None:
         self._length, self._before = values.shape[0], before
-        parts = [jnp.full(before, fill, values.dtype), values, jnp.full(after, fill, values.dtype)]
-        self._padded: Array = store(jnp.concatenate(parts))
+        self._padded: Array = store(jnp.pad(values, (before, after), constant_values=fill))
 
     def at(self, distance: int) -> Array:
         """Returns the value `distance` positions after each position (before, if negative)."""
