@@ -17,7 +17,6 @@ steps: each one splits the pre-tokens of the step before it, as if they were tex
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -29,11 +28,12 @@ from tokjax.device.scans import (
     Neighbors,
     compact_rare,
     count_bits,
+    cumulative_sum,
     find_next,
     get_highest_bit,
     get_low_bits,
     pack_bits,
-    scan,
+    running_maximum,
     store,
     unpack,
 )
@@ -264,10 +264,11 @@ def _split_groups(
 def _count_in_runs(is_first: Array, is_in_run: Array, period: int) -> Array:
     """Returns the index of each character in its run, minus a multiple of the period; below `period + 32`."""
     firsts, run_starts = pack_bits(is_first), pack_bits(is_first & ~is_in_run)
-    in_block = count_bits(firsts & _get_bits_after(run_starts))
-    sums = jnp.stack([jax.lax.rem(in_block, period), (run_starts != 0).astype(jnp.int32)])
-    after = scan(partial(_add_counts, period), sums)[0]
-    before = jnp.pad(after[:-1], (1, 0))
+    # The number of characters before each block, minus those before the run that it begins in.
+    before = cumulative_sum(count_bits(firsts)) - count_bits(firsts)
+    to_start = before + count_bits(firsts & ~_get_bits_after(run_starts))
+    to_start = running_maximum(jnp.where(run_starts == 0, 0, to_start))
+    before = jax.lax.rem(before - jnp.pad(to_start[:-1], (1, 0)), period)
     starts_before = run_starts[:, None] & get_low_bits()
     counts = count_bits(firsts[:, None] & get_low_bits() & _get_bits_after(starts_before))
     return unpack(counts + jnp.where(starts_before == 0, before[:, None], 0), is_first.shape[0])
@@ -277,13 +278,6 @@ def _get_bits_after(numbers: Array) -> Array:
     """Returns the bits above the highest one that is set; all of them if none is."""
     highest = get_highest_bit(numbers).astype(jnp.uint32)
     return jnp.where(numbers == 0, ~np.uint32(0), ~((np.uint32(2) << highest) - np.uint32(1)))
-
-
-def _add_counts(period: int, left: Array, right: Array) -> Array:
-    """Adds the counts of adjacent parts of a text. The count of a part in which a run starts is final."""
-    total = left[0] + right[0]
-    total = jnp.where(total >= period, total - period, total)
-    return jnp.stack([jnp.where(right[1] > 0, right[0], total), left[1] | right[1]])
 
 
 class _Places(NamedTuple):

@@ -27,7 +27,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from tokjax.device.hash_table import ABSENT, HashTable, find
-from tokjax.device.scans import Neighbors, compact, copy_before_broadcast, cumulative_sum, running_maximum, store
+from tokjax.device.scans import (
+    Neighbors,
+    compact,
+    copy_before_broadcast,
+    cumulative_sum,
+    running_maximum,
+    store,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,9 +147,7 @@ def merge_words(
     return MergedWords(merged.symbols, merged.starts, merged.counts, lengths.sum(dtype=jnp.int32), count)
 
 
-def _make_symbols(
-    tables: MergeTables, data: Array, starts: Array, lengths: Array, capacity: int
-) -> _Symbols:
+def _make_symbols(tables: MergeTables, data: Array, starts: Array, lengths: Array, capacity: int) -> _Symbols:
     """Returns the symbols of words, after the merges within characters."""
     stops = cumulative_sum(lengths)
     begins = stops - lengths
@@ -272,7 +277,9 @@ def _merge_columns(tables: MergeTables, words: _Symbols, is_chosen: Array, width
         work = refill(work)
         limit = jnp.where(work.next_word < count, num_columns // 2, 0)
         has_many: Callable[[_Columns], Array] = lambda columns: (~columns.is_done).sum() > limit  # noqa: E731
-        return work._replace(columns=jax.lax.while_loop(has_many, partial(_merge_lowest, tables), work.columns))
+        return work._replace(
+            columns=jax.lax.while_loop(has_many, partial(_merge_lowest, tables), work.columns)
+        )
 
     def has_words(work: _Work) -> Array:
         return (work.next_word < count) | (work.words < num_words).any()
@@ -280,9 +287,7 @@ def _merge_columns(tables: MergeTables, words: _Symbols, is_chosen: Array, width
     # Added to constants, so that they vary over the devices of `jax.shard_map` as the words do.
     zero = 0 * count
     shape = (width, num_columns)
-    empty = _make_columns(
-        jnp.full(shape, -1, jnp.int32) + zero, jnp.full(shape, NO_RANK, jnp.int32) + zero
-    )
+    empty = _make_columns(jnp.full(shape, -1, jnp.int32) + zero, jnp.full(shape, NO_RANK, jnp.int32) + zero)
     no_words = jnp.full(num_columns, num_words, jnp.int32) + zero
     work = jax.lax.while_loop(has_words, step, _Work(empty, no_words, zero, words.symbols, words.counts))
     return words._replace(symbols=work.symbols, counts=work.counts)
@@ -345,7 +350,9 @@ def _merge_long(tables: MergeTables, words: _Symbols, capacity: int) -> tuple[_S
     long, _ = compact(is_long, num_words, is_long.shape[0])
     counts = jnp.zeros(num_words, jnp.int32).at[flat.words].add(1, mode="drop")
     shifts = words.starts.at[long].get(mode="fill", fill_value=num_symbols) - cumulative_sum(counts) + counts
-    at = jnp.arange(capacity, dtype=jnp.int32) + shifts.at[flat.words].get(mode="fill", fill_value=num_symbols)
+    at = jnp.arange(capacity, dtype=jnp.int32) + shifts.at[flat.words].get(
+        mode="fill", fill_value=num_symbols
+    )
     symbols = words.symbols.at[at].set(flat.symbols, mode="drop")
     return words._replace(symbols=symbols, counts=words.counts.at[long].set(counts, mode="drop")), count
 

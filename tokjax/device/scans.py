@@ -18,67 +18,24 @@ import jax.numpy as jnp
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from jax import Array
 
 BITS = 32
 """Number of values of a block that is packed into one number."""
 
 
-_LONG_SCAN = 1 << 16
-"""Arrays of more values are scanned in rows first."""
-
-
-def scan(combine: Callable[[Array, Array], Array], values: Array) -> Array:
-    """Combines all values up to and including each one, along the last axis, such as their sum.
-
-    Long arrays are scanned in rows of 32 values, and then the last values of all rows.
-
-    Args:
-        combine: an associative function of two arrays.
-        values: values, shape `(..., n)`.
-    """
-    *others, length = values.shape
-    if length <= _LONG_SCAN:
-        return _scan_short(combine, values)
-    padding = [(0, 0)] * len(others) + [(0, -length % BITS)]
-    rows = _scan_short(combine, jnp.pad(values, padding).reshape(*others, -1, BITS))
-    last = scan(combine, rows[..., -1])
-    before = jnp.concatenate([last[..., :1], last[..., :-1]], axis=-1)[..., None]
-    is_first_row = jnp.arange(rows.shape[-2], dtype=jnp.int32)[:, None] == 0
-    return jnp.where(is_first_row, rows, combine(before, rows)).reshape(*others, -1)[..., :length]
-
-
-def _scan_short(combine: Callable[[Array, Array], Array], values: Array) -> Array:
-    """Scans in a loop that doubles the number of combined values, along the last axis.
-
-    `jax.lax.associative_scan` needs fewer operations, but takes XLA longer to compile than the rest of a
-    program, since it is unrolled.
-    """
-    length = values.shape[-1]
-    index = jnp.arange(length, dtype=jnp.int32)
-
-    def step(i: Array, values: Array) -> Array:
-        before = index - (1 << i)
-        return jnp.where(before >= 0, combine(values[..., before], values), values)
-
-    scanned: Array = jax.lax.fori_loop(0, (length - 1).bit_length(), step, values)
-    return scanned
-
-
 def cumulative_sum(values: Array) -> Array:
     """Returns the sum of all values up to and including each one, `int32`, shape `(n,)`."""
     if values.dtype == np.bool_:
         blocks = pack_bits(values)
-        before = scan(jnp.add, count_bits(blocks)) - count_bits(blocks)
+        before = jax.lax.cumsum(count_bits(blocks)) - count_bits(blocks)
         return unpack(before[:, None] + count_bits(blocks[:, None] & get_low_bits()), values.shape[0])
-    return scan(jnp.add, values.astype(jnp.int32))
+    return jax.lax.cumsum(values.astype(jnp.int32))
 
 
 def running_maximum(values: Array) -> Array:
     """Returns the largest value up to and including each position, shape `(n,)`."""
-    return scan(jnp.maximum, values)
+    return jax.lax.cummax(values)
 
 
 def find_next(mask: Array) -> Array:
@@ -90,7 +47,7 @@ def find_next(mask: Array) -> Array:
     end = mask.shape[0] - 1
     begins = jnp.arange(blocks.shape[0], dtype=jnp.int32) * BITS
     first = jnp.where(blocks != 0, begins + _get_lowest_bit(blocks), end)
-    first = scan(jnp.minimum, first[::-1])[::-1]
+    first = jax.lax.cummin(first, reverse=True)
     after = jnp.pad(first[1:], (0, 1), constant_values=end)
     rest = blocks[:, None] & ~(get_low_bits() >> np.uint32(1))
     return unpack(
