@@ -48,8 +48,9 @@ THREE_BYTES = 0x800
 """First code point of three bytes."""
 _WIDTHS = (16, 32, 128)
 """Number of symbols of the columns in which words are merged. Longer words are merged in flat arrays."""
-_SYMBOLS = 1 << 15
-"""Maximum number of symbols of the words that are merged at the same time."""
+_SYMBOLS, _SYMBOLS_SHARE = 1 << 15, 32
+"""Number of symbols of the words that are merged at the same time, or a share of all symbols if it is larger:
+few enough for the cache of a CPU, and more in large batches, for accelerators."""
 _MAX_SHARE = 4
 """At most one in this many of the words that fit is merged at the same time: few columns are empty."""
 
@@ -247,7 +248,8 @@ class _Work(NamedTuple):
 def _merge_columns(tables: MergeTables, words: _Symbols, is_chosen: Array, width: int) -> _Symbols:
     """Merges the chosen words, of at most `width` symbols."""
     num_words, num_symbols = words.starts.shape[0], words.symbols.shape[0]
-    num_columns = min(_SYMBOLS // width, -(-num_words // _MAX_SHARE))
+    num_columns = max(_SYMBOLS, num_symbols // _SYMBOLS_SHARE) // width
+    num_columns = min(num_columns, -(-num_words // _MAX_SHARE))
     chosen, count = compact(is_chosen, num_words, num_words)
     row = jnp.arange(width, dtype=jnp.int32)[:, None]
 

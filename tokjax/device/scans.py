@@ -106,7 +106,7 @@ class Neighbors:
         fill: value outside of the array.
     """
 
-    def __init__(self, values: Array, before: int, after: int, fill: int | bool) -> None:
+    def __init__(self, values: Array, before: int, after: int, fill: int | bool | np.int32) -> None:
         self._length, self._before = values.shape[0], before
         self._padded: Array = store(jnp.pad(values, (before, after), constant_values=fill))
 
