@@ -108,6 +108,10 @@ def convert(
         ):
             Console().print(str(path), markup=False)
         return
+    if max_tokens is not None:
+        raise tokjax.errors.InvalidArgumentError(
+            f"{source} is not a dataset, and --max-tokens is for datasets that are written as .array_record"
+        )
     if tokenizer is None:
         raise tokjax.errors.InvalidArgumentError(
             f"{source} is a file of token ids: pass --tokenizer FILE, the tokenizer that made them"

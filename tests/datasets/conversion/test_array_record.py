@@ -128,6 +128,8 @@ def test_command(tmp_path):
     assert len(read_records(target)) == 3
     result = run("convert", target, "-t", tokenizer, "-o", tmp_path / "out")
     assert b"run tokjax pack" in result.stderr
+    result = run("convert", target, "-t", tokenizer, "-o", tmp_path / "out", "--max-tokens", 2)
+    assert b"is not a dataset, and --max-tokens is for" in b" ".join(result.stderr.split())
     options = ["--text-column", "input_ids", "--separator", "", "--no-eos"]
     get_output("pack", target, "-t", tokenizer, "-o", tmp_path / "back", *options)
     assert [ids.tolist() for ids in tokjax.open_dataset(tmp_path / "back")] == [[1, 2], [257], [3, 257]]
