@@ -99,7 +99,7 @@ def convert(
     ] = None,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Convert a token file of another program (.bin, .idx, .npy, .pt) to a dataset, or the reverse."""
+    """Convert a token file of another program, such as .bin, .idx or .npy, to a dataset, or the reverse."""
     kind: Any = format
     has_manifest = (Path(source) / "manifest.json").exists()
     if has_manifest or (tokenizer is None and Path(source).is_dir()):
