@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import json
 import pickle
 import struct
 
@@ -270,6 +271,20 @@ class TestMds:
         for path in tmp_path.rglob("*.mds"):
             path.unlink()
         assert read_texts(tmp_path) == ["newest", "low", "lower"]
+
+    def test_index(self, tmp_path):
+        for name in ("a.mds", "b.mds", "stale.mds"):
+            (tmp_path / name).write_bytes(make_mds_shard(STR, [{"id": 0, "text": name}]))
+        zipped = tmp_path / "c.mds.gz"
+        zipped.write_bytes(gzip.compress(make_mds_shard(STR, [{"id": 0, "text": "c.mds"}])))
+        entries = [{"raw_data": {"basename": name}, "zip_data": None} for name in ("b.mds", "a.mds")]
+        entries.append({"raw_data": {"basename": "c.mds"}, "zip_data": {"basename": "c.mds.gz"}})
+        (tmp_path / "index.json").write_text(json.dumps({"shards": entries, "version": 2}))
+        assert read_texts(tmp_path) == ["b.mds", "a.mds", "c.mds"]
+        zipped.unlink()
+        message = r"c.mds: is missing, and index.json in its directory lists it; copy the directory"
+        with pytest.raises(tokjax.errors.SourceError, match=message):
+            read_texts(tmp_path)
 
     def test_ids(self, tmp_path):
         documents = [[5, 6, 256], [7]]

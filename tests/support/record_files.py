@@ -147,8 +147,11 @@ def write_litdata(directory, structure, formats, samples, *, name="chunk-0-0.bin
     }
     chunk = make_shard(encoded)
     entry = {"chunk_bytes": len(chunk), "chunk_size": len(samples), "dim": None, "filename": name}
-    index = {"chunks": [entry], "config": described | config, "updated_at": "0"}
-    (directory / "index.json").write_text(json.dumps(index))
+    path = directory / "index.json"
+    others = json.loads(path.read_text())["chunks"] if path.exists() else []
+    entries = [other for other in others if other["filename"] != name] + [entry]
+    index = {"chunks": entries, "config": described | config, "updated_at": "0"}
+    path.write_text(json.dumps(index))
     (directory / name).write_bytes(chunk)
     return directory / name
 

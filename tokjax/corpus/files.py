@@ -5,16 +5,17 @@ from __future__ import annotations
 import errno
 import glob
 import itertools
+import json
 import os
 import re
 import stat
 from collections import Counter
 from dataclasses import dataclass, field as dataclass_field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from tokjax._util.urls import fetch_files, is_url
-from tokjax.errors import Hint, InvalidArgumentError
+from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,10 +57,12 @@ _LOAD_CALLS = {
     ".xlsx": "pandas.read_excel({name!r})['text']",
 }
 _LITDATA_CHUNK = re.compile(r"chunk-\d+-\d+(\.\w+)?\.bin")
-_DIRECTORY_PATTERNS = ("**/*.parquet", "**/*.mds", "**/*.mds.*", "**/chunk-*-*.bin")
+_PARQUET_FILES = "**/*.parquet"
+_DIRECTORY_PATTERNS = (_PARQUET_FILES, "**/*.mds", "**/*.mds.*", "**/chunk-*-*.bin")
 """Files of a directory that are read: those of the first pattern that has a match."""
 _SHARD_NUMBER = re.compile(r"-\d+-of-\d+$")
 """End of the names of sharded files of TensorFlow Datasets: `train.array_record-00000-of-00064`."""
+_INDEX_FILE = "index.json"
 _MAX_INSPECTED = 1000
 SAVE_TEXTS = "save its texts as JSON lines, CSV or Parquet"
 _TEXT_IN_MEMORY = Hint("for a text in memory pass [text]", "")
@@ -110,8 +113,8 @@ def text_files(
     Args:
         paths: one or several paths. Each is a file, a glob pattern such as `"data/**/*.jsonl.gz"` (its
             matches are sorted), or a directory, whose Parquet files, or else MDS shards or litdata chunks,
-            are read, sorted. Files at a URL, such as `"s3://bucket/*.txt"` (requires `tokjax[remote]`), are
-            fetched to a temporary directory first.
+            are read, sorted, or as an `index.json` lists the shards. Files at a URL, such as
+            `"s3://bucket/*.txt"` (requires `tokjax[remote]`), are fetched to a temporary directory first.
         field: the name of the text field in each JSON record, the text column of a CSV, Parquet, Arrow, MDS
             or litdata file, or the feature of the `tf.train.Example` in each record of an ArrayRecord file.
             `"meta.text"` is the field `text` of the object or struct `meta`. Of a tar archive, `"text"` is
@@ -129,6 +132,7 @@ def text_files(
         InvalidArgumentError: a path is not a regular file, a pattern has no match, a directory has no
             Parquet, MDS or litdata files, or the suffix of a file indicates an unsupported compression format
             or a file that is not text.
+        SourceError: a shard that the `index.json` of a directory lists is missing.
     """
     if format not in get_args(FileFormat):
         raise InvalidArgumentError(f"format must be one of {get_args(FileFormat)}, not {format!r}")
@@ -238,7 +242,7 @@ def _find_matches(path: str | os.PathLike[str]) -> list[Path]:
         for own_pattern in _DIRECTORY_PATTERNS:
             files = sorted(filter(is_file, directory.glob(own_pattern)))
             if files:
-                return files
+                return files if own_pattern == _PARQUET_FILES else _list_indexed_shards(directory) or files
         reason, hint = irregular
         if directory.is_dir():
             contents, hint = _describe_directory(directory)
@@ -251,6 +255,37 @@ def _find_matches(path: str | os.PathLike[str]) -> list[Path]:
     if not matches:
         raise InvalidArgumentError(f"source {shown} matches no file", hint=_TEXT_IN_MEMORY)
     return matches
+
+
+def _list_indexed_shards(directory: Path) -> list[Path]:
+    """Returns the shards that the `index.json` of MDS or litdata lists, in order; none without an index.
+
+    Raises:
+        SourceError: a shard is missing.
+    """
+    try:
+        index = json.loads((directory / _INDEX_FILE).read_bytes())
+        entries = index["shards"] if "shards" in index else index["chunks"]
+        names = [_list_shard_names(entry) for entry in entries]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):  # there is none, or of something else
+        return []
+    shards = []
+    for alternatives in names:
+        present = [directory / name for name in alternatives if is_file(directory / name)]
+        if not present:
+            raise SourceError(
+                f"{directory / alternatives[0]}: is missing, and {_INDEX_FILE} in its directory lists it; "
+                "copy the directory again"
+            )
+        shards.append(present[0])
+    return shards
+
+
+def _list_shard_names(entry: dict[str, Any]) -> list[str]:
+    """Returns the names that a shard of an index may have: MDS has a raw and perhaps a compressed file."""
+    if "filename" in entry:
+        return [entry["filename"]]
+    return [entry[key]["basename"] for key in ("raw_data", "zip_data") if entry.get(key)]
 
 
 def _describe_directory(directory: Path) -> tuple[str, Hint]:
