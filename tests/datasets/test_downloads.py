@@ -322,6 +322,46 @@ def test_several_processes(tmp_path):
     assert not any(name.endswith(".partial") for name in copies)
 
 
+FORKING = """
+import os, sys, warnings
+import tokjax
+from fsspec import register_implementation
+from fsspec.asyn import AsyncFileSystem
+from fsspec.implementations.local import LocalFileSystem
+
+class AsyncLocal(AsyncFileSystem):
+    local = LocalFileSystem()
+
+    async def _cat_file(self, path, start=None, end=None, **_):
+        return self.local.cat_file(path, start, end)
+
+    async def _info(self, path, **_):
+        return self.local.info(path)
+
+    async def _get_file(self, path, target, **_):
+        self.local.get_file(path, target)
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of a fork with threads
+register_implementation("asynchronous", AsyncLocal)
+expected = tokjax.open_dataset(sys.argv[1])
+for read_ranges in (False, True):
+    dataset = tokjax.open_dataset("asynchronous://" + sys.argv[1], read_ranges=read_ranges)
+    assert dataset[0].tolist() == expected[0].tolist()
+    child = os.fork()
+    is_equal = dataset[15].tolist() == expected[15].tolist()
+    if not child:
+        os._exit(not is_equal)
+    assert is_equal
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forked_process_with_asynchronous_file_system(tmp_path):
+    tokjax.write_dataset(TEXTS, PACKED, tmp_path / "data", shard_size=1000)
+    subprocess.run([sys.executable, "-c", FORKING, str(tmp_path / "data")], check=True)
+
+
 class TestRanges:
     def test_a_document_is_one_request(self, url, counted, tmp_path):
         dataset = tokjax.open_dataset(url, download_dir=tmp_path, read_ranges=True)
@@ -424,6 +464,18 @@ class TestRanges:
         loader = tokjax.SequenceLoader(dataset, batch_size=3, length=20)
         local = tokjax.SequenceLoader(tokjax.open_dataset(url, TOKENIZER), batch_size=3, length=20)
         assert np.array_equal(loader[1].ids, local[1].ids)
+
+    @pytest.mark.parametrize(
+        ("error", "expected", "match"),
+        [
+            (FileNotFoundError("gone"), tokjax.errors.DatasetCorruptError, "is missing; write the dataset"),
+            (ConnectionResetError("reset by the peer"), ConnectionResetError, "reset by the peer"),
+        ],
+    )
+    def test_file_systems_that_return_errors(self, url, counted, monkeypatch, error, expected, match):
+        monkeypatch.setattr(counted, "cat_ranges", lambda self, paths, *_, **__: [error] * len(paths))
+        with pytest.raises(expected, match=match):
+            tokjax.open_dataset(url, read_ranges=True).read(0, 10)
 
     def test_ranges_are_not_compared_with_checksums(self):
         url = f"memory://{uuid.uuid4().hex}"
