@@ -18,6 +18,7 @@ from hypothesis import given, strategies as st
 import tokjax
 from tests.support.counted_files import NBYTES, NUM_SHARDS, PACKED, TEXTS, TOKENIZER, TOKENS, list_downloads
 from tests.support.hypothesis_profiles import get_max_examples
+from tests.support.loader_cases import are_equal
 from tokjax.datasets import Column, remote as remote_module
 
 fsspec = pytest.importorskip("fsspec")
@@ -189,6 +190,8 @@ class TestLimit:
             tokjax.open_dataset(url, download_bytes=0)
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="fetch_ahead must be at least 0"):
             tokjax.open_dataset(url, fetch_ahead=-1)
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="fetch_ahead must be at least 0"):
+            tokjax.open_dataset("no-url", fetch_ahead=-1)
 
 
 class TestInterruptedDownloads:
@@ -465,6 +468,26 @@ class TestRanges:
         local = tokjax.SequenceLoader(tokjax.open_dataset(url, TOKENIZER), batch_size=3, length=20)
         assert np.array_equal(loader[1].ids, local[1].ids)
 
+    @pytest.mark.usefixtures("no_gaps")
+    def test_columns_of_a_batch_are_requested_together(self, pair, counted, monkeypatch):
+        local, url = pair
+        calls, cat_ranges = [], counted.cat_ranges
+
+        def count(self, paths, *arguments, **options):
+            calls.append({path.split(".")[-2] for path in paths})
+            return cat_ranges(self, paths, *arguments, **options)
+
+        monkeypatch.setattr(counted, "cat_ranges", count)
+        dataset = tokjax.open_dataset(url, read_ranges=True)
+        for kind, options in (
+            (tokjax.SequenceLoader, {"batch_size": 5, "length": 90}),
+            (tokjax.TokenBudgetLoader, {"budget": 400}),
+        ):
+            calls.clear()
+            batches = [kind(each, **options)[0] for each in (dataset, local)]
+            assert sorted(map(sorted, calls)) == [["loss_mask"], ["tokens"], ["weights"]]
+            assert are_equal(*batches)
+
     @pytest.mark.parametrize(
         ("error", "expected", "match"),
         [
@@ -473,7 +496,7 @@ class TestRanges:
         ],
     )
     def test_file_systems_that_return_errors(self, url, counted, monkeypatch, error, expected, match):
-        monkeypatch.setattr(counted, "cat_ranges", lambda self, paths, *_, **__: [error] * len(paths))
+        monkeypatch.setattr(counted, "cat_ranges", lambda _, paths, *__, **___: [error] * len(paths))
         with pytest.raises(expected, match=match):
             tokjax.open_dataset(url, read_ranges=True).read(0, 10)
 

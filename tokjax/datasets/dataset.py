@@ -410,6 +410,21 @@ class Dataset:
         values = self._document_columns[name]
         return values if dtype is None else cast_values(name, values, check_cast(name, values.dtype, dtype))
 
+    def _read_column_rows(self, names: Iterable[str], rows: Sequence[int]) -> list[tuple[Any, ...]]:
+        """Returns the values of side columns, as a tuple for each document.
+
+        Ranges of a URL are requested at the same time.
+
+        Args:
+            names: names of the columns.
+            rows: indices of the documents.
+        """
+        values: list[Iterable[Any]] = []
+        for column in map(self.column, names):
+            is_per_token = isinstance(column, TokenColumn)
+            values.append(column._read_rows(rows) if is_per_token else (column[row] for row in rows))
+        return list(zip(*values, strict=True)) if values else [()] * len(rows)
+
     def get_column(self, name: str) -> Column:
         """Returns the description of a side column.
 
@@ -696,6 +711,9 @@ class Dataset:
         splits = self._shard_splits.get(index)
         if splits is None:
             with self._get_lock((index, self._length_column)).current:
+                splits = self._shard_splits.get(index)
+                if splits is not None:  # another thread has loaded them
+                    return splits
                 described = self.manifest.shards[index]
                 splits = make_row_splits(self._load(described, self._length_column).astype(np.int64))
                 self._check_total(f"{self.location}/{described.name}", int(splits[-1]), described.num_items)
