@@ -68,20 +68,6 @@ def test_next_shards_are_downloaded(url, counted, num_shards):
     assert not batches._fetcher._thread.is_alive()
 
 
-@pytest.mark.parametrize("num_maps", [1, 2])
-def test_next_shards_of_converted_batches_are_downloaded(url, counted, num_maps):
-    loader = tokjax.PackedTokenLoader(tokjax.open_dataset(url, fetch_ahead=1), **IN_ORDER)
-    view = loader
-    for _ in range(num_maps):
-        view = view.map(tuple)
-    batches = iter(view)
-    next(batches)
-    wait_for_downloads(TOKENS[:2])
-    assert np.array_equal(view.batch_at(0)[0], loader.batch_at(0).ids)
-    assert len(list(batches)) == 24
-    assert list_downloads() == TOKENS
-
-
 def test_random_access_does_not_fetch_ahead(url, counted):
     dataset = tokjax.open_dataset(url, fetch_ahead=2)
     loader = tokjax.PackedTokenLoader(dataset, **IN_ORDER)

@@ -230,13 +230,6 @@ class Loader(ABC, Generic[Source, Batch]):
                 if files:
                     yield files
 
-    def _copy_for_thread(self) -> Loader[Source, Any]:
-        """Returns a copy for the thread that downloads shards, which looks at later steps."""
-        other = copy.copy(self)
-        if hasattr(other, "_order"):
-            other._order = copy.copy(other._order)  # it caches the items of the last steps
-        return other
-
     @property
     def steps_per_epoch(self) -> int | None:
         """Number of batches of an epoch; `None` for a mixture, which has no end."""
@@ -461,12 +454,6 @@ class _MappedLoader(Loader[Source, Batch]):
     def _find_stop(self, epochs: int | None) -> int | None:
         return self._loader._find_stop(epochs)
 
-    def _find_shards(self, step: int) -> Iterator[tuple[int, int]]:
-        return self._loader._find_shards(step)
-
-    def _copy_for_thread(self) -> Loader[Source, Any]:
-        return self._loader._copy_for_thread()  # (shards do not depend on the function)
-
     def _get_options(self) -> dict[str, Any]:
         return self._loader._get_options()
 
@@ -490,8 +477,10 @@ class Batches(Generic[Batch]):
         self._stop = stop
         num_shards = max(dataset._fetch_ahead for dataset in loader.datasets)
         if num_shards:
-            find_closed_files = loader._copy_for_thread()._find_closed_files
-            self._fetcher = ShardFetcher(find_closed_files, stop, num_shards)
+            ahead = copy.copy(loader)
+            if hasattr(ahead, "_order"):
+                ahead._order = copy.copy(ahead._order)  # it caches the items of the last steps
+            self._fetcher = ShardFetcher(ahead._find_closed_files, stop, num_shards)
 
     def __iter__(self) -> Batches[Batch]:
         """Returns the iterator itself."""
