@@ -131,6 +131,7 @@ def _make_environment(threads: int) -> dict[str, str]:
     return os.environ | {
         "PYTHONPATH": os.pathsep.join(paths),
         CORES_VARIABLE: str(threads),
+        "PYTHONDONTWRITEBYTECODE": "",  # off, so that modules are compiled once, as when they are installed
         "RAYON_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false",
     }

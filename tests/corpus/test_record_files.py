@@ -16,6 +16,7 @@ from tests.support.record_files import (
     make_mds_shard,
     make_varint,
     write_array_record,
+    write_arrow_chunk,
     write_litdata,
 )
 from tests.support.text_strategies import hard_texts
@@ -433,4 +434,51 @@ class TestLitdata:
             tokjax.errors.SourceError,
             match=r"chunk-0-0.bin: is a chunk of litdata.* no index.json in its dir",
         ):
+            read_texts(path)
+
+
+ROWS = [{"text": f"row {i}", "meta": {"id": i}, "ids": list(range(i % 3))} for i in range(7)]
+
+
+class TestLitdataWithArrow:
+    @pytest.mark.parametrize("body", [b"", b"also as binary samples"])
+    def test_texts_and_ids(self, tmp_path, body):
+        path = write_arrow_chunk(tmp_path / "data", ROWS, body=body)
+        texts = [row["text"] for row in ROWS]
+        assert read_texts(path) == read_texts(tmp_path / "data") == texts
+        tokjax.write_dataset(
+            path, tokjax.PackedTokenField(TOKENIZER), tmp_path / "written", text_column="ids", workers=2
+        )
+        documents = [ids[:-1].tolist() for ids in tokjax.open_dataset(tmp_path / "written")]
+        assert documents == [row["ids"] for row in ROWS]
+
+    @given(bounds=st.tuples(st.integers(0, 7), st.integers(0, 7)).map(sorted), batch_rows=st.integers(1, 8))
+    def test_ranges(self, tmp_path_factory, bounds, batch_rows):
+        path = write_arrow_chunk(tmp_path_factory.mktemp("data"), ROWS, batch_rows=batch_rows)
+        records = list(litdata.iter_records(path, *bounds, lambda _: ["text", "meta.id"]))
+        assert records == [
+            (f"{path}, sample {i}", {"text": f"row {i}", "meta.id": i}) for i in range(*bounds)
+        ]
+
+    def test_damage(self, tmp_path):
+        path = write_arrow_chunk(tmp_path / "data", ROWS)
+        data = path.read_bytes()
+        write_arrow_chunk(tmp_path / "data", ROWS, count=8)
+        with pytest.raises(tokjax.errors.SourceError, match=r"chunk-0-0.bin: .*has 8 samples, and 7 rows"):
+            read_texts(path)
+        path.write_bytes(data[:-12] + struct.pack("<I", len(data)) + data[-8:])
+        with pytest.raises(tokjax.errors.SourceError, match=r"its Arrow file has \d+ bytes, and \d+ are"):
+            read_texts(path)
+        for damaged in (data[:-1], data[:-300] + data[-200:], data[:-12] + b"\1\0\0\0" + data[-8:]):
+            path.write_bytes(damaged)
+            with pytest.raises(tokjax.errors.SourceError, match=r"chunk-0-0.bin: truncated or damaged"):
+                read_texts(path)
+
+    @given(position=st.integers(0, 4000), byte=st.integers(0, 255))
+    def test_any_damage(self, tmp_path_factory, position, byte):
+        path = write_arrow_chunk(tmp_path_factory.mktemp("data"), ROWS)
+        data = bytearray(path.read_bytes())
+        data[position % len(data)] = byte
+        path.write_bytes(data)
+        with contextlib.suppress(tokjax.errors.SourceError):
             read_texts(path)

@@ -1,5 +1,6 @@
 """Tests of converting and exporting datasets, and of the dataset commands."""
 
+import pickle
 import struct
 
 import numpy as np
@@ -121,6 +122,22 @@ def test_invalid_arrays_are_rejected(tmp_path):
     np.save(tmp_path / "x.npy", np.array([3, -1]))
     with pytest.raises(tokjax.errors.DatasetMismatchError, match=r"holds the id -1 \(at index 1\)"):
         tokjax.datasets.convert_dataset(tmp_path / "x.npy", TOKENIZER, tmp_path / "data")
+
+
+def test_torch_files(tmp_path):
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "x.pt"
+    torch.save(torch.tensor([[3, 4], [5, 6]]), path)
+    tokjax.datasets.convert_dataset(path, TOKENIZER, tmp_path / "data")
+    assert [ids.tolist() for ids in tokjax.open_dataset(tmp_path / "data")] == [[3, 4], [5, 6]]
+    data = path.read_bytes()
+    for damaged in (b"", b"hello world", data[:-100], pickle.dumps([1])):
+        path.write_bytes(damaged)
+        with pytest.raises(tokjax.errors.SourceError, match=r"x\.pt: does not hold one tensor: \w+\("):
+            tokjax.datasets.convert_dataset(path, TOKENIZER, tmp_path / "out")
+    torch.save(torch.zeros(3), path)
+    with pytest.raises(tokjax.errors.SourceError, match="holds float32 of 1 dimensions"):
+        tokjax.datasets.convert_dataset(path, TOKENIZER, tmp_path / "out")
 
 
 def test_truncated_megatron_files(dataset, tmp_path):

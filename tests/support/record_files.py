@@ -151,3 +151,27 @@ def write_litdata(directory, structure, formats, samples, *, name="chunk-0-0.bin
     (directory / "index.json").write_text(json.dumps(index))
     (directory / name).write_bytes(chunk)
     return directory / name
+
+
+def write_arrow_chunk(directory, rows, *, batch_rows=2, body=b"", count=None):
+    """Writes a chunk as recent versions of litdata do, with an Arrow file, and returns its path.
+
+    Args:
+        directory: the directory to write.
+        rows: the samples, dicts of values.
+        batch_rows: the number of rows of a record batch; litdata writes 256.
+        body: bytes before the Arrow file.
+        count: the number of samples to write, if not that of the rows.
+    """
+    pyarrow = pytest.importorskip("pyarrow")
+    path = write_litdata(directory, dict.fromkeys(rows[0]), ["pickle"] * len(rows[0]), [])
+    sink = pyarrow.BufferOutputStream()
+    table = pyarrow.Table.from_pylist(rows)
+    with pyarrow.ipc.new_file(sink, table.schema) as writer:
+        for start in range(0, len(rows), batch_rows):
+            writer.write_table(table.slice(start, batch_rows))
+    arrow = sink.getvalue().to_pybytes()
+    count = len(rows) if count is None else count
+    head = struct.pack(f"<{count + 2}I", count, *[4 * (count + 2)] * (count + 1))
+    path.write_bytes(head + body + arrow + struct.pack("<I", len(arrow)) + b"LDARW01\0")
+    return path

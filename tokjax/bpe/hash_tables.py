@@ -251,10 +251,18 @@ def make_pretokens(texts: Sequence[bytes]) -> Pretokens:
 
 def concatenate_pretokens(parts: Sequence[Pretokens]) -> Pretokens:
     """Returns the pre-tokens of several arrays in one array that contains nothing else."""
-    texts = [part.data.take(concatenate_ranges(part.starts, part.lengths)) for part in parts]
+    texts = map(_join_bytes, parts)
     lengths = np.concatenate([part.lengths for part in parts])
     data = np.concatenate([*texts, np.zeros(MAX_PRETOKEN_BYTES, np.uint8)])
     return Pretokens(data, np.cumsum(lengths) - lengths, lengths)
+
+
+def _join_bytes(pretokens: Pretokens) -> NDArray[np.uint8]:
+    """Returns the bytes of all pre-tokens, concatenated: a view if they are contiguous already."""
+    data, starts, lengths = pretokens
+    if len(starts) and (starts[1:] == starts[:-1] + lengths[:-1]).all():
+        return data[starts[0] : starts[-1] + lengths[-1]]
+    return data.take(concatenate_ranges(starts, lengths))
 
 
 class LongPretokens:

@@ -99,7 +99,7 @@ def convert(
     ] = None,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Convert a token file of another program (.bin, .idx, .npy, .pt) to a dataset, or the reverse."""
+    """Convert a token file of another program, such as .bin, .idx or .npy, to a dataset, or the reverse."""
     kind: Any = format
     has_manifest = (Path(source) / "manifest.json").exists()
     if has_manifest or (tokenizer is None and Path(source).is_dir()):
@@ -108,6 +108,10 @@ def convert(
         ):
             Console().print(str(path), markup=False)
         return
+    if max_tokens is not None:
+        raise tokjax.errors.InvalidArgumentError(
+            f"{source} is not a dataset, and --max-tokens is for datasets that are written as .array_record"
+        )
     if tokenizer is None:
         raise tokjax.errors.InvalidArgumentError(
             f"{source} is a file of token ids: pass --tokenizer FILE, the tokenizer that made them"

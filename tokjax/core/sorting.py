@@ -42,7 +42,8 @@ def argsort_integers(keys: NDArray[np.int64], key_bits: int) -> NDArray[np.int64
     index_bits = len(keys).bit_length()
     if key_bits + index_bits > 63:
         return np.argsort(keys, kind="stable")
-    packed = keys << index_bits | np.arange(len(keys))
+    packed = keys << index_bits
+    packed |= np.arange(len(keys))
     packed.sort()
     packed &= (1 << index_bits) - 1
     return packed

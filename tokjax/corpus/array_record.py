@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-_RECORDS_PER_READ = 1024
-
 
 def import_array_record(purpose: str) -> Any:
     """Imports the module of the library with its reader and writer."""
@@ -50,11 +48,11 @@ def iter_records(
     """
     name = get_path_or_url(path)
     with _open_reader(path) as reader:
-        for first in range(start, stop, _RECORDS_PER_READ):
-            records = reader.read(first, min(first + _RECORDS_PER_READ, stop))
-            for row, record in enumerate(records, first):
-                location = f"{name}, record {row}"
-                yield location, parse_example(record, location)
+        if start < stop:
+            reader.seek(start)
+        for row in range(start, stop):  # (reading a range would decompress its group again for each range)
+            location = f"{name}, record {row}"
+            yield location, parse_example(reader.read(), location)
 
 
 @contextmanager

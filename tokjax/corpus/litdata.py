@@ -10,11 +10,21 @@ A sample that is a single text or array has the name `"text"` or `"ids"`. The va
 names with dots, and those of lists and tuples have numbers. Only values that are asked for are decoded, and
 never pickles or images. The library that writes these chunks is not used to read them: it needs PyTorch,
 torchvision and clients of object stores.
+
+Recent versions write dicts of plain values as an Arrow file at the end of the chunk, with equal numbers of
+rows in all record batches but the last. The offsets of samples are then not used:
+
+    number of samples       uint32
+    other bytes
+    Arrow file
+    size of the Arrow file  uint32
+    magic                   8 bytes
 """
 
 from __future__ import annotations
 
 import json
+import os
 import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,9 +32,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._util.atomic_files import read_regular
+from tokjax._util.imports import import_optional
 from tokjax._util.urls import get_path_or_url
-from tokjax.corpus.decompression import open_decompressed
+from tokjax.corpus.decompression import open_decompressed, open_source
 from tokjax.corpus.sample_shards import iter_samples, make_damage_error, open_shard, split_values
+from tokjax.corpus.tables import (
+    get_column,
+    iter_records as iter_records_of_arrays,
+    list_columns,
+    report_table_damage,
+)
 from tokjax.errors import Hint, SourceError
 
 if TYPE_CHECKING:
@@ -32,6 +49,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _INDEX_FILE = "index.json"
+_ARROW_END = struct.Struct("<I8s")
+"""Size of an Arrow file, and the magic after it."""
+_ARROW_MAGIC = b"LDARW01\0"
 _LEAF: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
 """Structure of a sample that is a single value."""
 _DTYPES = {
@@ -71,6 +91,10 @@ def measure(path: Path) -> tuple[int, int, bool]:
         SourceError: the chunk or its index is damaged or missing.
     """
     _read_index(path)  # (raises an error if the chunk can't be read)
+    arrow = _find_arrow_file(path)
+    if arrow is not None:
+        with report_table_damage(path, "arrow", []):
+            return _open_table(path, arrow).num_rows, path.stat().st_size, True
     with open_shard(path, open_decompressed(path)) as shard:
         return shard.num_samples, shard.nbytes, True
 
@@ -91,6 +115,11 @@ def iter_records(
             supported.
     """
     index = _read_index(path)
+    arrow = _find_arrow_file(path)
+    if arrow is not None:
+        with report_table_damage(path, "arrow", []):
+            yield from _iter_rows(_open_table(path, arrow), path, start, stop, choose)
+        return
     chosen = set(choose([name for name, _ in index.values]))
     decoders = [
         (i, name, _make_decoder(data_format, f"{get_path_or_url(path)}: the value {name!r}"))
@@ -106,6 +135,85 @@ def iter_records(
             except (ValueError, KeyError, struct.error) as error:
                 raise SourceError(f"{location}: a value is damaged: {error}") from error
             yield location, record
+
+
+class _ArrowFile(NamedTuple):
+    """Position of the Arrow file in a chunk.
+
+    Attributes:
+        num_samples: number of samples, according to the first bytes of the chunk.
+        start: position of its first byte.
+        nbytes: its size in bytes.
+    """
+
+    num_samples: int
+    start: int
+    nbytes: int
+
+
+def _find_arrow_file(path: Path) -> _ArrowFile | None:
+    """Returns the position of the Arrow file at the end of a chunk, or `None` if there is none."""
+    with open_source(path) as file:
+        head = file.read(4)
+        stop = file.seek(0, os.SEEK_END) - _ARROW_END.size
+        if stop < len(head):
+            return None
+        file.seek(stop)
+        nbytes, magic = _ARROW_END.unpack(file.read(_ARROW_END.size))
+    if magic != _ARROW_MAGIC:
+        return None
+    if nbytes > stop - len(head):
+        raise make_damage_error(path, f"its Arrow file has {nbytes} bytes, and {stop} are before its end")
+    return _ArrowFile(int.from_bytes(head, "little"), stop - nbytes, nbytes)
+
+
+class _Table(NamedTuple):
+    """Open Arrow file of a chunk.
+
+    Attributes:
+        reader: `pyarrow.ipc.RecordBatchFileReader`.
+        num_rows: total number of rows.
+        batch_rows: number of rows of all record batches but the last.
+    """
+
+    reader: Any
+    num_rows: int
+    batch_rows: int
+
+
+def _open_table(path: Path, arrow: _ArrowFile) -> _Table:
+    pyarrow, ipc = (
+        import_optional(name, extra="parquet", purpose=f"reading {get_path_or_url(path)}")
+        for name in ("pyarrow", "pyarrow.ipc")
+    )
+    data = np.memmap(path, np.uint8, "r", arrow.start, arrow.nbytes)
+    reader = ipc.open_file(pyarrow.BufferReader(pyarrow.py_buffer(data)))
+    last = reader.num_record_batches - 1
+    batch_rows, last_rows = (reader.get_batch(i).num_rows if last >= 0 else 0 for i in (0, last))
+    num_rows = batch_rows * max(last, 0) + last_rows
+    if num_rows != arrow.num_samples:
+        raise make_damage_error(path, f"it has {arrow.num_samples} samples, and {num_rows} rows")
+    return _Table(reader, num_rows, batch_rows)
+
+
+def _iter_rows(
+    table: _Table, path: Path, start: int, stop: int, choose: Callable[[list[str]], list[str]]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    names = choose(list_columns(table.reader.schema))
+    for i in range(start // table.batch_rows, -(-stop // table.batch_rows)):
+        first = i * table.batch_rows
+        batch = table.reader.get_batch(i)
+        if batch.num_rows != min(table.batch_rows, table.num_rows - first):
+            raise make_damage_error(path, f"its record batch {i} has {batch.num_rows} rows")
+        skipped = max(start - first, 0)
+        arrays = [get_column(batch, name) for name in names]
+        for array in arrays:
+            array.validate(full=True)  # (offsets of a damaged file may be outside of its buffers)
+        rows = iter_records_of_arrays(
+            names, [array.slice(skipped, stop - first - skipped) for array in arrays]
+        )
+        for row, record in enumerate(rows, first + skipped):
+            yield f"{get_path_or_url(path)}, sample {row}", record
 
 
 def _read_index(path: Path) -> _Index:

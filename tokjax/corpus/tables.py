@@ -90,7 +90,7 @@ class TableChunk:
             _check_text_column(self.path, self.field, schema)
             return [self.field]
 
-        with _report_damage(self.path, self.kind, [self.field]):
+        with report_table_damage(self.path, self.kind, [self.field]):
             for batch in self._iter_batches(choose):
                 texts = [text for text in batch.arrays[0].to_pylist() if text is not None]
                 yield texts, batch.read_nbytes
@@ -118,7 +118,7 @@ class TableChunk:
             names[:] = choose(list_columns(schema))
             return names
 
-        with _report_damage(self.path, self.kind, names):
+        with report_table_damage(self.path, self.kind, names):
             for batch in self._iter_batches(choose_columns):
                 rows = max(map(len, batch.arrays), default=0)
                 nbytes = sum(array.nbytes for array in batch.arrays) // max(rows, 1)
@@ -147,7 +147,7 @@ def plan_table_chunks(path: Path, kind: str, field: str, target_nbytes: int) -> 
     if kind == "arrow":
         yield TableChunk(path, kind, field, 0, 0, 0, size, size)
         return
-    with _report_damage(path, kind, [field]):
+    with report_table_damage(path, kind, [field]):
         metadata = _read_metadata(path)
     nbytes_per_row = size / max(metadata.num_rows, 1)
     start = first_row = rows = nbytes = 0
@@ -180,7 +180,7 @@ def _import(module: str, path: Path) -> Any:
 
 
 @contextmanager
-def _report_damage(path: Path, kind: str, columns: Sequence[str]) -> Iterator[None]:
+def report_table_damage(path: Path, kind: str, columns: Sequence[str]) -> Iterator[None]:
     """Converts errors of pyarrow to errors that name the file.
 
     Raises:
@@ -297,7 +297,7 @@ def find_ids_column(path: Path, kind: str, names: Sequence[str]) -> str | None:
         kind: the format, `"parquet"` or `"arrow"`.
         names: the names of columns.
     """
-    with _report_damage(path, kind, names), open_source(path) as file:
+    with report_table_damage(path, kind, names), open_source(path) as file:
         is_parquet = kind == "parquet"
         schema = (
             _read_metadata(path).schema.to_arrow_schema() if is_parquet else _open_arrow(file, path).schema

@@ -17,7 +17,6 @@ steps: each one splits the pre-tokens of the step before it, as if they were tex
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -28,12 +27,13 @@ from tokjax.device.scans import (
     BITS,
     Neighbors,
     compact_rare,
-    copy_before_broadcast,
     count_bits,
+    cumulative_sum,
     find_next,
     get_highest_bit,
     get_low_bits,
     pack_bits,
+    running_maximum,
     store,
     unpack,
 )
@@ -60,8 +60,9 @@ class SplitTables(NamedTuple):
     Attributes:
         class_of_code: class of each code point, `uint8`, shape `(0x110000,)`. The last class
             is the end of a text.
-        windows: decisions by the classes before, previous, own, whether the last one is after a run, and
-            after; `uint8`, shape `(classes, classes, classes, 2, classes)`.
+        windows: decisions by the classes before, previous and own, whether the next class is the own one,
+            and the class after the run of the own one; `uint8`, shape
+            `(classes, classes, classes, 2, classes)`.
         left_windows: decisions by the three classes before and the own one, `uint8`.
         groups: decisions in runs that are split into groups, by class and index in the run; `uint8`, shape
             `(classes, period + 32)`, where `period` is the number of characters after which they repeat.
@@ -104,9 +105,13 @@ def make_split_tables(tables: BoundaryTables) -> SplitTables:
     groups = np.full((count, period + BITS), UNDECIDED, np.uint8)
     for class_, size in tables.group_sizes.items():
         groups[tables.automaton_class[class_]] = np.where(np.arange(groups.shape[1]) % size, 0, STARTS)
+    windows = tables.windows.reshape(count, count, count, 2, count).copy()
+    # Within a run, the class after the run is looked up only if the next class does not decide.
+    next_is_own = np.einsum("abcc->abc", windows[:, :, :, 0])[..., None]
+    windows[:, :, :, 1] = np.where(next_is_own == UNDECIDED, windows[:, :, :, 1], next_is_own)
     return SplitTables(
         automaton.class_of_code,
-        tables.windows.reshape(count, count, count, 2, count),
+        windows,
         tables.left_windows,
         groups if tables.group_sizes else None,
         tables.is_trigger[tables.classes],
@@ -201,14 +206,10 @@ def _find_step_starts(
             index = index * num_classes + column.astype(jnp.int32)
         return index
 
-    def look_up(after: Array, is_after_run: int) -> Array:
-        index = get_index(before, previous, classes) * 2 + is_after_run
-        found: Array = tables.windows.reshape(-1)[index * num_classes + after.astype(jnp.int32)]
-        return found
-
-    decisions = look_up(following, 0)
-    in_run = (decisions == UNDECIDED) & (following == classes)
-    decisions = jnp.where(in_run, look_up(after_run, 1), decisions)
+    in_run = following == classes
+    index = get_index(before, previous, classes) * 2 + in_run.astype(jnp.int32)
+    index = index * num_classes + jnp.where(in_run, after_run, following).astype(jnp.int32)
+    decisions = tables.windows.reshape(-1)[index]
     left = get_index(third, before, previous, classes)
     decisions = jnp.where(decisions == UNDECIDED, tables.left_windows.reshape(-1)[left], decisions)
     decisions = _split_groups(tables, characters, classes, previous == classes, store(decisions))
@@ -263,10 +264,11 @@ def _split_groups(
 def _count_in_runs(is_first: Array, is_in_run: Array, period: int) -> Array:
     """Returns the index of each character in its run, minus a multiple of the period; below `period + 32`."""
     firsts, run_starts = pack_bits(is_first), pack_bits(is_first & ~is_in_run)
-    in_block = count_bits(firsts & _get_bits_after(run_starts))
-    sums = jnp.stack([jax.lax.rem(in_block, period), (run_starts != 0).astype(jnp.int32)])
-    after = jax.lax.associative_scan(partial(_add_counts, period), sums, axis=1)[0]
-    before = copy_before_broadcast(jnp.pad(after[:-1], (1, 0)))
+    # The number of characters before each block, minus those before the run that it begins in.
+    before = cumulative_sum(count_bits(firsts)) - count_bits(firsts)
+    to_start = before + count_bits(firsts & ~_get_bits_after(run_starts))
+    to_start = running_maximum(jnp.where(run_starts == 0, 0, to_start))
+    before = jax.lax.rem(before - jnp.pad(to_start[:-1], (1, 0)), period)
     starts_before = run_starts[:, None] & get_low_bits()
     counts = count_bits(firsts[:, None] & get_low_bits() & _get_bits_after(starts_before))
     return unpack(counts + jnp.where(starts_before == 0, before[:, None], 0), is_first.shape[0])
@@ -276,13 +278,6 @@ def _get_bits_after(numbers: Array) -> Array:
     """Returns the bits above the highest one that is set; all of them if none is."""
     highest = get_highest_bit(numbers).astype(jnp.uint32)
     return jnp.where(numbers == 0, ~np.uint32(0), ~((np.uint32(2) << highest) - np.uint32(1)))
-
-
-def _add_counts(period: int, left: Array, right: Array) -> Array:
-    """Adds the counts of adjacent parts of a text. The count of a part in which a run starts is final."""
-    total = left[0] + right[0]
-    total = jnp.where(total >= period, total - period, total)
-    return jnp.stack([jnp.where(right[1] > 0, right[0], total), left[1] | right[1]])
 
 
 class _Places(NamedTuple):

@@ -22,7 +22,7 @@ import numpy as np
 
 from tokjax.device.boundaries import SplitTables, decode_characters, find_starts
 from tokjax.device.hash_table import ABSENT, HashTable, compute_hashes, find
-from tokjax.device.merging import MergeTables, fill_flat, merge_flat, merge_words
+from tokjax.device.merging import MergeTables, merge_words
 from tokjax.device.scans import Neighbors, compact, cumulative_sum, running_maximum, store
 from tokjax.device.special import SpecialTables, find_special
 from tokjax.errors import InvalidArgumentError
@@ -34,8 +34,6 @@ KEY_BYTES = 16
 """Maximum number of bytes of words in the table."""
 COUNT_BITS = 5
 """Bits of the number of ids in the values of the table. The other bits are the position of the first id."""
-_SHORT, _MEDIUM, _LONG = KEY_BYTES, 64, 128
-"""Number of bytes of the columns in which words are merged. Longer words are merged in flat arrays."""
 
 
 class TokenizerTables(NamedTuple):
@@ -68,22 +66,19 @@ class Capacities(NamedTuple):
     Attributes:
         tokens: number of tokens.
         words: number of pre-tokens.
-        short_words: number of pre-tokens of up to 16 bytes that are not in the table.
-        medium_words: number of those of 17 to 64 bytes.
-        long_words: number of those of 65 to 128 bytes.
-        huge_words: number of those of more than 128 bytes.
-        huge_bytes: number of bytes of these together.
+        misses: number of pre-tokens that are not in the table.
+        miss_bytes: number of bytes of these together, without repeated pre-tokens of up to 16 bytes.
+        long_symbols: number of symbols of those of more than 128 symbols. Most characters are one or two
+            symbols.
         places: number of places that the automaton of the split pattern has to decide.
         special: number of places at which special tokens are looked for.
     """
 
     tokens: Any
     words: Any
-    short_words: Any
-    medium_words: Any
-    long_words: Any
-    huge_words: Any
-    huge_bytes: Any
+    misses: Any
+    miss_bytes: Any
+    long_symbols: Any
     places: Any
     special: Any
 
@@ -120,12 +115,10 @@ def suggest_capacities(num_bytes: int) -> Capacities:
     """
     return Capacities(
         tokens=num_bytes // 2 + 64,
-        words=num_bytes * 3 // 8 + 64,
-        short_words=num_bytes // 12 + 64,
-        medium_words=num_bytes // 64 + 64,
-        long_words=num_bytes // 512 + 64,
-        huge_words=num_bytes // 4096 + 16,
-        huge_bytes=num_bytes // 32 + 1024,
+        words=num_bytes * 9 // 32 + 64,
+        misses=num_bytes // 12 + 64,
+        miss_bytes=num_bytes // 4 + 256,
+        long_symbols=num_bytes // 64 + 1024,
         places=num_bytes // 256 + 64,
         special=num_bytes // 256 + 64,
     )
@@ -175,11 +168,9 @@ def encode_jit(
     needed = Capacities(
         tokens=tokens.num_tokens,
         words=words.num_words,
-        short_words=merged.needed[0],
-        medium_words=merged.needed[1],
-        long_words=merged.needed[2],
-        huge_words=merged.needed[3],
-        huge_bytes=merged.needed[4],
+        misses=merged.needed[0],
+        miss_bytes=merged.needed[1],
+        long_symbols=merged.needed[2],
         places=needed_places,
         special=needed_special,
     )
@@ -212,13 +203,13 @@ class _Sources(NamedTuple):
         firsts: position of the first id.
         counts: number of ids.
         pool: ids.
-        needed: numbers of words that were merged, see `Capacities`.
+        needed: numbers of misses, of their bytes and of their long symbols, see `Capacities`.
     """
 
     firsts: Array
     counts: Array
     pool: Array
-    needed: tuple[Array, ...]
+    needed: tuple[Array, Array, Array]
 
 
 def _find_words(
@@ -264,83 +255,58 @@ def _merge_misses(
     sizes: Capacities,
 ) -> _Sources:
     """Merges the words that were not found."""
-    is_special = jnp.zeros(found.shape, bool) if words.special_ids is None else words.special_ids >= 0
-    is_miss = (found == ABSENT) & (words.lengths > 0) & ~is_special
-    firsts, counts = found >> COUNT_BITS, jnp.where(words.lengths > 0, found & (1 << COUNT_BITS) - 1, 0)
-    counts = jnp.where(is_miss, 0, counts)
-    pools, pool_size, needed = [], tables.word_ids.shape[0], []
-    capacity = found.shape[0]
-    classes = (
-        (0, _SHORT, sizes.short_words),
-        (_SHORT, _MEDIUM, sizes.medium_words),
-        (_MEDIUM, _LONG, sizes.long_words),
-    )
-    for low, width, size in classes:
-        chosen, count = compact(is_miss & (words.lengths > low) & (words.lengths <= width), size, capacity)
-        lengths = words.lengths.at[chosen].get(mode="fill", fill_value=0)
-        starts = words.starts.at[chosen].get(mode="fill", fill_value=0)
-        rows = jnp.arange(size, dtype=jnp.int32)
-        different = count
-        if width == _SHORT:
-            chosen_keys = [key.at[chosen].get(mode="fill", fill_value=0) for key in keys]
-            order, rows, different = _find_different(chosen_keys, lengths > 0)
-            starts = starts.at[order].get(mode="fill", fill_value=0)
-            lengths = lengths.at[order].get(mode="fill", fill_value=0)
-        symbols = merge_words(tables.merges, data, starts, lengths, different, width)
-        row_counts = (symbols >= 0).sum(axis=1, dtype=jnp.int32)
-        firsts = firsts.at[chosen].set(pool_size + width * rows, mode="drop")
-        counts = counts.at[chosen].set(row_counts[rows], mode="drop")
-        pools.append(symbols.reshape(-1))
-        pool_size += size * width
-        needed.append(count)
-    is_long = is_miss & (words.lengths > _LONG)
-    chosen, count = compact(is_long, sizes.huge_words, capacity)
-    lengths = words.lengths.at[chosen].get(mode="fill", fill_value=0)
-    starts = words.starts.at[chosen].get(mode="fill", fill_value=0)
-    flat, owners = fill_flat(tables.merges, data, starts, lengths, sizes.huge_bytes)
-    flat, owners = merge_flat(tables.merges, flat, owners, sizes.huge_words)
-    flat_counts = jnp.zeros(sizes.huge_words, jnp.int32).at[owners].add(1, mode="drop")
-    flat_firsts = pool_size + jnp.cumsum(flat_counts) - flat_counts
-    firsts = firsts.at[chosen].set(flat_firsts, mode="drop")
-    counts = counts.at[chosen].set(flat_counts, mode="drop")
-    symbols = jnp.concatenate([*pools, flat])
+    is_miss = (found == ABSENT) & (words.lengths > 0)
+    if words.special_ids is not None:
+        is_miss &= words.special_ids < 0
+    chosen, count = compact(is_miss, sizes.misses, found.shape[0])
+    chosen_keys = [key.at[chosen].get(mode="fill", fill_value=0) for key in keys]
+    order, rows = _find_different(chosen_keys)
+    different = chosen.at[order].get(mode="fill", fill_value=found.shape[0])
+    starts = words.starts.at[different].get(mode="fill", fill_value=0)
+    lengths = words.lengths.at[different].get(mode="fill", fill_value=0)
+    merged = merge_words(tables.merges, data, starts, lengths, sizes.miss_bytes, sizes.long_symbols)
+    symbols = merged.symbols
     if tables.symbol_ids is not None:
         symbols = tables.symbol_ids[jnp.maximum(symbols, 0)]
-    pool = jnp.concatenate([tables.word_ids, symbols])
-    long_bytes = jnp.where(is_long, words.lengths, 0).sum(dtype=jnp.int32)
+    counts = jnp.where(is_miss | (words.lengths == 0), 0, found & (1 << COUNT_BITS) - 1)
     if words.special_ids is not None:
-        counts = jnp.where(is_special, 1, counts)
-    return _Sources(firsts, counts, pool, (*needed, count, long_bytes))
+        counts = jnp.where(words.special_ids >= 0, 1, counts)
+    return _Sources(
+        (found >> COUNT_BITS).at[chosen].set(tables.word_ids.shape[0] + merged.starts[rows], mode="drop"),
+        counts.at[chosen].set(merged.counts[rows], mode="drop"),
+        jnp.concatenate([tables.word_ids, symbols]),
+        (count, merged.num_bytes, merged.num_long),
+    )
 
 
-def _find_different(keys: list[Array], is_word: Array) -> tuple[Array, Array, Array]:
+def _find_different(keys: list[Array]) -> tuple[Array, Array]:
     """Finds the words that occur several times, most of which have to be merged only once.
 
     Each word writes its index to a table at the hash of its key. Words that find the index of an equal word
     there take the row of that word. Words that find another word, since the hashes are equal, have a row of
-    their own.
+    their own, and so do words that are longer than their keys.
 
     Args:
-        keys: columns of the keys, `uint32`, shape `(n,)`.
-        is_word: whether there is a word, `bool`, shape `(n,)`.
+        keys: columns of the keys, `uint32`, shape `(n,)`. The last one is the length, 0 for missing words.
 
     Returns:
-        The indices of the words that have rows, in order, shape `(n,)`; the row of each word, shape `(n,)`;
-        and the number of rows.
+        The indices of the words that have rows, in order, and the row of each word; shapes `(n,)`.
     """
-    size = is_word.shape[0]
+    lengths = keys[-1]
+    size = lengths.shape[0]
     number = jnp.arange(size, dtype=jnp.int32)
     num_slots = 1 << (2 * size - 1).bit_length()
     hashes, _ = compute_hashes(keys, np.uint32(0))
-    slot = jnp.where(is_word, (hashes & np.uint32(num_slots - 1)).astype(jnp.int32), num_slots)
+    is_whole = (lengths > 0) & (lengths <= KEY_BYTES)
+    slot = jnp.where(is_whole, hashes & np.uint32(num_slots - 1), np.uint32(num_slots)).astype(jnp.int32)
     table = jnp.full(num_slots, size, jnp.int32).at[slot].min(number, mode="drop")
     first = jnp.minimum(table.at[slot].get(mode="clip"), size - 1)
     is_equal = jnp.stack([key[first] == key for key in keys]).all(axis=0)
-    first = jnp.where(is_equal, first, number)
-    has_row = is_word & (first == number)
-    order, count = compact(has_row, size, size)
+    first = jnp.where(is_equal & is_whole, first, number)
+    has_row = (lengths > 0) & (first == number)
+    order, _ = compact(has_row, size, size)
     rows = cumulative_sum(has_row) - 1
-    return order, jnp.maximum(rows[first], 0), count
+    return order, jnp.maximum(rows[first], 0)
 
 
 def _assemble(
@@ -353,12 +319,10 @@ def _assemble(
     num_tokens = stops[-1]
     position = jnp.arange(capacity, dtype=jnp.int32)
     inside = position < num_tokens
-    # The position in the pool moves on by 1 with each token, and to another word's ids where a word begins.
-    shifts = sources.firsts - begins
-    jumps = shifts - jnp.pad(shifts[:-1], (1, 0))
-    target = jnp.where(sources.counts > 0, begins, capacity)
-    index = position + cumulative_sum(jnp.zeros(capacity, jnp.int32).at[target].set(jumps, mode="drop"))
-    ids = sources.pool.at[store(index)].get(mode="clip")
+    # All words have tokens. So the number of words that begin up to a token tells its word.
+    word = cumulative_sum(jnp.zeros(capacity, bool).at[begins].set(True, mode="drop")) - 1
+    index = position + (sources.firsts - begins)[store(word)]
+    ids = sources.pool.at[index].get(mode="clip")
     if words.special_ids is not None:
         at = jnp.where(words.special_ids >= 0, begins, capacity)
         ids = ids.at[at].set(words.special_ids, mode="drop")

@@ -87,12 +87,13 @@ def find(table: HashTable, keys: Sequence[Array]) -> Array:
     first, second = compute_hashes(keys, table.seed)
     pilots = table.pilots[_get_group(first, len(table.pilots))]
     num_slots, columns = table.slots.shape
-    # Gathers of single numbers, which XLA fuses with the comparison. It would copy rows.
-    at = store(_get_slot(second, pilots, num_slots) * columns)
+    # Gathers of single numbers, which XLA fuses with the comparison. It would copy rows. The indices are
+    # unsigned, since JAX would look for negative ones otherwise.
+    at = store(_get_slot(second, pilots, num_slots) * np.uint32(columns))
     flat = table.slots.reshape(-1)
-    found = flat[at + columns - 1]
+    found = flat[at + np.uint32(columns - 1)]
     for column, key in enumerate(keys):
-        found = jnp.where(flat[at + column] == key, found, np.uint32(0))
+        found = jnp.where(flat[at + np.uint32(column)] == key, found, np.uint32(0))
     result: Array = found.astype(jnp.int32) - 1
     return result
 
@@ -114,17 +115,17 @@ def _round_up(count: float) -> int:
 
 
 def _get_group(first: Any, num_groups: int) -> Any:
-    return (first & np.uint32(num_groups - 1)).astype(np.int32)
+    return first & np.uint32(num_groups - 1)
 
 
 def _get_slot(second: Any, pilots: Any, num_slots: int) -> Any:
     shift = np.uint32(33 - num_slots.bit_length())
-    return (((second ^ pilots) * _MULTIPLIER) >> shift).astype(np.int32)
+    return ((second ^ pilots) * _MULTIPLIER) >> shift
 
 
 def _place(
     keys: NDArray[np.uint32], pilots: NDArray[np.uint32], num_slots: int, seed: np.uint32
-) -> NDArray[np.int32] | None:
+) -> NDArray[np.uint32] | None:
     """Returns the slot of each key and sets the pilots, or returns `None` if a group finds no free slots.
 
     Large groups are placed first, while most slots are free. All groups of one size try a pilot at once.
@@ -136,7 +137,7 @@ def _place(
         order = np.argsort(groups, kind="stable")
         counts = np.bincount(groups, minlength=len(pilots))
         begins = np.cumsum(counts) - counts
-        slots = np.zeros(len(keys), np.int32)
+        slots = np.zeros(len(keys), np.uint32)
         is_used, claims = np.zeros(num_slots, bool), np.zeros(num_slots, np.int64)
         for size in range(counts.max(initial=0), 0, -1):
             remaining = np.flatnonzero(counts == size)

@@ -1,8 +1,11 @@
 """Byte-pair merging of the words that are in no table, under `jax.jit`.
 
-Words of up to 128 bytes are columns of a matrix of symbols, padded to the longest word of their class. In
-each round, every word merges its pair of lowest rank, the leftmost one of equal ranks. Only the ranks of the
-pairs beside the merge change. When half of the words have no pair left, the next words take their columns::
+First, characters of two and three bytes become the symbols that their own bytes merge to, where no merge with
+the bytes around them can come before. So a Chinese word starts with one or two symbols per character.
+
+Words of up to 128 symbols are columns of a matrix, padded to the longest word of their class. In each round,
+every word merges its pair of lowest rank, the leftmost one of equal ranks. Only the ranks of the pairs beside
+the merge change. When half of the words have no pair left, the next words take their columns::
 
     words         low  new  the        after round 1        after round 2
     symbols        l    n    t          l    n    th         low  new  the
@@ -24,21 +27,32 @@ import jax.numpy as jnp
 import numpy as np
 
 from tokjax.device.hash_table import ABSENT, HashTable, find
-from tokjax.device.scans import compact, copy_before_broadcast, cumulative_sum, running_maximum, store
+from tokjax.device.scans import (
+    Neighbors,
+    compact,
+    copy_before_broadcast,
+    cumulative_sum,
+    running_maximum,
+    store,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jax import Array
 
-NO_RANK = np.int32(2**31 - 1)
-"""Rank of pairs that do not merge."""
-_SYMBOLS = 1 << 16
-"""Maximum number of symbols of the words that are merged at the same time."""
+_ROW_BITS = 7
+NO_RANK = np.int32(2 ** (31 - _ROW_BITS) - 1)
+"""Rank of pairs that do not merge. A rank and a row of a column fit into one number."""
+THREE_BYTES = 0x800
+"""First code point of three bytes."""
+_WIDTHS = (16, 32, 128)
+"""Number of symbols of the columns in which words are merged. Longer words are merged in flat arrays."""
+_SYMBOLS, _SYMBOLS_SHARE = 1 << 15, 32
+"""Number of symbols of the words that are merged at the same time, or a share of all symbols if it is larger:
+few enough for the cache of a CPU, and more in large batches, for accelerators."""
 _MAX_SHARE = 4
 """At most one in this many of the words that fit is merged at the same time: few columns are empty."""
-_MIN_SYMBOLS = 1 << 12
-"""Smallest length of flat arrays that are divided again."""
 
 
 class MergeTables(NamedTuple):
@@ -49,14 +63,56 @@ class MergeTables(NamedTuple):
         merged: symbol that the pair of each rank becomes, `int32`, shape `(ranks,)`; `None` if it equals the
             rank.
         byte_symbols: symbol of each byte, `int32`, shape `(256,)`.
-        byte_ranks: rank of each pair of bytes, `NO_RANK` for those that do not merge, `int32`, shape
-            `(65536,)`.
+        joint_ranks: lowest rank of the pairs whose left symbol ends with one byte and whose right symbol
+            begins with another, `NO_RANK` for none; `int32`, shape `(65536,)`, by `first << 8 | second`.
+        characters: symbols that the bytes of each character of two or three bytes merge to, at the byte where
+            they start; -1 for other bytes. `int32`, shape `(3 * 65536,)`.
+        character_ranks: highest rank of the merges within each character, `NO_RANK` if there are none;
+            `int32`, shape `(65536,)`.
     """
 
     pairs: HashTable
     merged: Any
     byte_symbols: Any
-    byte_ranks: Any
+    joint_ranks: Any
+    characters: Any
+    character_ranks: Any
+
+
+class MergedWords(NamedTuple):
+    """Symbols of words after all merges.
+
+    Attributes:
+        symbols: symbols, `int32`, shape `(num_bytes,)`. There are others between the words.
+        starts: position of the first symbol of each word, shape `(words,)`.
+        counts: number of symbols of each word, shape `(words,)`.
+        num_bytes: number of bytes of all words, `int32`, shape `()`; may exceed the capacity.
+        num_long: number of symbols, before merges, of the words that are merged in flat arrays; likewise.
+    """
+
+    symbols: Array
+    starts: Array
+    counts: Array
+    num_bytes: Array
+    num_long: Array
+
+
+class _Symbols(NamedTuple):
+    """Symbols of all words, one after the other, `n` in total.
+
+    Attributes:
+        symbols: symbols, shape `(n,)`.
+        ranks: rank of the pair of each symbol and the next one of its word, shape `(n,)`.
+        is_first: whether a symbol is the first one of its word, or after the last word; shape `(n,)`.
+        starts: position of the first symbol of each word, shape `(words,)`.
+        counts: number of symbols of each word, 0 after the last word; shape `(words,)`.
+    """
+
+    symbols: Array
+    ranks: Array
+    is_first: Array
+    starts: Array
+    counts: Array
 
 
 def find_ranks(tables: MergeTables, left: Array, right: Array) -> Array:
@@ -70,18 +126,105 @@ def get_merged(tables: MergeTables, ranks: Array) -> Array:
     return ranks if tables.merged is None else tables.merged[jnp.minimum(ranks, tables.merged.shape[0] - 1)]
 
 
+def merge_words(
+    tables: MergeTables, data: Array, starts: Array, lengths: Array, num_bytes: int, num_long: int
+) -> MergedWords:
+    """Merges words of any length. The time depends on their number, not on the capacity for words.
+
+    Args:
+        tables: the merge rules.
+        data: bytes of all texts, `uint8`.
+        starts: first byte of each word, shape `(words,)`.
+        lengths: number of bytes of each word, 0 after the last one; shape `(words,)`.
+        num_bytes: capacity for the bytes of all words.
+        num_long: capacity for the symbols of words of more than 128 symbols.
+    """
+    words = _make_symbols(tables, data, starts, lengths, num_bytes)
+    merged, count = _merge_long(tables, words, num_long)
+    low = 1
+    for width in _WIDTHS:
+        merged = _merge_columns(tables, merged, (words.counts > low) & (words.counts <= width), width)
+        low = width
+    return MergedWords(merged.symbols, merged.starts, merged.counts, lengths.sum(dtype=jnp.int32), count)
+
+
+def _make_symbols(tables: MergeTables, data: Array, starts: Array, lengths: Array, capacity: int) -> _Symbols:
+    """Returns the symbols of words, after the merges within characters."""
+    stops = cumulative_sum(lengths)
+    begins = stops - lengths
+    position = jnp.arange(capacity, dtype=jnp.int32)
+    is_inside = position < stops[-1]
+    is_begin = jnp.zeros(capacity, bool).at[begins].set(True, mode="drop")
+    word = cumulative_sum(is_begin) - 1
+    at = position + (starts - begins)[word]
+    bytes_ = jnp.where(is_inside, data.at[at].get(mode="clip"), np.uint8(0))
+    is_begin |= ~is_inside
+    symbols = jnp.where(is_inside, _merge_characters(tables, bytes_, is_begin), -1)
+    kept, count = compact(symbols >= 0, capacity, capacity)
+    rank = cumulative_sum(symbols >= 0)
+    firsts = jnp.where(lengths > 0, rank.at[begins].get(mode="clip") - 1, count)
+    symbols = symbols.at[kept].get(mode="fill", fill_value=-1)
+    is_first = is_begin.at[kept].get(mode="fill", fill_value=True)
+    following = Neighbors(symbols, 0, 1, -1).at(1)
+    is_last = Neighbors(is_first, 0, 1, fill=True).at(1)
+    ranks = jnp.where(is_last, NO_RANK, find_ranks(tables, symbols, following))
+    return _Symbols(*store(symbols, ranks, is_first, firsts, jnp.append(firsts[1:], count) - firsts))
+
+
+def _merge_characters(tables: MergeTables, data: Array, is_begin: Array) -> Array:
+    """Returns the symbol that starts at each byte, -1 for none, after the merges within characters.
+
+    They are made only if all of their ranks are lower than those of all merges across the two ends of the
+    character. Then these cannot come before.
+
+    Args:
+        tables: the merge rules.
+        data: bytes of all words.
+        is_begin: whether a byte is the first one of a word, or after the last word.
+    """
+    byte_at = Neighbors(data, 1, 2, 0).at
+    begin_at = Neighbors(is_begin, 0, 2, fill=True).at
+    before, lead, second, third = (byte_at(i).astype(jnp.int32) for i in range(-1, 3))
+    is_inner = (second & 0xC0 == 0x80) & ~begin_at(1)
+    two = (lead & 0x1F) << 6 | (second & 0x3F)
+    three = (lead & 0x0F) << 12 | (second & 0x3F) << 6 | (third & 0x3F)
+    is_two = (lead & 0xE0 == 0xC0) & is_inner
+    is_three = (lead & 0xF0 == 0xE0) & is_inner & (third & 0xC0 == 0x80) & ~begin_at(2)
+    is_three &= three >= THREE_BYTES
+    code = jnp.where(is_three, three, jnp.where(is_two, two, 0))
+    left = jnp.where(is_begin, NO_RANK, tables.joint_ranks[before << 8 | lead])
+    left_at = Neighbors(left, 0, 3, NO_RANK).at
+    across = jnp.minimum(left, jnp.where(is_three, left_at(3), left_at(2)))
+    is_merged = tables.character_ranks[code] < across
+    index_at = Neighbors(jnp.where(is_merged, 3 * code, -1), 2, 0, -1).at
+    index = index_at(0)
+    index = jnp.where(index_at(-1) >= 0, index_at(-1) + 1, index)
+    index = jnp.where(index_at(-2) >= 3 * THREE_BYTES, index_at(-2) + 2, index)
+    return jnp.where(index >= 0, tables.characters[jnp.maximum(index, 0)], tables.byte_symbols[lead])
+
+
 class _Columns(NamedTuple):
     """Words that are being merged, a column for each, so that the same position of all words is contiguous.
 
     Attributes:
         symbols: symbols, -1 after the end of a word; shape `(width, columns)`.
         ranks: rank of the pair of each symbol and the next one, shape `(width, columns)`.
-        lowest: lowest rank of each word, shape `(columns,)`.
+        lowest: lowest rank of each word, and the first row that has it, as one number; shape `(columns,)`.
     """
 
     symbols: Array
     ranks: Array
     lowest: Array
+
+    @property
+    def is_done(self) -> Array:
+        """Whether no pair of a word merges, shape `(columns,)`."""
+        return self.lowest >> _ROW_BITS == NO_RANK
+
+
+def _make_columns(symbols: Array, ranks: Array) -> _Columns:
+    row = jnp.arange(symbols.shape[0], dtype=jnp.int32)[:, None]
+    return _Columns(symbols, ranks, (ranks << _ROW_BITS | row).min(axis=0))
 
 
 class _Work(NamedTuple):
@@ -90,102 +233,80 @@ class _Work(NamedTuple):
     Attributes:
         columns: the words that are being merged.
         words: number of the word of each column, shape `(columns,)`; the number of words where there is none.
-        next_word: number of the first word that has no column yet.
-        symbols: symbols of the words that are done, shape `(words, width)`.
+        next_word: number of words of the class that have or had a column.
+        symbols: symbols of all words, shape `(n,)`.
+        counts: number of symbols of each word, shape `(words,)`.
     """
 
     columns: _Columns
     words: Array
     next_word: Array
     symbols: Array
+    counts: Array
 
 
-def merge_words(
-    tables: MergeTables, data: Array, starts: Array, lengths: Array, count: Array, width: int
-) -> Array:
-    """Merges the first `count` words of several. The time depends on this number.
-
-    Args:
-        tables: the merge rules.
-        data: bytes of all texts, `uint8`.
-        starts: first byte of each word, shape `(words,)`.
-        lengths: number of bytes of each word, at most `width`; shape `(words,)`.
-        count: number of words to merge.
-        width: static number of symbols of a word.
-
-    Returns:
-        The symbols of each word after all merges, `int32`, shape `(words, width)`; -1 after the last one.
-    """
-    num_words = starts.shape[0]
-    num_columns = min(_SYMBOLS // width, -(-num_words // _MAX_SHARE))
-    count = jnp.minimum(count, num_words)
+def _merge_columns(tables: MergeTables, words: _Symbols, is_chosen: Array, width: int) -> _Symbols:
+    """Merges the chosen words, of at most `width` symbols."""
+    num_words, num_symbols = words.starts.shape[0], words.symbols.shape[0]
+    num_columns = max(_SYMBOLS, num_symbols // _SYMBOLS_SHARE) // width
+    num_columns = min(num_columns, -(-num_words // _MAX_SHARE))
+    chosen, count = compact(is_chosen, num_words, num_words)
+    row = jnp.arange(width, dtype=jnp.int32)[:, None]
 
     def refill(work: _Work) -> _Work:
         """Stores the words that are done, and gives their columns to the next words."""
-        is_done = work.columns.lowest == NO_RANK
-        done, _ = compact(is_done, num_columns, num_columns)
-        finished = work.columns.symbols.T.at[done].get(mode="fill", fill_value=-1)
-        words = work.words.at[done].get(mode="fill", fill_value=num_words)
-        symbols = work.symbols.at[words].set(finished, mode="drop")
-        rank = cumulative_sum(is_done) - 1
-        new = jnp.where(is_done & (rank < count - work.next_word), work.next_word + rank, num_words)
-        new_starts = copy_before_broadcast(starts.at[new].get(mode="fill", fill_value=0))
-        new_lengths = copy_before_broadcast(lengths.at[new].get(mode="fill", fill_value=0))
-        filled, ranks = _fill_columns(tables, data, new_starts, new_lengths, width)
-        columns = work.columns
-        merged = _Columns(
-            jnp.where(is_done, filled, columns.symbols),
-            jnp.where(is_done, ranks, columns.ranks),
-            jnp.where(is_done, ranks.min(axis=0), columns.lowest),
-        )
+        symbols, ranks, _ = work.columns
+        is_done = work.columns.is_done
+        done = jnp.where(is_done, work.words, num_words)
+        at = copy_before_broadcast(words.starts.at[done].get(mode="fill", fill_value=num_symbols)) + row
+        at = jnp.where(symbols >= 0, at, num_symbols)
+        all_symbols = work.symbols.at[at].set(symbols, mode="drop")
+        all_counts = work.counts.at[done].set((symbols >= 0).sum(axis=0, dtype=jnp.int32), mode="drop")
+        number = work.next_word + cumulative_sum(is_done) - 1
+        new = chosen.at[jnp.where(is_done, number, num_words)].get(mode="fill", fill_value=num_words)
+        starts = copy_before_broadcast(words.starts.at[new].get(mode="fill", fill_value=0))
+        counts = copy_before_broadcast(words.counts.at[new].get(mode="fill", fill_value=0))
+        at = jnp.minimum(starts + row, num_symbols - 1)
+        is_symbol = row < counts
+        filled = jnp.where(is_symbol, words.symbols[at], -1)
+        filled_ranks = jnp.where(is_symbol, words.ranks[at], NO_RANK)
+        columns = _make_columns(jnp.where(is_done, filled, symbols), jnp.where(is_done, filled_ranks, ranks))
         next_word = jnp.minimum(work.next_word + is_done.sum(dtype=jnp.int32), count)
-        return _Work(merged, jnp.where(is_done, new, work.words), next_word, symbols)
+        return _Work(columns, jnp.where(is_done, new, work.words), next_word, all_symbols, all_counts)
 
-    def merge(work: _Work) -> _Work:
-        """Merges until half of the words are done, or all at the end."""
+    def step(work: _Work) -> _Work:
+        """Gives columns to words, and merges until half of them are done, or all at the end."""
+        work = refill(work)
         limit = jnp.where(work.next_word < count, num_columns // 2, 0)
-        has_many: Callable[[_Columns], Array] = lambda columns: (columns.lowest != NO_RANK).sum() > limit  # noqa: E731
-        columns = jax.lax.while_loop(has_many, partial(_merge_lowest, tables), work.columns)
-        return refill(work._replace(columns=columns))
+        has_many: Callable[[_Columns], Array] = lambda columns: (~columns.is_done).sum() > limit  # noqa: E731
+        return work._replace(
+            columns=jax.lax.while_loop(has_many, partial(_merge_lowest, tables), work.columns)
+        )
+
+    def has_words(work: _Work) -> Array:
+        return (work.next_word < count) | (work.words < num_words).any()
 
     # Added to constants, so that they vary over the devices of `jax.shard_map` as the words do.
     zero = 0 * count
     shape = (width, num_columns)
-    empty = _Columns(
-        jnp.full(shape, -1, jnp.int32) + zero,
-        jnp.full(shape, NO_RANK, jnp.int32) + zero,
-        jnp.full(num_columns, NO_RANK, jnp.int32) + zero,
-    )
+    empty = _make_columns(jnp.full(shape, -1, jnp.int32) + zero, jnp.full(shape, NO_RANK, jnp.int32) + zero)
     no_words = jnp.full(num_columns, num_words, jnp.int32) + zero
-    work = _Work(empty, no_words, zero, jnp.full((num_words, width), -1, jnp.int32) + zero)
-    has_words: Callable[[_Work], Array] = lambda work: (work.words < num_words).any()  # noqa: E731
-    return jax.lax.while_loop(has_words, merge, refill(work)).symbols
-
-
-def _fill_columns(
-    tables: MergeTables, data: Array, starts: Array, lengths: Array, width: int
-) -> tuple[Array, Array]:
-    """Returns the symbols of the bytes of words, and the ranks of their pairs; shapes `(width, words)`."""
-    row = jnp.arange(width, dtype=jnp.int32)[:, None]
-    at = jnp.minimum(starts + row, data.shape[0] - 1)
-    bytes_ = data[at].astype(jnp.int32)
-    following = jnp.pad(bytes_[1:], ((0, 1), (0, 0)))
-    symbols = jnp.where(row < lengths, tables.byte_symbols[bytes_], -1)
-    return symbols, jnp.where(row + 1 < lengths, tables.byte_ranks[bytes_ << 8 | following], NO_RANK)
+    work = jax.lax.while_loop(has_words, step, _Work(empty, no_words, zero, words.symbols, words.counts))
+    return words._replace(symbols=work.symbols, counts=work.counts)
 
 
 def _merge_lowest(tables: MergeTables, columns: _Columns) -> _Columns:
     """Merges the leftmost pair of lowest rank of each word."""
-    symbols, ranks, lowest = columns
+    symbols, ranks, _ = columns
     width, count = symbols.shape
     row = jnp.arange(width, dtype=jnp.int32)[:, None]
-    at = store(jnp.where(ranks == lowest, row, width).min(axis=0))
+    lowest, at = columns.lowest >> _ROW_BITS, columns.lowest & (1 << _ROW_BITS) - 1
     column = jnp.arange(count, dtype=jnp.int32)
     flat = symbols.reshape(-1)
     previous = jnp.where(at > 0, flat[jnp.maximum(at - 1, 0) * count + column], -1)
     following = jnp.where(at + 2 < width, flat[jnp.minimum(at + 2, width - 1) * count + column], -1)
     merged = get_merged(tables, lowest)
-    left, right = find_ranks(tables, previous, merged), find_ranks(tables, merged, following)
+    left, right = find_ranks(tables, jnp.stack([previous, merged]), jnp.stack([merged, following]))
     merged, left, right = store(merged, left, right)
     at = jnp.where(lowest == NO_RANK, width, at)
     shifted = jnp.pad(symbols[1:], ((0, 1), (0, 0)), constant_values=-1)
@@ -193,14 +314,14 @@ def _merge_lowest(tables: MergeTables, columns: _Columns) -> _Columns:
     symbols = jnp.where(row == at, merged, jnp.where(row > at, shifted, symbols))
     ranks = jnp.where(row > at, shifted_ranks, ranks)
     ranks = jnp.where(row == at, right, jnp.where(row == at - 1, left, ranks))
-    return _Columns(symbols, ranks, ranks.min(axis=0))
+    return _make_columns(symbols, ranks)
 
 
 class _Flat(NamedTuple):
     """Long words as one flat array.
 
     Attributes:
-        symbols: symbols of all words, shape `(n,)`.
+        symbols: symbols of all words, -1 after the last one; shape `(n,)`.
         words: number of the word of each symbol, ascending; shape `(n,)`, the capacity after the last word.
         ranks: rank of the pair of each symbol and the next one of its word, shape `(n,)`.
     """
@@ -210,50 +331,38 @@ class _Flat(NamedTuple):
     ranks: Array
 
 
-def merge_flat(tables: MergeTables, symbols: Array, words: Array, num_words: int) -> tuple[Array, Array]:
-    """Merges words of any length.
-
-    Args:
-        tables: the merge rules.
-        symbols: symbols of the bytes of all words, `int32`, shape `(n,)`; -1 after the last word.
-        words: number of the word of each symbol, ascending; `num_words` after the last word.
-        num_words: maximum number of words.
-
-    Returns:
-        The symbols after all merges, -1 after the last one, and the words of these; shapes `(n,)`.
-    """
-    start = _Flat(symbols, words, _compute_flat_ranks(tables, symbols, words))
-    merged = _merge_flat(tables, start, num_words)
-    return merged.symbols, merged.words
+def _merge_long(tables: MergeTables, words: _Symbols, capacity: int) -> tuple[_Symbols, Array]:
+    """Merges words of more symbols than columns have. Also returns the number of these symbols."""
+    num_symbols = words.symbols.shape[0]
+    num_words = capacity // _WIDTHS[-1] + 1
+    is_long = words.counts > _WIDTHS[-1]
+    word = jnp.maximum(cumulative_sum(words.is_first) - 1, 0)
+    chosen, count = compact(is_long.at[word].get(mode="clip") & (words.symbols >= 0), capacity, num_symbols)
+    number = cumulative_sum(words.is_first.at[chosen].get(mode="fill", fill_value=False)) - 1
+    flat = _Flat(
+        words.symbols.at[chosen].get(mode="fill", fill_value=-1),
+        jnp.where(chosen < num_symbols, number, num_words),
+        words.ranks.at[chosen].get(mode="fill", fill_value=NO_RANK),
+    )
+    flat = jax.lax.while_loop(
+        lambda flat: (flat.ranks != NO_RANK).any(),
+        lambda flat: _merge_flat_round(tables, flat, num_words),
+        flat,
+    )
+    long, _ = compact(is_long, num_words, is_long.shape[0])
+    counts = jnp.zeros(num_words, jnp.int32).at[flat.words].add(1, mode="drop")
+    shifts = words.starts.at[long].get(mode="fill", fill_value=num_symbols) - cumulative_sum(counts) + counts
+    at = jnp.arange(capacity, dtype=jnp.int32) + shifts.at[flat.words].get(
+        mode="fill", fill_value=num_symbols
+    )
+    symbols = words.symbols.at[at].set(flat.symbols, mode="drop")
+    return words._replace(symbols=symbols, counts=words.counts.at[long].set(counts, mode="drop")), count
 
 
 def _compute_flat_ranks(tables: MergeTables, symbols: Array, words: Array) -> Array:
     following = jnp.pad(symbols[1:], (0, 1), constant_values=-1)
     same = words == jnp.pad(words[1:], (0, 1), constant_values=-1)
     return jnp.where(same, find_ranks(tables, symbols, following), NO_RANK)
-
-
-def _merge_flat(tables: MergeTables, flat: _Flat, num_words: int) -> _Flat:
-    """Merges words until none has a pair left, in arrays that shrink with the number of symbols in use."""
-    length = flat.symbols.shape[0]
-    part = length // 8 if length >= 8 * _MIN_SYMBOLS else 0
-
-    def is_large(carry: _Flat) -> Array:
-        return (carry.ranks != NO_RANK).any() & ((carry.words < num_words).sum() > part)
-
-    flat = jax.lax.while_loop(is_large, lambda carry: _merge_flat_round(tables, carry, num_words), flat)
-    if not part:
-        return flat
-    # The symbols in use are at the beginning.
-    smaller = _merge_flat(tables, _Flat(*(column[:part] for column in flat)), num_words)
-    is_done = (flat.words < num_words).sum() > part
-    tails: tuple[Any, ...] = (-1, num_words, NO_RANK)
-    return _Flat(
-        *(
-            jnp.where(is_done, old, jnp.full_like(old, tail).at[:part].set(new))
-            for old, new, tail in zip(flat, smaller, tails, strict=True)
-        )
-    )
 
 
 def _merge_flat_round(tables: MergeTables, flat: _Flat, num_words: int) -> _Flat:
@@ -300,36 +409,6 @@ def _find_early_pairs(
     has_previous = (previous_at >= 0) & (words[jnp.maximum(previous_at, 0)] == words)
     next_at = jnp.minimum(position + 2, length - 1)
     has_next = (position + 2 < length) & (words[next_at] == words)
-    left = jnp.where(has_previous, find_ranks(tables, previous, merged), NO_RANK)
-    right = jnp.where(has_next, find_ranks(tables, merged, symbols[next_at]), NO_RANK)
-    return chosen & (jnp.minimum(left, right) <= lowest[words])
-
-
-def fill_flat(
-    tables: MergeTables, data: Array, starts: Array, lengths: Array, capacity: int
-) -> tuple[Array, Array]:
-    """Returns the symbols of the bytes of words as a flat array, and the word of each.
-
-    Args:
-        tables: the merge rules.
-        data: bytes of all texts.
-        starts: first byte of each word, shape `(words,)`.
-        lengths: number of bytes of each word, 0 for missing words; shape `(words,)`.
-        capacity: number of symbols.
-    """
-    num_words = starts.shape[0]
-    stops = cumulative_sum(lengths)
-    begins = stops - lengths
-    position = jnp.arange(capacity, dtype=jnp.int32)
-    marks = (
-        jnp.full(capacity, -1, jnp.int32)
-        .at[jnp.where(lengths > 0, begins, capacity)]
-        .max(jnp.arange(num_words, dtype=jnp.int32), mode="drop")
-    )
-    words = running_maximum(marks)
-    inside = (position < stops[-1]) & (words >= 0)
-    words = jnp.where(inside, words, num_words)
-    safe = jnp.minimum(words, num_words - 1)
-    at = jnp.minimum(starts[safe] + position - begins[safe], data.shape[0] - 1)
-    symbols = jnp.where(inside, tables.byte_symbols[data[at].astype(jnp.int32)], -1)
-    return symbols, words
+    pairs = jnp.stack([previous, merged]), jnp.stack([merged, symbols[next_at]])
+    ranks = jnp.where(jnp.stack([has_previous, has_next]), find_ranks(tables, *pairs), NO_RANK)
+    return chosen & (ranks.min(axis=0) <= lowest[words])

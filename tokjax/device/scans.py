@@ -28,17 +28,14 @@ def cumulative_sum(values: Array) -> Array:
     """Returns the sum of all values up to and including each one, `int32`, shape `(n,)`."""
     if values.dtype == np.bool_:
         blocks = pack_bits(values)
-        counts = count_bits(blocks)
-        before = copy_before_broadcast(jax.lax.associative_scan(jnp.add, counts) - counts)
+        before = jax.lax.cumsum(count_bits(blocks)) - count_bits(blocks)
         return unpack(before[:, None] + count_bits(blocks[:, None] & get_low_bits()), values.shape[0])
-    sums: Array = jax.lax.associative_scan(jnp.add, values.astype(jnp.int32))
-    return sums
+    return jax.lax.cumsum(values.astype(jnp.int32))
 
 
 def running_maximum(values: Array) -> Array:
     """Returns the largest value up to and including each position, shape `(n,)`."""
-    maxima: Array = jax.lax.associative_scan(jnp.maximum, values)
-    return maxima
+    return jax.lax.cummax(values)
 
 
 def find_next(mask: Array) -> Array:
@@ -50,8 +47,8 @@ def find_next(mask: Array) -> Array:
     end = mask.shape[0] - 1
     begins = jnp.arange(blocks.shape[0], dtype=jnp.int32) * BITS
     first = jnp.where(blocks != 0, begins + _get_lowest_bit(blocks), end)
-    first = jax.lax.associative_scan(jnp.minimum, first, reverse=True)
-    after = copy_before_broadcast(jnp.pad(first[1:], (0, 1), constant_values=end))
+    first = jax.lax.cummin(first, reverse=True)
+    after = jnp.pad(first[1:], (0, 1), constant_values=end)
     rest = blocks[:, None] & ~(get_low_bits() >> np.uint32(1))
     return unpack(
         jnp.where(rest != 0, begins[:, None] + _get_lowest_bit(rest), after[:, None]), mask.shape[0]
@@ -109,7 +106,7 @@ class Neighbors:
         fill: value outside of the array.
     """
 
-    def __init__(self, values: Array, before: int, after: int, fill: int | bool) -> None:
+    def __init__(self, values: Array, before: int, after: int, fill: int | bool | np.int32) -> None:
         self._length, self._before = values.shape[0], before
         self._padded: Array = store(jnp.pad(values, (before, after), constant_values=fill))
 
@@ -149,10 +146,8 @@ def compact(mask: Array, capacity: int, fill: int) -> tuple[Array, Array]:
     length = mask.shape[0]
     target = jnp.where(mask, rank - 1, capacity)
     positions = jnp.full(capacity, fill, jnp.int32)
-    positions = positions.at[target].set(
-        jnp.arange(length, dtype=jnp.int32), mode="drop", unique_indices=False
-    )
-    return positions, rank[-1] if length else jnp.int32(0)
+    positions = positions.at[target].set(jnp.arange(length, dtype=jnp.int32), mode="drop")
+    return positions, rank[-1]
 
 
 def compact_rare(mask: Array, capacity: int, fill: int) -> tuple[Array, Array]:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tokjax.device.scans import Neighbors, compact_rare, running_maximum
+from tokjax.device.scans import Neighbors, compact_rare, cumulative_sum, running_maximum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,7 +100,7 @@ def find_special(tables: SpecialTables, data: Array, is_cut: Array, capacity: in
     return SpecialMatches(
         jnp.full(length, -1, jnp.int32).at[at].set(ids, mode="drop"),
         jnp.zeros(length, bool).at[at].set(True, mode="drop").at[after].set(True, mode="drop"),
-        jax.lax.associative_scan(jnp.add, depth) > 0,
+        cumulative_sum(depth) > 0,
         needed,
     )
 

@@ -17,7 +17,7 @@ from tokjax.core.utf8 import from_characters, to_characters
 from tokjax.device.boundaries import make_split_tables
 from tokjax.device.encode import COUNT_BITS, KEY_BYTES, TokenizerTables
 from tokjax.device.hash_table import build_table
-from tokjax.device.merging import NO_RANK, MergeTables
+from tokjax.device.merging import NO_RANK, THREE_BYTES, MergeTables
 from tokjax.device.special import build_special_tables
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.byte_bpe import ByteLevelBPE
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokjax.bpe.merge_bounds import MergePairs
     from tokjax.bpe.merge_rules import MergeRules
     from tokjax.core.protocol import Special
     from tokjax.core.utf8 import Text
@@ -142,15 +143,73 @@ def _build_merges(rules: MergeRules) -> MergeTables:
     """Returns the tables of the merge rules."""
     pairs = find_pairs(rules)
     # A token that can be split in several ways has the same pair several times only if the pairs are equal.
-    keys, first = np.unique(
-        np.column_stack([pairs.left, pairs.right]).astype(np.uint32), axis=0, return_index=True
-    )
+    keys, first = np.unique(pairs.left.astype(np.int64) << 32 | pairs.right, return_index=True)
+    ranks = pairs.rank[first]
+    columns = np.column_stack([keys >> 32, keys & 0xFFFFFFFF]).astype(np.uint32)
     byte_symbols = np.array([rules.symbols[bytes([i])] for i in range(256)], np.int32)
-    symbol_bytes = np.full(int(max(byte_symbols.max(), keys.max(initial=0))) + 1, -1)
-    symbol_bytes[byte_symbols] = np.arange(256)
-    left, right = symbol_bytes[keys].T
-    of_bytes = (left >= 0) & (right >= 0)
-    byte_ranks = np.full(1 << 16, NO_RANK, np.int32)
-    byte_ranks[left[of_bytes] << 8 | right[of_bytes]] = pairs.rank[first][of_bytes]
-    table = build_table(keys, pairs.rank[first].astype(np.int64))
-    return MergeTables(table, rules.merged_symbols, byte_symbols, byte_ranks)
+    characters, character_ranks = _merge_characters(rules, keys, ranks, byte_symbols)
+    return MergeTables(
+        pairs=build_table(columns, ranks.astype(np.int64)),
+        merged=rules.merged_symbols,
+        byte_symbols=byte_symbols,
+        joint_ranks=_find_joint_ranks(rules, pairs),
+        characters=characters,
+        character_ranks=character_ranks,
+    )
+
+
+def _find_joint_ranks(rules: MergeRules, pairs: MergePairs) -> NDArray[np.int32]:
+    """Returns the lowest rank of the pairs that meet at two bytes, by `first << 8 | second`."""
+    first_bytes, last_bytes = np.zeros((2, max(rules.symbols.values()) + 1), np.int64)
+    for token, symbol in rules.symbols.items():
+        first_bytes[symbol], last_bytes[symbol] = token[0], token[-1]
+    ranks = np.full(1 << 16, NO_RANK, np.int32)
+    np.minimum.at(ranks, last_bytes[pairs.left] << 8 | first_bytes[pairs.right], pairs.rank)
+    return ranks
+
+
+def _merge_characters(
+    rules: MergeRules, keys: NDArray[np.int64], ranks: NDArray[np.int32], byte_symbols: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Merges the bytes of each character of two or three bytes, as if it were a word.
+
+    Args:
+        rules: the merge rules.
+        keys: pairs that merge, as `left << 32 | right`, ascending.
+        ranks: rank of each pair.
+        byte_symbols: symbol of each byte.
+
+    Returns:
+        `characters` and `character_ranks` of `MergeTables`.
+    """
+    keys, ranks = np.append(keys, np.iinfo(np.int64).max), np.append(ranks, NO_RANK)
+
+    def merge(left: NDArray[np.int32], right: NDArray[np.int32]) -> tuple[Any, Any]:
+        """Returns the ranks of pairs, and the symbols that they become."""
+        pair = left.astype(np.int64) << 32 | right
+        at = np.searchsorted(keys, pair)
+        rank = np.where(keys[at] == pair, ranks[at], NO_RANK)
+        merged = np.full(len(rank), -1, np.int32)
+        merged[rank != NO_RANK] = rules.get_merged_symbols(rank[rank != NO_RANK])
+        return rank, merged
+
+    codes = np.arange(0x80, 1 << 16)
+    is_long = codes >= THREE_BYTES
+    lead = np.where(is_long, 0xE0 | codes >> 12, 0xC0 | codes >> 6)
+    middle = 0x80 | np.where(is_long, codes >> 6, codes) & 0x3F
+    first, second = byte_symbols[lead], byte_symbols[middle]
+    third = np.where(is_long, byte_symbols[0x80 | codes & 0x3F], -1)
+    left_rank, left = merge(first, second)
+    right_rank, right = merge(second, third)
+    is_left, is_right = (left_rank != NO_RANK) & (left_rank <= right_rank), right_rank < left_rank
+    # Of two bytes that merge, the second one has no symbol any more.
+    first, second = np.where(is_left, left, first), np.where(is_left, -1, np.where(is_right, right, second))
+    third = np.where(is_right, -1, third)
+    last_rank, both = merge(first, np.where(is_left, third, second))
+    is_one = (is_left | is_right) & (last_rank != NO_RANK)
+    highest = np.minimum(left_rank, right_rank)
+    characters, character_ranks = np.full((1 << 16, 3), -1, np.int32), np.full(1 << 16, NO_RANK, np.int32)
+    characters[codes, 0] = np.where(is_one, both, first)
+    characters[codes, 1:] = np.where(is_one, -1, [second, third]).T
+    character_ranks[codes] = np.where(is_one, np.maximum(highest, last_rank), highest)
+    return characters.reshape(-1), character_ranks

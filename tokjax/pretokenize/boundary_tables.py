@@ -114,7 +114,8 @@ class BoundaryTables:
     @cached_property
     def class_of_code(self) -> NDArray[np.uint8]:
         """The class of each code point, `uint8`, shape `(0x110000,)`."""
-        return self.classes.take(self.automaton.class_of_code)
+        runs = self.classes.take(self.automaton.run_classes)
+        return np.repeat(runs, np.diff(self.automaton.run_starts, append=CODE_POINTS))
 
     @cached_property
     def class_of_byte(self) -> bytes:

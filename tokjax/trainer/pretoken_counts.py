@@ -33,7 +33,6 @@ from tokjax.bpe.hash_tables import (
     concatenate_pretokens,
     make_pretokens,
 )
-from tokjax.core.ragged import concatenate_ranges
 from tokjax.corpus.files import SourceFile
 from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.patterns import Pattern, make_pattern_splitter
@@ -49,8 +48,8 @@ _INSERT_BATCH_SIZE = 1 << 15
 """Number of pending pre-tokens that are inserted into the hash tables together."""
 _VERSION = 1
 """Version of the files of `save_pretoken_counts`, and of fingerprints."""
-_CHUNK_PRETOKENS = 1 << 16
-"""Number of pre-tokens whose hashes are computed together, to bound the memory."""
+_CHUNK_PRETOKENS = 1 << 12
+"""Number of pre-tokens whose hashes are computed together: few enough for the processor's cache."""
 _MAX_BYTES = 1 << 53
 """Maximum size of a repeated corpus. Sums of counts up to it are exact in floating point, which the trainer
 uses."""
@@ -403,19 +402,31 @@ def _compute_checksums(counts: PretokenCounts) -> list[int]:
     The hash of a pre-token is a polynomial of its bytes, with mixed bits. There is a sum for each multiplier.
     Arithmetic is modulo 2**64.
     """
-    longest = int(counts.lengths.max(initial=0))
-    powers = [np.cumprod(np.full(longest, multiplier, np.uint64)) for multiplier in _MULTIPLIERS]
     totals = np.zeros(len(_MULTIPLIERS), np.uint64)
     stops = np.cumsum(counts.lengths)
+    bounds = np.append(stops[_CHUNK_PRETOKENS - 1 :: _CHUNK_PRETOKENS], stops[-1:])
+    size = int(np.diff(bounds, prepend=0).max(initial=0))
+    powers = [_compute_powers(multiplier, size) for multiplier in _MULTIPLIERS]
+    inverses = [_compute_powers(pow(multiplier, -1, 1 << 64), size) for multiplier in _MULTIPLIERS]
     for first in range(0, len(counts), _CHUNK_PRETOKENS):
         chunk = slice(first, first + _CHUNK_PRETOKENS)
         lengths = counts.lengths[chunk]
         starts = np.cumsum(lengths) - lengths
         data = counts.data[stops[first] - lengths[0] : stops[chunk][-1]].astype(np.uint64) + np.uint64(1)
-        exponents = concatenate_ranges(np.zeros(len(lengths), np.int64), lengths)
         for i, multiplier in enumerate(_MULTIPLIERS):
-            hashes = np.add.reduceat(data * powers[i].take(exponents), starts)
+            # The exponents of a pre-token start at 1. Here they continue through the chunk, which multiplies
+            # the hash by a power. A product with its inverse corrects that.
+            hashes = np.add.reduceat(data * powers[i][: len(data)], starts)
+            hashes *= inverses[i].take(starts)
+            hashes *= np.uint64(multiplier)
             hashes = (hashes ^ hashes >> np.uint64(31)) * np.uint64(multiplier)
             hashes ^= hashes >> np.uint64(29)
             totals[i : i + 1] += (hashes * counts.counts[chunk].astype(np.uint64)).sum()
     return totals.tolist()
+
+
+def _compute_powers(base: int, count: int) -> NDArray[np.uint64]:
+    """Returns the powers of a number modulo 2**64, from 0 to `count - 1`."""
+    factors = np.full(count, base, np.uint64)
+    factors[:1] = 1
+    return np.cumprod(factors)

@@ -9,9 +9,10 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.cli.test_commands import get_output, run
+from tests.datasets.conversion.test_llm_c import BOS, WITH_BOS
 from tests.datasets.test_conversion import LARGE, TOKENIZER
 from tests.support.id_datasets import write_id_dataset
-from tests.support.record_files import make_example
+from tests.support.record_files import make_example, write_array_record
 
 pytest.importorskip("array_record.python.array_record_module")
 pytest.importorskip("google.protobuf.message")
@@ -45,19 +46,39 @@ EMPTY = bytes.fromhex("0a11 0a0f 0a09") + b"input_ids" + bytes.fromhex("1202 1a0
 @given(
     documents=st.lists(st.lists(st.integers(0, 70_000), max_size=9), max_size=5),
     max_tokens=st.none() | st.integers(1, 5),
+    batch_tokens=st.integers(1, 9),
 )
-def test_round_trip(tmp_path_factory, documents, max_tokens):
+def test_round_trip(tmp_path_factory, documents, max_tokens, batch_tokens):
     tmp_path = tmp_path_factory.mktemp("records")
     dataset = write_id_dataset(documents, tmp_path / "data", LARGE)
     [path] = tokjax.datasets.export_dataset(dataset, tmp_path / "a.array_record", max_tokens=max_tokens)
     field = tokjax.PackedTokenField(LARGE, add_eos_between_docs=False)
     tokjax.write_dataset(path, field, tmp_path / "back", text_column="input_ids")
     back = [ids.tolist() for ids in tokjax.open_dataset(tmp_path / "back")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tokjax.datasets.conversion.token_streams.BATCH_TOKENS", batch_tokens)
+        tokjax.datasets.convert_dataset(path, LARGE, tmp_path / "converted")
+    assert [ids.tolist() for ids in tokjax.open_dataset(tmp_path / "converted")] == back
     if max_tokens is None:
         assert back == documents
     else:
         starts = [(ids, i) for ids in documents for i in range(0, max(len(ids), 1), max_tokens)]
         assert back == [ids[i : i + max_tokens] for ids, i in starts]
+
+
+def test_conversion_adds_no_special_tokens(tmp_path):
+    dataset = write_id_dataset([[1, 2], [3]], tmp_path / "data", WITH_BOS)
+    [path] = tokjax.datasets.export_dataset(dataset, tmp_path / "a.array_record")
+    tokjax.datasets.convert_dataset(path, WITH_BOS, tmp_path / "back")
+    assert [ids.tolist() for ids in tokjax.open_dataset(tmp_path / "back")] == [[BOS, 1, 2], [BOS, 3]]
+
+
+def test_records_without_ids(tmp_path):
+    for i, example in enumerate([{"text": b"low"}, {"input_ids": [0.5]}, {"input_ids": b"low"}]):
+        path = write_array_record(tmp_path / f"{i}.array_record", [make_example(example)])
+        message = r"record 0: there are no integers in the feature 'input_ids', of \['\w+'\]; for another"
+        with pytest.raises(tokjax.errors.SourceError, match=message):
+            tokjax.datasets.convert_dataset(path, TOKENIZER, tmp_path / "data")
 
 
 def test_texts(tmp_path):
@@ -94,13 +115,6 @@ def test_options(tmp_path):
         tokjax.datasets.export_dataset(dataset, tmp_path / "a.npy", max_tokens=3)
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="max_tokens must be .* 1"):
         tokjax.datasets.export_dataset(dataset, tmp_path / "a.array_record", max_tokens=0)
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError,
-        match=r"a.array_record: ArrayRecord files are sources of write_dataset, also if they hold ids; call "
-        r"write_dataset\('.*a.array_record', PackedTokenField\(tokenizer, add_eos_between_docs=False\), OUT, "
-        r"text_column='input_ids'\)",
-    ):
-        tokjax.datasets.convert_dataset(tmp_path / "a.array_record", TOKENIZER, tmp_path / "out")
 
 
 def test_packing_of_grain(tmp_path):
@@ -126,8 +140,10 @@ def test_command(tmp_path):
     target = tmp_path / "a.array_record"
     get_output("convert", tmp_path / "data", "-o", target, "--max-tokens", 2)
     assert len(read_records(target)) == 3
-    result = run("convert", target, "-t", tokenizer, "-o", tmp_path / "out")
-    assert b"run tokjax pack" in result.stderr
+    get_output("convert", target, "-t", tokenizer, "-o", tmp_path / "out")
+    assert [ids.tolist() for ids in tokjax.open_dataset(tmp_path / "out")] == [[1, 2], [257], [3, 257]]
+    result = run("convert", target, "-t", tokenizer, "-o", tmp_path / "new", "--max-tokens", 2)
+    assert b"is not a dataset, and --max-tokens is for" in b" ".join(result.stderr.split())
     options = ["--text-column", "input_ids", "--separator", "", "--no-eos"]
     get_output("pack", target, "-t", tokenizer, "-o", tmp_path / "back", *options)
     assert [ids.tolist() for ids in tokjax.open_dataset(tmp_path / "back")] == [[1, 2], [257], [3, 257]]

@@ -115,7 +115,13 @@ class TestWriting:
         ("documents", "tokenizer", "message"),
         [
             ([[1, EOS], [2], [3]], TOKENIZER, "document 2 ends with the id 3, not with the EOS id 257, so"),
-            ([[1, EOS, 2], [3, EOS]], TOKENIZER, "document 0 contains the EOS id 257 and does not end with"),
+            ([[1, EOS, 2], [3, EOS]], TOKENIZER, "document 0 contains the EOS id 257 before its end, so"),
+            (
+                [[1, EOS], [2, EOS, 3, EOS]],
+                TOKENIZER,
+                "document 1 contains the EOS id 257 before its end, so",
+            ),
+            ([[1], [2, BOS]], WITH_BOS, "the id 258 at index 4 is the BOS token, and no document"),
             ([[1, EOS], []], TOKENIZER, "document 1 is empty, and llm.c's files have no empty documents"),
             (
                 [[1], [2]],
@@ -139,7 +145,8 @@ class TestWriting:
         np.save(tmp_path / "ids.npy", np.array([1, BOS, EOS]))
         tokjax.datasets.convert_dataset(tmp_path / "ids.npy", WITH_BOS, tmp_path / "inside")
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match="the id 258 at index 1 is the BOS token, and not all"
+            tokjax.errors.InvalidArgumentError,
+            match="the id 258 at index 1 is the BOS token, and no document",
         ):
             tokjax.datasets.export_dataset(
                 tokjax.open_dataset(tmp_path / "inside"), tmp_path / "c.bin", "llm.c"

@@ -54,10 +54,11 @@ def wait_for_downloads(names):
     assert list_downloads() == names
 
 
+@pytest.mark.parametrize("is_mapped", [False, True])
 @pytest.mark.parametrize("num_shards", [1, 3])
-def test_next_shards_are_downloaded(url, counted, num_shards):
-    dataset = tokjax.open_dataset(url, fetch_ahead=num_shards)
-    batches = iter(tokjax.PackedTokenLoader(dataset, **IN_ORDER))
+def test_next_shards_are_downloaded(url, counted, num_shards, is_mapped):
+    loader = tokjax.PackedTokenLoader(tokjax.open_dataset(url, fetch_ahead=num_shards), **IN_ORDER)
+    batches = iter(loader.map(tokjax.datasets.TokenChunks._asdict) if is_mapped else loader)
     assert list_downloads() == []
     for shard in (0, 0, 0, 1):  # (the last one that a batch needs)
         next(batches)

@@ -1,25 +1,24 @@
-"""ArrayRecord files for Grain and MaxText: each record is a `tf.train.Example` with a document.
-
-To read such files, pass them to `write_dataset`.
-"""
+"""ArrayRecord files for Grain and MaxText: each record is a `tf.train.Example` with a document."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tokjax._util.atomic_files import write_atomically
-from tokjax.corpus.array_record import import_array_record
+from tokjax.core.ragged import make_row_splits
+from tokjax.corpus.array_record import import_array_record, iter_records, measure
 from tokjax.corpus.tf_example import serialize_example
-from tokjax.datasets.conversion.token_streams import check_absent
+from tokjax.datasets.conversion.token_streams import TokenStream, check_absent
 from tokjax.datasets.dataset_types import RawTextDataset
-from tokjax.errors import Hint, InvalidArgumentError
+from tokjax.errors import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
     from typing import BinaryIO
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from tokjax.datasets.dataset_types import TokenDataset
@@ -32,16 +31,34 @@ _OPTIONS = "group_size:1"
 """One record per compressed block, as Grain requires for random access."""
 
 
-def read(path: Path, tokenizer: Any) -> NoReturn:  # noqa: ARG001 (the signature of all readers)
-    """Raises `InvalidArgumentError`, which names the call that reads the file."""
-    raise InvalidArgumentError(
-        f"{path}: ArrayRecord files are sources of write_dataset, also if they hold ids",
-        hint=Hint(
-            f"call write_dataset({str(path)!r}, PackedTokenField(tokenizer, add_eos_between_docs=False), "
-            f"OUT, text_column={_IDS!r})",
-            f"run tokjax pack {path} --text-column {_IDS} --separator '' --no-eos",
-        ),
-    )
+def read(path: Path, tokenizer: Any) -> TokenStream:  # noqa: ARG001 (the records are the documents)
+    """Reads the lengths of all records, and opens the file.
+
+    Raises:
+        SourceError: the file is damaged, or a record has no ids.
+    """
+    num_records, _, _ = measure(path)
+    splits = make_row_splits([len(ids) for ids in _iter_records_of_ids(path, 0, num_records)])
+
+    def read_ids(start: int, stop: int) -> NDArray[np.int64]:
+        first = int(np.searchsorted(splits, start, "right")) - 1
+        last = int(np.searchsorted(splits, stop, "left"))
+        rows = _iter_records_of_ids(path, first, last)
+        return np.concatenate([np.zeros(0, np.int64), *rows])[start - splits[first] :][: stop - start]
+
+    return TokenStream(read_ids, splits)
+
+
+def _iter_records_of_ids(path: Path, start: int, stop: int) -> Iterator[NDArray[np.int64]]:
+    """Yields the ids of the records `[start, stop)`."""
+    for location, record in iter_records(path, start, stop, list):
+        ids = record.get(_IDS, ())
+        if not isinstance(ids, np.ndarray) or ids.dtype != np.int64:
+            raise SourceError(
+                f"{location}: there are no integers in the feature {_IDS!r}, of {list(record)[:20]}; for "
+                "another feature, or texts, pass the file to write_dataset"
+            )
+        yield ids
 
 
 def write(

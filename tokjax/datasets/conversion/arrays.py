@@ -54,10 +54,12 @@ def read_torch(path: Path, tokenizer: Any) -> TokenStream:
     """
     torch = import_optional("torch", extra="torch", purpose=f"reading {path}")
     try:
-        tensor = torch.load(path, weights_only=True, map_location="cpu")
-        return _split_rows(tensor.numpy(), path, tokenizer)
-    except (AttributeError, TypeError, RuntimeError, EOFError) as error:
-        raise SourceError(f"{path}: does not hold one tensor: {error}") from error
+        ids = torch.load(path, weights_only=True, map_location="cpu").numpy()
+    except OSError:
+        raise
+    except Exception as error:  # (any exception, if the file is damaged)
+        raise SourceError(f"{path}: does not hold one tensor: {error!r:.120}") from error
+    return _split_rows(ids, path, tokenizer)
 
 
 def write_npy(dataset: TokenDataset, target: Path, *, overwrite: bool) -> tuple[Path, ...]:

@@ -60,6 +60,7 @@ def convert_dataset(
     | `"npy"` | `.npy` of integers, one or two dimensions | rows; in one dimension, as for nanoGPT |
     | `"torch"` | `.pt`, one tensor (needs `torch`) | as for `.npy` |
     | `"levanter"` | directory of a `TreeCache` (needs `tokjax[levanter]`) | its rows |
+    | `"array_record"` | `.array_record` with `input_ids` (needs `tokjax[arrayrecord]`) | its records |
 
     Args:
         path: path of the token file, or of the directory of a cache.

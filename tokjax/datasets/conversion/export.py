@@ -41,7 +41,7 @@ def export_dataset(
 
     `"array_record"` (needs `tokjax[arrayrecord]`) writes an ArrayRecord file for Grain and MaxText: one
     record per document, a `tf.train.Example` with the ids in the feature `input_ids`, or of a dataset of
-    texts, with the text in the feature `text`. `write_dataset` reads it. Side columns are not exported.
+    texts, with the text in the feature `text`. Side columns are not exported.
 
     Args:
         dataset: open dataset of token ids; for `"array_record"` also of texts.

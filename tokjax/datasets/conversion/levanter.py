@@ -104,7 +104,25 @@ def read(path: Path, tokenizer: Any) -> TokenStream:  # noqa: ARG001 (the cache 
     splits[0] = 0
     if (np.diff(splits) < 0).any():
         raise SourceError(f"{path}: its offsets decrease; it is damaged")
+    _check_files(ids, int(splits[-1]), column / "data")
     return TokenStream(lambda start, stop: _read(ids, start, stop, column), splits)
+
+
+def _check_files(array: Any, stop: int, path: Path) -> None:
+    """Checks that the files with the first `stop` values exist: tensorstore reads missing ones as zeros.
+
+    It also writes no file for zeros only. No cache of real ids has a file of these.
+
+    Raises:
+        SourceError: a file is missing.
+    """
+    if array.ndim != 1:
+        return  # (reading raises an error)
+    keys = set(array.kvstore.list().result())
+    count = -(-stop // array.chunk_layout.write_chunk.shape[0])
+    missing = next((i for i in range(count) if f"c/{i}".encode() not in keys), None)
+    if missing is not None:
+        raise SourceError(f"{path}: the file c/{missing} is missing, of {count}; the cache is damaged")
 
 
 def is_cache(path: Path) -> bool:
@@ -139,7 +157,8 @@ def _open_array(path: Path, dtype: str | None) -> Any:
     spec: dict[str, Any] = {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{path}/"}}
     if dtype is not None:
         options = {"create": True, "dtype": dtype, "shape": [_NUM_VALUES]}
-        return tensorstore.open({**spec, "metadata": _METADATA}, **options).result()
+        spec |= {"metadata": _METADATA, "store_data_equal_to_fill_value": True}
+        return tensorstore.open(spec, **options).result()
     try:
         return tensorstore.open(spec, open=True).result()
     except ValueError as error:

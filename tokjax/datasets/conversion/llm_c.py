@@ -29,7 +29,6 @@ from tokjax.datasets.conversion.token_streams import (
     TokenStream,
     check_absent,
     find_positions,
-    iter_ranges,
     make_splits,
     make_stream,
     write_ids,
@@ -46,8 +45,6 @@ if TYPE_CHECKING:
 
 _MAX_IDS = (1 << 31) - 1
 """Maximum number of ids in a file: the header stores it as `int32`."""
-_MAX_ROWS = 1 << 20
-"""Number of documents whose first or last ids are read at once."""
 
 
 class _Header(NamedTuple):
@@ -89,15 +86,16 @@ def read(path: Path, tokenizer: Any) -> TokenStream:
         SourceError: the file has no known header, or another size than the header indicates.
     """
     ids = _map_ids(path)
+    whole = make_stream(ids, make_splits(np.zeros(0, np.int64), len(ids)))
     bos, eos = protocol.bos_id(tokenizer), protocol.eos_id(tokenizer)
     if bos is not None and bos != eos:
-        positions = find_positions(ids, bos)
+        positions = find_positions(whole.read, len(ids), bos)
         if positions.size:
             return make_stream(ids, make_splits(positions, len(ids)))
-    positions = np.zeros(0, np.int64) if eos is None else find_positions(ids, eos)
+    positions = np.zeros(0, np.int64) if eos is None else find_positions(whole.read, len(ids), eos)
     splits = make_splits(positions, len(ids))
     if not positions.size:
-        return make_stream(ids, splits)
+        return whole
     moved = int(positions[0])
 
     def read_moved(start: int, stop: int) -> NDArray[Any]:
@@ -171,9 +169,10 @@ def _find_moved_position(dataset: TokenDataset) -> int | None:
     if empty.size:
         raise InvalidArgumentError(f"document {empty[0]} is empty, and llm.c's files have no empty documents")
     if bos is not None and bos != eos:
-        if _begin_with_bos(dataset, bos):
+        positions = find_positions(dataset.read, dataset.num_tokens, bos)
+        if positions.size:
+            _check_bos(dataset, positions, bos)
             return None
-        _reject_bos(dataset, bos)
     if eos is None:
         if dataset.num_documents > 1:
             raise InvalidArgumentError(
@@ -181,46 +180,49 @@ def _find_moved_position(dataset: TokenDataset) -> int | None:
                 "token; pass format='npy'"
             )
         return None
-    unended = np.flatnonzero(_gather(dataset, splits[1:] - 1) != eos)
-    if not unended.size:
-        return 0 if dataset.num_documents else None
-    row = int(unended[-1])
-    if row:
+    positions = find_positions(dataset.read, dataset.num_tokens, eos)
+    ends = splits[1:] - 1
+    if not len(ends) or np.array_equal(positions, ends[1:]):
+        return int(splits[1]) if len(ends) > 1 else None
+    _check_eos(dataset, positions, eos)
+    return 0
+
+
+def _check_bos(dataset: TokenDataset, positions: NDArray[np.int64], bos: int) -> None:
+    """Checks that BOS begins all documents, but maybe the first, and occurs nowhere else.
+
+    The first document may be the end of one that began in another file.
+    """
+    begins = dataset.document_splits[:-1]
+    if np.array_equal(positions, begins[int(positions[0] > 0) :]):
+        return
+    inside = np.setdiff1d(positions, begins)
+    cause = (
+        f"the id {bos} at index {inside[0]} is the BOS token, and no document begins there"
+        if inside.size
+        else f"document {np.flatnonzero(~np.isin(begins, positions))[-1]} does not begin with the BOS id "
+        f"{bos}, and others do"
+    )
+    raise InvalidArgumentError(
+        f"{cause}, so llm.c would find other documents; pass format='megatron', whose index has the documents"
+    )
+
+
+def _check_eos(dataset: TokenDataset, positions: NDArray[np.int64], eos: int) -> None:
+    """Checks that EOS ends all documents, and occurs nowhere else."""
+    splits = dataset.document_splits
+    unended = np.setdiff1d(splits[2:] - 1, positions)
+    if unended.size:
+        row = int(np.searchsorted(splits, unended[-1], "right")) - 1
         raise InvalidArgumentError(
             f"document {row} ends with the id {dataset.document(row)[-1]}, not with the EOS id {eos}, so "
             "llm.c would not find where the next one begins; pass format='npy', or write the dataset with "
             "PackedTokenField(tokenizer, add_eos_between_docs=True)"
         )
-    if (dataset.document(0) == eos).any():
+    inside = np.setdiff1d(positions, splits[1:] - 1)
+    if inside.size:
+        row = int(np.searchsorted(splits, inside[0], "right")) - 1
         raise InvalidArgumentError(
-            f"document 0 contains the EOS id {eos} and does not end with it, so llm.c would find other "
-            "documents; pass format='npy'"
+            f"document {row} contains the EOS id {eos} before its end, so llm.c would find other documents; "
+            "pass format='megatron', whose index has the documents"
         )
-    return int(splits[1]) if dataset.num_documents > 1 else None
-
-
-def _begin_with_bos(dataset: TokenDataset, bos: int) -> bool:
-    """Returns whether all documents begin with BOS. The first one may be the end of a document without it."""
-    are_first = _gather(dataset, dataset.document_splits[:-1]) == bos
-    if are_first.all():
-        return True
-    return len(are_first) > 1 and bool(are_first[1:].all() and (dataset.document(0) != bos).all())
-
-
-def _reject_bos(dataset: TokenDataset, bos: int) -> None:
-    for start, stop in iter_ranges(0, dataset.num_tokens):
-        positions = np.flatnonzero(dataset.read(start, stop) == bos)
-        if positions.size:
-            raise InvalidArgumentError(
-                f"the id {bos} at index {start + positions[0]} is the BOS token, and not all documents begin "
-                "with it, so llm.c would find other documents; pass format='npy'"
-            )
-
-
-def _gather(dataset: TokenDataset, positions: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Returns the ids at the given positions."""
-    parts = [
-        dataset.gather(positions[start : start + _MAX_ROWS], 1).reshape(-1)
-        for start in range(0, len(positions), _MAX_ROWS)
-    ]
-    return np.concatenate([np.zeros(0, np.int32), *parts])

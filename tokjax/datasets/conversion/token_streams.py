@@ -63,9 +63,15 @@ def iter_ranges(start: int, stop: int) -> Iterator[tuple[int, int]]:
         yield first, min(first + BATCH_TOKENS, stop)
 
 
-def find_positions(ids: NDArray[Any], token: int) -> NDArray[np.int64]:
-    """Returns the positions of an id, `int64`."""
-    parts = [np.flatnonzero(ids[start:stop] == token) + start for start, stop in iter_ranges(0, len(ids))]
+def find_positions(read: Callable[[int, int], NDArray[Any]], num_ids: int, token: int) -> NDArray[np.int64]:
+    """Returns the positions of an id, `int64`.
+
+    Args:
+        read: function that returns the ids `[start, stop)`.
+        num_ids: total number of ids.
+        token: the id to find.
+    """
+    parts = [np.flatnonzero(read(start, stop) == token) + start for start, stop in iter_ranges(0, num_ids)]
     return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
@@ -82,7 +88,11 @@ def make_splits(positions: NDArray[np.int64], num_ids: int) -> NDArray[np.int64]
 
 def split_after(ids: NDArray[Any], eos: int | None) -> NDArray[np.int64]:
     """Returns the splits of documents that end after each EOS id; one document if `eos` is `None`."""
-    ends = np.zeros(0, np.int64) if eos is None else find_positions(ids, eos) + 1
+    ends = (
+        np.zeros(0, np.int64)
+        if eos is None
+        else find_positions(lambda start, stop: ids[start:stop], len(ids), eos) + 1
+    )
     return make_splits(ends, len(ids))
 
 

@@ -220,6 +220,13 @@ class Loader(ABC, Generic[Source, Batch]):
     def _find_shards(self, step: int) -> Iterator[tuple[int, int]]:
         """Yields the shards that a batch is read from, as pairs of a dataset and a shard of it."""
 
+    def _copy_to_look_ahead(self) -> Loader[Source, Any]:
+        """Returns a copy whose `_find_closed_files` another thread can call."""
+        ahead = copy.copy(self)
+        if hasattr(ahead, "_order"):
+            ahead._order = copy.copy(ahead._order)  # it caches the items of the last steps
+        return ahead
+
     def _find_closed_files(self, step: int) -> Iterator[list[Callable[[], object]]]:
         """Yields, for each shard of a step that is not open, functions that open its files."""
         columns = [column.column for column in self._columns if column.column.per == "token"]
@@ -451,6 +458,12 @@ class _MappedLoader(Loader[Source, Batch]):
     def _make_examples(self) -> Iterator[Batch]:
         return map(self._function, self._loader._make_examples())
 
+    def _find_shards(self, step: int) -> Iterator[tuple[int, int]]:
+        return self._loader._find_shards(step)
+
+    def _copy_to_look_ahead(self) -> Loader[Source, Any]:
+        return self._loader._copy_to_look_ahead()
+
     def _find_stop(self, epochs: int | None) -> int | None:
         return self._loader._find_stop(epochs)
 
@@ -477,9 +490,7 @@ class Batches(Generic[Batch]):
         self._stop = stop
         num_shards = max(dataset._fetch_ahead for dataset in loader.datasets)
         if num_shards:
-            ahead = copy.copy(loader)
-            if hasattr(ahead, "_order"):
-                ahead._order = copy.copy(ahead._order)  # it caches the items of the last steps
+            ahead = loader._copy_to_look_ahead()
             self._fetcher = ShardFetcher(ahead._find_closed_files, stop, num_shards)
 
     def __iter__(self) -> Batches[Batch]:

@@ -29,6 +29,7 @@ See docs/performance.md, section "Batched BPE training".
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -42,17 +43,15 @@ from tokjax.trainer.bpe.frequent_segments import (
     find_frequent_segments,
     find_merges_of_pair,
 )
-from tokjax.trainer.bpe.linked_symbols import RIGHT, LinkedPretokens, make_pair_key
-from tokjax.trainer.bpe.pair_table import GroupedPairs, PairTable, group_byte_pairs, group_positions
+from tokjax.trainer.bpe.linked_symbols import RIGHT, FormedPairs, LinkedPretokens, make_pair_key
+from tokjax.trainer.bpe.pair_table import GroupedPairs, PairTable, group_byte_pairs, group_pairs
 from tokjax.trainer.bpe.segment_merging import SegmentMerger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from numpy.typing import NDArray
-
     from tokjax._util.progress import AdvanceProgress
-    from tokjax.trainer.bpe.linked_symbols import Merges, Positions, Symbols
+    from tokjax.trainer.bpe.linked_symbols import Merges, Symbols
     from tokjax.trainer.bpe.pair_table import FrequentPairs
 
 TieBreak: TypeAlias = Literal["lexicographic", "huggingface"]
@@ -122,7 +121,8 @@ class MergeResult:
     @property
     def merges(self) -> tuple[tuple[bytes, bytes], ...]:
         """The bytes of the merged pairs, in order."""
-        return tuple((self.token[left], self.token[right]) for left, right, _ in self.id_merges)
+        left, right, _ = zip(*self.id_merges, strict=True) if self.id_merges else ((),) * 3
+        return tuple(zip(*(map(self.token.__getitem__, ids) for ids in (left, right)), strict=True))
 
 
 def train_merges(
@@ -237,14 +237,14 @@ class _Merger:
         pairs = pairs.select(max(pairs.minimum, self._rules.min_frequency))
         if not len(pairs.keys):
             return None
-        segments = find_frequent_segments(self.pretokens, pairs.positions, len(pairs.keys))
+        segments = find_frequent_segments(self.pretokens, pairs.positions)
         while _are_too_long(segments):
             fewer = pairs.select_half()
             if fewer is None:
                 return self._merge_one(pairs)
             pairs = fewer
             self._width = len(pairs.keys)
-            segments = find_frequent_segments(self.pretokens, pairs.positions, len(pairs.keys))
+            segments = find_frequent_segments(self.pretokens, pairs.positions)
         self._width = min(2 * self._width, max(self.num_new // _WIDTH_FACTOR, _MIN_WIDTH))
         return self._merge_in_order(pairs, segments, limit)
 
@@ -252,19 +252,18 @@ class _Merger:
         """Merges pairs as long as they are frequent. Returns the number of new tokens."""
         keys, counts = pairs.keys.tolist(), pairs.counts.tolist()
         merger = SegmentMerger(segments, keys, counts, pairs.minimum, self._tie_keys, self._is_short_enough)
-        stop = self._next_id + limit
+        first_new, stop = self._next_id, self._next_id + limit
         has_existing = False
-        while self._next_id < stop and not has_existing and (pair := merger.pop_best()) is not None:
-            id_, has_existing = self._record(pair >> ID_BITS, pair & RIGHT)
-            merger.merge(pair, id_)
-        merged, rare = merger.merged, merger.rare
-        ids = np.array([merged.get(key, -1) for key in keys], np.int32)
-        bounds = [
-            0 if key in merged else rare.get(key, count) for key, count in zip(keys, counts, strict=True)
-        ]
-        self._pairs.set_bounds(pairs.rows, np.array(bounds, np.int64))
-        self._apply(segments.find_merges(self.pretokens, ids, merger.get_ids()), may_exist=has_existing)
-        return self._next_id - stop + limit
+        for pair in merger.iter_best():
+            merger.merged[pair], has_existing = self._record(pair >> ID_BITS, pair & RIGHT)
+            merger.is_complete = has_existing or self._next_id == stop
+        ids = np.fromiter(map(merger.merged.get, keys, repeat(-1)), np.int32, len(keys))
+        bounds = np.fromiter(map(merger.rare.get, keys, counts), np.int64, len(keys))
+        bounds[ids >= 0] = 0
+        self._pairs.set_bounds(pairs.rows, bounds)
+        merges = segments.find_merges(ids, merger.get_ids())
+        self._apply(merges, None if has_existing else first_new)
+        return self._next_id - first_new
 
     def _merge_one(self, pairs: FrequentPairs) -> int:
         """Merges the first of several equally frequent pairs, without a loop over its positions."""
@@ -272,15 +271,24 @@ class _Merger:
             (self._tie_keys[key >> ID_BITS], self._tie_keys[key & RIGHT], key, index)
             for index, key in enumerate(pairs.keys.tolist())
         )
-        positions = pairs.positions.take(np.flatnonzero(pairs.positions.which == index))
+        stop = int(pairs.positions.lengths[: index + 1].sum())
+        occurrences = slice(stop - pairs.positions.lengths[index], stop)
+        at, after = pairs.positions.at[occurrences], pairs.positions.after[occurrences]
         id_, has_existing = self._record(key >> ID_BITS, key & RIGHT)
         self._pairs.set_bounds(pairs.rows[index : index + 1], np.zeros(1, np.int64))
-        self._apply(find_merges_of_pair(self.pretokens, positions, id_), may_exist=has_existing)
+        merges = find_merges_of_pair(at, after, id_)
+        self._apply(merges, None if has_existing else id_)
         return not has_existing
 
-    def _apply(self, merges: Merges, *, may_exist: bool) -> None:
-        """Replaces symbols, and adds the new pairs to the table."""
-        self._pairs.add(*self._select_short_pairs(*self.pretokens.merge(merges)), may_exist=may_exist)
+    def _apply(self, merges: Merges, first_new: int | None) -> None:
+        """Replaces symbols, and adds the new pairs to the table.
+
+        Args:
+            merges: the merges.
+            first_new: the lowest id of the new symbols; `None` if one of them existed already.
+        """
+        formed = self._select_short_pairs(self.pretokens.merge(merges, first_new))
+        self._pairs.add(formed, may_exist=first_new is None)
 
     def _record(self, left: int, right: int) -> tuple[int, bool]:
         """Records a merge.
@@ -311,18 +319,16 @@ class _Merger:
         if max(self.result.token, default=0) < 256 and self._rules.max_token_length is None:
             return group_byte_pairs(self.pretokens, at)
         keys = make_pair_key(self.pretokens.symbol[at], self.pretokens.symbol[at + 1])
-        return group_positions(self.pretokens, *self._select_short_pairs(keys, at))
+        return group_pairs(self._select_short_pairs(FormedPairs(keys, at, self.pretokens.get_weights(at))))
 
-    def _select_short_pairs(
-        self, keys: NDArray[np.int64], at: Positions
-    ) -> tuple[NDArray[np.int64], Positions]:
-        """Selects the pairs that `max_token_length` allows, and their positions."""
+    def _select_short_pairs(self, formed: FormedPairs) -> FormedPairs:
+        """Selects the pairs that `max_token_length` allows."""
         if self._rules.max_token_length is None:
-            return keys, at
+            return formed
         # The length is computed in Python, so once for each different pair and not for each position.
-        pairs, which = np.unique(keys, return_inverse=True)
+        pairs, which = np.unique(formed.keys, return_inverse=True)
         fits = np.fromiter(map(self._is_short_enough, pairs.tolist()), bool, len(pairs))[which]
-        return keys[fits], at[fits]
+        return formed.take(fits)
 
     def _is_short_enough(self, key: int) -> bool:
         maximum = self._rules.max_token_length

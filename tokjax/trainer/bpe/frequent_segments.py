@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokjax.core.ragged import concatenate_ranges
-from tokjax.core.sorting import group_equal_rows
-from tokjax.trainer.bpe.linked_symbols import REMOVED, Merges, PairPositions
+from tokjax.core.sorting import argsort_integers, group_equal_rows
+from tokjax.trainer.bpe.linked_symbols import POSITION_BITS, REMOVED, Merges, PairPositions, sum_groups
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,7 +57,7 @@ class FrequentSegments(NamedTuple):
     """All frequent segments of the pre-tokens.
 
     Attributes:
-        alone: positions of the pairs that are alone in their segment; `which` is the index of the pair.
+        alone: positions of the pairs that are alone in their segment.
         alone_counts: number of occurrences of each pair in the corpus where it is alone, `int64`, shape
             `(pairs,)`.
         positions: positions of the symbols of all other segments, concatenated, `int32`.
@@ -73,16 +73,17 @@ class FrequentSegments(NamedTuple):
     kinds: NDArray[np.int64]
     distinct: DistinctSegments
 
-    def find_merges(self, pretokens: LinkedPretokens, pair_ids: Ids, distinct_ids: Ids) -> Merges:
+    def find_merges(self, pair_ids: Ids, distinct_ids: Ids) -> Merges:
         """Returns the merges of all segments, from those of the distinct ones.
 
         Args:
-            pretokens: the symbols before the merges.
             pair_ids: the id that each pair becomes, -1 for pairs that are not merged.
             distinct_ids: the symbols of the distinct segments after the merges. A merged token is at the
                 position of its first symbol, and `REMOVED` is at the others.
         """
-        alone = self.alone.take(np.flatnonzero(pair_ids.take(self.alone.which) >= 0))
+        alone_ids = np.repeat(pair_ids, self.alone.lengths)
+        alone = np.flatnonzero(alone_ids >= 0)
+        alone_at, alone_last = self.alone.at.take(alone), self.alone.after[alone]
         starts = np.cumsum(self.distinct.lengths) - self.distinct.lengths
         source = concatenate_ranges(starts.take(self.kinds), self.lengths)
         ids = distinct_ids.take(source)
@@ -92,69 +93,65 @@ class FrequentSegments(NamedTuple):
         ends = np.append(left[1:], len(ids))[: len(left)] - 1
         is_merged = ends > left
         merged = left[is_merged]
-        following = pretokens.after.take(self.positions.take(ends[is_merged]))
         return Merges(
-            np.concatenate([alone.at, self.positions.take(merged)]),
-            np.concatenate([pair_ids.take(alone.which), ids.take(merged)]),
-            np.concatenate([alone.after, self.positions.take(np.flatnonzero(ids == REMOVED))]),
-            np.concatenate([pretokens.after.take(alone.after), following]),
+            np.concatenate([alone_at, self.positions.take(merged)]),
+            np.concatenate([alone_ids.take(alone), ids.take(merged)]),
+            np.concatenate([alone_last, self.positions.take(np.flatnonzero(ids == REMOVED))]),
+            np.concatenate([alone_last, self.positions.take(ends[is_merged])]),
         )
 
 
-def find_frequent_segments(
-    pretokens: LinkedPretokens, positions: PairPositions, num_pairs: int
-) -> FrequentSegments:
+def find_frequent_segments(pretokens: LinkedPretokens, positions: PairPositions) -> FrequentSegments:
     """Finds the frequent segments.
 
     Args:
         pretokens: the symbols of the corpus.
-        positions: all positions of the frequent pairs; `which` is the index of the pair.
-        num_pairs: number of frequent pairs.
+        positions: all positions of the frequent pairs.
     """
-    is_frequent = pretokens.scratch
-    is_frequent[positions.at] = True
-    has_before = is_frequent.take(pretokens.before.take(positions.at))
-    has_after = is_frequent.take(positions.after)
-    is_frequent[positions.at] = False
-    is_alone = ~(has_before | has_after)
-    alone = positions.take(np.flatnonzero(is_alone))
-    alone_counts = np.bincount(alone.which, pretokens.weight.take(alone.at), num_pairs).astype(np.int64)
-    rest = np.flatnonzero(~is_alone)
-    # Sorted by position. The lowest bit marks pairs that continue a segment.
-    packed = np.sort(positions.at.take(rest).astype(np.int64) << 1 | has_before.take(rest))
-    segment_positions, lengths = _join_pairs(pretokens, (packed >> 1).astype(np.int32), packed & 1 == 0)
+    order = argsort_integers(positions.at.astype(np.int64), POSITION_BITS)
+    at, after = positions.at.take(order), positions.after[order]
+    # In the order of positions, a pair that continues a segment comes right after the pair before it.
+    continues = np.zeros(len(at) + 1, bool)
+    np.equal(after[:-1], at[1:], out=continues[1:-1])
+    is_in_segment = continues[:-1] | continues[1:]
+    is_alone = np.empty(len(at), bool)
+    is_alone[order] = ~is_in_segment
+    alone = positions.select(np.flatnonzero(is_alone))
+    alone_counts = sum_groups(pretokens.get_link_weights(alone.links), alone.lengths)
+    rest = np.flatnonzero(is_in_segment)
+    segment_positions, lengths = _join_pairs(at.take(rest), after.take(rest), ~continues.take(rest))
     starts = np.cumsum(lengths) - lengths
-    ids = pretokens.symbol.take(segment_positions)
-    counts = pretokens.weight.take(segment_positions.take(starts))
+    ids = pretokens.symbol[segment_positions]
+    counts = pretokens.get_weights(segment_positions.take(starts))
     kinds, distinct = _find_distinct(DistinctSegments(ids, lengths, counts))
     return FrequentSegments(alone, alone_counts, segment_positions, lengths, kinds, distinct)
 
 
-def find_merges_of_pair(pretokens: LinkedPretokens, positions: PairPositions, id_: int) -> Merges:
+def find_merges_of_pair(at: Positions, after: Positions, id_: int) -> Merges:
     """Returns the merges of one pair at all its positions.
 
     Positions of a pair of two equal symbols can overlap. Every other one is merged, from the left: in `aaaa`,
     a·a occurs at 0, 1 and 2, and is merged at 0 and 2.
     """
-    order = np.argsort(positions.at)
-    at, after = positions.at.take(order), positions.after.take(order)
+    order = np.argsort(at)
+    at, after = at.take(order), after[order]
     overlaps = np.zeros(len(at), bool)
     overlaps[1:] = after[:-1] == at[1:]
     index = np.arange(len(at))
     since_run_start = index - np.maximum.accumulate(np.where(overlaps, 0, index))
     is_merged = since_run_start % 2 == 0
     at, after = at[is_merged], after[is_merged]
-    return Merges(at, np.full(len(at), id_, np.int32), after, pretokens.after.take(after))
+    return Merges(at, np.full(len(at), id_, np.int32), after, after)
 
 
 def _join_pairs(
-    pretokens: LinkedPretokens, at: Positions, is_first: NDArray[np.bool_]
+    at: Positions, after: Positions, is_first: NDArray[np.bool_]
 ) -> tuple[Positions, NDArray[np.int64]]:
     """Returns the positions of the symbols of segments, and their lengths.
 
     Args:
-        pretokens: the symbols of the corpus.
-        at: positions of the pairs of all segments, ascending.
+        at: positions of the left symbols of the pairs of all segments, ascending.
+        after: positions of the right symbols.
         is_first: whether a pair is the first of its segment.
     """
     first = np.flatnonzero(is_first)
@@ -163,7 +160,7 @@ def _join_pairs(
     positions = np.empty(len(at) + len(first), np.int32)
     positions[np.arange(len(at)) + np.cumsum(is_first) - 1] = at
     last = np.append(first[1:], len(at))[: len(first)] - 1
-    positions[stops - 1] = pretokens.after.take(at.take(last))
+    positions[stops - 1] = after.take(last)
     return positions, lengths
 
 

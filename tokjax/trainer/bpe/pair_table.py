@@ -28,7 +28,15 @@ import numpy as np
 
 from tokjax.core.ragged import concatenate_ranges
 from tokjax.core.sorting import argsort_integers
-from tokjax.trainer.bpe.linked_symbols import PairPositions, make_pair_key, split_pair_key
+from tokjax.core.vocabulary import ID_BITS
+from tokjax.trainer.bpe.linked_symbols import (
+    POSITION_BITS,
+    RIGHT,
+    FormedPairs,
+    PairPositions,
+    make_pair_key,
+    sum_groups,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,30 +88,28 @@ class GroupedPairs(NamedTuple):
     at: Positions
 
 
-def group_positions(pretokens: LinkedPretokens, keys: NDArray[np.int64], at: Positions) -> GroupedPairs:
-    """Groups positions by pair.
-
-    Args:
-        pretokens: the corpus.
-        keys: the pair at each position, as `make_pair_key` returns it.
-        at: the positions of the left symbols.
-    """
-    order = _sort_by_key(keys)
-    keys, at = keys.take(order), at.take(order)
-    first = np.flatnonzero(np.diff(keys, prepend=-1))
-    bound = np.add.reduceat(pretokens.weight.take(at), first) if len(first) else np.zeros(0, np.int64)
-    return GroupedPairs(keys.take(first), bound, np.diff(first, append=len(keys)), at)
+def group_pairs(pairs: FormedPairs) -> GroupedPairs:
+    """Groups the positions of pairs by pair."""
+    keys, at, weights = pairs.take(_sort_by_key(pairs.keys))
+    is_first = np.ones(len(keys), bool)
+    np.not_equal(keys[1:], keys[:-1], out=is_first[1:])
+    first = np.flatnonzero(is_first)
+    length = np.diff(first, append=len(keys))
+    return GroupedPairs(keys.take(first), sum_groups(weights, length), length, at)
 
 
 def _sort_by_key(keys: NDArray[np.int64]) -> NDArray[np.int64]:
     """Returns the order that sorts the keys of pairs."""
-    left, right = split_pair_key(keys)
-    id_bits = int(max(left.max(initial=0), right.max(initial=0))).bit_length()
-    return argsort_integers(left.astype(np.int64) << id_bits | right, 2 * id_bits)
+    # Operations in place, since new memory is slow. A key has more bits than its ids need.
+    shortened, right = keys >> ID_BITS, keys & RIGHT
+    id_bits = int(max(shortened.max(initial=0), right.max(initial=0))).bit_length()
+    shortened <<= id_bits
+    shortened |= right
+    return argsort_integers(shortened, 2 * id_bits)
 
 
 def group_byte_pairs(pretokens: LinkedPretokens, at: Positions) -> GroupedPairs:
-    """Groups positions of pairs of bytes like `group_positions`, but faster: there are few such pairs."""
+    """Groups positions of pairs of bytes like `group_pairs`, but faster: there are few such pairs."""
     symbols = pretokens.symbol.astype(np.uint8)
     all_pairs = symbols[:-1].astype(np.uint16) << 8
     all_pairs |= symbols[1:]
@@ -114,11 +120,17 @@ def group_byte_pairs(pretokens: LinkedPretokens, at: Positions) -> GroupedPairs:
     for start in range(0, len(at), _BLOCK_POSITIONS):
         block = slice(start, start + _BLOCK_POSITIONS)
         length += np.bincount(pairs[block], minlength=1 << 16)
-        bound += np.bincount(pairs[block], pretokens.weight.take(at[block]), minlength=1 << 16)
+        bound += np.bincount(pairs[block], pretokens.get_weights(at[block]), minlength=1 << 16)
     present = np.flatnonzero(length)
     keys = make_pair_key((present >> 8).astype(np.int32), (present & 0xFF).astype(np.int32))
-    at = at.take(np.argsort(pairs, kind="stable"))
-    return GroupedPairs(keys, bound.take(present).astype(np.int64), length.take(present), at)
+    packed = pairs.astype(np.int64)
+    packed <<= POSITION_BITS
+    packed |= at
+    packed.sort()
+    packed &= (1 << POSITION_BITS) - 1
+    return GroupedPairs(
+        keys, bound.take(present).astype(np.int64), length.take(present), packed.astype(np.int32)
+    )
 
 
 class FrequentPairs(NamedTuple):
@@ -128,7 +140,7 @@ class FrequentPairs(NamedTuple):
         keys: the pairs, as `make_pair_key` returns them, `int64`, shape `(pairs,)`.
         counts: the count of each pair, `int64`, shape `(pairs,)`.
         rows: the row of each pair in the table, `int64`, shape `(pairs,)`.
-        positions: the positions where they occur, in no particular order; `which` is an index into `keys`.
+        positions: the positions where they occur, grouped in the order of `keys`.
         minimum: the minimum count.
     """
 
@@ -143,12 +155,14 @@ class FrequentPairs(NamedTuple):
         is_selected = self.counts >= minimum
         if is_selected.all():
             return self._replace(minimum=minimum)
-        numbers = np.where(is_selected, np.cumsum(is_selected) - 1, -1)
-        which = numbers.take(self.positions.which)
-        positions = self.positions._replace(which=which).take(np.flatnonzero(which >= 0))
         chosen = np.flatnonzero(is_selected)
+        positions = self.positions.select(np.flatnonzero(np.repeat(is_selected, self.positions.lengths)))
         return FrequentPairs(
-            self.keys.take(chosen), self.counts.take(chosen), self.rows.take(chosen), positions, minimum
+            self.keys.take(chosen),
+            self.counts.take(chosen),
+            self.rows.take(chosen),
+            positions._replace(lengths=positions.lengths.take(chosen)),
+            minimum,
         )
 
     def select_half(self) -> FrequentPairs | None:
@@ -180,17 +194,14 @@ class PairTable:
         """Lower limit of the bounds that are searched. Most active pairs are below it and are skipped."""
         self._add(pairs)
 
-    def add(self, keys: NDArray[np.int64], at: Positions, *, may_exist: bool = False) -> None:
+    def add(self, formed: FormedPairs, *, may_exist: bool = False) -> None:
         """Adds pairs that merges have formed.
 
         Args:
-            keys: the pair at each position, as `make_pair_key` returns it.
-            at: the positions of the left symbols.
+            formed: the pairs.
             may_exist: whether some of the pairs may be in the table already.
         """
-        if may_exist:
-            keys, at = self._merge_existing(keys, at)
-        self._add(group_positions(self._pretokens, keys, at))
+        self._add(group_pairs(self._merge_existing(formed) if may_exist else formed))
 
     def find_frequent(self, width: int) -> FrequentPairs | None:
         """Returns the most frequent pairs, or `None` if no pair is left.
@@ -240,15 +251,12 @@ class PairTable:
         rows, minimum = self._find_highest(top)
         pairs = self._active
         selected = pairs.take(rows)
-        at = self._pool.take(concatenate_ranges(selected.start, selected.length))
-        which = np.repeat(np.arange(len(rows)), selected.length)
-        positions = self._pretokens.find_current(at, which, selected.key)
-        weight = self._pretokens.weight.take(positions.at)
-        count = np.bincount(positions.which, weight, minlength=len(rows)).astype(np.int64)
+        positions = self._find_current(selected)
+        count = sum_groups(self._pretokens.get_link_weights(positions.links), positions.lengths)
         pairs.bound[rows] = count
-        pairs.length[rows] = length = np.bincount(positions.which, minlength=len(rows))
+        pairs.length[rows] = positions.lengths
         # Keep only current positions, so that stale ones are read once.
-        self._pool[concatenate_ranges(selected.start, length)] = positions.at
+        self._pool[concatenate_ranges(selected.start, positions.lengths)] = positions.at
         return FrequentPairs(selected.key, count, rows, positions, minimum)
 
     def _find_highest(self, top: int) -> tuple[NDArray[np.int64], int]:
@@ -293,23 +301,26 @@ class PairTable:
         self._waiting = [waiting.take(~is_promoted)]
         return True
 
-    def _merge_existing(self, keys: NDArray[np.int64], at: Positions) -> tuple[NDArray[np.int64], Positions]:
+    def _merge_existing(self, formed: FormedPairs) -> FormedPairs:
         """Combines new positions with the current ones of the same pairs, and drops these pairs.
 
         A pair of an existing token can become more frequent, so its bound has to be computed again.
         """
         self._waiting = [_concatenate_pairs(self._waiting)]
-        all_keys, all_positions = [keys], [at]
+        parts = [formed]
         for pairs in (self._active, self._waiting[0]):
-            rows = np.flatnonzero(np.isin(pairs.key, keys) & (pairs.bound > 0))
+            rows = np.flatnonzero(np.isin(pairs.key, formed.keys) & (pairs.bound > 0))
             old = pairs.take(rows)
-            at = self._pool.take(concatenate_ranges(old.start, old.length))
-            which = np.repeat(np.arange(len(rows)), old.length)
-            positions = self._pretokens.find_current(at, which, old.key)
-            all_keys.append(old.key.take(positions.which))
-            all_positions.append(positions.at)
+            current = self._find_current(old)
+            keys = np.repeat(old.key, current.lengths)
+            parts.append(FormedPairs(keys, current.at, self._pretokens.get_link_weights(current.links)))
             pairs.bound[rows] = 0
-        return np.concatenate(all_keys), np.concatenate(all_positions)
+        return FormedPairs(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def _find_current(self, pairs: _Pairs) -> PairPositions:
+        """Returns the recorded positions at which pairs still occur."""
+        at = self._pool.take(concatenate_ranges(pairs.start, pairs.length))
+        return self._pretokens.find_current(at, pairs.length, pairs.key)
 
     def _append_to_pool(self, at: Positions) -> int:
         start, stop = self._used, self._used + len(at)

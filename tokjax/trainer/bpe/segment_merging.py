@@ -19,16 +19,17 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
+from operator import neg
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokjax.core.ragged import concatenate_ranges
 from tokjax.core.vocabulary import ID_BITS
-from tokjax.trainer.bpe.linked_symbols import REMOVED, RIGHT, make_pair_key
+from tokjax.trainer.bpe.linked_symbols import REMOVED, RIGHT, make_pair_key, split_pair_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -53,6 +54,7 @@ class SegmentMerger:
     Attributes:
         merged: the id that each merged pair became, by its key.
         rare: the counts of the pairs that are not frequent any more, by key.
+        is_complete: whether no more pairs are to be merged.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class SegmentMerger:
     ) -> None:
         self.merged: dict[int, int] = {}
         self.rare: dict[int, int] = {}
+        self.is_complete = False
         self._minimum = minimum
         self._tie_keys = tie_keys
         self._may_merge = may_merge
@@ -73,46 +76,46 @@ class SegmentMerger:
         self._link(segments.distinct)
         # The queue has two parts: the frequent pairs of the beginning, sorted once, and a heap of those that
         # are new or have become rarer. Most pairs are only ever in the first, which is faster.
-        self._sorted = [
-            (-count, tie_keys[key >> ID_BITS], tie_keys[key & RIGHT], key)
-            for key, count in zip(keys, counts, strict=True)
-        ]
-        self._sorted.sort(reverse=True)  # the best pair is last, and is popped first
+        entries = self._make_entries(keys, counts)
+        self._sorted = sorted(entries, reverse=True)  # the best pair is last, and is popped first
         self._heap: list[tuple[Any, ...]] = []
 
-    def pop_best(self) -> int | None:
-        """Returns the key of the pair to merge next, or `None` if no pair is frequent any more."""
-        ordered, heap = self._sorted, self._heap
-        while ordered or heap:
+    def iter_best(self) -> Iterator[int]:
+        """Yields the key of the pair to merge next, until no pair is frequent any more.
+
+        The caller stores the id that the pair becomes in `merged`. The pair is then merged in all segments.
+        With `is_complete`, it was the last one.
+        """
+        ordered, heap, positions_of = self._sorted, self._heap, self._positions
+        while (ordered or heap) and not self.is_complete:
             entry = heapq.heappop(heap) if heap and (not ordered or heap[0] < ordered[-1]) else ordered.pop()
             key: int = entry[-1]
-            if key not in self._positions:
-                return key  # it is alone wherever it occurs, so its count has not changed
-            self._positions[key] = positions = self._find_current(key)
+            if key not in positions_of:
+                yield key  # it is alone wherever it occurs, so its count has not changed
+                continue
+            positions_of[key] = positions = self._find_current(key)
             count = self._alone_counts.get(key, 0) + sum(map(self._weight.__getitem__, positions))
             if count == -entry[0]:
-                return key
-            if count >= self._minimum:
+                yield key
+                self._add_formed(self._merge_positions(key, self.merged[key]))
+            elif count >= self._minimum:
                 heapq.heappush(heap, (-count, *entry[1:]))
             else:
                 self.rare[key] = count
-        return None
 
-    def merge(self, pair: int, new: int) -> None:
-        """Merges a pair in all segments.
+    def _make_entries(self, keys: list[int], counts: list[int]) -> Iterator[tuple[Any, ...]]:
+        """Returns the entries of pairs in the queue. The best pair has the lowest entry."""
+        tie_keys = (map(self._tie_keys.__getitem__, ids.tolist()) for ids in split_pair_key(np.array(keys)))
+        return zip(map(neg, counts), *tie_keys, keys, strict=True)
 
-        Args:
-            pair: the key of the pair, as `pop_best` returned it.
-            new: the id that the pair becomes.
-        """
-        self.merged[pair] = new
-        if pair in self._positions:
-            for key, positions in self._merge_positions(pair, new).items():
-                count = sum(map(self._weight.__getitem__, positions))
-                if count >= self._minimum and self._may_merge(key):
-                    self._positions[key] = positions
-                    entry = (-count, self._tie_keys[key >> ID_BITS], self._tie_keys[key & RIGHT], key)
-                    heapq.heappush(self._heap, entry)
+    def _add_formed(self, formed: Mapping[int, list[int]]) -> None:
+        """Adds the pairs that a merge has formed to the queue, if they are frequent."""
+        for key, positions in formed.items():
+            count = sum(map(self._weight.__getitem__, positions))
+            if count >= self._minimum and self._may_merge(key):
+                self._positions[key] = positions
+                entry = (-count, self._tie_keys[key >> ID_BITS], self._tie_keys[key & RIGHT], key)
+                heapq.heappush(self._heap, entry)
 
     def _merge_positions(self, pair: int, new: int) -> dict[int, list[int]]:
         """Merges a pair at its positions. Returns the pairs that this forms, with their positions."""

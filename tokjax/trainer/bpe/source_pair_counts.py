@@ -16,7 +16,14 @@ import numpy as np
 
 from tokjax.core.vocabulary import ID_BITS
 from tokjax.trainer.bpe.frequent_segments import find_merges_of_pair
-from tokjax.trainer.bpe.linked_symbols import LinkedPretokens, Symbols, make_pair_key, make_symbols
+from tokjax.trainer.bpe.linked_symbols import (
+    REMOVED,
+    RIGHT,
+    LinkedPretokens,
+    Symbols,
+    make_pair_key,
+    make_symbols,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +52,7 @@ class SourcePairCounts:
         columns = zip(*(part[:3] for part in parts), strict=True)
         ids, lengths, counts = map(np.concatenate, columns)
         self._pretokens = LinkedPretokens(Symbols(ids, lengths, counts, 0))
+        self._symbols = self._pretokens.symbol.copy()  # contiguous, since each merge searches all of them
         indices = np.repeat(np.arange(len(parts)), [len(part.lengths) for part in parts])
         self._source = np.repeat(indices, lengths + 1)
         self._counts = np.zeros((1024, len(parts)))
@@ -71,24 +79,24 @@ class SourcePairCounts:
             The number of tokens that each source has less, `int64`, shape `(num_sources,)`.
         """
         pretokens = self._pretokens
-        at = np.flatnonzero(pretokens.symbol == pair >> ID_BITS).astype(np.int32)
-        current = pretokens.find_current(at, np.zeros(len(at), np.int64), np.array([pair]))
-        merges = find_merges_of_pair(pretokens, current, new)
+        at = np.flatnonzero(self._symbols == pair >> ID_BITS).astype(np.int32)
+        after = pretokens.after[at]
+        matches = np.flatnonzero(self._symbols.take(after) == pair & RIGHT)
+        merges = find_merges_of_pair(at.take(matches), after.take(matches), new)
         # Every pair that has one of the merged symbols disappears. `unique`, since merges can be adjacent.
-        touched = np.unique(np.concatenate([pretokens.before.take(merges.at), merges.at, merges.removed]))
-        is_pair = (pretokens.symbol.take(touched) >= 0) & (
-            pretokens.symbol.take(pretokens.after.take(touched)) >= 0
-        )
+        touched = np.unique(np.concatenate([pretokens.before[merges.at], merges.at, merges.removed]))
+        is_pair = (self._symbols.take(touched) >= 0) & (self._symbols.take(pretokens.after[touched]) >= 0)
         self._add(touched[is_pair], -1)
-        _, formed = pretokens.merge(merges)
-        self._add(formed, 1)
-        weights = pretokens.weight.take(merges.at)
+        formed = pretokens.merge(merges)
+        self._symbols[merges.at], self._symbols[merges.removed] = new, REMOVED
+        self._add(formed.at, 1)
+        weights = pretokens.get_weights(merges.at)
         return np.bincount(self._source.take(merges.at), weights, self._counts.shape[1]).astype(np.int64)
 
     def _add(self, at: Positions, sign: int) -> None:
         """Adds the pairs at positions to the counts, or subtracts them."""
         pretokens = self._pretokens
-        keys = make_pair_key(pretokens.symbol.take(at), pretokens.symbol.take(pretokens.after.take(at)))
+        keys = make_pair_key(self._symbols.take(at), self._symbols.take(pretokens.after[at]))
         pairs, which = np.unique(keys, return_inverse=True)
         found = (self.rows.setdefault(pair, len(self.rows)) for pair in pairs.tolist())
         rows = np.fromiter(found, np.int64, len(pairs))
@@ -101,5 +109,5 @@ class SourcePairCounts:
         self._keys[rows] = pairs
         # Sums of whole numbers below 2**53 are exact.
         cells = which * num_sources + self._source.take(at)
-        sums = np.bincount(cells, pretokens.weight.take(at), len(pairs) * num_sources)
+        sums = np.bincount(cells, pretokens.get_weights(at), len(pairs) * num_sources)
         self._counts[rows] += sign * sums.reshape(len(pairs), num_sources)
