@@ -353,9 +353,10 @@ for read_ranges in (False, True):
     child = os.fork()
     is_equal = dataset[15].tolist() == expected[15].tolist()
     if not child:
-        os._exit(not is_equal)
+        sys.exit(not is_equal)
     assert is_equal
     assert os.waitpid(child, 0)[1] == 0
+    assert dataset.path.exists()  # the child has not deleted it
 """
 
 
