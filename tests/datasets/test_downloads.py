@@ -207,8 +207,9 @@ class TestInterruptedDownloads:
         monkeypatch.setattr(counted, "before", staticmethod(fail))
         dataset = tokjax.open_dataset(url, download_dir=tmp_path)
         calls.clear()
-        with pytest.raises(ConnectionResetError, match="reset by the peer"):
+        with pytest.raises(ConnectionResetError, match="reset by the peer") as raised:
             dataset.read(0, 10)
+        assert raised.value.__notes__ == [f"while {url}/{TOKENS[0]} was downloaded"]
         assert list_copies(tmp_path) == []
         assert dataset.read(0, 10).tolist() == make_shard(0)[:10]
 

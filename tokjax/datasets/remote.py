@@ -109,6 +109,9 @@ class RemoteDirectory:
                 self._system[0].get_file(self._path(name), file.name)
             except FileNotFoundError:
                 raise self._get_missing_error([name]) from None
+            except OSError as error:  # some name no file
+                error.add_note(f"while {self.url}/{name} was downloaded")
+                raise
 
         write_atomically(target, write)
 
