@@ -143,6 +143,14 @@ class TestLimit:
             del held
             assert sum(str(tmp_path) in line for line in maps.read_text().splitlines()) == 2
 
+    def test_copies_that_another_process_deleted_are_unmapped(self, url, tmp_path):
+        dataset = tokjax.open_dataset(url, download_dir=tmp_path, download_bytes=NUM_SHARDS * NBYTES)
+        read_shard(dataset, 0)
+        read_shard(dataset, 1)
+        (dataset.path / TOKENS[0]).unlink()
+        read_shard(dataset, 2)  # fits without deleting others
+        assert [i for i in range(NUM_SHARDS) if (i, "tokens") in dataset._open_shards] == [1, 2]
+
     def test_datasets_of_a_directory_share_the_limit(self, url, pair, tmp_path):
         _, other_url = pair
         other = tokjax.open_dataset(other_url, download_dir=tmp_path, download_bytes=5 * NBYTES)
