@@ -202,6 +202,21 @@ class TestLimit:
             tokjax.open_dataset("no-url", fetch_ahead=-1)
 
 
+@pytest.mark.parametrize("length", [499, 300])
+def test_dataset_that_is_replaced_at_its_url(tmp_path, length):
+    url = f"memory://{uuid.uuid4().hex}"
+    tokjax.write_dataset(TEXTS, PACKED, url, shard_size=1000)
+    dataset = tokjax.open_dataset(url, download_dir=tmp_path)
+    read_shard(dataset, 0)
+    tokjax.write_dataset(["z" * length] * 2 * NUM_SHARDS, PACKED, url, shard_size=1000, overwrite=True)
+    assert read_shard(dataset, 0) == make_shard(0)
+    with pytest.raises(
+        tokjax.errors.DatasetCorruptError,
+        match=f"^{url} was replaced by another dataset after it was opened; open it again$",
+    ):
+        read_shard(dataset, 1)
+
+
 class TestInterruptedDownloads:
     def test_failed_download_leaves_no_file(self, url, counted, tmp_path, monkeypatch):
         calls = []
