@@ -18,6 +18,7 @@ from hypothesis import given, strategies as st
 import tokjax
 from tests.support.counted_files import NBYTES, NUM_SHARDS, PACKED, TEXTS, TOKENIZER, TOKENS, list_downloads
 from tests.support.hypothesis_profiles import get_max_examples
+from tests.support.loader_cases import are_equal
 from tokjax.datasets import Column, remote as remote_module
 
 fsspec = pytest.importorskip("fsspec")
@@ -142,6 +143,14 @@ class TestLimit:
             del held
             assert sum(str(tmp_path) in line for line in maps.read_text().splitlines()) == 2
 
+    def test_copies_that_another_process_deleted_are_unmapped(self, url, tmp_path):
+        dataset = tokjax.open_dataset(url, download_dir=tmp_path, download_bytes=NUM_SHARDS * NBYTES)
+        read_shard(dataset, 0)
+        read_shard(dataset, 1)
+        (dataset.path / TOKENS[0]).unlink()
+        read_shard(dataset, 2)  # fits without deleting others
+        assert [i for i in range(NUM_SHARDS) if (i, "tokens") in dataset._open_shards] == [1, 2]
+
     def test_datasets_of_a_directory_share_the_limit(self, url, pair, tmp_path):
         _, other_url = pair
         other = tokjax.open_dataset(other_url, download_dir=tmp_path, download_bytes=5 * NBYTES)
@@ -189,6 +198,23 @@ class TestLimit:
             tokjax.open_dataset(url, download_bytes=0)
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="fetch_ahead must be at least 0"):
             tokjax.open_dataset(url, fetch_ahead=-1)
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="fetch_ahead must be at least 0"):
+            tokjax.open_dataset("no-url", fetch_ahead=-1)
+
+
+@pytest.mark.parametrize("length", [499, 300])
+def test_dataset_that_is_replaced_at_its_url(tmp_path, length):
+    url = f"memory://{uuid.uuid4().hex}"
+    tokjax.write_dataset(TEXTS, PACKED, url, shard_size=1000)
+    dataset = tokjax.open_dataset(url, download_dir=tmp_path)
+    read_shard(dataset, 0)
+    tokjax.write_dataset(["z" * length] * 2 * NUM_SHARDS, PACKED, url, shard_size=1000, overwrite=True)
+    assert read_shard(dataset, 0) == make_shard(0)
+    with pytest.raises(
+        tokjax.errors.DatasetCorruptError,
+        match=f"^{url} was replaced by another dataset after it was opened; open it again$",
+    ):
+        read_shard(dataset, 1)
 
 
 class TestInterruptedDownloads:
@@ -204,8 +230,9 @@ class TestInterruptedDownloads:
         monkeypatch.setattr(counted, "before", staticmethod(fail))
         dataset = tokjax.open_dataset(url, download_dir=tmp_path)
         calls.clear()
-        with pytest.raises(ConnectionResetError, match="reset by the peer"):
+        with pytest.raises(ConnectionResetError, match="reset by the peer") as raised:
             dataset.read(0, 10)
+        assert raised.value.__notes__ == [f"while {url}/{TOKENS[0]} was downloaded"]
         assert list_copies(tmp_path) == []
         assert dataset.read(0, 10).tolist() == make_shard(0)[:10]
 
@@ -322,6 +349,47 @@ def test_several_processes(tmp_path):
     assert not any(name.endswith(".partial") for name in copies)
 
 
+FORKING = """
+import os, sys, warnings
+import tokjax
+from fsspec import register_implementation
+from fsspec.asyn import AsyncFileSystem
+from fsspec.implementations.local import LocalFileSystem
+
+class AsyncLocal(AsyncFileSystem):
+    local = LocalFileSystem()
+
+    async def _cat_file(self, path, start=None, end=None, **_):
+        return self.local.cat_file(path, start, end)
+
+    async def _info(self, path, **_):
+        return self.local.info(path)
+
+    async def _get_file(self, path, target, **_):
+        self.local.get_file(path, target)
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of a fork with threads
+register_implementation("asynchronous", AsyncLocal)
+expected = tokjax.open_dataset(sys.argv[1])
+for read_ranges in (False, True):
+    dataset = tokjax.open_dataset("asynchronous://" + sys.argv[1], read_ranges=read_ranges)
+    assert dataset[0].tolist() == expected[0].tolist()
+    child = os.fork()
+    is_equal = dataset[15].tolist() == expected[15].tolist()
+    if not child:
+        sys.exit(not is_equal)
+    assert is_equal
+    assert os.waitpid(child, 0)[1] == 0
+    assert dataset.path.exists()  # the child has not deleted it
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forked_process_with_asynchronous_file_system(tmp_path):
+    tokjax.write_dataset(TEXTS, PACKED, tmp_path / "data", shard_size=1000)
+    subprocess.run([sys.executable, "-c", FORKING, str(tmp_path / "data")], check=True)
+
+
 class TestRanges:
     def test_a_document_is_one_request(self, url, counted, tmp_path):
         dataset = tokjax.open_dataset(url, download_dir=tmp_path, read_ranges=True)
@@ -424,6 +492,38 @@ class TestRanges:
         loader = tokjax.SequenceLoader(dataset, batch_size=3, length=20)
         local = tokjax.SequenceLoader(tokjax.open_dataset(url, TOKENIZER), batch_size=3, length=20)
         assert np.array_equal(loader[1].ids, local[1].ids)
+
+    @pytest.mark.usefixtures("no_gaps")
+    def test_columns_of_a_batch_are_requested_together(self, pair, counted, monkeypatch):
+        local, url = pair
+        calls, cat_ranges = [], counted.cat_ranges
+
+        def count(self, paths, *arguments, **options):
+            calls.append({path.split(".")[-2] for path in paths})
+            return cat_ranges(self, paths, *arguments, **options)
+
+        monkeypatch.setattr(counted, "cat_ranges", count)
+        dataset = tokjax.open_dataset(url, read_ranges=True)
+        for kind, options in (
+            (tokjax.SequenceLoader, {"batch_size": 5, "length": 90}),
+            (tokjax.TokenBudgetLoader, {"budget": 400}),
+        ):
+            calls.clear()
+            batches = [kind(each, **options)[0] for each in (dataset, local)]
+            assert sorted(map(sorted, calls)) == [["loss_mask"], ["tokens"], ["weights"]]
+            assert are_equal(*batches)
+
+    @pytest.mark.parametrize(
+        ("error", "expected", "match"),
+        [
+            (FileNotFoundError("gone"), tokjax.errors.DatasetCorruptError, "is missing; write the dataset"),
+            (ConnectionResetError("reset by the peer"), ConnectionResetError, "reset by the peer"),
+        ],
+    )
+    def test_file_systems_that_return_errors(self, url, counted, monkeypatch, error, expected, match):
+        monkeypatch.setattr(counted, "cat_ranges", lambda _, paths, *__, **___: [error] * len(paths))
+        with pytest.raises(expected, match=match):
+            tokjax.open_dataset(url, read_ranges=True).read(0, 10)
 
     def test_ranges_are_not_compared_with_checksums(self):
         url = f"memory://{uuid.uuid4().hex}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
@@ -54,10 +55,18 @@ def get_file_system(url: str) -> tuple[Any, str]:
 
 
 def make_temporary_directory(owner: object) -> Path:
-    """Makes a temporary directory that is deleted when an object is garbage collected."""
-    directory = tempfile.mkdtemp(prefix="tokjax-")
-    weakref.finalize(owner, shutil.rmtree, directory, ignore_errors=True)
-    return Path(directory)
+    """Makes a temporary directory that is deleted when an object is garbage collected.
+
+    A forked process, which has a copy of the object, does not delete it.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="tokjax-"))
+    weakref.finalize(owner, _delete_directory, directory, os.getpid())
+    return directory
+
+
+def _delete_directory(directory: Path, process: int) -> None:
+    if os.getpid() == process:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 class FetchedFiles:

@@ -7,6 +7,7 @@ import io
 import mmap
 import os
 from collections import OrderedDict
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -34,6 +35,7 @@ from tokjax.datasets.remote import FileRange
 from tokjax.datasets.token_columns import ShardSlice, TokenColumn
 from tokjax.errors import (
     DatasetCorruptError,
+    DatasetError,
     DatasetIncompleteError,
     DatasetIndexError,
     DatasetMismatchError,
@@ -133,11 +135,23 @@ class DatasetFiles:
             raise self._get_unreadable_error(MANIFEST_FILE, error) from error
         if identity != self.manifest_identity:
             manifest, identity = read_manifest_and_identity(self.path)
-            if manifest.fingerprint != self.manifest.fingerprint:
-                raise DatasetCorruptError(
-                    f"{self.location} was replaced by another dataset after it was opened; open it again"
-                )
+            self._compare_manifest(manifest)
             self.manifest_identity = identity
+
+    def _compare_manifest(self, manifest: Manifest) -> None:
+        """Raises `DatasetCorruptError` unless a manifest that was read again is that of this dataset."""
+        if manifest.fingerprint != self.manifest.fingerprint:
+            raise DatasetCorruptError(
+                f"{self.location} was replaced by another dataset after it was opened; open it again"
+            )
+
+    def _explain_difference(self) -> None:
+        """Raises the error for a dataset that was replaced at its URL, if this is why a file differs."""
+        manifest = None
+        with suppress(OSError, DatasetError):
+            manifest = None if self.remote is None else self.remote.manifest()
+        if manifest is not None:
+            self._compare_manifest(manifest)
 
     def verify(self) -> None:
         """Compares every file with its checksum, including files that were verified before."""
@@ -199,6 +213,7 @@ class DatasetFiles:
             self.check_not_replaced()
             nbytes = get_identity(file).nbytes
             if nbytes != record.nbytes:
+                self._explain_difference()
                 raise self._get_size_error(name, record, nbytes)
         except BaseException:
             file.close()
@@ -214,6 +229,7 @@ class DatasetFiles:
     def _compare(self, name: str, record: FileRecord, identity: FileIdentity, sha256: str) -> None:
         """Compares a checksum, and records the file's identity from before it was read as verified."""
         if sha256 != record.sha256:
+            self._explain_difference()
             raise DatasetCorruptError(
                 f"{self.location}/{name} was altered: its SHA-256 is {sha256}, the manifest says "
                 f"{record.sha256}; {_WRITE_AGAIN}"
@@ -409,6 +425,21 @@ class Dataset:
             self._document_columns[name] = values
         values = self._document_columns[name]
         return values if dtype is None else cast_values(name, values, check_cast(name, values.dtype, dtype))
+
+    def _read_column_rows(self, names: Iterable[str], rows: Sequence[int]) -> list[tuple[Any, ...]]:
+        """Returns the values of side columns, as a tuple for each document.
+
+        Ranges of a URL are requested at the same time.
+
+        Args:
+            names: names of the columns.
+            rows: indices of the documents.
+        """
+        values: list[Iterable[Any]] = []
+        for column in map(self.column, names):
+            is_per_token = isinstance(column, TokenColumn)
+            values.append(column._read_rows(rows) if is_per_token else (column[row] for row in rows))
+        return list(zip(*values, strict=True)) if values else [()] * len(rows)
 
     def get_column(self, name: str) -> Column:
         """Returns the description of a side column.
@@ -696,6 +727,9 @@ class Dataset:
         splits = self._shard_splits.get(index)
         if splits is None:
             with self._get_lock((index, self._length_column)).current:
+                splits = self._shard_splits.get(index)
+                if splits is not None:  # another thread has loaded them
+                    return splits
                 described = self.manifest.shards[index]
                 splits = make_row_splits(self._load(described, self._length_column).astype(np.int64))
                 self._check_total(f"{self.location}/{described.name}", int(splits[-1]), described.num_items)

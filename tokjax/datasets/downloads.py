@@ -237,15 +237,13 @@ class Downloads(RemoteDirectory):
             return
         copies, total = self._list_copies()
         excess = total + nbytes - self.options.max_bytes
-        if excess <= 0:
-            return
         for copy in sorted(copies):
             if excess <= 0:
                 break
             with suppress(OSError):  # Windows can't delete an open file
                 copy.path.unlink(missing_ok=True)
                 excess -= copy.nbytes
-        close_deleted_shards()
+        close_deleted_shards()  # also those that other processes have deleted
 
     def _list_copies(self) -> tuple[list[_Copy], int]:
         """Returns all copies below `download_dir`, and their size with that of files being downloaded."""

@@ -95,13 +95,13 @@ def open_dataset(
         "memory_map": memory_map,
         "cache_bytes": cache_bytes,
     }
+    downloads = DownloadOptions(
+        None if download_dir is None else Path(download_dir).resolve(),
+        None if download_bytes is None else check_int("download_bytes", download_bytes, minimum=1),
+        bool(read_ranges),
+        check_int("fetch_ahead", fetch_ahead, minimum=0),
+    )
     if is_url(path):
-        downloads = DownloadOptions(
-            None if download_dir is None else Path(download_dir).resolve(),
-            None if download_bytes is None else check_int("download_bytes", download_bytes, minimum=1),
-            bool(read_ranges),
-            check_int("fetch_ahead", fetch_ahead, minimum=0),
-        )
         remote = Downloads(str(path), downloads)
         manifest = remote.manifest()
         remote.check_limit(manifest)

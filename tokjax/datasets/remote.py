@@ -7,9 +7,9 @@ Files are uploaded one at a time, the manifest last. They are downloaded as a wh
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -43,14 +43,19 @@ class RemoteDirectory:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
+        self._systems: dict[int, tuple[Any, str]] = {}
 
     def __str__(self) -> str:
         """Returns the URL."""
         return self.url
 
-    @cached_property
+    @property
     def _system(self) -> tuple[Any, str]:
-        return get_file_system(self.url)
+        """File system, and path of the directory in it. A forked process needs another file system."""
+        process = os.getpid()
+        if process not in self._systems:
+            self._systems = {process: get_file_system(self.url)}
+        return self._systems[process]
 
     def _path(self, name: str) -> str:
         return f"{self._system[1]}/{name}"
@@ -104,6 +109,9 @@ class RemoteDirectory:
                 self._system[0].get_file(self._path(name), file.name)
             except FileNotFoundError:
                 raise self._get_missing_error([name]) from None
+            except OSError as error:  # some name no file
+                error.add_note(f"while {self.url}/{name} was downloaded")
+                raise
 
         write_atomically(target, write)
 
@@ -119,7 +127,10 @@ class RemoteDirectory:
         names, starts, stops = map(list, zip(*ranges, strict=True))
         paths = list(map(self._path, names))
         try:
-            blocks: list[bytes] = self._system[0].cat_ranges(paths, starts, stops, on_error="raise")
+            blocks: list[Any] = self._system[0].cat_ranges(paths, starts, stops, on_error="raise")
+            for block in blocks:
+                if isinstance(block, BaseException):  # asynchronous file systems of older versions of fsspec
+                    raise block
         except FileNotFoundError:
             raise self._get_missing_error(names) from None
         for (name, start, stop), block in zip(ranges, blocks, strict=True):

@@ -83,6 +83,11 @@ class TokenColumn:
         shard, start, stop = self.dataset._find_document(row)
         return self._cast(self.dataset._read_column(shard, self.description, start, stop))
 
+    def _read_rows(self, rows: Sequence[int]) -> list[NDArray[Any]]:
+        """Returns the values of several documents, as `column[row]` does."""
+        slices = [ShardSlice(*self.dataset._find_document(row)) for row in rows]
+        return list(map(self._cast, self.dataset._read_column_slices(self.description, slices)))
+
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Returns the values of tokens `[start, stop)` of all documents, shape `(stop - start,)`."""
         return self.read_ranges([start], [stop - start])

@@ -174,6 +174,17 @@ class TestCompileAhead:
         compiled = tokjax.compile_ahead(lambda batch: batch["targets"].sum(), loader)
         assert compiled(loader[0]) == loader[0]["targets"].sum()
 
+    def test_mapped_batches_with_numbers(self, datasets):
+        loader = LOADERS["planned"](datasets).map(lambda batch: {"ids": batch.ids, "scale": 2})
+        compiled = tokjax.compile_ahead(lambda batch: batch["ids"].sum() * batch["scale"], loader)
+        assert compiled(loader[0]) == 2 * loader[0]["ids"].sum()
+
+    def test_each_example_is_loaded_once(self, datasets):
+        converted = []
+        loader = LOADERS["planned"](datasets).map(lambda batch: converted.append(batch) or batch.ids)
+        tokjax.compile_ahead(lambda ids: ids.sum(), loader)
+        assert len(converted) == 1
+
     def test_sharded_batches(self, datasets):
         mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("data",))
         sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))

@@ -295,7 +295,8 @@ class Loader(ABC, Generic[Source, Batch]):
         jax: Any = typed_jax  # JAX is only partly typed
 
         def describe(leaf: Any) -> Any:
-            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+            array = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)  # a number, in a converted batch
+            return jax.ShapeDtypeStruct(array.shape, array.dtype)
 
         return tuple(jax.tree.map(describe, batch) for batch in self._make_examples())
 

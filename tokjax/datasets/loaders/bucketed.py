@@ -181,11 +181,8 @@ class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
         """
         draw = self._draw(check_int("step", step, minimum=0))
         dataset = self.datasets[draw.dataset]
-        stored = [dataset.column(column.name) for column in self._columns]
-        rows: list[DocumentRow | None] = [
-            DocumentRow(ids, tuple(values[row] for values in stored))
-            for row, ids in zip(draw.documents, dataset._read_ids(draw.documents), strict=True)
-        ]
+        values = dataset._read_column_rows((column.name for column in self._columns), draw.documents)
+        rows: list[DocumentRow | None] = list(map(DocumentRow, dataset._read_ids(draw.documents), values))
         rows += [None] * (draw.num_rows - len(rows))
         return pad_rows(rows, self._columns, length=draw.length, pad_id=self._pad_id)
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from tokjax.datasets.loaders.base import Loader
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from tokjax.datasets.loaders.base import Loader
 
 _Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -43,7 +42,7 @@ def compile_ahead(
     import jax as typed_jax  # noqa: PLC0415 (slow to import)
 
     jax: Any = typed_jax  # JAX is only partly typed
-    if not hasattr(loader, "element_specs"):
+    if not isinstance(loader, Loader):
         raise InvalidArgumentError(f"loader must be a loader of tokjax, not a {type(loader).__name__}")
     if sharding is not None and jax.process_count() > 1:
         loader = loader.shard(0, 1)  # (arrays are global, with the rows of all processes)

@@ -208,17 +208,16 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
 
     def _load_rows(self, index: int, items: NDArray[np.int64], length: int) -> list[DocumentRow]:
         """Returns documents of one dataset, truncated to `length`."""
-        dataset = self.datasets[index]
-        stored = [dataset.column(column.name) for column in self._columns]
+        dataset, documents = self.datasets[index], items.tolist()
+        stored = dataset._read_column_rows((column.name for column in self._columns), documents)
         if isinstance(dataset, TokenDataset):
             rows = []
-            for item, ids in zip(items.tolist(), dataset._read_ids(items.tolist()), strict=True):
+            for ids, values in zip(dataset._read_ids(documents), stored, strict=True):
                 end = _count_kept_end(ids, length, self._ends[index])
-                values = (values[item] for values in stored)
                 truncated = (_truncate(value, length, end) if np.ndim(value) else value for value in values)
                 rows.append(DocumentRow(_truncate(ids, length, end), tuple(truncated)))
             return rows
-        texts = [text.tobytes() for text in dataset._read_documents(items.tolist())]
+        texts = [text.tobytes() for text in dataset._read_documents(documents)]
         encode = partial(
             encode_batch_result,
             self._tokenizer,
@@ -228,10 +227,7 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
             **self._special,
         )
         batch = encode_named(encode, texts, lambda i: f"document {items[i]} of {dataset.location}")
-        return [
-            DocumentRow(row.ids, tuple(values[item] for values in stored))
-            for item, row in zip(items.tolist(), batch, strict=True)
-        ]
+        return [DocumentRow(row.ids, values) for row, values in zip(batch, stored, strict=True)]
 
     def _compute_padded_length(self, slots: ItemSlots) -> int:
         """Returns the length of a batch. It depends on the rows of all processes, so that they agree."""
