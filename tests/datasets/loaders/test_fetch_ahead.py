@@ -69,6 +69,12 @@ def test_next_shards_are_downloaded(url, counted, num_shards, is_mapped):
     assert not batches._fetcher._thread.is_alive()
 
 
+def test_map_needs_a_function(url):
+    loader = tokjax.PackedTokenLoader(tokjax.open_dataset(url), **IN_ORDER)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="must be a function of a batch, not 3"):
+        loader.map(3)
+
+
 def test_random_access_does_not_fetch_ahead(url, counted):
     dataset = tokjax.open_dataset(url, fetch_ahead=2)
     loader = tokjax.PackedTokenLoader(dataset, **IN_ORDER)

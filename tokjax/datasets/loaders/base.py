@@ -346,7 +346,12 @@ class Loader(ABC, Generic[Source, Batch]):
             function: function of a batch, such as `tokjax.PackedBlocks.to_maxtext`. It has to be pure,
                 because batches can be loaded several times and in any order. Worker processes need a function
                 that can be pickled.
+
+        Raises:
+            InvalidArgumentError: `function` is not callable.
         """
+        if not callable(function):
+            raise InvalidArgumentError(f"function must be a function of a batch, not {function!r:.100}")
         return _MappedLoader(self, function)
 
     def shard(self, process_index: int, process_count: int) -> Self:
