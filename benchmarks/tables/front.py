@@ -178,7 +178,7 @@ def make_front_table(results: Path, *, only_headlines: bool = False) -> str:
     if not read:
         return format_markdown_table(_HEADER, rows, "")
     return format_markdown_table(
-        _HEADER, rows, _format_machine_and_dates(read) if only_headlines else _format_note(read)
+        _HEADER, rows, _format_machines_and_dates(read) if only_headlines else _format_note(read)
     )
 
 
@@ -195,15 +195,15 @@ def _make_row(comparison: Comparison, record: Record) -> list[str]:
     return [comparison.title, comparison.describe(ours), "; ".join(ratios)]
 
 
-def _format_machine_and_dates(records: Mapping[str, Record]) -> str:
-    machine = get_machine(next(iter(records.values())))
+def _format_machines_and_dates(records: Mapping[str, Record]) -> str:
+    machines = " and ".join(dict.fromkeys(map(get_machine, records.values())))
     dates = sorted({record.date for record in records.values()})
     when = " to ".join(dict.fromkeys((dates[0], dates[-1])))
-    return f"Below 1: tokjax is slower. {machine}; {when}."
+    return f"Below 1: tokjax is slower. {machines}; {when}."
 
 
 def _format_note(records: Mapping[str, Record]) -> str:
     versions = {name: number for record in records.values() for name, number in record.versions.items()}
     formatted = ", ".join(f"{name} {number}" for name, number in versions.items())
     others = format_other_ids(records["encode"]) if "encode" in records else ""
-    return f"{_format_machine_and_dates(records)} {others}{formatted}."
+    return f"{_format_machines_and_dates(records)} {others}{formatted}."
