@@ -286,6 +286,23 @@ class TestMds:
         with pytest.raises(tokjax.errors.SourceError, match=message):
             read_texts(tmp_path)
 
+    @pytest.mark.parametrize(
+        ("index", "message"),
+        [
+            ("{", "index.json: can't be read, it is damaged: JSONDecodeError"),
+            ({"shards": 3}, "it is damaged: TypeError"),
+            ({"shards": [{"raw_data": None}]}, "names no file of the directory"),
+            ({"shards": [{"raw_data": {"basename": 3}}]}, "it is damaged: AttributeError"),
+            ({"shards": [{"raw_data": {"basename": "../a.mds"}}]}, "names no file of the directory"),
+            ({"chunks": [{"filename": "/a.bin"}]}, "names no file of the directory"),
+        ],
+    )
+    def test_damaged_indexes(self, tmp_path, index, message):
+        (tmp_path / "a.mds").write_bytes(make_mds_shard(STR, [{"id": 0, "text": "low"}]))
+        (tmp_path / "index.json").write_text(index if isinstance(index, str) else json.dumps(index))
+        with pytest.raises(tokjax.errors.SourceError, match=message):
+            read_texts(tmp_path)
+
     def test_ids(self, tmp_path):
         documents = [[5, 6, 256], [7]]
         samples = [{"tokens": np.array(ids, np.int32)} for ids in documents]

@@ -279,7 +279,7 @@ class TestInterruptedDownloads:
             thread.join()
         assert list_downloads() == [TOKENS[0]]
 
-    def test_processes_download_a_file_once(self, url, counted, tmp_path, monkeypatch):
+    def test_datasets_of_one_directory_download_a_file_once(self, url, counted, tmp_path, monkeypatch):
         monkeypatch.setattr(counted, "before", staticmethod(lambda _: time.sleep(0.05)))
         datasets = [tokjax.open_dataset(url, download_dir=tmp_path) for _ in range(3)]  # (they share no lock)
         with ThreadPoolExecutor() as pool:
@@ -292,7 +292,7 @@ class TestInterruptedDownloads:
         read_shard(dataset, 0)
         again = pickle.loads(pickle.dumps(dataset))
         monkeypatch.setattr("tokjax.datasets.downloads.compute_sha256", None)
-        monkeypatch.setattr("tokjax.datasets.dataset.compute_sha256", None)
+        monkeypatch.setattr("tokjax.datasets.dataset_files.compute_sha256", None)
         assert read_shard(again, 0) == make_shard(0)
 
 

@@ -13,7 +13,7 @@ import sys
 import pytest
 
 import tokjax
-from tokjax.datasets import dataset as dataset_module, opening
+from tokjax.datasets import dataset_files, opening
 
 FIELD = tokjax.PackedTokenField(tokjax.byte_level(["</s>"], eos_token="</s>"), chunk_tokens=4)
 SHARD = "shard-00001.tokens.npy"
@@ -62,7 +62,7 @@ def test_replacement_while_a_shard_is_opened(old, monkeypatch, name, when, verif
     """The reader returns data of the dataset that it opened, or raises an error."""
     dataset = tokjax.open_dataset(old, verify_on_touch=verify)
     assert read_text(dataset, 0) == "aaaa"
-    called = replace_at(monkeypatch, dataset_module, name, old, when=when)
+    called = replace_at(monkeypatch, dataset_files, name, old, when=when)
     try:
         result = read_text(dataset, 1)
     except tokjax.errors.DatasetCorruptError as error:
@@ -138,9 +138,9 @@ class TestVerifiedFiles:
 
     @pytest.fixture
     def verified_names(self, monkeypatch):
-        names, compare = [], dataset_module.DatasetFiles._compare
+        names, compare = [], dataset_files.DatasetFiles._compare
         monkeypatch.setattr(
-            dataset_module.DatasetFiles,
+            dataset_files.DatasetFiles,
             "_compare",
             lambda self, name, *args: names.append(name) or compare(self, name, *args),
         )
@@ -170,7 +170,7 @@ class TestVerifiedFiles:
 
     def test_manifest_is_not_read_again(self, old, monkeypatch):
         dataset = tokjax.open_dataset(old)
-        monkeypatch.setattr(dataset_module, "read_manifest_and_identity", None)
+        monkeypatch.setattr(dataset_files, "read_manifest_and_identity", None)
         assert read_text(pickle.loads(pickle.dumps(dataset)), 1) == "bbbb"
 
 

@@ -19,6 +19,7 @@ from tokjax.cli.options import (
     show_error,
 )
 from tokjax.cli.table_format import make_padding_table, make_stats_table
+from tokjax.datasets.manifest import MANIFEST_FILE
 
 DatasetArgument = Annotated[str, typer.Argument(help="Directory of the dataset.", show_default=False)]
 HtmlOption = Annotated[Path | None, typer.Option(help="Write an HTML page with plots to this file.")]
@@ -101,7 +102,7 @@ def convert(
 ) -> None:
     """Convert a token file of another program, such as .bin, .idx or .npy, to a dataset, or the reverse."""
     kind: Any = format
-    has_manifest = (Path(source) / "manifest.json").exists()
+    has_manifest = (Path(source) / MANIFEST_FILE).exists()
     if has_manifest or (tokenizer is None and Path(source).is_dir()):
         for path in tokjax.datasets.export_dataset(
             tokjax.open_dataset(source), out, kind, max_tokens=max_tokens, overwrite=overwrite

@@ -5,17 +5,17 @@ from __future__ import annotations
 import errno
 import glob
 import itertools
-import json
 import os
 import re
 import stat
 from collections import Counter
 from dataclasses import dataclass, field as dataclass_field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from tokjax._util.urls import fetch_files, is_url
-from tokjax.errors import Hint, InvalidArgumentError, SourceError
+from tokjax.corpus.shard_index import list_indexed_shards
+from tokjax.errors import Hint, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,7 +62,6 @@ _DIRECTORY_PATTERNS = (_PARQUET_FILES, "**/*.mds", "**/*.mds.*", "**/chunk-*-*.b
 """Files of a directory that are read: those of the first pattern that has a match."""
 _SHARD_NUMBER = re.compile(r"-\d+-of-\d+$")
 """End of the names of sharded files of TensorFlow Datasets: `train.array_record-00000-of-00064`."""
-_INDEX_FILE = "index.json"
 _MAX_INSPECTED = 1000
 SAVE_TEXTS = "save its texts as JSON lines, CSV or Parquet"
 _TEXT_IN_MEMORY = Hint("for a text in memory pass [text]", "")
@@ -132,7 +131,7 @@ def text_files(
         InvalidArgumentError: a path is not a regular file, a pattern has no match, a directory has no
             Parquet, MDS or litdata files, or the suffix of a file indicates an unsupported compression format
             or a file that is not text.
-        SourceError: a shard that the `index.json` of a directory lists is missing.
+        SourceError: the `index.json` of a directory is damaged, or a shard that it lists is missing.
     """
     if format not in get_args(FileFormat):
         raise InvalidArgumentError(f"format must be one of {get_args(FileFormat)}, not {format!r}")
@@ -239,10 +238,9 @@ def _find_matches(path: str | os.PathLike[str]) -> list[Path]:
     irregular = describe_irregular_path(path)
     if irregular is not None:
         directory = Path(path)
-        for own_pattern in _DIRECTORY_PATTERNS:
-            files = sorted(filter(is_file, directory.glob(own_pattern)))
-            if files:
-                return files if own_pattern == _PARQUET_FILES else _list_indexed_shards(directory) or files
+        files = _find_files(directory)
+        if files:
+            return files
         reason, hint = irregular
         if directory.is_dir():
             contents, hint = _describe_directory(directory)
@@ -257,35 +255,13 @@ def _find_matches(path: str | os.PathLike[str]) -> list[Path]:
     return matches
 
 
-def _list_indexed_shards(directory: Path) -> list[Path]:
-    """Returns the shards that the `index.json` of MDS or litdata lists, in order; none without an index.
-
-    Raises:
-        SourceError: a shard is missing.
-    """
-    try:
-        index = json.loads((directory / _INDEX_FILE).read_bytes())
-        entries = index["shards"] if "shards" in index else index["chunks"]
-        names = [_list_shard_names(entry) for entry in entries]
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):  # there is none, or of something else
-        return []
-    shards = []
-    for alternatives in names:
-        present = [directory / name for name in alternatives if is_file(directory / name)]
-        if not present:
-            raise SourceError(
-                f"{directory / alternatives[0]}: is missing, and {_INDEX_FILE} in its directory lists it; "
-                "copy the directory again"
-            )
-        shards.append(present[0])
-    return shards
-
-
-def _list_shard_names(entry: dict[str, Any]) -> list[str]:
-    """Returns the names that a shard of an index may have: MDS has a raw and perhaps a compressed file."""
-    if "filename" in entry:
-        return [entry["filename"]]
-    return [entry[key]["basename"] for key in ("raw_data", "zip_data") if entry.get(key)]
+def _find_files(directory: Path) -> list[Path]:
+    """Returns the files of a directory that are read: sorted, or in the order of an index."""
+    for pattern in _DIRECTORY_PATTERNS:
+        files = sorted(filter(is_file, directory.glob(pattern)))
+        if files:
+            return files if pattern == _PARQUET_FILES else list_indexed_shards(directory) or files
+    return []
 
 
 def _describe_directory(directory: Path) -> tuple[str, Hint]:

@@ -36,6 +36,7 @@ from tokjax._util.imports import import_optional
 from tokjax._util.urls import get_path_or_url
 from tokjax.corpus.decompression import open_decompressed, open_source
 from tokjax.corpus.sample_shards import iter_samples, make_damage_error, open_shard, split_values
+from tokjax.corpus.shard_index import INDEX_FILE
 from tokjax.corpus.tables import (
     get_column,
     iter_records as iter_records_of_arrays,
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-_INDEX_FILE = "index.json"
 _ARROW_END = struct.Struct("<I8s")
 """Size of an Arrow file, and the magic after it."""
 _ARROW_MAGIC = b"LDARW01\0"
@@ -218,13 +218,13 @@ def _iter_rows(
 
 def _read_index(path: Path) -> _Index:
     """Returns the index of the directory of a chunk. It is kept for the next chunk."""
-    index = path.with_name(_INDEX_FILE)
+    index = path.with_name(INDEX_FILE)
     try:
         status = index.stat()
     except FileNotFoundError:
         raise SourceError(
             f"{get_path_or_url(path)}: is a chunk of litdata, according to its name, and there is no "
-            f"{_INDEX_FILE} in its directory"
+            f"{INDEX_FILE} in its directory"
         ) from None
     return _read_index_of_version(index, status.st_size, status.st_mtime_ns)
 

@@ -1,8 +1,8 @@
 """MDS shards, the format of MosaicML Streaming: samples of typed columns.
 
-A shard describes its columns in JSON, so the `index.json` of its directory is not needed. Only columns that
-are asked for are decoded, and never pickles or images. The library that writes these shards is not used to
-read them: it needs PyTorch, torchvision, transformers, and the clients of four clouds.
+A shard describes its columns in JSON, so the `index.json` of its directory is not needed to read it. Only
+columns that are asked for are decoded, and never pickles or images. The library that writes these shards is
+not used to read them: it needs PyTorch, torchvision, transformers, and the clients of four clouds.
 """
 
 from __future__ import annotations

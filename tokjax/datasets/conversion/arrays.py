@@ -19,7 +19,7 @@ from tokjax.datasets.conversion.token_streams import (
     split_after,
     write_ids,
 )
-from tokjax.errors import InvalidArgumentError, SourceError
+from tokjax.errors import SourceError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,13 +74,6 @@ def write_npy(dataset: TokenDataset, target: Path, *, overwrite: bool) -> tuple[
 
     write_atomically(target, write)
     return (target,)
-
-
-def write_torch(dataset: TokenDataset, target: Path, *, overwrite: bool) -> tuple[Path, ...]:  # noqa: ARG001
-    """Raises `InvalidArgumentError`, which names the format to write instead."""
-    raise InvalidArgumentError(
-        "writing a .pt is not supported; write an .npy, which torch.from_numpy(np.load(...)) accepts"
-    )
 
 
 def _split_rows(ids: NDArray[Any], path: Path, tokenizer: Any) -> TokenStream:

@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 
     from tokjax.datasets.conversion.formats import TokenFormat
 
-_WRITERS: dict[str, Callable[..., tuple[Path, ...]]] = {
+_WRITERS: dict[TokenFormat, Callable[..., tuple[Path, ...]]] = {
     "nanogpt": nanogpt.write,
     "llm.c": llm_c.write,
     "megatron": megatron.write,
     "npy": arrays.write_npy,
-    "torch": arrays.write_torch,
     "levanter": levanter.write,
     "array_record": array_record.write,
 }
@@ -62,17 +61,21 @@ def export_dataset(
     """
     reject_urls(path)
     kind = detect_format(Path(path), format)
-    holds_ids = isinstance(dataset, TokenDataset)
-    if not holds_ids and not (kind == "array_record" and isinstance(dataset, RawTextDataset)):
+    if kind not in _WRITERS:
+        raise InvalidArgumentError(
+            "writing a .pt is not supported; write an .npy, which torch.from_numpy(np.load(...)) accepts"
+        )
+    holds_ids, writes_records = isinstance(dataset, TokenDataset), kind == "array_record"
+    if not holds_ids and not (writes_records and isinstance(dataset, RawTextDataset)):
         raise InvalidArgumentError(
             f"dataset must be a TokenDataset, not a {type(dataset).__name__}, to write the format {kind!r}"
         )
-    if max_tokens is None:
-        return _WRITERS[kind](dataset, Path(path), overwrite=overwrite)
-    if kind != "array_record" or not holds_ids:
-        raise InvalidArgumentError(
-            f"max_tokens is for format='array_record' and datasets of ids, and the format is {kind!r}, of a "
-            f"{type(dataset).__name__}"
-        )
-    limit = check_int("max_tokens", max_tokens, minimum=1)
-    return array_record.write(dataset, Path(path), overwrite=overwrite, max_tokens=limit)
+    options = {}
+    if max_tokens is not None:
+        if not (holds_ids and writes_records):
+            raise InvalidArgumentError(
+                f"max_tokens is for format='array_record' and datasets of ids, and the format is {kind!r}, "
+                f"of a {type(dataset).__name__}"
+            )
+        options["max_tokens"] = check_int("max_tokens", max_tokens, minimum=1)
+    return _WRITERS[kind](dataset, Path(path), overwrite=overwrite, **options)

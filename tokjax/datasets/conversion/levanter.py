@@ -111,7 +111,7 @@ def read(path: Path, tokenizer: Any) -> TokenStream:  # noqa: ARG001 (the cache 
 def _check_files(array: Any, stop: int, path: Path) -> None:
     """Checks that the files with the first `stop` values exist: tensorstore reads missing ones as zeros.
 
-    It also writes no file for zeros only. No cache of real ids has a file of these.
+    A file of zeros only is not written either, but the ids of a corpus are never all zeros.
 
     Raises:
         SourceError: a file is missing.

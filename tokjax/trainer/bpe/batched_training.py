@@ -121,8 +121,7 @@ class MergeResult:
     @property
     def merges(self) -> tuple[tuple[bytes, bytes], ...]:
         """The bytes of the merged pairs, in order."""
-        left, right, _ = zip(*self.id_merges, strict=True) if self.id_merges else ((),) * 3
-        return tuple(zip(*(map(self.token.__getitem__, ids) for ids in (left, right)), strict=True))
+        return tuple((self.token[left], self.token[right]) for left, right, _ in self.id_merges)
 
 
 def train_merges(
