@@ -1,6 +1,7 @@
 """Tests of the pipelines of published byte-level tokenizers, on the array engine, against `tokenizers`."""
 
 import json
+import unicodedata
 
 import numpy as np
 import pytest
@@ -43,6 +44,8 @@ def differs(name, line):
 
 def make_contexts(code):
     character = chr(code)
+    if unicodedata.category(character) in ("Cn", "Co"):  # 85 % of all: fewer contexts show that each is like the others
+        return f"a{character} {character}1\n"
     return f"a{character}b {character}1{character} '{character}s{character}{character}.\t{character}\n"
 
 

@@ -228,6 +228,15 @@ def test_ordinary_texts_are_looked_up(encoder):
 
 @pytest.mark.parametrize("encoder", ["arrays", "library"])
 @pytest.mark.usefixtures("use_word_engine")
+def test_words_that_end_with_marks_are_looked_up(encoder):
+    texts = ["हिन्दी में की", "low \u0301", "low \u0600 low"]
+    for name in ("t5", "converted", "no normalizer"):
+        _, needs_library = load_tokenizers(encoder)[name].encoder.word_engine.encode(texts, sources=True)
+        assert needs_library.tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("encoder", ["arrays", "library"])
+@pytest.mark.usefixtures("use_word_engine")
 def test_a_full_cache_is_emptied(encoder, monkeypatch):
     monkeypatch.setattr(word_engine, "_MAX_ENTRIES", 4)
     tokenizer = load_tokenizers(encoder)["t5"]

@@ -8,7 +8,8 @@ a `Metaspace` that keeps spaces:
     ，           ,             ORDINARY      ,
     ½            1⁄2           ORDINARY      -1, since it becomes several characters
     U+3000       a space       WHITESPACE    ▁
-    U+0301       U+0301        JOINING       U+0301
+    U+0301       U+0301        MARK          U+0301
+    U+200D       U+200D        JOINING       U+200D
     ▁            ▁             HAZARD        -1
 """
 
@@ -26,12 +27,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 METASPACE = "▁"
-_JOINING_CATEGORIES = {"Mn", "Mc", "Me", "Cf", "Cn"}
-_JOINING_LETTERS = frozenset(
-    "\u0d4e\u0e33\u0eb3\uff9e\uff9f\U000111c2\U000111c3\U0001193f\U00011941\U00011a3a\U00011d46\U00011f02"
-    + "".join(map(chr, [*range(0x11A84, 0x11A8A), *range(0x1F3FB, 0x1F400)]))
+_MARKS = {"Mn", "Mc", "Me"}
+_MARK_LETTERS = frozenset("\u0e33\u0eb3\uff9e\uff9f" + "".join(map(chr, range(0x1F3FB, 0x1F400))))
+"""Characters of other categories that form a grapheme with a space before them."""
+_PREPENDING_CATEGORIES = {"Cf", "Cn"}
+_PREPENDING_LETTERS = frozenset(
+    "\u0d4e\U000111c2\U000111c3\U0001193f\U00011941\U00011a3a\U00011d46\U00011f02"
+    + "".join(map(chr, range(0x11A84, 0x11A8A)))
 )
-"""Characters of other categories that form a grapheme with a space before or after them."""
+"""Characters of other categories that form a grapheme with a space after them."""
 _NUM_CODE_POINTS = 0x110000
 _NO_REPLACEMENT = -1
 
@@ -42,9 +46,10 @@ class Kind(IntEnum):
     UNKNOWN = 0  # not normalized yet
     ORDINARY = 1
     WHITESPACE = 2
-    JOINING = 3  # may join an adjacent space; otherwise ordinary
-    HAZARD = 4  # removed by the normalizer, or replaced by whitespace and other characters
-    END = 5  # the end of a text
+    MARK = 3  # may join a space before it; otherwise ordinary
+    JOINING = 4  # may join a space before or after it; otherwise ordinary
+    HAZARD = 5  # removed by the normalizer, or replaced by whitespace and other characters
+    END = 6  # the end of a text
 
 
 class CharacterKinds:
@@ -119,5 +124,7 @@ class CharacterKinds:
                 return Kind.HAZARD
         elif whitespace:
             return Kind.WHITESPACE if len(whitespace) == len(content) else Kind.HAZARD
-        joins = unicodedata.category(character) in _JOINING_CATEGORIES or character in _JOINING_LETTERS
-        return Kind.JOINING if joins else Kind.ORDINARY
+        category = unicodedata.category(character)
+        if category in _PREPENDING_CATEGORIES or character in _PREPENDING_LETTERS:
+            return Kind.JOINING
+        return Kind.MARK if category in _MARKS or character in _MARK_LETTERS else Kind.ORDINARY

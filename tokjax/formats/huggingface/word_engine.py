@@ -12,8 +12,8 @@ once, and all later occurrences are one lookup in a cache:
 
 `find_word_rules` decides by the steps of a pipeline. Each character of a text has a *kind*, which is found by
 normalizing the character once (`character_kinds.py`). A text that contains a character of kind `HAZARD` is
-left to the library, and so are texts with added tokens, with very long words, and with combining marks next
-to whitespace.
+left to the library, and so are texts with added tokens, with very long words, and with combining marks after
+whitespace.
 
 Most new words of unigram models are encoded on arrays (`unigram_words.py`), and all others by the library,
 many in one text.
@@ -441,10 +441,12 @@ def _flag_hazards(kinds: NDArray[np.uint8], splits: NDArray[np.int64], *, strips
         strips: whether whitespace at the start of a text is a hazard.
     """
     hazards = kinds == Kind.HAZARD
-    joining = np.flatnonzero(kinds == Kind.JOINING)
+    joins = (kinds == Kind.MARK) | (kinds == Kind.JOINING)
+    joining = np.flatnonzero(joins)
     if len(joining):
         separates = (kinds == Kind.WHITESPACE) | (kinds == Kind.END)
-        hazards[joining] = separates[joining - 1] | separates[joining + 1]
+        joins_next = kinds.take(joining) == Kind.JOINING
+        hazards[joining] = separates[joining - 1] | (separates[joining + 1] & joins_next)
     if strips:
         hazards[splits[:-1]] |= kinds[splits[:-1]] == Kind.WHITESPACE
     is_hazard = np.zeros(len(splits) - 1, bool)
