@@ -149,6 +149,15 @@ class TestEos:
         assert tokjax.open_dataset(tmp_path / "d").num_documents == 2
 
 
+@pytest.mark.parametrize("option", ["--tokenizer t.json", f"--eos-token {EOS}", "--chunk-tokens 8"])
+def test_a_dataset_is_exported_without_options_of_token_files(shell, tmp_path, option):
+    shell(f"pack c.txt -t t.json -o OUT/d --eos-token {EOS} -q")
+    name = option.split()[0]
+    message = f"d is a dataset, and {name} is for files of token ids, which become a dataset"
+    assert message in shell(f"convert OUT/d -o OUT/x.bin {option}", code=1)
+    assert not (tmp_path / "x.bin").exists()
+
+
 class TestStandardInput:
     def test_documents(self, shell, workspace, tmp_path):
         options = f"-t t.json --eos-token {EOS} -q"

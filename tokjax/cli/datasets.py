@@ -94,7 +94,9 @@ def convert(
         ),
     ] = None,
     eos_token: EosTokenOption = None,
-    chunk_tokens: Annotated[int, typer.Option(help="Ids per item that a loader reads.")] = 4096,
+    chunk_tokens: Annotated[
+        int | None, typer.Option(help="Ids per item that a loader of the dataset reads. Default: 4096.")
+    ] = None,
     max_tokens: Annotated[
         int | None, typer.Option(help="Maximum number of ids per record, to write an .array_record.")
     ] = None,
@@ -104,6 +106,12 @@ def convert(
     kind: Any = format
     has_manifest = (Path(source) / MANIFEST_FILE).exists()
     if has_manifest or (tokenizer is None and Path(source).is_dir()):
+        options = {"--tokenizer": tokenizer, "--eos-token": eos_token, "--chunk-tokens": chunk_tokens}
+        for option, value in options.items():
+            if value is not None:
+                raise tokjax.errors.InvalidArgumentError(
+                    f"{source} is a dataset, and {option} is for files of token ids, which become a dataset"
+                )
         for path in tokjax.datasets.export_dataset(
             tokjax.open_dataset(source), out, kind, max_tokens=max_tokens, overwrite=overwrite
         ):
@@ -119,7 +127,12 @@ def convert(
         )
     loaded = load_tokenizer_with_eos(tokenizer, eos_token)
     tokjax.datasets.convert_dataset(
-        source, loaded, out, format=kind, chunk_tokens=chunk_tokens, overwrite=overwrite
+        source,
+        loaded,
+        out,
+        format=kind,
+        chunk_tokens=4096 if chunk_tokens is None else chunk_tokens,
+        overwrite=overwrite,
     )
     Console().print(make_stats_table(tokjax.open_dataset(out)))
 
