@@ -295,3 +295,11 @@ def test_unknown_characters_without_an_unknown_piece_raise():
 def test_added_tokens_with_spaces_need_whole_texts():
     library = make_tokenizer(None, metaspace, added=["two words"])
     assert tokjax.formats.from_huggingface(library).encoder.word_engine is None
+
+
+def test_the_vocabulary_is_not_parsed_again():
+    """Parsing a large definition takes longer than encoding a text of some kilobytes."""
+    tokenizer = tokjax.formats.from_huggingface(make_tokenizer(None, metaspace))
+    tokjax.encode(tokenizer, "low lower " * 2000)
+    assert tokenizer.encoder.word_engine is not None
+    assert "contents" not in vars(tokenizer.loaded)

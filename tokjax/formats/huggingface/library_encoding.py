@@ -92,7 +92,7 @@ class LibraryEncoder:
     @cached_property
     def word_engine(self) -> WordEngine | None:
         """Engine that looks up words, or `None` if the words of a text can't be encoded separately."""
-        rules = find_word_rules(self.loaded.contents)
+        rules = find_word_rules(self.loaded.pipeline)
         if rules is None or self._template is None:
             return None
         unknown_id = self.vocabulary.get_role_id("unk")

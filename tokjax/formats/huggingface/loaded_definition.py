@@ -36,7 +36,7 @@ class LoadedDefinition:
 
     @cached_property
     def pipeline(self) -> dict[str, Any]:
-        """The definition without its model and added tokens: the part that encoding and decoding use."""
+        """The definition without the vocabulary of its model: the part that encoding and decoding use."""
         return select_pipeline(self.contents)
 
     @cached_property
@@ -63,8 +63,9 @@ class LoadedDefinition:
 
 
 def select_pipeline(contents: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a parsed definition without its model and added tokens."""
-    return {name: part for name, part in contents.items() if name not in ("model", "added_tokens")}
+    """Returns a parsed definition without the tokens and merges of its model."""
+    model = {name: part for name, part in contents["model"].items() if name not in ("vocab", "merges")}
+    return {**contents, "model": model}
 
 
 def load_library_tokenizer(definition: str) -> Any:

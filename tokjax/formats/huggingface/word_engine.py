@@ -90,7 +90,7 @@ def find_word_rules(contents: Mapping[str, Any]) -> WordRules | None:
     """Returns how a definition separates words, or `None` if its words can't be encoded separately.
 
     Args:
-        contents: parsed `tokenizer.json`.
+        contents: parsed `tokenizer.json`, with or without the vocabulary of the model.
     """
     keeps_spaces = _find_whether_spaces_are_kept(get_steps(contents, "pre_tokenizer"))
     trims = any(step.get("trim_offsets") for step in get_steps(contents, "post_processor"))
