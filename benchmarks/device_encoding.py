@@ -17,6 +17,7 @@ import numpy as np
 from benchmarks.contenders import make_tiktoken_ids
 from benchmarks.inputs import load_ranks_tokenizer
 from benchmarks.names import DECODE_JIT, ENCODE_JIT, ENCODING_JIT, TIKTOKEN, TRANSFER
+from benchmarks.sources import LARGE_TEXT
 from benchmarks.timing import time_interleaved
 from tokjax.device import Capacities, decode_jit, encode_jit, suggest_capacities, tokenizer_tables
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 SIZES = (0.064, 1.0, 8.0, 64.0)
 """Amount of text of one call, in MB."""
+TEXTS_SIZE = 1.0
+"""The same for the comparison of all kinds of text."""
 QUICK_SIZES = (0.016,)
 ROUNDS = 5
 
@@ -44,33 +47,41 @@ class Batch(NamedTuple):
 
 
 def measure_encoding(bench: Bench) -> None:
-    """Measures encoding, decoding and the transfer for each size."""
+    """Measures encoding, decoding and the transfer for each size, and for each kind of text of one size."""
     tokenizer = load_ranks_tokenizer(bench.ranks)
     tables = tokenizer_tables(tokenizer)
-    threads = len(os.sched_getaffinity(0))
-    for size in bench.choose(SIZES, QUICK_SIZES):
-        name = bench.find_text(size)
-        text = bench.text(size, name, f"{name}, {size:g} MB")
-        task = f"{ENCODING_JIT}, {size:g} MB"
-        bench.say(task)
-        batch = make_batch(text.documents)
-        on_device = jax.tree.map(jnp.asarray, batch)
-        capacities = find_capacities(tables, on_device)
-        compiled = encode_jit.lower(tables, *on_device, capacities=capacities).compile()
-        tokens, capacity = compiled(tables, *on_device), len(batch.data)
-        contenders: dict[str, Callable[[], object]] = {
-            ENCODE_JIT: lambda: jax.block_until_ready(compiled(tables, *on_device)),  # noqa: B023
-            DECODE_JIT: lambda: jax.block_until_ready(
-                decode_jit(tables, tokens.ids, tokens.row_splits, capacity=capacity)  # noqa: B023
-            ),
-            TRANSFER: lambda: jax.block_until_ready(jax.device_put(np.array(batch.data))),  # noqa: B023
-        }
-        if bench.has_package("tiktoken", task, TIKTOKEN):
-            encode = make_tiktoken_ids(bench.ranks, threads).encode_documents
-            contenders[TIKTOKEN] = lambda: encode(text.documents)  # noqa: B023
-        seconds = time_interleaved(contenders, bench.rounds(ROUNDS))
-        numbers = {"bytes": capacity, "tokens": int(tokens.num_tokens), **compute_costs(compiled)}
-        bench.add_rounds(task, seconds, reference=ENCODE_JIT, extra=numbers)
+    cases = [(size, bench.find_text(size)) for size in bench.choose(SIZES, QUICK_SIZES)]
+    size = bench.choose(TEXTS_SIZE, QUICK_SIZES[0])
+    cases += [
+        (size, name) for name in bench.sources.texts if (size, name) not in cases and name != LARGE_TEXT
+    ]
+    for size, name in cases:
+        measure_text(bench, tables, size, name)
+
+
+def measure_text(bench: Bench, tables: Any, size: float, name: str) -> None:
+    """Measures a call with the start of a text."""
+    text = bench.text(size, name, f"{name}, {size:g} MB")
+    task = f"{ENCODING_JIT}, {size:g} MB of {name}"
+    bench.say(task)
+    batch = make_batch(text.documents)
+    on_device = jax.tree.map(jnp.asarray, batch)
+    capacities = find_capacities(tables, on_device)
+    compiled = encode_jit.lower(tables, *on_device, capacities=capacities).compile()
+    tokens, capacity = compiled(tables, *on_device), len(batch.data)
+    contenders: dict[str, Callable[[], object]] = {
+        ENCODE_JIT: lambda: jax.block_until_ready(compiled(tables, *on_device)),
+        DECODE_JIT: lambda: jax.block_until_ready(
+            decode_jit(tables, tokens.ids, tokens.row_splits, capacity=capacity)
+        ),
+        TRANSFER: lambda: jax.block_until_ready(jax.device_put(np.array(batch.data))),
+    }
+    if bench.has_package("tiktoken", task, TIKTOKEN):
+        encode = make_tiktoken_ids(bench.ranks, len(os.sched_getaffinity(0))).encode_documents
+        contenders[TIKTOKEN] = lambda: encode(text.documents)
+    seconds = time_interleaved(contenders, bench.rounds(ROUNDS))
+    numbers = {"bytes": capacity, "tokens": int(tokens.num_tokens), **compute_costs(compiled)}
+    bench.add_rounds(task, seconds, reference=ENCODE_JIT, extra=numbers)
 
 
 def make_batch(documents: list[str]) -> Batch:

@@ -207,11 +207,15 @@ def make_device_encoding_table(record: Record) -> str:
 
 def make_device_costs_table(record: Record) -> str:
     """Renders the bytes that the compiled program moves, and its numbers of fusions and loops."""
-    rows = []
+    rows, seen = [], set()
     for one in record.select(contender=ENCODE_JIT):
+        size, _, _ = one.task.partition(" of ")
+        if size in seen:  # texts of the same size have about the same program
+            continue
+        seen.add(size)
         moved = one.extra["moved"] / one.extra["bytes"]
         counts = [f"{one.extra[name]:,.0f}" for name in ("fusions", "loops")]
-        rows.append([one.task.removeprefix(f"{ENCODING_JIT}, "), f"{moved:,.0f}", *counts])
+        rows.append([size.removeprefix(f"{ENCODING_JIT}, "), f"{moved:,.0f}", *counts])
     header = ["text in one call", "bytes moved per byte of text, at least", "fusions", "loops"]
     return _format_encoding_table(record, header, rows)
 
