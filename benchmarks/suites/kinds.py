@@ -116,6 +116,7 @@ SENTENCEPIECE = {
         "normalization_rule_name": "identity",
         "remove_extra_whitespaces": False,
     },
+    "SentencePiece BPE with nmt_nfkc, built-in": {"model_type": "bpe", "byte_fallback": True},
     "SentencePiece unigram, on sentencepiece": {"model_type": "unigram"},
 }
 

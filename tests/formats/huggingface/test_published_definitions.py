@@ -44,7 +44,10 @@ def differs(name, line):
 
 def make_contexts(code):
     character = chr(code)
-    if unicodedata.category(character) in ("Cn", "Co"):  # 85 % of all: fewer contexts show that each is like the others
+    if unicodedata.category(character) in (
+        "Cn",
+        "Co",
+    ):  # 85 % of all: fewer contexts show that each is like the others
         return f"a{character} {character}1\n"
     return f"a{character}b {character}1{character} '{character}s{character}{character}.\t{character}\n"
 

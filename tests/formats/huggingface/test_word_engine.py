@@ -157,6 +157,7 @@ parts = st.sampled_from(
             "\u0301",
             "\u0e33",
             "\u0600",
+            "\u00ad",
             "``",
             "''",
         ),
@@ -228,11 +229,17 @@ def test_ordinary_texts_are_looked_up(encoder):
 
 @pytest.mark.parametrize("encoder", ["arrays", "library"])
 @pytest.mark.usefixtures("use_word_engine")
-def test_words_that_end_with_marks_are_looked_up(encoder):
-    texts = ["हिन्दी में की", "low \u0301", "low \u0600 low"]
-    for name in ("t5", "converted", "no normalizer"):
-        _, needs_library = load_tokenizers(encoder)[name].encoder.word_engine.encode(texts, sources=True)
-        assert needs_library.tolist() == [False, True, True]
+def test_words_around_marks_are_looked_up_together(encoder):
+    """A character that can change the words next to it does not leave the text to the library."""
+    inside = ["हिन्दी में की", "low \u0301 low", "a low \u0600 low", "low\u00a8 low b", "low\u00ad low"]
+    at_ends = ["\u0301 low", "low \u0301", "low \u0600", "low \u00a8 "]
+    for name in ("t5", "converted", "no normalizer", "byte fallback"):
+        engine = load_tokenizers(encoder)[name].encoder.word_engine
+        _, needs_library = engine.encode(inside, sources=True)
+        assert not needs_library.any()
+        assert engine.encode(at_ends[:3], sources=True)[1].all()
+    engine = load_tokenizers(encoder)["converted"].encoder.word_engine
+    assert engine.encode(at_ends[3:], sources=True)[1].all()
 
 
 @pytest.mark.parametrize("encoder", ["arrays", "library"])

@@ -46,10 +46,11 @@ class Kind(IntEnum):
     UNKNOWN = 0  # not normalized yet
     ORDINARY = 1
     WHITESPACE = 2
-    MARK = 3  # may join a space before it; otherwise ordinary
-    JOINING = 4  # may join a space before or after it; otherwise ordinary
-    HAZARD = 5  # removed by the normalizer, or replaced by whitespace and other characters
-    END = 6  # the end of a text
+    REMOVED = 3  # removed by the normalizer
+    MARK = 4  # may join a space before it; otherwise ordinary
+    JOINING = 5  # may join a space before or after it; otherwise ordinary
+    HAZARD = 6  # replaced by whitespace and other characters
+    END = 7  # the end of a text
 
 
 class CharacterKinds:
@@ -114,7 +115,7 @@ class CharacterKinds:
             normalized: the character after normalization, between two vertical bars.
             content: the same without the bars, if these remain.
         """
-        if not content or METASPACE in character + content or normalized != f"|{content}|":
+        if METASPACE in character + content or normalized != f"|{content}|":
             return Kind.HAZARD
         whitespace = [c for c in content if c in WHITE_SPACE]
         if self._keeps_spaces:
@@ -124,7 +125,12 @@ class CharacterKinds:
                 return Kind.HAZARD
         elif whitespace:
             return Kind.WHITESPACE if len(whitespace) == len(content) else Kind.HAZARD
-        category = unicodedata.category(character)
-        if category in _PREPENDING_CATEGORIES or character in _PREPENDING_LETTERS:
-            return Kind.JOINING
-        return Kind.MARK if category in _MARKS or character in _MARK_LETTERS else Kind.ORDINARY
+        return _find_joining_kind(character) if content else Kind.REMOVED
+
+
+def _find_joining_kind(character: str) -> Kind:
+    """Returns the kind of a character that is neither whitespace nor removed."""
+    category = unicodedata.category(character)
+    if category in _PREPENDING_CATEGORIES or character in _PREPENDING_LETTERS:
+        return Kind.JOINING
+    return Kind.MARK if category in _MARKS or character in _MARK_LETTERS else Kind.ORDINARY

@@ -176,6 +176,10 @@ class UnigramWords:
         is_line_end = (words.codes == ord("\r")) & np.append(words.codes[1:] == ord("\n"), False)
         # `Precompiled` changes "\r\n" as one grapheme, the only one of several characters in ASCII.
         needs_library = words.reduce_any((words.replacements < 0) | is_line_end)
+        is_mark = words.replacements == _MARK
+        follows_letter = is_mark & np.append(False, ~is_mark[:-1])
+        follows_letter[words.splits[:-1]] = False
+        needs_library |= words.reduce_any(follows_letter)  # several words, joined
         if self._rules.merges_spaces or self._rules.strips:
             needs_library |= words.replacements.take(words.splits[1:] - 1) == _MARK
         if self._prepends and not self._has_prefix:

@@ -11,9 +11,14 @@ once, and all later occurrences are one lookup in a cache:
     entry            ids, spans in the word, and which ids begin a pre-token
 
 `find_word_rules` decides by the steps of a pipeline. Each character of a text has a *kind*, which is found by
-normalizing the character once (`character_kinds.py`). A text that contains a character of kind `HAZARD` is
-left to the library, and so are texts with added tokens, with very long words, and with combining marks after
-whitespace.
+normalizing the character once (`character_kinds.py`). A character of kind `HAZARD`, or a combining mark after
+whitespace, can change the words next to it. So these are encoded together, as one word:
+
+    text             "the cat\u00ad sat on"          with `NFKC` and `Metaspace`, which keeps spaces
+    words            "the"  " cat\u00ad sat"  " on"
+
+The library encodes texts that begin or end with such a character, and those with added tokens or very long
+words. (After a character that is removed at the start of a text, all its spans are shifted.)
 
 Most new words of unigram models are encoded on arrays (`unigram_words.py`), and all others by the library,
 many in one text.
@@ -55,7 +60,7 @@ _WORDS_PER_TEXT = 1 << 10
 _MAX_ENTRIES = 1 << 21
 _MAX_TOKENS = 1 << 24
 """Numbers of entries, and of their ids, at which the cache is emptied."""
-_MAX_WORD_BYTES = 1 << 12
+_MAX_WORD_BYTES = 1 << 16
 _PIECES_PER_WORD = 8
 """The library encodes one word per this number of pieces before the arrays of a unigram model are built,
 which takes about as long."""
@@ -214,10 +219,8 @@ class WordEngine:
         splits = make_row_splits(len(text) + 1 for text in texts)
         kinds = self._kinds.find(codes)
         kinds[splits[1:] - 1] = Kind.END
-        strips = self._rules.strips_start and self._rules.sentences.keeps_spaces
-        is_hazard = _flag_hazards(kinds, splits, strips=strips)
+        words, is_hazard = self._find_words(kinds, splits)
         is_hazard |= np.array([has_special(text, self._added_names) for text in texts], bool)
-        words = self._find_words(kinds)
         text_bytes = np.frombuffer(data + bytes(MAX_PRETOKEN_BYTES), np.uint8)
         byte_positions = np.append(find_starts_in_utf8(text_bytes[: len(data)]), len(data))
         positions = byte_positions.take(words)
@@ -238,22 +241,29 @@ class WordEngine:
         offsets_in_text = starts[kept] - byte_positions.take(splits)[text_of_word[kept]]
         return entries.gather(numbers, offsets_in_text, word_splits), is_hazard
 
-    def _find_words(self, kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Returns the starts and stops of words in characters, `int64`, shape `(2, words)`."""
-        is_end = kinds == Kind.END
-        separates = is_end | (kinds == Kind.WHITESPACE)
-        before = np.append(True, separates[:-1])
-        starts = ~separates & before
-        if not self._rules.sentences.keeps_spaces:
-            stops = np.append(separates[1:] & ~separates[:-1], False)
-            return np.stack([np.flatnonzero(starts), np.flatnonzero(stops) + 1])
-        # A word starts at whitespace after a letter or the end of a text, or at the first letter of a text.
-        after_end = np.append(True, is_end[:-1])
-        is_space = kinds == Kind.WHITESPACE
-        starts = (is_space & (after_end | ~before)) | (starts & after_end)
-        first = np.flatnonzero(starts)
-        bounds = np.flatnonzero(starts | is_end)
-        return np.stack([first, bounds[np.searchsorted(bounds, first, "right")]])
+    def _find_words(
+        self, kinds: NDArray[np.uint8], splits: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Finds words.
+
+        Args:
+            kinds: kind of each character of the texts, with `Kind.END` after each.
+            splits: start of each text in the characters, `int64`, shape `(texts + 1,)`.
+
+        Returns:
+            The starts and stops of words in characters, `int64`, shape `(2, words)`, and a mask of the texts
+            whose words can't be encoded separately, shape `(texts,)`.
+        """
+        keeps_spaces = self._rules.sentences.keeps_spaces
+        words = _find_words_with_spaces(kinds) if keeps_spaces else _find_words_without_spaces(kinds)
+        is_hazard = np.zeros(len(splits) - 1, bool)
+        if keeps_spaces and self._rules.strips_start:
+            is_hazard |= kinds.take(splits[:-1]) == Kind.WHITESPACE
+        hazards = _find_hazards(kinds)
+        if len(hazards):
+            words, is_joined = _join_words(words, hazards, kinds, splits)
+            is_hazard[np.searchsorted(splits, hazards[~is_joined], "right") - 1] = True
+        return words, is_hazard
 
     def _look_up(self, pretokens: Pretokens) -> tuple[NDArray[np.int64], Entries]:
         """Returns the entries of words, and all entries."""
@@ -432,23 +442,75 @@ def _split_to_groups(indices: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     return [indices[first : first + _WORDS_PER_TEXT] for first in range(0, len(indices), _WORDS_PER_TEXT)]
 
 
-def _flag_hazards(kinds: NDArray[np.uint8], splits: NDArray[np.int64], *, strips: bool) -> NDArray[np.bool_]:
-    """Returns a mask of the texts whose words can't be encoded separately, `bool`, shape `(texts,)`.
+def _find_words_with_spaces(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Returns the starts and stops of words that include the whitespace before them, shape `(2, words)`.
+
+    A word starts at whitespace after a letter or the end of a text, or at the first letter of a text.
+    """
+    is_end, is_space = kinds == Kind.END, kinds == Kind.WHITESPACE
+    after_end = np.append(True, is_end[:-1])
+    after_space = np.append(False, is_space[:-1])
+    starts = (is_space & ~after_space) | (~(is_space | is_end) & after_end)
+    first = np.flatnonzero(starts)
+    bounds = np.flatnonzero(starts | is_end)
+    return np.stack([first, bounds[np.searchsorted(bounds, first, "right")]])
+
+
+def _find_words_without_spaces(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Returns the starts and stops of words between whitespace, shape `(2, words)`."""
+    separates = (kinds == Kind.END) | (kinds == Kind.WHITESPACE)
+    starts = ~separates & np.append(True, separates[:-1])
+    stops = np.append(separates[1:] & ~separates[:-1], False)
+    return np.stack([np.flatnonzero(starts), np.flatnonzero(stops) + 1])
+
+
+def _find_hazards(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Returns the indices of the characters that can change the words next to them, `int64`."""
+    hazards = kinds == Kind.HAZARD
+    separates = (kinds == Kind.WHITESPACE) | (kinds == Kind.END)
+    joins_next = kinds == Kind.JOINING
+    joining = np.flatnonzero(joins_next | (kinds == Kind.MARK))
+    hazards[joining] = separates[joining - 1] | (separates[joining + 1] & joins_next[joining])
+    # Without removed characters, those before and after them are adjacent.
+    removed = np.flatnonzero(kinds == Kind.REMOVED)
+    starts_run = kinds[removed - 1] != Kind.REMOVED
+    before_runs = removed[starts_run] - 1
+    changes_next = separates | joins_next | (kinds == Kind.HAZARD)
+    hazards[removed] = changes_next[before_runs][np.cumsum(starts_run) - 1]
+    return np.flatnonzero(hazards)
+
+
+def _join_words(
+    words: NDArray[np.int64],
+    hazards: NDArray[np.int64],
+    kinds: NDArray[np.uint8],
+    splits: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Joins the words around hazards.
+
+    The last word that starts before a hazard is joined with the first one that stops after the next
+    character, and with those between them. So both ends of the result are like those of other words.
 
     Args:
-        kinds: kind of each character of the texts, with `Kind.END` after each.
-        splits: start of each text in the characters, `int64`, shape `(texts + 1,)`.
-        strips: whether whitespace at the start of a text is a hazard.
+        words: starts and stops of words, shape `(2, words)`.
+        hazards: indices of characters, shape `(hazards,)`.
+        kinds: kind of each character, shape `(characters,)`.
+        splits: start of each text, shape `(texts + 1,)`.
+
+    Returns:
+        The starts and stops of the words, and a mask of the hazards whose words are joined, shape
+        `(hazards,)`. The others are at an end of their text, or next to the whitespace there.
     """
-    hazards = kinds == Kind.HAZARD
-    joins = (kinds == Kind.MARK) | (kinds == Kind.JOINING)
-    joining = np.flatnonzero(joins)
-    if len(joining):
-        separates = (kinds == Kind.WHITESPACE) | (kinds == Kind.END)
-        joins_next = kinds.take(joining) == Kind.JOINING
-        hazards[joining] = separates[joining - 1] | (separates[joining + 1] & joins_next)
-    if strips:
-        hazards[splits[:-1]] |= kinds[splits[:-1]] == Kind.WHITESPACE
-    is_hazard = np.zeros(len(splits) - 1, bool)
-    is_hazard[np.searchsorted(splits, np.flatnonzero(hazards), "right") - 1] = True
-    return is_hazard
+    starts, stops = words
+    first = np.searchsorted(starts, hazards, "left") - 1
+    last = np.searchsorted(stops, hazards + 1, "right")
+    text = np.searchsorted(splits, hazards, "right") - 1
+    start = starts.take(np.maximum(first, 0))
+    stop = stops.take(last, mode="clip")
+    is_joined = (first >= 0) & (last < len(stops)) & (start >= splits[text]) & (stop < splits[text + 1])
+    is_joined &= kinds[stop - 1] != Kind.WHITESPACE
+    steps = np.zeros(len(starts) + 1, np.int64)
+    np.add.at(steps, first[is_joined] + 1, 1)
+    np.add.at(steps, last[is_joined] + 1, -1)
+    continues = np.cumsum(steps) > 0  # whether a word is joined to the one before
+    return np.stack([starts[~continues[:-1]], stops[~continues[1:]]]), is_joined
