@@ -64,9 +64,19 @@ def make_wordpiece() -> tuple[Tokenizer, Any]:
 
 
 def make_unigram() -> tuple[Tokenizer, Any]:
+    return make_unigram_with(pre_tokenizers.Metaspace())
+
+
+def make_unigram_of_words() -> tuple[Tokenizer, Any]:
+    """Makes a tokenizer that splits at any whitespace, not only at spaces, as T5 and ALBERT do."""
+    steps = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+    return make_unigram_with(pre_tokenizers.Sequence(steps))
+
+
+def make_unigram_with(pre_tokenizer: Any) -> tuple[Tokenizer, Any]:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFKC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.pre_tokenizer = pre_tokenizer
     tokenizer.decoder = decoders.Metaspace()
     return tokenizer, trainers.UnigramTrainer(
         vocab_size=VOCAB_SIZE, special_tokens=SPECIAL, unk_token="<unk>", show_progress=False
@@ -78,6 +88,7 @@ HUGGING_FACE = {
     "BPE with byte fallback, tokjax's own": make_bpe_with_bytes,
     "WordPiece, tokjax's own": make_wordpiece,
     "unigram, on tokenizers": make_unigram,
+    "unigram that splits at whitespace, on tokenizers": make_unigram_of_words,
 }
 
 
