@@ -51,7 +51,7 @@ def measure_input(library: str, source: str, name: str, size: int) -> dict[str, 
     """Times two passes over one input, after a text of other words that triggers lazy initialization."""
     texts = INPUTS[name](size)
     calls = CONTENDERS[library].make(Path(source), 1)
-    calls.encode_documents(["Some other words. " * 1000])
+    calls.encode_documents(["Some other words. " * 20_000])
     return time_two_passes(calls, texts if isinstance(texts, list) else [texts])[0]
 
 
