@@ -153,9 +153,15 @@ class TestEos:
 def test_a_dataset_is_exported_without_options_of_token_files(shell, tmp_path, option):
     shell(f"pack c.txt -t t.json -o OUT/d --eos-token {EOS} -q")
     name = option.split()[0]
-    message = f"d is a dataset, and {name} is for files of token ids, which become a dataset"
+    message = f"d is a dataset, and {name} is only for converting a file of token ids to one"
     assert message in shell(f"convert OUT/d -o OUT/x.bin {option}", code=1)
     assert not (tmp_path / "x.bin").exists()
+
+
+def test_options_for_a_directory_that_is_no_dataset(shell, tmp_path):
+    (tmp_path / "other").mkdir()
+    message = shell("convert OUT/other -o OUT/x.bin --chunk-tokens 8", code=1)
+    assert "other is not a dataset" in message
 
 
 class TestStandardInput:

@@ -106,14 +106,15 @@ def convert(
     kind: Any = format
     has_manifest = (Path(source) / MANIFEST_FILE).exists()
     if has_manifest or (tokenizer is None and Path(source).is_dir()):
+        dataset = tokjax.open_dataset(source)
         options = {"--tokenizer": tokenizer, "--eos-token": eos_token, "--chunk-tokens": chunk_tokens}
         for option, value in options.items():
             if value is not None:
                 raise tokjax.errors.InvalidArgumentError(
-                    f"{source} is a dataset, and {option} is for files of token ids, which become a dataset"
+                    f"{source} is a dataset, and {option} is only for converting a file of token ids to one"
                 )
         for path in tokjax.datasets.export_dataset(
-            tokjax.open_dataset(source), out, kind, max_tokens=max_tokens, overwrite=overwrite
+            dataset, out, kind, max_tokens=max_tokens, overwrite=overwrite
         ):
             Console().print(str(path), markup=False)
         return
@@ -126,14 +127,8 @@ def convert(
             f"{source} is a file of token ids: pass --tokenizer FILE, the tokenizer that made them"
         )
     loaded = load_tokenizer_with_eos(tokenizer, eos_token)
-    tokjax.datasets.convert_dataset(
-        source,
-        loaded,
-        out,
-        format=kind,
-        chunk_tokens=4096 if chunk_tokens is None else chunk_tokens,
-        overwrite=overwrite,
-    )
+    sizes = {} if chunk_tokens is None else {"chunk_tokens": chunk_tokens}
+    tokjax.datasets.convert_dataset(source, loaded, out, format=kind, overwrite=overwrite, **sizes)
     Console().print(make_stats_table(tokjax.open_dataset(out)))
 
 

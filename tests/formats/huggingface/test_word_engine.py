@@ -75,9 +75,6 @@ def make_pipelines():
         "byte fallback, spaces": make_byte_fallback(normalizers.NFKC(), metaspace),
         "byte fallback, ▁ unknown": make_byte_fallback(None, metaspace, without=["▁"]),
         "▁ unknown": without_pieces(make_tokenizer(normalizers.NFC(), words, metaspace), ["▁"]),
-        "replaced by marks": make_tokenizer(
-            sequence([normalizers.Replace("b", "\u0301"), normalizers.NFC()]), words
-        ),
         "no unknown token": make_bpe_without_unknown_token(),
     }
 
@@ -116,7 +113,6 @@ NAMES = [
         "byte fallback, spaces",
         "byte fallback, ▁ unknown",
         "▁ unknown",
-        "replaced by marks",
         "precompiled",
         "composed, decomposed",
     ),
@@ -278,6 +274,8 @@ OTHER_PIPELINES = {
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="first")],
     ),
     "other mark": (None, [pre_tokenizers.Metaspace(replacement="_")]),
+    "replaced by a mark": (normalizers.Replace("b", "\u0301"), [metaspace]),
+    "several characters removed": (normalizers.Replace("ow", ""), [metaspace]),
     "other pre-tokenizer": (None, [pre_tokenizers.Digits()]),
 }
 
@@ -299,9 +297,56 @@ def test_unknown_characters_without_an_unknown_piece_raise():
             tokjax.encode(tokenizer, text)
 
 
-def test_added_tokens_with_spaces_need_whole_texts():
-    library = make_tokenizer(None, metaspace, added=["two words"])
+@pytest.mark.parametrize("name", ["two words", "c\u00a8b", "a▁b"])
+def test_added_tokens_with_spaces_need_whole_texts(name):
+    library = make_tokenizer(normalizers.NFKC(), metaspace, added=[AddedToken(name, normalized=True)])
     assert tokjax.formats.from_huggingface(library).encoder.word_engine is None
+
+
+@pytest.mark.parametrize("length", [65_534, 65_535, 65_536])
+def test_words_of_64_kilobytes(length):
+    library = Tokenizer(models.WordLevel({"b": 0, "x" * length: 1, "?": 2}, unk_token="?"))
+    library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = tokjax.formats.from_huggingface(library)
+    result = tokjax.encode_result(tokenizer, "b " + "x" * length + " b")
+    assert result.ids.tolist() == [0, 1, 0]
+    assert result.offsets.tolist() == [[1, 2], [3, 3 + length], [4 + length, 5 + length]]
+
+
+def test_long_words_are_removed(monkeypatch):
+    monkeypatch.setattr(word_engine, "_MAX_LONG_WORD_BYTES", 10_000)
+    tokenizer = tokjax.formats.from_huggingface(make_tokenizer(None, pre_tokenizers.WhitespaceSplit()))
+    for i in range(20):
+        text = f"{i} {'low' * 1000} {i}{'est' * 1000}"
+        expected = tokenizer.library_tokenizer.encode(text).ids
+        assert tokjax.encode(tokenizer, text).tolist() == expected
+    assert tokenizer.encoder.word_engine._words.num_long_bytes < 20_000
+
+
+PRECOMPILED = [
+    ("b \u0627\u0653\u200cb ", None),
+    ("b e\u0301\u200cb ", None),
+    ("a ½\u200cb ", None),
+    ("a…\x0b b ", normalizers.Strip()),
+    ("| \u200b ", normalizers.Strip()),
+]
+
+
+@pytest.mark.parametrize("split", [[metaspace], [pre_tokenizers.WhitespaceSplit(), metaspace]])
+@pytest.mark.parametrize(("text", "before"), PRECOMPILED)
+def test_graphemes_and_removed_whitespace(text, before, split):
+    """A format character that becomes a space is part of the grapheme before it. `Strip` removes others."""
+    steps = [*([before] if before else []), make_precompiled(), normalizers.Replace(Regex(" {2,}"), " ")]
+    tokenizer = tokjax.formats.from_huggingface(make_tokenizer(normalizers.Sequence(steps), *split))
+    for texts in ([text * 700], [text, text[:-1], text * 2000]):
+        batch = tokjax.encode_batch_result(tokenizer, texts, add_special_tokens=False)
+        encodings = tokenizer.library_tokenizer.encode_batch(texts, add_special_tokens=False)
+        assert [row.ids.tolist() for row in batch] == [encoding.ids for encoding in encodings]
+        options = library_encoding.EncodeOptions(False, return_offsets=True, return_masks=True)
+        expected, _ = tokenizer.encoder.encode_with_library(
+            texts, range(len(texts)), options, {"allowed_special": (), "disallowed_special": ()}
+        )
+        np.testing.assert_array_equal(batch.ragged.offsets, expected["offsets"])
 
 
 def test_the_vocabulary_is_not_parsed_again():

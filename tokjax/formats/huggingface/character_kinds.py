@@ -49,7 +49,7 @@ class Kind(IntEnum):
     REMOVED = 3  # removed by the normalizer
     MARK = 4  # may join a space before it; otherwise ordinary
     JOINING = 5  # may join a space before or after it; otherwise ordinary
-    HAZARD = 6  # replaced by whitespace and other characters
+    HAZARD = 6  # `▁`, replaced by whitespace and other characters, or changes its neighbours
     END = 7  # the end of a text
 
 
@@ -115,21 +115,27 @@ class CharacterKinds:
             normalized: the character after normalization, between two vertical bars.
             content: the same without the bars, if these remain.
         """
-        if METASPACE in character + content or normalized != f"|{content}|":
+        kind = _find_joining_kind(character)
+        is_removed_space = not content and self._strips and character in WHITE_SPACE
+        if METASPACE in character + content or normalized != f"|{content}|" or is_removed_space:
             return Kind.HAZARD
+        if not content:
+            return Kind.REMOVED
         whitespace = [c for c in content if c in WHITE_SPACE]
-        if self._keeps_spaces:
-            if content == " ":
-                return Kind.WHITESPACE
-            if " " in whitespace or (whitespace and self._strips):
-                return Kind.HAZARD
-        elif whitespace:
-            return Kind.WHITESPACE if len(whitespace) == len(content) else Kind.HAZARD
-        return _find_joining_kind(character) if content else Kind.REMOVED
+        if not whitespace or (self._keeps_spaces and " " not in whitespace and not self._strips):
+            return kind
+        is_separator = content == " " if self._keeps_spaces else len(whitespace) == len(content)
+        # A format character that becomes whitespace may join the character before it, too.
+        return Kind.WHITESPACE if is_separator and kind == Kind.ORDINARY else Kind.HAZARD
+
+
+def is_ordinary_character(character: str) -> bool:
+    """Returns whether a character forms a grapheme with no whitespace before or after it."""
+    return _find_joining_kind(character) == Kind.ORDINARY
 
 
 def _find_joining_kind(character: str) -> Kind:
-    """Returns the kind of a character that is neither whitespace nor removed."""
+    """Returns whether a character may join whitespace: `ORDINARY`, `MARK` or `JOINING`."""
     category = unicodedata.category(character)
     if category in _PREPENDING_CATEGORIES or character in _PREPENDING_LETTERS:
         return Kind.JOINING

@@ -24,7 +24,7 @@ from tokjax.core.utf8 import is_encodable, to_characters
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.formats.huggingface.library_spans import LibrarySpans
 from tokjax.formats.huggingface.loaded_definition import raise_as
-from tokjax.formats.huggingface.word_engine import WordEngine, find_word_rules
+from tokjax.formats.huggingface.word_engine import WordEngine, find_word_rules, has_added_token_with_space
 from tokjax.models.assembly import (
     RowLayout,
     assemble,
@@ -93,10 +93,11 @@ class LibraryEncoder:
     def word_engine(self) -> WordEngine | None:
         """Engine that looks up words, or `None` if the words of a text can't be encoded separately."""
         rules = find_word_rules(self.loaded.pipeline)
-        if rules is None or self._template is None:
+        library = self.loaded.library_tokenizer
+        if rules is None or self._template is None or has_added_token_with_space(library):
             return None
         unknown_id = self.vocabulary.get_role_id("unk")
-        return WordEngine(self.loaded.library_tokenizer, rules, self._locate_words, unknown_id)
+        return WordEngine(library, rules, self._locate_words, unknown_id)
 
     def encode(self, texts: Sequence[Text], options: EncodeOptions, special: SpecialOptions) -> Columns:
         """Encodes texts by looking up words where that is faster, and with the library elsewhere.

@@ -11,14 +11,15 @@ once, and all later occurrences are one lookup in a cache:
     entry            ids, spans in the word, and which ids begin a pre-token
 
 `find_word_rules` decides by the steps of a pipeline. Each character of a text has a *kind*, which is found by
-normalizing the character once (`character_kinds.py`). A character of kind `HAZARD`, or a combining mark after
-whitespace, can change the words next to it. So these are encoded together, as one word:
+normalizing the character once (`character_kinds.py`). A character of kind `HAZARD`, or a mark, a format
+character or a removed character next to whitespace, can change the words around it. These words are encoded
+together, as one word:
 
-    text             "the cat\u00ad sat on"          with `NFKC` and `Metaspace`, which keeps spaces
-    words            "the"  " cat\u00ad sat"  " on"
+    text             "the cat\u0600 sat on"          with `NFKC` and `Metaspace`, which keeps spaces
+    words            "the"  " cat\u0600 sat"  " on"
 
-The library encodes texts that begin or end with such a character, and those with added tokens or very long
-words. (After a character that is removed at the start of a text, all its spans are shifted.)
+The library encodes texts in which no word precedes or follows such a character, and those with added tokens
+or very long words. (After a character that is removed at the start of a text, all its spans are shifted.)
 
 Most new words of unigram models are encoded on arrays (`unigram_words.py`), and all others by the library,
 many in one text.
@@ -40,7 +41,12 @@ from tokjax.bpe.hash_tables import MAX_PRETOKEN_BYTES, Pretokens
 from tokjax.bpe.pretoken_cache import PretokenCache
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import find_character_starts, find_starts_in_utf8
-from tokjax.formats.huggingface.character_kinds import METASPACE, CharacterKinds, Kind
+from tokjax.formats.huggingface.character_kinds import (
+    METASPACE,
+    CharacterKinds,
+    Kind,
+    is_ordinary_character,
+)
 from tokjax.formats.huggingface.definition import get_steps
 from tokjax.formats.huggingface.unigram_words import FEW_WORDS, SentenceRules, build_unigram_words
 from tokjax.formats.huggingface.word_entries import Entries, EntryTable, concatenate_entries
@@ -60,7 +66,10 @@ _WORDS_PER_TEXT = 1 << 10
 _MAX_ENTRIES = 1 << 21
 _MAX_TOKENS = 1 << 24
 """Numbers of entries, and of their ids, at which the cache is emptied."""
-_MAX_WORD_BYTES = 1 << 16
+_MAX_WORD_BYTES = (1 << 16) - 1
+"""Maximum length of a word. Spans of entries are `uint16`."""
+_MAX_LONG_WORD_BYTES = 1 << 26
+"""Number of bytes of the words that are kept beside the cache, at which both are emptied."""
 _PIECES_PER_WORD = 8
 """The library encodes one word per this number of pieces before the arrays of a unigram model are built,
 which takes about as long."""
@@ -99,10 +108,9 @@ def find_word_rules(contents: Mapping[str, Any]) -> WordRules | None:
     """
     keeps_spaces = _find_whether_spaces_are_kept(get_steps(contents, "pre_tokenizer"))
     trims = any(step.get("trim_offsets") for step in get_steps(contents, "post_processor"))
-    has_spaces = any(_has_space(token["content"]) for token in contents.get("added_tokens") or ())
     model = contents["model"]
     raises = model.get("type") == "Unigram" and model.get("unk_id") is None  # for unknown characters
-    if keeps_spaces is None or trims or has_spaces or raises or model.get("dropout"):
+    if keeps_spaces is None or trims or raises or model.get("dropout"):
         return None
     steps = get_steps(contents, "normalizer")
     strips = [step for step in steps if step.get("type") == "Strip"]
@@ -152,8 +160,21 @@ def _is_local(step: Mapping[str, Any], merged_spaces: Collection[str]) -> bool:
         return step.get("type") in {*_LOCAL_STEPS, "Strip"}
     if step.get("pattern") == _MANY_SPACES:
         return step.get("content") in merged_spaces
-    pattern = (step.get("pattern") or {}).get("String")
-    return isinstance(pattern, str) and not _has_space(pattern) and not _has_space(step.get("content", " "))
+    pattern, content = (step.get("pattern") or {}).get("String"), step.get("content")
+    if not (isinstance(pattern, str) and isinstance(content, str) and content):
+        return False
+    return not _has_space(pattern + content) and all(map(is_ordinary_character, content))
+
+
+def has_added_token_with_space(library: Any) -> bool:
+    """Returns whether an added token contains whitespace, as it is written or normalized.
+
+    Args:
+        library: the library's `Tokenizer`.
+    """
+    normalize = library.normalizer.normalize_str if library.normalizer else str
+    tokens = library.get_added_tokens_decoder().values()
+    return any(_has_space(token.content) or _has_space(normalize(token.content)) for token in tokens)
 
 
 def _has_space(text: str) -> bool:
@@ -268,7 +289,7 @@ class WordEngine:
     def _look_up(self, pretokens: Pretokens) -> tuple[NDArray[np.int64], Entries]:
         """Returns the entries of words, and all entries."""
         with self._lock.current:
-            if len(self._words.table) > _MAX_ENTRIES or self._words.table.num_tokens > _MAX_TOKENS:
+            if self._words.is_full:
                 self._words.reset()
                 self._cache = PretokenCache({}, self._words)
             [lookup] = self._cache.insert([self._cache.find(pretokens)])
@@ -297,7 +318,14 @@ class _WordEncoder:
     def reset(self) -> None:
         """Removes all entries. Those that threads have read remain valid."""
         self.table = EntryTable()
+        self.num_long_bytes = 0
         self._long_words: dict[bytes, int] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are so many entries that they have to be removed."""
+        is_long = self.num_long_bytes > _MAX_LONG_WORD_BYTES
+        return is_long or len(self.table) > _MAX_ENTRIES or self.table.num_tokens > _MAX_TOKENS
 
     @cached_property
     def _unigram(self) -> UnigramWords | None:
@@ -311,6 +339,7 @@ class _WordEncoder:
         words = list(pretokens.iter_bytes())
         is_new = np.array([word not in self._long_words for word in words], bool)
         new = np.flatnonzero(is_new)
+        self.num_long_bytes += int(pretokens.lengths.take(new).sum())
         self._long_words |= zip(
             [words[i] for i in new.tolist()], self._encode(pretokens.take(new)).tolist(), strict=True
         )
@@ -471,7 +500,7 @@ def _find_hazards(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
     joins_next = kinds == Kind.JOINING
     joining = np.flatnonzero(joins_next | (kinds == Kind.MARK))
     hazards[joining] = separates[joining - 1] | (separates[joining + 1] & joins_next[joining])
-    # Without removed characters, those before and after them are adjacent.
+    # Removing a run of characters makes its neighbours adjacent.
     removed = np.flatnonzero(kinds == Kind.REMOVED)
     starts_run = kinds[removed - 1] != Kind.REMOVED
     before_runs = removed[starts_run] - 1
