@@ -329,6 +329,7 @@ PRECOMPILED = [
     ("a ½\u200cb ", None),
     ("a…\x0b b ", normalizers.Strip()),
     ("| \u200b ", normalizers.Strip()),
+    ("|\t\ufffd ", normalizers.Strip()),
 ]
 
 

@@ -125,8 +125,10 @@ class CharacterKinds:
         if not whitespace or (self._keeps_spaces and " " not in whitespace and not self._strips):
             return kind
         is_separator = content == " " if self._keeps_spaces else len(whitespace) == len(content)
-        # A format character that becomes whitespace may join the character before it, too.
-        return Kind.WHITESPACE if is_separator and kind == Kind.ORDINARY else Kind.HAZARD
+        # A format character that becomes whitespace may join the character before it, too. `Strip` may not
+        # know a character that another step replaces by whitespace.
+        is_whitespace = kind == Kind.ORDINARY and (character in WHITE_SPACE or not self._strips)
+        return Kind.WHITESPACE if is_separator and is_whitespace else Kind.HAZARD
 
 
 def is_ordinary_character(character: str) -> bool:
