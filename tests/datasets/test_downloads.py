@@ -387,7 +387,7 @@ for read_ranges in (False, True):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_forked_process_with_asynchronous_file_system(tmp_path):
     tokjax.write_dataset(TEXTS, PACKED, tmp_path / "data", shard_size=1000)
-    subprocess.run([sys.executable, "-c", FORKING, str(tmp_path / "data")], check=True)
+    subprocess.run([sys.executable, "-c", FORKING, str(tmp_path / "data")], check=True, timeout=120)
 
 
 class TestRanges:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 import tempfile
 import weakref
 from pathlib import Path
@@ -32,6 +33,20 @@ def reject_urls(*paths: object) -> None:
             raise InvalidArgumentError(
                 f"{path!r} is a URL; write_dataset and open_dataset accept URLs; this only takes paths"
             )
+
+
+def _forget_event_loop() -> None:
+    """Forgets fsspec's event loop in a forked child, where the thread of the loop does not exist.
+
+    Old versions of fsspec keep it, and a child would wait for it forever.
+    """
+    asyn = sys.modules.get("fsspec.asyn")
+    if asyn is not None:
+        asyn.reset_lock()
+
+
+if hasattr(os, "register_at_fork"):  # Windows cannot fork
+    os.register_at_fork(after_in_child=_forget_event_loop)
 
 
 def get_file_system(url: str) -> tuple[Any, str]:
