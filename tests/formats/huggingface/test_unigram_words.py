@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizers import AddedToken, Tokenizer, normalizers
+from tokenizers import Tokenizer, normalizers
 
 import tokjax
 from tests.formats.huggingface.test_word_engine import SPECIAL, make_tokenizer, metaspace
@@ -58,11 +58,9 @@ def test_repeated_long_words_are_encoded_once():
 BYTES = [[f"<0x{byte:02X}>", -20.0] for byte in range(256)]
 base = make_tokenizer(normalizers.NFKC(), metaspace)
 vocab = json.loads(base.to_str())["model"]["vocab"]
-with_accent = make_tokenizer(normalizers.NFKC(), metaspace, added=[AddedToken("\xa8", normalized=True)])
 MODELS = {
     "some byte pieces": edit_model(base, vocab=vocab + BYTES[:200], byte_fallback=True),
     "huge score": edit_model(base, vocab=[*vocab, ["zz", 1e200]]),
-    "added token that becomes a space and an accent": with_accent,
 }
 
 

@@ -27,7 +27,7 @@ from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.core.utf8 import find_starts_in_utf8
 from tokjax.formats.huggingface.character_kinds import METASPACE
 from tokjax.formats.huggingface.word_entries import NO_ENTRIES, Entries
-from tokjax.pretokenize.special_tokens import WHITE_SPACE, has_special
+from tokjax.pretokenize.special_tokens import has_special
 from tokjax.unigram.viterbi import UnigramModel
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ def build_unigram_words(
 
     Returns:
         The encoder. `None` for other models than Unigram, for models with some of the byte pieces only, or
-        with huge scores, and if an added token contains whitespace after normalization.
+        with huge scores, and if the normalizer removes an added token.
     """
     # The scores as the library parsed them: it rounds some of those in a file differently than Python does.
     model = json.loads(library.to_str())["model"]
@@ -334,7 +334,7 @@ def build_unigram_words(
     pieces, scores = zip(*model["vocab"], strict=True)
     byte_ids = _find_byte_ids(pieces) if model.get("byte_fallback") else []
     names = _find_added_names(library)
-    if len(byte_ids) not in (0, _NUM_BYTES) or not all(map(_is_ordinary, names)):
+    if len(byte_ids) not in (0, _NUM_BYTES) or not all(names):
         return None
     try:
         segmenter = UnigramModel(pieces, scores, model["unk_id"])
@@ -382,7 +382,3 @@ def _find_added_names(library: Any) -> frozenset[str]:
     added_tokens: dict[int, Any] = library.get_added_tokens_decoder()
     names = [token.content for token in added_tokens.values() if token.normalized]
     return frozenset(library.normalizer.normalize_str(name) if library.normalizer else name for name in names)
-
-
-def _is_ordinary(name: str) -> bool:
-    return bool(name) and not any(character in WHITE_SPACE or character == METASPACE for character in name)
