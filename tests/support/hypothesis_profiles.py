@@ -2,7 +2,7 @@
 
 from hypothesis import HealthCheck, settings
 
-_EXAMPLES = {"fast": 20, "thorough": 60}
+_EXAMPLES = {"fast": 20, "thorough": 100}
 
 
 def load_profiles():
@@ -25,4 +25,4 @@ def is_thorough():
 
 def get_max_examples(count):
     """Returns settings with `count` examples in the thorough profile, a fifth of that in the fast one."""
-    return settings(max_examples=count if is_thorough() else max(count // 5, 1))
+    return settings(max_examples=max(count * settings.default.max_examples // _EXAMPLES["thorough"], 1))

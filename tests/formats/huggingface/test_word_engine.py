@@ -297,7 +297,7 @@ def test_unknown_characters_without_an_unknown_piece_raise():
             tokjax.encode(tokenizer, text)
 
 
-@pytest.mark.parametrize("name", ["two words", "c\u00a8b", "a▁b"])
+@pytest.mark.parametrize("name", ["two words", "\u00a8", "c\u00a8b", "a▁b"])
 def test_added_tokens_with_spaces_need_whole_texts(name):
     library = make_tokenizer(normalizers.NFKC(), metaspace, added=[AddedToken(name, normalized=True)])
     assert tokjax.formats.from_huggingface(library).encoder.word_engine is None

@@ -333,7 +333,7 @@ def build_unigram_words(
         return None
     pieces, scores = zip(*model["vocab"], strict=True)
     byte_ids = _find_byte_ids(pieces) if model.get("byte_fallback") else []
-    names = _find_added_names(library)
+    names = find_normalized_added_names(library)
     if len(byte_ids) not in (0, _NUM_BYTES) or not all(names):
         return None
     try:
@@ -377,7 +377,7 @@ def _find_byte_ids(pieces: Sequence[str]) -> list[int]:
     return [ids[name] for byte in range(_NUM_BYTES) if (name := f"<0x{byte:02X}>") in ids]
 
 
-def _find_added_names(library: Any) -> frozenset[str]:
+def find_normalized_added_names(library: Any) -> frozenset[str]:
     """Returns the added tokens that are matched in normalized texts, normalized."""
     added_tokens: dict[int, Any] = library.get_added_tokens_decoder()
     names = [token.content for token in added_tokens.values() if token.normalized]

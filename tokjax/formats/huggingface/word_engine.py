@@ -19,7 +19,8 @@ together, as one word:
     words            "the"  " cat\u0600 sat"  " on"
 
 The library encodes texts in which no word precedes or follows such a character, and those with added tokens
-or very long words. (After a character that is removed at the start of a text, all its spans are shifted.)
+or very long words. (If the normalizer removes the first character of a text, the library shifts all spans of
+the text.)
 
 Most new words of unigram models are encoded on arrays (`unigram_words.py`), and all others by the library,
 many in one text.
@@ -48,7 +49,12 @@ from tokjax.formats.huggingface.character_kinds import (
     is_ordinary_character,
 )
 from tokjax.formats.huggingface.definition import get_steps
-from tokjax.formats.huggingface.unigram_words import FEW_WORDS, SentenceRules, build_unigram_words
+from tokjax.formats.huggingface.unigram_words import (
+    FEW_WORDS,
+    SentenceRules,
+    build_unigram_words,
+    find_normalized_added_names,
+)
 from tokjax.formats.huggingface.word_entries import Entries, EntryTable, concatenate_entries
 from tokjax.pretokenize.special_tokens import WHITE_SPACE, has_special
 
@@ -172,9 +178,8 @@ def has_added_token_with_space(library: Any) -> bool:
     Args:
         library: the library's `Tokenizer`.
     """
-    normalize = library.normalizer.normalize_str if library.normalizer else str
-    tokens = library.get_added_tokens_decoder().values()
-    return any(_has_space(token.content) or _has_space(normalize(token.content)) for token in tokens)
+    names = {token.content for token in library.get_added_tokens_decoder().values()}
+    return any(map(_has_space, names | find_normalized_added_names(library)))
 
 
 def _has_space(text: str) -> bool:
