@@ -13,11 +13,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tokjax.errors import TokenizerFormatError
+from tokjax.formats.added_tokens import check_added_tokens
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
 from tokjax.formats.huggingface.decoders import OUTER_WHITESPACE
 from tokjax.formats.tokenizer_files import (
     as_path,
-    check_added_tokens,
     parse_token_ids,
     read_bytes,
     read_companion_config,
@@ -108,7 +108,7 @@ def _parse_pair(source: Path, merges_path: Path) -> tuple[dict[str, int], list[t
     """Returns token ids and merges of CLIP's `vocab.json` and `merges.txt`."""
     ids = parse_token_ids(read_json_object(source), str(source))
     companion = read_companion_config(source.parent)
-    check_added_tokens(source, ids, companion.config)
+    check_added_tokens(source, ids, companion)
     special = {*companion.roles.values(), *companion.additional_special}
     if not {START, END} <= ids.keys() or not special <= {START, END}:
         raise TokenizerFormatError(

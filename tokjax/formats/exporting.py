@@ -177,8 +177,15 @@ def _export_wordpiece(tokenizer: Any, path: Path) -> tuple[Path, ...]:
 def _export_sentencepiece(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     _check_type(tokenizer, SentencePieceTokenizer, "sentencepiece")
     target = _resolve_target(path, "tokenizer.model")
-    roles = tokenizer.vocabulary.roles
-    config_fields = {"add_bos_token": "bos" in roles, "add_eos_token": "eos" in roles}
+    vocabulary = tokenizer.vocabulary
+    if vocabulary.added_tokens:
+        name = min(vocabulary.added_tokens)
+        raise UnsupportedTokenizerError(f"a SentencePiece model can't mark {name!r} as an added token")
+    before, after = vocabulary.template_token_ids
+    config_fields = {
+        "add_bos_token": before == (vocabulary.get_role_id("bos"),),
+        "add_eos_token": after == (vocabulary.get_role_id("eos"),),
+    }
     contents = {target: tokenizer.model_proto}
     return _write_with_config(tokenizer.vocabulary, path, "sentencepiece", contents, **config_fields)
 

@@ -30,7 +30,7 @@ CONFIG_FILE = "tokenizer_config.json"
 SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 """Older file for special tokens; see `read_companion_config`."""
 ADDED_TOKENS_FILE = "added_tokens.json"
-"""File with tokens that are not in a `vocab.json`."""
+"""Older file for added tokens; see `read_added_tokens`."""
 CHAT_TEMPLATE_FILE = "chat_template.jinja"
 """File of the default chat template."""
 CHAT_TEMPLATES_DIRECTORY = "additional_chat_templates"
@@ -171,12 +171,14 @@ class CompanionConfig(NamedTuple):
     """Settings from the configuration files in a tokenizer's directory.
 
     Attributes:
-        roles: role to the name of the special token.
+        roles: role to the name of the special token; BOS and EOS can be the CLS and SEP tokens.
+        declared_roles: the same, of the roles that the files declare.
         additional_special: names of special tokens without a role.
         config: contents of `tokenizer_config.json`; empty if the file does not exist.
     """
 
     roles: Mapping[Role, str]
+    declared_roles: Mapping[Role, str]
     additional_special: tuple[str, ...]
     config: Mapping[str, Any]
 
@@ -202,29 +204,8 @@ def read_companion_config(directory: Path) -> CompanionConfig:
         listed = contents.get("additional_special_tokens") or contents.get("extra_special_tokens") or []
         if isinstance(listed, list):
             additional += [_parse_token_name(token, directory) for token in listed]
-    roles = {role: roles[other] for role, other in BERT_ROLES.items() if other in roles} | roles
-    return CompanionConfig(roles, tuple(dict.fromkeys(filter(None, additional))), configs[1])
-
-
-def check_added_tokens(source: Path, forms: Collection[str], config: Mapping[str, Any]) -> None:
-    """Raises `TokenizerFormatError` if other files in the directory add tokens to a `vocab.json`.
-
-    Args:
-        source: path of the `vocab.json`.
-        forms: tokens of the vocabulary.
-        config: contents of the `tokenizer_config.json`.
-    """
-    added_tokens_path = source.parent / ADDED_TOKENS_FILE
-    added_tokens = read_json_object(added_tokens_path) if added_tokens_path.is_file() else {}
-    decoder = config.get("added_tokens_decoder")
-    entries = decoder.values() if isinstance(decoder, dict) else ()
-    names = [*added_tokens, *(entry.get("content") for entry in entries if isinstance(entry, dict))]
-    for name in names:
-        if name not in forms:
-            raise TokenizerFormatError(
-                f"{source.parent} has an added token {name!r}, which is not in {source.name}; pass a "
-                "tokenizer.json"
-            )
+    all_roles = {role: roles[other] for role, other in BERT_ROLES.items() if other in roles} | roles
+    return CompanionConfig(all_roles, roles, tuple(dict.fromkeys(filter(None, additional))), configs[1])
 
 
 def resolve_roles(
