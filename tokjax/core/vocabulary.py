@@ -79,7 +79,8 @@ class Vocabulary:
         added_tokens: ordinary tokens that are matched anywhere in a text before it is split, and special
             tokens that include adjacent whitespace.
         duplicate_token_ids: mapping of names to ids, of added tokens that have the same bytes as an ordinary
-            token. If the ids are also the same, the model can make the token of text as well.
+            token. If the ids are also the same, the model can make the token of text as well. The name `""`
+            is that of a token without bytes, as in Whisper's vocabulary, which no text becomes.
     """
 
     ordinary: Mapping[bytes, int] = field(repr=False)
@@ -148,6 +149,12 @@ class Vocabulary:
         """Mapping of bytes to ids, of the ordinary tokens without `added_names` (duplicates are kept)."""
         added = {name.encode("utf-8") for name in self.added_names if name not in self.duplicate_token_ids}
         return {token: id_ for token, id_ in self.ordinary.items() if token not in added}
+
+    @property
+    def empty_token(self) -> dict[bytes, int]:
+        """Mapping of `b""` to the id of the token without bytes, if there is one, for exporters."""
+        id_ = self.duplicate_token_ids.get("")
+        return {} if id_ is None else {b"": id_}
 
     @cached_property
     def split_token_names(self) -> frozenset[str]:
@@ -302,7 +309,8 @@ def make_vocabulary(
     """Makes a `Vocabulary`, and checks it.
 
     Args:
-        ordinary: mapping of bytes to ids, of all tokens that are not special. Tokens must not be empty.
+        ordinary: mapping of bytes to ids, of all tokens that are not special. An empty token is moved to
+            `duplicate_token_ids`.
         special: mapping of names to ids, of all special tokens.
         roles: mapping of roles to names of tokens, as in `Vocabulary`.
         template: special tokens around texts (see `make_template`); `None` for BOS before and EOS after each
@@ -312,9 +320,9 @@ def make_vocabulary(
         duplicate_token_ids: mapping of names to ids, of added tokens with the bytes of an ordinary token.
 
     Raises:
-        InvalidArgumentError: an id is negative, above 2,097,149 or duplicate; a token is empty; a role or the
-            template names a token that is not special (for `"cls"`, `"sep"` and `"mask"`: no token); or an
-            added token has no id.
+        InvalidArgumentError: an id is negative, above 2,097,149 or duplicate; the name of a special token is
+            empty; a role or the template names a token that is not special (for `"cls"`, `"sep"` and
+            `"mask"`: no token); or an added token has no id.
 
     >>> make_vocabulary({b"a": 0, b"b": 1}, {"<eos>": 2}, {"eos": "<eos>"}).get_role_id("eos")
     2
@@ -323,8 +331,13 @@ def make_vocabulary(
     _check_mapping("ranks", ordinary, bytes)
     _check_mapping("special_tokens", special, str)
     duplicate_token_ids = duplicate_token_ids or {}
+    if b"" in ordinary:
+        duplicate_token_ids = {**duplicate_token_ids, "": ordinary[b""]}
+        ordinary = {token: id_ for token, id_ in ordinary.items() if token}
     separate_ids = [
-        (name, id_) for name, id_ in duplicate_token_ids.items() if ordinary.get(name.encode("utf-8")) != id_
+        (name or "the empty token", id_)
+        for name, id_ in duplicate_token_ids.items()
+        if ordinary.get(name.encode("utf-8")) != id_
     ]
     _check_tokens(ordinary, (*special.items(), *separate_ids))
     declared = {role: name for role, name in (roles or {}).items() if name is not None}
@@ -448,7 +461,7 @@ def _check_tokens(ordinary: Mapping[bytes, int], others: Sequence[tuple[str, int
     distinct_ids = set(ids) if set(map(type, ids)) <= {int} else set()
     in_range = len(distinct_ids) == len(ids) and min(ids, default=0) >= 0 and max(ids, default=0) <= MAX_ID
     unchecked: Iterable[tuple[str | bytes, int]] = others
-    if not in_range or b"" in ordinary or not distinct_ids.isdisjoint(id_ for _, id_ in others):
+    if not in_range or not distinct_ids.isdisjoint(id_ for _, id_ in others):
         unchecked = (*ordinary.items(), *others)
     token_by_id: dict[int, str | bytes] = {}
     for token, id_ in unchecked:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,8 +106,8 @@ def _export_tiktoken(tokenizer: Any, path: Path) -> tuple[Path, ...]:
         raise UnsupportedTokenizerError(f"a rank file can't mark {name!r} as an added token")
     target = _resolve_target(path, "ranks.tiktoken")
     lines = (
-        base64.b64encode(token) + b" %d\n" % rank
-        for token, rank in sorted(ranks.items(), key=lambda item: item[1])
+        (base64.b64encode(token) or b"=") + b" %d\n" % rank
+        for token, rank in sorted((ranks | tokenizer.vocabulary.empty_token).items(), key=itemgetter(1))
     )
     write_atomically(target, lambda file: file.write(b"".join(lines)))
     return (target,)
@@ -131,7 +132,8 @@ def _export_gpt2(tokenizer: Any, path: Path) -> tuple[Path, ...]:
         iter_merges(ranks) if tokenizer.merges is None else tokenizer.merges
     )
     lines = [f"{map_bytes_to_unicode(left)} {map_bytes_to_unicode(right)}\n" for left, right in pairs]
-    forms = {map_bytes_to_unicode(token): id_ for token, id_ in ranks.items()}
+    written = ranks | tokenizer.vocabulary.empty_token
+    forms = {map_bytes_to_unicode(token): id_ for token, id_ in written.items()}
     forms |= get_added_token_ids(tokenizer.vocabulary, forms)
     path.mkdir(parents=True, exist_ok=True)
     vocab, merges = path / "vocab.json", path / "merges.txt"

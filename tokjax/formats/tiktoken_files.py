@@ -380,15 +380,15 @@ def _parse_token_and_rank(line: bytes, where: str) -> tuple[bytes, int]:
     parts = line.split()
     try:
         encoded, number = parts
-        token, rank = base64.b64decode(encoded, validate=True), int(number)
+        # Whisper's file has a token without bytes, written as `=`.
+        token, rank = b"" if encoded == b"=" else base64.b64decode(encoded, validate=True), int(number)
     except (ValueError, binascii.Error):
         raise TokenizerFormatError(
             f"{where}: expected a base64 token, a space and a rank, got {line[:60]!r}"
         ) from None
-    if not token or not 0 <= rank <= MAX_ID:
+    if not 0 <= rank <= MAX_ID:
         raise TokenizerFormatError(
-            f"{where}: the token {token!r} has rank {rank}; tokens must have at least one byte, and ranks "
-            f"must be from 0 to {MAX_ID}"
+            f"{where}: the token {token!r} has rank {rank}; ranks must be from 0 to {MAX_ID}"
         )
     return token, rank
 

@@ -312,7 +312,7 @@ def _keep_ids(vocabulary: Vocabulary, old_ids: NDArray[np.int32]) -> Vocabulary:
         return {name: new_ids[id_] for name, id_ in ids.items() if id_ in new_ids}
 
     ordinary, duplicate_ids = renumber(vocabulary.ordinary), renumber(vocabulary.duplicate_token_ids)
-    for name in [name for name in duplicate_ids if name.encode("utf-8") not in ordinary]:
+    for name in [name for name in duplicate_ids if name and name.encode("utf-8") not in ordinary]:
         ordinary[name.encode("utf-8")] = duplicate_ids.pop(name)  # its duplicate was removed
     return make_vocabulary(
         ordinary,

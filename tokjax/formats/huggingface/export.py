@@ -125,7 +125,8 @@ def _build_byte_level(tokenizer: ByteLevelBPE) -> dict[str, Any]:
 
 def _build_byte_level_model(tokenizer: ByteLevelBPE) -> dict[str, Any]:
     ranks = tokenizer.vocabulary.mergeable
-    forms = {map_bytes_to_unicode(token): id_ for token, id_ in ranks.items()}
+    written = ranks | tokenizer.vocabulary.empty_token
+    forms = {map_bytes_to_unicode(token): id_ for token, id_ in written.items()}
     forms |= get_added_token_ids(tokenizer.vocabulary, forms)
     pairs = iter_merges(ranks) if tokenizer.merges is None else tokenizer.merges
     return {
