@@ -72,7 +72,8 @@ _MODEL_NAME = re.compile(r"(?i)[^.].*\.model(\.v[0-9]\w*)?")
 _HEADER_BYTES = 1 << 12
 _HUGGINGFACE_HEADER = re.compile(rb'\s*\{\s*"version"\s*:\s*"[^"]*"\s*,\s*"truncation"\s*:')
 _SCORED_PIECE = re.compile(rb"[^\t]+\t-?[0-9][0-9.e+-]*(\t.*)?")
-_NEGATIVE_SCORE = re.compile(rb".+\t(0|-[0-9][0-9.e+-]*)")
+_ZERO_SCORE = re.compile(rb".+\t0(\.0+)?")
+_NEGATIVE_SCORE = re.compile(rb".+\t(0(\.0+)?|-[0-9][0-9.e+-]*)")
 _TEXT_MODEL = re.compile(rb"(?m)^piece\t[^\t]+\t-?[0-9]")
 _TEXT_MODEL_ADVICE = (
     "Load the .model that the trainer of SentencePiece wrote with it; from KeemenaSubwords.jl, export the "
@@ -318,7 +319,7 @@ def _detect_vocab_txt(source: Path, reason: str) -> DetectedTokenizer:
 def _is_scored_vocabulary(header: bytes) -> bool:
     """Returns whether a text consists of pieces and scores, as SentencePiece's trainer writes them."""
     lines = _split_header(header)
-    has_unknown = any(line.endswith(b"\t0") for line in lines)
+    has_unknown = any(map(_ZERO_SCORE.fullmatch, lines))
     return has_unknown and all(map(_NEGATIVE_SCORE.fullmatch, filter(None, lines)))
 
 

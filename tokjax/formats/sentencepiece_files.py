@@ -8,8 +8,8 @@ A list has one piece per line. It shows the type of the model, but not the norma
     2            ▁the\t-3.1257    ▁t\t-0      score: log probability; rank of the merge
     3            s\t-3.4012       ▁a\t-1
 
-Scores of unigram models are rounded to 6 digits, so a text can have other ids than with the `.model`, if it
-has two segmentations with nearly equal scores.
+The trainer rounds the scores of unigram models to 6 digits, so a text can have other ids than with the
+`.model`, if it has two segmentations with nearly equal scores.
 """
 
 from __future__ import annotations
@@ -209,7 +209,8 @@ def _read_pieces(source: Path) -> list[_Piece]:
             )
         if text in pieces:
             raise TokenizerFormatError(f"{source}, line {number}: duplicate of the piece {text!r}")
-        pieces[text] = _Piece(text, score, score_text != "0")
+        # The trainer writes the score of the first merge as -0, other programs as -0.0.
+        pieces[text] = _Piece(text, score, math.copysign(1, score) < 0)
     check_vocab_size(len(pieces), str(source))
     return list(pieces.values())
 
