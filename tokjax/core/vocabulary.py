@@ -305,12 +305,13 @@ def make_vocabulary(
     template: Template | None = None,
     added_tokens: Mapping[str, AddedToken] | None = None,
     duplicate_token_ids: Mapping[str, int] | None = None,
+    *,
+    move_empty_token: bool = False,
 ) -> Vocabulary:
     """Makes a `Vocabulary`, and checks it.
 
     Args:
-        ordinary: mapping of bytes to ids, of all tokens that are not special. An empty token is moved to
-            `duplicate_token_ids`.
+        ordinary: mapping of bytes to ids, of all tokens that are not special. Tokens must not be empty.
         special: mapping of names to ids, of all special tokens.
         roles: mapping of roles to names of tokens, as in `Vocabulary`.
         template: special tokens around texts (see `make_template`); `None` for BOS before and EOS after each
@@ -318,11 +319,12 @@ def make_vocabulary(
         added_tokens: tokens, special or not, that are matched anywhere in a text, with the adjacent
             whitespace that they include.
         duplicate_token_ids: mapping of names to ids, of added tokens with the bytes of an ordinary token.
+        move_empty_token: whether an empty ordinary token is accepted, and moved to `duplicate_token_ids`.
 
     Raises:
-        InvalidArgumentError: an id is negative, above 2,097,149 or duplicate; the name of a special token is
-            empty; a role or the template names a token that is not special (for `"cls"`, `"sep"` and
-            `"mask"`: no token); or an added token has no id.
+        InvalidArgumentError: an id is negative, above 2,097,149 or duplicate; a token is empty; a role or the
+            template names a token that is not special (for `"cls"`, `"sep"` and `"mask"`: no token); or an
+            added token has no id.
 
     >>> make_vocabulary({b"a": 0, b"b": 1}, {"<eos>": 2}, {"eos": "<eos>"}).get_role_id("eos")
     2
@@ -331,7 +333,7 @@ def make_vocabulary(
     _check_mapping("ranks", ordinary, bytes)
     _check_mapping("special_tokens", special, str)
     duplicate_token_ids = duplicate_token_ids or {}
-    if b"" in ordinary:
+    if move_empty_token and b"" in ordinary:
         duplicate_token_ids = {**duplicate_token_ids, "": ordinary[b""]}
         ordinary = {token: id_ for token, id_ in ordinary.items() if token}
     separate_ids = [
@@ -461,7 +463,7 @@ def _check_tokens(ordinary: Mapping[bytes, int], others: Sequence[tuple[str, int
     distinct_ids = set(ids) if set(map(type, ids)) <= {int} else set()
     in_range = len(distinct_ids) == len(ids) and min(ids, default=0) >= 0 and max(ids, default=0) <= MAX_ID
     unchecked: Iterable[tuple[str | bytes, int]] = others
-    if not in_range or not distinct_ids.isdisjoint(id_ for _, id_ in others):
+    if not in_range or b"" in ordinary or not distinct_ids.isdisjoint(id_ for _, id_ in others):
         unchecked = (*ordinary.items(), *others)
     token_by_id: dict[int, str | bytes] = {}
     for token, id_ in unchecked:

@@ -114,7 +114,7 @@ def read_gpt2(
             )
     with as_format_errors(str(source)):
         check_comparisons(special)
-        vocabulary = make_vocabulary(ordinary, special, roles, EMPTY_TEMPLATE)
+        vocabulary = make_vocabulary(ordinary, special, roles, EMPTY_TEMPLATE, move_empty_token=True)
         return make_byte_level_bpe(
             vocabulary, pattern, normalizer, merges=pairs, add_prefix_space=add_prefix_space
         )

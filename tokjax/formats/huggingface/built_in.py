@@ -171,6 +171,8 @@ def _parse_byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) ->
     ordinary, duplicate_token_ids = merge_added_tokens(
         decode_byte_level_forms(model_forms), added_tokens.ordinary
     )
+    if b"" in ordinary:  # as in Whisper's files
+        duplicate_token_ids[""] = ordinary.pop(b"")
     if not all(bytes([i]) in ordinary for i in range(256)):
         raise RequiresLibraryError("its vocabulary does not contain every single byte")
     vocabulary = build_definition_vocabulary(contents, ordinary, added_tokens, roles, duplicate_token_ids)
