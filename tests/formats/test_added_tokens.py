@@ -51,7 +51,7 @@ class TestSentencePiece:
         assert ordinary.tolist() == tokjax.encode(plain, text).tolist()
 
     def test_ids_equal_transformers(self, proto, tmp_path):
-        transformers = pytest.importorskip("transformers")
+        transformers = pytest.importorskip("transformers", minversion="5")
         decoder = {120: describe("<extra_id_0>")}
         tokenizer = self.load(
             tmp_path, proto, decoder, tokenizer_class="T5Tokenizer", extra_ids=1, pad_token="<s>"
@@ -163,7 +163,7 @@ class TestVocabTxt:
         return tokjax.load_tokenizer(directory)
 
     def test_ids_equal_transformers(self, tmp_path):
-        transformers = pytest.importorskip("transformers")
+        transformers = pytest.importorskip("transformers", minversion="5")
         decoder = {
             11: describe("<user>"),
             12: describe("<X>", special=False),

@@ -171,9 +171,12 @@ def _add_tokens(
     tokenizer: SentencePieceTokenizer, source: Path, companion: CompanionConfig
 ) -> SentencePieceTokenizer:
     """Appends the added tokens that the configuration files declare to the pieces of a model."""
+    declared = read_added_tokens(source.parent, companion)
+    if not declared:
+        return tokenizer
     ids = {name.decode("utf-8"): id_ for name, id_ in tokenizer.vocabulary.ordinary.items()}
     ids |= tokenizer.vocabulary.special
-    new_tokens = select_new_tokens(source, read_added_tokens(source.parent, companion), ids)
+    new_tokens = select_new_tokens(source, declared, ids)
     if not new_tokens:
         return tokenizer
     if companion.config.get("legacy") is False:

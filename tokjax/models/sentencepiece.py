@@ -13,8 +13,9 @@ import base64
 import codecs
 import hashlib
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -31,6 +32,7 @@ from tokjax.core.token_byte_lengths import find_text_lengths
 from tokjax.core.utf8 import from_characters, to_utf8
 from tokjax.core.vocabulary import (
     LOOKUP_ROLES,
+    ROLES,
     TEMPLATE_ROLES,
     Role,
     Vocabulary,
@@ -38,7 +40,7 @@ from tokjax.core.vocabulary import (
     roles_to_json,
 )
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.models.base import SegmentModel, replace_roles
+from tokjax.models.base import SegmentModel
 from tokjax.models.byte_spans import clip_spans
 from tokjax.models.format_errors import as_format_errors, check_is_not_pointer, check_piece_comparisons
 from tokjax.models.metaspace import build_piece_bytes, decode_piece
@@ -365,13 +367,18 @@ def declare_roles(
 
     Args:
         tokenizer: the tokenizer.
-        roles: role to the name of a token, or `None`.
+        roles: role to the name of a token that can have it, or `None`.
         inserted: which of BOS and EOS are inserted into texts.
     """
-    old = tokenizer.vocabulary
-    template_roles = {role: roles.get(role) for role in TEMPLATE_ROLES if role in inserted}
-    vocabulary = make_vocabulary(old.ordinary, old.special, template_roles, None, old.added_tokens)
-    return replace_roles(tokenizer.replace_vocabulary(vocabulary), roles)
+    declared = {role: name for role in ROLES if (name := roles.get(role)) is not None}
+    in_template = {role: name for role, name in declared.items() if role in inserted}
+    # A vocabulary makes the template of all its BOS and EOS roles, unless it has an explicit one.
+    vocabulary = replace(tokenizer.vocabulary, roles=MappingProxyType(in_template), explicit_template=None)
+    is_implied = all(role in in_template for role in TEMPLATE_ROLES if role in declared)
+    template = None if is_implied else vocabulary.template
+    return tokenizer.replace_vocabulary(
+        replace(vocabulary, roles=MappingProxyType(declared), explicit_template=template)
+    )
 
 
 def to_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
