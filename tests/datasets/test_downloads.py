@@ -323,6 +323,48 @@ def test_killed_process(tmp_path):
     assert list_copies(copies) == TOKENS[-2:]
 
 
+KILLED_PARENT = """
+import os, signal, sys, threading, warnings
+from pathlib import Path
+from fsspec.implementations.local import LocalFileSystem
+import tokjax
+
+download, parent, is_downloading = LocalFileSystem.get_file, os.getpid(), threading.Event()
+
+def download_half(self, rpath, lpath, **_):
+    if os.getpid() != parent:
+        return download(self, rpath, lpath)
+    Path(lpath).write_bytes(Path(rpath).read_bytes()[:500])
+    is_downloading.set()
+    threading.Event().wait()
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of a fork with threads
+LocalFileSystem.get_file = download_half
+dataset = tokjax.open_dataset(sys.argv[1], download_dir=sys.argv[2])
+threading.Thread(target=dataset.read, args=(0, 10), daemon=True).start()
+is_downloading.wait()
+if os.fork():
+    os.kill(parent, signal.SIGKILL)
+print(dataset.read(0, 10).tolist())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forked_process_whose_parent_is_killed_during_a_download(tmp_path):
+    source, copies = tmp_path / "source", tmp_path / "copies"
+    tokjax.write_dataset(TEXTS, PACKED, source, shard_size=1000)
+    command = [sys.executable, "-c", KILLED_PARENT, f"file://{source}", str(copies)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True, text=True) as process:
+        try:
+            printed, _ = process.communicate(timeout=60)  # (until the child ends)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    assert process.returncode == -signal.SIGKILL
+    assert printed == f"{make_shard(0)[:10]}\n"
+    assert list_copies(copies) == [TOKENS[0]]
+
+
 READING = """
 import sys
 import numpy as np

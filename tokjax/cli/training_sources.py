@@ -30,7 +30,7 @@ class Reading(NamedTuple):
         special_tokens: names of the special tokens at which texts are split.
         pattern: the split pattern.
         sample: options `max_bytes` and `seed` of `count_pretokens`, if they were passed.
-        shared: options `progress` and `workers` of `count_pretokens`.
+        shared: other options of `count_pretokens`, such as `progress` and `workers`.
         accepts_counts: whether files of pre-token counts can be read, too.
     """
 
