@@ -23,7 +23,16 @@ import numpy as np
 from tokjax.device.boundaries import SplitTables, decode_characters, find_starts
 from tokjax.device.hash_table import ABSENT, HashTable, compute_hashes, find
 from tokjax.device.merging import MergeTables, merge_words
-from tokjax.device.scans import Neighbors, compact, cumulative_sum, running_maximum, store
+from tokjax.device.scans import (
+    Neighbors,
+    compact,
+    count_before,
+    cumulative_sum,
+    find_true,
+    pack,
+    running_maximum,
+    store,
+)
 from tokjax.device.special import SpecialTables, find_special
 from tokjax.errors import InvalidArgumentError
 
@@ -217,32 +226,28 @@ def _find_words(
 ) -> _Words:
     """Returns the words that start at the given bytes."""
     length = data.shape[0]
-    rank = cumulative_sum(starts)
-    target = jnp.where(starts, rank - 1, capacity)
-    first = jnp.full(capacity, length, jnp.int32)
-    first = first.at[target].set(jnp.arange(length, dtype=jnp.int32), mode="drop")
-    first = jnp.minimum(first, splits[-1])
+    packed = pack(starts)
+    first = jnp.minimum(find_true(packed, capacity, length), splits[-1])
     stop = jnp.append(first[1:], splits[-1])
-    count = rank[-1]
-    before = jnp.where(splits > 0, rank[jnp.maximum(splits - 1, 0)], 0)
+    before = count_before(packed, splits)
     special = None
     if special_ids is not None:
         special = jnp.where(stop > first, special_ids[jnp.minimum(first, length - 1)], -1)
-    return _Words(first, stop - first, special, before, count)
+    return _Words(first, stop - first, special, before, packed.count)
 
 
 def _get_keys(data: Array, words: _Words) -> list[Array]:
     """Returns the columns of the keys of words: their first 16 bytes and their lengths, `uint32`."""
-    at = Neighbors(data, 0, 3, 0).at
+    at = Neighbors(data, 0, 3).at
     parts = [at(i).astype(jnp.uint32) << np.uint32(8 * i) for i in range(4)]
-    quads = Neighbors(parts[0] | parts[1] | parts[2] | parts[3], 0, KEY_BYTES, 0)
+    quads = store(parts[0] | parts[1] | parts[2] | parts[3])
     keys = []
     for first in range(0, KEY_BYTES, 4):
         rest = jnp.clip(words.lengths - first, 0, 4)
         mask = jnp.where(
             rest == 4, np.uint32(0xFFFFFFFF), (np.uint32(1) << (8 * rest).astype(jnp.uint32)) - 1
         )
-        keys.append(quads.at(first)[jnp.minimum(words.starts, data.shape[0] - 1)] & mask)
+        keys.append(quads.at[words.starts + first].get(mode="clip") & mask)
     return [*keys, words.lengths.astype(jnp.uint32)]
 
 

@@ -155,8 +155,8 @@ def _make_symbols(tables: MergeTables, data: Array, starts: Array, lengths: Arra
     position = jnp.arange(capacity, dtype=jnp.int32)
     is_inside = position < stops[-1]
     is_begin = jnp.zeros(capacity, bool).at[begins].set(True, mode="drop")
-    word = cumulative_sum(is_begin) - 1
-    at = position + (starts - begins)[word]
+    word = store(cumulative_sum(is_begin) - 1)
+    at = store(position + store(starts - begins)[word])
     bytes_ = jnp.where(is_inside, data.at[at].get(mode="clip"), np.uint8(0))
     is_begin |= ~is_inside
     symbols = jnp.where(is_inside, _merge_characters(tables, bytes_, is_begin), -1)
@@ -165,8 +165,8 @@ def _make_symbols(tables: MergeTables, data: Array, starts: Array, lengths: Arra
     firsts = jnp.where(lengths > 0, rank.at[begins].get(mode="clip") - 1, count)
     symbols = symbols.at[kept].get(mode="fill", fill_value=-1)
     is_first = is_begin.at[kept].get(mode="fill", fill_value=True)
-    following = Neighbors(symbols, 0, 1, -1).at(1)
-    is_last = Neighbors(is_first, 0, 1, fill=True).at(1)
+    following = Neighbors(symbols, 0, 1).at(1)
+    is_last = Neighbors(is_first, 0, 1).at(1)
     ranks = jnp.where(is_last, NO_RANK, find_ranks(tables, symbols, following))
     return _Symbols(*store(symbols, ranks, is_first, firsts, jnp.append(firsts[1:], count) - firsts))
 
@@ -182,8 +182,8 @@ def _merge_characters(tables: MergeTables, data: Array, is_begin: Array) -> Arra
         data: bytes of all words.
         is_begin: whether a byte is the first one of a word, or after the last word.
     """
-    byte_at = Neighbors(data, 1, 2, 0).at
-    begin_at = Neighbors(is_begin, 0, 2, fill=True).at
+    byte_at = Neighbors(data, 1, 2).at
+    begin_at = Neighbors(is_begin, 0, 2).at
     before, lead, second, third = (byte_at(i).astype(jnp.int32) for i in range(-1, 3))
     is_inner = (second & 0xC0 == 0x80) & ~begin_at(1)
     two = (lead & 0x1F) << 6 | (second & 0x3F)
@@ -193,10 +193,10 @@ def _merge_characters(tables: MergeTables, data: Array, is_begin: Array) -> Arra
     is_three &= three >= THREE_BYTES
     code = jnp.where(is_three, three, jnp.where(is_two, two, 0))
     left = jnp.where(is_begin, NO_RANK, tables.joint_ranks[before << 8 | lead])
-    left_at = Neighbors(left, 0, 3, NO_RANK).at
+    left_at = Neighbors(left, 0, 3).at
     across = jnp.minimum(left, jnp.where(is_three, left_at(3), left_at(2)))
     is_merged = tables.character_ranks[code] < across
-    index_at = Neighbors(jnp.where(is_merged, 3 * code, -1), 2, 0, -1).at
+    index_at = Neighbors(jnp.where(is_merged, 3 * code, -1), 2, 0).at
     index = index_at(0)
     index = jnp.where(index_at(-1) >= 0, index_at(-1) + 1, index)
     index = jnp.where(index_at(-2) >= 3 * THREE_BYTES, index_at(-2) + 2, index)

@@ -11,13 +11,15 @@ has few values, and the rest is arithmetic on bits:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jax import Array
 
 BITS = 32
@@ -27,10 +29,25 @@ BITS = 32
 def cumulative_sum(values: Array) -> Array:
     """Returns the sum of all values up to and including each one, `int32`, shape `(n,)`."""
     if values.dtype == np.bool_:
-        blocks = pack_bits(values)
-        before = jax.lax.cumsum(count_bits(blocks)) - count_bits(blocks)
-        return unpack(before[:, None] + count_bits(blocks[:, None] & get_low_bits()), values.shape[0])
-    return jax.lax.cumsum(values.astype(jnp.int32))
+        packed = pack(values)
+        sums = packed.before[:, None] + count_bits(packed.blocks[:, None] & get_low_bits())
+        return unpack(sums, values.shape[0])
+    return _scan(jax.lax.cumsum, jnp.add, values.astype(jnp.int32), 0)
+
+
+_WINDOW = 16
+
+
+def _scan(scan: Callable[..., Array], combine: Callable[..., Array], values: Array, empty: int) -> Array:
+    """Returns a scan of scans: of rows of values, and of the last results of all rows before."""
+    length = values.shape[0]
+    if length <= _WINDOW:
+        return scan(values)
+    rows = jnp.pad(values, (0, -length % _WINDOW), constant_values=empty).reshape(-1, _WINDOW)
+    inner = store(scan(rows, axis=1))
+    last = _scan(scan, combine, inner[:, -1], empty)
+    before = copy_before_broadcast(jnp.pad(last[:-1], (1, 0), constant_values=empty))
+    return unpack(combine(before[:, None], inner), length)
 
 
 def running_maximum(values: Array) -> Array:
@@ -79,9 +96,11 @@ def count_bits(numbers: Array) -> Array:
 def pack_bits(mask: Array) -> Array:
     """Packs a mask into `uint32` numbers, shape `(blocks,)`. The first value of a block is the lowest bit."""
     blocks = jnp.pad(mask, (0, -mask.shape[0] % BITS)).reshape(-1, BITS)
-    bits = np.uint32(1) << jnp.arange(BITS, dtype=jnp.uint32)
-    packed = jnp.where(blocks, bits, np.uint32(0)).sum(axis=1, dtype=jnp.uint32)
-    return copy_before_broadcast(packed)
+    # Four values are one number. The multiplication moves their bits next to each other.
+    quads = jax.lax.bitcast_convert_type(blocks.astype(jnp.uint8).reshape(-1, 4), jnp.uint32)
+    quads = (quads * np.uint32(0x10204080)) >> np.uint32(28)
+    shifts = np.uint32(4) * jnp.arange(BITS // 4, dtype=jnp.uint32)
+    return store((quads.reshape(-1, BITS // 4) << shifts).sum(axis=1, dtype=jnp.uint32))
 
 
 def unpack(values: Array, length: int) -> Array:
@@ -94,26 +113,30 @@ _BLOCK = 64
 
 
 class Neighbors:
-    """Values at a distance from each position, as slices of one padded array.
+    """Values at a distance from each position, as slices of one array.
 
-    XLA reads the slices in one pass, together with what is computed from them. It would copy every shifted
-    array if each of them were padded separately.
+    The array continues with its first values after the last one, and the other way round. So XLA copies whole
+    arrays, instead of a decision at each value whether it is outside.
 
     Args:
         values: values, shape `(n,)`.
         before: largest distance to values before a position.
         after: largest distance to values after a position.
-        fill: value outside of the array.
     """
 
-    def __init__(self, values: Array, before: int, after: int, fill: int | bool | np.int32) -> None:
+    def __init__(self, values: Array, before: int, after: int) -> None:
         self._length, self._before = values.shape[0], before
-        self._padded: Array = store(jnp.pad(values, (before, after), constant_values=fill))
+        if self._length < max(before, after):
+            wrapped = values[jnp.arange(-before, self._length + after) % self._length]
+        else:
+            values = store(values)
+            wrapped = jnp.concatenate([values[self._length - before :], values, values[:after]])
+        self._wrapped: Array = store(wrapped)
 
     def at(self, distance: int) -> Array:
         """Returns the value `distance` positions after each position (before, if negative)."""
         first = self._before + distance
-        return self._padded[first : first + self._length]
+        return self._wrapped[first : first + self._length]
 
 
 def store(*values: Array) -> Any:
@@ -142,6 +165,72 @@ def copy_before_broadcast(values: Array) -> Array:
     return copied
 
 
+class Packed(NamedTuple):
+    """A mask in blocks of 32 values, and how many of them are true.
+
+    Attributes:
+        blocks: the values, the first one as the lowest bit, `uint32`, shape `(blocks,)`.
+        before: number of true values before each block, `int32`, shape `(blocks,)`.
+        count: number of true values, `int32`, shape `()`.
+    """
+
+    blocks: Array
+    before: Array
+    count: Array
+
+
+def pack(mask: Array) -> Packed:
+    """Packs a mask and counts its true values."""
+    blocks = pack_bits(mask)
+    counts = count_bits(blocks)
+    sums = cumulative_sum(counts)
+    return Packed(blocks, store(sums - counts), sums[-1])
+
+
+def count_before(packed: Packed, positions: Array) -> Array:
+    """Returns the number of true values before each position; positions are up to the number of values."""
+    block = jnp.minimum(positions // BITS, packed.blocks.shape[0] - 1)
+    # One shift more than bits, so that it is defined for a position after the last block.
+    lower = ~(~np.uint32(0) << (positions - block * BITS).astype(jnp.uint32))
+    lower = jnp.where(positions - block * BITS < BITS, lower, ~np.uint32(0))
+    return packed.before[block] + count_bits(packed.blocks[block] & lower)
+
+
+def find_true(packed: Packed, capacity: int, fill: int) -> Array:
+    """Returns the positions where a mask is true, in ascending order.
+
+    Args:
+        packed: the mask.
+        capacity: number of positions to return. Further ones are dropped.
+        fill: value after the last position.
+
+    Returns:
+        Positions, `int32`, shape `(capacity,)`.
+    """
+    # First the block of each position, then the bit in the block. For example, with blocks of 8 values:
+    #     0 1 1 0 0 1 0 1    0 0 0 0 0 0 0 0    0 0 1 0 0 0 0 0
+    # Blocks with true values are 0 and 2. They begin at the results 0 and 4: marks are 1 0 0 0 1.
+    has_any = packed.blocks != 0
+    chosen, _ = compact(has_any, packed.blocks.shape[0], 0)
+    begins = jnp.where(has_any, packed.before, capacity)
+    marks = jnp.zeros(capacity, bool).at[begins].set(True, mode="drop")
+    block = store(chosen.at[store(cumulative_sum(marks) - 1)].get(mode="clip"))
+    result = jnp.arange(capacity, dtype=jnp.int32)
+    bit = _select_bit(packed.blocks[block], (result - packed.before[block]).astype(jnp.uint32))
+    return jnp.where(result < packed.count, block * BITS + bit, fill)
+
+
+def _select_bit(numbers: Array, rank: Array) -> Array:
+    """Returns the index of the bit that has `rank` set bits below it, `int32`; any number if there is none."""
+    position = jnp.zeros(numbers.shape, jnp.uint32)
+    for width in (16, 8, 4, 2, 1):
+        count = jax.lax.population_count(numbers >> position & np.uint32((1 << width) - 1))
+        is_above = rank >= count
+        rank = rank - jnp.where(is_above, count, np.uint32(0))
+        position = position + jnp.where(is_above, np.uint32(width), np.uint32(0))
+    return position.astype(jnp.int32)
+
+
 def compact(mask: Array, capacity: int, fill: int) -> tuple[Array, Array]:
     """Returns the positions where a mask is true, in ascending order, and their number.
 
@@ -154,24 +243,7 @@ def compact(mask: Array, capacity: int, fill: int) -> tuple[Array, Array]:
         Positions, `int32`, shape `(capacity,)`, and the number of true values, `int32`, shape `()`.
     """
     rank = cumulative_sum(mask)
-    length = mask.shape[0]
     target = jnp.where(mask, rank - 1, capacity)
     positions = jnp.full(capacity, fill, jnp.int32)
-    positions = positions.at[target].set(jnp.arange(length, dtype=jnp.int32), mode="drop")
+    positions = positions.at[target].set(jnp.arange(mask.shape[0], dtype=jnp.int32), mode="drop")
     return positions, rank[-1]
-
-
-def compact_rare(mask: Array, capacity: int, fill: int) -> tuple[Array, Array]:
-    """Returns the same as `compact`, faster for masks that are rarely true."""
-    # First the blocks that have a true value are found, then the values within these.
-    length = mask.shape[0]
-    if length <= 2 * _BLOCK or capacity * _BLOCK >= length:
-        return compact(mask, capacity, fill)
-    blocks = jnp.pad(mask, (0, -length % _BLOCK)).reshape(-1, _BLOCK)
-    num_blocks = blocks.shape[0]
-    chosen, _ = compact(blocks.any(axis=1), capacity, num_blocks)
-    rows = blocks.at[chosen].get(mode="fill", fill_value=False)
-    inner, _ = compact(rows.reshape(-1), capacity, capacity * _BLOCK)
-    block = chosen.at[inner // _BLOCK].get(mode="fill", fill_value=num_blocks)
-    positions = jnp.where(inner < capacity * _BLOCK, block * _BLOCK + inner % _BLOCK, fill)
-    return positions, mask.sum(dtype=jnp.int32)
