@@ -277,7 +277,7 @@ def _merge_columns(tables: MergeTables, words: _Symbols, is_chosen: Array, width
     def step(work: _Work) -> _Work:
         """Gives columns to words, and merges until half of them are done, or all at the end."""
         work = refill(work)
-        limit = jnp.where(work.next_word < count, num_columns // 2, 0)
+        limit = jnp.where(work.next_word < count, num_columns // 3, 0)
         has_many: Callable[[_Columns], Array] = lambda columns: (~columns.is_done).sum() > limit  # noqa: E731
         return work._replace(
             columns=jax.lax.while_loop(has_many, partial(_merge_lowest, tables), work.columns)
@@ -307,7 +307,7 @@ def _merge_lowest(tables: MergeTables, columns: _Columns) -> _Columns:
     following = jnp.where(at + 2 < width, flat[jnp.minimum(at + 2, width - 1) * count + column], -1)
     merged = get_merged(tables, lowest)
     left, right = find_ranks(tables, jnp.stack([previous, merged]), jnp.stack([merged, following]))
-    merged, left, right = store(merged, left, right)
+    merged, left, right = (copy_before_broadcast(values) for values in (merged, left, right))
     at = jnp.where(lowest == NO_RANK, width, at)
     shifted = jnp.pad(symbols[1:], ((0, 1), (0, 0)), constant_values=-1)
     shifted_ranks = jnp.pad(ranks[1:], ((0, 1), (0, 0)), constant_values=NO_RANK)
