@@ -28,7 +28,6 @@ from tokjax.device.scans import (
     Neighbors,
     count_bits,
     cumulative_sum,
-    find_next,
     find_true,
     get_highest_bit,
     get_low_bits,
@@ -36,6 +35,7 @@ from tokjax.device.scans import (
     pack_bits,
     running_maximum,
     store,
+    take_next,
     unpack,
 )
 from tokjax.pretokenize.boundary_tables import STARTS, UNDECIDED
@@ -200,16 +200,18 @@ def _find_step_starts(
     following = store(following)
     after_run = _find_class_after_run(classes_at, cut_at, end)
 
+    dtype = np.min_scalar_type(tables.windows.size)
+
     def get_index(*columns: Array) -> Array:
-        index = columns[0].astype(jnp.int32)
+        index = columns[0].astype(dtype)
         for column in columns[1:]:
-            index = index * num_classes + column.astype(jnp.int32)
+            index = index * np.array(num_classes, dtype) + column.astype(dtype)
         return index
 
     in_run = following == classes
     after = store(jnp.where(in_run, after_run, following))
-    index = get_index(before, previous, classes) * 2 + in_run.astype(jnp.int32)
-    index = store(index * num_classes + after.astype(jnp.int32))
+    index = get_index(before, previous, classes) * np.array(2, dtype) + in_run.astype(dtype)
+    index = store(get_index(index, after))
     decisions = store(tables.windows.reshape(-1)[index])
     left = store(get_index(third, before, previous, classes))
     decisions = jnp.where(decisions == UNDECIDED, tables.left_windows.reshape(-1)[left], decisions)
@@ -239,8 +241,7 @@ def _find_class_after_run(
 ) -> Array:
     """Returns the class after the run of equal classes at each byte."""
     after = store(jnp.where(cut_at(1), end, classes_at(1)))
-    found: Array = after[store(find_next(after != classes_at(0)))]
-    return found
+    return take_next(after != classes_at(0), after)
 
 
 def _split_groups(

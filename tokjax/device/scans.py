@@ -66,21 +66,22 @@ def _scan(operation: _Operation, values: Array) -> Array:
     return unpack(operation.combine(before[:, None], inner), length)
 
 
-def find_next(mask: Array) -> Array:
-    """Returns the position of the next true value at or after each position, shape `(n,)`.
+def take_next(mask: Array, values: Array) -> Array:
+    """Returns the value at the next true position at or after each position, shape `(n,)`.
 
-    Where there is none, it is the last position.
+    Where there is none, it is the last value.
     """
     blocks = pack_bits(mask)
     end = mask.shape[0] - 1
     begins = jnp.arange(blocks.shape[0], dtype=jnp.int32) * BITS
     first = jnp.where(blocks != 0, begins + _get_lowest_bit(blocks), end)
     first = -running_maximum(-first[::-1])[::-1]
-    after = store(jnp.pad(first[1:], (0, 1), constant_values=end))
+    after = store(values[jnp.pad(first[1:], (0, 1), constant_values=end)])
     rest = blocks[:, None] & ~(get_low_bits() >> np.uint32(1))
-    return unpack(
-        jnp.where(rest != 0, begins[:, None] + _get_lowest_bit(rest), after[:, None]), mask.shape[0]
-    )
+    # Small numbers, since they are stored.
+    bit = store(jnp.where(rest != 0, _get_lowest_bit(rest), BITS).astype(jnp.uint8))
+    at = jnp.minimum(begins[:, None] + bit, end)
+    return unpack(jnp.where(bit == BITS, after[:, None], values[at]), mask.shape[0])
 
 
 def _get_lowest_bit(numbers: Array) -> Array:
