@@ -238,16 +238,17 @@ def _find_words(
 
 def _get_keys(data: Array, words: _Words) -> list[Array]:
     """Returns the columns of the keys of words: their first 16 bytes and their lengths, `uint32`."""
-    at = Neighbors(data, 0, 3).at
-    parts = [at(i).astype(jnp.uint32) << np.uint32(8 * i) for i in range(4)]
-    quads = store(parts[0] | parts[1] | parts[2] | parts[3])
     keys = []
     for first in range(0, KEY_BYTES, 4):
         rest = jnp.clip(words.lengths - first, 0, 4)
         mask = jnp.where(
             rest == 4, np.uint32(0xFFFFFFFF), (np.uint32(1) << (8 * rest).astype(jnp.uint32)) - 1
         )
-        keys.append(quads.at[words.starts + first].get(mode="clip") & mask)
+        key = jnp.zeros(words.starts.shape, jnp.uint32)
+        for i in range(4):
+            byte = data.at[(words.starts + (first + i)).astype(jnp.uint32)].get(mode="clip")
+            key |= byte.astype(jnp.uint32) << np.uint32(8 * i)
+        keys.append(key & mask)
     return [*keys, words.lengths.astype(jnp.uint32)]
 
 
