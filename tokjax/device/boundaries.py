@@ -184,7 +184,7 @@ def _find_step_starts(
     """Finds the starts of one step within the pre-tokens of the step before it."""
     num_classes = tables.is_trigger.shape[0]
     end = num_classes - 1
-    is_inner = ~characters.is_first
+    is_inner = store(~characters.is_first)
     inner_at = Neighbors(is_inner, _MAX_WIDTH, 0).at
     classes = store(tables.class_of_code[characters.codes])
     classes = store(jnp.where(is_inner, _get_previous(classes, inner_at), classes))
@@ -255,7 +255,8 @@ def _split_groups(
     groups = tables.groups.reshape(-1)[classes.astype(jnp.int32) * columns + index]
     near = jnp.zeros(classes.shape, bool)
     distance = _MAX_WIDTH * (tables.reach.shape[0] + 1)
-    trigger_at = Neighbors(tables.is_trigger[classes.astype(jnp.int32)], distance, 0).at
+    is_trigger = store(tables.is_trigger[classes.astype(jnp.int32)])
+    trigger_at = Neighbors(is_trigger, distance, 0).at
     for i in range(1, distance + 1):
         near = near | trigger_at(-i)
     return jnp.where(is_in_run & ~near & (groups != UNDECIDED), groups, decisions)

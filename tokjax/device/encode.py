@@ -167,6 +167,7 @@ def encode_jit(
         matches = find_special(tables.special, data, is_cut, sizes.special)
         special_ids, needed_special = matches.ids, matches.needed
         is_cut, is_inside = is_cut | matches.is_cut, is_inside | matches.is_inside
+    is_cut = store(is_cut)
     characters = decode_characters(data, is_cut)
     starts, needed_places = find_starts(tables.split, characters, is_cut, sizes.places)
     words = _find_words(data, starts & ~is_inside, splits, sizes.words, special_ids)

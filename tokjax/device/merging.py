@@ -157,14 +157,14 @@ def _make_symbols(tables: MergeTables, data: Array, starts: Array, lengths: Arra
     is_begin = jnp.zeros(capacity, bool).at[begins].set(True, mode="drop")
     word = store(cumulative_sum(is_begin) - 1)
     at = store(position + store(starts - begins)[word])
-    bytes_ = jnp.where(is_inside, data.at[at].get(mode="clip"), np.uint8(0))
-    is_begin |= ~is_inside
+    bytes_ = store(jnp.where(is_inside, data.at[at].get(mode="clip"), np.uint8(0)))
+    is_begin = store(is_begin | ~is_inside)
     symbols = jnp.where(is_inside, _merge_characters(tables, bytes_, is_begin), -1)
     kept, count = compact(symbols >= 0, capacity, capacity)
     rank = cumulative_sum(symbols >= 0)
     firsts = jnp.where(lengths > 0, rank.at[begins].get(mode="clip") - 1, count)
-    symbols = symbols.at[kept].get(mode="fill", fill_value=-1)
-    is_first = is_begin.at[kept].get(mode="fill", fill_value=True)
+    symbols = store(symbols.at[kept].get(mode="fill", fill_value=-1))
+    is_first = store(is_begin.at[kept].get(mode="fill", fill_value=True))
     following = Neighbors(symbols, 0, 1).at(1)
     is_last = Neighbors(is_first, 0, 1).at(1)
     ranks = jnp.where(is_last, NO_RANK, find_ranks(tables, symbols, following))
@@ -192,11 +192,11 @@ def _merge_characters(tables: MergeTables, data: Array, is_begin: Array) -> Arra
     is_three = (lead & 0xF0 == 0xE0) & is_inner & (third & 0xC0 == 0x80) & ~begin_at(2)
     is_three &= three >= THREE_BYTES
     code = jnp.where(is_three, three, jnp.where(is_two, two, 0))
-    left = jnp.where(is_begin, NO_RANK, tables.joint_ranks[before << 8 | lead])
+    left = store(jnp.where(is_begin, NO_RANK, tables.joint_ranks[before << 8 | lead]))
     left_at = Neighbors(left, 0, 3).at
     across = jnp.minimum(left, jnp.where(is_three, left_at(3), left_at(2)))
     is_merged = tables.character_ranks[code] < across
-    index_at = Neighbors(jnp.where(is_merged, 3 * code, -1), 2, 0).at
+    index_at = Neighbors(store(jnp.where(is_merged, 3 * code, -1)), 2, 0).at
     index = index_at(0)
     index = jnp.where(index_at(-1) >= 0, index_at(-1) + 1, index)
     index = jnp.where(index_at(-2) >= 3 * THREE_BYTES, index_at(-2) + 2, index)

@@ -133,7 +133,7 @@ class Neighbors:
     arrays, instead of a decision at each value whether it is outside.
 
     Args:
-        values: values, shape `(n,)`.
+        values: values that are stored, shape `(n,)`.
         before: largest distance to values before a position.
         after: largest distance to values after a position.
     """
@@ -143,7 +143,6 @@ class Neighbors:
         if self._length < max(before, after):
             wrapped = values[jnp.arange(-before, self._length + after) % self._length]
         else:
-            values = store(values)
             wrapped = jnp.concatenate([values[self._length - before :], values, values[:after]])
         self._wrapped: Array = store(wrapped)
 
