@@ -308,7 +308,7 @@ def _run_automaton(
     length = classes.shape[0]
     end = tables.is_trigger.shape[0] - 1
     packed = pack(undecided)
-    positions, count = find_true(packed, capacity, length), packed.count
+    positions, count = find_true(packed, capacity, length), packed.num_true
     regions = _find_region_starts(starts, positions)
     is_new = jnp.pad(regions[1:] != regions[:-1], (1, 0), constant_values=True)
     first = jnp.where(is_new, regions, length)

@@ -24,7 +24,6 @@ from tokjax.device.boundaries import SplitTables, decode_characters, find_starts
 from tokjax.device.hash_table import ABSENT, HashTable, compute_hashes, find
 from tokjax.device.merging import MergeTables, merge_words
 from tokjax.device.scans import (
-    Neighbors,
     compact,
     count_before,
     cumulative_sum,
@@ -234,22 +233,24 @@ def _find_words(
     special = None
     if special_ids is not None:
         special = jnp.where(stop > first, special_ids[jnp.minimum(first, length - 1)], -1)
-    return _Words(first, stop - first, special, before, packed.count)
+    return _Words(first, stop - first, special, before, packed.num_true)
 
 
 def _get_keys(data: Array, words: _Words) -> list[Array]:
     """Returns the columns of the keys of words: their first 16 bytes and their lengths, `uint32`."""
+    # Four bytes are read from two aligned numbers of four bytes each.
+    aligned = jnp.pad(data, (0, -data.shape[0] % 4)).reshape(-1, 4)
+    aligned = jax.lax.bitcast_convert_type(aligned, jnp.uint32)
+    starts = words.starts.astype(jnp.uint32)
+    shift = np.uint32(8) * (starts & np.uint32(3))
     keys = []
     for first in range(0, KEY_BYTES, 4):
+        number = starts // np.uint32(4) + np.uint32(first // 4)
+        low = aligned.at[number].get(mode="clip") >> shift
+        high = aligned.at[number + np.uint32(1)].get(mode="clip") << (np.uint32(31) - shift) << np.uint32(1)
         rest = jnp.clip(words.lengths - first, 0, 4)
-        mask = jnp.where(
-            rest == 4, np.uint32(0xFFFFFFFF), (np.uint32(1) << (8 * rest).astype(jnp.uint32)) - 1
-        )
-        key = jnp.zeros(words.starts.shape, jnp.uint32)
-        for i in range(4):
-            byte = data.at[(words.starts + (first + i)).astype(jnp.uint32)].get(mode="clip")
-            key |= byte.astype(jnp.uint32) << np.uint32(8 * i)
-        keys.append(key & mask)
+        mask = jnp.where(rest == 4, ~np.uint32(0), ~(~np.uint32(0) << (8 * rest).astype(jnp.uint32)))
+        keys.append((low | high) & mask)
     return [*keys, words.lengths.astype(jnp.uint32)]
 
 

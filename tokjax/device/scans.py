@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from collections.abc import Callable
-
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jax import Array
 
 BITS = 32
@@ -58,7 +58,8 @@ def _scan(operation: _Operation, values: Array) -> Array:
     if length <= _MAX_TRIANGLE:
         number = jnp.arange(length, dtype=jnp.int32)
         rows = jnp.where(number <= number[:, None], values, operation.empty)
-        return store(operation.reduce(rows, axis=1))
+        result: Array = store(operation.reduce(rows, axis=1))
+        return result
     padded = jnp.pad(values, (0, -length % _WINDOW), constant_values=operation.empty)
     inner = store(operation.scan(padded.reshape(-1, _WINDOW), axis=1))
     last = _scan(operation, inner[:, -1])
@@ -80,7 +81,7 @@ def take_next(mask: Array, values: Array) -> Array:
     rest = blocks[:, None] & ~(get_low_bits() >> np.uint32(1))
     # Small numbers, since they are stored.
     bit = store(jnp.where(rest != 0, _get_lowest_bit(rest), BITS).astype(jnp.uint8))
-    at = jnp.minimum(begins[:, None] + bit, end)
+    at = jnp.minimum(begins[:, None] + bit.astype(jnp.int32), end)
     return unpack(jnp.where(bit == BITS, after[:, None], values[at]), mask.shape[0])
 
 
@@ -114,7 +115,8 @@ def pack_bits(mask: Array) -> Array:
     quads = jax.lax.bitcast_convert_type(blocks.astype(jnp.uint8).reshape(-1, 4), jnp.uint32)
     quads = (quads * np.uint32(0x10204080)) >> np.uint32(28)
     shifts = np.uint32(4) * jnp.arange(BITS // 4, dtype=jnp.uint32)
-    return store((quads.reshape(-1, BITS // 4) << shifts).sum(axis=1, dtype=jnp.uint32))
+    packed: Array = store((quads.reshape(-1, BITS // 4) << shifts).sum(axis=1, dtype=jnp.uint32))
+    return packed
 
 
 def unpack(values: Array, length: int) -> Array:
@@ -184,12 +186,12 @@ class Packed(NamedTuple):
     Attributes:
         blocks: the values, the first one as the lowest bit, `uint32`, shape `(blocks,)`.
         before: number of true values before each block, `int32`, shape `(blocks,)`.
-        count: number of true values, `int32`, shape `()`.
+        num_true: number of true values, `int32`, shape `()`.
     """
 
     blocks: Array
     before: Array
-    count: Array
+    num_true: Array
 
 
 def pack(mask: Array) -> Packed:
@@ -230,11 +232,11 @@ def find_true(packed: Packed, capacity: int, fill: int) -> Array:
     block = store(chosen.at[store(cumulative_sum(marks) - 1)].get(mode="clip"))
     result = jnp.arange(capacity, dtype=jnp.int32)
     bit = _select_bit(packed.blocks[block], (result - packed.before[block]).astype(jnp.uint32))
-    return jnp.where(result < packed.count, block * BITS + bit, fill)
+    return jnp.where(result < packed.num_true, block * BITS + bit, fill)
 
 
 def _select_bit(numbers: Array, rank: Array) -> Array:
-    """Returns the index of the bit that has `rank` set bits below it, `int32`; any number if there is none."""
+    """Returns the index of the set bit that has `rank` set bits below it, `int32`."""
     position = jnp.zeros(numbers.shape, jnp.uint32)
     for width in (16, 8, 4, 2, 1):
         count = jax.lax.population_count(numbers >> position & np.uint32((1 << width) - 1))

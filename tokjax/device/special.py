@@ -88,7 +88,7 @@ def find_special(tables: SpecialTables, data: Array, is_cut: Array, capacity: in
     following = Neighbors(data, 0, 1).at(1)
     begins = tables.begins[data.astype(jnp.int32), following.astype(jnp.int32)]
     packed = pack(begins)
-    first, needed = find_true(packed, capacity, length), packed.count
+    first, needed = find_true(packed, capacity, length), packed.num_true
     ids, stops = _walk(tables, data, is_cut, first)
     # Matches rarely overlap. If some do, a match that starts before the previous one ends is dropped.
     earlier = running_maximum(jnp.pad(jnp.where(ids >= 0, stops, 0)[:-1], (1, 0)))
