@@ -28,6 +28,7 @@ from tokjax.device.scans import (
     count_before,
     cumulative_sum,
     find_true,
+    number_segments,
     pack,
     running_maximum,
     store,
@@ -327,9 +328,9 @@ def _assemble(
     num_tokens = stops[-1]
     position = jnp.arange(capacity, dtype=jnp.int32)
     inside = position < num_tokens
-    # All words have tokens. So the number of words that begin up to a token tells its word.
-    word = cumulative_sum(jnp.zeros(capacity, bool).at[begins].set(True, mode="drop")) - 1
-    index = position + (sources.firsts - begins)[store(word)]
+    # All words have tokens.
+    word = number_segments(begins, capacity)
+    index = position + (sources.firsts - begins)[word]
     ids = sources.pool.at[index].get(mode="clip")
     if words.special_ids is not None:
         at = jnp.where(words.special_ids >= 0, begins, capacity)

@@ -31,7 +31,11 @@ from tokjax.device.scans import (
     Neighbors,
     compact,
     copy_before_broadcast,
+    count_before,
     cumulative_sum,
+    find_true,
+    number_segments,
+    pack,
     running_maximum,
     store,
 )
@@ -160,9 +164,9 @@ def _make_symbols(tables: MergeTables, data: Array, starts: Array, lengths: Arra
     bytes_ = store(jnp.where(is_inside, data.at[at].get(mode="clip"), np.uint8(0)))
     is_begin = store(is_begin | ~is_inside)
     symbols = jnp.where(is_inside, _merge_characters(tables, bytes_, is_begin), -1)
-    kept, count = compact(symbols >= 0, capacity, capacity)
-    rank = cumulative_sum(symbols >= 0)
-    firsts = jnp.where(lengths > 0, rank.at[begins].get(mode="clip") - 1, count)
+    packed = pack(symbols >= 0)
+    kept, count = find_true(packed, capacity, capacity), packed.num_true
+    firsts = jnp.where(lengths > 0, count_before(packed, jnp.minimum(begins, capacity)), count)
     symbols = store(symbols.at[kept].get(mode="fill", fill_value=-1))
     is_first = store(is_begin.at[kept].get(mode="fill", fill_value=True))
     following = Neighbors(symbols, 0, 1).at(1)
@@ -336,12 +340,19 @@ def _merge_long(tables: MergeTables, words: _Symbols, capacity: int) -> tuple[_S
     num_symbols = words.symbols.shape[0]
     num_words = capacity // _WIDTHS[-1] + 1
     is_long = words.counts > _WIDTHS[-1]
-    word = jnp.maximum(cumulative_sum(words.is_first) - 1, 0)
-    chosen, count = compact(is_long.at[word].get(mode="clip") & (words.symbols >= 0), capacity, num_symbols)
-    number = cumulative_sum(words.is_first.at[chosen].get(mode="fill", fill_value=False)) - 1
+    count = jnp.where(is_long, words.counts, 0).sum(dtype=jnp.int32)
+    long, _ = compact(is_long, num_words, is_long.shape[0])
+    starts = words.starts.at[long].get(mode="fill", fill_value=0)
+    counts = words.counts.at[long].get(mode="fill", fill_value=0)
+    stops = cumulative_sum(counts)
+    begins = stops - counts
+    position = jnp.arange(capacity, dtype=jnp.int32)
+    is_inside = position < stops[-1]
+    word = number_segments(begins, capacity)
+    chosen = jnp.where(is_inside, position + (starts - begins)[word], num_symbols)
     flat = _Flat(
         words.symbols.at[chosen].get(mode="fill", fill_value=-1),
-        jnp.where(chosen < num_symbols, number, num_words),
+        jnp.where(is_inside, word, num_words),
         words.ranks.at[chosen].get(mode="fill", fill_value=NO_RANK),
     )
     flat = jax.lax.while_loop(
@@ -349,12 +360,9 @@ def _merge_long(tables: MergeTables, words: _Symbols, capacity: int) -> tuple[_S
         lambda flat: _merge_flat_round(tables, flat, num_words),
         flat,
     )
-    long, _ = compact(is_long, num_words, is_long.shape[0])
     counts = jnp.zeros(num_words, jnp.int32).at[flat.words].add(1, mode="drop")
-    shifts = words.starts.at[long].get(mode="fill", fill_value=num_symbols) - cumulative_sum(counts) + counts
-    at = jnp.arange(capacity, dtype=jnp.int32) + shifts.at[flat.words].get(
-        mode="fill", fill_value=num_symbols
-    )
+    shifts = (starts - cumulative_sum(counts) + counts).at[flat.words].get(mode="clip")
+    at = jnp.where(flat.words < num_words, position + shifts, num_symbols)
     symbols = words.symbols.at[at].set(flat.symbols, mode="drop")
     return words._replace(symbols=symbols, counts=words.counts.at[long].set(counts, mode="drop")), count
 

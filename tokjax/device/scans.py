@@ -235,6 +235,18 @@ def find_true(packed: Packed, capacity: int, fill: int) -> Array:
     return jnp.where(result < packed.num_true, block * BITS + bit, fill)
 
 
+def number_segments(begins: Array, capacity: int) -> Array:
+    """Returns the number of the segment of each position, `int32`, shape `(capacity,)`.
+
+    Args:
+        begins: first position of each segment, ascending. Only the last segments may be empty.
+        capacity: number of positions.
+    """
+    is_begin = jnp.zeros(capacity, bool).at[begins].set(True, mode="drop")
+    numbers: Array = store(cumulative_sum(is_begin) - 1)
+    return numbers
+
+
 def _select_bit(numbers: Array, rank: Array) -> Array:
     """Returns the index of the set bit that has `rank` set bits below it, `int32`."""
     position = jnp.zeros(numbers.shape, jnp.uint32)
