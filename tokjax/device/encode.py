@@ -172,7 +172,7 @@ def encode_jit(
     starts, needed_places = find_starts(tables.split, characters, is_cut, sizes.places)
     words = _find_words(data, starts & ~is_inside, splits, sizes.words, special_ids)
     keys = _get_keys(data, words)
-    found = jnp.where(words.lengths > KEY_BYTES, ABSENT, find(tables.words, keys))
+    found = store(jnp.where(words.lengths > KEY_BYTES, ABSENT, find(tables.words, keys)))
     merged = _merge_misses(tables, data, words, keys, found, sizes)
     tokens = _assemble(tables, words, merged, splits, sizes.tokens)
     needed = Capacities(
@@ -228,7 +228,7 @@ def _find_words(
     """Returns the words that start at the given bytes."""
     length = data.shape[0]
     packed = pack(starts)
-    first = jnp.minimum(find_true(packed, capacity, length), splits[-1])
+    first = store(jnp.minimum(find_true(packed, capacity, length), splits[-1]))
     stop = jnp.append(first[1:], splits[-1])
     before = count_before(packed, splits)
     special = None
@@ -330,7 +330,7 @@ def _assemble(
     inside = position < num_tokens
     # All words have tokens.
     word = number_segments(begins, capacity)
-    index = position + (sources.firsts - begins)[word]
+    index = position + store(sources.firsts - begins)[word]
     ids = sources.pool.at[index].get(mode="clip")
     if words.special_ids is not None:
         at = jnp.where(words.special_ids >= 0, begins, capacity)

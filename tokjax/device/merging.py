@@ -107,14 +107,12 @@ class _Symbols(NamedTuple):
     Attributes:
         symbols: symbols, shape `(n,)`.
         ranks: rank of the pair of each symbol and the next one of its word, shape `(n,)`.
-        is_first: whether a symbol is the first one of its word, or after the last word; shape `(n,)`.
         starts: position of the first symbol of each word, shape `(words,)`.
         counts: number of symbols of each word, 0 after the last word; shape `(words,)`.
     """
 
     symbols: Array
     ranks: Array
-    is_first: Array
     starts: Array
     counts: Array
 
@@ -158,11 +156,10 @@ def _make_symbols(tables: MergeTables, data: Array, starts: Array, lengths: Arra
     begins = stops - lengths
     position = jnp.arange(capacity, dtype=jnp.int32)
     is_inside = position < stops[-1]
-    is_begin = jnp.zeros(capacity, bool).at[begins].set(True, mode="drop")
-    word = store(cumulative_sum(is_begin) - 1)
+    word = number_segments(begins, capacity)
     at = store(position + store(starts - begins)[word])
     bytes_ = store(jnp.where(is_inside, data.at[at].get(mode="clip"), np.uint8(0)))
-    is_begin = store(is_begin | ~is_inside)
+    is_begin = store((~is_inside).at[begins].set(True, mode="drop"))
     symbols = jnp.where(is_inside, _merge_characters(tables, bytes_, is_begin), -1)
     packed = pack(symbols >= 0)
     kept, count = find_true(packed, capacity, capacity), packed.num_true
@@ -172,7 +169,7 @@ def _make_symbols(tables: MergeTables, data: Array, starts: Array, lengths: Arra
     following = Neighbors(symbols, 0, 1).at(1)
     is_last = Neighbors(is_first, 0, 1).at(1)
     ranks = jnp.where(is_last, NO_RANK, find_ranks(tables, symbols, following))
-    return _Symbols(*store(symbols, ranks, is_first, firsts, jnp.append(firsts[1:], count) - firsts))
+    return _Symbols(*store(symbols, ranks, firsts, jnp.append(firsts[1:], count) - firsts))
 
 
 def _merge_characters(tables: MergeTables, data: Array, is_begin: Array) -> Array:
