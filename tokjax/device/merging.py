@@ -52,9 +52,11 @@ THREE_BYTES = 0x800
 """First code point of three bytes."""
 _WIDTHS = (16, 32, 128)
 """Number of symbols of the columns in which words are merged. Longer words are merged in flat arrays."""
-_SYMBOLS, _SYMBOLS_SHARE = 1 << 15, 32
-"""Number of symbols of the words that are merged at the same time, or a share of all symbols if it is larger:
-few enough for the cache of a CPU, and more in large batches, for accelerators."""
+_SYMBOLS = (1 << 15, 1 << 14, 1 << 13)
+"""Number of symbols of each width that are merged at the same time: few enough for the cache of a CPU. There
+are few long words."""
+_LARGE_BATCH = 1 << 20
+"""Number of symbols from which on more are merged at the same time, in proportion, for accelerators."""
 _MAX_SHARE = 4
 """At most one in this many of the words that fit is merged at the same time: few columns are empty."""
 
@@ -144,8 +146,11 @@ def merge_words(
     words = _make_symbols(tables, data, starts, lengths, num_bytes)
     merged, count = _merge_long(tables, words, num_long)
     low = 1
-    for width in _WIDTHS:
-        merged = _merge_columns(tables, merged, (words.counts > low) & (words.counts <= width), width)
+    for width, at_once in zip(_WIDTHS, _SYMBOLS, strict=True):
+        is_chosen = (words.counts > low) & (words.counts <= width)
+        num_columns = at_once * max(num_bytes, _LARGE_BATCH) // (_LARGE_BATCH * width)
+        num_columns = min(num_columns, -(-starts.shape[0] // _MAX_SHARE))
+        merged = _merge_columns(tables, merged, is_chosen, (width, num_columns))
         low = width
     return MergedWords(merged.symbols, merged.starts, merged.counts, lengths.sum(dtype=jnp.int32), count)
 
@@ -246,11 +251,12 @@ class _Work(NamedTuple):
     counts: Array
 
 
-def _merge_columns(tables: MergeTables, words: _Symbols, is_chosen: Array, width: int) -> _Symbols:
-    """Merges the chosen words, of at most `width` symbols."""
+def _merge_columns(
+    tables: MergeTables, words: _Symbols, is_chosen: Array, shape: tuple[int, int]
+) -> _Symbols:
+    """Merges the chosen words in columns. The shape is the number of symbols of a column, and of columns."""
     num_words, num_symbols = words.starts.shape[0], words.symbols.shape[0]
-    num_columns = max(_SYMBOLS, num_symbols // _SYMBOLS_SHARE) // width
-    num_columns = min(num_columns, -(-num_words // _MAX_SHARE))
+    width, num_columns = shape
     chosen, count = compact(is_chosen, num_words, num_words)
     row = jnp.arange(width, dtype=jnp.int32)[:, None]
 
@@ -289,7 +295,6 @@ def _merge_columns(tables: MergeTables, words: _Symbols, is_chosen: Array, width
 
     # Added to constants, so that they vary over the devices of `jax.shard_map` as the words do.
     zero = 0 * count
-    shape = (width, num_columns)
     empty = _make_columns(jnp.full(shape, -1, jnp.int32) + zero, jnp.full(shape, NO_RANK, jnp.int32) + zero)
     no_words = jnp.full(num_columns, num_words, jnp.int32) + zero
     work = jax.lax.while_loop(has_words, step, _Work(empty, no_words, zero, words.symbols, words.counts))
