@@ -41,6 +41,15 @@ def running_maximum(values: Array) -> Array:
 
 
 class _Operation(NamedTuple):
+    """What a scan computes.
+
+    Attributes:
+        scan: the scan of an axis.
+        combine: result of two results.
+        reduce: result of all values of an axis.
+        empty: result of no values.
+    """
+
     scan: Callable[..., Array]
     combine: Callable[..., Array]
     reduce: Callable[..., Array]
@@ -49,19 +58,22 @@ class _Operation(NamedTuple):
 
 _SUM = _Operation(jax.lax.cumsum, jnp.add, jnp.sum, 0)
 _MAXIMUM = _Operation(jax.lax.cummax, jnp.maximum, jnp.max, np.iinfo(np.int32).min)
-_WINDOW, _MAX_TRIANGLE = 16, 256
+_ROW = 16
+"""Number of values of a row of a scan. XLA adds up all values before each one, which it does well for few."""
+_MAX_TRIANGLE = 256
+"""Maximum number of values for which one reduction computes all results: few programs to compile."""
 
 
 def _scan(operation: _Operation, values: Array) -> Array:
-    """Returns a scan of scans: of rows of values, and of the last results of all rows before."""
+    """Scans rows of values, and the last results of all rows."""
     length = values.shape[0]
     if length <= _MAX_TRIANGLE:
         number = jnp.arange(length, dtype=jnp.int32)
-        rows = jnp.where(number <= number[:, None], values, operation.empty)
-        result: Array = store(operation.reduce(rows, axis=1))
+        triangle = jnp.where(number <= number[:, None], values, operation.empty)
+        result: Array = store(operation.reduce(triangle, axis=1))
         return result
-    padded = jnp.pad(values, (0, -length % _WINDOW), constant_values=operation.empty)
-    inner = store(operation.scan(padded.reshape(-1, _WINDOW), axis=1))
+    padded = jnp.pad(values, (0, -length % _ROW), constant_values=operation.empty)
+    inner = store(operation.scan(padded.reshape(-1, _ROW), axis=1))
     last = _scan(operation, inner[:, -1])
     before = store(jnp.pad(last[:-1], (1, 0), constant_values=operation.empty))
     return unpack(operation.combine(before[:, None], inner), length)
@@ -124,18 +136,14 @@ def unpack(values: Array, length: int) -> Array:
     return values.reshape(-1)[:length]
 
 
-_BLOCK = 64
-"""Number of values of a block of `compact_rare`."""
-
-
 class Neighbors:
     """Values at a distance from each position, as slices of one array.
 
-    The array continues with its first values after the last one, and the other way round. So XLA copies whole
-    arrays, instead of a decision at each value whether it is outside.
+    The first values follow the last one, and the last values precede the first one. With a constant there
+    instead, XLA would decide at each value whether it is one of them.
 
     Args:
-        values: values that are stored, shape `(n,)`.
+        values: values, stored, shape `(n,)`.
         before: largest distance to values before a position.
         after: largest distance to values after a position.
     """
@@ -155,13 +163,17 @@ class Neighbors:
 
 
 def store(*values: Array) -> Any:
-    """Returns values that are computed once and stored. XLA would compute them again where they are used."""
+    """Returns values that are computed once and stored.
+
+    XLA would compute them again for each value that is read, in the middle of a gather for example, where the
+    processor computes one value at a time.
+    """
     stored: Any = jax.lax.platform_dependent(values, cpu=_store_on_cpu, default=jax.lax.optimization_barrier)
     return stored if len(values) > 1 else stored[0]
 
 
 def _store_on_cpu(values: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Writes nothing to the values, which XLA stores before. It removes barriers for a CPU."""
+    """Writes no value to the arrays. XLA stores what is written to, but removes barriers for a CPU."""
 
     def write_nothing(value: Array) -> Array:
         outside = jnp.full(2, value.size, jnp.int32)
@@ -174,7 +186,7 @@ def _store_on_cpu(values: tuple[Array, ...]) -> tuple[Array, ...]:
 def copy_before_broadcast(values: Array) -> Array:
     """Copies values by a gather, so that XLA does not compute them for each row that they are broadcast to.
 
-    XLA removes barriers for a CPU, and fuses everything but gathers with broadcasts.
+    The same as `store` for short arrays, in loops of many iterations: one operation instead of three.
     """
     copied: Array = values[jnp.arange(values.shape[0], dtype=jnp.int32)]
     return copied
@@ -205,14 +217,15 @@ def pack(mask: Array) -> Packed:
 def count_before(packed: Packed, positions: Array) -> Array:
     """Returns the number of true values before each position; positions are up to the number of values."""
     block = jnp.minimum(positions // BITS, packed.blocks.shape[0] - 1)
-    # One shift more than bits, so that it is defined for a position after the last block.
-    lower = ~(~np.uint32(0) << (positions - block * BITS).astype(jnp.uint32))
-    lower = jnp.where(positions - block * BITS < BITS, lower, ~np.uint32(0))
+    bit = positions - block * BITS
+    lower = jnp.where(bit < BITS, ~(~np.uint32(0) << bit.astype(jnp.uint32)), ~np.uint32(0))
     return packed.before[block] + count_bits(packed.blocks[block] & lower)
 
 
 def find_true(packed: Packed, capacity: int, fill: int) -> Array:
     """Returns the positions where a mask is true, in ascending order.
+
+    Faster than `compact` for long masks, since only the blocks and the results are scanned.
 
     Args:
         packed: the mask.
@@ -222,14 +235,15 @@ def find_true(packed: Packed, capacity: int, fill: int) -> Array:
     Returns:
         Positions, `int32`, shape `(capacity,)`.
     """
-    # First the block of each position, then the bit in the block. For example, with blocks of 8 values:
-    #     0 1 1 0 0 1 0 1    0 0 0 0 0 0 0 0    0 0 1 0 0 0 0 0
-    # Blocks with true values are 0 and 2. They begin at the results 0 and 4: marks are 1 0 0 0 1.
+    # First the block of each result, then the bit in the block. For example, with blocks of 8 values:
+    #     mask      0 1 1 0 0 1 0 1    0 0 0 0 0 0 0 0    0 0 1 0 0 0 0 0
+    #     chosen    0 and 2, the blocks that have true values; their first results are 0 and 4
+    #     block     0 0 0 0 2
+    #     bit       1 2 5 7 2
     has_any = packed.blocks != 0
     chosen, _ = compact(has_any, packed.blocks.shape[0], 0)
     begins = jnp.where(has_any, packed.before, capacity)
-    marks = jnp.zeros(capacity, bool).at[begins].set(True, mode="drop")
-    block = store(chosen.at[store(cumulative_sum(marks) - 1)].get(mode="clip"))
+    block = store(chosen.at[number_segments(begins, capacity)].get(mode="clip"))
     result = jnp.arange(capacity, dtype=jnp.int32)
     bit = _select_bit(packed.blocks[block], (result - packed.before[block]).astype(jnp.uint32))
     return jnp.where(result < packed.num_true, block * BITS + bit, fill)
@@ -239,7 +253,8 @@ def number_segments(begins: Array, capacity: int) -> Array:
     """Returns the number of the segment of each position, `int32`, shape `(capacity,)`.
 
     Args:
-        begins: first position of each segment, ascending. Only the last segments may be empty.
+        begins: first position of each segment, in ascending order. Segments that begin at the capacity or
+            later are dropped, and so do not count. Other segments have at least one position.
         capacity: number of positions.
     """
     is_begin = jnp.zeros(capacity, bool).at[begins].set(True, mode="drop")
