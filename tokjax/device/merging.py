@@ -5,7 +5,7 @@ the bytes around them can come before. So a Chinese word starts with one or two 
 
 Words of up to 128 symbols are columns of a matrix, padded to the longest word of their class. In each round,
 every word merges its pair of lowest rank, the leftmost one of equal ranks. Only the ranks of the pairs beside
-the merge change. When half of the words have no pair left, the next words take their columns::
+the merge change. When two thirds of the words have no pair left, the next words take their columns::
 
     words         low  new  the        after round 1        after round 2
     symbols        l    n    t          l    n    th         low  new  the
@@ -282,7 +282,7 @@ def _merge_columns(
         return _Work(columns, jnp.where(is_done, new, work.words), next_word, all_symbols, all_counts)
 
     def step(work: _Work) -> _Work:
-        """Gives columns to words, and merges until half of them are done, or all at the end."""
+        """Gives columns to words, and merges until two thirds of them are done, or all at the end."""
         work = refill(work)
         limit = jnp.where(work.next_word < count, num_columns // 3, 0)
         has_many: Callable[[_Columns], Array] = lambda columns: (~columns.is_done).sum() > limit  # noqa: E731
