@@ -79,6 +79,24 @@ class TestRowGroups:
         pq.write_table(pa.table({"text": ["new"]}), path)
         assert read_bytes_of_documents(path) == [b"new"]
 
+    def test_damaged_counts(self, tmp_path):
+        """No single bit of the footer loses rows: it has no checksum."""
+        path = tmp_path / "c.parquet"
+        table = pa.table({"text": TEXTS[:50]})
+        options = {"use_dictionary": False, "write_statistics": False, "store_schema": False}
+        pq.write_table(table, path, row_group_size=25, **options)
+        data = path.read_bytes()
+        footer_nbytes = int.from_bytes(data[-8:-4], "little")
+        messages = set()
+        for position in range(len(data) - 8 - footer_nbytes, len(data) - 8):
+            path.write_bytes(data[:position] + bytes([data[position] ^ 16]) + data[position + 1 :])
+            try:
+                assert len(read_bytes_of_documents(path)) == 50
+            except tokjax.errors.SourceError as error:
+                messages.add(str(error).removeprefix(str(path)))
+        assert ": truncated or damaged: its row groups have 50 rows, and it 58" in messages
+        assert any(message.endswith("of the 50 rows from row 0 could be read") for message in messages)
+
     @given(
         texts=st.lists(st.none() | st.text("aé ", max_size=5), max_size=30),
         rows=st.integers(1, 9),

@@ -28,7 +28,7 @@ from tokjax.corpus.record_fields import NAME_THE_FIELD
 from tokjax.errors import InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from tokjax.core.utf8 import Text
@@ -149,6 +149,9 @@ def plan_table_chunks(path: Path, kind: str, field: str, target_nbytes: int) -> 
         return
     with report_table_damage(path, kind, [field]):
         metadata = _read_metadata(path)
+    num_rows = _count_rows(metadata, range(metadata.num_row_groups))
+    if num_rows != metadata.num_rows:
+        raise _make_count_error(path, f"its row groups have {num_rows} rows, and it {metadata.num_rows}")
     nbytes_per_row = size / max(metadata.num_rows, 1)
     start = first_row = rows = nbytes = 0
     for group in range(metadata.num_row_groups):
@@ -214,6 +217,20 @@ def _iter_parquet_batches(chunk: TableChunk, choose: Callable[[Any], list[str]])
             first, row = row, row + batch.num_rows
             read_nbytes = round(row * nbytes_per_row) - round(first * nbytes_per_row)
             yield _Batch(first, [get_column(batch, name) for name in names], read_nbytes)
+    # Damaged counts in the footer, which no checksum covers, make pyarrow return fewer rows without an error.
+    num_rows = _count_rows(metadata, groups)
+    if row - chunk.first_row != num_rows:
+        raise _make_count_error(
+            path, f"{row - chunk.first_row} of the {num_rows} rows from row {chunk.first_row} could be read"
+        )
+
+
+def _count_rows(metadata: Any, groups: Iterable[int]) -> int:
+    return sum(metadata.row_group(group).num_rows for group in groups)
+
+
+def _make_count_error(path: Path, cause: str) -> SourceError:
+    return SourceError(f"{get_path_or_url(path)}: truncated or damaged: {cause}")
 
 
 def _iter_arrow_batches(chunk: TableChunk, choose: Callable[[Any], list[str]]) -> Iterator[_Batch]:
