@@ -298,6 +298,28 @@ class TestMds:
         with pytest.raises(tokjax.errors.SourceError, match=message):
             read_texts(tmp_path)
 
+    def test_raw_and_compressed_shards_in_different_directories(self, tmp_path):
+        write_mds(tmp_path / "a" / "1.mds", "a")
+        write_mds(tmp_path / "b" / "1.mds", "b")
+        for name in ("a/1.mds.gz", "b/2.MDS.GZ"):
+            (tmp_path / name).write_bytes(gzip.compress((tmp_path / name[0] / "1.mds").read_bytes()))
+        (tmp_path / "a" / "1.mds.br").write_bytes(b"not read")
+        assert read_texts(tmp_path) == ["a", "b", "b"]
+
+    @pytest.mark.parametrize("index", [{"shards": [], "version": 2}, {"chunks": [], "config": {}}])
+    def test_indexes_without_shards(self, tmp_path, index):
+        (tmp_path / "index.json").write_text(json.dumps(index))
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError,
+            match=r"is a directory without shards, and '.*index.json' lists none; write the shards again, or",
+        ):
+            read_texts(tmp_path)
+        write_mds(tmp_path / "a" / "1.mds", "low")
+        assert read_texts(tmp_path) == ["low"]
+        write_index(tmp_path, ["2.mds"])
+        with pytest.raises(tokjax.errors.SourceError, match=r"2\.mds: is missing, and index.json"):
+            read_texts(tmp_path)
+
     def test_indexes_in_subdirectories(self, tmp_path):
         for name in ("b/2.mds", "b/1.mds", "b/stale.mds", "a.mds", "c/deep/1.mds", "d.mds"):
             write_mds(tmp_path / name, name)

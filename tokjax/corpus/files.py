@@ -49,6 +49,7 @@ _UNPACK_COMMANDS = {
     ".zip": "unzip",
     ".7z": "7z x",
     ".br": "brotli -d",
+    ".snappy": "snappy.decompress of python-snappy",
     ".tgz": "tar -xzf",
     ".npz": "unzip",
 }
@@ -58,9 +59,10 @@ _LOAD_CALLS = {
     ".xlsx": "pandas.read_excel({name!r})['text']",
 }
 _LITDATA_CHUNK = re.compile(r"chunk-\d+-\d+(\.\w+)?\.bin")
-_PARQUET_FILES = "**/*.parquet"
-_DIRECTORY_PATTERNS = (_PARQUET_FILES, "**/*.mds", "**/*.mds.*", "**/chunk-*-*.bin")
-"""Files of a directory that are read: those of the first pattern that has a match."""
+_PARQUET_FILE = re.compile(r".*\.parquet", re.IGNORECASE | re.DOTALL)
+_MDS_SHARD = re.compile(r".*\.mds(\..+)?", re.IGNORECASE | re.DOTALL)
+_DIRECTORY_FILES = (_PARQUET_FILE, _MDS_SHARD, _LITDATA_CHUNK)
+"""Names of the files of a directory that are read: those of the first pattern that has a match."""
 _INDEXED_FORMATS = ("mds", "litdata")
 _SHARD_NUMBER = re.compile(r"-\d+-of-\d+$")
 """End of the names of sharded files of TensorFlow Datasets: `train.array_record-00000-of-00064`."""
@@ -290,16 +292,20 @@ def _find_files(directory: Path) -> list[Path]:
     Raises:
         SourceError: an index lists a shard that is missing, or is damaged.
     """
-    for pattern in _DIRECTORY_PATTERNS:
-        files = sorted(filter(is_file, directory.glob(pattern)))
-        if files and pattern == _PARQUET_FILES:
+    paths = sorted(directory.rglob("*"))
+    for pattern in _DIRECTORY_FILES:
+        files = [path for path in paths if pattern.fullmatch(path.name) and is_file(path)]
+        if files and pattern is _PARQUET_FILE:
             return files
         if files:
             break
+    uncompressed = set(files)
+    files = [file for file in files if file.with_suffix("") not in uncompressed]
     with_shards = {parent for file in files for parent in file.parents}
     shards: dict[Path, list[Path]] = {}
     # An index lists files of its directory and of those below it, whose own indexes are then not needed.
-    for index in sorted(directory.rglob(INDEX_FILE), key=lambda path: (len(path.parts), path)):
+    indexes = [path for path in paths if path.name == INDEX_FILE]
+    for index in sorted(indexes, key=lambda path: len(path.parts)):
         if shards.keys().isdisjoint(index.parents) and (index.parent in with_shards or lists_shards(index)):
             listed = list_indexed_shards(index.parent)
             shards |= {index.parent: listed} if listed else {}
@@ -313,6 +319,10 @@ def _describe_directory(directory: Path) -> tuple[str, Hint]:
         return " with a manifest.json", Hint(
             "open a tokjax dataset with open_dataset", "if it is a dataset already, see tokjax stats"
         )
+    index = next(filter(lists_shards, directory.rglob(INDEX_FILE)), None)
+    if index is not None:
+        advice = "write the shards again, or pass another directory"
+        return f" without shards, and {str(index)!r} lists none", Hint(advice, advice)
     files = filter(Path.is_file, itertools.islice(directory.rglob("*"), _MAX_INSPECTED))
     suffixes = Counter("".join(path.suffixes[-2 if is_compressed(path) else -1 :]) for path in files)
     if ".arrow" in suffixes:
