@@ -30,7 +30,6 @@ from tokjax.device.scans import (
     find_true,
     number_segments,
     pack,
-    running_maximum,
     store,
 )
 from tokjax.device.special import SpecialTables, find_special
@@ -389,13 +388,13 @@ def decode_jit(tables: TokenizerTables, ids: Array, row_splits: Array, *, capaci
     valid = (ids >= 0) & (ids < num_ids) & (number >= splits[0]) & (number < splits[-1])
     safe = jnp.where(valid, ids, 0).astype(jnp.int32)
     lengths = jnp.where(valid, _get_lengths(tables, safe), 0)
-    stops = cumulative_sum(lengths)
+    stops = store(cumulative_sum(lengths))
     begins = stops - lengths
-    target = jnp.where(lengths > 0, begins, capacity)
-    token = running_maximum(jnp.full(capacity, -1, jnp.int32).at[target].set(number, mode="drop"))
-    token = jnp.maximum(token, 0)
+    chosen, _ = compact(lengths > 0, ids.shape[0], 0)
+    segment = number_segments(jnp.where(lengths > 0, begins, capacity), capacity)
+    shifts = store(tables.token_splits[safe] - begins)
     position = jnp.arange(capacity, dtype=jnp.int32)
-    index = tables.token_splits[safe[token]] + position - begins[token]
+    index = position + store(shifts[chosen])[segment]
     data = jnp.where(position < stops[-1], tables.token_bytes.at[index].get(mode="clip"), np.uint8(0))
     byte_splits = jnp.append(begins, stops[-1])[jnp.minimum(splits, ids.shape[0])]
     return DeviceBytes(data, byte_splits - byte_splits[0], stops[-1], stops[-1] > capacity)
