@@ -131,6 +131,16 @@ def test_counts_match_sequential_counting(texts, pattern):
     assert counts.nbytes == sum(map(len, pretokens))
 
 
+def test_patterns_of_normalizing_tokenizers():
+    text = "<e\u0301> e\u0301"
+    options = {"special_tokens": ["<e\u0301>"], "progress": False}
+    counts = count_pretokens([text], pattern="qwen2", **options)
+    assert [*counts.items()] == [(" \u00e9".encode(), 1)]
+    for pattern, normalize in (("qwen2", None), ("gpt2", "auto")):
+        counts = count_pretokens([text], pattern=pattern, normalize=normalize, **options)
+        assert b"".join(pretoken for pretoken, _ in counts.items()) == " e\u0301".encode()
+
+
 @given(st.lists(st.text(), max_size=6))
 def test_normalized_texts(texts):
     counts = count_pretokens(texts, normalize=str.lower, progress=False)

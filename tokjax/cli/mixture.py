@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +11,7 @@ import tokjax
 from tokjax.cli.options import FILES_HELP, FormatOption, TextColumnOption, TokenizerOption
 from tokjax.cli.table_format import make_mixture_table
 from tokjax.cli.training_sources import Reading, count_each
+from tokjax.models.byte_bpe import get_normalize
 from tokjax.reports.mixture import explain_normalizer
 
 
@@ -49,10 +49,8 @@ def estimate_mixture(
         special_tokens=sorted(loaded.vocabulary.split_token_names),
         pattern=loaded.pattern,
         sample={} if max_bytes is None else {"max_bytes": max_bytes},
-        shared={
-            "progress": not quiet,
-            "normalize": None if loaded.normalizer is None else partial(tokjax.normalize, loaded),
-        },
+        shared={"progress": not quiet},
+        normalize=get_normalize(loaded),
     )
     estimate = tokjax.reports.estimate_mixture(
         loaded, count_each(files, reading), max_merges=max_merges, progress=not quiet

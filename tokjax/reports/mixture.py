@@ -91,9 +91,9 @@ def estimate_mixture(
 
     Args:
         tokenizer: byte-level BPE tokenizer, trained or loaded.
-        sources: name to the pre-token counts of a source, counted with the pattern of the tokenizer, and of
-            normalized texts if it has a normalizer: `count_pretokens(..., pattern=tokenizer.pattern,
-            normalize=partial(tokjax.normalize, tokenizer))`.
+        sources: name to the pre-token counts of a source, counted with the pattern of the tokenizer:
+            `count_pretokens(..., pattern=tokenizer.pattern)`. Texts must be normalized as the tokenizer does,
+            which `count_pretokens` does for the patterns of published tokenizers.
         max_merges: number of merges to use, from the first one on. More merges give better estimates, and
             take more time: about a minute for 1,000 merges and 10 MB of text.
         progress: whether to show progress bars on standard error.

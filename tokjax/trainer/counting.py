@@ -12,7 +12,7 @@ import logging
 from concurrent.futures import BrokenExecutor, Executor
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -26,8 +26,10 @@ from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
 from tokjax.corpus.decompression import find_invalid_utf8
 from tokjax.corpus.sources import Corpus, Source, open_corpus
 from tokjax.errors import InvalidArgumentError, TrainingError
+from tokjax.models.byte_bpe import get_default_normalizer
 from tokjax.pretokenize.patterns import Pattern, make_pattern_splitter
 from tokjax.pretokenize.special_tokens import check_special_names, split_ordinary_text
+from tokjax.pretokenize.unicode_normalization import to_nfc
 from tokjax.trainer.pretoken_counts import (
     CountedPretokens,
     PretokenCounter,
@@ -55,7 +57,7 @@ def count_pretokens(
     *,
     special_tokens: Sequence[str] = (),
     pattern: Pattern = "gpt2",
-    normalize: Callable[[Text], Text] | None = None,
+    normalize: Callable[[Text], Text] | Literal["auto"] | None = "auto",
     workers: int | None = None,
     executor: Executor | None = None,
     max_bytes: int | None = None,
@@ -76,8 +78,9 @@ def count_pretokens(
         special_tokens: names of special tokens. The text is split at them, and they are not counted.
         pattern: the split pattern, as in `byte_level_bpe`.
         normalize: function that changes texts before they are split, such as `partial(tokjax.normalize,
-            tokenizer)`; `None` for no changes. Texts are `str` or, from text files, the `bytes` of a part of
-            a file. To be counted in worker processes, it must pickle.
+            tokenizer)`, or `None`. `"auto"` normalizes to NFC for the patterns for which `byte_level_bpe`
+            does. Texts are `str` or, from text files, the `bytes` of a part of a file. For worker processes,
+            the function must pickle.
         workers: number of chunks that are counted concurrently; `None` for the number of cores.
         executor: executor that counts the chunks; `None` for threads of this process, and for worker
             processes if the corpus is large.
@@ -107,6 +110,9 @@ def count_pretokens(
     sample = None if max_bytes is None else _Sample(check_int("max_bytes", max_bytes, minimum=1), seed)
     chunk_bytes = _CHUNK_BYTES if executor is None else _EXECUTOR_CHUNK_BYTES
     corpus = _open_corpus(source, special, pattern, chunk_bytes, sample)
+    if normalize == "auto":
+        has_default = get_default_normalizer(pattern) is not None
+        normalize = partial(to_nfc, preserved=frozenset(special)) if has_default else None
     local = ChunkCounter(special, pattern, normalize)
     counter = local.counter
     documents = nbytes = 0
@@ -197,7 +203,7 @@ def count_chunk(
     *,
     special_tokens: tuple[str, ...],
     pattern: Pattern,
-    normalize: Callable[[Text], Text] | None = None,
+    normalize: Callable[[Text], Text] | None,
 ) -> PretokenCounts:
     """Counts the pre-tokens of one chunk, in a worker of an executor."""
     counter = ChunkCounter(special_tokens, pattern, normalize)
@@ -211,7 +217,7 @@ class ChunkCounter:
     Args:
         special_tokens: as in `count_pretokens`.
         pattern: as in `count_pretokens`.
-        normalize: as in `count_pretokens`.
+        normalize: as in `count_pretokens`, but not `"auto"`.
     """
 
     def __init__(
