@@ -35,20 +35,6 @@ def load_library_tokenizer(definition):
     return tokenizer
 
 
-def has_two_spaces(definition):
-    """Returns whether a byte-level vocabulary has both `Ġ` and a space, which are the same byte."""
-    steps = json.dumps([definition[name] for name in ("normalizer", "pre_tokenizer", "decoder")])
-    # An added "Ġ" that is not special remains a token of the model, which encodes a space as "Ġ".
-    added = {
-        token["content"]
-        for token in definition["added_tokens"]
-        if token["special"] or map_unicode_to_bytes(token["content"]) is None
-    }
-    model = definition["model"]
-    forms = {form for form, _ in model["vocab"]} if model["type"] == "Unigram" else model["vocab"].keys()
-    return '"ByteLevel"' in steps and {"Ġ", " "} <= forms - added - {model.get("unk_token")}
-
-
 def get_sequences(definition, encoding, text, pair):
     """Returns sequence ids, -1 for inserted tokens. After two post-processors, the library's are wrong."""
     processor = definition["post_processor"]
@@ -149,10 +135,6 @@ def check(definition, text, pair, ids):
     library = load_library_tokenizer(definition)
     if library is None:
         return "library rejects"
-    if has_two_spaces(definition):
-        with pytest.raises(tokjax.errors.TokenizerFormatError, match="both have the bytes"):
-            tokjax.formats.from_huggingface(DefinitionStub(definition))
-        return "two tokens with the same bytes"
     with tokjax.limits(text_growth=1 << 30):  # several precompiled normalizers exceed the default
         tokenizer = tokjax.formats.from_huggingface(DefinitionStub(definition))
     if pair is not None and not tokjax.get_vocabulary(tokenizer).template.pair:
@@ -198,15 +180,8 @@ def check(definition, text, pair, ids):
     return type(tokenizer).__name__
 
 
-@pytest.mark.parametrize(
-    ("content", "special", "outcome"),
-    [
-        ("Ġ", False, "two tokens with the same bytes"),
-        ("Ġ", True, "HuggingFaceTokenizer"),
-        (" ", False, "HuggingFaceTokenizer"),
-    ],
-)
-def test_space_written_in_two_ways(content, special, outcome):
+@pytest.mark.parametrize(("content", "special"), [("Ġ", False), ("Ġ", True), (" ", False)])
+def test_space_written_in_two_ways(content, special):
     ids = {"a": 0, "Ġ": 1, " ": 2}
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
@@ -220,7 +195,7 @@ def test_space_written_in_two_ways(content, special, outcome):
         "model": {"type": "BPE", "vocab": ids, "merges": [], "byte_fallback": False, "unk_token": None}
         | dict.fromkeys(("continuing_subword_prefix", "end_of_word_suffix")),
     }
-    assert check(definition, "a aĠa", None, [0, 1, 2]) == outcome
+    assert check(definition, "a aĠa", None, [0, 1, 2]) == "HuggingFaceTokenizer"
 
 
 @st.composite

@@ -168,12 +168,15 @@ def _parse_byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) ->
         raise RequiresLibraryError("its decoder decodes an added token to bytes that differ from its text")
     check_added_ids(contents.get("added_tokens") or [], forms)
     model_forms = {form: id_ for form, id_ in forms.items() if form not in added_names}
-    ordinary, duplicate_token_ids = merge_added_tokens(
-        decode_byte_level_forms(model_forms), added_tokens.ordinary
-    )
+    if get_flag(model, "ignore_merges") and None in map_all_unicode_to_bytes(model_forms):
+        raise RequiresLibraryError("it has ignore_merges, and a token that is not written as bytes")
+    model_tokens, unreachable_ids = decode_byte_level_forms(model_forms)
+    ordinary, added_ids = merge_added_tokens(model_tokens, added_tokens.ordinary)
     if not all(bytes([i]) in ordinary for i in range(256)):
         raise RequiresLibraryError("its vocabulary does not contain every single byte")
-    vocabulary = build_definition_vocabulary(contents, ordinary, added_tokens, roles, duplicate_token_ids)
+    vocabulary = build_definition_vocabulary(
+        contents, ordinary, added_tokens, roles, unreachable_ids | added_ids
+    )
     merges = _parse_byte_merges(model["merges"], forms)
     # `parse_merges` has checked that all parts and results are in the model's vocabulary.
     if len(model_forms) < len(forms):

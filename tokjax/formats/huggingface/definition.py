@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from itertools import chain, product
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from tokjax.core.template import EMPTY_TEMPLATE, Template, TemplatePiece, list_text_indices
 from tokjax.core.vocabulary import AddedToken, make_vocabulary, select_roles
@@ -121,32 +121,32 @@ def get_unknown_token(contents: Mapping[str, Any]) -> str | None:
     return unknown
 
 
-def decode_byte_level_forms(forms: Mapping[str, int]) -> dict[bytes, int]:
+def decode_byte_level_forms(forms: Mapping[str, int]) -> tuple[dict[bytes, int], dict[str, int]]:
     """Converts tokens that are written as `bytes_to_unicode` writes bytes.
 
-    A token with any other character cannot occur in an encoded text. Its bytes are its written form in UTF-8.
+    A token with any other character cannot occur in an encoded text. Its bytes are its written form in UTF-8,
+    which the library's decoder returns. They can be those of another token:
+
+        written   bytes
+        âĦ¢       E2 84 A2
+        ™         E2 84 A2     not the form of any bytes
 
     Args:
         forms: written form of each token to id.
 
     Returns:
-        Token bytes to id.
-
-    Raises:
-        TokenizerFormatError: two tokens have the same bytes.
+        Token bytes to id; and written form to id of the tokens that are missing there, since their bytes are
+        those of another token.
     """
-    tokens = [
-        form.encode("utf-8", "surrogatepass") if token is None else token
-        for form, token in zip(forms, map_all_unicode_to_bytes(forms), strict=True)
-    ]
-    ordinary = dict(zip(tokens, forms.values(), strict=True))
-    if len(ordinary) < len(tokens):
-        owner: dict[bytes, int] = {}
-        for token, id_ in zip(tokens, forms.values(), strict=True):
-            if token in owner:
-                raise TokenizerFormatError(f"ids {owner[token]} and {id_} both have the bytes {token!r}")
-            owner[token] = id_
-    return ordinary
+    tokens = map_all_unicode_to_bytes(forms)
+    ids_by_token = dict(zip(tokens, forms.values(), strict=True))
+    ids_by_token.pop(None, None)
+    ordinary = cast("dict[bytes, int]", ids_by_token)
+    duplicate_token_ids: dict[str, int] = {}
+    for form in [form for form, token in zip(forms, tokens, strict=True) if token is None]:
+        if ordinary.setdefault(form.encode("utf-8", "surrogatepass"), forms[form]) != forms[form]:
+            duplicate_token_ids[form] = forms[form]
+    return ordinary, duplicate_token_ids
 
 
 def encode_forms(forms: Mapping[str, int]) -> dict[bytes, int]:
@@ -378,7 +378,7 @@ def parse_template(contents: Mapping[str, Any], special: Mapping[str, int]) -> T
 
     Args:
         contents: parsed `tokenizer.json`.
-        special: name to id of the tokens that a template may insert.
+        special: name to id of the tokens that a template may insert: special and added tokens.
 
     Returns:
         The template. Its `pair` is empty if the definition's does not contain text A and then text B, each
@@ -403,7 +403,7 @@ def parse_template(contents: Mapping[str, Any], special: Mapping[str, int]) -> T
         template = Template(template.single, ())
     for token in template.tokens:
         if token not in special:
-            raise RequiresLibraryError(f"its template inserts {token!r}, which is not a special token")
+            raise RequiresLibraryError(f"its template inserts {token!r}, which is not an added token")
     return template
 
 
@@ -455,7 +455,7 @@ def _parse_template_pieces(
 
 def _get_token_name(id_: Any, names_by_id: Mapping[int, str]) -> str:
     if id_ not in names_by_id:
-        raise RequiresLibraryError(f"its template inserts id {id_}, which is not that of a special token")
+        raise RequiresLibraryError(f"its template inserts id {id_}, which is not that of an added token")
     return names_by_id[id_]
 
 
@@ -482,7 +482,7 @@ def build_definition_vocabulary(
         ordinary,
         added_tokens.special,
         select_roles(roles, ordinary, added_tokens.special),
-        parse_template(contents, added_tokens.special),
+        parse_template(contents, added_tokens.special | added_tokens.ordinary),
         added_tokens.flags,
         duplicate_token_ids,
     )
