@@ -252,6 +252,56 @@ def test_reason_for_running_word_bpe_on_the_library(change, reason):
     assert tokenizer.reason.partition("; pass")[0] == reason
 
 
+@given(
+    names=st.lists(st.text("日本語", min_size=1, max_size=3), min_size=2, max_size=4, unique=True),
+    num_normalized=st.integers(1, 3),
+    text=st.text("日本語a", max_size=12),
+)
+def test_added_tokens_that_are_matched_in_two_passes(names, num_normalized, text):
+    tokens = [(name, {"normalized": i < num_normalized}) for i, name in enumerate(names)]
+    definition = add_tokens("GPT-2", *tokens)
+    tokenizer = tokjax.formats.from_huggingface(DefinitionStub(definition))
+    is_ambiguous = any(
+        other in name or any(name.endswith(other[:length]) for length in range(1, min(len(name), len(other))))
+        for name in names[:num_normalized]
+        for other in names[num_normalized:]
+    )
+    assert isinstance(tokenizer, tokjax.formats.HuggingFaceTokenizer) == is_ambiguous
+    if is_ambiguous:
+        assert tokenizer.reason.endswith("can overlap")
+    assert tokjax.encode(tokenizer, text).tolist() == Tokenizer.from_str(definition).encode(text).ids
+
+
+def test_many_added_tokens_that_are_matched_in_two_passes():
+    names = [f"<|place holder {i}|>" for i in range(2000)]
+    tokens = [(name, {"normalized": i % 2 == 0}) for i, name in enumerate(names)]
+    tokenizer = tokjax.formats.from_huggingface(DefinitionStub(add_tokens("GPT-2", *tokens)))
+    assert isinstance(tokenizer, tokjax.models.ByteLevelBPE)
+
+
+@pytest.mark.parametrize(
+    ("character", "is_builtin"), [("\t", True), ("A", True), ("é", False), (None, False)]
+)
+def test_vocabulary_without_a_byte_token(character, is_builtin):
+    """If an ASCII character is a token, a text never needs its byte token."""
+    parts = json.loads(make_pair("Llama 2")[0].to_str())
+    vocab = parts["model"]["vocab"]
+    form = f"<0x{ord(character or 'A'):02X}>"
+    id_ = vocab.pop(form)
+    vocab.pop(character, None)
+    vocab["unused" if character is None else character] = id_
+    definition = json.dumps(parts)
+    tokenizer, reference = (
+        tokjax.formats.from_huggingface(DefinitionStub(definition)),
+        Tokenizer.from_str(definition),
+    )
+    assert isinstance(tokenizer, tokjax.models.MetaspaceBPE) == is_builtin
+    for text in ("\tA\t", "é A", "日\x00\t"):
+        ids = tokjax.encode(tokenizer, text).tolist()
+        assert ids == reference.encode(text).ids
+        assert tokjax.decode(tokenizer, ids, skip_special_tokens=True) == reference.decode(ids)
+
+
 def test_added_token_in_normalized_text():
     reference = Tokenizer.from_str(make_pair("BERT")[0].to_str())
     reference.add_tokens(["NewWord"])

@@ -3,7 +3,7 @@
 | model | conditions | built-in type |
 |---|---|---|
 | BPE | split patterns with boundary tables, and a vocabulary with all 256 bytes | `ByteLevelBPE` |
-| BPE with `byte_fallback` | spaces written as `▁`, a vocabulary with all 256 byte tokens | `MetaspaceBPE` |
+| BPE with `byte_fallback` | spaces written as `▁`, the byte tokens that texts need | `MetaspaceBPE` |
 | BPE of words | a split at whitespace or BERT's, `</w>` or no mark at the end of words | `WordBPE` |
 | WordPiece | BERT's normalizer and pre-tokenizer | `WordPieceTokenizer` |
 | WordLevel | a split at whitespace or BERT's, and no normalizer or lower case | `WordLevelTokenizer` |
@@ -57,7 +57,7 @@ from tokjax.formats.huggingface.definition import (
 )
 from tokjax.formats.tokenizer_files import parse_token_ids
 from tokjax.models.byte_bpe import ByteLevelBPE, make_byte_level_bpe
-from tokjax.models.metaspace import BYTE_FORMS, METASPACE
+from tokjax.models.metaspace import BYTE_FORMS, METASPACE, list_missing_forms
 from tokjax.models.metaspace_bpe import MetaspaceBPE, make_metaspace_bpe
 from tokjax.models.word_bpe import END_OF_WORD, WordBPE, make_word_bpe, merge_order_is_unique
 from tokjax.models.word_level import WordLevelTokenizer, make_word_level
@@ -403,7 +403,7 @@ def _check_pieces(ordinary: set[str], merges: Sequence[tuple[str, str]]) -> None
         ordinary: written forms of all tokens that are not special.
         merges: pairs of written forms.
     """
-    missing = [form for form in (METASPACE, *BYTE_FORMS) if form not in ordinary]
+    missing = list_missing_forms(ordinary)
     if missing:
         raise RequiresLibraryError(f"its vocabulary has no ordinary token {missing[0]!r}")
     if not is_encodable("".join(ordinary)):
