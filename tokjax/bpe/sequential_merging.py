@@ -3,7 +3,7 @@
 Short texts and the last few pairs of batched merging are merged here. It also serves as the reference that
 batched merging is tested against.
 
-A long text that repeats itself is cut into parts, and equal parts are merged only once. With the tokens aa
+A long, repetitive text is cut into parts, and equal parts are merged only once. With the tokens aa
 (rank 258), aaa (257) and aaaa (256), and a space for a cut::
 
     text       aaaaaaaaaaaaaaa
