@@ -98,6 +98,11 @@ def _export_tiktoken(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     _check_type(tokenizer, ByteLevelBPE, "tiktoken")
     _check_expressible(tokenizer, "a rank file", normalizer=None, add_prefix_space=False, trim_offsets=None)
     ranks = tokenizer.vocabulary.mergeable
+    for name, id_ in tokenizer.vocabulary.unreachable_ids.items():
+        raise UnsupportedTokenizerError(
+            f"a rank file can't have two tokens with the bytes of {name!r}, which are those of the ids "
+            f"{ranks[name.encode()]} and {id_}"
+        )
     if tokenizer.merges is not None:
         _check_merges_are_ranks(tokenizer, ranks)
     if tokenizer.vocabulary.added_names:
@@ -132,6 +137,7 @@ def _export_gpt2(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     )
     lines = [f"{map_bytes_to_unicode(left)} {map_bytes_to_unicode(right)}\n" for left, right in pairs]
     forms = {map_bytes_to_unicode(token): id_ for token, id_ in ranks.items()}
+    forms |= tokenizer.vocabulary.unreachable_ids
     forms |= get_added_token_ids(tokenizer.vocabulary, forms)
     path.mkdir(parents=True, exist_ok=True)
     vocab, merges = path / "vocab.json", path / "merges.txt"
