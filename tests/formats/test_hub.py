@@ -240,6 +240,41 @@ class TestCache:
             "hf://a/b@main: the cache has no tokenizer_config.json; if the repository has one" in caplog.text
         )
 
+    def test_caches_with_another_tokenizer(self, hub, files, monkeypatch, caplog):
+        """The path of a file was loaded. A load without it may have to read another file."""
+        nested = {f"sub/{name}": data for name, data in files.items()}
+        hub.add("a/b", files | nested)
+        pairs = {name: tokjax.load_tokenizer(f"hf://{name}/vocab.json") for name in ("a/b", "a/b@main/sub")}
+        with set_offline(monkeypatch):
+            for name, pair in pairs.items():
+                assert tokjax.load_tokenizer(f"hf://{name}/vocab.json") == pair
+                assert not caplog.text
+                assert tokjax.load_tokenizer(f"hf://{name}") == pair
+                directory = name.partition("main")[2]
+                advice = (
+                    f"load the tokenizer once with a network, or pass 'hf://a/b@main{directory}/vocab.json'"
+                )
+                assert (
+                    f"hf://a/b@main{directory}: the cache has vocab.json and merges.txt, but no "
+                    f"tokenizer.json; if the repository has one, its ids may differ: {advice}"
+                ) in caplog.text
+                caplog.clear()
+        expected = tokjax.load_tokenizer("a/b")
+        with set_offline(monkeypatch):
+            assert tokjax.load_tokenizer("a/b") == expected != pairs["a/b"]
+            assert not caplog.text
+
+    def test_files_that_are_known_to_be_missing(self, hub, files, monkeypatch, caplog):
+        for name, removed in (("a/pair", {"tokenizer.json"}), ("a/plain", {"tokenizer_config.json"})):
+            hub.add(name, {file: data for file, data in files.items() if file not in removed})
+            expected = tokjax.load_tokenizer(name)
+            num_requests = len(hub.requests)
+            assert tokjax.load_tokenizer(name) == expected
+            assert len(hub.requests) == num_requests + 2  # not asked again for the missing file
+            with set_offline(monkeypatch):
+                assert tokjax.load_tokenizer(name) == expected
+        assert not caplog.text
+
     def test_prefetch(self, hub, files, monkeypatch):
         hub.add("a/b", files)
         detected = tokjax.formats.prefetch_tokenizer("a/b")

@@ -17,6 +17,7 @@ After an interrupted download, the cache has no tokenizer for the commit, instea
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from tokjax.errors import (
 )
 from tokjax.formats.detection import find_tokenizer_names, select_files
 from tokjax.formats.tokenizer_files import CHAT_TEMPLATES_DIRECTORY, CONFIG_FILE
+from tokjax.formats.tokjax_json import TOKENIZER_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from tokjax.formats.names import RepositoryName
 
 _log = logging.getLogger("tokjax")
+
+_MAIN_FILE = "tokenizer.json"
 
 
 def fetch_repository(name: RepositoryName) -> Path:
@@ -66,7 +70,7 @@ def fetch_repository(name: RepositoryName) -> Path:
     hub = import_optional("huggingface_hub", extra="hub", purpose=purpose)
     errors = import_optional("huggingface_hub.errors", extra="hub", purpose=purpose)
     try:
-        return _download(hub, name)
+        return _download(hub, errors, name)
     except TokjaxError:
         raise
     except errors.HFValidationError as error:
@@ -79,11 +83,11 @@ def fetch_repository(name: RepositoryName) -> Path:
             raise _describe_failure(hub, errors, name, error) from error
         if not isinstance(error, errors.OfflineModeIsEnabled):
             _log.warning("%s: using the files in the cache, since the hub failed: %s", name, _shorten(error))
-        _warn_about_settings(name, cached)
+        _warn_about_unknown_files(hub, name, cached)
         return cached
 
 
-def _download(hub: Any, name: RepositoryName) -> Path:
+def _download(hub: Any, errors: Any, name: RepositoryName) -> Path:
     """Downloads the files, and returns the path in the cache. Raises the errors of `huggingface_hub`."""
     api = hub.HfApi()
     timeout = hub.constants.HF_HUB_ETAG_TIMEOUT  # that of hf_hub_download; model_info has none by default
@@ -98,6 +102,11 @@ def _download(hub: Any, name: RepositoryName) -> Path:
     if exceeded := exceeds_limit("file_bytes", nbytes):
         raise TokenizerFormatError(f"{name}: {', '.join(files)} have {nbytes:,} bytes; {exceeded}")
     paths = [Path(hub.hf_hub_download(name.repository, file, revision=info.sha)) for file in files]
+    for file in _find_unknown(hub, name.repository, info.sha, files[-1].rpartition("/")[0]):
+        if file not in sizes:
+            # The library records in the cache that there is no such file, which loads without the hub need.
+            with suppress(OSError, errors.HTTPError):
+                hub.hf_hub_download(name.repository, file, revision=info.sha)
     # Records the commit of the revision, which later loads without the hub need.
     hub.hf_hub_download(name.repository, files[-1], revision=name.revision)
     snapshot = paths[-1].parents[files[-1].count("/")]
@@ -137,10 +146,36 @@ def _find_cached(hub: Any, name: RepositoryName) -> Path | None:
     return path if path.exists() else None
 
 
-def _warn_about_settings(name: RepositoryName, cached: Path) -> None:
-    """Logs a warning if another program may have stored a tokenizer in the cache without its settings."""
-    directory = cached if cached.is_dir() else cached.parent
-    if (directory / "tokenizer.json").exists() and not (directory / CONFIG_FILE).exists():
+def _find_unknown(hub: Any, repository: str, revision: str, directory: str) -> list[str]:
+    """Returns which of the decisive files of a directory the cache neither has nor knows to be missing."""
+    paths = [f"{directory}/{file}" if directory else file for file in (_MAIN_FILE, CONFIG_FILE)]
+    return [path for path in paths if hub.try_to_load_from_cache(repository, path, revision=revision) is None]
+
+
+def _warn_about_unknown_files(hub: Any, name: RepositoryName, cached: Path) -> None:
+    """Logs a warning if the repository may have files that the cache lacks and that change the tokenizer.
+
+    The cache can have a part of the files, downloaded by another program or for the path of a file.
+    """
+    if cached.is_dir():
+        directory = name.path
+        selected = find_tokenizer_names([entry.name for entry in cached.iterdir()])[0]
+    else:
+        directory, selected = name.path.rpartition("/")[0], (cached.name,)
+    unknown = [
+        path.rpartition("/")[2] for path in _find_unknown(hub, name.repository, name.revision, directory)
+    ]
+    if cached.is_dir() and _MAIN_FILE in unknown and selected != (TOKENIZER_FILE,):
+        path = "/".join(filter(None, (directory, selected[0])))
+        _log.warning(
+            "%s: the cache has %s, but no %s; if the repository has one, its ids may differ: load the "
+            "tokenizer once with a network, or pass %r",
+            name,
+            " and ".join(selected),
+            _MAIN_FILE,
+            str(name._replace(path=path)),
+        )
+    if CONFIG_FILE in unknown and selected == (_MAIN_FILE,):
         _log.warning(
             "%s: the cache has no %s; if the repository has one, load the tokenizer once with a network, "
             "since that file declares special tokens",
