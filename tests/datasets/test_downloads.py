@@ -476,6 +476,29 @@ class TestRanges:
         assert dataset.read(2000, 2999).tolist() == make_shard(2)[:-1]
         assert counted.requests == [("download", TOKENS[2], NBYTES)]
 
+    @pytest.mark.usefixtures("no_gaps")
+    def test_no_shard_of_a_dataset_above_the_limit_is_downloaded(self, url, counted, tmp_path):
+        """Its copy would be deleted before it is read again."""
+        plain = tokjax.open_dataset(url)
+        expected = list(tokjax.PackedTokenLoader(plain, batch_size=4, seed=1))
+        nbytes = sum(record.nbytes for _, record in plain.manifest.iter_files())
+        for limit, is_downloaded in ((nbytes - 1, False), (nbytes, True)):
+            directory = tmp_path / str(limit)
+            dataset = pickle.loads(
+                pickle.dumps(
+                    tokjax.open_dataset(url, download_dir=directory, download_bytes=limit, read_ranges=True)
+                )
+            )
+            counted.requests.clear()
+            for _ in range(2):
+                loader = tokjax.PackedTokenLoader(dataset, batch_size=4, seed=1)
+                assert all(map(are_equal, loader, expected))
+            copies = list_copies(directory)
+            assert [name in copies for name in TOKENS] == [is_downloaded] * NUM_SHARDS
+            received = sum(request.nbytes for request in counted.requests if request.name in TOKENS)
+            num_bytes = 2 * sum(batch.ids.size for batch in expected)
+            assert received <= 1.5 * NUM_SHARDS * NBYTES if is_downloaded else received == 2 * num_bytes
+
     def test_bytes_between_ranges_count(self, url, counted):
         dataset = tokjax.open_dataset(url, read_ranges=True)
         counted.requests.clear()
