@@ -232,7 +232,7 @@ class TestInterruptedDownloads:
         calls.clear()
         with pytest.raises(ConnectionResetError, match="reset by the peer") as raised:
             dataset.read(0, 10)
-        assert raised.value.__notes__ == [f"while {url}/{TOKENS[0]} was downloaded"]
+        assert raised.value.__notes__ == [f"while {url}/{TOKENS[0]} was read"]
         assert list_copies(tmp_path) == []
         assert dataset.read(0, 10).tolist() == make_shard(0)[:10]
 
@@ -581,7 +581,11 @@ class TestRanges:
     @pytest.mark.parametrize(
         ("error", "expected", "match"),
         [
-            (FileNotFoundError("gone"), tokjax.errors.DatasetCorruptError, "is missing; write the dataset"),
+            (
+                FileNotFoundError("gone"),
+                ConnectionError,
+                "a file does not exist, but now it does; try again",
+            ),
             (ConnectionResetError("reset by the peer"), ConnectionResetError, "reset by the peer"),
         ],
     )
@@ -589,6 +593,32 @@ class TestRanges:
         monkeypatch.setattr(counted, "cat_ranges", lambda _, paths, *__, **___: [error] * len(paths))
         with pytest.raises(expected, match=match):
             tokjax.open_dataset(url, read_ranges=True).read(0, 10)
+
+    @pytest.mark.parametrize("options", [{}, {"read_ranges": True}])
+    def test_errors_of_servers(self, url, counted, options, monkeypatch):
+        """`sizes` of fsspec's HTTP reports any error as a missing file. Errors of aiohttp name no file."""
+
+        class ServerError(Exception):
+            """Stands for an error of aiohttp."""
+
+        def fail(name):
+            raise ServerError("500, internal server error")
+
+        def raise_missing(self, paths):
+            raise FileNotFoundError(paths[0])
+
+        dataset = tokjax.open_dataset(url, **options)
+        message = f"^{url}/{TOKENS[0]} can't be read: ServerError: 500, internal server error$"
+        with monkeypatch.context() as patch:
+            patch.setattr(counted, "before", staticmethod(fail))
+            patch.setattr(counted, "sizes", raise_missing)
+            with pytest.raises(ConnectionError, match=message):
+                dataset.read(0, 10)
+            with pytest.raises(
+                ConnectionError, match=f"^{url}/manifest.json can't be read: ServerError: 500"
+            ):
+                tokjax.open_dataset(url)
+        assert dataset.read(0, 10).tolist() == make_shard(0)[:10]
 
     def test_ranges_are_not_compared_with_checksums(self):
         url = f"memory://{uuid.uuid4().hex}"
