@@ -419,8 +419,31 @@ class TestErrors:
         ):
             tokjax.load_tokenizer("a/b")
 
+    def test_file_of_another_size(self, hub, files):
+        hub.add("a/b", files)
+        hub.truncated = {"tokenizer.json"}
+        self.check(
+            "hf://a/b",
+            f"^'hf://a/b': {hub.url} did not send all files completely, and its tokenizer .* "
+            "is not in the cache .*Consistency check failed.*; try again, or pass the path of its files$",
+        )
+
+    def test_empty_repository(self, hub):
+        hub.add("a/b", {})
+        self.check("a/b", "^hf://a/b@main: the repository has no files$")
+
+    def test_tokenizers_in_directories(self, hub):
+        hub.add("a/b", {"README.md": "", "x/one/tokenizer.json": "{}", "x/two/tokenizer.json": "{}"})
+        for name in ("a/b", "hf://a/b/x"):
+            with pytest.raises(
+                FormatError,
+                match=r"^hf://a/b@main(/x)?: no tokenizer in this directory, but in others: pass "
+                "'hf://a/b@main/x/one' or 'hf://a/b@main/x/two'$",
+            ):
+                tokjax.load_tokenizer(name)
+
     def test_no_tokenizer(self, hub):
-        hub.add("a/b", {"model.safetensors": WEIGHTS, "sub/tokenizer.json": "{}"})
+        hub.add("a/b", {"model.safetensors": WEIGHTS, "sub/README.md": "hello"})
         with pytest.raises(
             FormatError,
             match=r"^hf://a/b@main: contains no tokenizer .*, only \['model.safetensors'\]. Looked for",
@@ -499,6 +522,18 @@ class TestPathsAndNames:
             "'hf://OWNER/NAME@REVISION' for .*, or 'tiktoken://ENCODING'",
         ):
             tokjax.load_tokenizer(text)
+        assert not hub.requests
+
+    @pytest.mark.parametrize("rest", ["v2/x", "main/tokenizer.json"])
+    def test_short_forms_with_a_path(self, hub, rest):
+        """It can be a path in the repository, or the name of a branch."""
+        branch = rest.replace("/", "%2F")
+        with pytest.raises(
+            NotFoundError,
+            match=f"^'a/b@{rest}': no such file or directory, and not a name; for a path in a repository "
+            f"pass 'hf://a/b@{rest}', and for a branch with a slash 'a/b@{branch}'$",
+        ):
+            tokjax.load_tokenizer(f"a/b@{rest}")
         assert not hub.requests
 
     @pytest.mark.usefixtures("hub")
