@@ -54,6 +54,7 @@ def send_half_and_die(self, data):
 @pytest.mark.parametrize(
     ("start", "expression"),
     [(PROCESSES, MAP_IN_THREADS), (PROCESSES, MAP_IN_WORKERS), (LOKY, MAP_IN_WORKERS)],
+    ids=["threads", "workers", "loky"],
 )
 def test_worker_killed_while_it_sends(start, expression, tmp_path):
     if start == LOKY:
