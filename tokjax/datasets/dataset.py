@@ -402,7 +402,8 @@ class Dataset:
         for shard, start, stop in (slices[i] for i in requested):
             name, first = files[shard]
             ranges.append(FileRange(name, first + start * dtype.itemsize, first + stop * dtype.itemsize))
-        parts = dict(zip(requested, remote.read_parts(ranges, records), strict=True))
+        blocks = remote.read_parts(ranges, records, self._files.nbytes)
+        parts = dict(zip(requested, blocks, strict=True))
         values = []
         for i, (shard, start, stop) in enumerate(slices):
             part = b"" if start == stop else parts.get(i)
