@@ -204,6 +204,36 @@ with lock_file(Path({str(path)!r})):
         with lock_file(path) as is_locked:
             assert is_locked
 
+    def test_forked_process_does_not_hold_the_lock(self, tmp_path):
+        program = f"""
+from pathlib import Path
+from tokjax._util.locks import keep_locked, lock_file
+path = Path({str(tmp_path / "data.lock")!r})
+reader, writer = os.pipe()
+with keep_locked(path):
+    child = os.fork()
+    if not child:
+        os._exit(os.read(reader, 1) != b"x")  # (waits)
+with lock_file(path) as is_locked:
+    print(is_locked)
+os.write(writer, b"x")
+print(os.waitpid(child, 0)[1] == 0)
+"""
+        assert run_program(program) == ["True", "True"]
+
+    def test_forked_process_does_not_release_the_lock(self, tmp_path):
+        program = f"""
+from pathlib import Path
+from tokjax._util.locks import lock_file
+path = Path({str(tmp_path / "data.lock")!r})
+holder = lock_file(path)
+holder.__enter__()
+print(succeeds_in_child(lambda: holder.__exit__(None, None, None)), path.exists())
+with lock_file(path) as is_locked:
+    print(is_locked)
+"""
+        assert run_program(program) == ["True", "True", "False"]
+
     @pytest.mark.parametrize("make", [os.mkdir, lambda path: path.symlink_to(path.name)])
     def test_path_that_is_not_a_file(self, tmp_path, make):
         make(tmp_path / "data.lock")

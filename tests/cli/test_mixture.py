@@ -1,6 +1,7 @@
 """Tests of the command `tokjax estimate-mixture`."""
 
 import re
+import unicodedata
 
 import pytest
 
@@ -40,6 +41,23 @@ def test_output_equals_that_of_reports(workspace):
     rows |= {"merges": estimate.num_merges, "shortfall": f"{estimate.shortfall:.1f}"}
     for name, value in rows.items():
         assert re.search(rf"{name} .* {value} ", output), name
+
+
+def test_normalizer_is_applied(tmp_path):
+    """The tokenizer normalizes texts, and one of the files is decomposed."""
+    texts = {"fr.txt": "été était étoile été élan étage", "de.txt": TEXTS["de.txt"]}
+    sources = {name: count_pretokens([text], pattern="qwen2", progress=False) for name, text in texts.items()}
+    mixed = mix_counts(sources, {"fr.txt": 2, "de.txt": 1})
+    tokenizer = train_bpe(mixed, vocab_size=275, progress=False).tokenizer
+    assert tokenizer.normalizer == "nfc"
+    tokjax.save_tokenizer(tokenizer, tmp_path / "t.json")
+    for name, text in texts.items():
+        (tmp_path / name).write_text(unicodedata.normalize("NFD", text), encoding="utf-8")
+    output = get_output("estimate-mixture", *texts, "-t", "t.json", "-q", cwd=tmp_path)
+    estimate = tokjax.reports.estimate_mixture(tokenizer, sources, progress=False)
+    assert estimate.num_merges == 19
+    assert re.search(rf"fr.txt .* {estimate.shares['fr.txt']:.1%} ", output)
+    assert re.search(r"merges .* 19 ", output)
 
 
 def test_another_type_of_tokenizer_is_rejected(workspace):

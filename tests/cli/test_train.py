@@ -242,7 +242,7 @@ def test_parallel_equals_train_parity_bpe(languages, tmp_path):
             "--special-token can't be used with --continue-from",
         ),
         (["--continue-from", "words.json"], "words.json is a WordLevelTokenizer; only byte-level BPE"),
-        (["--continue-from", "lower.json"], "lower.json changes texts before they are split"),
+        (["--continue-from", "space.json"], "space.json adds a space before texts (add_prefix_space=True)"),
         (
             ["--continue-from", "t.json", "--vocab-size", 300],
             "--vocab-size is 300; the 400 ids of the tokenizer need at least 400",
@@ -253,7 +253,7 @@ def test_options_of_several_sources_are_checked(workspace, languages, tmp_path, 
     tokenizers = {
         "t.json": tokjax.load_tokenizer(workspace / "t.json"),
         "words.json": tokjax.word_level(["[UNK]", "low"]),
-        "lower.json": tokjax.byte_level_bpe({bytes([i]): i for i in range(256)}, normalizer="nfc"),
+        "space.json": tokjax.byte_level_bpe({bytes([i]): i for i in range(256)}, add_prefix_space=True),
     }
     for name, tokenizer in tokenizers.items():
         tokjax.save_tokenizer(tokenizer, languages / name)

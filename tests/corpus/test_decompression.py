@@ -174,6 +174,7 @@ class TestPaths:
                 "is not a text file, according to its suffix; pass numpy.load('a.npy').tolist(), or convert",
             ),
             ("shard.00000.mds.br", "unpack it with brotli -d"),
+            ("shard.00000.mds.snappy", "unpack it with snappy.decompress of python-snappy, or compress it"),
         ],
     )
     def test_suffixes_of_files_that_are_not_text(self, tmp_path, name, hint):

@@ -129,6 +129,15 @@ def test_glob_patterns(tmp_path):
         text_files(f"{tmp_path}/no*.txt")
 
 
+def test_parquet_files_of_a_directory_in_any_case(tmp_path):
+    for name in ("a.parquet", "b.PARQUET", "deep/c.Parquet"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table({"text": [name]}), tmp_path / name)
+    (tmp_path / "d.parquet.crc").write_bytes(b"not read")
+    (tmp_path / "e.parquet").mkdir()
+    assert list(tokjax.corpus.read_documents(tmp_path, None)) == ["a.parquet", "b.PARQUET", "deep/c.Parquet"]
+
+
 def test_field_and_format_options(tmp_path):
     path = write(tmp_path / "corpus.jsonl", ["one", "two"], field="content")
     assert list(tokjax.corpus.read_documents(text_files(path, field="content"), None)) == ["one", "two"]

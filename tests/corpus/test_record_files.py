@@ -50,6 +50,18 @@ def write(path, texts, field="text"):
     return path
 
 
+def write_mds(path, text):
+    """Writes a shard of one text."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(make_mds_shard(STR, [{"id": 0, "text": text}]))
+
+
+def write_index(directory, names):
+    """Writes the index of a directory of MDS shards, some of which may be compressed, too."""
+    entries = [{"raw_data": {"basename": name}, "zip_data": {"basename": f"{name}.gz"}} for name in names]
+    (directory / "index.json").write_text(json.dumps({"shards": entries, "version": 2}))
+
+
 def read_texts(source):
     return [tokjax.offsets.to_utf8(text).decode() for text in tokjax.corpus.read_documents(source, None)]
 
@@ -285,6 +297,83 @@ class TestMds:
         message = r"c.mds: is missing, and index.json in its directory lists it; copy the directory"
         with pytest.raises(tokjax.errors.SourceError, match=message):
             read_texts(tmp_path)
+
+    def test_raw_and_compressed_shards_in_different_directories(self, tmp_path):
+        write_mds(tmp_path / "a" / "1.mds", "a")
+        write_mds(tmp_path / "b" / "1.mds", "b")
+        for name in ("a/1.mds.gz", "b/2.MDS.GZ"):
+            (tmp_path / name).write_bytes(gzip.compress((tmp_path / name[0] / "1.mds").read_bytes()))
+        (tmp_path / "a" / "1.mds.br").write_bytes(b"not read")
+        assert read_texts(tmp_path) == ["a", "b", "b"]
+
+    @pytest.mark.parametrize("index", [{"shards": [], "version": 2}, {"chunks": [], "config": {}}])
+    def test_indexes_without_shards(self, tmp_path, index):
+        (tmp_path / "index.json").write_text(json.dumps(index))
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError,
+            match=r"is a directory without shards, and '.*index.json' lists none; write the shards again, or",
+        ):
+            read_texts(tmp_path)
+        write_mds(tmp_path / "a" / "1.mds", "low")
+        assert read_texts(tmp_path) == ["low"]
+        write_index(tmp_path, ["2.mds"])
+        with pytest.raises(tokjax.errors.SourceError, match=r"2\.mds: is missing, and index.json"):
+            read_texts(tmp_path)
+
+    def test_indexes_in_subdirectories(self, tmp_path):
+        for name in ("b/2.mds", "b/1.mds", "b/stale.mds", "a.mds", "c/deep/1.mds", "d.mds"):
+            write_mds(tmp_path / name, name)
+        write_index(tmp_path / "b", ["2.mds", "1.mds"])
+        write_index(tmp_path / "c", ["deep/1.mds"])
+        write_index(tmp_path / "c" / "deep", ["1.mds", "not needed.mds"])
+        (tmp_path / "e").mkdir()
+        (tmp_path / "e" / "index.json").write_text("another program's")
+        assert read_texts(tmp_path) == ["a.mds", "b/2.mds", "b/1.mds", "c/deep/1.mds", "d.mds"]
+        write_index(tmp_path, ["d.mds", "c/deep/1.mds"])
+        assert read_texts(tmp_path) == ["d.mds", "c/deep/1.mds"]
+
+    @pytest.mark.parametrize("kind", ["mds", "litdata"])
+    def test_missing_shards_in_subdirectories(self, tmp_path, monkeypatch, kind):
+        names = ["1.mds", "2.mds", "3.mds"] if kind == "mds" else [f"chunk-0-{i}.bin" for i in (1, 2, 3)]
+        for split in ("train", "val"):
+            for name in names:
+                if kind == "mds":
+                    write_mds(tmp_path / split / name, name)
+                else:
+                    write_litdata(tmp_path / split, "", ["str"], [[name.encode()]], name=name)
+            if kind == "mds":
+                write_index(tmp_path / split, names)
+        monkeypatch.chdir(tmp_path / "val")
+        suffix = names[0][-4:]
+        patterns = [f"../*/*{suffix}", f"../**/*{suffix}", f"{tmp_path}/t*/*[12]{suffix}"]
+        assert [read_texts(source) for source in ("..", *patterns)] == [names * 2] * 3 + [names[:2]]
+        message = r"train.{}: is missing, and index.json in its directory lists it; copy the directory again"
+        (tmp_path / "train" / names[1]).unlink()
+        for source in ("..", *patterns, "../train", f"../train/*{suffix}"):
+            with pytest.raises(tokjax.errors.SourceError, match=message.format(names[1])):
+                read_texts(source)
+        assert read_texts(f"../*/*[13]{suffix}") == [names[0], names[2]] * 2
+        for name in (names[0], names[2]):
+            (tmp_path / "train" / name).unlink()
+        for source in ("..", *patterns[:2], "../train"):
+            with pytest.raises(tokjax.errors.SourceError, match=message.format(names[0])):
+                read_texts(source)
+        assert read_texts(f"*{suffix}") == read_texts(f"../v*/*{suffix}") == names
+
+    def test_patterns_that_match_some_of_the_forms_of_a_shard(self, tmp_path):
+        write_mds(tmp_path / "1.mds", "1")
+        write_mds(tmp_path / "2.mds", "2")
+        write_index(tmp_path, ["1.mds", "2.mds"])
+        assert read_texts(tmp_path / "*.mds") == ["1", "2"]
+        compressed = tmp_path / "2.mds.gz"
+        compressed.write_bytes(gzip.compress((tmp_path / "2.mds").read_bytes()))
+        (tmp_path / "2.mds").unlink()
+        assert read_texts(tmp_path / "*.mds*") == ["1", "2"]
+        assert read_texts(tmp_path / "1.*") == ["1"]
+        with pytest.raises(
+            tokjax.errors.SourceError, match=r"2.mds: is missing, .*; use a pattern that matches 2.mds.gz"
+        ):
+            read_texts(tmp_path / "*.mds")
 
     @pytest.mark.parametrize(
         ("index", "message"),

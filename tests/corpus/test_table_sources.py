@@ -82,6 +82,28 @@ class TestTables:
             with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"has no .*'other\.text', it has"):
                 tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / "x", text_column="other.text")
 
+    @pytest.mark.parametrize("iterable", [False, True])
+    @pytest.mark.parametrize("kind", ["numpy", "torch", "jax", "arrow", "pandas"])
+    @pytest.mark.parametrize("column", ["text", "input_ids"])
+    def test_formats_of_datasets(self, tmp_path, tokenizer, kind, iterable, column):
+        pytest.importorskip(kind if kind in ("torch", "pandas") else "datasets")
+        source = datasets.Dataset.from_dict(
+            {"text": ["a b", "c"], "input_ids": [[1, 2, 3], [4]], "n": [5, 6]}
+        )
+        source = (source.to_iterable_dataset() if iterable else source).with_format(kind)
+        columns = [tokjax.datasets.Column("n", "int32", per="document")]
+        field = tokjax.PackedTokenField(tokenizer, columns=columns, add_eos_between_docs=False)
+        tokjax.write_dataset(source, field, tmp_path / "d", text_column=column)
+        dataset = tokjax.open_dataset(tmp_path / "d", tokenizer)
+        documents = [list(b"a b"), list(b"c")] if column == "text" else [[1, 2, 3], [4]]
+        assert [ids.tolist() for ids in dataset] == documents
+        assert dataset.column("n").tolist() == [5, 6]
+
+    def test_transforms_of_datasets(self, tmp_path):
+        source = DATASET.with_transform(lambda rows: {"text": [text.upper() for text in rows["text"]]})
+        tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / "d")
+        assert list(tokjax.open_dataset(tmp_path / "d")) == ["A B", "C", "D"]
+
     def test_array_records(self, tmp_path):
         module = pytest.importorskip("array_record.python.array_record_module")
         sources = pytest.importorskip("array_record.python.array_record_data_source")

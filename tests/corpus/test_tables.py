@@ -79,6 +79,24 @@ class TestRowGroups:
         pq.write_table(pa.table({"text": ["new"]}), path)
         assert read_bytes_of_documents(path) == [b"new"]
 
+    def test_damaged_counts(self, tmp_path):
+        """No single bit of the footer loses rows: it has no checksum."""
+        path = tmp_path / "c.parquet"
+        table = pa.table({"text": TEXTS[:50]})
+        options = {"use_dictionary": False, "write_statistics": False, "store_schema": False}
+        pq.write_table(table, path, row_group_size=25, **options)
+        data = path.read_bytes()
+        footer_nbytes = int.from_bytes(data[-8:-4], "little")
+        messages = set()
+        for position in range(len(data) - 8 - footer_nbytes, len(data) - 8):
+            path.write_bytes(data[:position] + bytes([data[position] ^ 16]) + data[position + 1 :])
+            try:
+                assert len(read_bytes_of_documents(path)) == 50
+            except tokjax.errors.SourceError as error:
+                messages.add(str(error).removeprefix(str(path)))
+        assert ": truncated or damaged: its row groups have 50 rows, and it 58" in messages
+        assert any(message.endswith("of the 50 rows from row 0 could be read") for message in messages)
+
     @given(
         texts=st.lists(st.none() | st.text("aé ", max_size=5), max_size=30),
         rows=st.integers(1, 9),
@@ -118,6 +136,47 @@ class TestArrow:
                 tokjax.errors.SourceError, match=r"c\.arrow: truncated or damaged, or not Arrow"
             ):
                 read_bytes_of_documents(path)
+
+    @pytest.mark.parametrize("legacy", [False, True])
+    @pytest.mark.parametrize("num_batches", [1, 4])
+    def test_streams_without_an_end(self, tmp_path, legacy, num_batches):
+        path = tmp_path / "c.arrow"
+        table = pa.table({"text": pa.array(TEXTS[: 10 * num_batches]).dictionary_encode()})
+        options = pa.ipc.IpcWriteOptions(use_legacy_format=legacy)
+        with path.open("wb") as file, pa.ipc.new_stream(file, table.schema, options=options) as writer:
+            writer.write_table(table, max_chunksize=10)
+            stop = file.tell()
+        data = path.read_bytes()
+        texts = [text.encode() for text in TEXTS[: 10 * num_batches]]
+        assert read_bytes_of_documents(path) == texts
+        for end in range(stop, len(data)):
+            path.write_bytes(data[:end])
+            with pytest.raises(tokjax.errors.SourceError, match=r"c\.arrow: truncated"):
+                read_bytes_of_documents(path)
+        path.write_bytes(data[:stop])
+        with pytest.raises(
+            tokjax.errors.SourceError,
+            match=rf"c\.arrow: truncated\? Its Arrow stream has no end marker after {10 * num_batches} rows, "
+            r"so its writer may have been stopped; write it again, or to use these rows pass the table "
+            r"pyarrow.ipc.open_stream\('.*c.arrow'\).read_all\(\)",
+        ):
+            read_bytes_of_documents(path)
+        tokjax.write_dataset(pa.ipc.open_stream(path).read_all(), tokjax.RawTextField(), tmp_path / "data")
+        assert len(tokjax.open_dataset(tmp_path / "data")) == 10 * num_batches
+        path.write_bytes(data * 2)
+        with pytest.raises(
+            tokjax.errors.SourceError,
+            match=rf"data follow the end of its Arrow stream, after {10 * num_batches} rows; pass each",
+        ):
+            read_bytes_of_documents(path)
+
+    def test_streams_without_batches(self, tmp_path):
+        path = tmp_path / "c.arrow"
+        write_arrow(pa.table({"text": pa.array([], pa.string())}), path, "stream")
+        assert read_bytes_of_documents(path) == []
+        path.write_bytes(path.read_bytes()[:-8])
+        with pytest.raises(tokjax.errors.SourceError, match="has no end marker after 0 rows"):
+            read_bytes_of_documents(path)
 
     @pytest.mark.parametrize("kind", ["file", "stream"])
     def test_offsets_outside_of_the_buffer(self, tmp_path, kind):

@@ -160,8 +160,9 @@ def test_ids_that_a_format_cannot_represent(tmp_path):
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"writing a \.pt is not supported"):
         tokjax.datasets.export_dataset(dataset, tmp_path / "x.pt")
     tokjax.datasets.export_dataset(dataset, tmp_path / "x.idx")
-    tokjax.datasets.convert_dataset(tmp_path / "x.idx", LARGE, tmp_path / "back")
-    assert tokjax.open_dataset(tmp_path / "back").read(0, 2).tolist() == [97, 70_000]
+    for name in ("x.idx", "x.bin"):
+        tokjax.datasets.convert_dataset(tmp_path / name, LARGE, tmp_path / "back", overwrite=True)
+        assert tokjax.open_dataset(tmp_path / "back").read(0, 2).tolist() == [97, 70_000]
 
 
 @pytest.mark.parametrize(
@@ -177,6 +178,23 @@ def test_megatron_documents(tmp_path, sizes, documents, expected):
     tokjax.datasets.convert_dataset(tmp_path / "x.idx", TOKENIZER, tmp_path / "data")
     dataset = tokjax.open_dataset(tmp_path / "data")
     assert [dataset.document(i).tolist() for i in range(dataset.num_documents)] == expected
+
+
+def test_an_index_makes_a_file_of_ids_megatrons(tmp_path):
+    path, index = tmp_path / "x.bin", tmp_path / "x.idx"
+    write_megatron(tmp_path, [3, 0, 7], [0, 6, 6], [0, 1, 2, 3])
+    tokjax.save_tokenizer(TOKENIZER, tmp_path / "t.json")
+    get_output("convert", path, "-t", tmp_path / "t.json", "-o", tmp_path / "data")
+    assert [len(ids) for ids in tokjax.open_dataset(tmp_path / "data")] == [3, 0, 7]
+    tokjax.datasets.convert_dataset(path, TOKENIZER, tmp_path / "named", format="nanogpt")
+    assert len(tokjax.open_dataset(tmp_path / "named")) == 1
+    index.write_bytes(b"another program's index")
+    tokjax.datasets.convert_dataset(path, TOKENIZER, tmp_path / "other")
+    assert len(tokjax.open_dataset(tmp_path / "other")) == 1
+    index.unlink()
+    index.mkdir()
+    tokjax.datasets.convert_dataset(path, TOKENIZER, tmp_path / "directory")
+    assert len(tokjax.open_dataset(tmp_path / "directory")) == 1
 
 
 def write_megatron(directory, sizes, offsets, documents):

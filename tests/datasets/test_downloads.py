@@ -232,7 +232,7 @@ class TestInterruptedDownloads:
         calls.clear()
         with pytest.raises(ConnectionResetError, match="reset by the peer") as raised:
             dataset.read(0, 10)
-        assert raised.value.__notes__ == [f"while {url}/{TOKENS[0]} was downloaded"]
+        assert raised.value.__notes__ == [f"while {url}/{TOKENS[0]} was read"]
         assert list_copies(tmp_path) == []
         assert dataset.read(0, 10).tolist() == make_shard(0)[:10]
 
@@ -321,6 +321,48 @@ def test_killed_process(tmp_path):
     for shard in range(NUM_SHARDS):
         assert read_shard(dataset, shard) == make_shard(shard)
     assert list_copies(copies) == TOKENS[-2:]
+
+
+KILLED_PARENT = """
+import os, signal, sys, threading, warnings
+from pathlib import Path
+from fsspec.implementations.local import LocalFileSystem
+import tokjax
+
+download, parent, is_downloading = LocalFileSystem.get_file, os.getpid(), threading.Event()
+
+def download_half(self, rpath, lpath, **_):
+    if os.getpid() != parent:
+        return download(self, rpath, lpath)
+    Path(lpath).write_bytes(Path(rpath).read_bytes()[:500])
+    is_downloading.set()
+    threading.Event().wait()
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of a fork with threads
+LocalFileSystem.get_file = download_half
+dataset = tokjax.open_dataset(sys.argv[1], download_dir=sys.argv[2])
+threading.Thread(target=dataset.read, args=(0, 10), daemon=True).start()
+is_downloading.wait()
+if os.fork():
+    os.kill(parent, signal.SIGKILL)
+print(dataset.read(0, 10).tolist())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forked_process_whose_parent_is_killed_during_a_download(tmp_path):
+    source, copies = tmp_path / "source", tmp_path / "copies"
+    tokjax.write_dataset(TEXTS, PACKED, source, shard_size=1000)
+    command = [sys.executable, "-c", KILLED_PARENT, f"file://{source}", str(copies)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True, text=True) as process:
+        try:
+            printed, _ = process.communicate(timeout=60)  # (until the child ends)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    assert process.returncode == -signal.SIGKILL
+    assert printed == f"{make_shard(0)[:10]}\n"
+    assert list_copies(copies) == [TOKENS[0]]
 
 
 READING = """
@@ -434,6 +476,29 @@ class TestRanges:
         assert dataset.read(2000, 2999).tolist() == make_shard(2)[:-1]
         assert counted.requests == [("download", TOKENS[2], NBYTES)]
 
+    @pytest.mark.usefixtures("no_gaps")
+    def test_no_shard_of_a_dataset_above_the_limit_is_downloaded(self, url, counted, tmp_path):
+        """Its copy would be deleted before it is read again."""
+        plain = tokjax.open_dataset(url)
+        expected = list(tokjax.PackedTokenLoader(plain, batch_size=4, seed=1))
+        nbytes = sum(record.nbytes for _, record in plain.manifest.iter_files())
+        for limit, is_downloaded in ((nbytes - 1, False), (nbytes, True)):
+            directory = tmp_path / str(limit)
+            dataset = pickle.loads(
+                pickle.dumps(
+                    tokjax.open_dataset(url, download_dir=directory, download_bytes=limit, read_ranges=True)
+                )
+            )
+            counted.requests.clear()
+            for _ in range(2):
+                loader = tokjax.PackedTokenLoader(dataset, batch_size=4, seed=1)
+                assert all(map(are_equal, loader, expected))
+            copies = list_copies(directory)
+            assert [name in copies for name in TOKENS] == [is_downloaded] * NUM_SHARDS
+            received = sum(request.nbytes for request in counted.requests if request.name in TOKENS)
+            num_bytes = 2 * sum(batch.ids.size for batch in expected)
+            assert received <= 1.5 * NUM_SHARDS * NBYTES if is_downloaded else received == 2 * num_bytes
+
     def test_bytes_between_ranges_count(self, url, counted):
         dataset = tokjax.open_dataset(url, read_ranges=True)
         counted.requests.clear()
@@ -516,7 +581,11 @@ class TestRanges:
     @pytest.mark.parametrize(
         ("error", "expected", "match"),
         [
-            (FileNotFoundError("gone"), tokjax.errors.DatasetCorruptError, "is missing; write the dataset"),
+            (
+                FileNotFoundError("gone"),
+                ConnectionError,
+                "a file does not exist, but now it does; try again",
+            ),
             (ConnectionResetError("reset by the peer"), ConnectionResetError, "reset by the peer"),
         ],
     )
@@ -524,6 +593,32 @@ class TestRanges:
         monkeypatch.setattr(counted, "cat_ranges", lambda _, paths, *__, **___: [error] * len(paths))
         with pytest.raises(expected, match=match):
             tokjax.open_dataset(url, read_ranges=True).read(0, 10)
+
+    @pytest.mark.parametrize("options", [{}, {"read_ranges": True}])
+    def test_errors_of_servers(self, url, counted, options, monkeypatch):
+        """`sizes` of fsspec's HTTP reports any error as a missing file. Errors of aiohttp name no file."""
+
+        class ServerError(Exception):
+            """Stands for an error of aiohttp."""
+
+        def fail(name):
+            raise ServerError("500, internal server error")
+
+        def raise_missing(self, paths):
+            raise FileNotFoundError(paths[0])
+
+        dataset = tokjax.open_dataset(url, **options)
+        message = f"^{url}/{TOKENS[0]} can't be read: ServerError: 500, internal server error$"
+        with monkeypatch.context() as patch:
+            patch.setattr(counted, "before", staticmethod(fail))
+            patch.setattr(counted, "sizes", raise_missing)
+            with pytest.raises(ConnectionError, match=message):
+                dataset.read(0, 10)
+            with pytest.raises(
+                ConnectionError, match=f"^{url}/manifest.json can't be read: ServerError: 500"
+            ):
+                tokjax.open_dataset(url)
+        assert dataset.read(0, 10).tolist() == make_shard(0)[:10]
 
     def test_ranges_are_not_compared_with_checksums(self):
         url = f"memory://{uuid.uuid4().hex}"

@@ -240,6 +240,41 @@ class TestCache:
             "hf://a/b@main: the cache has no tokenizer_config.json; if the repository has one" in caplog.text
         )
 
+    def test_caches_with_another_tokenizer(self, hub, files, monkeypatch, caplog):
+        """The path of a file was loaded. A load without it may have to read another file."""
+        nested = {f"sub/{name}": data for name, data in files.items()}
+        hub.add("a/b", files | nested)
+        pairs = {name: tokjax.load_tokenizer(f"hf://{name}/vocab.json") for name in ("a/b", "a/b@main/sub")}
+        with set_offline(monkeypatch):
+            for name, pair in pairs.items():
+                assert tokjax.load_tokenizer(f"hf://{name}/vocab.json") == pair
+                assert not caplog.text
+                assert tokjax.load_tokenizer(f"hf://{name}") == pair
+                directory = name.partition("main")[2]
+                advice = (
+                    f"load the tokenizer once with a network, or pass 'hf://a/b@main{directory}/vocab.json'"
+                )
+                assert (
+                    f"hf://a/b@main{directory}: the cache has vocab.json and merges.txt, but no "
+                    f"tokenizer.json; if the repository has one, its ids may differ: {advice}"
+                ) in caplog.text
+                caplog.clear()
+        expected = tokjax.load_tokenizer("a/b")
+        with set_offline(monkeypatch):
+            assert tokjax.load_tokenizer("a/b") == expected != pairs["a/b"]
+            assert not caplog.text
+
+    def test_files_that_are_known_to_be_missing(self, hub, files, monkeypatch, caplog):
+        for name, removed in (("a/pair", {"tokenizer.json"}), ("a/plain", {"tokenizer_config.json"})):
+            hub.add(name, {file: data for file, data in files.items() if file not in removed})
+            expected = tokjax.load_tokenizer(name)
+            num_requests = len(hub.requests)
+            assert tokjax.load_tokenizer(name) == expected
+            assert len(hub.requests) == num_requests + 2  # not asked again for the missing file
+            with set_offline(monkeypatch):
+                assert tokjax.load_tokenizer(name) == expected
+        assert not caplog.text
+
     def test_prefetch(self, hub, files, monkeypatch):
         hub.add("a/b", files)
         detected = tokjax.formats.prefetch_tokenizer("a/b")
@@ -384,8 +419,31 @@ class TestErrors:
         ):
             tokjax.load_tokenizer("a/b")
 
+    def test_file_of_another_size(self, hub, files):
+        hub.add("a/b", files)
+        hub.truncated = {"tokenizer.json"}
+        self.check(
+            "hf://a/b",
+            f"^'hf://a/b': {hub.url} did not send all files completely, and its tokenizer .* "
+            "is not in the cache .*Consistency check failed.*; try again, or pass the path of its files$",
+        )
+
+    def test_empty_repository(self, hub):
+        hub.add("a/b", {})
+        self.check("a/b", "^hf://a/b@main: the repository has no files$")
+
+    def test_tokenizers_in_directories(self, hub):
+        hub.add("a/b", {"README.md": "", "x/one/tokenizer.json": "{}", "x/two/tokenizer.json": "{}"})
+        for name in ("a/b", "hf://a/b/x"):
+            with pytest.raises(
+                FormatError,
+                match=r"^hf://a/b@main(/x)?: no tokenizer in this directory, but in others: pass "
+                "'hf://a/b@main/x/one' or 'hf://a/b@main/x/two'$",
+            ):
+                tokjax.load_tokenizer(name)
+
     def test_no_tokenizer(self, hub):
-        hub.add("a/b", {"model.safetensors": WEIGHTS, "sub/tokenizer.json": "{}"})
+        hub.add("a/b", {"model.safetensors": WEIGHTS, "sub/README.md": "hello"})
         with pytest.raises(
             FormatError,
             match=r"^hf://a/b@main: contains no tokenizer .*, only \['model.safetensors'\]. Looked for",
@@ -464,6 +522,18 @@ class TestPathsAndNames:
             "'hf://OWNER/NAME@REVISION' for .*, or 'tiktoken://ENCODING'",
         ):
             tokjax.load_tokenizer(text)
+        assert not hub.requests
+
+    @pytest.mark.parametrize("rest", ["v2/x", "main/tokenizer.json"])
+    def test_short_forms_with_a_path(self, hub, rest):
+        """It can be a path in the repository, or the name of a branch."""
+        branch = rest.replace("/", "%2F")
+        with pytest.raises(
+            NotFoundError,
+            match=f"^'a/b@{rest}': no such file or directory, and not a name; for a path in a repository "
+            f"pass 'hf://a/b@{rest}', and for a branch with a slash 'a/b@{branch}'$",
+        ):
+            tokjax.load_tokenizer(f"a/b@{rest}")
         assert not hub.requests
 
     @pytest.mark.usefixtures("hub")

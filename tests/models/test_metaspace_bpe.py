@@ -192,7 +192,7 @@ TOKENS = {form: i for i, form in enumerate([*BYTE_FORMS, "▁", "a", "b", "ab", 
 @pytest.mark.parametrize(
     ("tokens", "merges", "options", "message"),
     [
-        (["▁"], [], {}, r"must contain '▁' and every byte as '<0xNN>'; '<0x00>' is missing \(256 in all"),
+        (["▁"], [], {}, r"must contain '▁' and every byte as '<0xNN>'; '<0x00>' is missing \(255 in all"),
         (TOKENS, [("a", "c")], {}, r"the merge of 'a' and 'c': there is no token '(c|ac)'"),
         (TOKENS, [("a", "b"), ("a", "b")], {}, "duplicate merge of 'a' and 'b'"),
         (TOKENS, [("a b", "b")], {}, r"the merge of 'a b' and 'b': .*"),

@@ -1,5 +1,7 @@
 """Tests of mixture estimation: known shares, and a program with all inequalities as the oracle."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -92,6 +94,76 @@ def test_shares_are_found_from_other_samples(languages):
     )
     same = estimate(with_merges, others)
     assert list(same.shares.values()) == pytest.approx(list(found.shares.values()), abs=0.01)
+
+
+class TestNormalizers:
+    """Tokenizers of normalized texts of two languages, mixed three to one. The samples are not normalized."""
+
+    @staticmethod
+    def estimate(tokenizer, samples, normalize):
+        options = {"pattern": tokenizer.pattern, "normalize": normalize}
+        sources = {name: count([text], **options) for name, text in samples.items()}
+        return estimate(tokenizer, sources)
+
+    def test_nfc(self):
+        """One of the languages has accents, and its sample has them apart from their letters."""
+        accents = str.maketrans({letter: f"{letter}\u0301" for letter in "aeiou"})
+        a, b = make_language(0, 20_000), make_language(1, 20_000)
+        a = [text.translate(accents) for text in a]
+        training = {name: count([text], pattern="qwen2") for name, text in (("a", a[0]), ("b", b[0]))}
+        tokenizer = train(mix_counts(training, {"a": 3, "b": 1}), 600).tokenizer
+        assert tokenizer.normalizer == "nfc"
+        samples = {"a": a[1], "b": b[1]}
+        found = self.estimate(tokenizer, samples, "auto")
+        assert found.shares["a"] == pytest.approx(0.75, abs=0.03)
+        assert found.num_merges == 344
+        not_normalized = self.estimate(tokenizer, samples, None)
+        assert not_normalized.num_merges < 250
+        assert not_normalized.shortfall > 10 * found.shortfall
+
+    def test_texts_that_were_not_normalized_are_rejected(self):
+        tokenizer = train(count(["un café"], pattern="qwen3_5"), 260).tokenizer
+        raw = {"raw": count(["un cafe\u0301"], pattern="qwen3_5", normalize=None)}
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError,
+            match=r"source 'raw' has the pre-token b' cafe\\xcc\\x81', which the tokenizer normalizes "
+            r"\(nfc\); count with normalize=partial\(tokjax\.normalize, tokenizer\)",
+        ):
+            estimate(tokenizer, raw)
+
+    @pytest.mark.parametrize(
+        ("name", "change"),
+        [
+            ("Lowercase", str.upper),
+            ("NFKC", lambda text: text.translate({code: code + 0xFEE0 for code in range(33, 127)})),
+        ],
+    )
+    def test_tokenizer_of_another_library(self, name, change, tmp_path):
+        """Its normalizer is not built in. So its file is loaded without it, and the texts are normalized."""
+        library = pytest.importorskip("tokenizers")
+        (a, *samples_a), (b, *samples_b) = make_language(0, 20_000), make_language(1, 20_000)
+        samples = {"a": change(samples_a[0]), "b": change(samples_b[0])}
+        trained = library.Tokenizer(library.models.BPE())
+        trained.normalizer = getattr(library.normalizers, name)()
+        trained.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        trained.decoder = library.decoders.ByteLevel()
+        alphabet = library.pre_tokenizers.ByteLevel.alphabet()
+        trainer = library.trainers.BpeTrainer(vocab_size=600, show_progress=False, initial_alphabet=alphabet)
+        nbytes = min(len(a), len(b))
+        trained.train_from_iterator([change(text[:nbytes]) for text in (a, a, a, b)], trainer)
+        path = tmp_path / "tokenizer.json"
+        trained.save(str(path))
+        tokenizer = tokjax.load_tokenizer(path)
+        with pytest.raises(
+            tokjax.errors.UnsupportedTokenizerError,
+            match=rf"not a HuggingFaceTokenizer\. It has the normalizer {name}: .* without the normalizer",
+        ):
+            estimate(tokenizer, {"a": count(["abab"])})
+        path.write_text(json.dumps({**json.loads(path.read_text()), "normalizer": None}))
+        without, normalize = tokjax.load_tokenizer(path), trained.normalizer.normalize_str
+        found = self.estimate(without, samples, normalize)
+        assert found.shares["a"] == pytest.approx(0.75, abs=0.03)
+        assert self.estimate(without, samples, None).num_merges < found.num_merges / 2
 
 
 def test_a_source_that_is_absent_has_no_share(languages):

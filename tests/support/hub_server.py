@@ -60,12 +60,13 @@ class HubServer:
         tokens: valid tokens.
         requests: method, path and token of each request since the start.
         downloads: paths of the files that were sent, in order.
+        truncated: paths of the files of which only the first half is sent.
         status: status of all responses, as of a server that is down; or `None`.
     """
 
     def __init__(self):
         self.repositories, self.renamed, self.tokens = {}, {}, set()
-        self.requests, self.downloads, self.status = [], [], None
+        self.requests, self.downloads, self.truncated, self.status = [], [], set(), None
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
         self._port = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{self._port}"
@@ -198,6 +199,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _send_file(self, path, data, **headers):
         if self.command == "GET":
             self.hub.downloads.append(path)
+            if path in self.hub.truncated:
+                data = data[: len(data) // 2]
         self._send(200, data, **headers)
 
     def _send(self, status, data=b"", **headers):

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections import Counter
+from functools import partial
 
 import loky
 import pytest
@@ -84,6 +85,27 @@ class TestFiles:
             ):
                 train([path] * 50, 400, special_tokens=["<|endoftext|>"], executor=executor)
 
+    def test_normalized_files(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(counting, "_EXECUTOR_CHUNK_BYTES", 500)
+        monkeypatch.setattr(counting, "_CHUNK_BYTES", 500)
+        text = "un cafe\u0301 <|endoftext|> ou <|A\u030a|> de\u0301ja\u0300 vu " * 100
+        path = tmp_path / "corpus.txt"
+        path.write_text(text, encoding="utf-8")
+        special = ["<|endoftext|>", "<|A\u030a|>"]
+        tokenizer = tokjax.byte_level_bpe(
+            {bytes([i]): i for i in range(256)},
+            special_tokens={name: 256 + i for i, name in enumerate(special)},
+            pattern="qwen2",
+        )
+        options = {"special_tokens": special, "pattern": "qwen2", "progress": False}
+        expected = count_pretokens([tokjax.normalize(tokenizer, text)], **options)
+        assert " caf\u00e9".encode() in dict(expected.items())
+        normalize = partial(tokjax.normalize, tokenizer)
+        with loky.ProcessPoolExecutor(2) as executor:
+            for executor_or_none in (None, executor):
+                counts = count_pretokens(path, normalize=normalize, executor=executor_or_none, **options)
+                assert counts == expected
+
     def test_processes_and_threads_give_equal_counts(self, path, monkeypatch):
         monkeypatch.setattr(counting, "_EXECUTOR_CHUNK_BYTES", 5000)
         in_threads = count_pretokens(path, special_tokens=["<|endoftext|>"], progress=False)
@@ -107,6 +129,22 @@ def test_counts_match_sequential_counting(texts, pattern):
     ]
     assert dict(counts.items()) == Counter(pretokens)
     assert counts.nbytes == sum(map(len, pretokens))
+
+
+def test_patterns_of_normalizing_tokenizers():
+    text = "<e\u0301> e\u0301"
+    options = {"special_tokens": ["<e\u0301>"], "progress": False}
+    counts = count_pretokens([text], pattern="qwen2", **options)
+    assert [*counts.items()] == [(" \u00e9".encode(), 1)]
+    for pattern, normalize in (("qwen2", None), ("gpt2", "auto")):
+        counts = count_pretokens([text], pattern=pattern, normalize=normalize, **options)
+        assert b"".join(pretoken for pretoken, _ in counts.items()) == " e\u0301".encode()
+
+
+@given(st.lists(st.text(), max_size=6))
+def test_normalized_texts(texts):
+    counts = count_pretokens(texts, normalize=str.lower, progress=False)
+    assert counts == count_pretokens(map(str.lower, texts), progress=False)
 
 
 class TestWhitespacePattern:

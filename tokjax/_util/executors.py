@@ -21,6 +21,7 @@ from functools import lru_cache, partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from tokjax._util.process_pools import wait_for_result
 from tokjax._util.threads import iter_results
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ class _WorkerPool(Generic[Item, Result]):
         executor: Executor,
     ) -> None:
         submit: Callable[..., Future[Any]] = executor.submit
+        self._executor = executor
         self._send = partial(submit, _run_item, function, sha256(shared).digest())
         self._shared = shared
         self._max_items_with_shared = self._items_with_shared_left = max_items_with_shared
@@ -122,7 +124,7 @@ class _WorkerPool(Generic[Item, Result]):
         """Sends an item. The first `max_items_with_shared` items carry the shared argument."""
         shared = self._shared if self._items_with_shared_left > 0 else None
         self._items_with_shared_left -= 1
-        return _PendingItem(self._send(shared, item), partial(self._resend, item))
+        return _PendingItem(self._send(shared, item), self._executor, partial(self._resend, item))
 
     def _resend(self, item: Item) -> Future[Any]:
         # If one worker is new, others probably are too (a cluster was scaled up), and may get the next items.
@@ -135,22 +137,26 @@ class _PendingItem(NamedTuple):
 
     Attributes:
         future: future of the worker's answer.
+        executor: executor of the worker.
         resend: function that sends the item again, with the shared argument.
     """
 
     future: Future[Any]
+    executor: Executor
     resend: Callable[[], Future[Any]]
 
     def result(self) -> Any:
         try:
-            answer = self.future.result()
+            answer = wait_for_result(self.future, self.executor)
         except BrokenExecutor:
             raise
         except Exception as error:
             # The answer may be lost because a worker of a cluster died. A second failure is raised.
             _log.warning("an item is sent to a worker again; the executor raised: %r", error)
             answer = _CacheMiss
-        return _unwrap(self.resend().result() if answer is _CacheMiss else answer)
+        if answer is _CacheMiss:
+            answer = wait_for_result(self.resend(), self.executor)
+        return _unwrap(answer)
 
     def cancel(self) -> bool:
         return self.future.cancel()

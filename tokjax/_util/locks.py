@@ -21,6 +21,48 @@ if TYPE_CHECKING:
 _RETRY_SECONDS = 0.01
 
 
+class _OpenFile:
+    """Open file whose lock belongs to this process.
+
+    All copies of a descriptor that forks have made share its lock. So a forked child would keep the locks of
+    its parent, even after the parent was killed, and wait for them forever. Therefore a child closes its
+    copies.
+
+    Attributes:
+        descriptor: descriptor of the file; `None` once it is closed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        with _fork_lock:  # (a fork between the two statements would copy an unknown descriptor)
+            self.descriptor: int | None = os.open(path, flags, 0o666)
+            _open_files.add(self)
+
+    def close(self) -> None:
+        """Closes the file, and so releases its lock, unless it is closed already."""
+        with _fork_lock:
+            if self.descriptor is not None:
+                _unlock(self.descriptor)  # (a process that is being forked can still have a copy)
+                self.forget()
+
+    def forget(self) -> None:
+        """Closes this copy of the descriptor, without releasing the lock."""
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+        self.descriptor = None
+        _open_files.discard(self)
+
+
+_open_files: set[_OpenFile] = set()
+_fork_lock = threading.RLock()  # (reentrant, since a signal handler can fork)
+
+
+def _close_inherited() -> None:
+    for file in list(_open_files):
+        file.forget()
+    _fork_lock.release()
+
+
 class ThreadLock:
     """Holder of a lock that can be acquired in a forked child process: `with lock.current:`.
 
@@ -68,6 +110,9 @@ def _import_numpy_ma() -> None:
 
 if hasattr(os, "register_at_fork"):  # Windows cannot fork
     os.register_at_fork(before=_import_numpy_ma, after_in_child=_renew_locks)
+    os.register_at_fork(
+        before=_fork_lock.acquire, after_in_parent=_fork_lock.release, after_in_child=_close_inherited
+    )
 
 
 @contextmanager
@@ -86,14 +131,14 @@ def lock_file(path: Path) -> Iterator[bool]:
     Raises:
         OSError: the file can't be created, or its file system does not support locks.
     """
-    descriptor = _acquire(path)
+    file = _acquire(path)
     try:
-        yield descriptor is not None
+        yield file is not None
     finally:
-        if descriptor is not None:
+        if file is not None and file.descriptor is not None:  # (not in a child that was forked in the block)
             with suppress(OSError):  # Windows can't delete an open file: it stays, without a lock
                 path.unlink()
-            os.close(descriptor)
+            file.close()
 
 
 @contextmanager
@@ -102,36 +147,37 @@ def keep_locked(path: Path) -> Iterator[None]:
 
     Does nothing on a file system without locks, and on Windows, where a locked file can't be written.
     """
-    descriptor = None
+    file = None
     with suppress(OSError):
-        while sys.platform != "win32" and (descriptor := _acquire(path)) is None:
+        while sys.platform != "win32" and (file := _acquire(path)) is None:
             time.sleep(_RETRY_SECONDS)
     try:
         yield
     finally:
-        if descriptor is not None:
-            os.close(descriptor)
+        if file is not None:
+            file.close()
 
 
-def _acquire(path: Path) -> int | None:
-    """Returns the descriptor of the locked file, or `None` if another process or thread holds the lock."""
-    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+def _acquire(path: Path) -> _OpenFile | None:
+    """Returns the locked file, or `None` if another process or thread holds the lock."""
     while True:
-        descriptor = os.open(path, flags, 0o666)
+        file = _OpenFile(path)
+        descriptor = file.descriptor
+        assert descriptor is not None
         try:
             if not _try_to_lock(descriptor, path):
-                os.close(descriptor)
+                file.close()
                 return None
             # The previous holder may have deleted the file after it was opened here. A lock on a deleted file
             # excludes nobody, since others lock the file that has the name now. So try again.
             if os.path.samestat(os.fstat(descriptor), path.stat()):
-                return descriptor
+                return file
         except FileNotFoundError:
             pass
         except BaseException:
-            os.close(descriptor)
+            file.close()
             raise
-        os.close(descriptor)
+        file.close()
 
 
 if sys.platform == "win32":  # pragma: no cover
@@ -143,6 +189,9 @@ if sys.platform == "win32":  # pragma: no cover
         except OSError:
             return False
         return True
+
+    def _unlock(descriptor: int) -> None:
+        pass  # closing the file is enough
 
 else:
     import fcntl
@@ -156,3 +205,7 @@ else:
             error.filename = str(path)
             raise
         return True
+
+    def _unlock(descriptor: int) -> None:
+        with suppress(OSError):  # the file system does not support locks
+            fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from tokjax._util.checks import check_int
+from tokjax._util.process_pools import PendingResult
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ def map_in_threads(
         yield from map_over_runners([Runner(function)] * threads, items)
     else:
         with _defer_errors(items) as guarded_items:
-            yield from iter_results((executor.submit(function, item) for item in guarded_items), 2 * threads)
+            submitted = (PendingResult(executor.submit(function, item), executor) for item in guarded_items)
+            yield from iter_results(submitted, 2 * threads)
 
 
 class Runner(NamedTuple):

@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokjax.bpe.merge_bounds import END_BOUNDS, END_RANK, NEVER_RANK, build_merge_bound_tables, unpack_bounds
-from tokjax.bpe.sequential_merging import merge_bytes
+from tokjax.bpe.sequential_merging import RepetitiveMerger, is_repetitive
 from tokjax.core.ragged import concatenate_ranges
 from tokjax.core.sorting import find_distinct
 
@@ -148,6 +148,8 @@ class BatchMerger:
             is_poor = len(symbols.ids) - len(next_symbols.ids) <= len(symbols.ids) // _MIN_MERGE_SHARE
             num_poor = num_poor + 1 if is_poor else 0
             symbols = next_symbols
+            if is_poor and is_repetitive(symbols.ids.tobytes()):
+                break  # a long run of equal symbols that wait for one another
         self._merge_rest(symbols, text, finished_ids)
         return self.collect_ids(finished_ids, text, stops)
 
@@ -388,10 +390,11 @@ class BatchMerger:
         first, last = np.searchsorted(parts, mergeable), np.searchsorted(parts, mergeable, "right") - 1
         starts = np.append(np.flatnonzero(finished_ids >= 0), len(text))
         stops = starts[np.searchsorted(starts, positions[last], "right")]
+        merger = RepetitiveMerger(self.rules)
         for start, stop in zip(positions[first].tolist(), stops.tolist(), strict=True):
             # Merge the part from its bytes again. This gives the same tokens, and needs no other algorithm.
             finished_ids[start:stop] = -1
-            tokens = merge_bytes(text[start:stop].tobytes(), self.rules)
+            tokens = merger.merge(text[start:stop].tobytes())
             lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
             symbol_ids = list(map(self.rules.symbols.__getitem__, tokens))
             finished_ids[start + np.cumsum(lengths) - lengths] = symbol_ids

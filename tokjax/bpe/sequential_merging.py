@@ -2,11 +2,23 @@
 
 Short texts and the last few pairs of batched merging are merged here. It also serves as the reference that
 batched merging is tested against.
+
+A long, repetitive text is cut into parts, and equal parts are merged only once. With the tokens aa
+(rank 258), aaa (257) and aaaa (256), and a space for a cut::
+
+    text       aaaaaaaaaaaaaaa
+    tokens     aaaa·aaaa·aaaa·aaa
+    parts      aaaa aaaa aaaaaaa        merged: aaaa and aaaaaaa
+
+No merge crosses a cut if none crosses it when only the two parts next to it are merged. Otherwise, consider
+the first merge that crosses any cut. Before it, merges in its two parts depended on nothing else, so they
+were those of the two parts alone, and the next one of these crosses the cut as well.
 """
 
 from __future__ import annotations
 
 import heapq
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,6 +28,14 @@ if TYPE_CHECKING:
 
 _LONG_PRETOKEN = 64
 """From this many bytes on, a heap is faster than scanning all pairs for each merge."""
+_PART = 256
+"""Minimum number of bytes of a part of a repetitive text. Most tokens are much shorter."""
+_BLOCK = 64
+"""Number of bytes of the blocks that are compared to find out whether data is repetitive."""
+_MIN_COPIES = 4
+"""Average number of copies of each block from which on data is repetitive."""
+_MAX_ATTEMPTS = 4
+"""Number of times that parts are joined at cuts that merges cross, before the whole text is merged."""
 
 
 def merge_pretoken(pretoken: bytes, rules: MergeRules) -> list[int]:
@@ -28,7 +48,9 @@ def merge_pretoken(pretoken: bytes, rules: MergeRules) -> list[int]:
     atomic_id = rules.atomic_ids.get(pretoken)
     if atomic_id is not None:
         return [atomic_id]
-    return [id_ for token in merge_bytes(pretoken, rules) for id_ in rules.get_ids(token)]
+    is_long = len(pretoken) > 2 * _PART
+    tokens = RepetitiveMerger(rules).merge(pretoken) if is_long else merge_bytes(pretoken, rules)
+    return [id_ for token in tokens for id_ in rules.get_ids(token)]
 
 
 def merge_bytes(text: bytes, rules: MergeRules) -> list[bytes]:
@@ -85,3 +107,57 @@ def _merge_by_heap(text: bytes, get_rank: Callable[[bytes, bytes], int | None]) 
         parts.append(text[start : stop[start]])
         start = stop[start]
     return parts
+
+
+def is_repetitive(data: bytes) -> bool:
+    """Returns whether most blocks of some data are equal to others, as in a long run of spaces."""
+    blocks = {data[start : start + _BLOCK] for start in range(0, len(data), _BLOCK)}
+    return len(blocks) * _MIN_COPIES * _BLOCK <= len(data)
+
+
+class RepetitiveMerger:
+    """Merges pre-tokens, or parts that merge separately, and merges equal parts of long ones only once.
+
+    Args:
+        rules: the merge rules of the vocabulary.
+    """
+
+    def __init__(self, rules: MergeRules) -> None:
+        self._rules = rules
+        self._ends: dict[bytes, list[int]] = {}
+
+    def merge(self, text: bytes) -> list[bytes]:
+        """Returns the bytes of the tokens of a text, as `merge_bytes`."""
+        if len(text) <= 2 * _PART or not is_repetitive(text):
+            return merge_bytes(text, self._rules)
+        cuts = self._propose_cuts(text)
+        for _ in range(_MAX_ATTEMPTS):
+            crossed = {
+                cut
+                for before, cut, after in zip(cuts, cuts[1:], cuts[2:], strict=False)
+                if cut - before not in self._find_ends(text[before:after])
+            }
+            if not crossed:
+                ends = (
+                    before + end
+                    for before, after in pairwise(cuts)
+                    for end in self._find_ends(text[before:after])
+                )
+                return [text[start:stop] for start, stop in pairwise((0, *ends))]
+            cuts = [cut for cut in cuts if cut not in crossed]
+        return merge_bytes(text, self._rules)
+
+    def _propose_cuts(self, text: bytes) -> list[int]:
+        """Returns positions where tokens end if only the text near them is merged, and 0 and its end."""
+        cuts = [0]
+        while len(text) - cuts[-1] > 2 * _PART:
+            ends = self._find_ends(text[cuts[-1] : cuts[-1] + 2 * _PART])
+            cuts.append(cuts[-1] + next(end for end in ends if end >= _PART))
+        return [*cuts, len(text)]
+
+    def _find_ends(self, text: bytes) -> list[int]:
+        """Returns the positions in a text where its tokens end."""
+        ends = self._ends.get(text)
+        if ends is None:
+            ends = self._ends[text] = list(accumulate(map(len, merge_bytes(text, self._rules))))
+        return ends

@@ -90,7 +90,8 @@ def convert(
         str | None,
         typer.Option(
             "--format",
-            help="nanogpt, llm.c, megatron, npy, torch, levanter or array_record. Default: by file name.",
+            help="nanogpt, llm.c, megatron, npy, torch, levanter or array_record. Default: by file name and "
+            "header.",
         ),
     ] = None,
     eos_token: EosTokenOption = None,

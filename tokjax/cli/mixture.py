@@ -11,6 +11,8 @@ import tokjax
 from tokjax.cli.options import FILES_HELP, FormatOption, TextColumnOption, TokenizerOption
 from tokjax.cli.table_format import make_mixture_table
 from tokjax.cli.training_sources import Reading, count_each
+from tokjax.models.byte_bpe import get_normalize
+from tokjax.reports.mixture import explain_normalizer
 
 
 def estimate_mixture(
@@ -37,7 +39,8 @@ def estimate_mixture(
     loaded: Any = tokjax.load_tokenizer(tokenizer)
     if not isinstance(loaded, tokjax.models.ByteLevelBPE):
         raise typer.BadParameter(
-            f"{tokenizer} is a {type(loaded).__name__}; the estimate needs the merges of a byte-level BPE",
+            f"{tokenizer} is a {type(loaded).__name__}; the estimate needs the merges of a byte-level BPE"
+            f"{explain_normalizer(loaded)}",
             param_hint="--tokenizer",
         )
     reading = Reading(
@@ -47,6 +50,7 @@ def estimate_mixture(
         pattern=loaded.pattern,
         sample={} if max_bytes is None else {"max_bytes": max_bytes},
         shared={"progress": not quiet},
+        normalize=get_normalize(loaded),
     )
     estimate = tokjax.reports.estimate_mixture(
         loaded, count_each(files, reading), max_merges=max_merges, progress=not quiet

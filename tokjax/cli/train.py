@@ -17,6 +17,7 @@ from tokjax._util.urls import reject_urls
 from tokjax.cli.options import FILES_HELP, INTERRUPTED, FormatOption, TextColumnOption
 from tokjax.cli.table_format import make_training_table
 from tokjax.cli.training_sources import Reading, count_each, count_files, find_paths, read_files
+from tokjax.models.byte_bpe import get_normalize
 from tokjax.pretokenize.patterns import split_alike
 from tokjax.trainer import (
     PretokenCounts,
@@ -278,14 +279,18 @@ def _prepare_training(
     sample: dict[str, Any] = {name: options.pop(name) for name in ("max_bytes", "seed") if name in options}
     continue_from, save_counts = options.pop("continue_from", None), options.pop("save_counts", None)
     continued = None if continue_from is None else _load_continued(continue_from)
+    normalize: Any = "auto"
     if continued is not None:
         special_tokens: Sequence[str] = sorted(continued.vocabulary.split_token_names)
         pattern = options.get("pattern", continued.pattern)
+        normalize = get_normalize(continued)
     else:
         special_tokens = _get_special_tokens(model, special)
         pattern = options.get("pattern", "gpt2") if model is Model.bpe else "whitespace"
     accepts_counts = model not in _SENTENCEPIECE_MODELS and save_counts is None
-    reading = Reading(text_column, file_format, special_tokens, pattern, sample, shared, accepts_counts)
+    reading = Reading(
+        text_column, file_format, special_tokens, pattern, sample, shared, normalize, accepts_counts
+    )
     weights, parallel = options.pop("weight", None), options.pop("parallel", None)
     return _Training(model, files, special, continued, reading, weights, parallel, save_counts)
 
@@ -361,11 +366,10 @@ def _load_continued(path: str) -> tokjax.models.ByteLevelBPE:
             f"{path} is a {type(tokenizer).__name__}; only byte-level BPE can be continued",
             param_hint="--continue-from",
         )
-    if tokenizer.normalizer or tokenizer.add_prefix_space:
+    if tokenizer.add_prefix_space:
         raise typer.BadParameter(
-            f"{path} changes texts before they are split (normalizer={tokenizer.normalizer!r}, "
-            f"add_prefix_space={tokenizer.add_prefix_space}); count the changed texts in Python, and pass "
-            "the counts to tokjax.trainer.continue_bpe",
+            f"{path} adds a space before texts (add_prefix_space=True); count the changed texts in Python, "
+            "and pass the counts to tokjax.trainer.continue_bpe",
             param_hint="--continue-from",
         )
     return tokenizer

@@ -31,6 +31,7 @@ class Reading(NamedTuple):
         pattern: the split pattern.
         sample: options `max_bytes` and `seed` of `count_pretokens`, if they were passed.
         shared: options `progress` and `workers` of `count_pretokens`.
+        normalize: option `normalize` of `count_pretokens`.
         accepts_counts: whether files of pre-token counts can be read, too.
     """
 
@@ -40,6 +41,7 @@ class Reading(NamedTuple):
     pattern: Pattern
     sample: Mapping[str, Any]
     shared: Mapping[str, Any]
+    normalize: Any = "auto"
     accepts_counts: bool = True
 
 
@@ -82,6 +84,7 @@ def count_files(files: list[str], reading: Reading) -> PretokenCounts:
         source,
         special_tokens=reading.special_tokens,
         pattern=reading.pattern,
+        normalize=reading.normalize,
         **reading.sample,
         **reading.shared,
     )

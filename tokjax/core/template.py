@@ -30,7 +30,7 @@ from tokjax.core.ragged import Ragged, concatenate_ranges, make_row_splits
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Sequence
 
     from numpy.typing import NDArray
 
@@ -89,14 +89,15 @@ class Template:
         """Pieces of `single` before its text, and pieces after it."""
         return _around_text(self.single)
 
-    def check_tokens(self, special: Mapping[str, int]) -> None:
-        """Raises `InvalidArgumentError` if a token of the template is not a special token.
+    def check_tokens(self, special: Collection[str], added_tokens: Container[str]) -> None:
+        """Raises `InvalidArgumentError` if a token of the template is neither special nor an added token.
 
         Args:
-            special: mapping of special tokens to ids.
+            special: names of the special tokens.
+            added_tokens: names of the added tokens.
         """
         for token in self.tokens:
-            if token not in special:
+            if token not in special and token not in added_tokens:
                 raise InvalidArgumentError(
                     f"the template has {token!r}, which is not among the special tokens "
                     f"{list(special)}; texts are written $A and $B"
@@ -176,17 +177,17 @@ def list_text_indices(pieces: Sequence[TemplatePiece]) -> list[int]:
 
 
 def resolve_pieces(
-    pieces: Sequence[TemplatePiece], special: Mapping[str, int], *, add_special_tokens: bool = True
+    pieces: Sequence[TemplatePiece], get_id: Callable[[str], int], *, add_special_tokens: bool = True
 ) -> list[ResolvedPiece]:
-    """Looks up the ids of the special tokens of a template.
+    """Looks up the ids of the tokens that a template inserts.
 
     Args:
         pieces: `single` or `pair` of a `Template`.
-        special: mapping of special tokens to ids.
+        get_id: function that returns the id of a token's name.
         add_special_tokens: if `False`, the result has only the texts.
     """
     return [
-        ResolvedPiece(piece.text, 0 if piece.token is None else special[piece.token], piece.type_id)
+        ResolvedPiece(piece.text, 0 if piece.token is None else get_id(piece.token), piece.type_id)
         for piece in pieces
         if add_special_tokens or piece.text is not None
     ]

@@ -79,8 +79,9 @@ class Vocabulary:
         added_tokens: ordinary tokens that are matched anywhere in a text before it is split, and special
             tokens that include adjacent whitespace.
         duplicate_token_ids: mapping of names to ids, of added tokens that have the same bytes as an ordinary
-            token. If the ids are also the same, the model can make the token of text as well. The name `""`
-            is that of a token without bytes, as in Whisper's vocabulary, which no text becomes.
+            token. If the ids are also the same, the model can make the token of text as well. Other names are
+            those of tokens that no text becomes, `""` that of a token without bytes, as Whisper's vocabulary
+            has it.
     """
 
     ordinary: Mapping[bytes, int] = field(repr=False)
@@ -134,7 +135,7 @@ class Vocabulary:
     def template_token_ids(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Ids that the template inserts before a single text, and ids that it inserts after it."""
         before, after = (
-            tuple(self.special[piece.token] for piece in pieces if piece.token)
+            tuple(self.get_id(piece.token) for piece in pieces if piece.token)
             for pieces in self.template.around_text
         )
         return before, after
@@ -144,17 +145,17 @@ class Vocabulary:
         """Names of the ordinary tokens that are matched anywhere in a text before it is split."""
         return frozenset(self.added_tokens) - self.special_names
 
+    @property
+    def unreachable_ids(self) -> dict[str, int]:
+        """Mapping of names to ids, of tokens that no text becomes: empty, or with the bytes of another."""
+        duplicates = self.duplicate_token_ids.items()
+        return {name: id_ for name, id_ in duplicates if name not in self.added_names}
+
     @cached_property
     def mergeable(self) -> dict[bytes, int]:
         """Mapping of bytes to ids, of the ordinary tokens without `added_names` (duplicates are kept)."""
         added = {name.encode("utf-8") for name in self.added_names if name not in self.duplicate_token_ids}
         return {token: id_ for token, id_ in self.ordinary.items() if token not in added}
-
-    @property
-    def empty_token(self) -> dict[bytes, int]:
-        """Mapping of `b""` to the id of the token without bytes, if there is one, for exporters."""
-        id_ = self.duplicate_token_ids.get("")
-        return {} if id_ is None else {b"": id_}
 
     @cached_property
     def split_token_names(self) -> frozenset[str]:
@@ -238,7 +239,7 @@ class Vocabulary:
         if isinstance(token, str):
             if token in self.special:
                 return self.special[token]
-            if token in self.duplicate_token_ids:
+            if token in self.duplicate_token_ids and token in self.added_names:
                 return self.duplicate_token_ids[token]
             token_bytes = token.encode("utf-8", "surrogatepass")
         else:
@@ -318,13 +319,14 @@ def make_vocabulary(
             text.
         added_tokens: tokens, special or not, that are matched anywhere in a text, with the adjacent
             whitespace that they include.
-        duplicate_token_ids: mapping of names to ids, of added tokens with the bytes of an ordinary token.
+        duplicate_token_ids: mapping of names to ids, of tokens with the bytes of an ordinary token: added
+            tokens, and tokens that no text becomes.
         move_empty_token: whether an empty ordinary token is accepted, and moved to `duplicate_token_ids`.
 
     Raises:
         InvalidArgumentError: an id is negative, above 2,097,149 or duplicate; a token is empty; a role or the
-            template names a token that is not special (for `"cls"`, `"sep"` and `"mask"`: no token); or an
-            added token has no id.
+            template names a token that is not special (for `"cls"`, `"sep"` and `"mask"`: no token; in the
+            template: neither special nor added); or an added token has no id.
 
     >>> make_vocabulary({b"a": 0, b"b": 1}, {"<eos>": 2}, {"eos": "<eos>"}).get_role_id("eos")
     2
@@ -350,7 +352,7 @@ def make_vocabulary(
                 f"add it: special_tokens={{{name!r}: ID, ...}}"
             )
     if template is not None:
-        template.check_tokens(special)
+        template.check_tokens(special, added_tokens or {})
     for name in added_tokens or {}:
         if name not in special and name.encode("utf-8") not in ordinary:
             raise InvalidArgumentError(f"the added token {name!r} has no id; give it one among the tokens")

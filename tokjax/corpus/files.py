@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fnmatch
 import glob
 import itertools
 import os
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from tokjax._util.urls import fetch_files, is_url
-from tokjax.corpus.shard_index import list_indexed_shards
+from tokjax.corpus.shard_index import INDEX_FILE, list_indexed_shards, lists_shards
 from tokjax.errors import Hint, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ _UNPACK_COMMANDS = {
     ".zip": "unzip",
     ".7z": "7z x",
     ".br": "brotli -d",
+    ".snappy": "snappy.decompress of python-snappy",
     ".tgz": "tar -xzf",
     ".npz": "unzip",
 }
@@ -57,9 +59,11 @@ _LOAD_CALLS = {
     ".xlsx": "pandas.read_excel({name!r})['text']",
 }
 _LITDATA_CHUNK = re.compile(r"chunk-\d+-\d+(\.\w+)?\.bin")
-_PARQUET_FILES = "**/*.parquet"
-_DIRECTORY_PATTERNS = (_PARQUET_FILES, "**/*.mds", "**/*.mds.*", "**/chunk-*-*.bin")
-"""Files of a directory that are read: those of the first pattern that has a match."""
+_PARQUET_FILE = re.compile(r".*\.parquet", re.IGNORECASE | re.DOTALL)
+_MDS_SHARD = re.compile(r".*\.mds(\..+)?", re.IGNORECASE | re.DOTALL)
+_DIRECTORY_FILES = (_PARQUET_FILE, _MDS_SHARD, _LITDATA_CHUNK)
+"""Names of the files of a directory that are read: those of the first pattern that has a match."""
+_INDEXED_FORMATS = ("mds", "litdata")
 _SHARD_NUMBER = re.compile(r"-\d+-of-\d+$")
 """End of the names of sharded files of TensorFlow Datasets: `train.array_record-00000-of-00064`."""
 _MAX_INSPECTED = 1000
@@ -112,8 +116,8 @@ def text_files(
     Args:
         paths: one or several paths. Each is a file, a glob pattern such as `"data/**/*.jsonl.gz"` (its
             matches are sorted), or a directory, whose Parquet files, or else MDS shards or litdata chunks,
-            are read, sorted, or as an `index.json` lists the shards. Files at a URL, such as
-            `"s3://bucket/*.txt"` (requires `tokjax[remote]`), are fetched to a temporary directory first.
+            are read, sorted, or as the `index.json` of each directory lists the shards. Files at a URL, such
+            as `"s3://bucket/*.txt"` (requires `tokjax[remote]`), are fetched to a temporary directory first.
         field: the name of the text field in each JSON record, the text column of a CSV, Parquet, Arrow, MDS
             or litdata file, or the feature of the `tf.train.Example` in each record of an ArrayRecord file.
             `"meta.text"` is the field `text` of the object or struct `meta`. Of a tar archive, `"text"` is
@@ -131,7 +135,8 @@ def text_files(
         InvalidArgumentError: a path is not a regular file, a pattern has no match, a directory has no
             Parquet, MDS or litdata files, or the suffix of a file indicates an unsupported compression format
             or a file that is not text.
-        SourceError: the `index.json` of a directory is damaged, or a shard that it lists is missing.
+        SourceError: the `index.json` of a directory is damaged, or it lists a shard that is missing and, for
+            a pattern, would match.
     """
     if format not in get_args(FileFormat):
         raise InvalidArgumentError(f"format must be one of {get_args(FileFormat)}, not {format!r}")
@@ -252,16 +257,60 @@ def _find_matches(path: str | os.PathLike[str]) -> list[Path]:
     matches = [Path(match) for match in sorted(glob.glob(pattern, recursive=True)) if is_file(match)]  # noqa: PTH207 (an absolute pattern)
     if not matches:
         raise InvalidArgumentError(f"source {shown} matches no file", hint=_TEXT_IN_MEMORY)
+    shards = [path for path in matches if get_format(path, TextFiles(())) in _INDEXED_FORMATS]
+    if shards:
+        _check_indexed_shards(pattern, shards)
     return matches
 
 
+def _check_indexed_shards(pattern: str, shards: list[Path]) -> None:
+    """Raises an error if an index lists a shard that would match a pattern, and that is missing.
+
+    Args:
+        pattern: the glob pattern.
+        shards: the shards that match it.
+
+    Raises:
+        SourceError: such a shard is missing, or an index is damaged.
+    """
+    parent, name = os.path.split(pattern)
+    parents = map(Path, glob.glob(parent, recursive=True) if parent else ["."])  # noqa: PTH207 (an absolute pattern)
+    directories = set(filter(Path.is_dir, parents))
+    with_shards = {shard.parent for shard in shards}
+
+    def is_match(path: Path) -> bool:
+        return path.parent in directories and fnmatch.fnmatch(path.name, name)
+
+    for directory in sorted(directories):
+        if directory in with_shards or lists_shards(directory / INDEX_FILE):
+            list_indexed_shards(directory, is_match)
+
+
 def _find_files(directory: Path) -> list[Path]:
-    """Returns the files of a directory that are read: sorted, or in the order of an index."""
-    for pattern in _DIRECTORY_PATTERNS:
-        files = sorted(filter(is_file, directory.glob(pattern)))
+    """Returns the files of a directory that are read: sorted, or in the order of the index of each directory.
+
+    Raises:
+        SourceError: an index lists a shard that is missing, or is damaged.
+    """
+    paths = sorted(directory.rglob("*"))
+    for pattern in _DIRECTORY_FILES:
+        files = [path for path in paths if pattern.fullmatch(path.name) and is_file(path)]
+        if files and pattern is _PARQUET_FILE:
+            return files
         if files:
-            return files if pattern == _PARQUET_FILES else list_indexed_shards(directory) or files
-    return []
+            break
+    uncompressed = set(files)
+    files = [file for file in files if file.with_suffix("") not in uncompressed]
+    with_shards = {parent for file in files for parent in file.parents}
+    shards: dict[Path, list[Path]] = {}
+    # An index lists files of its directory and of those below it, whose own indexes are then not needed.
+    indexes = [path for path in paths if path.name == INDEX_FILE]
+    for index in sorted(indexes, key=lambda path: len(path.parts)):
+        if shards.keys().isdisjoint(index.parents) and (index.parent in with_shards or lists_shards(index)):
+            listed = list_indexed_shards(index.parent)
+            shards |= {index.parent: listed} if listed else {}
+    groups = [*shards.values(), *([file] for file in files if shards.keys().isdisjoint(file.parents))]
+    return list(itertools.chain.from_iterable(sorted(groups)))
 
 
 def _describe_directory(directory: Path) -> tuple[str, Hint]:
@@ -270,6 +319,10 @@ def _describe_directory(directory: Path) -> tuple[str, Hint]:
         return " with a manifest.json", Hint(
             "open a tokjax dataset with open_dataset", "if it is a dataset already, see tokjax stats"
         )
+    index = next(filter(lists_shards, directory.rglob(INDEX_FILE)), None)
+    if index is not None:
+        advice = "write the shards again, or pass another directory"
+        return f" without shards, and {str(index)!r} lists none", Hint(advice, advice)
     files = filter(Path.is_file, itertools.islice(directory.rglob("*"), _MAX_INSPECTED))
     suffixes = Counter("".join(path.suffixes[-2 if is_compressed(path) else -1 :]) for path in files)
     if ".arrow" in suffixes:

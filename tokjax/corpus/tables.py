@@ -13,6 +13,7 @@ streams are read from start to end, one record batch at a time.
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,10 +26,10 @@ from tokjax._util.urls import get_path_or_url
 from tokjax.core.ragged import make_row_splits
 from tokjax.corpus.decompression import open_source
 from tokjax.corpus.record_fields import NAME_THE_FIELD
-from tokjax.errors import InvalidArgumentError, SourceError
+from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from tokjax.core.utf8 import Text
@@ -37,6 +38,8 @@ TABLE_FORMATS = {"parquet": "Parquet", "arrow": "Arrow"}
 """Names of the formats of tables."""
 _ROWS_PER_READ = 1024
 _ARROW_FILE = b"ARROW1"
+_STREAM_ENDS = (b"\xff\xff\xff\xff\0\0\0\0", b"\0\0\0\0")
+"""End markers of Arrow streams: the second one before version 0.15."""
 _INTEGERS = ("int", "uint")
 _TEXT_TYPES = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
 
@@ -149,6 +152,9 @@ def plan_table_chunks(path: Path, kind: str, field: str, target_nbytes: int) -> 
         return
     with report_table_damage(path, kind, [field]):
         metadata = _read_metadata(path)
+    num_rows = _count_rows(metadata, range(metadata.num_row_groups))
+    if num_rows != metadata.num_rows:
+        raise _make_count_error(path, f"its row groups have {num_rows} rows, and it {metadata.num_rows}")
     nbytes_per_row = size / max(metadata.num_rows, 1)
     start = first_row = rows = nbytes = 0
     for group in range(metadata.num_row_groups):
@@ -214,6 +220,20 @@ def _iter_parquet_batches(chunk: TableChunk, choose: Callable[[Any], list[str]])
             first, row = row, row + batch.num_rows
             read_nbytes = round(row * nbytes_per_row) - round(first * nbytes_per_row)
             yield _Batch(first, [get_column(batch, name) for name in names], read_nbytes)
+    # Damaged counts in the footer, which no checksum covers, make pyarrow return fewer rows without an error.
+    num_rows = _count_rows(metadata, groups)
+    if row - chunk.first_row != num_rows:
+        raise _make_count_error(
+            path, f"{row - chunk.first_row} of the {num_rows} rows from row {chunk.first_row} could be read"
+        )
+
+
+def _count_rows(metadata: Any, groups: Iterable[int]) -> int:
+    return sum(metadata.row_group(group).num_rows for group in groups)
+
+
+def _make_count_error(path: Path, cause: str) -> SourceError:
+    return SourceError(f"{get_path_or_url(path)}: truncated or damaged: {cause}")
 
 
 def _iter_arrow_batches(chunk: TableChunk, choose: Callable[[Any], list[str]]) -> Iterator[_Batch]:
@@ -223,6 +243,7 @@ def _iter_arrow_batches(chunk: TableChunk, choose: Callable[[Any], list[str]]) -
         is_file = hasattr(reader, "get_batch")
         batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
         row = reported = 0
+        position = file.tell()
         for batch in batches:
             arrays = [get_column(batch, name) for name in names]
             for array in arrays:
@@ -230,6 +251,34 @@ def _iter_arrow_batches(chunk: TableChunk, choose: Callable[[Any], list[str]]) -
             position = file.tell()
             yield _Batch(row, arrays, max(position - reported, 0))
             row, reported = row + batch.num_rows, max(position, reported)
+        if not is_file:
+            file.seek(position)
+            _check_end_of_stream(file, chunk.path, row)
+
+
+def _check_end_of_stream(file: BinaryIO, path: Path, num_rows: int) -> None:
+    """Raises unless a stream ends with its marker.
+
+    pyarrow also accepts a stream without the marker, and ignores data that follow it. But pyarrow, polars,
+    datasets and nanoarrow write it, so a stream without it was cut, or its writer was stopped.
+    """
+    end = file.read(len(_STREAM_ENDS[0]) + 1)
+    if end in _STREAM_ENDS:
+        return
+    if end.startswith(_STREAM_ENDS):
+        raise SourceError(
+            f"{get_path_or_url(path)}: data follow the end of its Arrow stream, after {num_rows} rows; pass "
+            "each stream as a file"
+        )
+    raise SourceError(
+        f"{get_path_or_url(path)}: truncated? Its Arrow stream has no end marker after {num_rows} rows, so "
+        "its writer may have been stopped",
+        hint=Hint(
+            "write it again, or to use these rows pass the table "
+            f"pyarrow.ipc.open_stream({os.fspath(path)!r}).read_all()",
+            "write it again",
+        ),
+    )
 
 
 def _open_arrow(file: BinaryIO, path: Path) -> Any:

@@ -71,26 +71,35 @@ class OpenShards:
     """
 
     def __init__(self) -> None:
-        self._shards: dict[tuple[int, str], OpenShard] = {}
+        self._shards: dict[str, dict[int, OpenShard]] = {}
 
-    def __contains__(self, key: object) -> bool:
+    def __contains__(self, key: tuple[int, str]) -> bool:
         """Returns whether a file of a shard is open."""
-        return key in self._shards
+        return self.get(key) is not None
 
     def get(self, key: tuple[int, str]) -> OpenShard | None:
         """Returns a file of a shard if it is open, else `None`."""
-        return self._shards.get(key)
+        shard, column = key
+        return self._shards.get(column, {}).get(shard)
+
+    def count(self, column: str) -> int:
+        """Returns the number of shards whose file of a column is open."""
+        return len(self._shards.get(column, ()))
 
     def insert(self, key: tuple[int, str], shard: OpenShard) -> None:
         """Inserts a file of a shard, and closes the ones opened first while there are too many."""
         with _lock.current:
-            self._shards[key] = shard
+            self._shards.setdefault(key[1], {})[key[0]] = shard
             _insertion_order.append((weakref.ref(self), key))
             while len(_insertion_order) > get_max_open_shards():
                 reference, oldest = _insertion_order.popleft()
                 owner = reference()
                 if owner is not None:
-                    owner._shards.pop(oldest, None)
+                    owner._remove(oldest)
+
+    def _remove(self, key: tuple[int, str]) -> None:
+        shard, column = key
+        self._shards[column].pop(shard, None)
 
 
 _insertion_order: deque[tuple[weakref.ref[OpenShards], tuple[int, str]]] = deque()
@@ -105,7 +114,7 @@ def close_deleted_shards() -> None:
             owner = reference()
             shard = None if owner is None else owner.get(key)
             if owner is not None and shard is not None and shard.copy is not None and shard.copy.is_deleted():
-                owner._shards.pop(key, None)
+                owner._remove(key)
                 _insertion_order.remove(entry)
 
 

@@ -402,7 +402,8 @@ class Dataset:
         for shard, start, stop in (slices[i] for i in requested):
             name, first = files[shard]
             ranges.append(FileRange(name, first + start * dtype.itemsize, first + stop * dtype.itemsize))
-        parts = dict(zip(requested, remote.read_parts(ranges, records), strict=True))
+        blocks = remote.read_parts(ranges, records, self._files.nbytes)
+        parts = dict(zip(requested, blocks, strict=True))
         values = []
         for i, (shard, start, stop) in enumerate(slices):
             part = b"" if start == stop else parts.get(i)
@@ -496,6 +497,14 @@ class Dataset:
         if documents and shard not in self._shard_splits:
             closed.append(partial(self._get_splits, shard))
         return closed
+
+    def _are_all_open(self, columns: Iterable[Column], *, documents: bool) -> bool:
+        """Returns whether `_find_closed_files` would return nothing for any shard."""
+        names = (self._data_column, *(column.name for column in columns))
+        counts = [self._open_shards.count(name) for name in names]
+        if documents:
+            counts.append(len(self._shard_splits))
+        return min(counts) == len(self.manifest.shards)
 
     def _get_splits(self, index: int) -> NDArray[np.int64]:
         """Returns the start offset of each document of a shard, and the end: `int64`, `(documents + 1,)`."""

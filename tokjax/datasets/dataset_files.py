@@ -7,6 +7,7 @@ import io
 import mmap
 import os
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -82,6 +83,11 @@ class DatasetFiles:
         self.memory_map = memory_map
         self.manifest_identity = manifest_identity
         self.verified = verified
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Size of all files in bytes."""
+        return sum(record.nbytes for _, record in self.manifest.iter_files())
 
     def check_sizes(self) -> None:
         """Raises `DatasetCorruptError` if a file is missing or has another size. Opens no files."""

@@ -538,6 +538,8 @@ def _iter_items(source: Any, reader: RecordReader) -> Iterator[Any]:
         yield from source
         return
     names = reader.choose(columns)
+    if (getattr(source, "format", None) or {}).get("type") != "custom":  # (the format of a transform)
+        source = source.with_format(None)  # rows of Python objects, and not of tensors or of Arrow scalars
     for rows in source.select_columns(names).iter(batch_size=_ROWS_PER_READ):
         for values in zip(*(rows[name] for name in names), strict=True):
             yield dict(zip(names, values, strict=True))

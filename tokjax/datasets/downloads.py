@@ -65,7 +65,8 @@ class DownloadOptions(NamedTuple):
     Attributes:
         directory: parent directory of the copies of several datasets; `None` for a temporary directory.
         max_bytes: maximum size of all copies in `directory`; `None` for no limit.
-        read_ranges: whether small parts of a file are read as ranges, without downloading it.
+        read_ranges: whether small parts of a file are read as ranges, without downloading it. Any parts of a
+            dataset that is larger than `max_bytes` are.
         fetch_ahead: number of shards that loaders download before they need them.
     """
 
@@ -137,17 +138,20 @@ class Downloads(RemoteDirectory):
         return file
 
     def read_parts(
-        self, ranges: Sequence[FileRange], records: Mapping[str, FileRecord]
+        self, ranges: Sequence[FileRange], records: Mapping[str, FileRecord], dataset_nbytes: int
     ) -> list[bytes | None]:
         """Returns ranges of files without copies, if they are a small part of their file.
 
         A file is not read in ranges once these would be more than half of it. Then it is cheaper to download
-        it: at most 1.5 times its size is transferred. Ranges can't be compared with checksums. Only the size
-        of a file is checked, before its first range is read.
+        it: at most 1.5 times its size is transferred. But if the dataset is larger than all copies may be,
+        any part of a file is read in ranges: the copies of files would be deleted before they are read again.
+        Ranges can't be compared with checksums. Only the size of a file is checked, before its first range is
+        read.
 
         Args:
             ranges: ranges, none of them empty.
             records: expected size of each file, by name.
+            dataset_nbytes: size of all files of the dataset in bytes.
 
         Returns:
             The bytes of each range; `None` if its file should be opened instead.
@@ -159,7 +163,13 @@ class Downloads(RemoteDirectory):
         num_bytes: Counter[str] = Counter()
         for name, start, stop in merged:
             num_bytes[name] += stop - start
-        parts = [name for name in num_bytes if self._is_part(name, records[name], num_bytes[name])]
+        keeps_files = self.options.max_bytes is None or dataset_nbytes <= self.options.max_bytes
+        parts = [
+            name
+            for name in num_bytes
+            if not (keeps_files and self._is_large_part(name, records[name], num_bytes[name]))
+            and not (self.local / name).exists()
+        ]
         self._check_sizes(parts, records)
         requests = [request for request in merged if request.name in parts]
         blocks = dict(zip(requests, self.read_ranges(requests) if requests else (), strict=True))
@@ -169,10 +179,9 @@ class Downloads(RemoteDirectory):
             for i, wanted in zip(containing, ranges, strict=True)
         ]
 
-    def _is_part(self, name: str, record: FileRecord, nbytes: int) -> bool:
-        """Returns whether to read some bytes of a file as ranges, because they are a small part of it."""
-        is_small = 2 * (self._range_bytes[name] + nbytes) <= record.nbytes
-        return self.options.read_ranges and is_small and not (self.local / name).exists()
+    def _is_large_part(self, name: str, record: FileRecord, nbytes: int) -> bool:
+        """Returns whether a number of bytes and those that were read before are more than half of a file."""
+        return 2 * (self._range_bytes[name] + nbytes) > record.nbytes
 
     def _check_sizes(self, names: Sequence[str], records: Mapping[str, FileRecord]) -> None:
         """Raises `DatasetCorruptError` if a remote file has another size. Each file is checked once."""

@@ -76,7 +76,7 @@ def open_dataset(
         read_ranges: whether reads at a URL that need a small part of a shard, such as a few documents,
             request only these bytes. They can't be compared with the checksum of the shard, which covers the
             whole file. A shard is downloaded, and compared, once more than half of it would have been
-            requested.
+            requested, unless the dataset is larger than `download_bytes`.
         fetch_ahead: number of shards at a URL that are downloaded in the background while a loader is
             iterated, before it needs them.
 

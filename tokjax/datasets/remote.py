@@ -18,7 +18,7 @@ from tokjax._util.locks import lock_file
 from tokjax._util.urls import get_file_system
 from tokjax.datasets.manifest import MANIFEST_FILE, RUN_AGAIN
 from tokjax.datasets.manifest_validation import parse_manifest
-from tokjax.errors import DatasetCorruptError, DatasetExistsError, DatasetIncompleteError
+from tokjax.errors import DatasetCorruptError, DatasetExistsError, DatasetIncompleteError, TokjaxError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,10 +62,11 @@ class RemoteDirectory:
 
     def read(self, name: str) -> bytes | None:
         """Returns the contents of a remote file; `None` if it does not exist."""
-        try:
-            data: bytes = self._system[0].cat_file(self._path(name))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        with self._explain_errors([name]):
+            try:
+                data: bytes = self._system[0].cat_file(self._path(name))
+            except (FileNotFoundError, NotADirectoryError):
+                return None
         return data
 
     def has(self, name: str, record: FileRecord) -> bool:
@@ -102,16 +103,12 @@ class RemoteDirectory:
 
         Raises:
             DatasetCorruptError: the remote file is missing.
+            OSError: it can't be read.
         """
 
         def write(file: BinaryIO) -> None:
-            try:
+            with self._explain_errors([name]):
                 self._system[0].get_file(self._path(name), file.name)
-            except FileNotFoundError:
-                raise self._get_missing_error([name]) from None
-            except OSError as error:  # some name no file
-                error.add_note(f"while {self.url}/{name} was downloaded")
-                raise
 
         write_atomically(target, write)
 
@@ -123,16 +120,15 @@ class RemoteDirectory:
 
         Raises:
             DatasetCorruptError: a file is missing, or ends before the end of a range.
+            OSError: a file can't be read.
         """
         names, starts, stops = map(list, zip(*ranges, strict=True))
         paths = list(map(self._path, names))
-        try:
+        with self._explain_errors(names):
             blocks: list[Any] = self._system[0].cat_ranges(paths, starts, stops, on_error="raise")
             for block in blocks:
                 if isinstance(block, BaseException):  # asynchronous file systems of older versions of fsspec
                     raise block
-        except FileNotFoundError:
-            raise self._get_missing_error(names) from None
         for (name, start, stop), block in zip(ranges, blocks, strict=True):
             if len(block) != stop - start:
                 raise DatasetCorruptError(
@@ -146,19 +142,46 @@ class RemoteDirectory:
 
         Raises:
             DatasetCorruptError: a file is missing.
+            OSError: the size of a file can't be read.
         """
-        try:
+        with self._explain_errors(names):
             sizes: list[int | None] = self._system[0].sizes(list(map(self._path, names)))
-        except FileNotFoundError:
-            raise self._get_missing_error(names) from None
         return sizes
 
-    def _get_missing_error(self, names: Sequence[str]) -> DatasetCorruptError:
-        """Returns the error for the first of several files that does not exist."""
-        missing = (name for name in names[:-1] if not self._system[0].exists(self._path(name)))
-        return DatasetCorruptError(
-            f"{self.url}/{next(missing, names[-1])} is missing; write the dataset again"
-        )
+    @contextmanager
+    def _explain_errors(self, names: Sequence[str]) -> Iterator[None]:
+        """Replaces errors of a file system by errors that name the files.
+
+        Args:
+            names: names of the files that are read.
+        """
+        try:
+            yield
+        except TokjaxError:  # such as a missing library
+            raise
+        except Exception as error:
+            files = f"{self.url}/{', '.join(dict.fromkeys(names)):.300}"
+            cause = self._find_cause(names) if isinstance(error, FileNotFoundError) else error
+            if isinstance(cause, DatasetCorruptError):
+                raise cause from None
+            if isinstance(cause, OSError):  # some name no file
+                cause.add_note(f"while {files} was read")
+                raise cause from cause.__cause__
+            raise ConnectionError(f"{files} can't be read: {type(cause).__name__}: {cause}") from cause
+
+    def _find_cause(self, names: Sequence[str]) -> Exception:
+        """Returns the error for files of which the file system reported that one does not exist.
+
+        The first byte of each is read, since some methods report any error of an HTTP server in this way.
+        """
+        for name in dict.fromkeys(names):
+            try:
+                self._system[0].cat_file(self._path(name), 0, 1)
+            except FileNotFoundError:
+                return DatasetCorruptError(f"{self.url}/{name} is missing; write the dataset again")
+            except Exception as error:
+                return error
+        return ConnectionError("the server reported that a file does not exist, but now it does; try again")
 
     def manifest(self) -> Manifest:
         """Reads and validates the manifest.

@@ -26,15 +26,16 @@ import numpy as np
 from tokjax.device.scans import (
     BITS,
     Neighbors,
-    compact_rare,
     count_bits,
     cumulative_sum,
-    find_next,
+    find_true,
     get_highest_bit,
     get_low_bits,
+    pack,
     pack_bits,
     running_maximum,
     store,
+    take_next,
     unpack,
 )
 from tokjax.pretokenize.boundary_tables import STARTS, UNDECIDED
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
     from tokjax.pretokenize.boundary_tables import BoundaryTables
 
 _MAX_WIDTH = 4
-_WIDTH_SHIFT = 24
-"""Position of the width of a character above its code point, in one number."""
 _INVALID_BYTE = 0xDC00
 """Code point of invalid bytes, minus the byte: each is one character, as on the host."""
 
@@ -87,8 +86,9 @@ class Characters(NamedTuple):
     """The characters of all texts, by byte.
 
     Attributes:
-        codes: code point of the character of each byte, `int32`, shape `(n,)`.
-        widths: number of bytes of the character of each byte, `int8`, shape `(n,)`.
+        codes: code point of the character that starts at each byte, `int32`, shape `(n,)`; any number at the
+            other bytes of a character.
+        widths: number of bytes of that character, `uint8`, shape `(n,)`; 1 at the other bytes.
         is_first: whether the byte is the first one of its character, `bool`, shape `(n,)`.
     """
 
@@ -128,33 +128,31 @@ def decode_characters(data: Array, is_cut: Array) -> Characters:
         data: bytes, `uint8`, shape `(n,)`.
         is_cut: whether a text starts at each byte, or ends before it; `bool`, shape `(n,)`.
     """
-    data_at = Neighbors(data, 0, _MAX_WIDTH, 0).at
-    cut_at = Neighbors(is_cut, 0, _MAX_WIDTH, fill=True).at
-    lead, *parts = (data_at(i).astype(jnp.int32) for i in range(_MAX_WIDTH))
+    data_at = Neighbors(data, 0, _MAX_WIDTH - 1).at
+    cut_at = Neighbors(is_cut, 0, _MAX_WIDTH - 1).at
+    lead, second, third, fourth = (data_at(i) for i in range(_MAX_WIDTH))
     # Whether the next byte, the next two and the next three are continuation bytes of the same text.
-    joined = []
-    so_far = jnp.ones(data.shape, bool)
-    for i, part in enumerate(parts, 1):
-        so_far = so_far & (part & 0xC0 == 0x80) & ~cut_at(i)
-        joined.append(so_far)
-    low = [part & 0x3F for part in parts]
-    two = (lead & 0x1F) << 6 | low[0]
-    three = (lead & 0x0F) << 12 | low[0] << 6 | low[1]
-    four = (lead & 0x07) << 18 | low[0] << 12 | low[1] << 6 | low[2]
-    is_two = (lead >= 0xC2) & (lead < 0xE0) & joined[0]
-    is_three = (lead >= 0xE0) & (lead < 0xF0) & joined[1] & (three >= 0x800) & (three >> 11 != 0x1B)
-    is_four = (lead >= 0xF0) & (lead < 0xF5) & joined[2] & (four >= 0x10000) & (four < 0x110000)
-    packed = jnp.where(lead < 0x80, lead, lead + _INVALID_BYTE) | 1 << _WIDTH_SHIFT
-    for is_width, code, width in ((is_two, two, 2), (is_three, three, 3), (is_four, four, 4)):
-        packed = jnp.where(is_width, code | width << _WIDTH_SHIFT, packed)
-    packed_at = Neighbors(packed, _MAX_WIDTH - 1, 0, 1 << _WIDTH_SHIFT).at
-    is_first = jnp.ones(data.shape, bool)
-    character = packed_at(0)
-    for i in range(1, _MAX_WIDTH):
-        is_inner = packed_at(-i) >> _WIDTH_SHIFT > i
-        is_first &= ~is_inner
-        character = jnp.where(is_inner, packed_at(-i), character)
-    codes, widths = character & (1 << _WIDTH_SHIFT) - 1, (character >> _WIDTH_SHIFT).astype(jnp.int8)
+    one = (second & 0xC0 == 0x80) & ~cut_at(1)
+    two = one & (third & 0xC0 == 0x80) & ~cut_at(2)
+    three = two & (fourth & 0xC0 == 0x80) & ~cut_at(3)
+    # After some first bytes, the second one has a smaller range: no code point is written in more bytes than
+    # it needs, is a surrogate, or is above 0x10FFFF.
+    one &= (lead >= 0xC2) & (lead < 0xE0)
+    two &= (lead & 0xF0 == 0xE0) & ((lead != 0xE0) | (second >= 0xA0)) & ((lead != 0xED) | (second < 0xA0))
+    three &= (lead >= 0xF0) & (lead < 0xF5)
+    three &= ((lead != 0xF0) | (second >= 0x90)) & ((lead != 0xF4) | (second < 0x90))
+    widths = jnp.ones(data.shape, jnp.uint8)
+    for is_width, width in ((one, 2), (two, 3), (three, 4)):
+        widths = jnp.where(is_width, np.uint8(width), widths)
+    widths = store(widths)
+    width_at = Neighbors(widths, _MAX_WIDTH - 1, 0).at
+    is_first = (width_at(-1) < 2) & (width_at(-2) < 3) & (width_at(-3) < 4)
+    low = [data_at(i).astype(jnp.int32) & 0x3F for i in range(1, _MAX_WIDTH)]
+    first = lead.astype(jnp.int32)
+    codes = jnp.where(first < 0x80, first, first + _INVALID_BYTE)
+    codes = jnp.where(widths == 2, (first & 0x1F) << 6 | low[0], codes)
+    codes = jnp.where(widths == 3, (first & 0x0F) << 12 | low[0] << 6 | low[1], codes)
+    codes = jnp.where(widths == 4, (first & 0x07) << 18 | low[0] << 12 | low[1] << 6 | low[2], codes)
     return Characters(*store(codes, widths, is_first))
 
 
@@ -186,13 +184,15 @@ def _find_step_starts(
     """Finds the starts of one step within the pre-tokens of the step before it."""
     num_classes = tables.is_trigger.shape[0]
     end = num_classes - 1
+    is_inner = store(~characters.is_first)
+    inner_at = Neighbors(is_inner, _MAX_WIDTH, 0).at
     classes = store(tables.class_of_code[characters.codes])
-    classes_at = Neighbors(classes, 1, _MAX_WIDTH, end).at
-    cut_at = Neighbors(is_cut, 0, _MAX_WIDTH, fill=True).at
-    inner_at = Neighbors(~characters.is_first, _MAX_WIDTH, 0, fill=False).at
+    classes = store(jnp.where(is_inner, _get_previous(classes, inner_at), classes))
+    classes_at = Neighbors(classes, 1, _MAX_WIDTH).at
+    cut_at = Neighbors(is_cut, 0, _MAX_WIDTH).at
     previous = store(jnp.where(is_cut, end, classes_at(-1)))
-    before = store(jnp.where(is_cut, end, _get_previous(previous, inner_at, end)))
-    third = store(jnp.where(is_cut, end, _get_previous(before, inner_at, end)))
+    before = store(jnp.where(is_cut, end, _get_previous(previous, inner_at)))
+    third = store(jnp.where(is_cut, end, _get_previous(before, inner_at)))
     following = jnp.full_like(classes, end)
     for width in range(1, _MAX_WIDTH + 1):
         at = jnp.where(cut_at(width), end, classes_at(width))
@@ -200,17 +200,20 @@ def _find_step_starts(
     following = store(following)
     after_run = _find_class_after_run(classes_at, cut_at, end)
 
+    dtype = np.min_scalar_type(tables.windows.size)
+
     def get_index(*columns: Array) -> Array:
-        index = columns[0].astype(jnp.int32)
+        index = columns[0].astype(dtype)
         for column in columns[1:]:
-            index = index * num_classes + column.astype(jnp.int32)
+            index = index * np.array(num_classes, dtype) + column.astype(dtype)
         return index
 
     in_run = following == classes
-    index = get_index(before, previous, classes) * 2 + in_run.astype(jnp.int32)
-    index = index * num_classes + jnp.where(in_run, after_run, following).astype(jnp.int32)
-    decisions = tables.windows.reshape(-1)[index]
-    left = get_index(third, before, previous, classes)
+    after = store(jnp.where(in_run, after_run, following))
+    index = get_index(before, previous, classes) * np.array(2, dtype) + in_run.astype(dtype)
+    index = store(get_index(index, after))
+    decisions = store(tables.windows.reshape(-1)[index])
+    left = store(get_index(third, before, previous, classes))
     decisions = jnp.where(decisions == UNDECIDED, tables.left_windows.reshape(-1)[left], decisions)
     decisions = _split_groups(tables, characters, classes, previous == classes, store(decisions))
     starts = is_cut | ((decisions == STARTS) & characters.is_first)
@@ -224,14 +227,12 @@ def _find_step_starts(
     return decided
 
 
-def _get_previous(values: Array, inner_at: Callable[[int], Array], fill: int) -> Array:
-    """Returns the value at the character before each first byte."""
-    values_at = Neighbors(values, _MAX_WIDTH, 0, fill).at
-    result = values_at(-1)
-    skipped = jnp.ones(values.shape, bool)
-    for i in range(1, _MAX_WIDTH):
-        skipped = skipped & inner_at(-i)
-        result = jnp.where(skipped, values_at(-i - 1), result)
+def _get_previous(values: Array, inner_at: Callable[[int], Array]) -> Array:
+    """Returns the value at the last first byte of a character before each byte."""
+    values_at = Neighbors(values, _MAX_WIDTH, 0).at
+    result = values_at(-_MAX_WIDTH)
+    for i in range(_MAX_WIDTH - 1, 0, -1):
+        result = jnp.where(inner_at(-i), result, values_at(-i))
     return result
 
 
@@ -240,8 +241,7 @@ def _find_class_after_run(
 ) -> Array:
     """Returns the class after the run of equal classes at each byte."""
     after = store(jnp.where(cut_at(1), end, classes_at(1)))
-    found: Array = after[find_next(after != classes_at(0))]
-    return found
+    return take_next(after != classes_at(0), after)
 
 
 def _split_groups(
@@ -255,7 +255,8 @@ def _split_groups(
     groups = tables.groups.reshape(-1)[classes.astype(jnp.int32) * columns + index]
     near = jnp.zeros(classes.shape, bool)
     distance = _MAX_WIDTH * (tables.reach.shape[0] + 1)
-    trigger_at = Neighbors(tables.is_trigger[classes.astype(jnp.int32)], distance, 0, fill=False).at
+    is_trigger = store(tables.is_trigger[classes.astype(jnp.int32)])
+    trigger_at = Neighbors(is_trigger, distance, 0).at
     for i in range(1, distance + 1):
         near = near | trigger_at(-i)
     return jnp.where(is_in_run & ~near & (groups != UNDECIDED), groups, decisions)
@@ -306,7 +307,8 @@ def _run_automaton(
     """
     length = classes.shape[0]
     end = tables.is_trigger.shape[0] - 1
-    positions, count = compact_rare(undecided, capacity, length)
+    packed = pack(undecided)
+    positions, count = find_true(packed, capacity, length), packed.num_true
     regions = _find_region_starts(starts, positions)
     is_new = jnp.pad(regions[1:] != regions[:-1], (1, 0), constant_values=True)
     first = jnp.where(is_new, regions, length)

@@ -23,7 +23,15 @@ import numpy as np
 from tokjax.device.boundaries import SplitTables, decode_characters, find_starts
 from tokjax.device.hash_table import ABSENT, HashTable, compute_hashes, find
 from tokjax.device.merging import MergeTables, merge_words
-from tokjax.device.scans import Neighbors, compact, cumulative_sum, running_maximum, store
+from tokjax.device.scans import (
+    compact,
+    count_before,
+    cumulative_sum,
+    find_true,
+    number_segments,
+    pack,
+    store,
+)
 from tokjax.device.special import SpecialTables, find_special
 from tokjax.errors import InvalidArgumentError
 
@@ -158,11 +166,12 @@ def encode_jit(
         matches = find_special(tables.special, data, is_cut, sizes.special)
         special_ids, needed_special = matches.ids, matches.needed
         is_cut, is_inside = is_cut | matches.is_cut, is_inside | matches.is_inside
+    is_cut = store(is_cut)
     characters = decode_characters(data, is_cut)
     starts, needed_places = find_starts(tables.split, characters, is_cut, sizes.places)
     words = _find_words(data, starts & ~is_inside, splits, sizes.words, special_ids)
     keys = _get_keys(data, words)
-    found = jnp.where(words.lengths > KEY_BYTES, ABSENT, find(tables.words, keys))
+    found = store(jnp.where(words.lengths > KEY_BYTES, ABSENT, find(tables.words, keys)))
     merged = _merge_misses(tables, data, words, keys, found, sizes)
     tokens = _assemble(tables, words, merged, splits, sizes.tokens)
     needed = Capacities(
@@ -217,32 +226,31 @@ def _find_words(
 ) -> _Words:
     """Returns the words that start at the given bytes."""
     length = data.shape[0]
-    rank = cumulative_sum(starts)
-    target = jnp.where(starts, rank - 1, capacity)
-    first = jnp.full(capacity, length, jnp.int32)
-    first = first.at[target].set(jnp.arange(length, dtype=jnp.int32), mode="drop")
-    first = jnp.minimum(first, splits[-1])
+    packed = pack(starts)
+    first = store(jnp.minimum(find_true(packed, capacity, length), splits[-1]))
     stop = jnp.append(first[1:], splits[-1])
-    count = rank[-1]
-    before = jnp.where(splits > 0, rank[jnp.maximum(splits - 1, 0)], 0)
+    before = count_before(packed, splits)
     special = None
     if special_ids is not None:
         special = jnp.where(stop > first, special_ids[jnp.minimum(first, length - 1)], -1)
-    return _Words(first, stop - first, special, before, count)
+    return _Words(first, stop - first, special, before, packed.num_true)
 
 
 def _get_keys(data: Array, words: _Words) -> list[Array]:
     """Returns the columns of the keys of words: their first 16 bytes and their lengths, `uint32`."""
-    at = Neighbors(data, 0, 3, 0).at
-    parts = [at(i).astype(jnp.uint32) << np.uint32(8 * i) for i in range(4)]
-    quads = Neighbors(parts[0] | parts[1] | parts[2] | parts[3], 0, KEY_BYTES, 0)
+    # Four bytes are read from two aligned numbers of four bytes each.
+    aligned = jnp.pad(data, (0, -data.shape[0] % 4)).reshape(-1, 4)
+    aligned = jax.lax.bitcast_convert_type(aligned, jnp.uint32)
+    starts = words.starts.astype(jnp.uint32)
+    shift = np.uint32(8) * (starts & np.uint32(3))
     keys = []
     for first in range(0, KEY_BYTES, 4):
+        number = starts // np.uint32(4) + np.uint32(first // 4)
+        low = aligned.at[number].get(mode="clip") >> shift
+        high = aligned.at[number + np.uint32(1)].get(mode="clip") << (np.uint32(31) - shift) << np.uint32(1)
         rest = jnp.clip(words.lengths - first, 0, 4)
-        mask = jnp.where(
-            rest == 4, np.uint32(0xFFFFFFFF), (np.uint32(1) << (8 * rest).astype(jnp.uint32)) - 1
-        )
-        keys.append(quads.at(first)[jnp.minimum(words.starts, data.shape[0] - 1)] & mask)
+        mask = jnp.where(rest == 4, ~np.uint32(0), ~(~np.uint32(0) << (8 * rest).astype(jnp.uint32)))
+        keys.append((low | high) & mask)
     return [*keys, words.lengths.astype(jnp.uint32)]
 
 
@@ -319,9 +327,9 @@ def _assemble(
     num_tokens = stops[-1]
     position = jnp.arange(capacity, dtype=jnp.int32)
     inside = position < num_tokens
-    # All words have tokens. So the number of words that begin up to a token tells its word.
-    word = cumulative_sum(jnp.zeros(capacity, bool).at[begins].set(True, mode="drop")) - 1
-    index = position + (sources.firsts - begins)[store(word)]
+    # All words have tokens.
+    word = number_segments(begins, capacity)
+    index = position + store(sources.firsts - begins)[word]
     ids = sources.pool.at[index].get(mode="clip")
     if words.special_ids is not None:
         at = jnp.where(words.special_ids >= 0, begins, capacity)
@@ -380,13 +388,13 @@ def decode_jit(tables: TokenizerTables, ids: Array, row_splits: Array, *, capaci
     valid = (ids >= 0) & (ids < num_ids) & (number >= splits[0]) & (number < splits[-1])
     safe = jnp.where(valid, ids, 0).astype(jnp.int32)
     lengths = jnp.where(valid, _get_lengths(tables, safe), 0)
-    stops = cumulative_sum(lengths)
+    stops = store(cumulative_sum(lengths))
     begins = stops - lengths
-    target = jnp.where(lengths > 0, begins, capacity)
-    token = running_maximum(jnp.full(capacity, -1, jnp.int32).at[target].set(number, mode="drop"))
-    token = jnp.maximum(token, 0)
+    chosen, _ = compact(lengths > 0, ids.shape[0], 0)
+    segment = number_segments(jnp.where(lengths > 0, begins, capacity), capacity)
+    shifts = store(tables.token_splits[safe] - begins)
     position = jnp.arange(capacity, dtype=jnp.int32)
-    index = tables.token_splits[safe[token]] + position - begins[token]
+    index = position + store(shifts[chosen])[segment]
     data = jnp.where(position < stops[-1], tables.token_bytes.at[index].get(mode="clip"), np.uint8(0))
     byte_splits = jnp.append(begins, stops[-1])[jnp.minimum(splits, ids.shape[0])]
     return DeviceBytes(data, byte_splits - byte_splits[0], stops[-1], stops[-1] > capacity)

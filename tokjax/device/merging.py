@@ -5,7 +5,7 @@ the bytes around them can come before. So a Chinese word starts with one or two 
 
 Words of up to 128 symbols are columns of a matrix, padded to the longest word of their class. In each round,
 every word merges its pair of lowest rank, the leftmost one of equal ranks. Only the ranks of the pairs beside
-the merge change. When half of the words have no pair left, the next words take their columns::
+the merge change. When two thirds of the words have no pair left, the next words take their columns::
 
     words         low  new  the        after round 1        after round 2
     symbols        l    n    t          l    n    th         low  new  the
@@ -31,7 +31,11 @@ from tokjax.device.scans import (
     Neighbors,
     compact,
     copy_before_broadcast,
+    count_before,
     cumulative_sum,
+    find_true,
+    number_segments,
+    pack,
     running_maximum,
     store,
 )
@@ -48,9 +52,11 @@ THREE_BYTES = 0x800
 """First code point of three bytes."""
 _WIDTHS = (16, 32, 128)
 """Number of symbols of the columns in which words are merged. Longer words are merged in flat arrays."""
-_SYMBOLS, _SYMBOLS_SHARE = 1 << 15, 32
-"""Number of symbols of the words that are merged at the same time, or a share of all symbols if it is larger:
-few enough for the cache of a CPU, and more in large batches, for accelerators."""
+_SYMBOLS = (1 << 15, 1 << 14, 1 << 13)
+"""Number of symbols of each width that are merged at the same time: few enough for the cache of a CPU. There
+are few long words."""
+_LARGE_BATCH = 1 << 20
+"""Number of symbols from which on more are merged at the same time, in proportion, for accelerators."""
 _MAX_SHARE = 4
 """At most one in this many of the words that fit is merged at the same time: few columns are empty."""
 
@@ -103,14 +109,12 @@ class _Symbols(NamedTuple):
     Attributes:
         symbols: symbols, shape `(n,)`.
         ranks: rank of the pair of each symbol and the next one of its word, shape `(n,)`.
-        is_first: whether a symbol is the first one of its word, or after the last word; shape `(n,)`.
         starts: position of the first symbol of each word, shape `(words,)`.
         counts: number of symbols of each word, 0 after the last word; shape `(words,)`.
     """
 
     symbols: Array
     ranks: Array
-    is_first: Array
     starts: Array
     counts: Array
 
@@ -142,8 +146,11 @@ def merge_words(
     words = _make_symbols(tables, data, starts, lengths, num_bytes)
     merged, count = _merge_long(tables, words, num_long)
     low = 1
-    for width in _WIDTHS:
-        merged = _merge_columns(tables, merged, (words.counts > low) & (words.counts <= width), width)
+    for width, at_once in zip(_WIDTHS, _SYMBOLS, strict=True):
+        is_chosen = (words.counts > low) & (words.counts <= width)
+        num_columns = at_once * max(num_bytes, _LARGE_BATCH) // (_LARGE_BATCH * width)
+        num_columns = min(num_columns, -(-starts.shape[0] // _MAX_SHARE))
+        merged = _merge_columns(tables, merged, is_chosen, (width, num_columns))
         low = width
     return MergedWords(merged.symbols, merged.starts, merged.counts, lengths.sum(dtype=jnp.int32), count)
 
@@ -154,21 +161,20 @@ def _make_symbols(tables: MergeTables, data: Array, starts: Array, lengths: Arra
     begins = stops - lengths
     position = jnp.arange(capacity, dtype=jnp.int32)
     is_inside = position < stops[-1]
-    is_begin = jnp.zeros(capacity, bool).at[begins].set(True, mode="drop")
-    word = cumulative_sum(is_begin) - 1
-    at = position + (starts - begins)[word]
-    bytes_ = jnp.where(is_inside, data.at[at].get(mode="clip"), np.uint8(0))
-    is_begin |= ~is_inside
+    word = number_segments(begins, capacity)
+    at = store(position + store(starts - begins)[word])
+    bytes_ = store(jnp.where(is_inside, data.at[at].get(mode="clip"), np.uint8(0)))
+    is_begin = store((~is_inside).at[begins].set(True, mode="drop"))
     symbols = jnp.where(is_inside, _merge_characters(tables, bytes_, is_begin), -1)
-    kept, count = compact(symbols >= 0, capacity, capacity)
-    rank = cumulative_sum(symbols >= 0)
-    firsts = jnp.where(lengths > 0, rank.at[begins].get(mode="clip") - 1, count)
-    symbols = symbols.at[kept].get(mode="fill", fill_value=-1)
-    is_first = is_begin.at[kept].get(mode="fill", fill_value=True)
-    following = Neighbors(symbols, 0, 1, -1).at(1)
-    is_last = Neighbors(is_first, 0, 1, fill=True).at(1)
+    packed = pack(symbols >= 0)
+    kept, count = find_true(packed, capacity, capacity), packed.num_true
+    firsts = jnp.where(lengths > 0, count_before(packed, jnp.minimum(begins, capacity)), count)
+    symbols = store(symbols.at[kept].get(mode="fill", fill_value=-1))
+    is_first = store(is_begin.at[kept].get(mode="fill", fill_value=True))
+    following = Neighbors(symbols, 0, 1).at(1)
+    is_last = Neighbors(is_first, 0, 1).at(1)
     ranks = jnp.where(is_last, NO_RANK, find_ranks(tables, symbols, following))
-    return _Symbols(*store(symbols, ranks, is_first, firsts, jnp.append(firsts[1:], count) - firsts))
+    return _Symbols(*store(symbols, ranks, firsts, jnp.append(firsts[1:], count) - firsts))
 
 
 def _merge_characters(tables: MergeTables, data: Array, is_begin: Array) -> Array:
@@ -182,8 +188,8 @@ def _merge_characters(tables: MergeTables, data: Array, is_begin: Array) -> Arra
         data: bytes of all words.
         is_begin: whether a byte is the first one of a word, or after the last word.
     """
-    byte_at = Neighbors(data, 1, 2, 0).at
-    begin_at = Neighbors(is_begin, 0, 2, fill=True).at
+    byte_at = Neighbors(data, 1, 2).at
+    begin_at = Neighbors(is_begin, 0, 2).at
     before, lead, second, third = (byte_at(i).astype(jnp.int32) for i in range(-1, 3))
     is_inner = (second & 0xC0 == 0x80) & ~begin_at(1)
     two = (lead & 0x1F) << 6 | (second & 0x3F)
@@ -192,11 +198,11 @@ def _merge_characters(tables: MergeTables, data: Array, is_begin: Array) -> Arra
     is_three = (lead & 0xF0 == 0xE0) & is_inner & (third & 0xC0 == 0x80) & ~begin_at(2)
     is_three &= three >= THREE_BYTES
     code = jnp.where(is_three, three, jnp.where(is_two, two, 0))
-    left = jnp.where(is_begin, NO_RANK, tables.joint_ranks[before << 8 | lead])
-    left_at = Neighbors(left, 0, 3, NO_RANK).at
+    left = store(jnp.where(is_begin, NO_RANK, tables.joint_ranks[before << 8 | lead]))
+    left_at = Neighbors(left, 0, 3).at
     across = jnp.minimum(left, jnp.where(is_three, left_at(3), left_at(2)))
     is_merged = tables.character_ranks[code] < across
-    index_at = Neighbors(jnp.where(is_merged, 3 * code, -1), 2, 0, -1).at
+    index_at = Neighbors(store(jnp.where(is_merged, 3 * code, -1)), 2, 0).at
     index = index_at(0)
     index = jnp.where(index_at(-1) >= 0, index_at(-1) + 1, index)
     index = jnp.where(index_at(-2) >= 3 * THREE_BYTES, index_at(-2) + 2, index)
@@ -245,11 +251,12 @@ class _Work(NamedTuple):
     counts: Array
 
 
-def _merge_columns(tables: MergeTables, words: _Symbols, is_chosen: Array, width: int) -> _Symbols:
-    """Merges the chosen words, of at most `width` symbols."""
+def _merge_columns(
+    tables: MergeTables, words: _Symbols, is_chosen: Array, shape: tuple[int, int]
+) -> _Symbols:
+    """Merges the chosen words in columns. The shape is the number of symbols of a column, and of columns."""
     num_words, num_symbols = words.starts.shape[0], words.symbols.shape[0]
-    num_columns = max(_SYMBOLS, num_symbols // _SYMBOLS_SHARE) // width
-    num_columns = min(num_columns, -(-num_words // _MAX_SHARE))
+    width, num_columns = shape
     chosen, count = compact(is_chosen, num_words, num_words)
     row = jnp.arange(width, dtype=jnp.int32)[:, None]
 
@@ -275,9 +282,9 @@ def _merge_columns(tables: MergeTables, words: _Symbols, is_chosen: Array, width
         return _Work(columns, jnp.where(is_done, new, work.words), next_word, all_symbols, all_counts)
 
     def step(work: _Work) -> _Work:
-        """Gives columns to words, and merges until half of them are done, or all at the end."""
+        """Gives columns to words, and merges until two thirds of them are done, or all at the end."""
         work = refill(work)
-        limit = jnp.where(work.next_word < count, num_columns // 2, 0)
+        limit = jnp.where(work.next_word < count, num_columns // 3, 0)
         has_many: Callable[[_Columns], Array] = lambda columns: (~columns.is_done).sum() > limit  # noqa: E731
         return work._replace(
             columns=jax.lax.while_loop(has_many, partial(_merge_lowest, tables), work.columns)
@@ -288,7 +295,6 @@ def _merge_columns(tables: MergeTables, words: _Symbols, is_chosen: Array, width
 
     # Added to constants, so that they vary over the devices of `jax.shard_map` as the words do.
     zero = 0 * count
-    shape = (width, num_columns)
     empty = _make_columns(jnp.full(shape, -1, jnp.int32) + zero, jnp.full(shape, NO_RANK, jnp.int32) + zero)
     no_words = jnp.full(num_columns, num_words, jnp.int32) + zero
     work = jax.lax.while_loop(has_words, step, _Work(empty, no_words, zero, words.symbols, words.counts))
@@ -307,7 +313,7 @@ def _merge_lowest(tables: MergeTables, columns: _Columns) -> _Columns:
     following = jnp.where(at + 2 < width, flat[jnp.minimum(at + 2, width - 1) * count + column], -1)
     merged = get_merged(tables, lowest)
     left, right = find_ranks(tables, jnp.stack([previous, merged]), jnp.stack([merged, following]))
-    merged, left, right = store(merged, left, right)
+    merged, left, right = (copy_before_broadcast(values) for values in (merged, left, right))
     at = jnp.where(lowest == NO_RANK, width, at)
     shifted = jnp.pad(symbols[1:], ((0, 1), (0, 0)), constant_values=-1)
     shifted_ranks = jnp.pad(ranks[1:], ((0, 1), (0, 0)), constant_values=NO_RANK)
@@ -336,12 +342,19 @@ def _merge_long(tables: MergeTables, words: _Symbols, capacity: int) -> tuple[_S
     num_symbols = words.symbols.shape[0]
     num_words = capacity // _WIDTHS[-1] + 1
     is_long = words.counts > _WIDTHS[-1]
-    word = jnp.maximum(cumulative_sum(words.is_first) - 1, 0)
-    chosen, count = compact(is_long.at[word].get(mode="clip") & (words.symbols >= 0), capacity, num_symbols)
-    number = cumulative_sum(words.is_first.at[chosen].get(mode="fill", fill_value=False)) - 1
+    count = jnp.where(is_long, words.counts, 0).sum(dtype=jnp.int32)
+    long, _ = compact(is_long, num_words, is_long.shape[0])
+    starts = words.starts.at[long].get(mode="fill", fill_value=0)
+    counts = words.counts.at[long].get(mode="fill", fill_value=0)
+    stops = cumulative_sum(counts)
+    begins = stops - counts
+    position = jnp.arange(capacity, dtype=jnp.int32)
+    is_inside = position < stops[-1]
+    word = number_segments(begins, capacity)
+    chosen = jnp.where(is_inside, position + (starts - begins)[word], num_symbols)
     flat = _Flat(
         words.symbols.at[chosen].get(mode="fill", fill_value=-1),
-        jnp.where(chosen < num_symbols, number, num_words),
+        jnp.where(is_inside, word, num_words),
         words.ranks.at[chosen].get(mode="fill", fill_value=NO_RANK),
     )
     flat = jax.lax.while_loop(
@@ -349,12 +362,9 @@ def _merge_long(tables: MergeTables, words: _Symbols, capacity: int) -> tuple[_S
         lambda flat: _merge_flat_round(tables, flat, num_words),
         flat,
     )
-    long, _ = compact(is_long, num_words, is_long.shape[0])
     counts = jnp.zeros(num_words, jnp.int32).at[flat.words].add(1, mode="drop")
-    shifts = words.starts.at[long].get(mode="fill", fill_value=num_symbols) - cumulative_sum(counts) + counts
-    at = jnp.arange(capacity, dtype=jnp.int32) + shifts.at[flat.words].get(
-        mode="fill", fill_value=num_symbols
-    )
+    shifts = (starts - cumulative_sum(counts) + counts).at[flat.words].get(mode="clip")
+    at = jnp.where(flat.words < num_words, position + shifts, num_symbols)
     symbols = words.symbols.at[at].set(flat.symbols, mode="drop")
     return words._replace(symbols=symbols, counts=words.counts.at[long].set(counts, mode="drop")), count
 

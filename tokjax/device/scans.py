@@ -11,13 +11,15 @@ has few values, and the rest is arithmetic on bits:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jax import Array
 
 BITS = 32
@@ -27,37 +29,79 @@ BITS = 32
 def cumulative_sum(values: Array) -> Array:
     """Returns the sum of all values up to and including each one, `int32`, shape `(n,)`."""
     if values.dtype == np.bool_:
-        blocks = pack_bits(values)
-        before = jax.lax.cumsum(count_bits(blocks)) - count_bits(blocks)
-        return unpack(before[:, None] + count_bits(blocks[:, None] & get_low_bits()), values.shape[0])
-    return jax.lax.cumsum(values.astype(jnp.int32))
+        packed = pack(values)
+        sums = packed.before[:, None] + count_bits(packed.blocks[:, None] & get_low_bits())
+        return unpack(sums, values.shape[0])
+    return _scan(_SUM, values.astype(jnp.int32))
 
 
 def running_maximum(values: Array) -> Array:
-    """Returns the largest value up to and including each position, shape `(n,)`."""
-    return jax.lax.cummax(values)
+    """Returns the largest value up to and including each position, `int32`, shape `(n,)`."""
+    return _scan(_MAXIMUM, values.astype(jnp.int32))
 
 
-def find_next(mask: Array) -> Array:
-    """Returns the position of the next true value at or after each position, shape `(n,)`.
+class _Operation(NamedTuple):
+    """What a scan computes.
 
-    Where there is none, it is the last position.
+    Attributes:
+        scan: the scan of an axis.
+        combine: result of two results.
+        reduce: result of all values of an axis.
+        empty: result of no values.
+    """
+
+    scan: Callable[..., Array]
+    combine: Callable[..., Array]
+    reduce: Callable[..., Array]
+    empty: int
+
+
+_SUM = _Operation(jax.lax.cumsum, jnp.add, jnp.sum, 0)
+_MAXIMUM = _Operation(jax.lax.cummax, jnp.maximum, jnp.max, np.iinfo(np.int32).min)
+_ROW = 16
+"""Number of values of a row of a scan. XLA adds up all values before each one, which it does well for few."""
+_MAX_TRIANGLE = 256
+"""Maximum number of values for which one reduction computes all results: few programs to compile."""
+
+
+def _scan(operation: _Operation, values: Array) -> Array:
+    """Scans rows of values, and the last results of all rows."""
+    length = values.shape[0]
+    if length <= _MAX_TRIANGLE:
+        number = jnp.arange(length, dtype=jnp.int32)
+        triangle = jnp.where(number <= number[:, None], values, operation.empty)
+        result: Array = store(operation.reduce(triangle, axis=1))
+        return result
+    padded = jnp.pad(values, (0, -length % _ROW), constant_values=operation.empty)
+    inner = store(operation.scan(padded.reshape(-1, _ROW), axis=1))
+    last = _scan(operation, inner[:, -1])
+    before = store(jnp.pad(last[:-1], (1, 0), constant_values=operation.empty))
+    return unpack(operation.combine(before[:, None], inner), length)
+
+
+def take_next(mask: Array, values: Array) -> Array:
+    """Returns the value at the next true position at or after each position, shape `(n,)`.
+
+    Where there is none, it is the last value.
     """
     blocks = pack_bits(mask)
     end = mask.shape[0] - 1
     begins = jnp.arange(blocks.shape[0], dtype=jnp.int32) * BITS
     first = jnp.where(blocks != 0, begins + _get_lowest_bit(blocks), end)
-    first = jax.lax.cummin(first, reverse=True)
-    after = jnp.pad(first[1:], (0, 1), constant_values=end)
+    first = -running_maximum(-first[::-1])[::-1]
+    after = store(values[jnp.pad(first[1:], (0, 1), constant_values=end)])
     rest = blocks[:, None] & ~(get_low_bits() >> np.uint32(1))
-    return unpack(
-        jnp.where(rest != 0, begins[:, None] + _get_lowest_bit(rest), after[:, None]), mask.shape[0]
-    )
+    # Small numbers, since they are stored.
+    bit = store(jnp.where(rest != 0, _get_lowest_bit(rest), BITS).astype(jnp.uint8))
+    at = jnp.minimum(begins[:, None] + bit.astype(jnp.int32), end)
+    return unpack(jnp.where(bit == BITS, after[:, None], values[at]), mask.shape[0])
 
 
 def _get_lowest_bit(numbers: Array) -> Array:
     """Returns the index of the lowest bit that is set, `int32`."""
-    return get_highest_bit(numbers & (~numbers + np.uint32(1)))
+    # The exponent of the bit as a number, which is faster than counting zeros on a CPU.
+    lowest = (numbers & (~numbers + np.uint32(1))).astype(jnp.int32).astype(jnp.float32)
+    return (jax.lax.bitcast_convert_type(lowest, jnp.int32) >> 23 & 0xFF) - 127
 
 
 def get_highest_bit(numbers: Array) -> Array:
@@ -79,9 +123,12 @@ def count_bits(numbers: Array) -> Array:
 def pack_bits(mask: Array) -> Array:
     """Packs a mask into `uint32` numbers, shape `(blocks,)`. The first value of a block is the lowest bit."""
     blocks = jnp.pad(mask, (0, -mask.shape[0] % BITS)).reshape(-1, BITS)
-    bits = np.uint32(1) << jnp.arange(BITS, dtype=jnp.uint32)
-    packed = jnp.where(blocks, bits, np.uint32(0)).sum(axis=1, dtype=jnp.uint32)
-    return copy_before_broadcast(packed)
+    # Four values are one number. The multiplication moves their bits next to each other.
+    quads = jax.lax.bitcast_convert_type(blocks.astype(jnp.uint8).reshape(-1, 4), jnp.uint32)
+    quads = (quads * np.uint32(0x10204080)) >> np.uint32(28)
+    shifts = np.uint32(4) * jnp.arange(BITS // 4, dtype=jnp.uint32)
+    packed: Array = store((quads.reshape(-1, BITS // 4) << shifts).sum(axis=1, dtype=jnp.uint32))
+    return packed
 
 
 def unpack(values: Array, length: int) -> Array:
@@ -89,46 +136,141 @@ def unpack(values: Array, length: int) -> Array:
     return values.reshape(-1)[:length]
 
 
-_BLOCK = 64
-"""Number of values of a block of `compact_rare`."""
-
-
 class Neighbors:
-    """Values at a distance from each position, as slices of one padded array.
+    """Values at a distance from each position, as slices of one array.
 
-    XLA reads the slices in one pass, together with what is computed from them. It would copy every shifted
-    array if each of them were padded separately.
+    The first values follow the last one, and the last values precede the first one. With a constant there
+    instead, XLA would decide at each value whether it is one of them.
 
     Args:
-        values: values, shape `(n,)`.
+        values: values, stored, shape `(n,)`.
         before: largest distance to values before a position.
         after: largest distance to values after a position.
-        fill: value outside of the array.
     """
 
-    def __init__(self, values: Array, before: int, after: int, fill: int | bool | np.int32) -> None:
+    def __init__(self, values: Array, before: int, after: int) -> None:
         self._length, self._before = values.shape[0], before
-        self._padded: Array = store(jnp.pad(values, (before, after), constant_values=fill))
+        if self._length < max(before, after):
+            wrapped = values[jnp.arange(-before, self._length + after) % self._length]
+        else:
+            wrapped = jnp.concatenate([values[self._length - before :], values, values[:after]])
+        self._wrapped: Array = store(wrapped)
 
     def at(self, distance: int) -> Array:
         """Returns the value `distance` positions after each position (before, if negative)."""
         first = self._before + distance
-        return self._padded[first : first + self._length]
+        return self._wrapped[first : first + self._length]
 
 
 def store(*values: Array) -> Any:
-    """Returns values that are computed once and stored. XLA would compute them again where they are used."""
-    stored: Any = jax.lax.optimization_barrier(values)  # type: ignore[no-untyped-call]
+    """Returns values that are computed once and stored.
+
+    XLA would compute them again for each value that is read, in the middle of a gather for example, where the
+    processor computes one value at a time.
+    """
+    stored: Any = jax.lax.platform_dependent(values, cpu=_store_on_cpu, default=jax.lax.optimization_barrier)
     return stored if len(values) > 1 else stored[0]
+
+
+def _store_on_cpu(values: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Writes no value to the arrays. XLA stores what is written to, but removes barriers for a CPU."""
+
+    def write_nothing(value: Array) -> Array:
+        outside = jnp.full(2, value.size, jnp.int32)
+        written = value.reshape(-1).at[outside].set(jnp.zeros(2, value.dtype), mode="drop")
+        return written.reshape(value.shape)
+
+    return tuple(map(write_nothing, values))
 
 
 def copy_before_broadcast(values: Array) -> Array:
     """Copies values by a gather, so that XLA does not compute them for each row that they are broadcast to.
 
-    XLA removes barriers for a CPU, and fuses everything but gathers with broadcasts.
+    The same as `store` for short arrays, in loops of many iterations: one operation instead of three.
     """
     copied: Array = values[jnp.arange(values.shape[0], dtype=jnp.int32)]
     return copied
+
+
+class Packed(NamedTuple):
+    """A mask in blocks of 32 values, and how many of them are true.
+
+    Attributes:
+        blocks: the values, the first one as the lowest bit, `uint32`, shape `(blocks,)`.
+        before: number of true values before each block, `int32`, shape `(blocks,)`.
+        num_true: number of true values, `int32`, shape `()`.
+    """
+
+    blocks: Array
+    before: Array
+    num_true: Array
+
+
+def pack(mask: Array) -> Packed:
+    """Packs a mask and counts its true values."""
+    blocks = pack_bits(mask)
+    counts = count_bits(blocks)
+    sums = cumulative_sum(counts)
+    return Packed(blocks, store(sums - counts), sums[-1])
+
+
+def count_before(packed: Packed, positions: Array) -> Array:
+    """Returns the number of true values before each position; positions are up to the number of values."""
+    block = jnp.minimum(positions // BITS, packed.blocks.shape[0] - 1)
+    bit = positions - block * BITS
+    lower = jnp.where(bit < BITS, ~(~np.uint32(0) << bit.astype(jnp.uint32)), ~np.uint32(0))
+    return packed.before[block] + count_bits(packed.blocks[block] & lower)
+
+
+def find_true(packed: Packed, capacity: int, fill: int) -> Array:
+    """Returns the positions where a mask is true, in ascending order.
+
+    Faster than `compact` for long masks, since only the blocks and the results are scanned.
+
+    Args:
+        packed: the mask.
+        capacity: number of positions to return. Further ones are dropped.
+        fill: value after the last position.
+
+    Returns:
+        Positions, `int32`, shape `(capacity,)`.
+    """
+    # First the block of each result, then the bit in the block. For example, with blocks of 8 values:
+    #     mask      0 1 1 0 0 1 0 1    0 0 0 0 0 0 0 0    0 0 1 0 0 0 0 0
+    #     chosen    0 and 2, the blocks that have true values; their first results are 0 and 4
+    #     block     0 0 0 0 2
+    #     bit       1 2 5 7 2
+    has_any = packed.blocks != 0
+    chosen, _ = compact(has_any, packed.blocks.shape[0], 0)
+    begins = jnp.where(has_any, packed.before, capacity)
+    block = store(chosen.at[number_segments(begins, capacity)].get(mode="clip"))
+    result = jnp.arange(capacity, dtype=jnp.int32)
+    bit = _select_bit(packed.blocks[block], (result - packed.before[block]).astype(jnp.uint32))
+    return jnp.where(result < packed.num_true, block * BITS + bit, fill)
+
+
+def number_segments(begins: Array, capacity: int) -> Array:
+    """Returns the number of the segment of each position, `int32`, shape `(capacity,)`.
+
+    Args:
+        begins: first position of each segment, in ascending order. Segments that begin at the capacity or
+            later are dropped, and so do not count. Other segments have at least one position.
+        capacity: number of positions.
+    """
+    is_begin = jnp.zeros(capacity, bool).at[begins].set(True, mode="drop")
+    numbers: Array = store(cumulative_sum(is_begin) - 1)
+    return numbers
+
+
+def _select_bit(numbers: Array, rank: Array) -> Array:
+    """Returns the index of the set bit that has `rank` set bits below it, `int32`."""
+    position = jnp.zeros(numbers.shape, jnp.uint32)
+    for width in (16, 8, 4, 2, 1):
+        count = jax.lax.population_count(numbers >> position & np.uint32((1 << width) - 1))
+        is_above = rank >= count
+        rank = rank - jnp.where(is_above, count, np.uint32(0))
+        position = position + jnp.where(is_above, np.uint32(width), np.uint32(0))
+    return position.astype(jnp.int32)
 
 
 def compact(mask: Array, capacity: int, fill: int) -> tuple[Array, Array]:
@@ -143,24 +285,7 @@ def compact(mask: Array, capacity: int, fill: int) -> tuple[Array, Array]:
         Positions, `int32`, shape `(capacity,)`, and the number of true values, `int32`, shape `()`.
     """
     rank = cumulative_sum(mask)
-    length = mask.shape[0]
     target = jnp.where(mask, rank - 1, capacity)
     positions = jnp.full(capacity, fill, jnp.int32)
-    positions = positions.at[target].set(jnp.arange(length, dtype=jnp.int32), mode="drop")
+    positions = positions.at[target].set(jnp.arange(mask.shape[0], dtype=jnp.int32), mode="drop")
     return positions, rank[-1]
-
-
-def compact_rare(mask: Array, capacity: int, fill: int) -> tuple[Array, Array]:
-    """Returns the same as `compact`, faster for masks that are rarely true."""
-    # First the blocks that have a true value are found, then the values within these.
-    length = mask.shape[0]
-    if length <= 2 * _BLOCK or capacity * _BLOCK >= length:
-        return compact(mask, capacity, fill)
-    blocks = jnp.pad(mask, (0, -length % _BLOCK)).reshape(-1, _BLOCK)
-    num_blocks = blocks.shape[0]
-    chosen, _ = compact(blocks.any(axis=1), capacity, num_blocks)
-    rows = blocks.at[chosen].get(mode="fill", fill_value=False)
-    inner, _ = compact(rows.reshape(-1), capacity, capacity * _BLOCK)
-    block = chosen.at[inner // _BLOCK].get(mode="fill", fill_value=num_blocks)
-    positions = jnp.where(inner < capacity * _BLOCK, block * _BLOCK + inner % _BLOCK, fill)
-    return positions, mask.sum(dtype=jnp.int32)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tokjax.device.scans import Neighbors, compact_rare, cumulative_sum, running_maximum
+from tokjax.device.scans import Neighbors, cumulative_sum, find_true, pack, running_maximum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,9 +85,10 @@ def find_special(tables: SpecialTables, data: Array, is_cut: Array, capacity: in
         capacity: number of positions at which tokens can be looked for.
     """
     length = data.shape[0]
-    following = Neighbors(data, 0, 1, 0).at(1)
+    following = Neighbors(data, 0, 1).at(1)
     begins = tables.begins[data.astype(jnp.int32), following.astype(jnp.int32)]
-    first, needed = compact_rare(begins, capacity, length)
+    packed = pack(begins)
+    first, needed = find_true(packed, capacity, length), packed.num_true
     ids, stops = _walk(tables, data, is_cut, first)
     # Matches rarely overlap. If some do, a match that starts before the previous one ends is dropped.
     earlier = running_maximum(jnp.pad(jnp.where(ids >= 0, stops, 0)[:-1], (1, 0)))

@@ -325,7 +325,7 @@ def resolve_template(tokenizer: Any, is_pair: bool, add_special_tokens: bool) ->
             "contain each of the two texts exactly once; encode the texts separately, or set another "
             "template with with_template(tokenizer, SINGLE, PAIR) or in the file"
         )
-    return resolve_pieces(pieces, vocabulary.special, add_special_tokens=add_special_tokens)
+    return resolve_pieces(pieces, vocabulary.get_id, add_special_tokens=add_special_tokens)
 
 
 class TruncatedRows(NamedTuple):

@@ -99,6 +99,13 @@ def _export_tiktoken(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     _check_type(tokenizer, ByteLevelBPE, "tiktoken")
     _check_expressible(tokenizer, "a rank file", normalizer=None, add_prefix_space=False, trim_offsets=None)
     ranks = tokenizer.vocabulary.mergeable
+    unreachable_ids = tokenizer.vocabulary.unreachable_ids
+    empty_token = {b"": unreachable_ids.pop("")} if "" in unreachable_ids else {}
+    for name, id_ in unreachable_ids.items():
+        raise UnsupportedTokenizerError(
+            f"a rank file can't have two tokens with the bytes of {name!r}, which are those of the ids "
+            f"{ranks[name.encode()]} and {id_}"
+        )
     if tokenizer.merges is not None:
         _check_merges_are_ranks(tokenizer, ranks)
     if tokenizer.vocabulary.added_names:
@@ -107,7 +114,7 @@ def _export_tiktoken(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     target = _resolve_target(path, "ranks.tiktoken")
     lines = (
         (base64.b64encode(token) or b"=") + b" %d\n" % rank
-        for token, rank in sorted((ranks | tokenizer.vocabulary.empty_token).items(), key=itemgetter(1))
+        for token, rank in sorted((ranks | empty_token).items(), key=itemgetter(1))
     )
     write_atomically(target, lambda file: file.write(b"".join(lines)))
     return (target,)
@@ -132,8 +139,8 @@ def _export_gpt2(tokenizer: Any, path: Path) -> tuple[Path, ...]:
         iter_merges(ranks) if tokenizer.merges is None else tokenizer.merges
     )
     lines = [f"{map_bytes_to_unicode(left)} {map_bytes_to_unicode(right)}\n" for left, right in pairs]
-    written = ranks | tokenizer.vocabulary.empty_token
-    forms = {map_bytes_to_unicode(token): id_ for token, id_ in written.items()}
+    forms = {map_bytes_to_unicode(token): id_ for token, id_ in ranks.items()}
+    forms |= tokenizer.vocabulary.unreachable_ids
     forms |= get_added_token_ids(tokenizer.vocabulary, forms)
     path.mkdir(parents=True, exist_ok=True)
     vocab, merges = path / "vocab.json", path / "merges.txt"

@@ -100,8 +100,9 @@ def read_gpt2(
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
         {"eos": _END_OF_TEXT, **companion_roles},
     )
-    with as_format_errors(str(source)):
-        ordinary = decode_byte_level_forms({form: id_ for form, id_ in forms.items() if form not in special})
+    ordinary, duplicate_token_ids = decode_byte_level_forms(
+        {form: id_ for form, id_ in forms.items() if form not in special}
+    )
     pairs = _read_merges(as_path(merges), ordinary)
     if any(bytes([byte]) not in ordinary for byte in range(256)):
         definition = _build_definition(
@@ -114,7 +115,14 @@ def read_gpt2(
             )
     with as_format_errors(str(source)):
         check_comparisons(special)
-        vocabulary = make_vocabulary(ordinary, special, roles, EMPTY_TEMPLATE, move_empty_token=True)
+        vocabulary = make_vocabulary(
+            ordinary,
+            special,
+            roles,
+            EMPTY_TEMPLATE,
+            duplicate_token_ids=duplicate_token_ids,
+            move_empty_token=True,
+        )
         return make_byte_level_bpe(
             vocabulary, pattern, normalizer, merges=pairs, add_prefix_space=add_prefix_space
         )

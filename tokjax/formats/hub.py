@@ -17,6 +17,7 @@ After an interrupted download, the cache has no tokenizer for the commit, instea
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,13 +32,16 @@ from tokjax.errors import (
 )
 from tokjax.formats.detection import find_tokenizer_names, select_files
 from tokjax.formats.tokenizer_files import CHAT_TEMPLATES_DIRECTORY, CONFIG_FILE
+from tokjax.formats.tokjax_json import TOKENIZER_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from tokjax.formats.names import RepositoryName
 
 _log = logging.getLogger("tokjax")
+
+_MAIN_FILE = "tokenizer.json"
 
 
 def fetch_repository(name: RepositoryName) -> Path:
@@ -65,8 +69,11 @@ def fetch_repository(name: RepositoryName) -> Path:
         purpose = f"no file or directory {name.text!r} exists, and {purpose}"
     hub = import_optional("huggingface_hub", extra="hub", purpose=purpose)
     errors = import_optional("huggingface_hub.errors", extra="hub", purpose=purpose)
+    has_answered = False
     try:
-        return _download(hub, name)
+        commit, sizes = _list_files(hub, name)
+        has_answered = True
+        return _download(hub, errors, name, commit, sizes)
     except TokjaxError:
         raise
     except errors.HFValidationError as error:
@@ -76,28 +83,38 @@ def fetch_repository(name: RepositoryName) -> Path:
             raise  # an error of a disk, not of the network
         cached = None if isinstance(error, errors.RevisionNotFoundError) else _find_cached(hub, name)
         if cached is None:
-            raise _describe_failure(hub, errors, name, error) from error
+            raise _describe_failure(hub, errors, name, error, has_answered=has_answered) from error
         if not isinstance(error, errors.OfflineModeIsEnabled):
             _log.warning("%s: using the files in the cache, since the hub failed: %s", name, _shorten(error))
-        _warn_about_settings(name, cached)
+        _warn_about_unknown_files(hub, name, cached)
         return cached
 
 
-def _download(hub: Any, name: RepositoryName) -> Path:
-    """Downloads the files, and returns the path in the cache. Raises the errors of `huggingface_hub`."""
+def _list_files(hub: Any, name: RepositoryName) -> tuple[str, dict[str, int | None]]:
+    """Returns the commit of the revision and the size of each file. Raises errors of `huggingface_hub`."""
     api = hub.HfApi()
     timeout = hub.constants.HF_HUB_ETAG_TIMEOUT  # that of hf_hub_download; model_info has none by default
     info = api.model_info(name.repository, revision=name.revision, files_metadata=True, timeout=timeout)
     if info.siblings is None:  # as of a mirror
         tree = api.list_repo_tree(name.repository, revision=info.sha, recursive=True)
-        sizes = {file.path: file.size for file in tree if hasattr(file, "size")}
-    else:
-        sizes = {file.rfilename: file.size for file in info.siblings}
+        return info.sha, {file.path: file.size for file in tree if hasattr(file, "size")}
+    return info.sha, {file.rfilename: file.size for file in info.siblings}
+
+
+def _download(
+    hub: Any, errors: Any, name: RepositoryName, commit: str, sizes: Mapping[str, int | None]
+) -> Path:
+    """Downloads the files, and returns the path in the cache. Raises the errors of `huggingface_hub`."""
     files = _select_files(name, sizes)
     nbytes = sum(sizes[file] or 0 for file in files)
     if exceeded := exceeds_limit("file_bytes", nbytes):
         raise TokenizerFormatError(f"{name}: {', '.join(files)} have {nbytes:,} bytes; {exceeded}")
-    paths = [Path(hub.hf_hub_download(name.repository, file, revision=info.sha)) for file in files]
+    paths = [Path(hub.hf_hub_download(name.repository, file, revision=commit)) for file in files]
+    for file in _find_unknown(hub, name.repository, commit, files[-1].rpartition("/")[0]):
+        if file not in sizes:
+            # The library records in the cache that there is no such file, which loads without the hub need.
+            with suppress(OSError, errors.HTTPError):
+                hub.hf_hub_download(name.repository, file, revision=commit)
     # Records the commit of the revision, which later loads without the hub need.
     hub.hf_hub_download(name.repository, files[-1], revision=name.revision)
     snapshot = paths[-1].parents[files[-1].count("/")]
@@ -117,10 +134,33 @@ def _select_files(name: RepositoryName, files: Collection[str]) -> list[str]:
     below = [file.removeprefix(prefix) for file in files if file.startswith(prefix)]
     present = sorted(file for file in below if "/" not in file)
     if not below:
-        raise TokenizerNotFoundError(f"{name}: the repository has no file or directory {name.path!r}")
+        lacking = f"file or directory {name.path!r}" if name.path else "files"
+        raise TokenizerNotFoundError(f"{name}: the repository has no {lacking}")
+    if not is_file and not find_tokenizer_names(present):
+        _suggest_directories(name, below)
     selected = select_files(present, name.path.rpartition("/")[2] if is_file else None, str(name))
     templates = [file for file in below if file.rpartition("/")[0] == CHAT_TEMPLATES_DIRECTORY]
     return [prefix + file for file in [*templates, *selected]]
+
+
+def _suggest_directories(name: RepositoryName, files: Collection[str]) -> None:
+    """Raises `TokenizerFormatError` if directories in that of a name have a tokenizer.
+
+    Args:
+        name: name of a directory of a repository.
+        files: paths of the files in the directory.
+    """
+    present: dict[str, list[str]] = {}
+    for file in files:
+        directory, _, file_name = file.rpartition("/")
+        present.setdefault(directory, []).append(file_name)
+    found = [directory for directory in sorted(present) if find_tokenizer_names(present[directory])]
+    if found:
+        paths = ["/".join(filter(None, (name.path, directory))) for directory in found[:10]]
+        names_to_pass = " or ".join(repr(str(name._replace(path=path))) for path in paths)
+        raise TokenizerFormatError(
+            f"{name}: no tokenizer in this directory, but in others: pass {names_to_pass}"
+        )
 
 
 def _find_cached(hub: Any, name: RepositoryName) -> Path | None:
@@ -137,10 +177,36 @@ def _find_cached(hub: Any, name: RepositoryName) -> Path | None:
     return path if path.exists() else None
 
 
-def _warn_about_settings(name: RepositoryName, cached: Path) -> None:
-    """Logs a warning if another program may have stored a tokenizer in the cache without its settings."""
-    directory = cached if cached.is_dir() else cached.parent
-    if (directory / "tokenizer.json").exists() and not (directory / CONFIG_FILE).exists():
+def _find_unknown(hub: Any, repository: str, revision: str, directory: str) -> list[str]:
+    """Returns which of the decisive files of a directory the cache neither has nor knows to be missing."""
+    paths = [f"{directory}/{file}" if directory else file for file in (_MAIN_FILE, CONFIG_FILE)]
+    return [path for path in paths if hub.try_to_load_from_cache(repository, path, revision=revision) is None]
+
+
+def _warn_about_unknown_files(hub: Any, name: RepositoryName, cached: Path) -> None:
+    """Logs a warning if the repository may have files that the cache lacks and that change the tokenizer.
+
+    The cache can have a part of the files, downloaded by another program or for the path of a file.
+    """
+    if cached.is_dir():
+        directory = name.path
+        selected = find_tokenizer_names([entry.name for entry in cached.iterdir()])[0]
+    else:
+        directory, selected = name.path.rpartition("/")[0], (cached.name,)
+    unknown = [
+        path.rpartition("/")[2] for path in _find_unknown(hub, name.repository, name.revision, directory)
+    ]
+    if cached.is_dir() and _MAIN_FILE in unknown and selected != (TOKENIZER_FILE,):
+        path = "/".join(filter(None, (directory, selected[0])))
+        _log.warning(
+            "%s: the cache has %s, but no %s; if the repository has one, its ids may differ: load the "
+            "tokenizer once with a network, or pass %r",
+            name,
+            " and ".join(selected),
+            _MAIN_FILE,
+            str(name._replace(path=path)),
+        )
+    if CONFIG_FILE in unknown and selected == (_MAIN_FILE,):
         _log.warning(
             "%s: the cache has no %s; if the repository has one, load the tokenizer once with a network, "
             "since that file declares special tokens",
@@ -150,9 +216,17 @@ def _warn_about_settings(name: RepositoryName, cached: Path) -> None:
 
 
 def _describe_failure(
-    hub: Any, errors: Any, name: RepositoryName, error: Exception
+    hub: Any, errors: Any, name: RepositoryName, error: Exception, *, has_answered: bool
 ) -> TokenizerNotFoundError:
-    """Returns the error that explains why the files of a repository are not available."""
+    """Returns the error that explains why the files of a repository are not available.
+
+    Args:
+        hub: the module `huggingface_hub`.
+        errors: the module `huggingface_hub.errors`.
+        name: name of the repository.
+        error: error of the library.
+        has_answered: whether the hub has listed the files of the repository.
+    """
     if isinstance(error, errors.LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     endpoint, cache = hub.constants.ENDPOINT, hub.constants.HF_HUB_CACHE
@@ -175,6 +249,9 @@ def _describe_failure(
     elif status is not None:
         cause = f"{endpoint} answered with the status {status}, and {not_cached}: {_shorten(error)}"
         advice = f"the token may be invalid: {login}" if status in (401, 403) else "try again later"
+    elif has_answered:
+        cause = f"{endpoint} did not send all files completely, and {not_cached}: {_shorten(error)}"
+        advice = "try again, or pass the path of its files"
     else:
         cause = f"{endpoint} can't be reached, and {not_cached}: {_shorten(error)}"
         advice = "check the network and HF_ENDPOINT, or pass the path of its files"

@@ -138,7 +138,14 @@ def _parse_short_form(text: str) -> RepositoryName | EncodingName:
         return _get_encoding_name(text)
     found = _SHORT_FORM.fullmatch(text)
     if found is None or is_file_name(text):
-        raise TokenizerNotFoundError(f"{text[:200]!r}: no such file or directory, and not a name; {_HELP}")
+        help_ = _HELP
+        if len(text) < 200 and "@" in text and _HUB_NAME.fullmatch(_HUB_SCHEME + text):
+            name, _, revision = text.partition("@")
+            help_ = (
+                f"for a path in a repository pass {_HUB_SCHEME + text!r}, and for a branch with a slash "
+                f"{name + '@' + quote(revision, safe='')!r}"
+            )
+        raise TokenizerNotFoundError(f"{text[:200]!r}: no such file or directory, and not a name; {help_}")
     return RepositoryName(text, found["repository"], unquote(found["revision"] or DEFAULT_REVISION))
 
 

@@ -480,6 +480,7 @@ def _compute_special_tokens_mask(vocabulary: Vocabulary, assembled: AssembledRow
     mask[assembled.special_positions] = vocabulary.is_special.take(
         assembled.ids.take(assembled.special_positions)
     )
+    mask[assembled.inserted_positions] = 1  # also added tokens that are not special
     unknown = vocabulary.get_role_id("unk")
     if unknown is not None:
         mask[assembled.ids == unknown] = 1
@@ -514,8 +515,8 @@ def with_template(
         pair: template of a pair of texts; `None` derives it from `single`.
 
     Raises:
-        InvalidArgumentError: the template has a token that is not a special token of the tokenizer, or lacks
-            a text.
+        InvalidArgumentError: the template has a token that is neither a special nor an added token of the
+            tokenizer, or lacks a text.
         UnsupportedTokenizerError: the tokenizer is not one of the built-in types.
 
     >>> from tokjax import encode_result, wordpiece
@@ -533,7 +534,7 @@ def with_template(
 def replace_template(tokenizer: Model, template: Template | None) -> Model:
     """Returns a copy of a tokenizer with a template; `None` derives the template from BOS and EOS."""
     if template is not None:
-        template.check_tokens(tokenizer.vocabulary.special)
+        template.check_tokens(tokenizer.vocabulary.special, tokenizer.vocabulary.added_tokens)
     vocabulary = dataclasses.replace(tokenizer.vocabulary, explicit_template=template)
     return _replace_vocabulary(tokenizer, vocabulary)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -46,7 +46,7 @@ from tokjax.pretokenize.special_tokens import check_special_names, find_shared_p
 from tokjax.pretokenize.unicode_normalization import align_nfc, map_spans_back, to_nfc
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -365,6 +365,11 @@ def make_byte_level_bpe(
 def get_default_normalizer(pattern: Pattern) -> Normalizer | None:
     """Returns the normalizer of the tokenizers that were published with a named pattern."""
     return "nfc" if pattern in ("qwen2", "qwen3_5") else None
+
+
+def get_normalize(tokenizer: ByteLevelBPE) -> Callable[[Text], Text] | None:
+    """Returns the function that normalizes texts before they are split, or `None`. It pickles."""
+    return None if tokenizer.normalizer is None else partial(protocol.normalize, tokenizer)
 
 
 def _get_pair_ids(vocabulary: Vocabulary, pair: tuple[bytes, bytes]) -> list[int]:

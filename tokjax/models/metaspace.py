@@ -15,7 +15,7 @@ from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.special_tokens import WHITE_SPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -147,21 +147,21 @@ def make_rules_from_pieces(ids: Mapping[str, int], merges: Sequence[tuple[str, s
     vocabulary, the extra merges may build a part of it; such a part has no id and becomes byte tokens again.
 
     Args:
-        ids: token to id, with `▁` and every single byte. Tokens of one character are the characters that need
-            no byte fallback.
+        ids: token to id, with all tokens that `list_missing_forms` checks. Tokens of one character are the
+            characters that need no byte fallback.
         merges: pairs of tokens, in order of priority.
 
     Raises:
-        InvalidArgumentError: `▁` or a byte has no id; or a part or the result of a merge is not a token, is a
-            byte token, or contains a space; or a merge is a duplicate.
+        InvalidArgumentError: one of these tokens is missing; or a part or the result of a merge is not a
+            token, is a byte token, or contains a space; or a merge is a duplicate.
     """
-    missing = [form for form in (METASPACE, *BYTE_FORMS) if form not in ids]
+    missing = list_missing_forms(ids)
     if missing:
         raise InvalidArgumentError(
             f"tokens must contain {METASPACE!r} and every byte as '<0xNN>'; {missing[0]!r} is missing "
             f"({len(missing)} in all)"
         )
-    byte_ids = {bytes([byte]): ids[form] for byte, form in enumerate(BYTE_FORMS)}
+    byte_ids = {bytes([byte]): ids[form] for byte, form in enumerate(BYTE_FORMS) if form in ids}
     partial_character_ids: dict[bytes, int] = {}
     character_merges: dict[tuple[bytes, bytes], None] = {}
     for form in ids:
@@ -183,6 +183,22 @@ def make_rules_from_pieces(ids: Mapping[str, int], merges: Sequence[tuple[str, s
         raise
     except (KeyError, InvalidArgumentError):
         _reject_merges(merges, ids)
+
+
+def list_missing_forms(forms: Container[str]) -> list[str]:
+    """Returns `▁` and those byte tokens that are not in a vocabulary, although a text can need them.
+
+    An ASCII character is one byte, which no other character has. If the character is a token, its byte token
+    is not needed: Gemini's vocabulary has a tab, and no `<0x09>`.
+
+    Args:
+        forms: tokens in written form.
+    """
+    return [METASPACE] * (METASPACE not in forms) + [
+        form
+        for byte, form in enumerate(BYTE_FORMS)
+        if form not in forms and (byte >= 0x80 or chr(byte).replace(" ", METASPACE) not in forms)
+    ]
 
 
 def build_piece_bytes(vocabulary: Vocabulary) -> list[bytes]:

@@ -205,8 +205,8 @@ def metaspace_bpe(
     """Makes a BPE tokenizer of pieces with byte fallback; its ids equal those of Hugging Face's `tokenizers`.
 
     Args:
-        tokens: token to id: `▁` for the space, all bytes as `<0x00>` to `<0xFF>`, characters, and the tokens
-            that merges produce.
+        tokens: token to id: `▁` for the space, all bytes as `<0x00>` to `<0xFF>` (or as an ASCII character),
+            characters, and the tokens that merges produce.
         merges: pairs of tokens that merge, in order of priority.
         add_prefix_space: where a space is added before text. `"always"`: before each segment, that is, a text
             or the part of a text between special tokens. `"missing"`: before each segment that does not begin

@@ -186,6 +186,8 @@ def _find_ordinary_token(tokenizer: SegmentModel, name: str) -> int | None:
     """
     if name in tokenizer.vocabulary.added_names:
         return tokenizer.vocabulary.get_id(name)
+    if name in tokenizer.vocabulary.duplicate_token_ids:
+        return tokenizer.vocabulary.duplicate_token_ids[name]
     token = name.encode("utf-8")
     if isinstance(tokenizer, ByteLevelBPE) and map_unicode_to_bytes(name) != token:
         return None

@@ -32,8 +32,10 @@ from tokjax._util.checks import check_int
 from tokjax._util.imports import import_optional
 from tokjax._util.progress import show_progress_bar
 from tokjax.bpe.sequential_merging import merge_by_scanning
+from tokjax.core import protocol
 from tokjax.core.vocabulary import ID_BITS
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
+from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.pretokenize.patterns import split_alike
 from tokjax.trainer.bpe.source_pair_counts import SourcePairCounts
@@ -89,7 +91,9 @@ def estimate_mixture(
 
     Args:
         tokenizer: byte-level BPE tokenizer, trained or loaded.
-        sources: name to the pre-token counts of a source, counted with the pattern of the tokenizer.
+        sources: name to the pre-token counts of a source, counted with the pattern of the tokenizer:
+            `count_pretokens(..., pattern=tokenizer.pattern)`. Texts must be normalized as the tokenizer does,
+            which `count_pretokens` does for the patterns of published tokenizers.
         max_merges: number of merges to use, from the first one on. More merges give better estimates, and
             take more time: about a minute for 1,000 merges and 10 MB of text.
         progress: whether to show progress bars on standard error.
@@ -99,8 +103,8 @@ def estimate_mixture(
 
     Raises:
         UnsupportedTokenizerError: the tokenizer is not a byte-level BPE.
-        InvalidArgumentError: there are no sources, a source has no text or was counted with another pattern,
-            or the tokenizer has no merges.
+        InvalidArgumentError: there are no sources, a source has no text, was counted with another pattern or
+            has pre-tokens that the normalizer changes, or the tokenizer has no merges.
         MissingExtraError: SciPy is not installed.
 
     >>> from tokjax.trainer import count_pretokens, mix_counts, train_bpe
@@ -121,6 +125,7 @@ def estimate_mixture(
     if not isinstance(tokenizer, ByteLevelBPE):
         raise UnsupportedTokenizerError(
             f"estimate_mixture needs a byte-level BPE tokenizer, not a {type(tokenizer).__name__}"
+            f"{explain_normalizer(tokenizer)}"
         )
     _check_sources(tokenizer, sources)
     merges = list(islice(iter_first_merges(tokenizer), maximum))
@@ -164,6 +169,17 @@ def _iter_merges_of_ranks(tokenizer: ByteLevelBPE) -> Iterator[Merge]:
                 yield parts[0], parts[1]
 
 
+def explain_normalizer(tokenizer: Any) -> str:
+    """Returns advice for a tokenizer that is not a `ByteLevelBPE` because of its normalizer, else `""`."""
+    if not isinstance(tokenizer, HuggingFaceTokenizer) or tokenizer.normalization is None:
+        return ""
+    return (
+        f". It has the normalizer {tokenizer.normalization}: if it is a byte-level BPE otherwise, load a "
+        "copy of its tokenizer.json without the normalizer, and pass counts of texts that a function "
+        "normalizes, count_pretokens(..., normalize=FUNCTION)"
+    )
+
+
 def _check_sources(tokenizer: ByteLevelBPE, sources: Mapping[str, PretokenCounts]) -> None:
     check_counts_by_source(sources)
     for name, counts in sources.items():
@@ -172,6 +188,20 @@ def _check_sources(tokenizer: ByteLevelBPE, sources: Mapping[str, PretokenCounts
                 f"source {name!r} was counted with pattern={counts.pattern!r}, and the tokenizer has "
                 f"{tokenizer.pattern!r}; count with pattern={tokenizer.pattern!r}"
             )
+        changed = _find_changed_pretoken(tokenizer, counts)
+        if changed is not None:
+            raise InvalidArgumentError(
+                f"source {name!r} has the pre-token {changed!r}, which the tokenizer normalizes "
+                f"({tokenizer.normalizer}); count with normalize=partial(tokjax.normalize, tokenizer)"
+            )
+
+
+def _find_changed_pretoken(tokenizer: ByteLevelBPE, counts: PretokenCounts) -> bytes | None:
+    """Returns a pre-token that the normalizer changes: a sign that the texts were not normalized."""
+    if tokenizer.normalizer is None:
+        return None
+    pretokens = (pretoken for pretoken, _ in counts.items() if not pretoken.isascii())
+    return next((each for each in pretokens if protocol.normalize(tokenizer, each) != each), None)
 
 
 class _Program:

@@ -208,7 +208,7 @@ def check_template(tokenizer: Any) -> None:
         ordinary_ids = _encode(tokenizer, text, add_special_tokens=False).ids.tolist()
         expected: list[int] = []
         for piece in table.template.single:
-            expected += ordinary_ids if piece.token is None else [table.special[piece.token]]
+            expected += ordinary_ids if piece.token is None else [table.get_id(piece.token)]
         assert _encode(tokenizer, text).ids.tolist() == expected, f"ids of {text!r} do not match the template"
 
 

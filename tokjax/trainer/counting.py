@@ -12,7 +12,7 @@ import logging
 from concurrent.futures import BrokenExecutor, Executor
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -26,8 +26,10 @@ from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
 from tokjax.corpus.decompression import find_invalid_utf8
 from tokjax.corpus.sources import Corpus, Source, open_corpus
 from tokjax.errors import InvalidArgumentError, TrainingError
+from tokjax.models.byte_bpe import get_default_normalizer
 from tokjax.pretokenize.patterns import Pattern, make_pattern_splitter
 from tokjax.pretokenize.special_tokens import check_special_names, split_ordinary_text
+from tokjax.pretokenize.unicode_normalization import to_nfc
 from tokjax.trainer.pretoken_counts import (
     CountedPretokens,
     PretokenCounter,
@@ -36,7 +38,7 @@ from tokjax.trainer.pretoken_counts import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tokjax.core.utf8 import Text
     from tokjax.corpus.readers import Chunk
@@ -55,6 +57,7 @@ def count_pretokens(
     *,
     special_tokens: Sequence[str] = (),
     pattern: Pattern = "gpt2",
+    normalize: Callable[[Text], Text] | Literal["auto"] | None = "auto",
     workers: int | None = None,
     executor: Executor | None = None,
     max_bytes: int | None = None,
@@ -74,6 +77,10 @@ def count_pretokens(
             Otherwise, the text between two special tokens is one chunk.
         special_tokens: names of special tokens. The text is split at them, and they are not counted.
         pattern: the split pattern, as in `byte_level_bpe`.
+        normalize: function that changes texts before they are split, such as `partial(tokjax.normalize,
+            tokenizer)`, or `None`. `"auto"` normalizes to NFC for the patterns for which `byte_level_bpe`
+            does. Texts are `str` or, from text files, the `bytes` of a part of a file. For worker processes,
+            the function must pickle.
         workers: number of chunks that are counted concurrently; `None` for the number of cores.
         executor: executor that counts the chunks; `None` for threads of this process, and for worker
             processes if the corpus is large.
@@ -103,7 +110,10 @@ def count_pretokens(
     sample = None if max_bytes is None else _Sample(check_int("max_bytes", max_bytes, minimum=1), seed)
     chunk_bytes = _CHUNK_BYTES if executor is None else _EXECUTOR_CHUNK_BYTES
     corpus = _open_corpus(source, special, pattern, chunk_bytes, sample)
-    local = ChunkCounter(special, pattern)
+    if normalize == "auto":
+        has_default = get_default_normalizer(pattern) is not None
+        normalize = partial(to_nfc, preserved=frozenset(special)) if has_default else None
+    local = ChunkCounter(special, pattern, normalize)
     counter = local.counter
     documents = nbytes = 0
     chunks, ahead = itertools.tee(corpus.chunks)
@@ -113,7 +123,7 @@ def count_pretokens(
     ):
         parts: Iterator[_Size | PretokenCounts]
         if executor is not None:
-            count = partial(count_chunk, special_tokens=special, pattern=pattern)
+            count = partial(count_chunk, special_tokens=special, pattern=pattern, normalize=normalize)
             parts = map_in_threads(count, ahead, concurrency, executor)
         else:
             gather = ("to_counted_pretokens", counter.merge)
@@ -188,9 +198,15 @@ def resolve_special_tokens(
     return tuple(check_special_names(special_tokens or ()))
 
 
-def count_chunk(chunk: Chunk, *, special_tokens: tuple[str, ...], pattern: Pattern) -> PretokenCounts:
+def count_chunk(
+    chunk: Chunk,
+    *,
+    special_tokens: tuple[str, ...],
+    pattern: Pattern,
+    normalize: Callable[[Text], Text] | None,
+) -> PretokenCounts:
     """Counts the pre-tokens of one chunk, in a worker of an executor."""
-    counter = ChunkCounter(special_tokens, pattern)
+    counter = ChunkCounter(special_tokens, pattern, normalize)
     size = counter.count(chunk)
     return make_pretoken_counts(counter.to_counted_pretokens(), pattern, special_tokens, *size)
 
@@ -201,11 +217,18 @@ class ChunkCounter:
     Args:
         special_tokens: as in `count_pretokens`.
         pattern: as in `count_pretokens`.
+        normalize: as in `count_pretokens`, but not `"auto"`.
     """
 
-    def __init__(self, special_tokens: tuple[str, ...], pattern: Pattern) -> None:
+    def __init__(
+        self,
+        special_tokens: tuple[str, ...],
+        pattern: Pattern,
+        normalize: Callable[[Text], Text] | None,
+    ) -> None:
         self.counter = PretokenCounter()
-        self._arguments = special_tokens, pattern
+        self._arguments = special_tokens, pattern, normalize
+        self._normalize = normalize
         self._special_tokens = frozenset(special_tokens)
         self._pre_tokenizer = PatternPreTokenizer(make_pattern_splitter(pattern))
 
@@ -218,7 +241,8 @@ class ChunkCounter:
         ordinary: list[Text] = []
         documents = nbytes = 0
         for text, starts_document in chunk.read():
-            segments = split_ordinary_text(text, self._special_tokens)
+            normalized = text if self._normalize is None else self._normalize(text)
+            segments = split_ordinary_text(normalized, self._special_tokens)
             continues = bool(segments[0]) and not starts_document  # the document started in the chunk before
             segments = list(filter(None, segments))
             documents += len(segments) - continues

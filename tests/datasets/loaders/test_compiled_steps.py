@@ -1,6 +1,7 @@
 """Tests of the shapes of batches, and of steps that are compiled before they are needed."""
 
 import contextlib
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -178,6 +179,24 @@ class TestCompileAhead:
         loader = LOADERS["planned"](datasets).map(lambda batch: {"ids": batch.ids, "scale": 2})
         compiled = tokjax.compile_ahead(lambda batch: batch["ids"].sum() * batch["scale"], loader)
         assert compiled(loader[0]) == 2 * loader[0]["ids"].sum()
+
+    def test_batches_for_flash_attention_are_rejected(self, datasets):
+        loader = LOADERS["planned"](datasets)
+        convert = partial(tokjax.PackedBlocks.to_huggingface, flash_attention=True)
+        assert len({convert(loader[step])["cu_seq_lens_q"].shape for step in range(len(loader))}) > 1
+        for function in (convert, lambda blocks: {"blocks": blocks, "flash": convert(blocks)}):
+            with pytest.raises(
+                tokjax.errors.InvalidArgumentError,
+                match=r"of to_huggingface\(flash_attention=True\), .* use blocks\.cu_seqlens\(max_segments\)",
+            ):
+                tokjax.compile_ahead(lambda batch: batch, loader.map(function))
+
+    def test_cumulative_lengths_have_one_shape(self, datasets):
+        loader = LOADERS["planned"](datasets).map(
+            lambda blocks: {**blocks.to_huggingface(), "cu_seq_lens_q": blocks.cu_seqlens(16)}
+        )
+        compiled = tokjax.compile_ahead(lambda batch: batch["cu_seq_lens_q"].max(), loader)
+        assert [compiled(batch) for batch in loader] == [batch["cu_seq_lens_q"].max() for batch in loader]
 
     def test_each_example_is_loaded_once(self, datasets):
         converted = []

@@ -69,6 +69,111 @@ def test_next_shards_are_downloaded(url, counted, num_shards, is_mapped):
     assert not batches._fetcher._thread.is_alive()
 
 
+def test_fetching_goes_on_from_a_restored_position(url, counted):
+    loader = tokjax.PackedTokenLoader(tokjax.open_dataset(url, fetch_ahead=1), **IN_ORDER)
+    start = loader.get_state()
+    loader.step = 13
+    later = loader.get_state()
+    batches = iter(loader)
+    next(batches)
+    wait_for_downloads([TOKENS[4], TOKENS[5]])
+    batches.set_state(start)
+    next(batches)
+    wait_for_downloads([TOKENS[i] for i in (4, 5, 0, 1)])
+    loader.set_state(later)
+    for _ in range(3):  # (the last of them needs shard 5)
+        next(batches)
+    wait_for_downloads([TOKENS[i] for i in (4, 5, 0, 1, 6)])
+    loader.set_state(start)
+    for _ in range(4):
+        next(batches)
+    wait_for_downloads([TOKENS[i] for i in (4, 5, 0, 1, 6, 2)])
+    assert len([*batches]) == 21
+    assert not batches._fetcher._thread.is_alive()
+
+
+def test_fetching_starts_again_after_the_end(url, counted):
+    loader = tokjax.PackedTokenLoader(tokjax.open_dataset(url, fetch_ahead=1), **IN_ORDER)
+    start = loader.get_state()
+    loader.step = 22
+    batches = iter(loader)
+    assert len([*batches]) == 3
+    thread = batches._fetcher._thread
+    assert not thread.is_alive()
+    batches.set_state(start)
+    downloaded = list_downloads()
+    next(batches)
+    wait_for_downloads([*downloaded, *TOKENS[:2]])
+    batches.close()
+    assert batches._fetcher._thread is not thread
+    assert not batches._fetcher._thread.is_alive()
+
+
+def test_old_download_ends_after_a_restored_position(url, counted, monkeypatch):
+    """The new thread does not wait for the download that the old one is in."""
+    is_waiting, is_released = [], []
+
+    def wait(name):
+        if name == TOKENS[5]:
+            is_waiting.append(name)
+            wait_until(lambda: is_released)
+
+    monkeypatch.setattr(counted, "before", staticmethod(wait))
+    loader = tokjax.PackedTokenLoader(tokjax.open_dataset(url, fetch_ahead=2), **IN_ORDER)
+    start = loader.get_state()
+    loader.step = 13
+    batches = iter(loader)
+    next(batches)
+    wait_until(lambda: is_waiting)
+    old = batches._fetcher._thread
+    batches.set_state(start)
+    next(batches)
+    wait_for_downloads([TOKENS[i] for i in (4, 0, 1, 2)])
+    assert old.is_alive()
+    is_released.append(True)
+    old.join(10)
+    assert not old.is_alive()
+    wait_for_downloads([TOKENS[i] for i in (4, 0, 1, 2, 5)])
+    batches.close()
+
+
+def test_steps_are_not_looked_at_while_all_shards_are_open(url, monkeypatch):
+    loader = tokjax.PackedTokenLoader(tokjax.open_dataset(url, fetch_ahead=1), **IN_ORDER)
+    assert len(list(loader)) == 25
+    looked_at, find_shards = [], type(loader)._find_shards
+
+    def record(self, step):
+        looked_at.append(step)
+        return find_shards(self, step)
+
+    monkeypatch.setattr(type(loader), "_find_shards", record)
+    batches = loader.repeat()
+    for _ in range(60):
+        next(batches)
+    time.sleep(0.1)
+    assert looked_at == []
+    monkeypatch.setattr("tokjax.datasets.caches.get_max_open_shards", lambda: 4)
+    tokjax.open_dataset(url).read(0, 10)  # closes the shards of the loader
+    wait_until(lambda: looked_at)
+    assert looked_at[0] == 25 + 59  # (the step that was loaded last)
+    batches.close()
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_all_shards_are_open_if_no_step_has_a_closed_one(urls, name):
+    loader = LOADERS[name](open_all(urls, fetch_ahead=1))
+    finder = loader._copy_to_look_ahead()
+    assert not finder._are_all_open()
+    for dataset in loader.datasets:
+        columns = finder._list_token_columns()
+        for shard in range(len(dataset.manifest.shards)):
+            assert not finder._are_all_open()
+            for open_file in dataset._find_closed_files(shard, columns, documents=finder._reads_documents):
+                open_file()
+    assert finder._are_all_open()
+    assert not any(list(finder._find_closed_files(step)) for step in range(len(loader)))
+
+
 def test_map_needs_a_function(url):
     loader = tokjax.PackedTokenLoader(tokjax.open_dataset(url), **IN_ORDER)
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="must be a function of a batch, not 3"):

@@ -168,7 +168,7 @@ def add_piece(form):
             change_definition(
                 "unigram", post_processor={"type": "BertProcessing", "sep": ["x", 1], "cls": ["y", 9999]}
             ),
-            "its template inserts id 9999, which is not that of a special token",
+            "its template inserts id 9999, which is not that of an added token",
         ),
         (change_definition("GPT-2", version="2.0"), "unknown version '2.0'; supported is '1.0'"),
         (change_definition("unigram", model={"vocab": "a"}), "the tokenizers library can't read it"),
@@ -252,6 +252,56 @@ def test_reason_for_running_word_bpe_on_the_library(change, reason):
     assert tokenizer.reason.partition("; pass")[0] == reason
 
 
+@given(
+    names=st.lists(st.text("日本語", min_size=1, max_size=3), min_size=2, max_size=4, unique=True),
+    num_normalized=st.integers(1, 3),
+    text=st.text("日本語a", max_size=12),
+)
+def test_added_tokens_that_are_matched_in_two_passes(names, num_normalized, text):
+    tokens = [(name, {"normalized": i < num_normalized}) for i, name in enumerate(names)]
+    definition = add_tokens("GPT-2", *tokens)
+    tokenizer = tokjax.formats.from_huggingface(DefinitionStub(definition))
+    is_ambiguous = any(
+        other in name or any(name.endswith(other[:length]) for length in range(1, min(len(name), len(other))))
+        for name in names[:num_normalized]
+        for other in names[num_normalized:]
+    )
+    assert isinstance(tokenizer, tokjax.formats.HuggingFaceTokenizer) == is_ambiguous
+    if is_ambiguous:
+        assert tokenizer.reason.endswith("can overlap")
+    assert tokjax.encode(tokenizer, text).tolist() == Tokenizer.from_str(definition).encode(text).ids
+
+
+def test_many_added_tokens_that_are_matched_in_two_passes():
+    names = [f"<|place holder {i}|>" for i in range(2000)]
+    tokens = [(name, {"normalized": i % 2 == 0}) for i, name in enumerate(names)]
+    tokenizer = tokjax.formats.from_huggingface(DefinitionStub(add_tokens("GPT-2", *tokens)))
+    assert isinstance(tokenizer, tokjax.models.ByteLevelBPE)
+
+
+@pytest.mark.parametrize(
+    ("character", "is_builtin"), [("\t", True), ("A", True), ("é", False), (None, False)]
+)
+def test_vocabulary_without_a_byte_token(character, is_builtin):
+    """If an ASCII character is a token, a text never needs its byte token."""
+    parts = json.loads(make_pair("Llama 2")[0].to_str())
+    vocab = parts["model"]["vocab"]
+    form = f"<0x{ord(character or 'A'):02X}>"
+    id_ = vocab.pop(form)
+    vocab.pop(character, None)
+    vocab["unused" if character is None else character] = id_
+    definition = json.dumps(parts)
+    tokenizer, reference = (
+        tokjax.formats.from_huggingface(DefinitionStub(definition)),
+        Tokenizer.from_str(definition),
+    )
+    assert isinstance(tokenizer, tokjax.models.MetaspaceBPE) == is_builtin
+    for text in ("\tA\t", "é A", "日\x00\t"):
+        ids = tokjax.encode(tokenizer, text).tolist()
+        assert ids == reference.encode(text).ids
+        assert tokjax.decode(tokenizer, ids, skip_special_tokens=True) == reference.decode(ids)
+
+
 def test_added_token_in_normalized_text():
     reference = Tokenizer.from_str(make_pair("BERT")[0].to_str())
     reference.add_tokens(["NewWord"])
@@ -298,6 +348,82 @@ def make_with_duplicate(name):
     reference = Tokenizer.from_str(json.dumps(parts))
     reference.add_tokens([AddedToken("  ", normalized=False)])
     return reference, tokjax.formats.from_huggingface(reference)
+
+
+def make_with_unreachable_tokens(**changes):
+    """Returns a definition with two tokens that no text becomes, one of them with the bytes of another."""
+    parts = json.loads(make_pair("GPT-2")[0].to_str())
+    model = parts["model"]
+    size = len(model["vocab"])
+    model["vocab"] |= {"âĦ": size, "âĦ¢": size + 1, "™": size + 2, "✓": size + 3}
+    model["merges"] += [["â", "Ħ"], ["âĦ", "¢"]]
+    return json.dumps(parts | changes | {"model": model | changes.get("model", {})})
+
+
+@pytest.mark.parametrize("normalizer", [None, {"type": "Lowercase"}])
+def test_tokens_that_no_text_becomes(normalizer, tmp_path):
+    definition = make_with_unreachable_tokens(normalizer=normalizer)
+    reference = Tokenizer.from_str(definition)
+    tokenizer = tokjax.formats.from_huggingface(DefinitionStub(definition))
+    assert isinstance(tokenizer, tokjax.formats.HuggingFaceTokenizer) == (normalizer is not None)
+    trademark, unreachable = reference.token_to_id("âĦ¢"), reference.token_to_id("™")
+    for text in ("a™", "✓™✓", " ™"):
+        assert tokjax.encode(tokenizer, text).tolist() == reference.encode(text).ids
+    ids = [unreachable, trademark, unreachable + 1]
+    assert tokjax.decode(tokenizer, ids) == reference.decode(ids) == "™™✓"
+    assert tokjax.token_to_id(tokenizer, "™") == tokjax.token_to_id(tokenizer, "™".encode()) == trademark
+    assert pickle.loads(pickle.dumps(tokenizer)) == tokenizer
+    tokjax.save_tokenizer(tokenizer, tmp_path / "saved.json")
+    assert tokjax.load_tokenizer(tmp_path / "saved.json") == tokenizer
+    extended, _ = tokjax.extend_vocabulary(tokenizer, ["™"])
+    reference.add_tokens(["™"])
+    assert tokjax.encode(extended, "a™").tolist() == reference.encode("a™").ids
+
+
+def test_export_of_tokens_that_no_text_becomes(tmp_path):
+    tokenizer = tokjax.formats.from_huggingface(DefinitionStub(make_with_unreachable_tokens()))
+    for format_ in ("huggingface", "gpt2"):
+        path = tmp_path / format_
+        path.mkdir()
+        tokjax.formats.export_tokenizer(tokenizer, path, format=format_)
+        assert tokjax.load_tokenizer(path).vocabulary.bytes_by_id == tokenizer.vocabulary.bytes_by_id
+    with pytest.raises(tokjax.errors.UnsupportedTokenizerError, match="two tokens with the bytes of '™'"):
+        tokjax.formats.export_tokenizer(tokenizer, tmp_path / "x.tiktoken", format="tiktoken")
+
+
+def test_tokens_that_no_text_becomes_with_ignore_merges():
+    definition = make_with_unreachable_tokens(model={"ignore_merges": True})
+    tokenizer = tokjax.formats.from_huggingface(DefinitionStub(definition))
+    assert tokenizer.reason == "it has ignore_merges, and a token that is not written as bytes"
+    assert tokjax.encode(tokenizer, "✓").tolist() == Tokenizer.from_str(definition).encode("✓").ids
+
+
+@pytest.mark.parametrize("name", ["GPT-2", "Llama 2", "BERT"])
+def test_template_with_an_added_token_that_is_not_special(name, tmp_path):
+    reference = Tokenizer.from_str(make_pair(name)[0].to_str())
+    reference.add_tokens([AddedToken("<turn>", normalized=False)])
+    reference.post_processor = processors.TemplateProcessing(
+        single="<s> $A <turn>:1",
+        pair="<s> $A <turn> $B:1",
+        special_tokens=[(token, reference.token_to_id(token)) for token in ("<s>", "<turn>")],
+    )
+    tokenizer = tokjax.formats.from_huggingface(reference)
+    assert not isinstance(tokenizer, tokjax.formats.HuggingFaceTokenizer)
+    for texts in (("a b",), ("a<turn>b", "c")):
+        expected = reference.encode(*texts)
+        result = tokjax.encode_result(tokenizer, *texts)
+        assert result.ids.tolist() == expected.ids
+        assert result.token_type_ids.tolist() == expected.type_ids
+        assert result.special_tokens_mask.tolist() == expected.special_tokens_mask
+        assert [(span == 0).all() for span in result.offsets] == [
+            sequence is None for sequence in expected.sequence_ids
+        ]
+        for skip in (False, True):
+            decoded = tokjax.decode(tokenizer, result.ids, skip_special_tokens=skip)
+            assert decoded == reference.decode(expected.ids, skip_special_tokens=skip)
+    tokjax.save_tokenizer(tokenizer, tmp_path / "saved.json")
+    assert tokjax.load_tokenizer(tmp_path / "saved.json") == tokenizer
+    assert tokjax.with_template(tokenizer, "$A <turn>").vocabulary.template.single[1].token == "<turn>"
 
 
 def make_letter_tokenizer(**parts):

@@ -249,22 +249,24 @@ def test_other_tokenizers_are_rejected():
             continue_bpe(tokenizer, ["text"], vocab_size=300)
 
 
-def test_tokenizers_that_change_texts_need_counts():
+def test_tokenizers_that_add_a_space_need_counts():
+    tokenizer = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)}, add_prefix_space=True)
+    message = r"add_prefix_space=True, .* count_pretokens\(\(text if text\[:1\] == ' '"
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        continue_training(tokenizer, ["text"], 3)
+    counts = count_pretokens([" text"], pattern=tokenizer.pattern, progress=False)
+    trained, _ = continue_training(tokenizer, counts, 1)
+    assert len(trained.merges) == 1
+
+
+@pytest.mark.parametrize("normalizer", ["nfc", None])
+@pytest.mark.parametrize("pattern", ["qwen2", "gpt2"])
+def test_texts_are_normalized_as_the_tokenizer_does(pattern, normalizer):
     ranks = {bytes([i]): i for i in range(256)}
-    for options, message in (
-        (
-            {"pattern": "qwen2"},
-            r"normalizer='nfc', .* count_pretokens\(\(tokjax.normalize\(tokenizer, text\)",
-        ),
-        ({"add_prefix_space": True}, "add_prefix_space=True, which changes texts before they are split"),
-    ):
-        tokenizer = tokjax.byte_level_bpe(ranks, **options)
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
-            continue_training(tokenizer, ["text"], 3)
-        texts = [tokjax.normalize(tokenizer, "e\u0301 e\u0301")]
-        counts = count_pretokens(texts, pattern=tokenizer.pattern, progress=False)
-        trained, _ = continue_training(tokenizer, counts, 1)
-        assert len(trained.merges) == 1
+    tokenizer = tokjax.byte_level_bpe(ranks, pattern=pattern, normalizer=normalizer)
+    trained, _ = continue_training(tokenizer, ["e\u0301 e\u0301"], 1)
+    expected = (b"\xc3", b"\xa9") if normalizer else (b"\xcc", b"\x81")
+    assert trained.merges == (expected,)
 
 
 def test_invalid_sizes_are_rejected(corpus):

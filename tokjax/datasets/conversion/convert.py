@@ -56,7 +56,7 @@ def convert_dataset(
     |---|---|---|
     | `"nanogpt"` | `.bin`, `uint16` without a header | end with the tokenizer's EOS token |
     | `"llm.c"` | `.bin`, `uint16` or `uint32` after a header | begin with EOS (moved to the end) or BOS |
-    | `"megatron"` | `.idx`, next to its `.bin` | as recorded in the index |
+    | `"megatron"` | `.idx` or `.bin`, next to each other | as recorded in the index |
     | `"npy"` | `.npy` of integers, one or two dimensions | rows; in one dimension, as for nanoGPT |
     | `"torch"` | `.pt`, one tensor (needs `torch`) | as for `.npy` |
     | `"levanter"` | directory of a `TreeCache` (needs `tokjax[levanter]`) | its rows |
@@ -66,7 +66,8 @@ def convert_dataset(
         path: path of the token file, or of the directory of a cache.
         tokenizer: tokenizer that produced the ids. It determines the vocabulary size and the EOS token.
         out: path of the dataset directory to write.
-        format: format of the file; `None` to detect it from the file name and the header.
+        format: format of the file; `None` to detect it from the file name and the header, and for a `.bin`
+            from the header of an `.idx` of the same name.
         chunk_tokens: number of ids that a loader returns per chunk, as in `PackedTokenField`.
         shard_size: number of ids at which a shard is closed, as in `write_dataset`.
         overwrite: whether to replace an existing dataset, as in `write_dataset`.
@@ -104,7 +105,9 @@ def _detect_contents(path: Path, named: TokenFormat | None) -> TokenFormat:
     if named is None and levanter.is_cache(path):
         return "levanter"
     kind = detect_format(path, named)
-    return "llm.c" if named is None and kind == "nanogpt" and llm_c.has_header(path) else kind
+    if named is not None or kind != "nanogpt":
+        return kind
+    return "llm.c" if llm_c.has_header(path) else "megatron" if megatron.has_index(path) else "nanogpt"
 
 
 def _measure(path: Path) -> int:

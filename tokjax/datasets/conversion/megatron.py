@@ -26,6 +26,15 @@ _MAX_LENGTH = (1 << 31) - 1
 _DTYPES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 
 
+def has_index(data: Path) -> bool:
+    """Returns whether a `.bin` has an index of Megatron next to it."""
+    try:
+        with data.with_suffix(".idx").open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except (FileNotFoundError, IsADirectoryError):
+        return False
+
+
 def read(path: Path, tokenizer: Any) -> TokenStream:  # noqa: ARG001 (the index has the documents)
     """Opens an index and its ids.
 

@@ -14,7 +14,7 @@ import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, SupportsIndex, TypeVar
 
 import numpy as np
@@ -23,7 +23,7 @@ from tokjax._util.checks import check_int
 from tokjax._util.locks import ThreadLock
 from tokjax.core.ragged import make_row_splits
 from tokjax.datasets.dataset import Dataset
-from tokjax.datasets.loaders.fetch_ahead import ShardFetcher
+from tokjax.datasets.loaders.fetch_ahead import ShardFetcher, ShardFinder
 from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokjax.datasets.columns import Column
     from tokjax.datasets.loaders.batch_columns import BatchColumn
     from tokjax.datasets.loaders.item_order import ItemOrder
 
@@ -221,7 +222,7 @@ class Loader(ABC, Generic[Source, Batch]):
         """Yields the shards that a batch is read from, as pairs of a dataset and a shard of it."""
 
     def _copy_to_look_ahead(self) -> Loader[Source, Any]:
-        """Returns a copy whose `_find_closed_files` another thread can call."""
+        """Returns a copy whose `_find_closed_files` and `_are_all_open` another thread can call."""
         ahead = copy.copy(self)
         if hasattr(ahead, "_order"):
             ahead._order = copy.copy(ahead._order)  # it caches the items of the last steps
@@ -229,13 +230,26 @@ class Loader(ABC, Generic[Source, Batch]):
 
     def _find_closed_files(self, step: int) -> Iterator[list[Callable[[], object]]]:
         """Yields, for each shard of a step that is not open, functions that open its files."""
-        columns = [column.column for column in self._columns if column.column.per == "token"]
+        columns = self._list_token_columns()
         for index, shard in self._find_shards(step):
             dataset = self.datasets[index]
             if dataset._fetch_ahead:
                 files = dataset._find_closed_files(shard, columns, documents=self._reads_documents)
                 if files:
                     yield files
+
+    def _are_all_open(self) -> bool:
+        """Returns whether `_find_closed_files` would yield nothing for any step."""
+        columns, documents = self._list_token_columns(), self._reads_documents
+        return all(
+            dataset._are_all_open(columns, documents=documents)
+            for dataset in self.datasets
+            if dataset._fetch_ahead
+        )
+
+    def _list_token_columns(self) -> list[Column]:
+        """Returns the side columns per token that are loaded."""
+        return [column.column for column in self._columns if column.column.per == "token"]
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -485,7 +499,8 @@ class Batches(Generic[Batch]):
     Threads can share it, and several iterators of one loader: each batch is returned once.
 
     If a dataset was opened with `fetch_ahead`, a thread downloads the next shards. It stops when the batches
-    end, and when the iterator is closed or garbage-collected.
+    end, and when the iterator is closed or garbage-collected. It starts again if the loader goes back to an
+    earlier step.
     """
 
     _fetcher: ShardFetcher | None = None
@@ -495,8 +510,7 @@ class Batches(Generic[Batch]):
         self._stop = stop
         num_shards = max(dataset._fetch_ahead for dataset in loader.datasets)
         if num_shards:
-            ahead = loader._copy_to_look_ahead()
-            self._fetcher = ShardFetcher(ahead._find_closed_files, stop, num_shards)
+            self._fetcher = ShardFetcher(partial(_make_shard_finder, loader), stop, num_shards)
 
     def __iter__(self) -> Batches[Batch]:
         """Returns the iterator itself."""
@@ -535,3 +549,8 @@ class Batches(Generic[Batch]):
 
     def start_prefetch(self) -> None:
         """Does nothing: Grain's `CheckpointRestore` calls it."""
+
+
+def _make_shard_finder(loader: Loader[Any, Any]) -> ShardFinder:
+    ahead = loader._copy_to_look_ahead()
+    return ShardFinder(ahead._find_closed_files, ahead._are_all_open)

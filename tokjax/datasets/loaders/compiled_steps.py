@@ -37,7 +37,9 @@ def compile_ahead(
         The step as a function of the same arguments, which calls the executable for the shape of the batch.
 
     Raises:
-        InvalidArgumentError: `loader` is not a loader, or it is not clear which arguments are static.
+        InvalidArgumentError: `loader` is not a loader; its batches are those of
+            `PackedBlocks.to_huggingface(flash_attention=True)`, which have any number of shapes; or it is not
+            clear which arguments are static.
     """
     import jax as typed_jax  # noqa: PLC0415 (slow to import)
 
@@ -52,10 +54,9 @@ def compile_ahead(
         dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
         return jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=sharding)
 
-    lowered = {
-        _get_shapes(spec): jitted.lower(*arguments, jax.tree.map(describe, spec))
-        for spec in loader.element_specs
-    }
+    specs = loader.element_specs
+    _reject_flash_attention(specs)
+    lowered = {_get_shapes(spec): jitted.lower(*arguments, jax.tree.map(describe, spec)) for spec in specs}
     dynamic_arguments, _ = next(iter(lowered.values())).args_info
     static = _find_static(arguments, len(arguments) + 1 - len(dynamic_arguments))
     return CompiledStep({shapes: each.compile() for shapes, each in lowered.items()}, static)
@@ -94,6 +95,20 @@ class CompiledStep:
                 )
         # An executable takes only the other arguments.
         return self.compiled[shapes](*(each for i, each in enumerate(arguments) if i not in self._static))
+
+
+def _reject_flash_attention(specs: tuple[Any, ...]) -> None:
+    """Raises for batches that have the segments in the form that FlashAttention takes in transformers."""
+    import jax  # noqa: PLC0415
+
+    leaves, _ = jax.tree_util.tree_flatten_with_path(specs)
+    keys = {getattr(key, "key", None) for path, _ in leaves for key in path}
+    if keys >= {"cu_seq_lens_q", "max_length_q"}:
+        raise InvalidArgumentError(
+            "the batches are of to_huggingface(flash_attention=True), and the shape of cu_seq_lens_q and "
+            "the value of max_length_q differ from batch to batch, so the step can't be compiled ahead; for "
+            "kernels in JAX, use blocks.cu_seqlens(max_segments), which has one shape"
+        )
 
 
 def _find_static(arguments: tuple[Any, ...], count: int) -> dict[int, Any]:

@@ -7,6 +7,9 @@ step 0, and shards a to d are not open:
     its shards       a      a b    b      c      d
     fetched          a      b             c          (b and c are ahead; d is fetched after step 1)
 
+While all shards are open, the thread does not find those of each step, which takes as long as finding the
+rows of a batch. If the loader goes back to an earlier step, another thread starts from there.
+
 A shard is opened as the loader would open it: downloaded, compared with its checksum, and mapped. If that
 fails, the thread waits until the loader has passed the step. The loader opens the shard itself, and either
 succeeds, or raises the error instead of the batch that can't be loaded.
@@ -21,7 +24,7 @@ import threading
 import time
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,37 +36,51 @@ _MAX_STEPS = 4096
 """Maximum number of steps that are looked at ahead of the loader."""
 
 
+class ShardFinder(NamedTuple):
+    """Functions that find the files to open. One thread can call them.
+
+    Attributes:
+        find_closed_files: function of a step that yields, for each of its shards that is not open, functions
+            that open the files of the shard.
+        are_all_open: function that returns whether all shards of all steps are open.
+    """
+
+    find_closed_files: Callable[[int], Iterator[list[Callable[[], object]]]]
+    are_all_open: Callable[[], bool]
+
+
 class ShardFetcher:
     """Opens the shards of the next steps, on a thread that starts with the first step.
 
     Args:
-        find_closed_files: function of a step that yields, for each of its shards that is not open, functions
-            that open the files of the shard.
+        make_finder: function that returns the functions that find the files, for a new thread.
         stop: first step that is not loaded; `None` without end.
         num_shards: maximum number of shards that are opened before the loader needs them.
     """
 
-    def __init__(
-        self,
-        find_closed_files: Callable[[int], Iterator[list[Callable[[], object]]]],
-        stop: int | None,
-        num_shards: int,
-    ) -> None:
-        self._progress = _Progress()
+    def __init__(self, make_finder: Callable[[], ShardFinder], stop: int | None, num_shards: int) -> None:
+        self._make_finder, self._stop, self._num_shards = make_finder, stop, num_shards
+        self._progress = _Progress(0)
+        self._thread: threading.Thread | None = None
         self._process: int | None = None  # the one that started the thread
-        self._thread = threading.Thread(
-            target=_fetch,
-            args=(find_closed_files, stop, num_shards, self._progress),
-            daemon=True,
-            name="tokjax-fetch",
-        )
 
     def reach(self, step: int) -> None:
-        """Reports the step that the loader loads now, and starts the thread at the first one."""
-        self._progress.step = step
-        if self._process is None:
+        """Reports the step that the loader loads now.
+
+        The thread starts at the first step, and whenever the loader has gone back to an earlier step.
+        """
+        if self._thread is None or step < self._progress.step:
+            self.stop()
+            self._progress = _Progress(step)
             self._process = os.getpid()
+            self._thread = threading.Thread(
+                target=_fetch,
+                args=(self._make_finder(), self._stop, self._num_shards, self._progress),
+                daemon=True,
+                name="tokjax-fetch",
+            )
             self._thread.start()
+        self._progress.step = step
 
     def stop(self) -> None:
         """Stops the thread after the download in progress, without waiting for it."""
@@ -72,7 +89,7 @@ class ShardFetcher:
     def close(self) -> None:
         """Stops the thread, and waits for it, but at most a second for a download in progress."""
         self.stop()
-        if self._process == os.getpid():  # a forked process has no thread
+        if self._thread is not None and self._process == os.getpid():  # a forked process has no thread
             self._thread.join(_CLOSE_SECONDS)
 
 
@@ -84,8 +101,8 @@ class _Progress:
         is_stopped: whether the thread should end.
     """
 
-    def __init__(self) -> None:
-        self.step = 0
+    def __init__(self, step: int) -> None:
+        self.step = step
         self.is_stopped = False
 
     def wait(self, condition: Callable[[], bool]) -> bool:
@@ -97,12 +114,7 @@ class _Progress:
         return False
 
 
-def _fetch(
-    find_closed_files: Callable[[int], Iterator[list[Callable[[], object]]]],
-    stop: int | None,
-    num_shards: int,
-    progress: _Progress,
-) -> None:
+def _fetch(finder: ShardFinder, stop: int | None, num_shards: int, progress: _Progress) -> None:
     """Opens shards until the steps end or the thread is stopped; runs on the thread."""
     ahead: deque[int] = deque()  # steps of the shards that were opened, and that the loader has not reached
 
@@ -114,15 +126,21 @@ def _fetch(
     def is_reached(step: int) -> bool:
         return progress.step >= step
 
+    def is_due(step: int) -> bool:
+        return is_reached(step - _MAX_STEPS) and not finder.are_all_open()
+
     step = progress.step
-    while (stop is None or step < stop) and progress.wait(partial(is_reached, step - _MAX_STEPS)):
+    while (stop is None or step < stop) and progress.wait(partial(is_due, step)):
+        step = max(step, progress.step)
         try:
-            for files in find_closed_files(step):
+            for files in finder.find_closed_files(step):
                 if not progress.wait(has_capacity):
                     return
+                if is_reached(step + 1):  # the loader has opened the other shards
+                    break
                 for open_file in files:
                     open_file()
                 ahead.append(step)
         except Exception:
             progress.wait(partial(is_reached, step + 1))
-        step = max(step + 1, progress.step)
+        step += 1

@@ -173,8 +173,10 @@ def build_huggingface_tokenizer(
         and not (token.content in model_forms and map_unicode_to_bytes(token.content))
     }
     remaining = {form: id_ for form, id_ in forms.items() if form not in names and form not in added_tokens}
-    model_tokens = decode_byte_level_forms(remaining) if byte_level else encode_forms(remaining)
-    ordinary, duplicate_token_ids = merge_added_tokens(model_tokens, added_tokens)
+    model_tokens, unreachable_ids = (
+        decode_byte_level_forms(remaining) if byte_level else (encode_forms(remaining), {})
+    )
+    ordinary, added_ids = merge_added_tokens(model_tokens, added_tokens)
     declared_roles = select_roles(roles, ordinary, names)
     declared_roles.setdefault("unk", unknown if unknown in forms else None)
     vocabulary = make_vocabulary(
@@ -182,8 +184,8 @@ def build_huggingface_tokenizer(
         {name: forms[name] for name in names},
         declared_roles,
         template,
-        dict.fromkeys(duplicate_token_ids, AddedToken()),
-        duplicate_token_ids,
+        dict.fromkeys(added_ids, AddedToken()),
+        unreachable_ids | added_ids,
     )
     check_comparisons(vocabulary.split_token_names)
     instance = HuggingFaceTokenizer(definition, vocabulary, reason)

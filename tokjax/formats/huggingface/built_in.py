@@ -3,7 +3,7 @@
 | model | conditions | built-in type |
 |---|---|---|
 | BPE | split patterns with boundary tables, and a vocabulary with all 256 bytes | `ByteLevelBPE` |
-| BPE with `byte_fallback` | spaces written as `▁`, a vocabulary with all 256 byte tokens | `MetaspaceBPE` |
+| BPE with `byte_fallback` | spaces written as `▁`, the byte tokens that texts need | `MetaspaceBPE` |
 | BPE of words | a split at whitespace or BERT's, `</w>` or no mark at the end of words | `WordBPE` |
 | WordPiece | BERT's normalizer and pre-tokenizer | `WordPieceTokenizer` |
 | WordLevel | a split at whitespace or BERT's, and no normalizer or lower case | `WordLevelTokenizer` |
@@ -57,7 +57,7 @@ from tokjax.formats.huggingface.definition import (
 )
 from tokjax.formats.tokenizer_files import parse_token_ids
 from tokjax.models.byte_bpe import ByteLevelBPE, make_byte_level_bpe
-from tokjax.models.metaspace import BYTE_FORMS, METASPACE
+from tokjax.models.metaspace import BYTE_FORMS, METASPACE, list_missing_forms
 from tokjax.models.metaspace_bpe import MetaspaceBPE, make_metaspace_bpe
 from tokjax.models.word_bpe import END_OF_WORD, WordBPE, make_word_bpe, merge_order_is_unique
 from tokjax.models.word_level import WordLevelTokenizer, make_word_level
@@ -168,14 +168,17 @@ def _parse_byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) ->
         raise RequiresLibraryError("its decoder decodes an added token to bytes that differ from its text")
     check_added_ids(contents.get("added_tokens") or [], forms)
     model_forms = {form: id_ for form, id_ in forms.items() if form not in added_names}
-    ordinary, duplicate_token_ids = merge_added_tokens(
-        decode_byte_level_forms(model_forms), added_tokens.ordinary
-    )
-    if b"" in ordinary:  # as in Whisper's files
-        duplicate_token_ids[""] = ordinary.pop(b"")
+    if get_flag(model, "ignore_merges") and None in map_all_unicode_to_bytes(model_forms):
+        raise RequiresLibraryError("it has ignore_merges, and a token that is not written as bytes")
+    model_tokens, unreachable_ids = decode_byte_level_forms(model_forms)
+    if b"" in model_tokens:  # as in Whisper's files
+        unreachable_ids[""] = model_tokens.pop(b"")
+    ordinary, added_ids = merge_added_tokens(model_tokens, added_tokens.ordinary)
     if not all(bytes([i]) in ordinary for i in range(256)):
         raise RequiresLibraryError("its vocabulary does not contain every single byte")
-    vocabulary = build_definition_vocabulary(contents, ordinary, added_tokens, roles, duplicate_token_ids)
+    vocabulary = build_definition_vocabulary(
+        contents, ordinary, added_tokens, roles, unreachable_ids | added_ids
+    )
     merges = _parse_byte_merges(model["merges"], forms)
     # `parse_merges` has checked that all parts and results are in the model's vocabulary.
     if len(model_forms) < len(forms):
@@ -402,7 +405,7 @@ def _check_pieces(ordinary: set[str], merges: Sequence[tuple[str, str]]) -> None
         ordinary: written forms of all tokens that are not special.
         merges: pairs of written forms.
     """
-    missing = [form for form in (METASPACE, *BYTE_FORMS) if form not in ordinary]
+    missing = list_missing_forms(ordinary)
     if missing:
         raise RequiresLibraryError(f"its vocabulary has no ordinary token {missing[0]!r}")
     if not is_encodable("".join(ordinary)):

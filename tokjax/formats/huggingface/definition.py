@@ -15,20 +15,21 @@ The functions here return the parts in the terms of tokjax: `AddedToken`, `Templ
 raise `RequiresLibraryError` where a built-in tokenizer would not give exactly the result of the library. Such
 a tokenizer runs on the library.
 
-Files may be untrusted. `_check_match_order` compares added tokens in pairs, at most `_MAX_COMPARED` pairs of
-characters. `growth_limits` limits how much longer the steps can make a text.
+Files may be untrusted. `growth_limits` limits how much longer the steps can make a text.
 """
 
 from __future__ import annotations
 
 import re
-from itertools import chain, product
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from bisect import bisect_left
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from tokjax.core.template import EMPTY_TEMPLATE, Template, TemplatePiece, list_text_indices
 from tokjax.core.vocabulary import AddedToken, make_vocabulary, select_roles
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.pretokenize.bytes_to_unicode import map_all_unicode_to_bytes
+from tokjax.pretokenize.special_tokens import check_comparisons, compile_matcher
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,8 +50,6 @@ _SEQUENCE_FIELDS: dict[PipelineSlot, str] = {
 _UNCHANGED_BY_NFC = re.compile(r"[\t-\r !-:?@\[-_{-~]+")
 """Names that occur in a text normalized to NFC where they occur in the text. Letters, `<`, `=` and `>` can
 become part of another character, and `;` and `` ` `` can be made of one."""
-_MAX_COMPARED = 1 << 20
-"""Maximum number of pairs of characters that `_check_match_order` compares."""
 
 
 class RequiresLibraryError(Exception):
@@ -121,32 +120,32 @@ def get_unknown_token(contents: Mapping[str, Any]) -> str | None:
     return unknown
 
 
-def decode_byte_level_forms(forms: Mapping[str, int]) -> dict[bytes, int]:
+def decode_byte_level_forms(forms: Mapping[str, int]) -> tuple[dict[bytes, int], dict[str, int]]:
     """Converts tokens that are written as `bytes_to_unicode` writes bytes.
 
-    A token with any other character cannot occur in an encoded text. Its bytes are its written form in UTF-8.
+    A token with any other character cannot occur in an encoded text. Its bytes are its written form in UTF-8,
+    which the library's decoder returns. They can be those of another token:
+
+        written   bytes
+        âĦ¢       E2 84 A2
+        ™         E2 84 A2     not the form of any bytes
 
     Args:
         forms: written form of each token to id.
 
     Returns:
-        Token bytes to id.
-
-    Raises:
-        TokenizerFormatError: two tokens have the same bytes.
+        Token bytes to id; and written form to id of the tokens that are missing there, since their bytes are
+        those of another token.
     """
-    tokens = [
-        form.encode("utf-8", "surrogatepass") if token is None else token
-        for form, token in zip(forms, map_all_unicode_to_bytes(forms), strict=True)
-    ]
-    ordinary = dict(zip(tokens, forms.values(), strict=True))
-    if len(ordinary) < len(tokens):
-        owner: dict[bytes, int] = {}
-        for token, id_ in zip(tokens, forms.values(), strict=True):
-            if token in owner:
-                raise TokenizerFormatError(f"ids {owner[token]} and {id_} both have the bytes {token!r}")
-            owner[token] = id_
-    return ordinary
+    tokens = map_all_unicode_to_bytes(forms)
+    ids_by_token = dict(zip(tokens, forms.values(), strict=True))
+    ids_by_token.pop(None, None)
+    ordinary = cast("dict[bytes, int]", ids_by_token)
+    duplicate_token_ids: dict[str, int] = {}
+    for form in [form for form, token in zip(forms, tokens, strict=True) if token is None]:
+        if ordinary.setdefault(form.encode("utf-8", "surrogatepass"), forms[form]) != forms[form]:
+            duplicate_token_ids[form] = forms[form]
+    return ordinary, duplicate_token_ids
 
 
 def encode_forms(forms: Mapping[str, int]) -> dict[bytes, int]:
@@ -259,32 +258,39 @@ def _check_match_order(tokens: Sequence[Mapping[str, Any]]) -> None:
 
     The library makes two passes: it matches the added tokens with `normalized=false` first, and the others
     in the remaining text. A built-in tokenizer matches all of them in one pass from the left, the longest
-    first. The result can differ only if a token of one kind contains or overlaps one of the other kind:
+    first. The result can differ only if a token with `normalized=true` contains one of the others, or ends
+    with the beginning of one:
 
         normalized=false   normalized=true   text   two passes   one pass
         "b"                "abc"             abc    a [b] c      [abc]
         "bc"               "ab"              abc    a [bc]       [ab] c
-        "<x>"              "<y>"             any    equal        equal
-
-    The number of comparisons is the product of the numbers of tokens. Files with very many tokens of both
-    kinds run on the library.
+        "ab"               "bc"              abc    equal: "ab" begins first
+        "abc"              "b"               abc    equal: "abc" begins first
     """
-    verbatim = [token["content"] for token in tokens if not token.get("normalized")]
+    verbatim = sorted(token["content"] for token in tokens if not token.get("normalized"))
     normalized = [token["content"] for token in tokens if token.get("normalized")]
-    if sum(map(len, verbatim)) * sum(map(len, normalized)) > _MAX_COMPARED:
-        raise RequiresLibraryError("it has too many added tokens with and without normalized=true to compare")
-    if verbatim and normalized and any(token.get("lstrip") or token.get("rstrip") for token in tokens):
+    if not verbatim or not normalized:
+        return
+    if any(token.get("lstrip") or token.get("rstrip") for token in tokens):
         raise RequiresLibraryError(
             "it has added tokens with and without normalized=true, some of them with lstrip or rstrip"
         )
-    for one, other in product(verbatim, normalized):
-        if one in other or other in one or _has_overlap(one, other) or _has_overlap(other, one):
-            raise RequiresLibraryError(f"the added tokens {one!r} and {other!r} can overlap")
+    check_comparisons([*verbatim, *normalized])
+    matcher = compile_matcher(frozenset(verbatim))
+    for name in normalized:
+        match = matcher.search(name)
+        other = match.group() if match else _find_overlapping(name, verbatim)
+        if other is not None:
+            raise RequiresLibraryError(f"the added tokens {other!r} and {name!r} can overlap")
 
 
-def _has_overlap(left: str, right: str) -> bool:
-    """Returns whether `left` ends with a proper prefix of `right`."""
-    return any(left.endswith(right[:length]) for length in range(1, min(len(left), len(right))))
+def _find_overlapping(name: str, others: Sequence[str]) -> str | None:
+    """Returns one of the sorted names that begins with the end of `name`, or `None`."""
+    for start in range(1, len(name)):
+        index = bisect_left(others, name[start:])
+        if index < len(others) and others[index].startswith(name[start:]):
+            return others[index]
+    return None
 
 
 def check_added_ids(tokens: Sequence[Mapping[str, Any]], forms: Mapping[str, int]) -> None:
@@ -378,7 +384,7 @@ def parse_template(contents: Mapping[str, Any], special: Mapping[str, int]) -> T
 
     Args:
         contents: parsed `tokenizer.json`.
-        special: name to id of the tokens that a template may insert.
+        special: name to id of the tokens that a template may insert: special and added tokens.
 
     Returns:
         The template. Its `pair` is empty if the definition's does not contain text A and then text B, each
@@ -403,7 +409,7 @@ def parse_template(contents: Mapping[str, Any], special: Mapping[str, int]) -> T
         template = Template(template.single, ())
     for token in template.tokens:
         if token not in special:
-            raise RequiresLibraryError(f"its template inserts {token!r}, which is not a special token")
+            raise RequiresLibraryError(f"its template inserts {token!r}, which is not an added token")
     return template
 
 
@@ -455,7 +461,7 @@ def _parse_template_pieces(
 
 def _get_token_name(id_: Any, names_by_id: Mapping[int, str]) -> str:
     if id_ not in names_by_id:
-        raise RequiresLibraryError(f"its template inserts id {id_}, which is not that of a special token")
+        raise RequiresLibraryError(f"its template inserts id {id_}, which is not that of an added token")
     return names_by_id[id_]
 
 
@@ -482,7 +488,7 @@ def build_definition_vocabulary(
         ordinary,
         added_tokens.special,
         select_roles(roles, ordinary, added_tokens.special),
-        parse_template(contents, added_tokens.special),
+        parse_template(contents, added_tokens.special | added_tokens.ordinary),
         added_tokens.flags,
         duplicate_token_ids,
     )

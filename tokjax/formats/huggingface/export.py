@@ -125,8 +125,8 @@ def _build_byte_level(tokenizer: ByteLevelBPE) -> dict[str, Any]:
 
 def _build_byte_level_model(tokenizer: ByteLevelBPE) -> dict[str, Any]:
     ranks = tokenizer.vocabulary.mergeable
-    written = ranks | tokenizer.vocabulary.empty_token
-    forms = {map_bytes_to_unicode(token): id_ for token, id_ in written.items()}
+    forms = {map_bytes_to_unicode(token): id_ for token, id_ in ranks.items()}
+    forms |= tokenizer.vocabulary.unreachable_ids
     forms |= get_added_token_ids(tokenizer.vocabulary, forms)
     pairs = iter_merges(ranks) if tokenizer.merges is None else tokenizer.merges
     return {
@@ -289,7 +289,7 @@ def _build_template(vocabulary: Vocabulary) -> dict[str, Any] | None:
         "single": list(map(_build_template_piece, template.single)),
         "pair": list(map(_build_template_piece, template.pair)),
         "special_tokens": {
-            name: {"id": name, "ids": [vocabulary.special[name]], "tokens": [name]} for name in sorted(names)
+            name: {"id": name, "ids": [vocabulary.get_id(name)], "tokens": [name]} for name in sorted(names)
         },
     }
 

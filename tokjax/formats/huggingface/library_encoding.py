@@ -22,6 +22,7 @@ from tokjax.bpe.array_engine import FEW_CHARACTERS
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.core.utf8 import is_encodable, to_characters
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
+from tokjax.formats.huggingface.dropped_characters import CharacterSpans, drops_characters
 from tokjax.formats.huggingface.library_spans import LibrarySpans
 from tokjax.formats.huggingface.loaded_definition import raise_as
 from tokjax.formats.huggingface.word_engine import WordEngine, find_word_rules, has_added_token_with_space
@@ -153,11 +154,11 @@ class LibraryEncoder:
             DisallowedSpecialTokenError: a text contains a disallowed special token, or becomes one.
             InvalidArgumentError: the library can't encode the texts with these options.
         """
-        encodings, rows = self._encode_rows(texts, numbers, options, special)
+        encodings, rows, library = self._encode_rows(texts, numbers, options, special)
         ids = np.concatenate([np.zeros(0, np.int32), *rows])
         columns: dict[str, NDArray[Any]] = {"ids": ids}
         if options.return_offsets:
-            columns |= self._compute_source_columns(texts, encodings, rows)
+            columns |= self._compute_source_columns(texts, encodings, rows, library)
         if options.return_masks:
             mask = _concatenate([encoding.special_tokens_mask for encoding in encodings])
             mask[self.vocabulary.is_special.take(ids)] = 1
@@ -221,8 +222,8 @@ class LibraryEncoder:
 
     def _encode_rows(
         self, texts: Sequence[Text], numbers: Sequence[int], options: EncodeOptions, special: SpecialOptions
-    ) -> tuple[list[Any], list[NDArray[np.int32]]]:
-        """Returns the library's encoding and the ids of each text, `int32`, shape `(num_tokens,)`."""
+    ) -> tuple[list[Any], list[NDArray[np.int32]], Any]:
+        """Returns the encoding and the ids of each text, `int32`, and the library's tokenizer of these."""
         names = self.vocabulary.special_names
         allowed, disallowed = resolve_special(names, **special)
         characters = [to_characters(text) for text in texts]
@@ -240,7 +241,7 @@ class LibraryEncoder:
             encodings, rows = _encode_valid_texts(library, valid_texts, options)
             matched = self._find_special(encodings, rows)
         _reject_special({name: numbers[row] for name, row in matched.items()}, ordinary, disallowed)
-        return encodings, rows
+        return encodings, rows, library
 
     def _select_library_tokenizer(
         self, texts: list[str], allowed: frozenset[str], ordinary: frozenset[str]
@@ -283,15 +284,33 @@ class LibraryEncoder:
     def _locate_words(self, text: str, encoding: Any) -> NDArray[np.int64]:
         """Returns the spans of the tokens of an encoding without inserted tokens."""
         ids = _to_array(encoding.ids)
-        return self._spans.locate(text, encoding.offsets, ids, np.ones(len(ids), bool))
+        offsets = self._get_offsets(text, encoding, self.loaded.library_tokenizer)
+        return self._spans.locate(text, offsets, ids, np.ones(len(ids), bool))
+
+    def _get_offsets(
+        self, text: Text, encoding: Any, library: Any
+    ) -> Sequence[tuple[int, int]] | NDArray[np.int64]:
+        """Returns the spans of the tokens in characters of the text, from an encoding by `library`."""
+        if self._character_spans is None:
+            offsets: Sequence[tuple[int, int]] = encoding.offsets
+            return offsets
+        valid_text = _replace_surrogates(to_characters(text))
+        return self._character_spans.correct(
+            valid_text, encoding, encode_special_tokens=library.encode_special_tokens
+        )
+
+    @cached_property
+    def _character_spans(self) -> CharacterSpans | None:
+        """Corrects spans, if the model can drop characters."""
+        return CharacterSpans(self.loaded) if drops_characters(self.loaded) else None
 
     def _compute_source_columns(
-        self, texts: Sequence[Text], encodings: Sequence[Any], rows: Sequence[NDArray[np.int32]]
+        self, texts: Sequence[Text], encodings: Sequence[Any], rows: Sequence[NDArray[np.int32]], library: Any
     ) -> dict[str, NDArray[Any]]:
         """Computes the columns `offsets`, `word_ids` and `sequence_ids`."""
         inserted = [_to_array(encoding.special_tokens_mask) for encoding in encodings]
         offsets = [
-            self._spans.locate(text, encoding.offsets, ids, mask == 0)
+            self._spans.locate(text, self._get_offsets(text, encoding, library), ids, mask == 0)
             for text, encoding, ids, mask in zip(texts, encodings, rows, inserted, strict=True)
         ]
         word_ids = [[-1 if i is None else i for i in encoding.word_ids] for encoding in encodings]

@@ -45,7 +45,7 @@ class LibrarySpans:
     def locate(
         self,
         text: Text,
-        offsets: Sequence[tuple[int, int]],
+        offsets: Sequence[tuple[int, int]] | NDArray[np.int64],
         ids: NDArray[np.int32],
         from_text: NDArray[np.bool_],
     ) -> NDArray[np.int64]:
@@ -53,7 +53,7 @@ class LibrarySpans:
 
         Args:
             text: text, as it was before it was made valid for the library.
-            offsets: the library's spans of the tokens, in characters.
+            offsets: spans of the tokens in characters, as the library gives them, shape `(num_tokens, 2)`.
             ids: token ids, `int32`, shape `(num_tokens,)`.
             from_text: whether each token is from the text, and not inserted, `bool`, shape `(num_tokens,)`.
 

@@ -253,9 +253,13 @@ class _Merger:
         merger = SegmentMerger(segments, keys, counts, pairs.minimum, self._tie_keys, self._is_short_enough)
         first_new, stop = self._next_id, self._next_id + limit
         has_existing = False
-        for pair in merger.iter_best():
-            merger.merged[pair], has_existing = self._record(pair >> ID_BITS, pair & RIGHT)
-            merger.is_complete = has_existing or self._next_id == stop
+
+        def record(pair: int) -> tuple[int, bool]:
+            nonlocal has_existing
+            id_, has_existing = self._record(pair >> ID_BITS, pair & RIGHT)
+            return id_, has_existing or self._next_id == stop
+
+        merger.merge_frequent(record)
         ids = np.fromiter(map(merger.merged.get, keys, repeat(-1)), np.int32, len(keys))
         bounds = np.fromiter(map(merger.rare.get, keys, counts), np.int64, len(keys))
         bounds[ids >= 0] = 0

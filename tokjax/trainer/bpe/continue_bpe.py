@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from tokjax.core import protocol
 from tokjax.core.ragged import concatenate_ranges
 from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
-from tokjax.models.byte_bpe import ByteLevelBPE
+from tokjax.models.byte_bpe import ByteLevelBPE, get_normalize
 from tokjax.models.vocabulary_changes import map_old_ids
 from tokjax.pretokenize.patterns import make_pattern_splitter, split_alike
 from tokjax.trainer.bpe.batched_training import Alphabet
@@ -128,11 +128,12 @@ def continue_bpe(
         counts = source
         _check_counts(tokenizer, counts, pattern)
     else:
-        _check_texts_are_unchanged(tokenizer)
+        _check_no_prefix_space(tokenizer)
         counts = count_pretokens(
             source,
             special_tokens=_list_split_tokens(tokenizer),
             pattern=pattern,
+            normalize=get_normalize(tokenizer),
             workers=workers,
             executor=executor,
             progress=progress,
@@ -222,22 +223,15 @@ def _list_split_tokens(tokenizer: ByteLevelBPE) -> list[str]:
     return sorted(vocabulary.split_token_names, key=vocabulary.get_id)
 
 
-def _check_texts_are_unchanged(tokenizer: ByteLevelBPE) -> None:
-    """Raises `InvalidArgumentError` if texts have to be changed before they are split."""
-    options: dict[str, Any] = {
-        "normalizer": tokenizer.normalizer,
-        "add_prefix_space": tokenizer.add_prefix_space,
-    }
-    for name, value in options.items():
-        if value:
-            add_space = "text if text[:1] == ' ' else ' ' + text"
-            change = "tokjax.normalize(tokenizer, text)" if name == "normalizer" else add_space
-            raise InvalidArgumentError(
-                f"the tokenizer has {name}={value!r}, which changes texts before they are split; count the "
-                f"changed texts, with count_pretokens(({change} for text in texts), "
-                f"pattern={tokenizer.pattern!r}, special_tokens={_format_split_tokens(tokenizer)}), and pass "
-                "the counts"
-            )
+def _check_no_prefix_space(tokenizer: ByteLevelBPE) -> None:
+    """Raises `InvalidArgumentError` if a space has to be added before each text."""
+    if tokenizer.add_prefix_space:
+        raise InvalidArgumentError(
+            "the tokenizer has add_prefix_space=True, which changes texts before they are split; count the "
+            "changed texts, with count_pretokens((text if text[:1] == ' ' else ' ' + text for text in "
+            f"texts), pattern={tokenizer.pattern!r}, special_tokens={_format_split_tokens(tokenizer)}), and "
+            "pass the counts"
+        )
 
 
 def _format_split_tokens(tokenizer: ByteLevelBPE) -> str:

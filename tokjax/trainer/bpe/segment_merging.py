@@ -54,7 +54,6 @@ class SegmentMerger:
     Attributes:
         merged: the id that each merged pair became, by its key.
         rare: the counts of the pairs that are not frequent any more, by key.
-        is_complete: whether no more pairs are to be merged.
     """
 
     def __init__(
@@ -68,7 +67,6 @@ class SegmentMerger:
     ) -> None:
         self.merged: dict[int, int] = {}
         self.rare: dict[int, int] = {}
-        self.is_complete = False
         self._minimum = minimum
         self._tie_keys = tie_keys
         self._may_merge = may_merge
@@ -80,23 +78,25 @@ class SegmentMerger:
         self._sorted = sorted(entries, reverse=True)  # the best pair is last, and is popped first
         self._heap: list[tuple[Any, ...]] = []
 
-    def iter_best(self) -> Iterator[int]:
-        """Yields the key of the pair to merge next, until no pair is frequent any more.
+    def merge_frequent(self, record: Callable[[int], tuple[int, bool]]) -> None:
+        """Merges the most frequent pair, again and again, until no pair is frequent any more.
 
-        The caller stores the id that the pair becomes in `merged`. The pair is then merged in all segments.
-        With `is_complete`, it was the last one.
+        Args:
+            record: function of the key of the pair to merge next, which returns the id that the pair becomes,
+                and whether it is the last pair to merge.
         """
         ordered, heap, positions_of = self._sorted, self._heap, self._positions
-        while (ordered or heap) and not self.is_complete:
+        is_last = False
+        while (ordered or heap) and not is_last:
             entry = heapq.heappop(heap) if heap and (not ordered or heap[0] < ordered[-1]) else ordered.pop()
             key: int = entry[-1]
-            if key not in positions_of:
-                yield key  # it is alone wherever it occurs, so its count has not changed
+            if key not in positions_of:  # it is alone wherever it occurs, so its count has not changed
+                self.merged[key], is_last = record(key)
                 continue
             positions_of[key] = positions = self._find_current(key)
             count = self._alone_counts.get(key, 0) + sum(map(self._weight.__getitem__, positions))
             if count == -entry[0]:
-                yield key
+                self.merged[key], is_last = record(key)
                 self._add_formed(self._merge_positions(key, self.merged[key]))
             elif count >= self._minimum:
                 heapq.heappush(heap, (-count, *entry[1:]))

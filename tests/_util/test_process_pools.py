@@ -1,0 +1,131 @@
+"""Tests of process pools whose workers are killed, also while they send a result."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing import connection
+from pathlib import Path
+
+import pytest
+
+from tokjax._util import process_pools
+from tokjax._util.process_pools import wait_for_result
+
+PROGRAM = """
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from tests._util.test_process_pools import die_while_sending
+from tokjax._util import process_pools
+from tokjax._util.executors import map_in_workers
+from tokjax._util.threads import map_in_threads
+
+if __name__ == "__main__":
+    process_pools._PATIENCE_SECONDS = 0.2
+    with {start} as executor:
+        try:
+            print(list({map}))
+        except Exception as error:
+            print(type(error).__name__, error)
+    print("the executor is shut down")
+"""
+PROCESSES = "ProcessPoolExecutor(2, get_context('spawn'))"
+LOKY = "__import__('loky').ProcessPoolExecutor(2)"
+MAP_IN_THREADS = "map_in_threads(partial(die_while_sending, 2), range(9), 2, executor)"
+MAP_IN_WORKERS = "map_in_workers(die_while_sending, pickle.dumps(2), range(9), 2, executor)"
+
+
+def die_while_sending(dies_at, item):
+    """Returns the item. One item kills its worker after it has sent half of the result."""
+    if item == dies_at:
+        connection.Connection._send = send_half_and_die
+    return item
+
+
+def send_half_and_die(self, data):
+    os.write(self.fileno(), data[: len(data) // 2])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("start", "expression"),
+    [(PROCESSES, MAP_IN_THREADS), (PROCESSES, MAP_IN_WORKERS), (LOKY, MAP_IN_WORKERS)],
+    ids=["threads", "workers", "loky"],
+)
+def test_worker_killed_while_it_sends(start, expression, tmp_path):
+    if start == LOKY:
+        pytest.importorskip("loky")
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.format(start=start, map=expression))
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    error, shut_down = done.stdout.splitlines()
+    assert "could not be ended" not in error
+    assert error.startswith(("BrokenProcessPool ", "TerminatedWorkerError "))
+    assert shut_down == "the executor is shut down"
+
+
+class Process:
+    def __init__(self, exitcode):
+        self.exitcode, self.is_ended = exitcode, False
+
+    def terminate(self):
+        self.is_ended = True
+
+
+class Pool(ThreadPoolExecutor):
+    """Claims to have processes with certain exit codes."""
+
+    def __init__(self, *exitcodes):
+        super().__init__(1)
+        self._processes = {i: Process(exitcode) for i, exitcode in enumerate(exitcodes)}
+
+
+@pytest.fixture
+def no_patience(monkeypatch):
+    monkeypatch.setattr(process_pools, "_PATIENCE_SECONDS", 0.01)
+
+
+@pytest.mark.usefixtures("no_patience")
+class TestWait:
+    def test_slow_result(self):
+        release = threading.Event()
+        timer = threading.Timer(0.1, release.set)
+        with Pool(None, 0) as pool:
+            timer.start()
+            assert wait_for_result(pool.submit(release.wait), pool) is True
+            timer.join()
+        assert not any(process.is_ended for process in pool._processes.values())
+
+    def test_timeout_of_the_function(self):
+        def fail():
+            raise TimeoutError("the function is late")
+
+        with Pool(None) as pool, pytest.raises(TimeoutError, match="the function is late"):
+            wait_for_result(pool.submit(fail), pool)
+
+    def test_pool_without_a_result_queue(self):
+        pool = Pool(None, -9)
+        with pytest.raises(process_pools.BrokenProcessPool, match="a process died while it sent a result"):
+            wait_for_result(Future(), pool)
+        assert all(process.is_ended for process in pool._processes.values())
+
+    def test_pool_that_is_shut_down(self):
+        pool = Pool()
+        pool._processes = None
+        future = Future()
+        timer = threading.Timer(0.1, future.set_result, [1])
+        timer.start()
+        assert wait_for_result(future, pool) == 1
+        timer.join()

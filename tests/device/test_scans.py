@@ -1,0 +1,85 @@
+"""Tests of the scans and compactions of device programs, against NumPy."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tokjax.device.scans import (
+    Neighbors,
+    compact,
+    count_before,
+    cumulative_sum,
+    find_true,
+    number_segments,
+    pack,
+    running_maximum,
+    take_next,
+)
+
+LENGTHS = [1, 33, 256, 16 * 257 + 1]
+
+
+def make_masks(length):
+    """Returns masks with few, some and many true values."""
+    values = np.random.default_rng(length).random(length)
+    return [values < share for share in (0.0, 0.01, 0.3, 1.0)]
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_sums_and_maxima_of_numbers(length):
+    values = np.random.default_rng(length).integers(-1000, 1000, length).astype(np.int32)
+    assert np.array_equal(jax.jit(cumulative_sum)(values), np.cumsum(values))
+    assert np.array_equal(jax.jit(running_maximum)(values), np.maximum.accumulate(values))
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_sums_and_counts_of_masks(length):
+    get_sums, get_packed, get_count_before = map(jax.jit, (cumulative_sum, pack, count_before))
+    positions = np.arange(length + 1, dtype=np.int32)
+    for mask in make_masks(length):
+        packed = get_packed(mask)
+        assert np.array_equal(get_sums(mask), np.cumsum(mask))
+        assert np.array_equal(get_count_before(packed, positions), [0, *np.cumsum(mask)])
+        assert packed.num_true == mask.sum()
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("capacity", [1, 40, 6000])
+def test_positions_of_true_values(length, capacity):
+    get_compact = jax.jit(partial(compact, capacity=capacity, fill=-5))
+    get_true = jax.jit(lambda mask: find_true(pack(mask), capacity, -5))
+    for mask in make_masks(length):
+        true = np.flatnonzero(mask)[:capacity]
+        expected = np.append(true, np.full(capacity - len(true), -5))
+        positions, count = get_compact(mask)
+        assert count == mask.sum()
+        assert np.array_equal(positions, expected)
+        assert np.array_equal(get_true(mask), expected)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_values_at_the_next_true_position(length):
+    values = (np.arange(length) % 251).astype(np.uint8)
+    get_next = jax.jit(take_next)
+    for mask in make_masks(length):
+        mask[-1] = True
+        true = np.flatnonzero(mask)
+        expected = values[true[np.searchsorted(true, np.arange(length))]]
+        assert np.array_equal(get_next(mask, values), expected)
+
+
+def test_segments():
+    begins = np.array([0, 3, 4, 9, 12], np.int32)
+    numbers = jax.jit(partial(number_segments, capacity=10))(begins)
+    assert np.array_equal(numbers, [0, 0, 0, 1, 2, 2, 2, 2, 2, 3])
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_neighbors_wrap_around(length):
+    values = np.arange(length, dtype=np.int32)
+    neighbors = Neighbors(jnp.asarray(values), 3, 2)
+    for distance in range(-3, 3):
+        assert np.array_equal(neighbors.at(distance), np.roll(values, -distance))
