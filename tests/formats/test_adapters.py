@@ -12,11 +12,15 @@ from tokjax.core.utf8 import is_encodable
 BYTES = {bytes([i]): i for i in range(256)}
 
 
-def test_from_tiktoken():
+def test_from_tiktoken(caplog):
     special = {"<|a|>": 300, "<|also a|>": 300}
     encoding = tiktoken.Encoding("x", pat_str=r"\S+|\s+", mergeable_ranks=BYTES, special_tokens=special)
     tokenizer = tokjax.formats.from_tiktoken(encoding)
     assert dict(tokenizer.vocabulary.special) == {"<|a|>": 300}
+    [message] = caplog.messages
+    assert message.startswith(
+        "x: the special token '<|a|>' has a second name '<|also a|>', which texts are not"
+    )
     assert tokjax.encode(tokenizer, "a b").tolist() == encoding.encode("a b")
     with pytest.raises(tokjax.errors.UnsupportedTokenizerError, match=r"takes a tiktoken.Encoding, not str"):
         tokjax.formats.from_tiktoken("gpt2")

@@ -210,5 +210,46 @@ def test_compressed_files_of_other_formats_are_not_detected(tmp_path):
     path = tmp_path / "tokenizer.json.gz"
     for data in (gzip.compress(b"{}"), b"\x1f\x8bnot gzip"):
         path.write_bytes(data)
-        with pytest.raises(FormatError, match="unknown tokenizer format"):
+        with pytest.raises(FormatError, match=r"gz: is compressed with gzip; decompress it first \(only ra"):
             tokjax.load_tokenizer(path)
+
+
+def test_compressed_ranks(all_files, tmp_path):
+    data = (all_files / "ranks.tiktoken").read_bytes()
+    path = tmp_path / "r50k_base.tiktoken.gz"
+    path.write_bytes(gzip.compress(data))
+    expected = tokjax.load_tokenizer(all_files / "ranks.tiktoken", encoding="gpt2", pattern="gpt2")
+    for source in (path, tmp_path):
+        assert tokjax.formats.detect_tokenizer_files(source)[:2] == ("tiktoken", (path,))
+        assert tokjax.load_tokenizer(source, pattern="gpt2") == expected
+        with pytest.raises(FormatError, match="but the encoding 'r50k_base' has 50256; if it is a different"):
+            tokjax.load_tokenizer(source)
+    path.write_bytes(gzip.compress(data)[:-12])
+    with pytest.raises(FormatError, match="not gzip, or truncated"):
+        tokjax.load_tokenizer(path, pattern="gpt2")
+
+
+@pytest.mark.parametrize(
+    ("name", "format_"),
+    [
+        ("tekken_240718.json", "tiktoken"),
+        ("tekken.json", "tiktoken"),
+        ("bpe_simple_vocab_16e6.txt", "clip"),
+        ("bpe_simple_vocab_16e6.txt.gz", "clip"),
+    ],
+)
+def test_usual_names(tmp_path, name, format_):
+    (tmp_path / "params.json").write_text("{}")
+    (tmp_path / "tekken_notes.json").write_text("{}")
+    (tmp_path / name).write_text("")
+    assert tokjax.formats.detect_tokenizer_files(tmp_path)[:2] == (format_, (tmp_path / name,))
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer.model", "vocab.txt", "x.tiktoken"])
+def test_pointers_of_git_lfs(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0f\nsize 499723\n")
+    format_ = {"json": "huggingface", "model": "sentencepiece", "txt": "wordpiece", "tiktoken": "tiktoken"}
+    for source, chosen in ((tmp_path, "auto"), (path, "auto"), (path, format_[name.rpartition(".")[2]])):
+        with pytest.raises(FormatError, match="is a pointer of Git LFS, not the file itself; run 'git lfs"):
+            tokjax.load_tokenizer(source, chosen)

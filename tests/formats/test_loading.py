@@ -68,9 +68,16 @@ class TestSentencePiece:
         tokjax.formats.export_tokenizer(pieces, tmp_path, "sentencepiece")
         assert tokjax.load_tokenizer(tmp_path) == pieces  # has the roles in the exported configuration
         (tmp_path / "tokenizer_config.json").write_text('{"add_bos_token": true, "add_eos_token": false}')
-        assert dict(tokjax.load_tokenizer(tmp_path).vocabulary.roles) == {"bos": "<s>", "unk": "<unk>"}
+        roles = {"bos": "<s>", "eos": "</s>", "unk": "<unk>"}
+        with_bos = tokjax.load_tokenizer(tmp_path)
+        assert dict(with_bos.vocabulary.roles) == roles
+        assert with_bos.vocabulary.template_token_ids == ((1,), ())
         (tmp_path / "tokenizer_config.json").unlink()
-        assert tokjax.bos_id(tokjax.load_tokenizer(tmp_path)) is None
+        plain = tokjax.load_tokenizer(tmp_path)
+        assert dict(plain.vocabulary.roles) == roles
+        assert plain.vocabulary.template_token_ids == ((), ())
+        assert plain == tokjax.sentencepiece(tmp_path / "tokenizer.model")
+        assert plain == tokjax.formats.from_sentencepiece(pieces.processor)
 
     def test_truncated_model(self, all_files, tmp_path):
         data = (all_files / "tokenizer.model").read_bytes()

@@ -124,6 +124,23 @@ class TestConfigurationFiles:
         assert dict(tokenizer.vocabulary.roles) == {"mask": "<mask>"}
         assert tokjax.mask_id(tokenizer) == mask["id"]
 
+    @pytest.mark.parametrize("name", ["GPT-2", "Mistral", "punctuation"])
+    def test_tokens_that_only_the_configuration_marks(self, name, tmp_path):
+        transformers = pytest.importorskip("transformers", minversion="5")
+        contents = json.loads(make_pair(name)[0].to_str())
+        vocab = contents["model"]["vocab"]
+        vocab |= {"<end>": len(vocab), "!!": len(vocab) + 1}
+        write_json(tmp_path / "tokenizer.json", contents)
+        write_json(tmp_path / "tokenizer_config.json", {"eos_token": "<end>", "pad_token": "!!"})
+        tokenizer = tokjax.load_tokenizer(tmp_path)
+        assert tokjax.eos_id(tokenizer) == vocab["<end>"]
+        assert tokjax.pad_id(tokenizer) is None
+        assert "!!" not in tokjax.special_tokens(tokenizer)
+        fast = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
+        for text in ("low<end>er", "<end><end> low"):
+            ids = tokjax.encode(tokenizer, text, allowed_special="all").tolist()
+            assert ids == fast(text)["input_ids"]
+
     def test_gpt2_files(self, tmp_path):
         special = {"<s>": 256, "</s>": 257, "<mask>": 258}
         plain = tokjax.byte_level_bpe(ALL_BYTES, special_tokens=special)
@@ -191,10 +208,35 @@ class TestSentencePiece:
         tokenizer = tokjax.load_tokenizer(tmp_path)
         ids = tuple(map(tokenizer.processor.piece_to_id, ("[CLS]", "[SEP]", "[MASK]")))
         assert (tokjax.cls_id(tokenizer), tokjax.sep_id(tokenizer), tokjax.mask_id(tokenizer)) == ids
-        assert tokjax.bos_id(tokenizer) is None  # nothing is inserted, as before
+        assert tokjax.bos_id(tokenizer) == ids[0]
+        assert tokjax.encode(tokenizer, "low").tolist() == tokjax.encode(plain, "low").tolist()
         assert "[MASK]" not in tokjax.special_tokens(tokenizer)
         assert ids[2] in tokjax.encode(tokenizer, "low [MASK]")
-        assert tokjax.fingerprint(tokenizer) == tokjax.fingerprint(plain)
+        write_json(tmp_path / "tokenizer_config.json", BERT_CONFIG)
+        assert tokjax.fingerprint(tokjax.load_tokenizer(tmp_path)) == tokjax.fingerprint(plain)
+
+    def test_inserted_tokens(self, tmp_path):
+        proto = train_by_library(vocab_size=120, pad_id=3, control_symbols=["<b>", "<e>"])
+        (tmp_path / "spiece.model").write_bytes(proto)
+        config = {"bos_token": "<b>", "eos_token": "<e>", "pad_token": "<e>", "unk_token": "<b>"}
+        write_json(tmp_path / "tokenizer_config.json", config)
+        declared = tokjax.load_tokenizer(tmp_path)
+        low = tokjax.encode(declared, "low").tolist()
+        expected = {"bos": 4, "eos": 5, "pad": 5, "unk": 0}
+        assert low == tokjax.encode(tokjax.sentencepiece(proto), "low").tolist()
+        assert {role: declared.vocabulary.get_role_id(role) for role in expected} == expected
+        write_json(tmp_path / "tokenizer_config.json", config | {"add_bos_token": True})
+        for tokenizer, before, after in (
+            (tokjax.load_tokenizer(tmp_path), [4], []),
+            (tokjax.load_tokenizer(tmp_path, eos_token="auto"), [4], [5]),
+            (tokjax.load_tokenizer(tmp_path, bos_token="<s>"), [1], []),
+            (tokjax.load_tokenizer(tmp_path, eos_token="</s>", pad_token=None), [4], [2]),
+        ):
+            assert tokjax.encode(tokenizer, "low").tolist() == [*before, *low, *after]
+            assert tokjax.encode(tokenizer, "low", add_special_tokens=False).tolist() == low
+        assert tokjax.pad_id(tokenizer) is None
+        with pytest.raises(ArgumentError, match=r"bos_token is 'low', which is not among the special tokens"):
+            tokjax.load_tokenizer(tmp_path, bos_token="low")
 
     def test_pieces_that_the_model_does_not_have(self, proto, tmp_path):
         (tmp_path / "spiece.model").write_bytes(proto)

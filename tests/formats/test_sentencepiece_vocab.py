@@ -84,6 +84,20 @@ def test_ids_equal_those_of_the_model(directory, name, text):
         assert tokjax.decode(tokenizer, expected) == processor.decode(expected)
 
 
+@pytest.mark.parametrize("name", ["unigram", "bpe", "bpe, bytes"])
+def test_scores_in_full_precision(directory, name, tmp_path):
+    _, processor = train(name, directory)
+    path = tmp_path / "tokens.vocab"
+    pieces = [(processor.id_to_piece(i), processor.get_score(i)) for i in range(len(processor))]
+    path.write_text("".join(f"{piece}\t{score}\n" for piece, score in pieces))
+    assert "<unk>\t0.0\n" in path.read_text()
+    assert tokjax.formats.detect_tokenizer_files(path).format == "sentencepiece_vocab"
+    tokenizer = tokjax.load_tokenizer(path)
+    assert tokenizer.model_type == name.partition(",")[0]
+    for text in TEXTS:
+        assert tokjax.encode(tokenizer, text).tolist() == processor.encode(text)
+
+
 def compute_score(processor, ids):
     return sum(map(processor.get_score, ids))
 

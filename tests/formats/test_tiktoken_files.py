@@ -118,6 +118,21 @@ class TestRankFiles:
         with pytest.raises(ArgumentError, match="eos_token is '</s>', which is not among"):
             tokjax.load_tokenizer(path, pattern="o200k", eos_token="</s>")
 
+    def test_empty_token_of_whisper(self, tmp_path):
+        path = tmp_path / "multilingual.tiktoken"
+        lines = [*(base64.b64encode(bytes([i])) + b" %d" % i for i in range(256)), b"= 256"]
+        path.write_bytes(b"\n".join(lines))
+        tokenizer = tokjax.load_tokenizer(path, pattern="gpt2", special_tokens={"<|endoftext|>": 257})
+        encoding = tiktoken.Encoding(
+            "whisper",
+            pat_str=PATTERNS["gpt2"],
+            mergeable_ranks=BYTES | {b"": 256},
+            special_tokens={"<|endoftext|>": 257},
+        )
+        assert tokjax.formats.from_tiktoken(encoding) == tokenizer
+        assert tokjax.encode(tokenizer, "hé").tolist() == encoding.encode("hé")
+        assert tokjax.decode(tokenizer, [104, 256, 257]) == encoding.decode([104, 256, 257])
+
     @pytest.mark.parametrize(
         ("line", "message"),
         [

@@ -46,12 +46,32 @@ class TestVocabulary:
         with pytest.raises(tokjax.errors.UnknownTokenError, match=r"no id 299 \(at position 1\).*44 of them"):
             tokjax.decode(tokenizer, [65, 299])
 
+    def test_empty_token(self, tmp_path):
+        ranks = BYTES | {b"": 256, b"lo": 257}
+        tokenizer = tokjax.byte_level_bpe(ranks, special_tokens={"<x>": 258})
+        assert tokjax.vocab_size(tokenizer) == 259
+        assert tokjax.encode(tokenizer, "low").tolist() == [257, 119]
+        assert tokjax.decode(tokenizer, [257, 256, 119, 256]) == "low"
+        assert tokjax.token_byte_lengths(tokenizer)[256:].tolist() == [0, 2, 0]
+        assert tokjax.id_to_token(tokenizer, 256) == ""
+        assert tokjax.load_tokenizer(tokjax.save_tokenizer(tokenizer, tmp_path)) == tokenizer
+        shorter, old_ids = tokjax.truncate_vocabulary(tokenizer, 258)
+        assert tokjax.decode(shorter, [256]) == ""
+        assert old_ids[256:].tolist() == [256, 258]
+        for format_ in ("tiktoken", "gpt2", "huggingface"):
+            (tmp_path / format_).mkdir()
+            tokjax.formats.export_tokenizer(tokenizer, tmp_path / format_, format_)
+            special = {"special_tokens": {"<x>": 258}, "pattern": "gpt2"} if format_ == "tiktoken" else {}
+            loaded = tokjax.load_tokenizer(tmp_path / format_, **special)
+            assert tokjax.get_vocabulary(loaded).bytes_by_id == tokenizer.vocabulary.bytes_by_id
+
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
             ({"ranks": {b"a": 0}}, "every single byte"),
             ({"ranks": BYTES | {b"ab": 65}}, "id 65 is given to both b'A' and b'ab'"),
-            ({"ranks": BYTES | {b"": 256}}, "id 256 is empty"),
+            ({"ranks": BYTES | {b"": 65}}, "id 65 is given to both b'A' and 'the empty token'"),
+            ({"ranks": BYTES | {b"": -1}}, "the id of 'the empty token' is -1; ids go from 0"),
             ({"ranks": BYTES | {b"ab": -1}}, "is -1; ids go from 0"),
             ({"ranks": BYTES | {b"ab": 2**31}}, "is 2147483648; ids go from 0"),
             ({"ranks": BYTES | {b"ab": "7"}}, "'7'; ids are integers"),

@@ -80,7 +80,8 @@ class Vocabulary:
             tokens that include adjacent whitespace.
         duplicate_token_ids: mapping of names to ids, of added tokens that have the same bytes as an ordinary
             token. If the ids are also the same, the model can make the token of text as well. Other names are
-            those of tokens that no text becomes.
+            those of tokens that no text becomes, `""` that of a token without bytes, as Whisper's vocabulary
+            has it.
     """
 
     ordinary: Mapping[bytes, int] = field(repr=False)
@@ -146,7 +147,7 @@ class Vocabulary:
 
     @property
     def unreachable_ids(self) -> dict[str, int]:
-        """Mapping of names to ids, of the tokens with the bytes of another token that no text becomes."""
+        """Mapping of names to ids, of tokens that no text becomes: empty, or with the bytes of another."""
         duplicates = self.duplicate_token_ids.items()
         return {name: id_ for name, id_ in duplicates if name not in self.added_names}
 
@@ -305,6 +306,8 @@ def make_vocabulary(
     template: Template | None = None,
     added_tokens: Mapping[str, AddedToken] | None = None,
     duplicate_token_ids: Mapping[str, int] | None = None,
+    *,
+    move_empty_token: bool = False,
 ) -> Vocabulary:
     """Makes a `Vocabulary`, and checks it.
 
@@ -318,6 +321,7 @@ def make_vocabulary(
             whitespace that they include.
         duplicate_token_ids: mapping of names to ids, of tokens with the bytes of an ordinary token: added
             tokens, and tokens that no text becomes.
+        move_empty_token: whether an empty ordinary token is accepted, and moved to `duplicate_token_ids`.
 
     Raises:
         InvalidArgumentError: an id is negative, above 2,097,149 or duplicate; a token is empty; a role or the
@@ -331,8 +335,13 @@ def make_vocabulary(
     _check_mapping("ranks", ordinary, bytes)
     _check_mapping("special_tokens", special, str)
     duplicate_token_ids = duplicate_token_ids or {}
+    if move_empty_token and b"" in ordinary:
+        duplicate_token_ids = {**duplicate_token_ids, "": ordinary[b""]}
+        ordinary = {token: id_ for token, id_ in ordinary.items() if token}
     separate_ids = [
-        (name, id_) for name, id_ in duplicate_token_ids.items() if ordinary.get(name.encode("utf-8")) != id_
+        (name or "the empty token", id_)
+        for name, id_ in duplicate_token_ids.items()
+        if ordinary.get(name.encode("utf-8")) != id_
     ]
     _check_tokens(ordinary, (*special.items(), *separate_ids))
     declared = {role: name for role, name in (roles or {}).items() if name is not None}

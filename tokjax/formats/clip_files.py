@@ -6,21 +6,20 @@ the 256 bytes at the end of a word (`</w>`), then one token per merge, then the 
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tokjax.errors import TokenizerFormatError
+from tokjax.formats.added_tokens import check_added_tokens
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
 from tokjax.formats.huggingface.decoders import OUTER_WHITESPACE
 from tokjax.formats.tokenizer_files import (
     as_path,
-    check_added_tokens,
+    decompress_header,
     parse_token_ids,
-    read_bytes,
     read_companion_config,
+    read_decompressed,
     read_json_object,
 )
 from tokjax.formats.word_bpe_files import read_merges
@@ -34,12 +33,10 @@ if TYPE_CHECKING:
 
 START, END = "<|startoftext|>", "<|endoftext|>"
 _HEADER = '"bpe_simple_vocab_16e6.txt#version'
-_GZIP = b"\x1f\x8b"
 _END_OF_WORD = "</w>"
 _MAX_MERGES = 48894
 """Number of merges that CLIP uses. With 2 x 256 byte tokens and 2 special tokens, it has 49,408 tokens. The
 rest of the file is ignored."""
-_MAX_BYTES = 1 << 26
 _PATTERN = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 _REASON = "its tokens mark the end of a word, and texts are converted to lower case"
 
@@ -83,12 +80,7 @@ def read_clip(
 
 def is_clip_header(header: bytes) -> bool:
     """Returns whether the first bytes of a file are those of CLIP's merge file, compressed or not."""
-    if header.startswith(_GZIP):
-        try:
-            header = zlib.decompressobj(wbits=31).decompress(header, len(_HEADER))
-        except zlib.error:
-            return False
-    return header.startswith(_HEADER.encode("ascii"))
+    return decompress_header(header).startswith(_HEADER.encode("ascii"))
 
 
 def _parse_merge_file(source: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
@@ -108,7 +100,7 @@ def _parse_pair(source: Path, merges_path: Path) -> tuple[dict[str, int], list[t
     """Returns token ids and merges of CLIP's `vocab.json` and `merges.txt`."""
     ids = parse_token_ids(read_json_object(source), str(source))
     companion = read_companion_config(source.parent)
-    check_added_tokens(source, ids, companion.config)
+    check_added_tokens(source, ids, companion)
     special = {*companion.roles.values(), *companion.additional_special}
     if not {START, END} <= ids.keys() or not special <= {START, END}:
         raise TokenizerFormatError(
@@ -120,15 +112,7 @@ def _parse_pair(source: Path, merges_path: Path) -> tuple[dict[str, int], list[t
 
 def _parse_merges(source: Path) -> list[tuple[str, str]]:
     """Returns the first `_MAX_MERGES` pairs of the file, after a check that each part is a known token."""
-    data = read_bytes(source)
-    if data.startswith(_GZIP):
-        try:
-            with gzip.open(source) as file:
-                data = file.read(_MAX_BYTES + 1)
-        except (OSError, EOFError, zlib.error) as error:
-            raise TokenizerFormatError(f"{source}: not gzip, or truncated: {error}") from error
-        if len(data) > _MAX_BYTES:
-            raise TokenizerFormatError(f"{source}: has more than {_MAX_BYTES:,} bytes when decompressed")
+    data = read_decompressed(source)
     try:
         header, *lines = data.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:

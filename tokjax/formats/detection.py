@@ -17,6 +17,7 @@ from tokjax.formats.tokenizer_files import (
     BYTE_ORDER_MARK,
     CHAT_TEMPLATE_FILE,
     CONFIG_FILE,
+    GZIP_HEADER,
     SPECIAL_TOKENS_FILE,
     as_path,
     check_is_file,
@@ -26,6 +27,7 @@ from tokjax.formats.tokenizer_files import (
 )
 from tokjax.formats.tokjax_json import TOKENIZER_FILE
 from tokjax.formats.word_bpe_files import MODEL_CONFIG_FILE, find_tokenizer_class, find_word_end_symbols
+from tokjax.models.format_errors import check_is_not_pointer
 
 if TYPE_CHECKING:
     import os
@@ -57,13 +59,13 @@ _SENTENCEPIECE_NAMES = (
     "spm.model",
     "tokenizer.model.v3",
 )
-_JSON_RANKS_NAMES = ("tekken.json", "claude.json")
-_CLIP_NAME = "bpe_simple_vocab_16e6.txt.gz"
+_JSON_RANKS_NAME = re.compile(r"tekken(_[0-9]+)?\.json|claude\.json")
+_RANKS_SUFFIXES = (".tiktoken", ".tiktoken.gz")
+_CLIP_NAMES = ("bpe_simple_vocab_16e6.txt.gz", "bpe_simple_vocab_16e6.txt")
 _FORMATS_BY_NAME: Mapping[str, Format] = {
     TOKENIZER_FILE: "tokjax",
     "tokenizer.json": "huggingface",
-    **dict.fromkeys(_JSON_RANKS_NAMES, "tiktoken"),
-    _CLIP_NAME: "clip",
+    **dict.fromkeys(_CLIP_NAMES, "clip"),
 }
 _COMPANIONS = (CONFIG_FILE, SPECIAL_TOKENS_FILE, ADDED_TOKENS_FILE, CHAT_TEMPLATE_FILE)
 """Files that are read with a tokenizer if they are in its directory."""
@@ -72,7 +74,8 @@ _MODEL_NAME = re.compile(r"(?i)[^.].*\.model(\.v[0-9]\w*)?")
 _HEADER_BYTES = 1 << 12
 _HUGGINGFACE_HEADER = re.compile(rb'\s*\{\s*"version"\s*:\s*"[^"]*"\s*,\s*"truncation"\s*:')
 _SCORED_PIECE = re.compile(rb"[^\t]+\t-?[0-9][0-9.e+-]*(\t.*)?")
-_NEGATIVE_SCORE = re.compile(rb".+\t(0|-[0-9][0-9.e+-]*)")
+_ZERO_SCORE = re.compile(rb".+\t0(\.0+)?")
+_NEGATIVE_SCORE = re.compile(rb".+\t(0(\.0+)?|-[0-9][0-9.e+-]*)")
 _TEXT_MODEL = re.compile(rb"(?m)^piece\t[^\t]+\t-?[0-9]")
 _TEXT_MODEL_ADVICE = (
     "Load the .model that the trainer of SentencePiece wrote with it; from KeemenaSubwords.jl, export the "
@@ -106,8 +109,9 @@ def detect_tokenizer_files(path: str | os.PathLike[str] | Iterable[Any]) -> Dete
     4. `encoder.json` with `vocab.bpe`
     5. a SentencePiece model with a usual name (`tokenizer.model`, `spiece.model`, `sentencepiece.bpe.model`,
        `spm.model`, `tokenizer.model.v3`) or as a single `*.model`, or a rank file with such a name
-    6. a single `*.tiktoken`, `tekken.json` or `claude.json`
-    7. `bpe_simple_vocab_16e6.txt.gz`
+    6. a single `*.tiktoken`, `*.tiktoken.gz`, `tekken.json`, `tekken_240718.json` or other date, or
+       `claude.json`
+    7. `bpe_simple_vocab_16e6.txt.gz`, compressed or not
     8. `vocab.txt` with `merges.txt` or `bpe.codes`: a classic BPE
     9. `vocab.txt` alone: WordPiece
     10. a single `*.vocab`: pieces and scores of a SentencePiece model
@@ -167,6 +171,11 @@ def _detect_text_file(source: Path, header: bytes) -> DetectedTokenizer:
         return _find_partner(source, "it is a list of merges")
     if source.suffix == ".txt" and _is_text(header):
         return _detect_vocab_txt(source, "it is text with one token per line")
+    if header.startswith(GZIP_HEADER):
+        raise TokenizerFormatError(
+            f"{source}: is compressed with gzip; decompress it first (only rank files and CLIP's merge file "
+            "are read as they are)"
+        )
     raise TokenizerFormatError(
         f"{source}: unknown tokenizer format; the file begins with {header[:30]!r}. If it is in one of the "
         f"formats {', '.join(FORMATS)}, pass format="
@@ -176,7 +185,9 @@ def _detect_text_file(source: Path, header: bytes) -> DetectedTokenizer:
 def _read_header(source: Path) -> bytes:
     check_is_file(source)
     with open_regular(source) as file:
-        return file.read(_HEADER_BYTES).removeprefix(BYTE_ORDER_MARK)
+        header = file.read(_HEADER_BYTES).removeprefix(BYTE_ORDER_MARK)
+    check_is_not_pointer(header, str(source))
+    return header
 
 
 def find_tokenizer_names(present: Collection[str]) -> list[tuple[str, ...]]:
@@ -193,17 +204,22 @@ def find_tokenizer_names(present: Collection[str]) -> list[tuple[str, ...]]:
         if all(name in present for name in names):
             return [names]
     usual_models = [name for name in _SENTENCEPIECE_NAMES if name in present]
-    ranks = (name for name in present if name.endswith(".tiktoken") or name in _JSON_RANKS_NAMES)
+    ranks = filter(_is_ranks_name, present)
     for found in (usual_models or sorted(filter(_MODEL_NAME.fullmatch, present)), sorted(ranks)):
         if found:
             return [(name,) for name in found]
-    if _CLIP_NAME in present:
-        return [(_CLIP_NAME,)]
+    for name in _CLIP_NAMES:
+        if name in present:
+            return [(name,)]
     if _VOCAB_TXT in present:
         codes = [name for name in _TXT_MERGES if name in present and "vocab.json" not in present]
         return [(_VOCAB_TXT, *codes[:1])]
     pieces = sorted(name for name in present if name.endswith(".vocab"))
     return [(name,) for name in pieces or sorted(name for name in present if name.endswith(".tsv"))]
+
+
+def _is_ranks_name(name: str) -> bool:
+    return name.endswith(_RANKS_SUFFIXES) or _JSON_RANKS_NAME.fullmatch(name) is not None
 
 
 def list_candidates(name: str) -> list[str]:
@@ -257,8 +273,8 @@ def _get_single(
         raise TokenizerFormatError(
             f"{directory}: contains no tokenizer in a supported format, only {sorted(present)[:20]}. Looked "
             f"for {TOKENIZER_FILE}, tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe, "
-            f"{', '.join(_SENTENCEPIECE_NAMES)}, *.model, *.tiktoken, {', '.join(_JSON_RANKS_NAMES)}, "
-            f"{_CLIP_NAME}, vocab.txt, alone or with merges.txt or bpe.codes, and *.vocab"
+            f"{', '.join(_SENTENCEPIECE_NAMES)}, *.model, *.tiktoken, tekken.json, claude.json, "
+            f"{_CLIP_NAMES[0]}, vocab.txt, alone or with merges.txt or bpe.codes, and *.vocab"
         )
     if len(groups) > 1:
         names = [name for (name,) in groups]
@@ -278,7 +294,7 @@ def _detect_in_directory(directory: Path) -> DetectedTokenizer:
         return _classify_pair(paths[0], paths[1], reason)
     if names[0] == _VOCAB_TXT:
         return _detect_vocab_txt(paths[0], f"{directory} has {_VOCAB_TXT}")
-    format_ = _FORMATS_BY_NAME.get(names[0], "tiktoken" if paths[0].suffix == ".tiktoken" else None)
+    format_ = _FORMATS_BY_NAME.get(names[0], "tiktoken" if _is_ranks_name(names[0]) else None)
     if format_ is not None:
         return DetectedTokenizer(format_, paths, reason)
     detected = detect_tokenizer_format(paths[0])
@@ -318,7 +334,7 @@ def _detect_vocab_txt(source: Path, reason: str) -> DetectedTokenizer:
 def _is_scored_vocabulary(header: bytes) -> bool:
     """Returns whether a text consists of pieces and scores, as SentencePiece's trainer writes them."""
     lines = _split_header(header)
-    has_unknown = any(line.endswith(b"\t0") for line in lines)
+    has_unknown = any(map(_ZERO_SCORE.fullmatch, lines))
     return has_unknown and all(map(_NEGATIVE_SCORE.fullmatch, filter(None, lines)))
 
 

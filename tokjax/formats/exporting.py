@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +99,9 @@ def _export_tiktoken(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     _check_type(tokenizer, ByteLevelBPE, "tiktoken")
     _check_expressible(tokenizer, "a rank file", normalizer=None, add_prefix_space=False, trim_offsets=None)
     ranks = tokenizer.vocabulary.mergeable
-    for name, id_ in tokenizer.vocabulary.unreachable_ids.items():
+    unreachable_ids = tokenizer.vocabulary.unreachable_ids
+    empty_token = {b"": unreachable_ids.pop("")} if "" in unreachable_ids else {}
+    for name, id_ in unreachable_ids.items():
         raise UnsupportedTokenizerError(
             f"a rank file can't have two tokens with the bytes of {name!r}, which are those of the ids "
             f"{ranks[name.encode()]} and {id_}"
@@ -110,8 +113,8 @@ def _export_tiktoken(tokenizer: Any, path: Path) -> tuple[Path, ...]:
         raise UnsupportedTokenizerError(f"a rank file can't mark {name!r} as an added token")
     target = _resolve_target(path, "ranks.tiktoken")
     lines = (
-        base64.b64encode(token) + b" %d\n" % rank
-        for token, rank in sorted(ranks.items(), key=lambda item: item[1])
+        (base64.b64encode(token) or b"=") + b" %d\n" % rank
+        for token, rank in sorted((ranks | empty_token).items(), key=itemgetter(1))
     )
     write_atomically(target, lambda file: file.write(b"".join(lines)))
     return (target,)
@@ -183,8 +186,15 @@ def _export_wordpiece(tokenizer: Any, path: Path) -> tuple[Path, ...]:
 def _export_sentencepiece(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     _check_type(tokenizer, SentencePieceTokenizer, "sentencepiece")
     target = _resolve_target(path, "tokenizer.model")
-    roles = tokenizer.vocabulary.roles
-    config_fields = {"add_bos_token": "bos" in roles, "add_eos_token": "eos" in roles}
+    vocabulary = tokenizer.vocabulary
+    if vocabulary.added_tokens:
+        name = min(vocabulary.added_tokens)
+        raise UnsupportedTokenizerError(f"a SentencePiece model can't mark {name!r} as an added token")
+    before, after = vocabulary.template_token_ids
+    config_fields = {
+        "add_bos_token": before == (vocabulary.get_role_id("bos"),),
+        "add_eos_token": after == (vocabulary.get_role_id("eos"),),
+    }
     contents = {target: tokenizer.model_proto}
     return _write_with_config(tokenizer.vocabulary, path, "sentencepiece", contents, **config_fields)
 

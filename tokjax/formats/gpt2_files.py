@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Literal
 from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.formats.added_tokens import check_added_tokens
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
 from tokjax.formats.huggingface.built_in import build_split_steps
 from tokjax.formats.huggingface.definition import decode_byte_level_forms
 from tokjax.formats.tokenizer_files import (
     as_path,
-    check_added_tokens,
     parse_token_ids,
     read_companion_config,
     read_json_object,
@@ -86,7 +86,7 @@ def read_gpt2(
     companion = read_companion_config(source.parent)
     companion_roles = companion.roles
     _check_is_gpt2(source, forms)
-    check_added_tokens(source, forms, companion.config)
+    check_added_tokens(source, forms, companion)
     add_prefix_space = bool(add_prefix_space or companion.config.get("add_prefix_space"))
     if special_tokens is None:
         names = (*companion_roles.values(), *companion.additional_special, _END_OF_TEXT)
@@ -116,7 +116,12 @@ def read_gpt2(
     with as_format_errors(str(source)):
         check_comparisons(special)
         vocabulary = make_vocabulary(
-            ordinary, special, roles, EMPTY_TEMPLATE, duplicate_token_ids=duplicate_token_ids
+            ordinary,
+            special,
+            roles,
+            EMPTY_TEMPLATE,
+            duplicate_token_ids=duplicate_token_ids,
+            move_empty_token=True,
         )
         return make_byte_level_bpe(
             vocabulary, pattern, normalizer, merges=pairs, add_prefix_space=add_prefix_space

@@ -144,9 +144,9 @@ def load_tokenizer(
 
     Where the format does not define the roles of special tokens (BOS, EOS, padding, CLS, SEP, mask), they are
     read from the `tokenizer_config.json` and `special_tokens_map.json` in the same directory. Without a BOS
-    or EOS token, CLS or SEP also has that role, as in BERT. The options `bos_token`, `eos_token` and
-    `pad_token` override them in every format except `"tokjax"`, which has no options. `with_roles` sets any
-    role of a loaded tokenizer.
+    or EOS token, CLS or SEP also has that role, as in BERT (but not with a `.model`). The options
+    `bos_token`, `eos_token` and `pad_token` override them in every format except `"tokjax"`, which has no
+    options. `with_roles` sets any role of a loaded tokenizer.
 
     - `"huggingface"` also accepts `unk_token`. A byte-level BPE with a common split pattern, a BPE with byte
       fallback, a BPE of words like that of OpenAI's first GPT, a WordPiece like BERT's and a word-level
@@ -155,7 +155,8 @@ def load_tokenizer(
       the file are not applied.
     - `"gpt2"` also accepts `unk_token`, `pattern`, `special_tokens` (names; by default the tokens with a role
       in the configuration files, and `<|endoftext|>`), `normalizer` and `add_prefix_space`.
-    - `"sentencepiece"`: the role `"auto"` selects the model's own token.
+    - `"sentencepiece"`: `bos_token` and `eos_token` are inserted into texts; `"auto"` selects the token with
+      the role, which is declared in the configuration files or else in the model.
     - `"sentencepiece_vocab"` also accepts `unk_token`, `model_type`, `normalizer` and `special_tokens` (names
       of control pieces). A `.vocab` file contains neither the normalization nor the type of pieces with the
       score 0. An option is required where its default, that of SentencePiece's trainer, can be wrong.

@@ -8,28 +8,39 @@ A list has one piece per line. It shows the type of the model, but not the norma
     2            ▁the\t-3.1257    ▁t\t-0      score: log probability; rank of the merge
     3            s\t-3.4012       ▁a\t-1
 
-Scores of unigram models are rounded to 6 digits, so a text can have other ids than with the `.model`, if it
-has two segmentations with nearly equal scores.
+The trainer rounds the scores of unigram models to 6 digits, so a text can have other ids than with the
+`.model`, if it has two segmentations with nearly equal scores.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from tokjax.core.vocabulary import LOOKUP_ROLES, select_roles
+from tokjax.core.vocabulary import TEMPLATE_ROLES, select_roles
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.formats.tokenizer_files import as_path, read_companion_config, read_lines
-from tokjax.models.base import replace_roles
-from tokjax.models.format_errors import check_vocab_size
+from tokjax.formats.added_tokens import ADVICE, get_whitespace_options, read_added_tokens, select_new_tokens
+from tokjax.formats.tokenizer_files import (
+    CONFIG_FILE,
+    as_path,
+    read_companion_config,
+    read_lines,
+    resolve_roles,
+)
+from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.metaspace import BYTE_FORMS, METASPACE
-from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
-from tokjax.models.sentencepiece_files import PieceType, build_model
+from tokjax.models.sentencepiece import SentencePieceTokenizer, declare_roles, sentencepiece
+from tokjax.models.sentencepiece_files import PieceType, append_pieces, build_model
+from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
     from pathlib import Path
+
+    from tokjax.core.vocabulary import Role
+    from tokjax.formats.tokenizer_files import CompanionConfig
 
 Normalization = Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"]
 TextModelType = Literal["unigram", "bpe"]
@@ -59,23 +70,25 @@ def read_sentencepiece(
 ) -> SentencePieceTokenizer:
     """Reads a SentencePiece model.
 
-    A model does not define the roles CLS, SEP and mask. They are read from the `tokenizer_config.json` or
-    `special_tokens_map.json` in the same directory; tokens that are not pieces of the model are ignored.
+    The roles of special tokens are read from the `tokenizer_config.json` or `special_tokens_map.json` in the
+    same directory, where tokens that do not exist are ignored, and otherwise from the model. Added tokens,
+    from `added_tokens_decoder` or `added_tokens.json`, are appended to the pieces.
 
     Args:
         path: path of the `.model` file.
-        bos_token: control piece in the role of BOS; `"auto"` for the model's own. `None` leaves the role
-            empty, unless `tokenizer_config.json` in the same directory sets `add_bos_token`.
-        eos_token: control piece in the role of EOS; likewise with `add_eos_token`.
-        pad_token: control piece that pads a batch; `"auto"` for the model's own.
+        bos_token: special token to insert at the start of a text; `"auto"` for the one with the role BOS.
+            `None` inserts none, unless `tokenizer_config.json` in the same directory sets `add_bos_token`.
+        eos_token: special token to insert at the end of a text; likewise with `add_eos_token`.
+        pad_token: special token that pads a batch; `"auto"` for the one with that role, `None` for none.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        InvalidArgumentError: the model does not have such a control piece.
-        TokenizerFormatError: the file is not a SentencePiece model, or is truncated.
+        InvalidArgumentError: there is no such special token.
+        TokenizerFormatError: the file is not a SentencePiece model, or is truncated; or the ids of added
+            tokens do not follow those of the model.
     """
     source = as_path(path)
-    return _make_tokenizer(source, source.parent, bos_token, eos_token, pad_token)
+    return _make_tokenizer(source, source, bos_token, eos_token, pad_token)
 
 
 def read_sentencepiece_vocab(
@@ -102,10 +115,10 @@ def read_sentencepiece_vocab(
         special_tokens: names of the control pieces, which text never becomes, in addition to `<s>`, `</s>`
             and `<pad>`. Other pieces with the score 0 are user-defined symbols, which are matched in texts.
             Required if there are such pieces.
-        bos_token: control piece in the role of BOS; `"auto"` for `<s>`. `None` leaves the role empty, unless
-            `tokenizer_config.json` in the same directory sets `add_bos_token`.
-        eos_token: control piece in the role of EOS; likewise with `</s>` and `add_eos_token`.
-        pad_token: control piece that pads a batch; `"auto"` for `<pad>`.
+        bos_token: special token to insert at the start of a text, as in `read_sentencepiece`; the role BOS
+            is that of `<s>` unless a configuration file declares another token.
+        eos_token: special token to insert at the end of a text; likewise with `</s>`.
+        pad_token: special token that pads a batch; likewise with `<pad>`.
         unk_token: piece for unknown text; `None` for `<unk>`.
 
     Raises:
@@ -130,21 +143,57 @@ def read_sentencepiece_vocab(
         model_type or _find_model_type(source, normal),
         _load_normalizer(source, normalizer, normal),
     )
-    return _make_tokenizer(proto, source.parent, bos_token, eos_token, pad_token)
+    return _make_tokenizer(proto, source, bos_token, eos_token, pad_token)
 
 
 def _make_tokenizer(
-    model: Path | bytes, directory: Path, bos_token: str | None, eos_token: str | None, pad_token: str | None
+    model: Path | bytes, source: Path, bos_token: str | None, eos_token: str | None, pad_token: str | None
 ) -> SentencePieceTokenizer:
-    companion = read_companion_config(directory)
-    if bos_token is None and companion.config.get("add_bos_token"):
-        bos_token = "auto"
-    if eos_token is None and companion.config.get("add_eos_token"):
-        eos_token = "auto"
-    tokenizer = sentencepiece(model, bos_token=bos_token, eos_token=eos_token, pad_token=pad_token)
-    lookup_roles = {role: name for role, name in companion.roles.items() if role in LOOKUP_ROLES}
+    companion = read_companion_config(source.parent)
+    plain = sentencepiece(model, pad_token=None if pad_token is None else "auto")
+    tokenizer = _add_tokens(plain, source, companion)
+    passed: dict[Role, str | None] = {"bos": bos_token, "eos": eos_token, "pad": pad_token}
+    overrides = {role: None if name == "auto" else name for role, name in passed.items()}
+    # The unknown piece is always that of the model.
+    ignored = {"unk"} if pad_token is not None else {"unk", "pad"}
+    declared = {role: name for role, name in companion.declared_roles.items() if role not in ignored}
     vocabulary = tokenizer.vocabulary
-    return replace_roles(tokenizer, select_roles(lookup_roles, vocabulary.ordinary, vocabulary.special))
+    roles = {
+        **vocabulary.roles,
+        **select_roles(declared, vocabulary.ordinary, vocabulary.special),
+        **resolve_roles(vocabulary.special, overrides, {}),
+    }
+    inserted = [role for role in TEMPLATE_ROLES if passed[role] or companion.config.get(f"add_{role}_token")]
+    return declare_roles(tokenizer, roles, inserted)
+
+
+def _add_tokens(
+    tokenizer: SentencePieceTokenizer, source: Path, companion: CompanionConfig
+) -> SentencePieceTokenizer:
+    """Appends the added tokens that the configuration files declare to the pieces of a model."""
+    declared = read_added_tokens(source.parent, companion)
+    if not declared:
+        return tokenizer
+    ids = {name.decode("utf-8"): id_ for name, id_ in tokenizer.vocabulary.ordinary.items()}
+    ids |= tokenizer.vocabulary.special
+    new_tokens = select_new_tokens(source, declared, ids)
+    if not new_tokens:
+        return tokenizer
+    if companion.config.get("legacy") is False:
+        raise TokenizerFormatError(
+            f'{source.parent}: with "legacy": false, as in its {CONFIG_FILE}, no space is added to the text '
+            f"after the added token {next(iter(new_tokens))!r}, but {source.name} adds one; {ADVICE}"
+        )
+    piece_types = {
+        name: PieceType.CONTROL if token.special else PieceType.USER_DEFINED
+        for name, token in new_tokens.items()
+    }
+    with as_format_errors(str(source.parent)):
+        extended = sentencepiece(append_pieces(tokenizer.model_proto, piece_types), pad_token=None)
+        check_comparisons({*extended.vocabulary.special, *new_tokens})
+    added_tokens = get_whitespace_options(new_tokens)
+    vocabulary = replace(extended.vocabulary, roles=tokenizer.vocabulary.roles, added_tokens=added_tokens)
+    return extended.replace_vocabulary(vocabulary)
 
 
 def _read_pieces(source: Path) -> list[_Piece]:
@@ -163,7 +212,8 @@ def _read_pieces(source: Path) -> list[_Piece]:
             )
         if text in pieces:
             raise TokenizerFormatError(f"{source}, line {number}: duplicate of the piece {text!r}")
-        pieces[text] = _Piece(text, score, score_text != "0")
+        # The trainer writes the score of the first merge as -0, other programs as -0.0.
+        pieces[text] = _Piece(text, score, math.copysign(1, score) < 0)
     check_vocab_size(len(pieces), str(source))
     return list(pieces.values())
 

@@ -25,8 +25,9 @@ from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.tokenizer_files import (
     BYTE_ORDER_MARK,
     as_path,
+    decompress_header,
     parse_json_object,
-    read_bytes,
+    read_decompressed,
     resolve_roles,
 )
 from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, make_byte_level_bpe
@@ -251,7 +252,8 @@ def read_tiktoken(
     Each line of a rank file has the bytes of a token in base64, a space, and the rank of the token. The file
     contains neither the split pattern nor the special tokens. They are taken from the published encoding that
     the file is named after (`cl100k_base.tiktoken`), or from `encoding`, or from `pattern` and
-    `special_tokens`. Lines may be in any order and may end in `\r\n`. Empty lines are ignored.
+    `special_tokens`. Lines may be in any order and may end in `\r\n`. Empty lines are ignored. The file can
+    be compressed with gzip (`cl100k_base.tiktoken.gz`).
 
     Two JSON formats with ranks, pattern and special tokens are supported: Mistral's `tekken.json`, in which
     the special tokens have the lowest ids, and the format of tiktoken's JavaScript ports, such as
@@ -283,7 +285,7 @@ def read_tiktoken(
             a JSON file is missing or invalid.
     """
     source = as_path(path)
-    data = read_bytes(source)
+    data = read_decompressed(source)
     default_roles: Mapping[Role, str] = _OPENAI_ROLES
     if data.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"{"):
         contents = parse_json_object(data, str(source))
@@ -300,7 +302,7 @@ def read_tiktoken(
         ranks = _parse_ranks(data, str(source))
     if preset is not None and pattern is None and len(ranks) != preset.num_ranks:
         raise TokenizerFormatError(
-            f"{source}: has {len(ranks)} ranks, but the encoding {encoding or source.stem!r} has "
+            f"{source}: has {len(ranks)} ranks, but the encoding {encoding or _get_stem(source)!r} has "
             f"{preset.num_ranks}; if it is a different encoding, pass pattern= and special_tokens="
         )
     if special_tokens is None:
@@ -310,10 +312,15 @@ def read_tiktoken(
     )
     with as_format_errors(str(source)):
         return make_byte_level_bpe(
-            make_vocabulary(ranks, special_tokens, roles, EMPTY_TEMPLATE),
+            make_vocabulary(ranks, special_tokens, roles, EMPTY_TEMPLATE, move_empty_token=True),
             pattern or (preset.pattern if preset else ""),
             normalizer,
         )
+
+
+def _get_stem(source: Path) -> str:
+    """Returns the name of a rank file without suffixes, the last of which can be `.gz`."""
+    return source.with_name(source.name.removesuffix(".gz")).stem
 
 
 def _find_encoding(source: Path, name: str | None, pattern: Pattern | None) -> Encoding | None:
@@ -329,10 +336,10 @@ def _find_encoding(source: Path, name: str | None, pattern: Pattern | None) -> E
     if name is not None and name not in ENCODINGS:
         names = ", ".join([*ENCODINGS, _TEKKEN])
         raise InvalidArgumentError(f"encoding must be one of {names}, not {name!r}")
-    preset = ENCODINGS.get(name or source.stem)
+    preset = ENCODINGS.get(name or _get_stem(source))
     if preset is None and pattern is None:
         raise InvalidArgumentError(
-            f"{source}: a rank file has no split pattern, and {source.stem!r} is not a published "
+            f"{source}: a rank file has no split pattern, and {_get_stem(source)!r} is not a published "
             f"encoding ({', '.join(ENCODINGS)}); pass encoding=NAME, or pattern= and special_tokens="
         )
     return preset
@@ -367,8 +374,8 @@ def _parse_ranks(data: bytes, where: str) -> dict[bytes, int]:
 
 
 def is_rank_file(header: bytes) -> bool:
-    """Returns whether the first line of a file is complete and has a base64 token and a rank."""
-    line, line_end, _ = header.partition(b"\n")
+    """Returns whether a file, compressed or not, begins with a line of a base64 token and a rank."""
+    line, line_end, _ = decompress_header(header).removeprefix(BYTE_ORDER_MARK).partition(b"\n")
     try:
         _parse_token_and_rank(line, "")
     except TokenizerFormatError:
@@ -380,15 +387,15 @@ def _parse_token_and_rank(line: bytes, where: str) -> tuple[bytes, int]:
     parts = line.split()
     try:
         encoded, number = parts
-        token, rank = base64.b64decode(encoded, validate=True), int(number)
+        # Whisper's file has a token without bytes, written as `=`.
+        token, rank = b"" if encoded == b"=" else base64.b64decode(encoded, validate=True), int(number)
     except (ValueError, binascii.Error):
         raise TokenizerFormatError(
             f"{where}: expected a base64 token, a space and a rank, got {line[:60]!r}"
         ) from None
-    if not token or not 0 <= rank <= MAX_ID:
+    if not 0 <= rank <= MAX_ID:
         raise TokenizerFormatError(
-            f"{where}: the token {token!r} has rank {rank}; tokens must have at least one byte, and ranks "
-            f"must be from 0 to {MAX_ID}"
+            f"{where}: the token {token!r} has rank {rank}; ranks must be from 0 to {MAX_ID}"
         )
     return token, rank
 

@@ -6,8 +6,11 @@ Files may come from untrusted sources. They are read within `tokjax.limits`, and
 from __future__ import annotations
 
 import errno
+import gzip
+import io
 import json
 import os
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -15,7 +18,7 @@ from tokjax._util.atomic_files import get_identity, open_regular
 from tokjax._util.limits import exceeds_limit
 from tokjax.core.vocabulary import ROLES
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.models.format_errors import check_vocab_size
+from tokjax.models.format_errors import check_is_not_pointer, check_vocab_size
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -25,12 +28,15 @@ if TYPE_CHECKING:
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """Byte order mark in UTF-8, which `read_lines` removes from the start of a file."""
+GZIP_HEADER = b"\x1f\x8b"
+"""First bytes of a file in the gzip format."""
+_MAX_DECOMPRESSED_BYTES = 1 << 26
 CONFIG_FILE = "tokenizer_config.json"
 """Configuration file of a tokenizer in Hugging Face's format."""
 SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 """Older file for special tokens; see `read_companion_config`."""
 ADDED_TOKENS_FILE = "added_tokens.json"
-"""File with tokens that are not in a `vocab.json`."""
+"""Older file for added tokens; see `read_added_tokens`."""
 CHAT_TEMPLATE_FILE = "chat_template.jinja"
 """File of the default chat template."""
 CHAT_TEMPLATES_DIRECTORY = "additional_chat_templates"
@@ -44,7 +50,8 @@ def read_bytes(path: Path) -> bytes:
 
     Raises:
         FileNotFoundError: the file does not exist.
-        TokenizerFormatError: it is not a regular file, is empty, or exceeds the limit `file_bytes`.
+        TokenizerFormatError: it is not a regular file, is empty, is a pointer of Git LFS, or exceeds the
+            limit `file_bytes`.
     """
     check_is_file(path)
     with open_regular(path) as file:
@@ -55,7 +62,40 @@ def read_bytes(path: Path) -> bytes:
         data = file.read()
     if not data:
         raise TokenizerFormatError(f"{path}: is empty")
+    check_is_not_pointer(data, str(path))
     return data
+
+
+def read_decompressed(path: Path) -> bytes:
+    """Reads a whole file, and decompresses it if it is in the gzip format.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        TokenizerFormatError: as for `read_bytes`, or the data is damaged or has more than 64 MiB.
+    """
+    data = read_bytes(path)
+    if not data.startswith(GZIP_HEADER):
+        return data
+    try:
+        with gzip.open(io.BytesIO(data)) as file:
+            data = file.read(_MAX_DECOMPRESSED_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise TokenizerFormatError(f"{path}: not gzip, or truncated: {error}") from error
+    if len(data) > _MAX_DECOMPRESSED_BYTES:
+        raise TokenizerFormatError(
+            f"{path}: has more than {_MAX_DECOMPRESSED_BYTES:,} bytes when decompressed"
+        )
+    return data
+
+
+def decompress_header(header: bytes) -> bytes:
+    """Returns the first bytes of a file, at most 4 KiB and decompressed if they are in the gzip format."""
+    if not header.startswith(GZIP_HEADER):
+        return header
+    try:
+        return zlib.decompressobj(wbits=31).decompress(header, 1 << 12)
+    except zlib.error:
+        return header
 
 
 def check_is_file(path: Path) -> None:
@@ -171,12 +211,14 @@ class CompanionConfig(NamedTuple):
     """Settings from the configuration files in a tokenizer's directory.
 
     Attributes:
-        roles: role to the name of the special token.
+        roles: role to the name of the special token; BOS and EOS can be the CLS and SEP tokens.
+        declared_roles: the same, of the roles that the files declare.
         additional_special: names of special tokens without a role.
         config: contents of `tokenizer_config.json`; empty if the file does not exist.
     """
 
     roles: Mapping[Role, str]
+    declared_roles: Mapping[Role, str]
     additional_special: tuple[str, ...]
     config: Mapping[str, Any]
 
@@ -202,29 +244,8 @@ def read_companion_config(directory: Path) -> CompanionConfig:
         listed = contents.get("additional_special_tokens") or contents.get("extra_special_tokens") or []
         if isinstance(listed, list):
             additional += [_parse_token_name(token, directory) for token in listed]
-    roles = {role: roles[other] for role, other in BERT_ROLES.items() if other in roles} | roles
-    return CompanionConfig(roles, tuple(dict.fromkeys(filter(None, additional))), configs[1])
-
-
-def check_added_tokens(source: Path, forms: Collection[str], config: Mapping[str, Any]) -> None:
-    """Raises `TokenizerFormatError` if other files in the directory add tokens to a `vocab.json`.
-
-    Args:
-        source: path of the `vocab.json`.
-        forms: tokens of the vocabulary.
-        config: contents of the `tokenizer_config.json`.
-    """
-    added_tokens_path = source.parent / ADDED_TOKENS_FILE
-    added_tokens = read_json_object(added_tokens_path) if added_tokens_path.is_file() else {}
-    decoder = config.get("added_tokens_decoder")
-    entries = decoder.values() if isinstance(decoder, dict) else ()
-    names = [*added_tokens, *(entry.get("content") for entry in entries if isinstance(entry, dict))]
-    for name in names:
-        if name not in forms:
-            raise TokenizerFormatError(
-                f"{source.parent} has an added token {name!r}, which is not in {source.name}; pass a "
-                "tokenizer.json"
-            )
+    all_roles = {role: roles[other] for role, other in BERT_ROLES.items() if other in roles} | roles
+    return CompanionConfig(all_roles, roles, tuple(dict.fromkeys(filter(None, additional))), configs[1])
 
 
 def resolve_roles(

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 from tokjax.core.template import EMPTY_TEMPLATE, Template, make_template
 from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import TokenizerFormatError
+from tokjax.formats.added_tokens import check_added_tokens
 from tokjax.formats.tokenizer_files import (
     as_path,
-    check_added_tokens,
     parse_token_ids,
     read_companion_config,
     read_json_object,
@@ -191,8 +191,7 @@ def read_word_bpe(
     else:
         continues = find_word_end_symbols(pairs) and any(token.endswith(CONTINUATION) for token in tokens)
         family = _FAIRSEQ if is_dictionary else _SUBWORD_NMT if continues else _VOCAB_TXT
-    if is_json:
-        check_added_tokens(source, tokens, companion.config)
+    check_added_tokens(source, tokens, companion)
     if family.splitter == "bert":
         _check_like_tokenizers(merges_path, tokens, pairs)
     splitter = splitter or family.splitter or _reject_missing_splitter(source, family)

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tokjax.errors import Hint, TokenizerFormatError
+from tokjax.formats.added_tokens import (
+    ADVICE,
+    get_whitespace_options,
+    read_added_tokens,
+    select_new_tokens,
+)
 from tokjax.formats.tokenizer_files import BERT_ROLES, as_path, read_companion_config, read_lines
 from tokjax.models.base import replace_roles
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
@@ -15,6 +22,9 @@ from tokjax.pretokenize.special_tokens import check_comparisons
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from tokjax.formats.added_tokens import DeclaredToken
 
 _RWKV = re.compile(r"""\d+ b?(['"]).*\1 \d+""")
 
@@ -64,22 +74,27 @@ def read_wordpiece(
     check_vocab_size(len(tokens), str(source))
     companion = read_companion_config(source.parent)
     config = companion.config
+    declared = read_added_tokens(source.parent, companion)
+    new_tokens = select_new_tokens(source, declared, tokens)
+    _check_added_tokens(source.parent, new_tokens)
+    if lowercase is None:
+        lowercase = config.get("do_lower_case")
+    if lowercase is None:
+        lowercase = _is_lower_case(tokens, str(source))
+    tokens |= {name: token.id for name, token in new_tokens.items()}
     roles = {role: name for role, name in companion.roles.items() if name in tokens}
     additional = (name for name in companion.additional_special if name in tokens)
-    special_tokens = [*special_tokens, *roles.values(), *additional]
+    added_special = (name for name, token in declared.items() if token.special)
+    special_tokens = [*special_tokens, *roles.values(), *additional, *added_special]
     # BERT inserts CLS and SEP, even if the configuration declares other tokens as BOS and EOS.
     inserted = roles | {role: roles[other] for role, other in BERT_ROLES.items() if other in roles}
     role_options = {f"{role}_token": name for role, name in inserted.items() if role not in ("cls", "sep")}
-    if lowercase is None:
-        lowercase = config.get("do_lower_case")
     if strip_accents is None:
         strip_accents = config.get("strip_accents")
     if handle_chinese_chars is None:
         handle_chinese_chars = config.get("tokenize_chinese_chars", True)
-    if lowercase is None:
-        lowercase = _is_lower_case(tokens, str(source))
     with as_format_errors(str(source)):
-        check_comparisons(special_tokens)
+        check_comparisons({*special_tokens, *new_tokens})
         tokenizer = wordpiece(
             tokens,
             special_tokens=list(dict.fromkeys(special_tokens)),
@@ -88,8 +103,19 @@ def read_wordpiece(
             handle_chinese_chars=bool(handle_chinese_chars),
             **(role_options | options),
         )
-    declared = {role: name for role, name in roles.items() if f"{role}_token" not in options}
-    return replace_roles(tokenizer, declared)
+    vocabulary = replace(tokenizer.vocabulary, added_tokens=get_whitespace_options(new_tokens))
+    declared_roles = {role: name for role, name in roles.items() if f"{role}_token" not in options}
+    return replace_roles(tokenizer.replace_vocabulary(vocabulary), declared_roles)
+
+
+def _check_added_tokens(directory: Path, new_tokens: Mapping[str, DeclaredToken]) -> None:
+    """Raises `TokenizerFormatError` for tokens that are matched in normalized texts."""
+    for name, token in new_tokens.items():
+        if token.normalized:
+            raise TokenizerFormatError(
+                f"{directory}: the added token {name!r} is to be matched in normalized texts, which is not "
+                f"supported; {ADVICE}"
+            )
 
 
 def _is_lower_case(tokens: Mapping[str, int], where: str) -> bool:

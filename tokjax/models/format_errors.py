@@ -11,6 +11,8 @@ from tokjax.errors import MissingSpecialTokenError, TokenizerFormatError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+_POINTER = b"version https://git-lfs.github.com/spec/"
+
 
 @contextmanager
 def as_format_errors(where: str = "") -> Iterator[None]:
@@ -37,6 +39,20 @@ def check_vocab_size(size: int, where: str) -> None:
     exceeded = exceeds_limit("vocab_size", size)
     if exceeded:
         raise TokenizerFormatError(f"{where}: has {size:,} tokens; {exceeded}")
+
+
+def check_is_not_pointer(data: bytes, where: str) -> None:
+    """Raises `TokenizerFormatError` for a pointer of Git LFS, which a clone has in place of a large file.
+
+    Args:
+        data: contents of the file, or its first bytes.
+        where: name of the file, for errors.
+    """
+    if data.startswith(_POINTER):
+        raise TokenizerFormatError(
+            f"{where}: is a pointer of Git LFS, not the file itself; run 'git lfs pull' in the clone of its "
+            "repository"
+        )
 
 
 def check_piece_comparisons(pieces: Collection[str]) -> None:

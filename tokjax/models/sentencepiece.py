@@ -13,9 +13,10 @@ import base64
 import codecs
 import hashlib
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -29,11 +30,19 @@ from tokjax.core.ragged import make_row_splits
 from tokjax.core.template import template_from_json, template_to_json
 from tokjax.core.token_byte_lengths import find_text_lengths
 from tokjax.core.utf8 import from_characters, to_utf8
-from tokjax.core.vocabulary import LOOKUP_ROLES, Role, Vocabulary, make_vocabulary, roles_to_json
+from tokjax.core.vocabulary import (
+    LOOKUP_ROLES,
+    ROLES,
+    TEMPLATE_ROLES,
+    Role,
+    Vocabulary,
+    make_vocabulary,
+    roles_to_json,
+)
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.models.base import SegmentModel, replace_template
+from tokjax.models.base import SegmentModel
 from tokjax.models.byte_spans import clip_spans
-from tokjax.models.format_errors import as_format_errors, check_piece_comparisons
+from tokjax.models.format_errors import as_format_errors, check_is_not_pointer, check_piece_comparisons
 from tokjax.models.metaspace import build_piece_bytes, decode_piece
 from tokjax.models.sentencepiece_engine import EncodedIds, SentencePieceEngine, build_engine
 from tokjax.models.sentencepiece_files import (
@@ -55,7 +64,7 @@ from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -88,8 +97,8 @@ class SentencePieceTokenizer(SegmentModel):
     unless it is part of a longer piece. If a character was not changed and is encoded as bytes, each byte
     piece has the span of its byte.
 
-    Special tokens that are allowed in a text (`allowed_special`) split it. The parts are encoded separately,
-    each with a space added before it if the model adds one.
+    Special tokens that are allowed in a text (`allowed_special`) split it, and so do added tokens. The parts
+    are encoded separately, each with a space added before it if the model adds one.
 
     Decoding is that of the library. Control pieces are decoded to nothing, the unknown piece to ` ⁇ ` (unless
     `skip_special_tokens`), and bytes that are not valid UTF-8 to U+FFFD. So the round trip returns the
@@ -149,6 +158,13 @@ class SentencePieceTokenizer(SegmentModel):
         """
         ids, splits = _concatenate_ids(rows), make_row_splits(map(len, rows))
         return self._locate_ids(texts, EncodedIds(ids, splits, lengths))
+
+    def replace_vocabulary(self, vocabulary: Vocabulary) -> Self:
+        """Returns a copy with another vocabulary, and with the caches that depend on the model only."""
+        updated = super().replace_vocabulary(vocabulary)
+        cached = ("processor", "_model_info")
+        vars(updated).update({name: vars(self)[name] for name in cached if name in vars(self)})
+        return updated
 
     @cached_property
     def processor(self) -> Any:
@@ -291,13 +307,13 @@ def sentencepiece(
     """Makes a tokenizer from a SentencePiece model; its ids equal those of the library.
 
     As in the library, no special tokens are inserted unless requested: a model says which pieces can begin
-    and end a text, but not whether they do.
+    and end a text, but not whether they do. `bos_id` and `eos_id` return their ids in both cases.
 
     Args:
         model: path of a `.model` file, or its contents.
         bos_token: control piece to insert at the start of a text; `"auto"` uses the piece that the model
-            declares for this role.
-        eos_token: control piece to insert at the end of a text, or `"auto"`.
+            declares for this role. `None` inserts nothing, and that piece has the role.
+        eos_token: control piece to insert at the end of a text, `"auto"` or `None`.
         pad_token: control piece that pads a batch, or `"auto"`.
         cls_token: control piece or user-defined symbol whose output represents the text.
         sep_token: control piece or user-defined symbol that ends each text of a pair.
@@ -315,6 +331,7 @@ def sentencepiece(
     'low low'
     """
     proto, source = read_model(model)
+    check_is_not_pointer(proto, source)
     try:
         model_info = parse_model_info(proto)
         processor = load_processor(proto)
@@ -329,17 +346,39 @@ def sentencepiece(
     check_comparisons(special)
     ordinary = {piece.encode("utf-8"): i for i, piece in enumerate(pieces) if not is_special[i]}
     roles: dict[Role, str | None] = {
-        "bos": _resolve_role("bos", bos_token, processor.bos_id(), special),
-        "eos": _resolve_role("eos", eos_token, processor.eos_id(), special),
+        "bos": _resolve_role("bos", bos_token or "auto", processor.bos_id(), special),
+        "eos": _resolve_role("eos", eos_token or "auto", processor.eos_id(), special),
         "pad": _resolve_role("pad", pad_token, processor.pad_id(), special),
         "unk": pieces[processor.unk_id()],
         "cls": _check_piece("cls", cls_token, pieces),
         "sep": _check_piece("sep", sep_token, pieces),
         "mask": _check_piece("mask", mask_token, pieces),
     }
-    tokenizer = SentencePieceTokenizer(proto, make_vocabulary(ordinary, special, roles))
+    tokenizer = SentencePieceTokenizer(proto, make_vocabulary(ordinary, special))
     vars(tokenizer).update(processor=processor, _model_info=model_info)  # fill the caches: both are at hand
-    return tokenizer
+    inserted = [role for role, name in (("bos", bos_token), ("eos", eos_token)) if name is not None]
+    return declare_roles(tokenizer, roles, inserted)
+
+
+def declare_roles(
+    tokenizer: SentencePieceTokenizer, roles: Mapping[Role, str | None], inserted: Collection[str]
+) -> SentencePieceTokenizer:
+    """Returns a copy of a tokenizer with the tokens of all roles, and with a template of some of them.
+
+    Args:
+        tokenizer: the tokenizer.
+        roles: role to the name of a token that can have it, or `None`.
+        inserted: which of BOS and EOS are inserted into texts.
+    """
+    declared = {role: name for role in ROLES if (name := roles.get(role)) is not None}
+    in_template = {role: name for role, name in declared.items() if role in inserted}
+    # A vocabulary makes the template of all its BOS and EOS roles, unless it has an explicit one.
+    vocabulary = replace(tokenizer.vocabulary, roles=MappingProxyType(in_template), explicit_template=None)
+    is_implied = all(role in in_template for role in TEMPLATE_ROLES if role in declared)
+    template = None if is_implied else vocabulary.template
+    return tokenizer.replace_vocabulary(
+        replace(vocabulary, roles=MappingProxyType(declared), explicit_template=template)
+    )
 
 
 def to_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
@@ -362,12 +401,16 @@ def from_json(data: Mapping[str, Any]) -> SentencePieceTokenizer:
 
 
 def _roles_to_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
-    """Returns the roles that the model does not define, and the template, as JSON values."""
+    """Returns the roles that the model does not define, the template and added tokens, as JSON values."""
     vocabulary = tokenizer.vocabulary
     roles_json: dict[str, Any] = roles_to_json(vocabulary)
     del roles_json["unk_token"]
     if vocabulary.explicit_template is not None:
         roles_json["template"] = template_to_json(vocabulary.explicit_template)
+    if vocabulary.added_tokens:
+        roles_json["added_tokens"] = {
+            name: list(options) for name, options in vocabulary.added_tokens.items()
+        }
     return roles_json
 
 
@@ -376,7 +419,13 @@ def _restore(model_proto: bytes, roles_json: Mapping[str, Any]) -> SentencePiece
     optional = {f"{role}_token": roles_json.get(f"{role}_token") for role in LOOKUP_ROLES}
     tokenizer = sentencepiece(model_proto, **required, **optional)
     template = template_from_json(roles_json.get("template"))
-    return tokenizer if template is None else replace_template(tokenizer, template)
+    added_tokens = roles_json.get("added_tokens", {})
+    if template is None and not added_tokens:
+        return tokenizer
+    old = tokenizer.vocabulary
+    return tokenizer.replace_vocabulary(
+        make_vocabulary(old.ordinary, old.special, old.roles, template, added_tokens)
+    )
 
 
 def _unpickle(model_proto: bytes, roles_json: Mapping[str, Any]) -> SentencePieceTokenizer:

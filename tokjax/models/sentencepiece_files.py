@@ -19,7 +19,7 @@ from tokjax.pretokenize.unicode_classes import CHINESE, load_code_point_flags
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
 
 def check_charsmap(charsmap: bytes) -> None:
@@ -273,15 +273,14 @@ def parse_pieces(proto: bytes, *, has_byte_fallback: bool) -> Pieces:
     return pieces
 
 
-def append_pieces(proto: bytes, names: Sequence[str], *, special: bool) -> bytes:
+def append_pieces(proto: bytes, piece_types: Mapping[str, PieceType]) -> bytes:
     """Appends pieces to a serialized `ModelProto`. Names that it already has as such pieces are left out.
 
     A repeated field of a message can be extended by appending to its bytes. The new pieces get the next ids.
 
     Args:
         proto: the serialized model.
-        names: names of the pieces.
-        special: whether they become control pieces; otherwise user-defined symbols.
+        piece_types: types of the pieces by name, control pieces or user-defined symbols.
 
     Raises:
         InvalidArgumentError: the model has one of them as a piece of another type, or a user-defined symbol
@@ -289,11 +288,10 @@ def append_pieces(proto: bytes, names: Sequence[str], *, special: bool) -> bytes
     """
     fields = (dict(iter_fields(value)) for number, value in iter_fields(proto) if number == 1)
     types = {piece[1].decode("utf-8"): piece.get(3, PieceType.NORMAL) for piece in fields}
-    piece_type = PieceType.CONTROL if special else PieceType.USER_DEFINED
-    for name in names:
+    for name, piece_type in piece_types.items():
         if types.get(name, piece_type) != piece_type:
             raise InvalidArgumentError(f"the model already has the piece {name!r}, of another type")
-        if not special and (name.split() != [name] or "\u2581" in name):
+        if piece_type == PieceType.USER_DEFINED and (name.split() != [name] or "\u2581" in name):
             raise InvalidArgumentError(f"a SentencePiece symbol can't contain whitespace, as {name!r} does")
         if name not in types:
             proto += _write_bytes(1, _write_bytes(1, name.encode("utf-8")) + _write_integer(3, piece_type))

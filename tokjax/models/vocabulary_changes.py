@@ -21,14 +21,14 @@ from tokjax._util.checks import check_int
 from tokjax.core.protocol import get_vocabulary
 from tokjax.core.vocabulary import AddedToken, make_vocabulary
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
-from tokjax.models.base import SegmentModel, replace_template
+from tokjax.models.base import SegmentModel
 from tokjax.models.bpe_dropout import BPEDropout
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.byte_level import ByteTokenizer
 from tokjax.models.char_level import CharTokenizer
 from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
-from tokjax.models.sentencepiece_files import append_pieces
+from tokjax.models.sentencepiece_files import PieceType, append_pieces
 from tokjax.models.word_base import LongestMatchModel
 from tokjax.models.word_bpe import WordBPE
 from tokjax.models.wordpiece import WordPieceTokenizer
@@ -207,14 +207,19 @@ def _extend_sentencepiece(
             'a SentencePiece model of type "word" matches no symbols inside words; pass special=True'
         )
     vocabulary = tokenizer.vocabulary
+    piece_type = PieceType.CONTROL if special else PieceType.USER_DEFINED
     names = check_special_names(tokens, "tokens")
-    extended = sentencepiece(
-        append_pieces(tokenizer.model_proto, names, special=special),
-        bos_token=vocabulary.roles.get("bos"),
-        eos_token=vocabulary.roles.get("eos"),
-        pad_token=pad_token or vocabulary.roles.get("pad"),
+    extended = sentencepiece(append_pieces(tokenizer.model_proto, dict.fromkeys(names, piece_type)))
+    roles = vocabulary.roles if pad_token is None else {**vocabulary.roles, "pad": pad_token}
+    extended = extended.replace_vocabulary(
+        make_vocabulary(
+            extended.vocabulary.ordinary,
+            extended.vocabulary.special,
+            roles,
+            vocabulary.explicit_template,
+            vocabulary.added_tokens,
+        )
     )
-    extended = replace_template(extended, vocabulary.explicit_template)
     return extended, map_old_ids(vocabulary.size, extended.vocabulary.size)
 
 
@@ -309,7 +314,7 @@ def _keep_ids(vocabulary: Vocabulary, old_ids: NDArray[np.int32]) -> Vocabulary:
         return {name: new_ids[id_] for name, id_ in ids.items() if id_ in new_ids}
 
     ordinary, duplicate_ids = renumber(vocabulary.ordinary), renumber(vocabulary.duplicate_token_ids)
-    for name in [name for name in duplicate_ids if name.encode("utf-8") not in ordinary]:
+    for name in [name for name in duplicate_ids if name and name.encode("utf-8") not in ordinary]:
         ordinary[name.encode("utf-8")] = duplicate_ids.pop(name)  # its duplicate was removed
     return make_vocabulary(
         ordinary,

@@ -190,6 +190,22 @@ def test_truncation_and_padding_of_the_file_are_not_applied():
     assert tokjax.encode_result(tokenizer, CORPUS[0]).ids.tolist() == reference.encode(CORPUS[0]).ids
 
 
+@pytest.mark.parametrize("name", ["GPT-2", "punctuation"])
+def test_token_without_bytes(tmp_path, name):
+    contents = json.loads(make_pair(name)[0].to_str())
+    vocab = contents["model"]["vocab"]
+    vocab[""] = len(vocab)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(contents))
+    tokenizer = tokjax.load_tokenizer(tmp_path)
+    reference = Tokenizer.from_str(json.dumps(contents))
+    assert isinstance(tokenizer, tokjax.models.ByteLevelBPE) == (name in NATIVE_TOKENIZERS)
+    for text in CORPUS:
+        ids = reference.encode(text).ids
+        assert tokjax.encode(tokenizer, text).tolist() == ids
+        with_empty = [vocab[""], *ids, vocab[""]]
+        assert tokjax.decode(tokenizer, with_empty) == reference.decode(with_empty, skip_special_tokens=False)
+
+
 class TestRoles:
     def test_special_tokens_from_config_files(self, tmp_path):
         make_pair("RoBERTa")[0].save(str(tmp_path / "tokenizer.json"))

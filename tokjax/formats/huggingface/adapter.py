@@ -186,6 +186,7 @@ def build_huggingface_tokenizer(
         template,
         dict.fromkeys(added_ids, AddedToken()),
         unreachable_ids | added_ids,
+        move_empty_token=byte_level,
     )
     check_comparisons(vocabulary.split_token_names)
     instance = HuggingFaceTokenizer(definition, vocabulary, reason)

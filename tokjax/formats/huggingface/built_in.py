@@ -171,6 +171,8 @@ def _parse_byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) ->
     if get_flag(model, "ignore_merges") and None in map_all_unicode_to_bytes(model_forms):
         raise RequiresLibraryError("it has ignore_merges, and a token that is not written as bytes")
     model_tokens, unreachable_ids = decode_byte_level_forms(model_forms)
+    if b"" in model_tokens:  # as in Whisper's files
+        unreachable_ids[""] = model_tokens.pop(b"")
     ordinary, added_ids = merge_added_tokens(model_tokens, added_tokens.ordinary)
     if not all(bytes([i]) in ordinary for i in range(256)):
         raise RequiresLibraryError("its vocabulary does not contain every single byte")

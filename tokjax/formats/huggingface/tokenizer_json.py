@@ -7,7 +7,9 @@ A definition becomes a built-in tokenizer if one gives exactly the same result
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 
 from tokjax.core.vocabulary import ROLES
@@ -27,13 +29,14 @@ from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from tokjax.core.vocabulary import Role
     from tokjax.models.base import SegmentModel
 
 logger = logging.getLogger("tokjax")
 _VERSION = "1.0"
+_IN_BRACKETS = re.compile(r"<.+>|\[.+\]")
 
 
 def read_huggingface(
@@ -80,7 +83,8 @@ def read_huggingface(
         "pad": pad_token,
         "unk": unk_token,
     }
-    loaded = _build_tokenizer(definition, read_companion_config(source.parent).roles, str(source))
+    companion = read_companion_config(source.parent)
+    loaded = _build_tokenizer(definition, companion.roles, str(source), companion.declared_roles.values())
     return replace_roles(loaded, overrides)
 
 
@@ -129,9 +133,13 @@ def from_huggingface(
 
 
 def _build_tokenizer(
-    definition: str, roles: Mapping[Role, str], where: str
+    definition: str, roles: Mapping[Role, str], where: str, declared: Iterable[str] = ()
 ) -> SegmentModel | HuggingFaceTokenizer:
     contents = parse_json_object(definition, where)
+    new_entries = _describe_special_tokens(contents, declared)
+    if new_entries:
+        contents["added_tokens"] = [*(contents.get("added_tokens") or []), *new_entries]
+        definition = json.dumps(contents, ensure_ascii=False)
     if contents.get("version", _VERSION) != _VERSION:
         raise TokenizerFormatError(
             f"{where}: unknown version {contents['version']!r}; supported is {_VERSION!r}"
@@ -146,3 +154,26 @@ def _build_tokenizer(
     logger.info("%s runs on the tokenizers library: %s", where, reason)
     with as_format_errors(where):
         return build_huggingface_tokenizer(definition, reason, roles, contents)
+
+
+def _describe_special_tokens(contents: Mapping[str, Any], names: Iterable[str]) -> list[dict[str, Any]]:
+    """Returns entries of `added_tokens` for tokens that only another file declares to be special.
+
+    transformers adds all such tokens. A name without brackets can be an ordinary word, or `!`, so it is left
+    out.
+
+    Args:
+        contents: parsed definition, not checked yet.
+        names: names of special tokens.
+    """
+    model, entries = contents.get("model"), contents.get("added_tokens") or []
+    ids = model.get("vocab") if isinstance(model, dict) else None
+    if not isinstance(ids, dict) or not isinstance(entries, list):
+        return []
+    known = [entry.get("content") for entry in entries if isinstance(entry, dict)]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return [
+        {"id": ids[name], "content": name, **flags, "special": True}
+        for name in dict.fromkeys(names)
+        if name in ids and name not in known and _IN_BRACKETS.fullmatch(name)
+    ]
