@@ -254,7 +254,7 @@ def _count_pretokens(
             yield protocol.normalize(tokenizer, document)
 
     pretokens = count_pretokens(
-        iter_normalized(), pattern=tokenizer.pattern, workers=threads, progress=progress
+        iter_normalized(), pattern=tokenizer.pattern, normalize=None, workers=threads, progress=progress
     )
     return _TextCounts(pretokens, nbytes)
 
