@@ -199,8 +199,7 @@ def _find_step_starts(
         following = jnp.where(characters.widths == width, at, following)
     following = store(following)
     after_run = _find_class_after_run(classes_at, cut_at, end)
-
-    dtype = np.min_scalar_type(tables.windows.size)
+    dtype = np.min_scalar_type(tables.windows.size)  # small, since the index of each byte is stored
 
     def get_index(*columns: Array) -> Array:
         index = columns[0].astype(dtype)

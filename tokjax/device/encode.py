@@ -327,7 +327,7 @@ def _assemble(
     num_tokens = stops[-1]
     position = jnp.arange(capacity, dtype=jnp.int32)
     inside = position < num_tokens
-    # All words have tokens.
+    # All words have tokens, so that the segments are not empty.
     word = number_segments(begins, capacity)
     index = position + store(sources.firsts - begins)[word]
     ids = sources.pool.at[index].get(mode="clip")
