@@ -121,7 +121,7 @@ class TestConfigurationFiles:
         write_json(tmp_path / "tokenizer_config.json", {"mask_token": "<mask>", "pad_token": "<none>"})
         tokenizer = tokjax.load_tokenizer(tmp_path)
         assert "<mask>" not in tokjax.special_tokens(tokenizer)
-        assert dict(tokenizer.vocabulary.roles) == {"mask": "<mask>"}
+        assert dict(tokenizer.vocabulary.roles) == {"mask": "<mask>", "pad": "<none>"}
         assert tokjax.mask_id(tokenizer) == mask["id"]
 
     @pytest.mark.parametrize("name", ["GPT-2", "Mistral", "punctuation"])

@@ -62,8 +62,8 @@ def read_added_tokens(directory: Path, companion: CompanionConfig) -> dict[str, 
         return _parse_decoder(decoder, f"{directory}: 'added_tokens_decoder'")
     path = directory / ADDED_TOKENS_FILE
     contents = read_json_object(path) if path.is_file() else {}
-    special = {*companion.roles.values(), *companion.additional_special}
     ids = parse_token_ids(contents, str(path)) if contents else {}
+    special = companion.special
     return {name: DeclaredToken(id_, name in special, name not in special) for name, id_ in ids.items()}
 
 

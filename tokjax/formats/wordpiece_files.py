@@ -83,9 +83,9 @@ def read_wordpiece(
         lowercase = _is_lower_case(tokens, str(source))
     tokens |= {name: token.id for name, token in new_tokens.items()}
     roles = {role: name for role, name in companion.roles.items() if name in tokens}
-    additional = (name for name in companion.additional_special if name in tokens)
+    declared_special = (name for name in companion.special if name in tokens)
     added_special = (name for name, token in declared.items() if token.special)
-    special_tokens = [*special_tokens, *roles.values(), *additional, *added_special]
+    special_tokens = [*special_tokens, *declared_special, *added_special]
     # BERT inserts CLS and SEP, even if the configuration declares other tokens as BOS and EOS.
     inserted = roles | {role: roles[other] for role, other in BERT_ROLES.items() if other in roles}
     role_options = {f"{role}_token": name for role, name in inserted.items() if role not in ("cls", "sep")}

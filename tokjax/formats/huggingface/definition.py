@@ -32,7 +32,7 @@ from tokjax.pretokenize.bytes_to_unicode import map_all_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons, compile_matcher
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tokjax.core.vocabulary import Role, Vocabulary
     from tokjax.models.metaspace import TrimOffsets
@@ -293,26 +293,38 @@ def _find_overlapping(name: str, others: Sequence[str]) -> str | None:
     return None
 
 
+def assign_added_ids(names: Iterable[str], forms: Mapping[str, int]) -> dict[str, int]:
+    """Returns the ids that the library assigns to added tokens. It does not use the field `id`.
+
+    An added token that is in the model's vocabulary has its id there. All others get the next ids after the
+    vocabulary, in the order of the definition.
+
+    Args:
+        names: names of the added tokens, in the order of the definition.
+        forms: written form to id of the model's vocabulary.
+    """
+    ids: dict[str, int] = {}
+    last_id = -1
+    for name in names:
+        ids[name] = forms.get(name, max(last_id + 1, len(forms)))
+        last_id = max(last_id, ids[name])
+    return ids
+
+
 def check_added_ids(tokens: Sequence[Mapping[str, Any]], forms: Mapping[str, int]) -> None:
     """Raises `RequiresLibraryError` if the library would assign another id to an added token.
-
-    The library assigns the ids itself and does not use the field `id`. An added token that is in the model's
-    vocabulary has its id there. All others get the next ids after the vocabulary, in the order of the
-    definition.
 
     Args:
         tokens: added tokens, in the order of the definition.
         forms: written form to id of the model's vocabulary.
     """
-    last_id = -1
+    assigned = assign_added_ids((token["content"] for token in tokens), forms)
     for token in tokens:
         name, id_ = token["content"], token["id"]
-        assigned_id = forms.get(name, max(last_id + 1, len(forms)))
-        if assigned_id != id_:
+        if assigned[name] != id_:
             raise RequiresLibraryError(
-                f"the added token {name!r} has the id {id_}, but the library assigns {assigned_id}"
+                f"the added token {name!r} has the id {id_}, but the library assigns {assigned[name]}"
             )
-        last_id = max(last_id, assigned_id)
 
 
 def parse_merges(merges: Any, forms: Mapping[str, int]) -> list[tuple[str, str]]:

@@ -1,0 +1,109 @@
+"""Added tokens of a `tokenizer.json` that only the configuration files in its directory declare.
+
+transformers adds them to the tokenizer, and assigns their ids. Those in the files have no effect, so that the
+tokens of this example have the ids 2, 3 and 4:
+
+    tokenizer.json          added_tokens: [], and the vocabulary {..., "</s>": 2}, of 3 tokens
+    tokenizer_config.json   added_tokens_decoder: {"9": {"content": "<|im_end|>", "special": true}}
+                            eos_token: "</s>", additional_special_tokens: ["<|im_start|>"]
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+
+from tokjax.formats.added_tokens import read_added_tokens
+from tokjax.formats.huggingface.definition import assign_added_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tokjax.formats.added_tokens import DeclaredToken
+    from tokjax.formats.tokenizer_files import CompanionConfig
+
+logger = logging.getLogger("tokjax")
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+_IN_BRACKETS = re.compile(r"<.+>|\[.+\]")
+
+
+def merge_declared_tokens(
+    contents: Mapping[str, Any], source: Path, companion: CompanionConfig
+) -> list[dict[str, Any]] | None:
+    """Merges the added tokens that the configuration files declare into those of a definition.
+
+    A token of `added_tokens_decoder` replaces one with other flags, but a special token remains special.
+
+    In contrast to transformers, a mere name without brackets does not make a token of the vocabulary special:
+    it can be an ordinary word, or `!`. It is matched in texts, so the ids are the same.
+
+    Args:
+        contents: parsed `tokenizer.json`, not checked yet.
+        source: its path.
+        companion: settings from the configuration files in its directory.
+
+    Returns:
+        The new value of `added_tokens`, or `None` if it is unchanged.
+    """
+    forms, entries = _get_model_ids(contents), contents.get("added_tokens") or []
+    declared = read_added_tokens(source.parent, companion)
+    if forms is None or not _have_names(entries):
+        return None  # damaged; the error is raised where the definition is parsed
+    merged = {entry["content"]: entry for entry in entries}
+    for name, token in sorted(declared.items(), key=lambda item: item[1].id):
+        old, flags = merged.get(name, {}), _get_flags(token)
+        if any(old.get(flag) != value for flag, value in flags.items()):
+            is_special = (
+                token.special or name in companion.declared_roles.values() or old.get("special", False)
+            )
+            merged[name] = {**old, "content": name, **flags, "special": is_special}
+    for name, options in companion.special.items():
+        if name not in merged:
+            is_special = bool(name not in forms or options or _IN_BRACKETS.fullmatch(name))
+            flags = {flag: bool(options.get(flag)) for flag in _FLAGS}
+            merged[name] = {"content": name, **flags, "special": is_special}
+    if list(merged.values()) == entries:
+        return None
+    ids = assign_added_ids(merged, forms)
+    _warn_about_ids(source, declared, ids)
+    return [{"id": ids[name], **entry} for name, entry in merged.items()]
+
+
+def _get_model_ids(contents: Mapping[str, Any]) -> Mapping[str, int] | None:
+    """Returns the ids of the model's tokens; `None` if the definition is damaged."""
+    model = contents.get("model")
+    vocab = model.get("vocab") if isinstance(model, dict) else None
+    if isinstance(vocab, list) and all(isinstance(piece, list) and piece for piece in vocab):
+        return {str(piece[0]): i for i, piece in enumerate(vocab)}
+    return vocab if isinstance(vocab, dict) and set(map(type, vocab.values())) <= {int} else None
+
+
+def _have_names(entries: Any) -> bool:
+    return isinstance(entries, list) and all(
+        isinstance(entry, dict) and isinstance(entry.get("content"), str) for entry in entries
+    )
+
+
+def _get_flags(token: DeclaredToken) -> dict[str, bool]:
+    lstrip, rstrip = token.whitespace
+    return dict(
+        zip(_FLAGS, (token.single_word, lstrip, rstrip, token.normalized, token.special), strict=True)
+    )
+
+
+def _warn_about_ids(source: Path, declared: Mapping[str, DeclaredToken], ids: Mapping[str, int]) -> None:
+    """Logs a warning if added tokens have other ids than in the configuration."""
+    moved = [name for name, token in declared.items() if token.id != ids[name]]
+    if moved:
+        logger.warning(
+            "%s: %d added tokens have other ids in the configuration files of the directory, such as %r, "
+            "which has %d there, but gets %d, as in transformers, since that is its id in the vocabulary or "
+            "the next one after it",
+            source,
+            len(moved),
+            moved[0],
+            declared[moved[0]].id,
+            ids[moved[0]],
+        )
