@@ -72,7 +72,7 @@ def from_tiktoken(
     roles = resolve_roles(
         special, {"bos": bos_token, "eos": eos_token, "pad": pad_token}, {"eos": _END_OF_TEXT}
     )
-    vocabulary = make_vocabulary(ranks, special, roles, EMPTY_TEMPLATE, move_empty_token=True)
+    vocabulary = make_vocabulary(ranks, special, roles, EMPTY_TEMPLATE)
     return make_byte_level_bpe(vocabulary, find_pattern_name(pattern) or pattern, None)
 
 

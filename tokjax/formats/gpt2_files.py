@@ -99,7 +99,7 @@ def read_gpt2(
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
         {"eos": _END_OF_TEXT, **companion.roles},
     )
-    ordinary, duplicate_token_ids = decode_byte_level_forms(
+    ordinary, unreachable_ids = decode_byte_level_forms(
         {form: id_ for form, id_ in forms.items() if form not in special}
     )
     pairs = _read_merges(as_path(merges), ordinary)
@@ -115,12 +115,7 @@ def read_gpt2(
     with as_format_errors(str(source)):
         check_comparisons(special)
         vocabulary = make_vocabulary(
-            ordinary,
-            special,
-            roles,
-            EMPTY_TEMPLATE,
-            duplicate_token_ids=duplicate_token_ids,
-            move_empty_token=True,
+            ordinary, special, roles, EMPTY_TEMPLATE, unreachable_ids=unreachable_ids
         )
         return make_byte_level_bpe(
             vocabulary, pattern, normalizer, merges=pairs, add_prefix_space=add_prefix_space

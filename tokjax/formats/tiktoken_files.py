@@ -312,7 +312,7 @@ def read_tiktoken(
     )
     with as_format_errors(str(source)):
         return make_byte_level_bpe(
-            make_vocabulary(ranks, special_tokens, roles, EMPTY_TEMPLATE, move_empty_token=True),
+            make_vocabulary(ranks, special_tokens, roles, EMPTY_TEMPLATE),
             pattern or (preset.pattern if preset else ""),
             normalizer,
         )

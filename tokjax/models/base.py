@@ -293,11 +293,12 @@ def _get_split_tokens(vocabulary: Vocabulary, allowed: frozenset[str]) -> frozen
     """
     if not allowed:
         return vocabulary.added_names
-    return (
+    names = (
         vocabulary.split_token_names
         if allowed == vocabulary.special_names
         else allowed | vocabulary.added_names
     )
+    return names - vocabulary.unmatched_names if vocabulary.unmatched_names else names
 
 
 @protocol.encode_texts.register(SegmentModel)
@@ -481,9 +482,8 @@ def _compute_special_tokens_mask(vocabulary: Vocabulary, assembled: AssembledRow
         assembled.ids.take(assembled.special_positions)
     )
     mask[assembled.inserted_positions] = 1  # also added tokens that are not special
-    unknown = vocabulary.get_role_id("unk")
-    if unknown is not None:
-        mask[assembled.ids == unknown] = 1
+    for id_ in {vocabulary.get_role_id("unk"), *map(vocabulary.get_id, vocabulary.unmatched_names)} - {None}:
+        mask[assembled.ids == id_] = 1
     return mask
 
 
@@ -612,7 +612,13 @@ def replace_roles(tokenizer: Record, overrides: Mapping[Role, str | None]) -> Re
     changes_template = any(roles.get(role) != old.roles.get(role) for role in TEMPLATE_ROLES)
     template = old.template if changes_template else old.explicit_template
     vocabulary = make_vocabulary(
-        old.ordinary, old.special, roles, template, old.added_tokens, old.duplicate_token_ids
+        old.ordinary,
+        old.special,
+        roles,
+        template,
+        old.added_tokens,
+        old.duplicate_token_ids,
+        old.unreachable_ids,
     )
     return _replace_vocabulary(tokenizer, vocabulary)
 

@@ -141,11 +141,11 @@ def decode_byte_level_forms(forms: Mapping[str, int]) -> tuple[dict[bytes, int],
     ids_by_token = dict(zip(tokens, forms.values(), strict=True))
     ids_by_token.pop(None, None)
     ordinary = cast("dict[bytes, int]", ids_by_token)
-    duplicate_token_ids: dict[str, int] = {}
+    unreachable_ids: dict[str, int] = {}
     for form in [form for form, token in zip(forms, tokens, strict=True) if token is None]:
         if ordinary.setdefault(form.encode("utf-8", "surrogatepass"), forms[form]) != forms[form]:
-            duplicate_token_ids[form] = forms[form]
-    return ordinary, duplicate_token_ids
+            unreachable_ids[form] = forms[form]
+    return ordinary, unreachable_ids
 
 
 def encode_forms(forms: Mapping[str, int]) -> dict[bytes, int]:
@@ -391,6 +391,17 @@ def parse_trim_offsets(contents: Mapping[str, Any]) -> TrimOffsets | None:
     return trims[0] if trims else None
 
 
+def list_inserted_names(contents: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the tokens that the post-processors of a definition can insert."""
+    names: list[str] = []
+    for step in get_steps(contents, "post_processor"):
+        if step.get("type") == "TemplateProcessing":
+            names += chain.from_iterable(entry["tokens"] for entry in step["special_tokens"].values())
+        elif step.get("type") in ("BertProcessing", "RobertaProcessing"):
+            names += (step[field][0] for field in ("cls", "sep"))
+    return names
+
+
 def parse_template(contents: Mapping[str, Any], special: Mapping[str, int]) -> Template:
     """Parses the template of a definition: the special tokens that are inserted around texts.
 
@@ -483,6 +494,7 @@ def build_definition_vocabulary(
     added_tokens: AddedTokens,
     roles: Mapping[Role, str],
     duplicate_token_ids: Mapping[str, int] | None = None,
+    unreachable_ids: Mapping[str, int] | None = None,
 ) -> Vocabulary:
     """Builds the vocabulary of a built-in tokenizer, including the template of the definition.
 
@@ -492,6 +504,7 @@ def build_definition_vocabulary(
         added_tokens: added tokens of the definition.
         roles: role to the name of a token; see `select_roles`.
         duplicate_token_ids: as in `make_vocabulary`.
+        unreachable_ids: likewise.
 
     Raises:
         RequiresLibraryError: the post-processor does something that a template can't represent.
@@ -503,4 +516,5 @@ def build_definition_vocabulary(
         parse_template(contents, added_tokens.special | added_tokens.ordinary),
         added_tokens.flags,
         duplicate_token_ids,
+        unreachable_ids,
     )
