@@ -498,7 +498,7 @@ def _parse_wordpiece(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> 
         raise RequiresLibraryError(f"its pre-tokenizer is {pre_tokenizer}")
     normalizer = bert_normalizer(**_parse_bert_options(contents))
     vocabulary = _parse_word_vocabulary(contents, roles, normalizes=not normalizer.is_identity)
-    _check_special_words(vocabulary, normalizer, "bert")
+    check_special_words(vocabulary, normalizer, "bert")
     prefix = model["continuing_subword_prefix"]
     return make_wordpiece(
         vocabulary,
@@ -584,7 +584,7 @@ def _parse_word_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) ->
     if splitter is None or strips_accents or options["clean_text"] or options["handle_chinese_chars"]:
         raise RequiresLibraryError("its normalizer or pre-tokenizer is not one that word_level has")
     vocabulary = _parse_word_vocabulary(contents, roles, normalizes=lowercase)
-    _check_special_words(vocabulary, bert_normalizer(**options, lowercase=lowercase), splitter)
+    check_special_words(vocabulary, bert_normalizer(**options, lowercase=lowercase), splitter)
     return make_word_level(vocabulary, splitter, lowercase)
 
 
@@ -625,16 +625,21 @@ def _parse_word_vocabulary(
     return build_definition_vocabulary(contents, ordinary_bytes, added_tokens, all_roles, model_token_ids)
 
 
-def _check_special_words(vocabulary: Vocabulary, normalizer: BertNormalizer, splitter: Splitter) -> None:
+def check_special_words(vocabulary: Vocabulary, normalizer: BertNormalizer, splitter: Splitter) -> None:
     """Raises `RequiresLibraryError` if normalization can make a word of a text a special token.
 
     The library's model can produce any token of its vocabulary from ordinary text. A built-in tokenizer
     produces a special token only where it is matched in the text.
+
+    Args:
+        vocabulary: vocabulary of words.
+        normalizer: normalization of texts.
+        splitter: rule that separates words.
     """
     if normalizer.is_identity:
         return
     expression = compile_word_expression(splitter)
-    for name in vocabulary.special_names - {vocabulary.roles.get("unk")}:
+    for name in sorted(vocabulary.special_names - {vocabulary.roles.get("unk")}):
         if expression.fullmatch(name) and normalizer.normalize(name) == name:
             raise RequiresLibraryError(f"text can become the special token {name!r}")
 
