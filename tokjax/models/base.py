@@ -301,6 +301,19 @@ def _get_split_tokens(vocabulary: Vocabulary, allowed: frozenset[str]) -> frozen
     return names - vocabulary.unmatched_names if vocabulary.unmatched_names else names
 
 
+def _reject_made_tokens(vocabulary: Vocabulary, ids: NDArray[np.int32], allowed_special: Special) -> None:
+    """Raises `InvalidArgumentError` if the model has made a special token of text that is not allowed."""
+    if not vocabulary.unmatched_names:
+        return
+    allowed, _ = resolve_special(vocabulary.special_names, allowed_special, ())
+    for name in sorted(vocabulary.unmatched_names - allowed):
+        if (ids == vocabulary.get_id(name)).any():
+            raise InvalidArgumentError(
+                f"a text contains {name!r}, which this model encodes as a special token even where ordinary "
+                "text is requested; allow it with allowed_special=, or disallow it"
+            )
+
+
 @protocol.encode_texts.register(SegmentModel)
 def _encode_texts(
     tokenizer: SegmentModel,
@@ -325,6 +338,7 @@ def _encode_texts(
     )
     num_threads = resolve_num_threads(threads)
     encoded = tokenizer.encode_segments(split.segments, num_threads, sources=return_offsets)
+    _reject_made_tokens(tokenizer.vocabulary, encoded.ids, allowed_special)
     return make_batch(
         tokenizer,
         split,
@@ -356,6 +370,7 @@ def encode_ids(
         return protocol.encode.dispatch(object)(tokenizer, text, **options)
     segments, rows, _ = split_rows(tokenizer, [text], **options)
     encoded = tokenizer.encode_segments(segments, sources=False)
+    _reject_made_tokens(tokenizer.vocabulary, encoded.ids, allowed_special)
     if len(segments.texts) == 1 and not rows.before and not rows.after:
         return encoded.ids
     return assemble(encoded, rows).ids

@@ -14,6 +14,7 @@ FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 MODEL_TOKENS = ("<s>", "</s>", "the", "!", "<mask>")
 """Tokens that the vocabularies of the tests have; `<mask>` is an added token there."""
 NAMES = (*MODEL_TOKENS, "<new>", "[X]", "<newer>", "word")
+MASK_ID = 3
 TEXTS = (
     "the <s> cat</s>!",
     "<new>[X] <newer> word",
@@ -98,7 +99,8 @@ def configurations(draw):
             str(900 - i): {"content": name} | draw(flags) for i, name in enumerate(listed)
         }
         return config, older, None
-    return config, older, {name: 900 - i for i, name in enumerate(listed)} or None
+    first_id = draw(st.sampled_from([MASK_ID, 900]))
+    return config, older, {name: first_id + i for i, name in enumerate(listed)} or None
 
 
 @pytest.mark.parametrize("name", ["GPT-2", "BERT", "unigram"])
@@ -146,7 +148,7 @@ def test_new_tokens(name, tmp_path):
 def test_files_without_configuration(tmp_path):
     contents = make_contents("GPT-2")
     tokenizer = tokjax.load_tokenizer(write_directory(tmp_path, contents))
-    assert dict(tokjax.special_tokens(tokenizer)) == {"<mask>": 3}
+    assert dict(tokjax.special_tokens(tokenizer)) == {"<mask>": MASK_ID}
     assert tokjax.encode(tokenizer, "<s>").tolist() != [contents["model"]["vocab"]["<s>"]]
 
 
@@ -183,13 +185,20 @@ def test_ids_of_other_tokens(tmp_path):
         tokjax.load_tokenizer(tmp_path)
 
 
+def test_older_file_without_flags(tmp_path):
+    write_directory(tmp_path, make_contents("BERT"), added={"<mask>": MASK_ID})
+    tokenizer = check_equals_transformers(tmp_path)
+    assert isinstance(tokenizer, tokjax.models.WordPieceTokenizer)
+    assert "<mask>" in tokjax.special_tokens(tokenizer)
+
+
 def test_special_tokens_remain_special(tmp_path):
     config = {"added_tokens_decoder": {0: describe("<mask>", special=False, lstrip=True)}}
     tokenizer = check_equals_transformers(
         write_directory(tmp_path, make_contents("GPT-2"), config), same_special=False
     )
     assert "<mask>" in tokjax.special_tokens(tokenizer)
-    assert load_by_transformers(tmp_path).decode([3], skip_special_tokens=True) == ""
+    assert load_by_transformers(tmp_path).decode([MASK_ID], skip_special_tokens=True) == ""
 
 
 def test_damaged_configuration(tmp_path):

@@ -434,10 +434,8 @@ def make_like_internlm(*special):
     """
     contents = json.loads(change_definition("Gemma"))
     model = contents["model"]
-    forms, merges = (
-        model["vocab"],
-        [["<", "s>"], ["<", "/s>"], ["</", "s>"], ["s", ">"], ["<", "/"], ["/", "s>"]],
-    )
+    forms = model["vocab"]
+    merges = [["<", "s>"], ["<", "/s>"], ["</", "s>"], ["s", ">"], ["<", "/"], ["/", "s>"]]
     for form in ("<s>", "</s>", "s>", "</", "/s>", "<", "/", ">"):
         forms.setdefault(form, len(forms))
     model["merges"] += [merge for merge in merges if merge not in model["merges"]]
@@ -447,9 +445,14 @@ def make_like_internlm(*special):
         if token["content"] in special
     ]
     entries = {name: {"id": name, "ids": [forms[name]], "tokens": [name]} for name in ("<s>", "</s>")}
-    pieces = [{"SpecialToken": {"id": name, "type_id": 0}} for name in entries]
-    pieces.insert(1, {"Sequence": {"id": "A", "type_id": 0}})
-    template = {"type": "TemplateProcessing", "single": pieces, "pair": pieces, "special_tokens": entries}
+    before, after = ({"SpecialToken": {"id": name, "type_id": 0}} for name in entries)
+    texts = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
+    template = {
+        "type": "TemplateProcessing",
+        "single": [before, texts[0], after],
+        "pair": [before, *texts, after],
+        "special_tokens": entries,
+    }
     return json.dumps(contents | {"post_processor": template})
 
 
@@ -477,12 +480,22 @@ def test_special_tokens_that_the_model_makes(special, text):
 
 
 def test_special_tokens_that_the_model_makes_as_ordinary_text():
-    for special, expected in (((), ["<s>"]), (("<s>",), ["<", "s>"])):
-        tokenizer = tokjax.formats.from_huggingface(DefinitionStub(make_like_internlm(*special)))
+    inserted, matched = (
+        tokjax.formats.from_huggingface(DefinitionStub(make_like_internlm(*special)))
+        for special in ((), ("<s>",))
+    )
+    for tokenizer in (inserted, matched):
         with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match="special token '<s>' at char"):
             tokjax.encode(tokenizer, "<s>")
-        tokens = tokjax.tokenize(tokenizer, "<s>", disallowed_special=(), add_special_tokens=False)
-        assert list(tokens) == expected
+    for function in (tokjax.encode, tokjax.encode_result):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match="contains '<s>', which this model encodes as a special"
+        ):
+            function(inserted, "<s>", allowed_special={"</s>"}, disallowed_special=())
+    ordinary = tokjax.tokenize(inserted, "< s>", disallowed_special=(), add_special_tokens=False)
+    assert ordinary == ["<", "▁", "s>"]
+    tokens = tokjax.tokenize(matched, "<s>", disallowed_special=(), add_special_tokens=False)
+    assert tokens == ["<", "s>"]
 
 
 @pytest.mark.parametrize("special", [(), ("<s>",)])
@@ -494,6 +507,7 @@ def test_round_trips_of_special_tokens_that_the_model_makes(special, tmp_path):
         assert restored.vocabulary.unmatched_names == tokenizer.vocabulary.unmatched_names
     tokjax.formats.export_tokenizer(tokenizer, tmp_path, "huggingface")
     exported = tokjax.load_tokenizer(tmp_path)
+    tokjax.testing.check_tokenizer(tokenizer)
     shorter, _ = tokjax.truncate_vocabulary(tokenizer, tokjax.vocab_size(tokenizer) - 1)
     longer, _ = tokjax.extend_vocabulary(tokenizer, ["<new>"], special=True)
     for changed in (exported, shorter, longer):

@@ -18,7 +18,7 @@ from tokjax.formats.added_tokens import read_added_tokens
 from tokjax.formats.huggingface.definition import assign_added_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from tokjax.formats.added_tokens import DeclaredToken
@@ -47,28 +47,47 @@ def merge_declared_tokens(
     Returns:
         The new value of `added_tokens`, or `None` if it is unchanged.
     """
-    forms, entries = _get_model_ids(contents), contents.get("added_tokens") or []
+    entries = contents.get("added_tokens") or []
     declared = read_added_tokens(source.parent, companion)
-    if forms is None or not _have_names(entries):
+    if not _have_names(entries):
         return None  # damaged; the error is raised where the definition is parsed
-    merged = {entry["content"]: entry for entry in entries}
-    for name, token in sorted(declared.items(), key=lambda item: item[1].id):
-        old, flags = merged.get(name, {}), _get_flags(token)
-        if any(old.get(flag) != value for flag, value in flags.items()):
-            is_special = (
-                token.special or name in companion.declared_roles.values() or old.get("special", False)
-            )
-            merged[name] = {**old, "content": name, **flags, "special": is_special}
-    for name, options in companion.special.items():
-        if name not in merged:
-            is_special = bool(name not in forms or options or _IN_BRACKETS.fullmatch(name))
-            flags = {flag: bool(options.get(flag)) for flag in _FLAGS}
-            merged[name] = {"content": name, **flags, "special": is_special}
-    if list(merged.values()) == entries:
+    old = {entry["content"]: entry for entry in entries}
+    if "added_tokens_decoder" not in companion.config:  # declared by the older file, without flags
+        old_ids = {entry.get("id") for entry in entries}
+        declared = {name: token for name, token in declared.items() if token.id not in old_ids}
+    changed = _list_changed_tokens(old, declared, companion.declared_roles.values())
+    names = [name for name in companion.special if name not in old and name not in changed]
+    forms = _get_model_ids(contents) if changed or names else None
+    if forms is None:
         return None
+    for name in names:
+        options = companion.special[name]
+        is_special = bool(name not in forms or options or _IN_BRACKETS.fullmatch(name))
+        flags = {flag: bool(options.get(flag)) for flag in _FLAGS}
+        changed[name] = {"content": name, **flags, "special": is_special}
+    merged = old | changed
     ids = assign_added_ids(merged, forms)
     _warn_about_ids(source, declared, ids)
     return [{"id": ids[name], **entry} for name, entry in merged.items()]
+
+
+def _list_changed_tokens(
+    old: Mapping[str, dict[str, Any]], declared: Mapping[str, DeclaredToken], role_names: Collection[str]
+) -> dict[str, dict[str, Any]]:
+    """Returns the declared tokens that are new or have other flags, in the order of their declared ids.
+
+    Args:
+        old: name to entry of the added tokens of the definition.
+        declared: name to added token of the configuration.
+        role_names: names of tokens with a role, which are special if they are returned.
+    """
+    changed: dict[str, dict[str, Any]] = {}
+    for name, token in sorted(declared.items(), key=lambda item: item[1].id):
+        entry, flags = old.get(name, {}), _get_flags(token)
+        if any(entry.get(flag) != value for flag, value in flags.items()):
+            is_special = token.special or name in role_names or entry.get("special", False)
+            changed[name] = {**entry, "content": name, **flags, "special": is_special}
+    return changed
 
 
 def _get_model_ids(contents: Mapping[str, Any]) -> Mapping[str, int] | None:

@@ -53,6 +53,9 @@ def read_huggingface(
     with the same ids. All others run on the `tokenizers` library (the extra `tokjax[huggingface]`). The
     reason is logged, and part of the tokenizer's `repr`.
 
+    Added and special tokens that only the configuration files in the same directory declare are added, as by
+    transformers.
+
     Truncation and padding defined in the file are not applied; use `max_length` and `collate_padded_batch`.
 
     Args:
