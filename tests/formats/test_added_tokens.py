@@ -250,9 +250,10 @@ class TestVocabTxt:
             tokenizer_class="BertTokenizer",
             pad_token="<pad>",
             mask_token=mask,
+            bos_token="<s>",
             additional_special_tokens=["USER", "<user>"],
         )
-        assert tokjax.pad_id(tokenizer) == 12
+        assert (tokjax.bos_id(tokenizer), tokjax.pad_id(tokenizer)) == (12, 13)
         reference = transformers.AutoTokenizer.from_pretrained(tmp_path)
         assert tokjax.vocab_size(tokenizer) == len(reference)
         for text in ("low USER user User", "<user> <mask><pad>"):

@@ -340,11 +340,11 @@ def make_vocabulary(
     if b"" in ordinary:
         unreachable_ids = {**unreachable_ids, "": ordinary[b""]}
         ordinary = {token: id_ for token, id_ in ordinary.items() if token}
-    model_tokens = {
-        name for name, id_ in duplicate_token_ids.items() if ordinary.get(name.encode("utf-8")) == id_
-    }
-    named = (*special.items(), *duplicate_token_ids.items())
-    separate = [(name, id_) for name, id_ in named if name not in model_tokens]
+    separate = [
+        (name, id_)
+        for name, id_ in (*special.items(), *duplicate_token_ids.items())
+        if name not in duplicate_token_ids or ordinary.get(name.encode("utf-8")) != id_
+    ]
     unreachable = [(name or "the empty token", id_) for name, id_ in unreachable_ids.items()]
     _check_tokens(ordinary, (*separate, *unreachable))
     declared = {role: name for role, name in (roles or {}).items() if name is not None}

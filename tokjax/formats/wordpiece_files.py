@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tokjax.core.vocabulary import TEMPLATE_ROLES
 from tokjax.errors import Hint, TokenizerFormatError
 from tokjax.formats.added_tokens import (
     ADVICE,
@@ -98,7 +99,10 @@ def read_wordpiece(
     added_special = (name for name, token in declared.items() if token.special)
     special_tokens = [*special_tokens, *declared_special, *added_special]
     # BERT inserts CLS and SEP, even if the configuration declares other tokens as BOS and EOS.
-    inserted = roles | {role: roles[other] for role, other in BERT_ROLES.items() if other in roles}
+    inserted = {
+        role: name for role, name in roles.items() if role not in TEMPLATE_ROLES or name not in new_tokens
+    }
+    inserted |= {role: roles[other] for role, other in BERT_ROLES.items() if other in roles}
     role_options = {f"{role}_token": name for role, name in inserted.items() if role not in ("cls", "sep")}
     if strip_accents is None:
         strip_accents = config.get("strip_accents")
