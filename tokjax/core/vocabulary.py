@@ -15,7 +15,7 @@ from tokjax.core.template import Template, make_template, template_from_json, te
 from tokjax.errors import Hint, InvalidArgumentError, MissingSpecialTokenError, UnknownTokenError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Container, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -72,7 +72,8 @@ class Vocabulary:
 
     Attributes:
         ordinary: mapping of bytes to ids, of all tokens that are not special.
-        special: mapping of names to ids, of all special tokens, in the order of their ids.
+        special: mapping of names to ids, of all special tokens, in the order of their ids. Several names can
+            have one id, which is decoded to the first of them.
         roles: mapping of roles to names of special tokens: `"bos"`, `"eos"`, `"pad"`, `"unk"`, and `"cls"`,
             `"sep"`, `"mask"`. The last three can also be ordinary tokens, such as user-defined symbols.
         explicit_template: special tokens around texts; `None` for BOS before and EOS after each text.
@@ -165,12 +166,20 @@ class Vocabulary:
         return self.special_names.intersection(self.duplicate_token_ids)
 
     @cached_property
+    def second_names(self) -> frozenset[str]:
+        """Names of special tokens whose id is decoded to another name."""
+        return frozenset(
+            name for name, id_ in self.special.items() if self.get_bytes(id_) != name.encode("utf-8")
+        )
+
+    @cached_property
     def _index(self) -> _TokenIndex:
         named = self.special, self.duplicate_token_ids, self.unreachable_ids
         tokens = [*self.ordinary, *(name.encode("utf-8") for name in chain(*named))]
         ids = chain(*(table.values() for table in (self.ordinary, *named)))
         position = np.full(self.size, -1, np.int64)
-        position[np.fromiter(ids, np.int64, len(tokens))] = np.arange(len(tokens))
+        # In reverse, so that an id of several names gets the first one.
+        position[np.fromiter(ids, np.int64, len(tokens))[::-1]] = np.arange(len(tokens))[::-1]
         return _TokenIndex(tokens, position)
 
     @cached_property
@@ -315,7 +324,7 @@ def make_vocabulary(
     Args:
         ordinary: mapping of bytes to ids, of all tokens that are not special. An empty token is moved to
             `unreachable_ids`.
-        special: mapping of names to ids, of all special tokens.
+        special: mapping of names to ids, of all special tokens. Several names can have one id.
         roles: mapping of roles to names of tokens, as in `Vocabulary`.
         template: special tokens around texts (see `make_template`); `None` for BOS before and EOS after each
             text.
@@ -346,7 +355,7 @@ def make_vocabulary(
         if name not in duplicate_token_ids or ordinary.get(name.encode("utf-8")) != id_
     ]
     unreachable = [(name or "the empty token", id_) for name, id_ in unreachable_ids.items()]
-    _check_tokens(ordinary, (*separate, *unreachable))
+    _check_tokens(ordinary, (*separate, *unreachable), special)
     declared = {role: name for role, name in (roles or {}).items() if name is not None}
     for role, name in declared.items():
         if not can_have_role(name, role, ordinary, special):
@@ -458,7 +467,9 @@ def _check_mapping(name: str, mapping: object, key_type: type) -> None:
         raise InvalidArgumentError(f"{name} must have keys of {key_type.__name__}, not {token!r}")
 
 
-def _check_tokens(ordinary: Mapping[bytes, int], others: Sequence[tuple[str, int]]) -> None:
+def _check_tokens(
+    ordinary: Mapping[bytes, int], others: Sequence[tuple[str, int]], special: Container[str | bytes]
+) -> None:
     """Raises `InvalidArgumentError` for an invalid token or id, and for an id of two tokens.
 
     A loop over 200,000 tokens is slow. So the ordinary tokens are first checked together by operations on
@@ -467,6 +478,7 @@ def _check_tokens(ordinary: Mapping[bytes, int], others: Sequence[tuple[str, int
     Args:
         ordinary: mapping of bytes to ids.
         others: names and ids of special tokens and of duplicate added tokens.
+        special: names of special tokens, several of which can have one id.
     """
     ids = list(ordinary.values())
     distinct_ids = set(ids) if set(map(type, ids)) <= {int} else set()
@@ -477,9 +489,9 @@ def _check_tokens(ordinary: Mapping[bytes, int], others: Sequence[tuple[str, int
     token_by_id: dict[int, str | bytes] = {}
     for token, id_ in unchecked:
         _check_token(token, id_)
-        if id_ in token_by_id:
-            raise InvalidArgumentError(f"id {id_} is given to both {token_by_id[id_]!r} and {token!r}")
-        token_by_id[id_] = token
+        other = token_by_id.setdefault(id_, token)
+        if other is not token and not (other in special and token in special):
+            raise InvalidArgumentError(f"id {id_} is given to both {other!r} and {token!r}")
 
 
 def _check_token(token: str | bytes, id_: int) -> None:

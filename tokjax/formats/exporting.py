@@ -287,10 +287,10 @@ def _write_with_config(
             for role, other in BERT_ROLES.items():
                 if role in roles and roles.setdefault(other, roles[role]) == roles[role]:
                     del roles[role]  # BERT's files declare [CLS] as CLS only, and [SEP] as SEP only
-        # A token that the configuration declares would be matched in texts.
-        unmatched = vocabulary.unmatched_names
-        role_fields = {f"{role}_token": name for role, name in roles.items() if name not in unmatched}
-        additional = vocabulary.special.keys() - unmatched - set(vocabulary.roles.values())
+        # Tokens that the configuration declares are matched in texts, and new ones get other ids.
+        left_out = vocabulary.unmatched_names | vocabulary.second_names
+        role_fields = {f"{role}_token": name for role, name in roles.items() if name not in left_out}
+        additional = vocabulary.special.keys() - left_out - set(vocabulary.roles.values())
         class_field = (
             {"tokenizer_class": _TOKENIZER_CLASSES[format_]} if format_ in _TOKENIZER_CLASSES else {}
         )

@@ -20,6 +20,7 @@ Files may be untrusted. `growth_limits` limits how much longer the steps can mak
 
 from __future__ import annotations
 
+import logging
 import re
 from bisect import bisect_left
 from itertools import chain
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from tokjax.models.metaspace import TrimOffsets
 
 
+logger = logging.getLogger("tokjax")
 PipelineSlot: TypeAlias = Literal["normalizer", "pre_tokenizer", "post_processor", "decoder"]
 """Name of a part of a definition that consists of steps."""
 _SEQUENCE_FIELDS: dict[PipelineSlot, str] = {
@@ -182,6 +184,8 @@ def merge_added_tokens(
 def get_added_token_ids(vocabulary: Vocabulary, forms: Mapping[str, int]) -> dict[str, int]:
     """Returns name to id of all special and added tokens, which a file contains under their names.
 
+    Second names of ids are left out, and logged: a file has one name for each id.
+
     Args:
         vocabulary: vocabulary of the tokenizer to export.
         forms: written form to id of the other tokens.
@@ -189,7 +193,10 @@ def get_added_token_ids(vocabulary: Vocabulary, forms: Mapping[str, int]) -> dic
     Raises:
         UnsupportedTokenizerError: the name is also the written form of a token with another id.
     """
-    ids = {name: vocabulary.get_id(name) for name in vocabulary.split_token_names}
+    ids = {name: vocabulary.get_id(name) for name in vocabulary.split_token_names - vocabulary.second_names}
+    for name in sorted(vocabulary.second_names):
+        first_name = vocabulary.get_bytes(vocabulary.get_id(name)).decode("utf-8")
+        logger.warning("the file will not have the special token %r, a second name of %r", name, first_name)
     for name, id_ in ids.items():
         if forms.get(name, id_) != id_:
             raise UnsupportedTokenizerError(

@@ -265,7 +265,7 @@ def _build_vocab(vocabulary: Vocabulary) -> dict[str, int]:
 
 
 def _build_added_tokens(vocabulary: Vocabulary) -> list[dict[str, Any]]:
-    names = vocabulary.split_token_names - vocabulary.unmatched_names
+    names = vocabulary.split_token_names - vocabulary.unmatched_names - vocabulary.second_names
     ids = {name: vocabulary.get_id(name) for name in names}
     return [
         {
