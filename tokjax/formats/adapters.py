@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from tokjax._util.imports import import_optional
@@ -20,7 +19,6 @@ from tokjax.models.byte_bpe import ByteLevelBPE, make_byte_level_bpe
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
 from tokjax.pretokenize.patterns import find_pattern_name
 
-logger = logging.getLogger("tokjax")
 _END_OF_TEXT = "<|endoftext|>"
 
 

@@ -41,6 +41,7 @@ from tokjax.core.utf8 import is_encodable
 from tokjax.errors import InvalidArgumentError
 from tokjax.formats.huggingface.decoders import LIKE_BYTE
 from tokjax.formats.huggingface.definition import (
+    AddedTokens,
     RequiresLibraryError,
     build_definition_vocabulary,
     check_added_ids,
@@ -332,14 +333,8 @@ def _parse_metaspace(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> 
     check_added_ids(contents.get("added_tokens") or [], forms)
     merges = _drop_special_merges(parse_merges(model["merges"], forms), forms.keys() & added_tokens.special)
     _check_pieces(forms.keys() - added_tokens.special.keys(), merges)
-    # Other tokens that the tokenizer inserts are special, too. They are not matched in texts.
+    unmatched = _find_unmatched_tokens(contents, forms, added_tokens)
     unknown = model.get("unk_token")
-    names = [*list_inserted_names(contents), *([] if unknown is None else [unknown])]
-    unmatched = {
-        name: forms[name]
-        for name in names
-        if name in forms and name not in added_tokens.special and name not in added_tokens.ordinary
-    }
     if unknown is not None and unknown not in added_tokens.special and unknown not in unmatched:
         raise RequiresLibraryError(f"its unknown token {unknown!r} is not a special token")
     if parse_trim_offsets(contents) is not None:
@@ -354,6 +349,18 @@ def _parse_metaspace(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> 
         unmatched,
     )
     return make_metaspace_bpe(vocabulary, merges, **spaces._asdict(), strip=strip)
+
+
+def _find_unmatched_tokens(
+    contents: Mapping[str, Any], forms: Mapping[str, int], added_tokens: AddedTokens
+) -> dict[str, int]:
+    """Returns name to id of the special tokens that are not matched in texts: they are no added tokens.
+
+    They are the tokens that the template inserts, and the unknown token.
+    """
+    names = [*list_inserted_names(contents), contents["model"].get("unk_token")]
+    added_names = {*added_tokens.special, *added_tokens.ordinary}
+    return {name: forms[name] for name in names if name in forms and name not in added_names}
 
 
 def _drop_special_merges(merges: Merges, special: Collection[str]) -> list[tuple[str, str]]:

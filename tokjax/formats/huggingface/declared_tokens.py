@@ -53,7 +53,7 @@ def merge_declared_tokens(
         return None  # damaged; the error is raised where the definition is parsed
     old = {entry["content"]: entry for entry in entries}
     if "added_tokens_decoder" not in companion.config:  # declared by the older file, without flags
-        old_ids = {entry.get("id") for entry in entries}
+        old_ids = {entry["id"] for entry in entries if isinstance(entry.get("id"), int)}
         declared = {name: token for name, token in declared.items() if token.id not in old_ids}
     changed = _list_changed_tokens(old, declared, companion.declared_roles.values())
     names = [name for name in companion.special if name not in old and name not in changed]
