@@ -151,8 +151,9 @@ def load_tokenizer(
     - `"huggingface"` also accepts `unk_token`. A byte-level BPE with a common split pattern, a BPE with byte
       fallback, a BPE of words like that of OpenAI's first GPT, a WordPiece like BERT's and a word-level
       tokenizer become built-in tokenizers with the same ids. Other definitions run on the `tokenizers`
-      library (the extra `tokjax[huggingface]`), and the reason is logged. Truncation and padding defined in
-      the file are not applied.
+      library (the extra `tokjax[huggingface]`), and the reason is logged. Added tokens that only the
+      configuration files declare are added, as by transformers. Truncation and padding defined in the file
+      are not applied.
     - `"gpt2"` also accepts `unk_token`, `pattern`, `special_tokens` (names; by default the tokens with a role
       in the configuration files, and `<|endoftext|>`), `normalizer` and `add_prefix_space`.
     - `"sentencepiece"`: `bos_token` and `eos_token` are inserted into texts; `"auto"` selects the token with
