@@ -81,7 +81,8 @@ _TEXT_MODEL_ADVICE = (
     "Load the .model that the trainer of SentencePiece wrote with it; from KeemenaSubwords.jl, export the "
     "tokenizer with format=:hf_tokenizer_json and load that"
 )
-_MODEL_FIELD = b"\x0a"  # field 1 of the protobuf message: the first piece of a SentencePiece model
+_MODEL_FIELDS = (b"\x0a", b"\x12", b"\x1a")
+"""First bytes of a SentencePiece model. Its fields 1 to 3, pieces and settings, can be in any order."""
 
 
 class DetectedTokenizer(NamedTuple):
@@ -157,7 +158,7 @@ def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
         _reject_text_vocabulary(source, header)
     if is_rank_file(header):
         return DetectedTokenizer("tiktoken", (source,), "its lines contain base64 tokens and ranks")
-    if header.startswith(_MODEL_FIELD) and b"\0" in header:
+    if header.startswith(_MODEL_FIELDS) and b"\0" in header:
         return DetectedTokenizer(
             "sentencepiece", (source,), "its first bytes are those of a serialized SentencePiece model"
         )
