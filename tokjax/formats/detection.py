@@ -18,15 +18,17 @@ from tokjax.formats.tokenizer_files import (
     CHAT_TEMPLATE_FILE,
     CONFIG_FILE,
     GZIP_HEADER,
+    MODEL_CONFIG_FILE,
     SPECIAL_TOKENS_FILE,
     as_path,
     check_is_file,
+    find_tokenizer_class,
     read_bytes,
     read_companion_config,
     read_json_object,
 )
 from tokjax.formats.tokjax_json import TOKENIZER_FILE
-from tokjax.formats.word_bpe_files import MODEL_CONFIG_FILE, find_tokenizer_class, find_word_end_symbols
+from tokjax.formats.word_bpe_files import find_word_end_symbols
 from tokjax.models.format_errors import check_is_not_pointer
 
 if TYPE_CHECKING:
@@ -234,8 +236,8 @@ def list_candidates(name: str) -> list[str]:
     pair_names = [*dict.fromkeys(itertools.chain(*_PAIRS, [_VOCAB_TXT], _TXT_MERGES))]
     stem, _, suffix = name.rpartition(".")
     models = [f"{stem}.model"] if suffix in ("vocab", "txt") else []
-    related = [*pair_names, MODEL_CONFIG_FILE] if name in pair_names else [name]
-    return [*_COMPANIONS, *models, *related]
+    related = pair_names if name in pair_names else [name]
+    return [*_COMPANIONS, *models, *related, *_list_model_configs(related)]
 
 
 def select_files(present: Collection[str], file: str | None, where: str) -> list[str]:
@@ -250,11 +252,13 @@ def select_files(present: Collection[str], file: str | None, where: str) -> list
         TokenizerFormatError: `file` is `None`, and there is no tokenizer, or several of one format.
     """
     names = (file,) if file else _get_single(find_tokenizer_names(present), where, present)
-    if file:
-        related = list_candidates(file)
-    else:
-        related = [*_COMPANIONS, MODEL_CONFIG_FILE] if len(names) > 1 else [*_COMPANIONS]
+    related = list_candidates(file) if file else [*_COMPANIONS, *_list_model_configs(names)]
     return [*(name for name in related if name in present and name not in names), *names]
+
+
+def _list_model_configs(names: Sequence[str]) -> list[str]:
+    """Returns the name of the model's configuration file, if it can determine how the files are read."""
+    return [MODEL_CONFIG_FILE] if len(names) > 1 or _MODEL_NAME.fullmatch(names[0]) else []
 
 
 def _get_single(

@@ -19,7 +19,7 @@ from tokjax.pretokenize.unicode_classes import CHINESE, load_code_point_flags
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 def check_charsmap(charsmap: bytes) -> None:
@@ -287,6 +287,7 @@ def append_pieces(proto: bytes, piece_types: Mapping[str, PieceType]) -> bytes:
             contains whitespace.
     """
     fields = (dict(iter_fields(value)) for number, value in iter_fields(proto) if number == 1)
+    parts = [proto]
     types = {piece[1].decode("utf-8"): piece.get(3, PieceType.NORMAL) for piece in fields}
     for name, piece_type in piece_types.items():
         if types.get(name, piece_type) != piece_type:
@@ -294,8 +295,35 @@ def append_pieces(proto: bytes, piece_types: Mapping[str, PieceType]) -> bytes:
         if piece_type == PieceType.USER_DEFINED and (name.split() != [name] or "\u2581" in name):
             raise InvalidArgumentError(f"a SentencePiece symbol can't contain whitespace, as {name!r} does")
         if name not in types:
-            proto += _write_bytes(1, _write_bytes(1, name.encode("utf-8")) + _write_integer(3, piece_type))
-    return proto
+            message = _write_bytes(1, name.encode("utf-8")) + _write_integer(3, piece_type)
+            parts.append(_write_bytes(1, message))
+    return b"".join(parts)
+
+
+def replace_first_pieces(proto: bytes, replaced: Sequence[str], pieces: Sequence[str]) -> bytes:
+    """Replaces the first pieces of a serialized `ModelProto`. All pieces get new ids.
+
+    Args:
+        proto: the serialized model. If it begins with `pieces`, it is returned as it is.
+        replaced: texts of its first pieces, in any order.
+        pieces: texts of the pieces that replace them. One that is replaced keeps its type, and the others
+            become control pieces.
+
+    Raises:
+        InvalidArgumentError: the first pieces of the model are others.
+    """
+    fields = [(number, value) for number, value in iter_fields(proto) if isinstance(value, bytes)]
+    messages = [value for number, value in fields if number == 1]
+    texts = [dict(iter_fields(message))[1].decode("utf-8") for message in messages[: len(pieces)]]
+    if texts == list(pieces):
+        return proto
+    found = dict(zip(texts, messages[: len(replaced)], strict=False))
+    if found.keys() != set(replaced):
+        raise InvalidArgumentError(f"the first pieces are {list(found)}, and not {list(replaced)}")
+    control = _write_integer(3, PieceType.CONTROL)
+    first = [found.get(text) or _write_bytes(1, text.encode("utf-8")) + control for text in pieces]
+    ordered = [_write_bytes(1, message) for message in (*first, *messages[len(replaced) :])]
+    return b"".join(ordered + [_write_bytes(number, value) for number, value in fields if number != 1])
 
 
 def build_model(
