@@ -258,7 +258,8 @@ def select_files(present: Collection[str], file: str | None, where: str) -> list
 
 def _list_model_configs(names: Sequence[str]) -> list[str]:
     """Returns the name of the model's configuration file, if it can determine how the files are read."""
-    return [MODEL_CONFIG_FILE] if len(names) > 1 or _MODEL_NAME.fullmatch(names[0]) else []
+    is_read = len(names) > 1 or names[0] == _VOCAB_TXT or _MODEL_NAME.fullmatch(names[0])
+    return [MODEL_CONFIG_FILE] if is_read else []
 
 
 def _get_single(
