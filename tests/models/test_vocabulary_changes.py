@@ -153,6 +153,20 @@ def test_sentencepiece_models(name, tmp_path):
     check_files(extended, tmp_path, ["sentencepiece"])
 
 
+@pytest.mark.parametrize(("name", "symbol"), [("unigram with bytes", "st"), ("bpe", "st"), ("char", "s")])
+def test_piece_becomes_a_symbol(name, symbol, tmp_path):
+    tokenizer = train_sentencepiece_models()[name]
+    extended, old_ids = tokjax.extend_vocabulary(tokenizer, [symbol, "<new>"])
+    size = tokjax.vocab_size(tokenizer)
+    assert old_ids.tolist() == [*range(size), -1]
+    text = "lowest best"
+    result = tokjax.encode_result(extended, text, add_special_tokens=False)
+    assert result.ids.tolist() == extended.processor.encode(text)
+    id_ = tokjax.token_to_id(tokenizer, symbol)
+    assert result.offsets[result.ids == id_, 0].tolist() == [5, 10]  # everywhere, also in "▁lowest"
+    check_files(extended, tmp_path, ["sentencepiece"])
+
+
 WORD_PIECES = ["[UNK]", "low", "##s", "s", "co", "##v", "##id", "##low"]
 
 

@@ -187,7 +187,7 @@ class SegmentModel(TokenizerRecord, ABC):
         whose number of bytes does not change.
         """
         names = self.vocabulary.special_names
-        normalized = {name: "".join(protocol.normalize(self, part) for part in name) for name in names}
+        normalized = {name: "".join(_normalize_piece(self, part, False) for part in name) for name in names}
         changed = {old: new for old, new in normalized.items() if old != new}
         return {old: new for old, new in changed.items() if count_bytes(old) == count_bytes(new)}
 

@@ -276,7 +276,7 @@ def parse_pieces(proto: bytes, *, has_byte_fallback: bool) -> Pieces:
 def append_pieces(proto: bytes, piece_types: Mapping[str, PieceType]) -> bytes:
     """Appends pieces to a serialized `ModelProto`. Names that it already has as such pieces are left out.
 
-    A repeated field of a message can be extended by appending to its bytes. The new pieces get the next ids.
+    The new pieces get the next ids. A normal piece can become a user-defined symbol, and keeps its id.
 
     Args:
         proto: the serialized model.
@@ -286,18 +286,30 @@ def append_pieces(proto: bytes, piece_types: Mapping[str, PieceType]) -> bytes:
         InvalidArgumentError: the model has one of them as a piece of another type, or a user-defined symbol
             contains whitespace.
     """
-    fields = (dict(iter_fields(value)) for number, value in iter_fields(proto) if number == 1)
-    parts = [proto]
-    types = {piece[1].decode("utf-8"): piece.get(3, PieceType.NORMAL) for piece in fields}
+    pieces = (dict(iter_fields(value)) for number, value in iter_fields(proto) if number == 1)
+    types = {piece[1].decode("utf-8"): piece.get(3, PieceType.NORMAL) for piece in pieces}
+    becomes_symbol: set[bytes] = set()
+    new_messages: list[bytes] = []
     for name, piece_type in piece_types.items():
-        if types.get(name, piece_type) != piece_type:
-            raise InvalidArgumentError(f"the model already has the piece {name!r}, of another type")
-        if piece_type == PieceType.USER_DEFINED and (name.split() != [name] or "\u2581" in name):
+        is_symbol, name_bytes = piece_type == PieceType.USER_DEFINED, name.encode("utf-8")
+        if is_symbol and (name.split() != [name] or "\u2581" in name):
             raise InvalidArgumentError(f"a SentencePiece symbol can't contain whitespace, as {name!r} does")
         if name not in types:
-            message = _write_bytes(1, name.encode("utf-8")) + _write_integer(3, piece_type)
-            parts.append(_write_bytes(1, message))
-    return b"".join(parts)
+            new_messages.append(_write_bytes(1, name_bytes) + _write_integer(3, piece_type))
+        elif is_symbol and types[name] == PieceType.NORMAL:
+            becomes_symbol.add(name_bytes)
+        elif types[name] != piece_type:
+            raise InvalidArgumentError(f"the model already has the piece {name!r}, of another type")
+    if becomes_symbol:
+        proto = b"".join(
+            _write_bytes(number, value + _write_integer(3, PieceType.USER_DEFINED))  # replaces the type
+            if number == 1 and dict(iter_fields(value))[1] in becomes_symbol
+            else _write_bytes(number, value)
+            for number, value in iter_fields(proto)
+            if isinstance(value, bytes)
+        )
+    # A repeated field of a message can be extended by appending to its bytes.
+    return proto + b"".join(_write_bytes(1, message) for message in new_messages)
 
 
 def replace_first_pieces(proto: bytes, replaced: Sequence[str], pieces: Sequence[str]) -> bytes:
