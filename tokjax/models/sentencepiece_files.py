@@ -5,6 +5,7 @@ The precompiled normalizer of a model can make a text much longer. The limit rej
 
 from __future__ import annotations
 
+import itertools
 import struct
 import unicodedata
 from enum import IntEnum
@@ -19,7 +20,7 @@ from tokjax.pretokenize.unicode_classes import CHINESE, load_code_point_flags
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 
 def check_charsmap(charsmap: bytes) -> None:
@@ -336,6 +337,16 @@ def replace_first_pieces(proto: bytes, replaced: Sequence[str], pieces: Sequence
     first = [found.get(text) or _write_bytes(1, text.encode("utf-8")) + control for text in pieces]
     ordered = [_write_bytes(1, message) for message in (*first, *messages[len(replaced) :])]
     return b"".join(ordered + [_write_bytes(number, value) for number, value in fields if number != 1])
+
+
+def keep_pieces(proto: bytes, ids: Collection[int]) -> bytes:
+    """Returns a serialized `ModelProto` with some of its pieces, which get consecutive ids."""
+    next_id = itertools.count()
+    return b"".join(
+        _write_bytes(number, value)
+        for number, value in iter_fields(proto)
+        if isinstance(value, bytes) and (number != 1 or next(next_id) in ids)
+    )
 
 
 def build_model(
