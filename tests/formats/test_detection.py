@@ -8,6 +8,8 @@ import sentencepiece
 
 import tokjax
 from tests.conftest import CORPUS
+from tests.support.sentencepiece_models import build_bpe_model
+from tokjax.models.sentencepiece_files import iter_fields
 
 FormatError, ArgumentError = tokjax.errors.TokenizerFormatError, tokjax.errors.InvalidArgumentError
 BYTES = {bytes([i]): i for i in range(256)}
@@ -88,6 +90,17 @@ def test_single_model_with_any_name(tmp_path, all_files, name):
         FormatError, match=r"one format, .*a\.model.*; pass the path .* load_tokenizer\('.*model.*'"
     ):
         tokjax.load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("first", [2, 3])
+def test_model_that_begins_with_its_settings(tmp_path, first):
+    model = build_bpe_model(["l", "o", "lo"])
+    fields = sorted(iter_fields(model), key=lambda field: field[0] != first)
+    path = tmp_path / "tokenizer_gemma4.model"
+    path.write_bytes(b"".join(bytes([number << 3 | 2, len(value)]) + value for number, value in fields))
+    assert tokjax.formats.detect_tokenizer_files(path).format == "sentencepiece"
+    expected = tokjax.encode(tokjax.sentencepiece(model), "lo")
+    assert tokjax.encode(tokjax.load_tokenizer(path), "lo").tolist() == expected.tolist()
 
 
 class TestTextVocabularies:

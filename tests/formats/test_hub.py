@@ -133,7 +133,7 @@ class TestDownloads:
         assert tokjax.load_tokenizer("a/words") == tokjax.load_tokenizer(
             write_files(words, tmp_path / "words")
         )
-        assert sorted(hub.downloads) == ["tokenizer.model", "vocab.txt"]
+        assert sorted(hub.downloads) == ["config.json", "tokenizer.model", "vocab.txt"]
 
     def test_mirror_without_a_list_of_files(self, hub, files):
         hub.add("a/b", {f"sub/{name}": data for name, data in files.items()} | files, has_list=False)

@@ -13,7 +13,7 @@ from tokenizers import AddedToken, Tokenizer
 import tokjax
 from tests.conftest import CORPUS
 from tests.support.huggingface_tokenizers import make_pair
-from tests.support.sentencepiece_models import NAMES, train_sentencepiece_models
+from tests.support.sentencepiece_models import NAMES, train_by_library, train_sentencepiece_models
 from tests.testing.test_tokenizers import TOKENIZERS, make_tokenizer
 from tokjax.trainer import train_bpe, train_word_level, train_wordpiece
 
@@ -150,6 +150,20 @@ def test_sentencepiece_models(name, tmp_path):
     assert {new_ids[-1], size} <= set(ids.tolist())
     assert tokjax.decode(extended, ids).replace(" ", "").replace("⁇", "") == "low<tool>low"
     assert size not in tokjax.encode(extended, "<user>", disallowed_special=())
+    check_files(extended, tmp_path, ["sentencepiece"])
+
+
+@pytest.mark.parametrize(("name", "symbol"), [("unigram with bytes", "st"), ("bpe", "st"), ("char", "s")])
+def test_piece_becomes_a_symbol(name, symbol, tmp_path):
+    tokenizer = train_sentencepiece_models()[name]
+    extended, old_ids = tokjax.extend_vocabulary(tokenizer, [symbol, "<new>"])
+    size = tokjax.vocab_size(tokenizer)
+    assert old_ids.tolist() == [*range(size), -1]
+    text = "lowest best"
+    result = tokjax.encode_result(extended, text, add_special_tokens=False)
+    assert result.ids.tolist() == extended.processor.encode(text)
+    id_ = tokjax.token_to_id(tokenizer, symbol)
+    assert result.offsets[result.ids == id_, 0].tolist() == [5, 10]  # everywhere, also in "▁lowest"
     check_files(extended, tmp_path, ["sentencepiece"])
 
 
@@ -347,7 +361,33 @@ def test_wordpiece_keeps_characters():
     assert tokjax.tokenize(truncated, "low lower") == ["low", "[UNK]"]
 
 
-@pytest.mark.parametrize("name", ["bytes", "characters", "unigram", "callable", "Hugging Face unigram"])
+@pytest.mark.parametrize("byte_fallback", [False, True])
+def test_truncated_sentencepiece_model_equals_a_trained_one(byte_fallback, tmp_path):
+    options = {"model_type": "bpe", "byte_fallback": byte_fallback, "user_defined_symbols": ["<call>"]}
+    long, short = (
+        tokjax.with_template(tokjax.sentencepiece(train_by_library(vocab_size=size, **options)), "<s> $A")
+        for size in (125 + 256 * byte_fallback, 110 + 256 * byte_fallback)
+    )
+    truncated, old_ids = tokjax.truncate_vocabulary(long, tokjax.vocab_size(short))
+    names = [
+        [tokjax.id_to_token(t, id_) for id_ in range(tokjax.vocab_size(t))] for t in (truncated, short, long)
+    ]
+    assert names[0] == names[1] == [names[2][id_] for id_ in old_ids]
+    for text in (*CORPUS, "<call> low lowest é"):
+        result, expected = tokjax.encode_result(truncated, text), tokjax.encode_result(short, text)
+        assert result.ids.tolist() == expected.ids.tolist()
+        assert result.offsets.tolist() == expected.offsets.tolist()
+    check_files(truncated, tmp_path, ["sentencepiece"])
+    with pytest.raises(Error, match="of which [0-9]+ have to be kept"):
+        tokjax.truncate_vocabulary(long, 5)
+
+
+def test_other_sentencepiece_models_cannot_be_truncated():
+    with pytest.raises(Unsupported, match="of type 'unigram' can't be truncated; train a model with fewer"):
+        tokjax.truncate_vocabulary(make_tokenizer("unigram"), 10)
+
+
+@pytest.mark.parametrize("name", ["bytes", "characters", "callable", "Hugging Face unigram"])
 def test_types_that_cannot_be_truncated(name):
     tokenizer = make_tokenizer(name)
     message = f"of a {type(tokenizer).__name__} can't be truncated; truncate_vocabulary is for BPE, WordPiece"

@@ -356,3 +356,23 @@ def test_lowercasing_creates_no_special_tokens():
     for allowed in ((), "all"):
         assert tokjax.tokenize(ours, "<S>", allowed_special=allowed) == ["<", "s", ">"]
     assert tokjax.encode(ours, "S<s>", allowed_special="all").tolist() == [4, 1]
+
+
+@each_kind
+def test_special_tokens_as_ordinary_text_are_normalized(pair):
+    ours, theirs = pair()
+    library = Tokenizer.from_str(theirs.to_str())
+    library.encode_special_tokens = True
+    texts = ["[CLS]", "low[CLS]er [MASK]", "É[SEP]\u4e00[PAD]", "[UNK]\u0301", "[cls][CLS"]
+    for options in ({}, {"assume_normalized": True}):
+        views = [tokjax.tokenization_view(ours, text) if options else text for text in texts]
+        batch = tokjax.encode_batch_result(
+            ours, views, add_special_tokens=False, disallowed_special=(), **options
+        )
+        expected = [library.encode(text, add_special_tokens=False).ids for text in texts]
+        assert [row.ids.tolist() for row in batch] == expected
+    options = {"add_special_tokens": False, "disallowed_special": ()}
+    result = tokjax.encode_result(ours, "[CLS]a[SEP]", allowed_special={"[SEP]"}, **options)
+    before = tokjax.encode(ours, "[CLS]a", **options).tolist()
+    assert result.ids.tolist() == [*before, tokjax.token_to_id(ours, "[SEP]")]
+    tokjax.offsets.assert_offsets_contract("[CLS]a[SEP]", result.offsets)

@@ -18,15 +18,17 @@ from tokjax.formats.tokenizer_files import (
     CHAT_TEMPLATE_FILE,
     CONFIG_FILE,
     GZIP_HEADER,
+    MODEL_CONFIG_FILE,
     SPECIAL_TOKENS_FILE,
     as_path,
     check_is_file,
+    find_tokenizer_class,
     read_bytes,
     read_companion_config,
     read_json_object,
 )
 from tokjax.formats.tokjax_json import TOKENIZER_FILE
-from tokjax.formats.word_bpe_files import MODEL_CONFIG_FILE, find_tokenizer_class, find_word_end_symbols
+from tokjax.formats.word_bpe_files import find_word_end_symbols
 from tokjax.models.format_errors import check_is_not_pointer
 
 if TYPE_CHECKING:
@@ -81,7 +83,8 @@ _TEXT_MODEL_ADVICE = (
     "Load the .model that the trainer of SentencePiece wrote with it; from KeemenaSubwords.jl, export the "
     "tokenizer with format=:hf_tokenizer_json and load that"
 )
-_MODEL_FIELD = b"\x0a"  # field 1 of the protobuf message: the first piece of a SentencePiece model
+_MODEL_FIELDS = (b"\x0a", b"\x12", b"\x1a")
+"""First bytes of a SentencePiece model. Its fields 1 to 3, pieces and settings, can be in any order."""
 
 
 class DetectedTokenizer(NamedTuple):
@@ -157,7 +160,7 @@ def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
         _reject_text_vocabulary(source, header)
     if is_rank_file(header):
         return DetectedTokenizer("tiktoken", (source,), "its lines contain base64 tokens and ranks")
-    if header.startswith(_MODEL_FIELD) and b"\0" in header:
+    if header.startswith(_MODEL_FIELDS) and b"\0" in header:
         return DetectedTokenizer(
             "sentencepiece", (source,), "its first bytes are those of a serialized SentencePiece model"
         )
@@ -233,8 +236,8 @@ def list_candidates(name: str) -> list[str]:
     pair_names = [*dict.fromkeys(itertools.chain(*_PAIRS, [_VOCAB_TXT], _TXT_MERGES))]
     stem, _, suffix = name.rpartition(".")
     models = [f"{stem}.model"] if suffix in ("vocab", "txt") else []
-    related = [*pair_names, MODEL_CONFIG_FILE] if name in pair_names else [name]
-    return [*_COMPANIONS, *models, *related]
+    related = pair_names if name in pair_names else [name]
+    return [*_COMPANIONS, *models, *related, *_list_model_configs(related)]
 
 
 def select_files(present: Collection[str], file: str | None, where: str) -> list[str]:
@@ -249,11 +252,14 @@ def select_files(present: Collection[str], file: str | None, where: str) -> list
         TokenizerFormatError: `file` is `None`, and there is no tokenizer, or several of one format.
     """
     names = (file,) if file else _get_single(find_tokenizer_names(present), where, present)
-    if file:
-        related = list_candidates(file)
-    else:
-        related = [*_COMPANIONS, MODEL_CONFIG_FILE] if len(names) > 1 else [*_COMPANIONS]
+    related = list_candidates(file) if file else [*_COMPANIONS, *_list_model_configs(names)]
     return [*(name for name in related if name in present and name not in names), *names]
+
+
+def _list_model_configs(names: Sequence[str]) -> list[str]:
+    """Returns the name of the model's configuration file, if it can determine how the files are read."""
+    is_read = len(names) > 1 or names[0] == _VOCAB_TXT or _MODEL_NAME.fullmatch(names[0])
+    return [MODEL_CONFIG_FILE] if is_read else []
 
 
 def _get_single(

@@ -27,6 +27,7 @@ from tokjax.formats.added_tokens import (
     read_added_tokens,
     select_new_tokens,
 )
+from tokjax.formats.piece_layouts import arrange_pieces
 from tokjax.formats.tokenizer_files import (
     CONFIG_FILE,
     as_path,
@@ -158,6 +159,7 @@ def _make_tokenizer(
     model: Path | bytes, source: Path, bos_token: str | None, eos_token: str | None, pad_token: str | None
 ) -> SentencePieceTokenizer:
     companion = read_companion_config(source.parent)
+    model, layout = arrange_pieces(model, source, companion)
     plain = sentencepiece(model, pad_token=None if pad_token is None else "auto")
     tokenizer = _add_tokens(plain, source, companion)
     passed: dict[Role, str | None] = {"bos": bos_token, "eos": eos_token, "pad": pad_token}
@@ -168,6 +170,7 @@ def _make_tokenizer(
     vocabulary = tokenizer.vocabulary
     roles = {
         **vocabulary.roles,
+        **layout.roles,
         **select_roles(declared, vocabulary.ordinary, vocabulary.special),
         **resolve_roles(vocabulary.special, overrides, {}),
     }

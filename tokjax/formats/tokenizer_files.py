@@ -31,10 +31,42 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP_HEADER = b"\x1f\x8b"
 """First bytes of a file in the gzip format."""
 _MAX_DECOMPRESSED_BYTES = 1 << 26
+_CLASSES_BY_MODEL_TYPE = {
+    "openai-gpt": "OpenAIGPTTokenizer",
+    "flaubert": "FlaubertTokenizer",
+    "xlm": "XLMTokenizer",
+    "clip": "CLIPTokenizer",
+    "albert": "AlbertTokenizer",
+    "camembert": "CamembertTokenizer",
+    "cpmant": "CpmAntTokenizer",
+    "deberta-v2": "DebertaV2Tokenizer",
+    "esm": "EsmTokenizer",
+    "layoutxlm": "LayoutXLMTokenizer",
+    "m2m_100": "M2M100Tokenizer",
+    "marian": "MarianTokenizer",
+    "mbart": "MBartTokenizer",
+    "mluke": "MLukeTokenizer",
+    "nllb-moe": "NllbTokenizer",
+    "pegasus": "PegasusTokenizer",
+    "pegasus_x": "PegasusTokenizer",
+    "plbart": "PLBartTokenizer",
+    "rembert": "RemBertTokenizer",
+    "roformer": "RoFormerTokenizer",
+    "seamless_m4t": "SeamlessM4TTokenizer",
+    "siglip": "SiglipTokenizer",
+    "speech_to_text": "Speech2TextTokenizer",
+    "xglm": "XGLMTokenizer",
+    "xlm-roberta": "XLMRobertaTokenizer",
+    "xlm-roberta-xl": "XLMRobertaTokenizer",
+    "xlnet": "XLNetTokenizer",
+}
+"""Classes of transformers by `model_type`: those of which the readers of files know more than of others."""
 CONFIG_FILE = "tokenizer_config.json"
 """Configuration file of a tokenizer in Hugging Face's format."""
 SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 """Older file for special tokens; see `read_companion_config`."""
+MODEL_CONFIG_FILE = "config.json"
+"""Configuration file of a model, which names the type of the model."""
 ADDED_TOKENS_FILE = "added_tokens.json"
 """Older file for added tokens; see `read_added_tokens`."""
 CHAT_TEMPLATE_FILE = "chat_template.jinja"
@@ -262,6 +294,20 @@ def _list_special_tokens(contents: Mapping[str, Any]) -> list[Any]:
     if isinstance(listed, dict):
         listed = list(listed.values())
     return [*map(contents.get, fields), *named, *(listed if isinstance(listed, list) else [])]
+
+
+def find_tokenizer_class(directory: Path, config: Mapping[str, Any]) -> str | None:
+    """Returns the class of transformers that reads the files of a directory, if a file names it.
+
+    Args:
+        directory: directory of the files.
+        config: contents of its `tokenizer_config.json`.
+    """
+    model_config_path = directory / MODEL_CONFIG_FILE
+    model_config = read_json_object(model_config_path) if model_config_path.is_file() else {}
+    name = config.get("tokenizer_class") or model_config.get("tokenizer_class")
+    name = name or _CLASSES_BY_MODEL_TYPE.get(str(model_config.get("model_type")))
+    return name.removesuffix("Fast") if isinstance(name, str) else None
 
 
 def resolve_roles(

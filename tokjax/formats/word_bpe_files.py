@@ -24,6 +24,7 @@ from tokjax.errors import TokenizerFormatError
 from tokjax.formats.added_tokens import check_added_tokens
 from tokjax.formats.tokenizer_files import (
     as_path,
+    find_tokenizer_class,
     parse_token_ids,
     read_companion_config,
     read_json_object,
@@ -55,8 +56,6 @@ if TYPE_CHECKING:
     Merges = Sequence[tuple[str, str]]
 
 _HEADER = "#version"
-MODEL_CONFIG_FILE = "config.json"
-"""Configuration file of a model in Hugging Face's format."""
 # The characters that Julia's `strip` removes: KeemenaSubwords.jl strips each line, and skips empty ones.
 _LINE_SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _ROLE_NAMES: Mapping[Role, tuple[str, ...]] = {
@@ -111,12 +110,6 @@ _FAMILIES: Mapping[str, _Family] = {
     "XLMTokenizer": _MOSES,
 }
 """Families of the tokenizer classes of transformers."""
-_CLASSES_BY_MODEL_TYPE = {
-    "openai-gpt": "OpenAIGPTTokenizer",
-    "flaubert": "FlaubertTokenizer",
-    "xlm": "XLMTokenizer",
-    "clip": "CLIPTokenizer",
-}
 
 
 def read_word_bpe(
@@ -233,20 +226,6 @@ def find_word_end_symbols(merges: Iterable[Sequence[str]]) -> set[str]:
     pairs = list(merges)
     ends = {part for pair in pairs for part in pair if part.endswith(END_OF_WORD)}
     return ends - set(map("".join, pairs)) if ends else ends
-
-
-def find_tokenizer_class(directory: Path, config: Mapping[str, Any]) -> str | None:
-    """Returns the class of transformers that reads the files of a directory, if a file names it.
-
-    Args:
-        directory: directory of the files.
-        config: contents of its `tokenizer_config.json`.
-    """
-    model_config_path = directory / MODEL_CONFIG_FILE
-    model_config = read_json_object(model_config_path) if model_config_path.is_file() else {}
-    name = config.get("tokenizer_class") or model_config.get("tokenizer_class")
-    name = name or _CLASSES_BY_MODEL_TYPE.get(str(model_config.get("model_type")))
-    return name.removesuffix("Fast") if isinstance(name, str) else None
 
 
 def _read_tokens(source: Path) -> dict[str, int]:

@@ -19,7 +19,13 @@ from tokjax.formats.huggingface.adapter import build_huggingface_tokenizer
 from tokjax.formats.huggingface.built_in import check_special_words
 from tokjax.formats.huggingface.definition import RequiresLibraryError
 from tokjax.formats.huggingface.export import build_tokenizer_json
-from tokjax.formats.tokenizer_files import BERT_ROLES, as_path, read_companion_config, read_lines
+from tokjax.formats.tokenizer_files import (
+    BERT_ROLES,
+    as_path,
+    find_tokenizer_class,
+    read_companion_config,
+    read_lines,
+)
 from tokjax.models.base import replace_roles
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece
@@ -33,6 +39,12 @@ if TYPE_CHECKING:
     from tokjax.formats.added_tokens import DeclaredToken
     from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
 
+_OTHER_SPLITTERS = {
+    "CpmAntTokenizer": "with jieba",
+    "EsmTokenizer": "into tokens",
+    "RoFormerTokenizer": "with jieba",
+}
+"""Classes of transformers for a `vocab.txt` that split texts otherwise than BERT, and how."""
 _RWKV = re.compile(r"""\d+ b?(['"]).*\1 \d+""")
 
 
@@ -86,6 +98,7 @@ def read_wordpiece(
     check_vocab_size(len(tokens), str(source))
     companion = read_companion_config(source.parent)
     config = companion.config
+    _check_splitter(source, config)
     declared = read_added_tokens(source.parent, companion)
     new_tokens = select_new_tokens(source, declared, tokens, companion.special)
     _check_added_tokens(source.parent, new_tokens)
@@ -127,6 +140,22 @@ def read_wordpiece(
         definition = json.dumps(build_tokenizer_json(tokenizer))
         return build_huggingface_tokenizer(definition, str(error), tokenizer.vocabulary.roles)
     return tokenizer
+
+
+def _check_splitter(source: Path, config: Mapping[str, Any]) -> None:
+    """Raises `TokenizerFormatError` if the configuration names a tokenizer that splits texts otherwise."""
+    name = find_tokenizer_class(source.parent, config) or ""
+    how = _OTHER_SPLITTERS.get(name)
+    if name == "BertJapaneseTokenizer":
+        words, subwords = config.get("word_tokenizer_type", "basic"), config.get("subword_tokenizer_type")
+        if words != "basic" or subwords not in (None, "wordpiece"):
+            how = f"with {words!r} and {subwords or 'wordpiece'!r}"
+    if how is not None:
+        raise TokenizerFormatError(
+            f"{source.parent}: its files name {name}, which splits texts {how}, and not as BERT does; split "
+            "them in that way, join the parts with spaces, and pass the lines of the file to "
+            "tokjax.wordpiece(TOKENS, handle_chinese_chars=False)"
+        )
 
 
 def _check_added_tokens(directory: Path, new_tokens: Mapping[str, DeclaredToken]) -> None:

@@ -180,6 +180,18 @@ class SegmentModel(TokenizerRecord, ABC):
         raise_without_pretokens(self, "it encodes a text as a whole")
 
     @cached_property
+    def _normalized_names(self) -> Mapping[str, str]:
+        """Special tokens that normalization changes as ordinary text, such as `[CLS]` to `[cls]`.
+
+        Offsets refer to the result of `normalize`, which leaves out special tokens. So this has only those
+        whose number of bytes does not change.
+        """
+        names = self.vocabulary.special_names
+        normalized = {name: "".join(_normalize_piece(self, part, False) for part in name) for name in names}
+        changed = {old: new for old, new in normalized.items() if old != new}
+        return {old: new for old, new in changed.items() if count_bytes(old) == count_bytes(new)}
+
+    @cached_property
     def result_metadata(self) -> ResultMetadata:
         """Metadata of results, unless a caller passes normalized texts."""
         return ResultMetadata(self.model, self.normalization, self.offsets_reference)
@@ -249,7 +261,9 @@ def split_rows(
     """
     vocabulary = tokenizer.vocabulary
     allowed, disallowed = resolve_special(vocabulary.special_names, **special)
-    normalizes = tokenizer.offsets_reference == "tokenizer_normalized_text" and not assume_normalized
+    has_view = tokenizer.offsets_reference == "tokenizer_normalized_text"
+    normalizes = has_view and not assume_normalized
+    ordinary_names = vocabulary.special_names - allowed - disallowed if has_view else frozenset()
     segments = as_segments(texts)
     reject_special_in_texts(segments.texts, disallowed)
     before, after = vocabulary.template_token_ids if add_special_tokens else ((), ())
@@ -257,6 +271,7 @@ def split_rows(
     if not split_token_names:
         if normalizes:
             segments = as_segments([protocol.normalize(tokenizer, text) for text in texts])
+        segments = _normalize_names(tokenizer, segments, ordinary_names)
         empty = np.zeros(0, np.int64)
         return SplitRows(segments, RowLayout(empty, empty, np.zeros(len(texts), np.int64), before, after))
     # Each text becomes a list [segment, token, segment, token, ..., segment].
@@ -275,6 +290,7 @@ def split_rows(
     begins_text[np.cumsum(per_row + 1) - per_row - 1] = True
     segment_texts = [piece for row in pieces for piece in row[::2]]
     segments = segments._replace(texts=segment_texts, begins_text=begins_text)
+    segments = _normalize_names(tokenizer, segments, ordinary_names)
     matched_nbytes = np.fromiter(map(len, matched), np.int64, len(matched))
     return SplitRows(segments, RowLayout(matched_ids, matched_nbytes, per_row, before, after), matched)
 
@@ -284,6 +300,15 @@ def _normalize_piece(tokenizer: SegmentModel, piece: str, hold_bytes: bool) -> s
     if not hold_bytes:
         return protocol.normalize(tokenizer, piece)  # type: ignore[return-value]
     return to_characters(protocol.normalize(tokenizer, from_characters(piece)))
+
+
+def _normalize_names(tokenizer: SegmentModel, segments: Segments, names: frozenset[str]) -> Segments:
+    """Normalizes special tokens that are ordinary text in these segments, which `normalize` leaves out."""
+    changed = {old: new for old, new in tokenizer._normalized_names.items() if old in names} if names else {}
+    if not changed:
+        return segments
+    rows = (split_at_special(text, frozenset(changed)) for text in segments.texts)
+    return segments._replace(texts=["".join(changed.get(piece, piece) for piece in row) for row in rows])
 
 
 def _get_split_tokens(vocabulary: Vocabulary, allowed: frozenset[str]) -> frozenset[str]:

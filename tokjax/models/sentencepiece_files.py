@@ -5,6 +5,7 @@ The precompiled normalizer of a model can make a text much longer. The limit rej
 
 from __future__ import annotations
 
+import itertools
 import struct
 import unicodedata
 from enum import IntEnum
@@ -19,7 +20,7 @@ from tokjax.pretokenize.unicode_classes import CHINESE, load_code_point_flags
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 
 def check_charsmap(charsmap: bytes) -> None:
@@ -276,7 +277,7 @@ def parse_pieces(proto: bytes, *, has_byte_fallback: bool) -> Pieces:
 def append_pieces(proto: bytes, piece_types: Mapping[str, PieceType]) -> bytes:
     """Appends pieces to a serialized `ModelProto`. Names that it already has as such pieces are left out.
 
-    A repeated field of a message can be extended by appending to its bytes. The new pieces get the next ids.
+    The new pieces get the next ids. A normal piece can become a user-defined symbol, and keeps its id.
 
     Args:
         proto: the serialized model.
@@ -286,16 +287,66 @@ def append_pieces(proto: bytes, piece_types: Mapping[str, PieceType]) -> bytes:
         InvalidArgumentError: the model has one of them as a piece of another type, or a user-defined symbol
             contains whitespace.
     """
-    fields = (dict(iter_fields(value)) for number, value in iter_fields(proto) if number == 1)
-    types = {piece[1].decode("utf-8"): piece.get(3, PieceType.NORMAL) for piece in fields}
+    pieces = (dict(iter_fields(value)) for number, value in iter_fields(proto) if number == 1)
+    types = {piece[1].decode("utf-8"): piece.get(3, PieceType.NORMAL) for piece in pieces}
+    becomes_symbol: set[bytes] = set()
+    new_messages: list[bytes] = []
     for name, piece_type in piece_types.items():
-        if types.get(name, piece_type) != piece_type:
-            raise InvalidArgumentError(f"the model already has the piece {name!r}, of another type")
-        if piece_type == PieceType.USER_DEFINED and (name.split() != [name] or "\u2581" in name):
+        is_symbol, name_bytes = piece_type == PieceType.USER_DEFINED, name.encode("utf-8")
+        if is_symbol and (name.split() != [name] or "\u2581" in name):
             raise InvalidArgumentError(f"a SentencePiece symbol can't contain whitespace, as {name!r} does")
         if name not in types:
-            proto += _write_bytes(1, _write_bytes(1, name.encode("utf-8")) + _write_integer(3, piece_type))
-    return proto
+            new_messages.append(_write_bytes(1, name_bytes) + _write_integer(3, piece_type))
+        elif is_symbol and types[name] == PieceType.NORMAL:
+            becomes_symbol.add(name_bytes)
+        elif types[name] != piece_type:
+            raise InvalidArgumentError(f"the model already has the piece {name!r}, of another type")
+    if becomes_symbol:
+        proto = b"".join(
+            _write_bytes(number, value + _write_integer(3, PieceType.USER_DEFINED))  # replaces the type
+            if number == 1 and dict(iter_fields(value))[1] in becomes_symbol
+            else _write_bytes(number, value)
+            for number, value in iter_fields(proto)
+            if isinstance(value, bytes)
+        )
+    # A repeated field of a message can be extended by appending to its bytes.
+    return proto + b"".join(_write_bytes(1, message) for message in new_messages)
+
+
+def replace_first_pieces(proto: bytes, replaced: Sequence[str], pieces: Sequence[str]) -> bytes:
+    """Replaces the first pieces of a serialized `ModelProto`. All pieces get new ids.
+
+    Args:
+        proto: the serialized model. If it begins with `pieces`, it is returned as it is.
+        replaced: texts of its first pieces, in any order.
+        pieces: texts of the pieces that replace them. One that is replaced keeps its type, and the others
+            become control pieces.
+
+    Raises:
+        InvalidArgumentError: the first pieces of the model are others.
+    """
+    fields = [(number, value) for number, value in iter_fields(proto) if isinstance(value, bytes)]
+    messages = [value for number, value in fields if number == 1]
+    texts = [dict(iter_fields(message))[1].decode("utf-8") for message in messages[: len(pieces)]]
+    if texts == list(pieces):
+        return proto
+    found = dict(zip(texts, messages[: len(replaced)], strict=False))
+    if found.keys() != set(replaced):
+        raise InvalidArgumentError(f"the first pieces are {list(found)}, and not {list(replaced)}")
+    control = _write_integer(3, PieceType.CONTROL)
+    first = [found.get(text) or _write_bytes(1, text.encode("utf-8")) + control for text in pieces]
+    ordered = [_write_bytes(1, message) for message in (*first, *messages[len(replaced) :])]
+    return b"".join(ordered + [_write_bytes(number, value) for number, value in fields if number != 1])
+
+
+def keep_pieces(proto: bytes, ids: Collection[int]) -> bytes:
+    """Returns a serialized `ModelProto` with some of its pieces, which get consecutive ids."""
+    next_id = itertools.count()
+    return b"".join(
+        _write_bytes(number, value)
+        for number, value in iter_fields(proto)
+        if isinstance(value, bytes) and (number != 1 or next(next_id) in ids)
+    )
 
 
 def build_model(

@@ -28,7 +28,7 @@ from tokjax.models.byte_level import ByteTokenizer
 from tokjax.models.char_level import CharTokenizer
 from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
-from tokjax.models.sentencepiece_files import PieceType, append_pieces
+from tokjax.models.sentencepiece_files import PieceType, append_pieces, keep_pieces, parse_pieces
 from tokjax.models.word_base import LongestMatchModel
 from tokjax.models.word_bpe import WordBPE
 from tokjax.models.wordpiece import WordPieceTokenizer
@@ -97,7 +97,8 @@ def truncate_vocabulary(tokenizer: Any, size: int) -> tuple[Any, NDArray[np.int3
     vocabulary was trained.
 
     Args:
-        tokenizer: byte-level BPE, BPE of pieces, classic BPE, WordPiece or word-level tokenizer.
+        tokenizer: byte-level BPE, BPE of pieces, SentencePiece BPE model, classic BPE, WordPiece or
+            word-level tokenizer.
         size: number of tokens of the new vocabulary, special tokens included.
 
     Returns:
@@ -116,7 +117,7 @@ def truncate_vocabulary(tokenizer: Any, size: int) -> tuple[Any, NDArray[np.int3
     get_vocabulary(tokenizer)
     raise UnsupportedTokenizerError(
         f"the vocabulary of a {type(tokenizer).__name__} can't be truncated; truncate_vocabulary is for BPE, "
-        "WordPiece and word-level tokenizers (for SentencePiece, train a model with fewer pieces)"
+        "WordPiece and word-level tokenizers"
     )
 
 
@@ -211,18 +212,35 @@ def _extend_sentencepiece(
     vocabulary = tokenizer.vocabulary
     piece_type = PieceType.CONTROL if special else PieceType.USER_DEFINED
     names = check_special_names(tokens, "tokens")
-    extended = sentencepiece(append_pieces(tokenizer.model_proto, dict.fromkeys(names, piece_type)))
+    proto = append_pieces(tokenizer.model_proto, dict.fromkeys(names, piece_type))
     roles = vocabulary.roles if pad_token is None else {**vocabulary.roles, "pad": pad_token}
-    extended = extended.replace_vocabulary(
-        make_vocabulary(
-            extended.vocabulary.ordinary,
-            extended.vocabulary.special,
-            roles,
-            vocabulary.explicit_template,
-            vocabulary.added_tokens,
-        )
-    )
+    extended = _build_sentencepiece(proto, dataclasses.replace(vocabulary, roles=roles))
     return extended, map_old_ids(vocabulary.size, extended.vocabulary.size)
+
+
+@truncate_vocabulary.register(SentencePieceTokenizer)
+def _truncate_sentencepiece(
+    tokenizer: SentencePieceTokenizer, size: int
+) -> tuple[SentencePieceTokenizer, NDArray[np.int32]]:
+    if tokenizer.model_type != "bpe":
+        raise UnsupportedTokenizerError(
+            f"a SentencePiece model of type {tokenizer.model_type!r} can't be truncated; train a model with "
+            "fewer pieces"
+        )
+    scores = parse_pieces(tokenizer.model_proto, has_byte_fallback=False).scores
+    merged = sorted((piece for piece in scores if len(piece) > 1), key=lambda piece: -scores[piece])
+    old_ids = _select_ids(tokenizer.vocabulary, (piece.encode("utf-8") for piece in merged), size)
+    proto = keep_pieces(tokenizer.model_proto, set(old_ids.tolist()))
+    return _build_sentencepiece(proto, tokenizer.vocabulary), old_ids
+
+
+def _build_sentencepiece(proto: bytes, old: Vocabulary) -> SentencePieceTokenizer:
+    """Returns a tokenizer of a model, with the roles, template and added tokens of another vocabulary."""
+    tokenizer = sentencepiece(proto)
+    new = tokenizer.vocabulary
+    return tokenizer.replace_vocabulary(
+        make_vocabulary(new.ordinary, new.special, old.roles, old.explicit_template, old.added_tokens)
+    )
 
 
 @truncate_vocabulary.register(ByteLevelBPE)

@@ -9,6 +9,9 @@ accents as separate combining marks:
     after          0            2          5            7          8         bytes of the normalized text
     is_bytewise    no           yes        no           yes
 
+Normalization is that of the `tokenizers` library, whose tables are those of Unicode 9, for any version of
+Python. To the library, characters that are newer are not combining marks, and compose with nothing.
+
 A span of the normalized text is mapped back to the groups that it covers. Inside of a bytewise group, every
 byte has its own position, so there the mapping is exact: bytes [2, 5) are bytes [3, 6) of the text.
 """
@@ -26,6 +29,7 @@ import numpy as np
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import from_characters, to_characters
 from tokjax.pretokenize.special_tokens import split_at_special
+from tokjax.pretokenize.unicode_classes import COMBINES, DECOMPOSES, load_code_point_flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
     from tokjax.core.utf8 import Text
 
 _MANY_MARKS = 64
+_CODES_THAT_COMBINE = range(0x80, 0x1F000)
+"""Code points of all combining marks and of all characters that compose, except compatibility ideographs."""
 # No ASCII character composes with the character before it, so a run of ASCII is one part.
 _PARTS = re.compile(r"[\x00-\x7f]+|[^\x00-\x7f]")
 
@@ -160,7 +166,18 @@ def map_spans_back(alignment: Alignment, offsets: NDArray[np.int64]) -> NDArray[
 
 
 def _normalize_nfc(piece: str) -> str:
-    """Returns the NFC form in linear time.
+    """Returns the NFC form of the library, in linear time."""
+    normalized = _normalize_by_python(piece)
+    if normalized == piece:  # so the library does not change it, either
+        return piece
+    parts = _compile_new_characters().split(piece)
+    if len(parts) == 1:
+        return normalized
+    return "".join(part if i % 2 else _normalize_by_python(part) for i, part in enumerate(parts))
+
+
+def _normalize_by_python(piece: str) -> str:
+    """Returns the NFC form of `unicodedata` in linear time.
 
     `unicodedata` sorts marks in a row by insertion, which takes quadratic time. So long runs are sorted here
     first.
@@ -168,6 +185,25 @@ def _normalize_nfc(piece: str) -> str:
     if not piece.isascii() and len(piece) > _MANY_MARKS:
         piece = _compile_many_marks().sub(_sort_marks, piece)
     return unicodedata.normalize("NFC", piece)
+
+
+@lru_cache(maxsize=1)
+def _compile_new_characters() -> re.Pattern[str]:
+    """Compiles an expression for the characters that `unicodedata` combines with others, and the library not.
+
+    One that is not a combining mark is the first of two characters that compose: no two characters that were
+    there before ever compose.
+    """
+    flags = load_code_point_flags()
+    new = set()
+    for code in _CODES_THAT_COMBINE:
+        character = chr(code)
+        if unicodedata.combining(character) and not flags[code] & (COMBINES | DECOMPOSES):
+            new.add(character)
+        decomposed = unicodedata.decomposition(character)
+        if decomposed and decomposed[0] != "<" and not flags[code] & DECOMPOSES:
+            new.add(chr(int(decomposed.split()[0], 16)))
+    return re.compile(f"([{''.join(map(re.escape, sorted(new)))}])")
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,141 @@
+"""SentencePiece models whose pieces have other ids in transformers.
+
+The ids of a model are the order of its pieces. Some classes of transformers put other special tokens before
+and after the pieces:
+
+    id                     0         1      2          3      4           ...   last
+    XLM-R's model          <unk>     <s>    </s>       ▁the   s
+    XLMRobertaTokenizer    <s>       <pad>  </s>       <unk>  ▁the              <mask>
+
+A model with the pieces in that order splits texts in the same way. The class is the one that
+`tokenizer_config.json` or `config.json` names.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from tokjax.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.formats.added_tokens import ADVICE
+from tokjax.formats.tokenizer_files import find_tokenizer_class
+from tokjax.models.format_errors import as_format_errors
+from tokjax.models.sentencepiece_files import PieceType, append_pieces, read_model, replace_first_pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tokjax.core.vocabulary import Role
+    from tokjax.formats.tokenizer_files import CompanionConfig
+
+
+class PieceLayout(NamedTuple):
+    """Order of the pieces in a class of transformers.
+
+    Attributes:
+        first: pieces before those of the model.
+        replaced: the first pieces of the model, which `first` replaces.
+        last: special tokens after the pieces of the model.
+        roles: role to the name of a token, in addition to the roles that the model declares.
+        has_languages: whether the declared special tokens without a role, which are the codes of languages,
+            are between the pieces of the model and `last`.
+    """
+
+    first: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+    last: tuple[str, ...] = ()
+    roles: Mapping[Role, str] = MappingProxyType({})
+    has_languages: bool = False
+
+
+_PEGASUS_OFFSET = 103
+_FAIRSEQ_ROLES: Mapping[Role, str] = {"cls": "<s>", "sep": "</s>", "mask": "<mask>"}
+_XLM_ROBERTA = PieceLayout(
+    ("<s>", "<pad>", "</s>", "<unk>"), ("<unk>", "<s>", "</s>"), ("<mask>",), _FAIRSEQ_ROLES
+)
+_TRANSLATION = _XLM_ROBERTA._replace(has_languages=True)
+_LAYOUTS: Mapping[str, PieceLayout] = {
+    "XLMRobertaTokenizer": _XLM_ROBERTA,
+    "LayoutXLMTokenizer": _XLM_ROBERTA,
+    "MBartTokenizer": _TRANSLATION,
+    "MBart50Tokenizer": _TRANSLATION,
+    "NllbTokenizer": _TRANSLATION,
+    "XGLMTokenizer": _XLM_ROBERTA._replace(
+        last=tuple(f"<madeupword{i}>" for i in range(7)), roles={"cls": "<s>", "sep": "</s>"}
+    ),
+    "CamembertTokenizer": PieceLayout(
+        ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"),
+        ("<unk>",),
+        ("<mask>",),
+        _FAIRSEQ_ROLES,
+    ),
+    "DebertaV2Tokenizer": PieceLayout(
+        last=("[MASK]",), roles={"cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+    ),
+    "PegasusTokenizer": PieceLayout(
+        ("<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{i}>" for i in range(2, _PEGASUS_OFFSET))),
+        ("<pad>", "</s>"),
+        roles={"mask": "<mask_2>"},
+    ),
+}
+_NOT_LIKE_MODEL: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("AlbertTokenizer", "XLNetTokenizer", "RemBertTokenizer", "SiglipTokenizer", "CpmTokenizer"),
+        "changes texts before the model encodes them",
+    ),
+    **dict.fromkeys(
+        (
+            "BartphoTokenizer",
+            "M2M100Tokenizer",
+            "MarianTokenizer",
+            "MLukeTokenizer",
+            "PLBartTokenizer",
+            "SeamlessM4TTokenizer",
+            "Speech2TextTokenizer",
+        ),
+        "assigns other ids",
+    ),
+}
+"""Classes that need more than another order of the pieces, and the reason."""
+
+
+def arrange_pieces(
+    model: Path | bytes, source: Path, companion: CompanionConfig
+) -> tuple[Path | bytes, PieceLayout]:
+    """Arranges the pieces of a model as the class of transformers does that the directory names.
+
+    Args:
+        model: path of the model, or its contents.
+        source: path of the model, for errors and for the directory.
+        companion: settings from the configuration files in the directory.
+
+    Returns:
+        The model, as it is if the class does not rearrange it; and the layout.
+
+    Raises:
+        TokenizerFormatError: the ids of that class can't be those of a model, or the model has other pieces.
+    """
+    name = find_tokenizer_class(source.parent, companion.config) or ""
+    layout, reason = _LAYOUTS.get(name, PieceLayout()), _NOT_LIKE_MODEL.get(name)
+    offset = companion.config.get("offset", _PEGASUS_OFFSET)
+    if name == "PegasusTokenizer" and offset != _PEGASUS_OFFSET:  # 0 in BigBird-Pegasus
+        layout, reason = PieceLayout(), f"with the offset {offset} assigns other ids" if offset else None
+    last = layout.last
+    if layout.has_languages:
+        languages = [token for token in companion.additional_special if token not in (*layout.first, *last)]
+        last = (*languages, *last)
+        reason = None if languages else "adds codes of languages, which these files do not declare"
+    if reason is None:
+        if not layout.first and not last:
+            return model, layout
+        with as_format_errors(str(source)):
+            try:
+                arranged = replace_first_pieces(read_model(model)[0], layout.replaced, layout.first)
+                return append_pieces(arranged, dict.fromkeys(last, PieceType.CONTROL)), layout
+            except InvalidArgumentError as error:
+                reason = f"needs other pieces: {error}"
+    raise TokenizerFormatError(
+        f"{source.parent}: its files name {name}, which {reason}. The ids of transformers are not those of "
+        f"{source.name}; {ADVICE}. For the ids of the model, call tokjax.sentencepiece({str(source)!r})"
+    )
