@@ -117,7 +117,8 @@ def text_files(
         paths: one or several paths. Each is a file, a glob pattern such as `"data/**/*.jsonl.gz"` (its
             matches are sorted), or a directory, whose Parquet files, or else MDS shards or litdata chunks,
             are read, sorted, or as the `index.json` of each directory lists the shards. Files at a URL, such
-            as `"s3://bucket/*.txt"` (requires `tokjax[remote]`), are fetched to a temporary directory first.
+            as `"s3://bucket/*.txt"` (requires `tokjax[remote]`), are fetched to a temporary directory first;
+            a directory at a URL is not accepted.
         field: the name of the text field in each JSON record, the text column of a CSV, Parquet, Arrow, MDS
             or litdata file, or the feature of the `tf.train.Example` in each record of an ArrayRecord file.
             `"meta.text"` is the field `text` of the object or struct `meta`. Of a tar archive, `"text"` is
@@ -135,6 +136,7 @@ def text_files(
         InvalidArgumentError: a path is not a regular file, a pattern has no match, a directory has no
             Parquet, MDS or litdata files, or the suffix of a file indicates an unsupported compression format
             or a file that is not text.
+        OSError: a URL can't be read.
         SourceError: the `index.json` of a directory is damaged, or it lists a shard that is missing and, for
             a pattern, would match.
     """
