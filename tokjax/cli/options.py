@@ -86,8 +86,9 @@ SEPARATOR_HELP = (
     "a backslash."
 )
 FILES_HELP = (
-    "Files or patterns of files: UTF-8 text, JSON lines, CSV, TSV, Parquet, Arrow or tar archives, "
-    "optionally compressed with gzip, bzip2, xz or zstd; or directories of Parquet files."
+    "Files or patterns of files: UTF-8 text, JSON lines, CSV, TSV, Parquet, Arrow, ArrayRecord, MDS, litdata "
+    "or tar archives, optionally compressed with gzip, bzip2, xz or zstd; or directories of Parquet, MDS or "
+    "litdata files."
 )
 STDIN = "-"
 TOKENIZER_HELP = (
