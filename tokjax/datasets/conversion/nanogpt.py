@@ -62,8 +62,8 @@ def _reject_uint32(numbers: NDArray[np.uint16], vocab_size: int, path: Path) -> 
     if len(numbers) >= _MIN_INSPECTED_IDS and high.max() <= maximum < np.median(low):
         raise SourceError(
             f"{path}: every second of its first {len(numbers):,} numbers is at most {maximum}, so its ids "
-            f"are probably uint32, and files of nanoGPT are uint16; convert the file that numpy.save('ids.npy', "
-            f"numpy.fromfile({str(path)!r}, 'uint32')) writes"
+            "are probably uint32, and files of nanoGPT are uint16; convert the file that "
+            f"numpy.save('ids.npy', numpy.fromfile({str(path)!r}, 'uint32')) writes"
         )
 
 
