@@ -78,7 +78,7 @@ def describe_error(error: Exception, options: Collection[str] = ()) -> str:
         return f"{error}; set PYTHONIOENCODING=utf-8 to print it"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    return str(error)
+    return ", ".join([str(error), *getattr(error, "__notes__", ())])  # notes name URLs
 
 
 SEPARATOR_HELP = (
