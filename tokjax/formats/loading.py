@@ -22,9 +22,9 @@ from tokjax.formats.detection import (
     detect_tokenizer_files,
 )
 from tokjax.formats.gpt2_files import read_gpt2
-from tokjax.formats.hub import fetch_repository
+from tokjax.formats.hub import check_options as check_hub_options, fetch_repository
 from tokjax.formats.huggingface.tokenizer_json import from_huggingface, read_huggingface
-from tokjax.formats.names import EncodingName, UrlName, parse_name
+from tokjax.formats.names import EncodingName, RepositoryName, UrlName, parse_name
 from tokjax.formats.remote_files import open_files
 from tokjax.formats.sentencepiece_files import read_sentencepiece, read_sentencepiece_vocab
 from tokjax.formats.tiktoken_files import read_tiktoken
@@ -201,6 +201,8 @@ def load_tokenizer(
     name = parse_name(path)
     if isinstance(name, EncodingName):
         return _load_encoding(name.encoding, format, options)
+    if isinstance(name, RepositoryName):
+        check_hub_options(name, options)
     with open_files(name or path) as found:
         detected = _detect(found, format)
         reader = _READERS[detected.format]
