@@ -31,6 +31,7 @@ from tokjax.formats.piece_layouts import arrange_pieces
 from tokjax.formats.tokenizer_files import (
     CONFIG_FILE,
     as_path,
+    find_tokenizer_class,
     read_companion_config,
     read_lines,
     resolve_roles,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
 Normalization = Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"]
 TextModelType = Literal["unigram", "bpe"]
-_T5_CLASSES = ("T5Tokenizer", "T5TokenizerFast", "MT5Tokenizer", "MT5TokenizerFast")
+_T5_CLASSES = ("T5Tokenizer", "MT5Tokenizer")
 _CONTROL_PIECES = ("<s>", "</s>", "<pad>")
 
 
@@ -182,7 +183,7 @@ def _add_tokens(
     tokenizer: SentencePieceTokenizer, source: Path, companion: CompanionConfig
 ) -> SentencePieceTokenizer:
     """Appends the added tokens that the configuration files declare to the pieces of a model."""
-    is_t5 = companion.config.get("tokenizer_class") in _T5_CLASSES
+    is_t5 = find_tokenizer_class(source.parent, companion.config) in _T5_CLASSES
     num_sentinels = companion.config.get("extra_ids", 100 if is_t5 else 0)
     declared = read_added_tokens(source.parent, companion)
     if not declared and not num_sentinels:
