@@ -84,7 +84,7 @@ def find_decode_context(
 
 def keep_last_visible_id(tokenizer: Any, ids: Ids, *, skip_special_tokens: bool = False) -> tuple[Ids, Ids]:
     """Implements `find_decode_context` for types whose first token has another text than later ones."""
-    visible = ids[~get_vocabulary(tokenizer).is_special.take(ids)] if skip_special_tokens else ids
+    visible = ids[~get_vocabulary(tokenizer).is_skipped.take(ids)] if skip_special_tokens else ids
     return visible[-1:], ids[:0]
 
 

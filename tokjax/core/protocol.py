@@ -248,7 +248,7 @@ def _decode_tokens(
     vocabulary.check_ids(ids)
     lengths = vocabulary.byte_lengths.take(ids)
     if skip_special_tokens:
-        lengths[vocabulary.is_special.take(ids)] = 0
+        lengths[vocabulary.is_skipped.take(ids)] = 0
     stops = np.cumsum(lengths)
     text = np.empty(int(stops[-1]) if len(stops) else 0, np.uint8)
     # In blocks: the indices of the bytes take 8 times the memory of the text.

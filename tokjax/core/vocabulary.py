@@ -221,6 +221,17 @@ class Vocabulary:
         return special
 
     @cached_property
+    def is_skipped(self) -> NDArray[np.bool_]:
+        """Mask of the ids that decoding with `skip_special_tokens` leaves out, `bool`, shape `(size,)`.
+
+        Like the `tokenizers` library, it keeps special tokens that the model makes of text.
+        """
+        skipped = self.is_special.copy()
+        skipped[[self.special[name] for name in self.unmatched_names]] = False
+        skipped.setflags(write=False)
+        return skipped
+
+    @cached_property
     def strings(self) -> NDArray[np.object_]:
         """Readable form of each id, `None` for ids without a token, `object`, shape `(size,)`."""
         strings = np.full(self.size, None, object)

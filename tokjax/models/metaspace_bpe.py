@@ -373,7 +373,7 @@ def _decode_bytes(tokenizer: MetaspaceBPE, ids: ArrayLike, *, skip_special_token
     flat = protocol.as_flat_ids(ids)
     tokenizer.vocabulary.check_ids(flat)
     if skip_special_tokens:
-        flat = flat[~tokenizer.vocabulary.is_special.take(flat)]
+        flat = flat[~tokenizer.vocabulary.is_skipped.take(flat)]
     text = b"".join(map(tokenizer._pieces.__getitem__, flat.tolist()))
     return text.removeprefix(b" ") if tokenizer.strip else text
 

@@ -354,9 +354,9 @@ def _parse_metaspace(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> 
 def _find_unmatched_tokens(
     contents: Mapping[str, Any], forms: Mapping[str, int], added_tokens: AddedTokens
 ) -> dict[str, int]:
-    """Returns name to id of the special tokens that are not matched in texts: they are no added tokens.
+    """Returns name to id of the special tokens that are not matched in texts.
 
-    They are the tokens that the template inserts, and the unknown token.
+    They are the unknown token and the tokens that the template inserts, unless they are added tokens.
     """
     names = [*list_inserted_names(contents), contents["model"].get("unk_token")]
     added_names = {*added_tokens.special, *added_tokens.ordinary}
