@@ -143,7 +143,7 @@ class TestPaths:
                 r"source 'd' is a directory without Parquet files; pass a pattern, such as 'd/\*\*/\*\.txt'",
             ),
             ("d/v1.0/a.jsonl.gz", r"such as '.*/\*\*/\*\.jsonl\.gz'"),
-            ("d/x.arrow", r"is a directory of Arrow files; pass datasets\.load_from_disk\('.*'\)\['text'\]"),
+            ("d/x.arrow", r"is a directory of Arrow files; pass the pattern 'd/\*\*/\*\.arrow'"),
             ("d/manifest.json", "open a tokjax dataset with open_dataset"),
         ],
     )
