@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import lzma
 import os
 import re
@@ -10,14 +11,17 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, strategies as st
 
 import tokjax
+from tokjax.corpus.compressed_streams import open_streams
 from tokjax.corpus.decompression import HEAD_BYTES
 from tokjax.corpus.files import TextFiles, text_files
 from tokjax.corpus.readers import iter_file_chunks
 from tokjax.trainer import count_pretokens
 
 BINARY = bytes(range(256)) * 8
+COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
 
 @pytest.fixture
@@ -139,7 +143,7 @@ class TestPaths:
                 r"source 'd' is a directory without Parquet files; pass a pattern, such as 'd/\*\*/\*\.txt'",
             ),
             ("d/v1.0/a.jsonl.gz", r"such as '.*/\*\*/\*\.jsonl\.gz'"),
-            ("d/x.arrow", r"is a directory of Arrow files; pass datasets\.load_from_disk\('.*'\)\['text'\]"),
+            ("d/x.arrow", r"is a directory of Arrow files; pass the pattern 'd/\*\*/\*\.arrow'"),
             ("d/manifest.json", "open a tokjax dataset with open_dataset"),
         ],
     )
@@ -195,6 +199,41 @@ class TestPaths:
 
 
 class TestCompression:
+    @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+    def test_several_streams(self, tmp_path, suffix):
+        texts = [bytes([97 + i]) * 100_000 for i in range(3)]
+        streams = [COMPRESS[suffix](text) for text in texts]
+        path = tmp_path / f"c.txt{suffix}"
+        path.write_bytes(b"".join(streams))
+        assert read_bytes_of_documents(path) == [b"".join(texts)]
+        damaged = bytearray(path.read_bytes())
+        damaged[len(streams[0]) + 1] ^= 1  # in the header of the second stream
+        for contents in (damaged, b"".join(streams) + b"garbage", b"".join(streams)[:-3]):
+            path.write_bytes(contents)
+            with pytest.raises(tokjax.errors.SourceError, match=r"c\.txt\.\w+: truncated or damaged, or not"):
+                read_bytes_of_documents(path)
+
+    @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+    @pytest.mark.parametrize("num_zeros", [8, 1 << 17])
+    def test_zeros_after_streams(self, tmp_path, suffix, num_zeros):
+        stream, zeros = COMPRESS[suffix](b"text"), bytes(num_zeros)
+        path = tmp_path / f"c.txt{suffix}"
+        path.write_bytes(stream + zeros + stream + zeros)
+        assert read_bytes_of_documents(path) == [b"texttext"]
+
+    @pytest.mark.parametrize(("suffix", "module"), [(".bz2", bz2), (".xz", lzma)])
+    @given(
+        st.lists(st.binary(max_size=300), min_size=1, max_size=4), st.lists(st.integers(0, 400), max_size=9)
+    )
+    def test_reads_of_any_size(self, suffix, module, contents, sizes):
+        make = {".bz2": bz2.BZ2Decompressor, ".xz": lzma.LZMADecompressor}[suffix]
+        compressed = b"".join(map(module.compress, contents))
+        expected = io.BytesIO(b"".join(contents))
+        with open_streams(io.BytesIO(compressed), make) as stream:
+            for size in [*sizes, -1]:
+                assert stream.read(size) == expected.read(size)
+                assert stream.tell() == expected.tell()
+
     @pytest.mark.parametrize("module", [bz2, lzma])
     def test_bzip2_and_xz_files(self, tmp_path, module):
         suffix = {bz2: ".bz2", lzma: ".xz"}[module]

@@ -145,3 +145,14 @@ class TestTables:
         for source in (FRAME["text"], TABLE["text"].to_pylist(), DATASET["text"], FRAME["text"][1:]):
             assert list(tokjax.corpus.read_documents(source, None))[-1] == "d"
             assert len(tokjax.encode_batch_result(tokenizer, source)) == len(source)
+
+    @pytest.mark.parametrize(
+        ("saved", "path"), [(DATASET, ""), (datasets.DatasetDict(test=DATASET, train=DATASET), "/train")]
+    )
+    def test_directories_of_save_to_disk(self, tmp_path, saved, path):
+        saved.save_to_disk(tmp_path / "d")
+        call = f"datasets.load_from_disk('{tmp_path}/d{path}')['text']"
+        with pytest.raises(tokjax.errors.InvalidArgumentError) as raised:
+            tokjax.corpus.text_files(tmp_path / "d")
+        assert str(raised.value).endswith(f"'{tmp_path}/d' is a directory of Arrow files; pass {call}")
+        assert list(tokjax.corpus.read_documents(eval(call), None)) == ["a b", "c", "d"]

@@ -3,6 +3,7 @@
 import gzip
 import json
 
+import numpy as np
 import pytest
 
 import tokjax
@@ -47,6 +48,15 @@ class TestSources:
             assert self.read(source, tmp_path / f"{i}", text_column="meta.text") == ["low"]
         with pytest.raises(tokjax.errors.TokjaxError, match="'meta.text'"):
             self.read([{"other": None}], tmp_path / "none", text_column="meta.text")
+
+    @pytest.mark.parametrize("ids", [[108, 256], np.array([108, 256], "uint16")])
+    def test_ids_that_are_not_in_records(self, tmp_path, ids):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError,
+            match=r"^document 0 is a (list|ndarray) of ids, and not a text; pass records: \({'ids': ids} for",
+        ):
+            self.read([ids], tmp_path / "data")
+        assert self.read(({"ids": each} for each in [ids]), tmp_path / "data") == ["llo"]
 
     def test_nulls_before_ids(self, tmp_path):
         path = tmp_path / "a.jsonl"

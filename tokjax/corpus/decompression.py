@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from tokjax._util.atomic_files import NotRegularFileError, open_regular
 from tokjax._util.imports import import_optional
 from tokjax._util.urls import get_path_or_url
+from tokjax.corpus.compressed_streams import open_streams
 from tokjax.corpus.files import BINARY_FORMATS, COMPRESSED, describe_irregular_path, get_format, is_compressed
 from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
@@ -50,6 +51,8 @@ _BYTE_ORDER_MARKS = (  # UTF-32 first: its little-endian mark starts with the ma
 )
 _DECOMPRESSORS = {".gz": "gzip -dc", ".bz2": "bzip2 -dc", ".xz": "xz -dc", ".zst": "zstd -dc"}
 _MODULES = {"gzip": "gzip", "bz2": "bz2", "xz": "lzma"}
+_DECOMPRESSOR_TYPES = {"bz2": "BZ2Decompressor", "xz": "LZMADecompressor"}
+"""Decompressors of the modules whose readers ignore a damaged stream after another one."""
 _MODULES_WITH_ERRORS = (
     ("lzma", "LZMAError"),
     ("compression.zstd", "ZstdError"),
@@ -100,7 +103,12 @@ def open_decompressed(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
             raise SourceError(
                 f"{get_path_or_url(path)} is empty, but a valid {name} file is never empty; is it truncated?"
             )
-        with _import_decompressor(name, path).open(file, "rb") as stream:
+        module = _import_decompressor(name, path)
+        with (
+            open_streams(file, getattr(module, _DECOMPRESSOR_TYPES[name]))
+            if name in _DECOMPRESSOR_TYPES
+            else module.open(file, "rb")
+        ) as stream:
             yield file, stream
 
 

@@ -338,10 +338,11 @@ def _describe_directory(directory: Path) -> tuple[str, Hint]:
     files = filter(Path.is_file, itertools.islice(directory.rglob("*"), _MAX_INSPECTED))
     suffixes = Counter("".join(path.suffixes[-2 if is_compressed(path) else -1 :]) for path in files)
     if ".arrow" in suffixes:
-        return " of Arrow files", Hint(
-            f"pass datasets.load_from_disk({str(directory)!r})['text']",
-            f"pass the pattern {str(directory / '**' / '*.arrow')!r}",
-        )
+        arrow_files = f"pass the pattern {str(directory / '**' / '*.arrow')!r}"
+        # A `Dataset` has this file, and a `DatasetDict` a directory with it for each split.
+        saved = sorted(directory.rglob("state.json"), key=lambda path: (path.parent.name != "train", path))
+        call = f"pass datasets.load_from_disk({str(saved[0].parent)!r})['text']" if saved else arrow_files
+        return " of Arrow files", Hint(call, arrow_files)
     common = next((suffix for suffix, _ in suffixes.most_common() if suffix), ".txt")
     pattern = f"pass a pattern, such as {str(directory / '**' / f'*{common}')!r}"
     return " without Parquet files", Hint(pattern, pattern)

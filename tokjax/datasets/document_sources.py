@@ -408,6 +408,11 @@ def _iter_iterable(source: Any, separator: str | None, reader: RecordReader) -> 
             )
         elif kind == "pair":
             document = content
+        elif _is_array_of_ids(content):
+            raise InvalidArgumentError(
+                f"document {index} is a {type(content).__name__} of ids, and not a text; pass records: "
+                "({'ids': ids} for ids in SOURCE)"
+            )
         else:
             document = check_text(content, f"document {index}", paths_advice=LIST_PATHS_ADVICE)
         if isinstance(document, Record) or separator is None:
