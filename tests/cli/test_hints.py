@@ -145,3 +145,9 @@ def test_hint_for_unencodable_output():
     with pytest.raises(UnicodeEncodeError) as raised:
         "ï".encode("ascii")
     assert describe_error(raised.value).endswith("; set PYTHONIOENCODING=utf-8 to print it")
+
+
+def test_errors_of_servers_name_the_url():
+    error = ConnectionError("access denied")
+    error.add_note("while s3://bucket/a.jsonl was read")
+    assert describe_error(error) == "access denied, while s3://bucket/a.jsonl was read"

@@ -93,6 +93,7 @@ def shell(workspace, tmp_path, monkeypatch, capsys):
         ("inspect --file none.txt -t t.json", "error: none.txt: No such file or directory"),
         ("inspect --file d -t t.json", "error: source 'd' is a directory"),
         ("stats d", "is not a dataset: it has no manifest.json; write one with tokjax pack"),
+        ("convert none.npy -o OUT/d", "none.npy does not exist"),
         ("convert ids.npy -o OUT/d", "ids.npy is a file of token ids: pass --tokenizer FILE, the tokenizer"),
         (
             "convert c.txt -t t.json -o OUT/d",

@@ -260,6 +260,7 @@ def test_options_of_several_sources_are_checked(workspace, languages, tmp_path, 
     done = run("train", "en.txt", "de.txt", *options, "-o", tmp_path / "out.json", cwd=languages)
     assert done.returncode
     assert message in strip_frames(done.stderr)
+    assert b"pre-tokens" not in done.stderr  # no file was counted
     assert not (tmp_path / "out.json").exists()
 
 

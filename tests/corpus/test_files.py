@@ -138,6 +138,17 @@ def test_parquet_files_of_a_directory_in_any_case(tmp_path):
     assert list(tokjax.corpus.read_documents(tmp_path, None)) == ["a.parquet", "b.PARQUET", "deep/c.Parquet"]
 
 
+def test_hidden_and_temporary_files_of_a_directory_are_ignored(tmp_path):
+    directory = tmp_path / "_raw"
+    names = [".copy/a.parquet", "._a.parquet", "_temporary/0/a.parquet", "_key=1/b.parquet", "a_.parquet"]
+    for name in names:
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"text": [name]}), directory / name)
+    assert list(tokjax.corpus.read_documents(directory, None)) == ["_key=1/b.parquet", "a_.parquet"]
+    pattern = str(directory / "_temporary" / "**" / "*.parquet")
+    assert list(tokjax.corpus.read_documents(pattern, None)) == ["_temporary/0/a.parquet"]
+
+
 def test_field_and_format_options(tmp_path):
     path = write(tmp_path / "corpus.jsonl", ["one", "two"], field="content")
     assert list(tokjax.corpus.read_documents(text_files(path, field="content"), None)) == ["one", "two"]

@@ -114,6 +114,23 @@ def test_invalid_files_are_rejected(tmp_path, name, contents, error, message):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.parametrize("tokenizer", [TOKENIZER, LARGE])
+def test_uint32_ids_without_a_header_are_rejected(tmp_path, tokenizer):
+    """Read as `uint16`, they would be twice as many ids, and every second one 0 or 1."""
+    path = tmp_path / "x.bin"
+    ids = np.tile([9, 0, 70_000 if tokenizer is LARGE else 257, 8], 16)
+    ids.astype("<u4").tofile(path)
+    with pytest.raises(
+        tokjax.errors.SourceError,
+        match=r"x\.bin: every second of its first 128 numbers is at most [01], so its ids are probably "
+        r"uint32, and files of nanoGPT are uint16; convert the file that numpy\.save",
+    ):
+        tokjax.datasets.convert_dataset(path, tokenizer, tmp_path / "data")
+    np.zeros(128, "<u2").tofile(path)
+    tokjax.datasets.convert_dataset(path, tokenizer, tmp_path / "data")
+    assert tokjax.open_dataset(tmp_path / "data").num_tokens == 128
+
+
 def test_invalid_arrays_are_rejected(tmp_path):
     for array, message in ((np.zeros(3), "float64 of 1 dim"), (np.zeros((2, 2, 2), int), "int64 of 3 dim")):
         np.save(tmp_path / "x.npy", array)

@@ -48,6 +48,11 @@ class TestSources:
         with pytest.raises(tokjax.errors.TokjaxError, match="'meta.text'"):
             self.read([{"other": None}], tmp_path / "none", text_column="meta.text")
 
+    def test_nulls_before_ids(self, tmp_path):
+        path = tmp_path / "a.jsonl"
+        path.write_text('{"ids": null}\n' * 3 + '{"ids": [108, 256]}\n')
+        assert self.read(path, tmp_path / "data") == ["llo"]
+
     def test_text_column_of_files(self, tmp_path):
         pyarrow = pytest.importorskip("pyarrow")
         from pyarrow import parquet

@@ -1,8 +1,10 @@
 """Tests of datasets at URLs, on fsspec's local and memory file systems."""
 
 import pickle
+import re
 import sys
 import uuid
+from pathlib import Path
 
 import pytest
 
@@ -255,3 +257,54 @@ def test_sources_at_urls(url, tmp_path):
         tokjax.corpus.text_files(f"{url}/*.none")
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"matches no file"):
         tokjax.corpus.text_files(f"{url}/none.txt")
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match=r"is a directory; pass a pattern, such as '.*/\*\*/\*\."
+    ):
+        tokjax.corpus.text_files(url)
+
+
+class TestErrorsOfServers:
+    @pytest.fixture
+    def url(self):
+        url = f"memory://{uuid.uuid4().hex}"
+        fsspec.filesystem("memory").pipe_file(f"{url}/a.jsonl", b'{"text": "low"}')
+        return url
+
+    @pytest.mark.parametrize("pattern", ["a.jsonl", "*.jsonl"])
+    def test_errors_name_the_url(self, url, counted, monkeypatch, pattern):
+        def fail(name):
+            raise error
+
+        monkeypatch.setattr(counted, "before", staticmethod(fail))
+        url = f"{url}/{pattern}"
+        error = RuntimeError("401, message='Unauthorized'")
+        message = f"{url} can't be read: RuntimeError: 401, message='Unauthorized'"
+        with pytest.raises(ConnectionError, match=re.escape(message)):
+            tokjax.corpus.text_files(url)
+        error = PermissionError("denied")
+        with pytest.raises(PermissionError) as raised:
+            tokjax.corpus.text_files(url)
+        assert raised.value.__notes__ == [f"while {url} was read"]
+
+    def test_no_file_is_left_out_if_the_server_fails(self, url, counted, monkeypatch):
+        monkeypatch.setattr(counted, "isfile", lambda *_: False)  # as after any error
+        files = tokjax.corpus.text_files(f"{url}/*.jsonl")
+        assert list(tokjax.corpus.read_documents(files, None)) == ["low"]
+
+
+def test_urls_of_http(monkeypatch, tmp_path):
+    url = "https://bucket.example/a.jsonl?signature=x/y%20z&expires=1"
+
+    class Served:
+        def get_file(self, path, target):
+            assert path == url
+            Path(target).write_bytes(b'{"text": "low"}')
+
+        def unstrip_protocol(self, path):
+            return path
+
+    monkeypatch.setattr("tokjax._util.urls.get_file_system", lambda path: (Served(), path))
+    tokjax.write_dataset(url, FIELDS["raw"], tmp_path / "data")
+    assert list(tokjax.open_dataset(tmp_path / "data")) == ["low"]
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="'https://bucket.example/b/' is a direct"):
+        tokjax.corpus.text_files("https://bucket.example/b/")

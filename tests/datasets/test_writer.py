@@ -269,6 +269,12 @@ class TestExistingDataset:
     def test_directory_that_is_not_a_dataset_is_never_replaced(self, field, tmp_path):
         (tmp_path / "photos").mkdir()
         (tmp_path / "photos" / "cat.jpg").write_bytes(b"cat")
+        with pytest.raises(
+            tokjax.errors.DatasetExistsError,
+            match=r"photos exists \(.* is not a dataset: .*\); to replace a dataset, pass overwrite=True; "
+            "otherwise pass another path",
+        ):
+            tokjax.write_dataset(["a"], field, tmp_path / "photos")
         with pytest.raises(tokjax.errors.DatasetExistsError, match="is not a dataset, so it is not replaced"):
             tokjax.write_dataset(["a"], field, tmp_path / "photos", overwrite=True)
         assert (tmp_path / "photos" / "cat.jpg").read_bytes() == b"cat"

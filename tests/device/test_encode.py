@@ -16,7 +16,14 @@ from tests.support.device_texts import NUM_BYTES, NUM_ROWS, PIECES, fit, to_arra
 from tests.support.hypothesis_profiles import get_max_examples, is_thorough
 from tokjax.bpe.merge_rules import make_rules_from_ranks
 from tokjax.bpe.sequential_merging import merge_pretoken
-from tokjax.device import Capacities, decode_jit, encode_jit, suggest_capacities, tokenizer_tables
+from tokjax.device import (
+    Capacities,
+    decode_jit,
+    encode_jit,
+    merging,
+    suggest_capacities,
+    tokenizer_tables,
+)
 
 CAPACITIES = Capacities(*[NUM_BYTES] * len(Capacities._fields))
 """Enough for any text: no array has more entries than there are bytes."""
@@ -104,6 +111,21 @@ def test_corpus_and_words_of_any_length(any_pattern, tables, corpus):
     assert_equals_host(any_pattern, tables, rows)
     long = [b"lowest" * 60, b"a" * 500, b"newest" * 20 + b"-" * 300, bytes(range(97, 123)) * 8]
     assert_equals_host(any_pattern, tables, long)
+
+
+@pytest.fixture
+def merging_of_accelerators(monkeypatch):
+    monkeypatch.setattr(merging, "_CPU", merging._ACCELERATOR)
+    encode_jit.clear_cache()
+    yield
+    encode_jit.clear_cache()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("merging_of_accelerators")
+def test_merging_of_accelerators(o200k, o200k_tables, corpus):
+    assert_equals_host(o200k, o200k_tables, [text.encode() for text in corpus])
+    assert_equals_host(o200k, o200k_tables, [b" newest" * 200, b"lowest" * 20, b"a" * 127, b"ab" * 65])
 
 
 @pytest.mark.slow

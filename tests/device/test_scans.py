@@ -72,8 +72,9 @@ def test_values_at_the_next_true_position(length):
 
 
 def test_segments():
-    begins = np.array([0, 3, 4, 9, 12], np.int32)
-    numbers = jax.jit(partial(number_segments, capacity=10))(begins)
+    begins = np.array([0, 3, 4, 4, 9, 12], np.int32)
+    is_used = np.array([True, True, True, False, True, True])
+    numbers = jax.jit(partial(number_segments, capacity=10))(begins, is_used)
     assert np.array_equal(numbers, [0, 0, 0, 1, 2, 2, 2, 2, 2, 3])
 
 

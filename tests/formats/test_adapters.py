@@ -1,5 +1,7 @@
 """Tests of the conversion of in-memory tokenizers of tiktoken and SentencePiece."""
 
+import pickle
+
 import pytest
 import tiktoken
 from hypothesis import given
@@ -12,16 +14,41 @@ from tokjax.core.utf8 import is_encodable
 BYTES = {bytes([i]): i for i in range(256)}
 
 
-def test_from_tiktoken(caplog):
-    special = {"<|a|>": 300, "<|also a|>": 300}
+def test_from_tiktoken(tmp_path):
+    special = {"<|x|>": 300, "<|also x|>": 300, "<|a|>": 300, "<|b|>": 301}
     encoding = tiktoken.Encoding("x", pat_str=r"\S+|\s+", mergeable_ranks=BYTES, special_tokens=special)
     tokenizer = tokjax.formats.from_tiktoken(encoding)
-    assert dict(tokenizer.vocabulary.special) == {"<|a|>": 300}
-    [message] = caplog.messages
-    assert message.startswith(
-        "x: the special token '<|a|>' has a second name '<|also a|>', which texts are not"
-    )
-    assert tokjax.encode(tokenizer, "a b").tolist() == encoding.encode("a b")
+    assert dict(tokenizer.vocabulary.special) == special
+    longer, _ = tokjax.extend_vocabulary(tokenizer, ["<|c|>"], special=True)
+    shorter, _ = tokjax.truncate_vocabulary(longer, 259)  # renumbers the special tokens
+    for same in (
+        tokenizer,
+        pickle.loads(pickle.dumps(tokenizer)),
+        tokjax.load_tokenizer(tokjax.save_tokenizer(tokenizer, tmp_path / "saved.json")),
+        tokjax.with_roles(tokenizer, pad_token="<|a|>"),
+        shorter,
+    ):
+        text = "a b<|also x|> <|a|><|x|>"
+        ids = tokjax.encode(same, text, allowed_special="all")
+        assert tokjax.decode(same, ids) == "a b<|x|> <|x|><|x|>"
+        if same is not shorter:
+            assert ids.tolist() == encoding.encode(text, allowed_special="all")
+        with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match="token '<|also x|>' at char"):
+            tokjax.encode(same, text)
+    assert tokjax.vocab_size(tokenizer) == 302
+    tokjax.testing.check_tokenizer(tokenizer)
+
+
+def test_export_of_second_names(tmp_path, caplog):
+    special = {"<|x|>": 300, "<|a|>": 300, "<|b|>": 301}
+    encoding = tiktoken.Encoding("x", pat_str=r"\S+|\s+", mergeable_ranks=BYTES, special_tokens=special)
+    tokenizer = tokjax.formats.from_tiktoken(encoding)
+    tokjax.formats.export_tokenizer(tokenizer, tmp_path, "huggingface")
+    assert set(caplog.messages) == {
+        "the file will not have the special token '<|a|>', a second name of '<|x|>'"
+    }
+    exported = tokjax.load_tokenizer(tmp_path)
+    assert dict(tokjax.special_tokens(exported)) == {"<|x|>": 300, "<|b|>": 301}
     with pytest.raises(tokjax.errors.UnsupportedTokenizerError, match=r"takes a tiktoken.Encoding, not str"):
         tokjax.formats.from_tiktoken("gpt2")
 

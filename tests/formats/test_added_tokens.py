@@ -150,6 +150,55 @@ class TestSentencePiece:
             self.load(tmp_path, proto, None, {"<a>": "b"})
 
 
+class TestSentinels:
+    def load(self, directory, decoder=None, **config):
+        proto = train_by_library(vocab_size=120, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+        (directory / "spiece.model").write_bytes(proto)
+        if decoder is not None:
+            config["added_tokens_decoder"] = decoder
+        (directory / "tokenizer_config.json").write_text(json.dumps(config))
+        return tokjax.load_tokenizer(directory)
+
+    @pytest.mark.parametrize(
+        "config",
+        [
+            {},
+            {"extra_ids": 3},
+            {"legacy": False, "additional_special_tokens": [f"<extra_id_{i}>" for i in range(100)]},
+            {"extra_ids": 1, "decoder": {120: describe("<extra_id_0>"), 121: describe("<x>", lstrip=True)}},
+        ],
+    )
+    def test_ids_equal_transformers(self, tmp_path, config):
+        transformers = pytest.importorskip("transformers", minversion="5")
+        tokenizer = self.load(tmp_path, **{"tokenizer_class": "T5Tokenizer"} | config)
+        reference = transformers.AutoTokenizer.from_pretrained(tmp_path)
+        assert tokjax.vocab_size(tokenizer) == len(reference)
+        assert tokjax.token_to_id(tokenizer, "<extra_id_0>") == 119 + config.get("extra_ids", 100)
+        for text in ("low", "<extra_id_0>low", "low <extra_id_0> lower<extra_id_2><extra_id_99>", "a <x> b"):
+            ids = tokjax.encode(tokenizer, text, allowed_special="all").tolist()
+            assert reference(text, add_special_tokens=False)["input_ids"] == ids
+
+    def test_without_a_class(self, tmp_path):
+        assert tokjax.vocab_size(self.load(tmp_path, extra_ids=2)) == 122
+        assert tokjax.vocab_size(self.load(tmp_path, tokenizer_class="T5Tokenizer", extra_ids=0)) == 120
+        assert tokjax.vocab_size(self.load(tmp_path, tokenizer_class="XLNetTokenizer")) == 120
+        (tmp_path / "tokenizer_config.json").unlink()
+        assert tokjax.vocab_size(tokjax.load_tokenizer(tmp_path)) == 120
+
+    @pytest.mark.parametrize("count", [-1, "5", True, 2.5])
+    def test_invalid_numbers(self, tmp_path, count):
+        with pytest.raises(FormatError, match=f"'extra_ids' is {count!r}, not a number of tokens"):
+            self.load(tmp_path, extra_ids=count)
+
+    def test_limit(self, tmp_path):
+        with tokjax.limits(vocab_size=200), pytest.raises(FormatError, match="vocab_size"):
+            self.load(tmp_path, extra_ids=100)
+
+    def test_other_ids(self, tmp_path):
+        with pytest.raises(FormatError, match=r"'<x>' has the id 120, but the next id after .* is 121; pass"):
+            self.load(tmp_path, {120: describe("<x>")}, extra_ids=2)
+
+
 class TestVocabTxt:
     def load(self, directory, decoder=None, added=None, **config):
         (directory / "vocab.txt").write_text("\n".join(BERT_TOKENS) + "\n")
@@ -179,6 +228,37 @@ class TestVocabTxt:
             assert reference(text)["input_ids"] == ids
         restored = tokjax.load_tokenizer(tokjax.save_tokenizer(tokenizer, tmp_path / "saved.json"))
         assert restored == tokenizer
+
+    def test_words_that_are_special(self, tmp_path):
+        transformers = pytest.importorskip("transformers", minversion="5")
+        tokenizer = self.load(tmp_path, {10: describe("x")}, tokenizer_class="BertTokenizer")
+        assert tokenizer.reason == "text can become the special token 'x'"
+        reference = transformers.AutoTokenizer.from_pretrained(tmp_path)
+        for text in ("low x X", "xX LOWX", "[MASK]x"):
+            ids = tokjax.encode(tokenizer, text, allowed_special="all").tolist()
+            assert reference(text)["input_ids"] == ids
+        with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match="becomes the special token 'x'"):
+            tokjax.encode(tokenizer, "low X")
+        assert tokjax.mask_id(tokenizer) == 4
+
+    def test_special_tokens_that_the_vocabulary_does_not_have(self, tmp_path):
+        transformers = pytest.importorskip("transformers", minversion="5")
+        mask = describe("<mask>", lstrip=True) | {"__type": "AddedToken"}
+        tokenizer = self.load(
+            tmp_path,
+            {11: describe("<user>")},
+            tokenizer_class="BertTokenizer",
+            pad_token="<pad>",
+            mask_token=mask,
+            bos_token="<s>",
+            additional_special_tokens=["USER", "<user>"],
+        )
+        assert (tokjax.bos_id(tokenizer), tokjax.pad_id(tokenizer)) == (12, 13)
+        reference = transformers.AutoTokenizer.from_pretrained(tmp_path)
+        assert tokjax.vocab_size(tokenizer) == len(reference)
+        for text in ("low USER user User", "<user> <mask><pad>"):
+            ids = tokjax.encode(tokenizer, text, allowed_special="all").tolist()
+            assert reference(text)["input_ids"] == ids
 
     def test_older_file(self, tmp_path):
         tokenizer = self.load(tmp_path, None, {"<user>": 11}, additional_special_tokens=["<user>"])

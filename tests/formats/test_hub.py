@@ -393,6 +393,37 @@ class TestErrors:
             r"answered with the status 500, and its tokenizer .* is not in the cache .*try again later$",
         )
 
+    @pytest.mark.parametrize("page", [b"<html>Please log in</html>", b"{}"])
+    def test_server_that_is_not_a_hub(self, hub, files, page, caplog):
+        hub.add("a/b", files)
+        hub.page = page
+        self.check(
+            "a/b",
+            rf"{hub.url} can't be reached, and its tokenizer .*: ConnectionError: its answer is not that of "
+            r"a hub: \w+Error: .*; check the network and HF_ENDPOINT, or pass the path of its files$",
+        )
+        hub.page = None
+        tokenizer = tokjax.load_tokenizer("a/b")
+        hub.page = page
+        assert tokjax.load_tokenizer("a/b") == tokenizer
+        assert "using the files in the cache, since the hub failed: ConnectionError" in caplog.text
+
+    @pytest.mark.parametrize(
+        ("option", "value", "call"),
+        [
+            ("revision", "v2/x", "pass 'hf://a/b@v2%2Fx'"),
+            ("subfolder", "sub", "pass 'hf://a/b@main/sub'"),
+            ("token", "secret", "set HF_TOKEN, or run `hf auth login`"),
+            ("cache_dir", "here", "set HF_HUB_CACHE"),
+            ("local_files_only", True, "set HF_HUB_OFFLINE=1"),
+        ],
+    )
+    def test_options_of_transformers(self, hub, option, value, call):
+        message = re.escape(f"load_tokenizer has no option {option!r}; {call}")
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=f"^{message}$"):
+            tokjax.load_tokenizer("a/b", **{option: value})
+        assert not hub.requests
+
     def test_no_network(self, hub):
         hub.stop()
         self.check(

@@ -113,6 +113,17 @@ class TestConfigurationFiles:
         assert tokenizer.vocabulary.roles["bos"] == "<s>"
         assert tokenizer.vocabulary.roles["cls"] == "<pad>"
 
+    @pytest.mark.parametrize(("decoder", "expected"), [(None, ("<s>", "</s>")), ({}, ("<pad>", None))])
+    def test_roles_that_both_files_declare(self, tmp_path, decoder, expected):
+        transformers = pytest.importorskip("transformers", minversion="5")
+        make_pair("unigram")[0].save(str(tmp_path / "tokenizer.json"))
+        config = {"bos_token": "<pad>"} | ({} if decoder is None else {"added_tokens_decoder": decoder})
+        write_json(tmp_path / "tokenizer_config.json", config)
+        write_json(tmp_path / "special_tokens_map.json", {"bos_token": "<s>", "eos_token": "</s>"})
+        roles = tokjax.load_tokenizer(tmp_path).vocabulary.roles
+        fast = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
+        assert (roles["bos"], roles.get("eos")) == (fast.bos_token, fast.eos_token) == expected
+
     def test_mask_token_that_is_not_special_in_the_file(self, tmp_path):
         contents = json.loads(make_pair("RoBERTa")[0].to_str())
         [mask] = (token for token in contents["added_tokens"] if token["content"] == "<mask>")
@@ -121,7 +132,7 @@ class TestConfigurationFiles:
         write_json(tmp_path / "tokenizer_config.json", {"mask_token": "<mask>", "pad_token": "<none>"})
         tokenizer = tokjax.load_tokenizer(tmp_path)
         assert "<mask>" not in tokjax.special_tokens(tokenizer)
-        assert dict(tokenizer.vocabulary.roles) == {"mask": "<mask>"}
+        assert dict(tokenizer.vocabulary.roles) == {"mask": "<mask>", "pad": "<none>"}
         assert tokjax.mask_id(tokenizer) == mask["id"]
 
     @pytest.mark.parametrize("name", ["GPT-2", "Mistral", "punctuation"])

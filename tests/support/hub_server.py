@@ -62,11 +62,13 @@ class HubServer:
         downloads: paths of the files that were sent, in order.
         truncated: paths of the files of which only the first half is sent.
         status: status of all responses, as of a server that is down; or `None`.
+        page: content of all responses, as of a network that requires a login; or `None`.
     """
 
     def __init__(self):
         self.repositories, self.renamed, self.tokens = {}, {}, set()
         self.requests, self.downloads, self.truncated, self.status = [], [], set(), None
+        self.page: bytes | None = None
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
         self._port = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{self._port}"
@@ -116,6 +118,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.hub.requests.append((self.command, path, token))
         if self.hub.status is not None:
             self._send(self.hub.status)
+        elif self.hub.page is not None:
+            self._send(200, self.hub.page)
         elif path.startswith("/cdn/"):
             self._send_file(*self._find_blob(path.removeprefix("/cdn/")))
         elif token is not None and token not in self.hub.tokens:

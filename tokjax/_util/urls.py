@@ -8,11 +8,15 @@ import shutil
 import sys
 import tempfile
 import weakref
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokjax._util.imports import import_optional
 from tokjax.errors import InvalidArgumentError, MissingExtraError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://.+")
 
@@ -93,14 +97,61 @@ class FetchedFiles:
 
     def __init__(self, url: str) -> None:
         system, pattern = get_file_system(url)
-        names = sorted(system.glob(pattern)) if "*" in pattern else [pattern]
         directory = make_temporary_directory(self)
         self.urls: dict[Path, str] = {}
-        for i, name in enumerate(name for name in names if system.isfile(name)):
-            target = directory / str(i) / name.rsplit("/", 1)[-1]
-            target.parent.mkdir()
-            system.get_file(name, str(target))
-            self.urls[target] = str(system.unstrip_protocol(name))
+        with _explain_errors(url):
+            for i, path in enumerate(_find_files(system, pattern)):
+                target = directory / str(i) / get_file_name(path)
+                target.parent.mkdir()
+                system.get_file(path, str(target))
+                self.urls[target] = str(system.unstrip_protocol(path))
+
+
+def get_file_name(path: str) -> str:
+    """Returns the name of a file, without the query of a signed URL.
+
+    >>> get_file_name("https://bucket.example/a.jsonl?signature=x/y"), get_file_name("bucket/what?.txt")
+    ('a.jsonl', 'what?.txt')
+    """
+    if path.startswith(("http://", "https://")):
+        path = re.split(r"[?#]", path, maxsplit=1)[0]
+    return path.rsplit("/", 1)[-1]
+
+
+def _find_files(system: Any, pattern: str) -> list[str]:
+    """Returns the paths of the files at a path or pattern of a file system.
+
+    Raises:
+        IsADirectoryError: the path is that of a directory.
+    """
+    if "*" in pattern:
+        found = system.glob(pattern, detail=True)
+        # Only for links: `isfile` also returns False if a server does not answer.
+        return sorted(path for path, info in found.items() if info["type"] == "file" or system.isfile(path))
+    # HTTP has no directories, and `info` reports any error of a server as a missing file.
+    is_http = pattern.startswith(("http://", "https://"))
+    if not get_file_name(pattern) or (not is_http and system.info(pattern)["type"] == "directory"):
+        raise IsADirectoryError
+    return [pattern]
+
+
+@contextmanager
+def _explain_errors(url: str) -> Iterator[None]:
+    """Replaces errors of a file system by errors that name the URL."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise InvalidArgumentError(f"source {url!r} matches no file") from error
+    except IsADirectoryError as error:
+        pattern = f"{url.rstrip('/')}/**/*.parquet"
+        raise InvalidArgumentError(
+            f"source {url!r} is a directory; pass a pattern, such as {pattern!r}"
+        ) from error
+    except Exception as error:  # file systems have exceptions of many libraries
+        if isinstance(error, OSError):  # of which some name no file
+            error.add_note(f"while {url} was read")
+            raise
+        raise ConnectionError(f"{url} can't be read: {type(error).__name__}: {error}") from error
 
 
 _fetched_files: weakref.WeakValueDictionary[str, FetchedFiles] = weakref.WeakValueDictionary()

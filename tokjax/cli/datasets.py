@@ -124,6 +124,8 @@ def convert(
             f"{source} is not a dataset, and --max-tokens is for datasets that are written as .array_record"
         )
     if tokenizer is None:
+        if not Path(source).exists():
+            raise tokjax.errors.InvalidArgumentError(f"{source} does not exist")
         raise tokjax.errors.InvalidArgumentError(
             f"{source} is a file of token ids: pass --tokenizer FILE, the tokenizer that made them"
         )

@@ -78,7 +78,7 @@ def describe_error(error: Exception, options: Collection[str] = ()) -> str:
         return f"{error}; set PYTHONIOENCODING=utf-8 to print it"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    return str(error)
+    return ", ".join([str(error), *getattr(error, "__notes__", ())])  # notes name URLs
 
 
 SEPARATOR_HELP = (
@@ -86,8 +86,9 @@ SEPARATOR_HELP = (
     "a backslash."
 )
 FILES_HELP = (
-    "Files or patterns of files: UTF-8 text, JSON lines, CSV, TSV, Parquet, Arrow or tar archives, "
-    "optionally compressed with gzip, bzip2, xz or zstd; or directories of Parquet files."
+    "Files or patterns of files: UTF-8 text, JSON lines, CSV, TSV, Parquet, Arrow, ArrayRecord, MDS, litdata "
+    "or tar archives, optionally compressed with gzip, bzip2, xz or zstd; or directories of Parquet, MDS or "
+    "litdata files."
 )
 STDIN = "-"
 TOKENIZER_HELP = (

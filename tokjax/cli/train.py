@@ -34,6 +34,7 @@ from tokjax.trainer import (
 )
 from tokjax.trainer.bpe.train_bpe import END_OF_TEXT
 from tokjax.trainer.bundles import is_bundle
+from tokjax.trainer.mixing import check_weights
 from tokjax.trainer.word_level import SPECIAL_TOKENS as WORD_LEVEL_TOKENS
 from tokjax.trainer.wordpiece import SPECIAL_TOKENS as WORDPIECE_TOKENS
 
@@ -320,6 +321,7 @@ def _make_source(training: _Training) -> Source | PretokenCounts:
     if training.weights is not None:
         _check_one_for_each(files, training.weights, "--weight")
         weights = dict(zip(files, training.weights, strict=True))
+        check_weights(files, weights)  # before the files are counted, which takes time
         counts = mix_counts(count_each(files, reading), weights)
     elif reading.sample or training.save_counts is not None:
         counts = count_files(files, reading)

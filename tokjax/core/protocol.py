@@ -319,8 +319,9 @@ def fingerprint(tokenizer: Any) -> str:
         description.append(template_to_json(vocabulary.explicit_template))
     if vocabulary.added_tokens:
         description.append({name: list(added_token) for name, added_token in vocabulary.added_tokens.items()})
-    if vocabulary.duplicate_token_ids:
-        description.append(dict(vocabulary.duplicate_token_ids))
+    other_ids: dict[str, int] = {**vocabulary.duplicate_token_ids, **vocabulary.unreachable_ids}
+    if other_ids:
+        description.append(other_ids)
     return compute_json_checksum(description)
 
 

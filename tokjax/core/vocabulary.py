@@ -15,7 +15,7 @@ from tokjax.core.template import Template, make_template, template_from_json, te
 from tokjax.errors import Hint, InvalidArgumentError, MissingSpecialTokenError, UnknownTokenError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Container, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -72,16 +72,18 @@ class Vocabulary:
 
     Attributes:
         ordinary: mapping of bytes to ids, of all tokens that are not special.
-        special: mapping of names to ids, of all special tokens, in the order of their ids.
+        special: mapping of names to ids, of all special tokens, in the order of their ids. Several names can
+            have one id, which is decoded to the first of them.
         roles: mapping of roles to names of special tokens: `"bos"`, `"eos"`, `"pad"`, `"unk"`, and `"cls"`,
             `"sep"`, `"mask"`. The last three can also be ordinary tokens, such as user-defined symbols.
         explicit_template: special tokens around texts; `None` for BOS before and EOS after each text.
         added_tokens: ordinary tokens that are matched anywhere in a text before it is split, and special
             tokens that include adjacent whitespace.
         duplicate_token_ids: mapping of names to ids, of added tokens that have the same bytes as an ordinary
-            token. If the ids are also the same, the model can make the token of text as well. Other names are
-            those of tokens that no text becomes, `""` that of a token without bytes, as Whisper's vocabulary
-            has it.
+            token. If the ids are also the same, the model can make the token of text as well. A special token
+            can be such a token, too; it is not matched in texts.
+        unreachable_ids: mapping of names to ids, of tokens that no text becomes: they have the bytes of
+            another token, or none, as a token of Whisper's vocabulary, whose name is `""`.
     """
 
     ordinary: Mapping[bytes, int] = field(repr=False)
@@ -90,6 +92,7 @@ class Vocabulary:
     explicit_template: Template | None = None
     added_tokens: Mapping[str, AddedToken] = field(default_factory=lambda: MappingProxyType({}))
     duplicate_token_ids: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    unreachable_ids: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles as a call of `make_vocabulary`, without the derived tables."""
@@ -98,6 +101,7 @@ class Vocabulary:
             self.explicit_template,
             dict(self.added_tokens),
             dict(self.duplicate_token_ids),
+            dict(self.unreachable_ids),
         )
         return make_vocabulary, (dict(self.ordinary), dict(self.special), *options)
 
@@ -115,7 +119,7 @@ class Vocabulary:
     @cached_property
     def size(self) -> int:
         """Largest id plus one."""
-        tables = (self.ordinary, self.special, self.duplicate_token_ids)
+        tables = (self.ordinary, self.special, self.duplicate_token_ids, self.unreachable_ids)
         return 1 + max(max(table.values(), default=-1) for table in tables)
 
     @cached_property
@@ -145,12 +149,6 @@ class Vocabulary:
         """Names of the ordinary tokens that are matched anywhere in a text before it is split."""
         return frozenset(self.added_tokens) - self.special_names
 
-    @property
-    def unreachable_ids(self) -> dict[str, int]:
-        """Mapping of names to ids, of tokens that no text becomes: empty, or with the bytes of another."""
-        duplicates = self.duplicate_token_ids.items()
-        return {name: id_ for name, id_ in duplicates if name not in self.added_names}
-
     @cached_property
     def mergeable(self) -> dict[bytes, int]:
         """Mapping of bytes to ids, of the ordinary tokens without `added_names` (duplicates are kept)."""
@@ -163,12 +161,25 @@ class Vocabulary:
         return self.added_names | self.special_names
 
     @cached_property
+    def unmatched_names(self) -> frozenset[str]:
+        """Names of the special tokens that are not matched in texts: the model makes them."""
+        return self.special_names.intersection(self.duplicate_token_ids)
+
+    @cached_property
+    def second_names(self) -> frozenset[str]:
+        """Names of special tokens whose id is decoded to another name."""
+        return frozenset(
+            name for name, id_ in self.special.items() if self.get_bytes(id_) != name.encode("utf-8")
+        )
+
+    @cached_property
     def _index(self) -> _TokenIndex:
-        names = *self.special, *self.duplicate_token_ids
-        tokens = [*self.ordinary, *(name.encode("utf-8") for name in names)]
-        ids = chain(self.ordinary.values(), self.special.values(), self.duplicate_token_ids.values())
+        named = self.special, self.duplicate_token_ids, self.unreachable_ids
+        tokens = [*self.ordinary, *(name.encode("utf-8") for name in chain(*named))]
+        ids = chain(*(table.values() for table in (self.ordinary, *named)))
         position = np.full(self.size, -1, np.int64)
-        position[np.fromiter(ids, np.int64, len(tokens))] = np.arange(len(tokens))
+        # In reverse, so that an id of several names gets the first one.
+        position[np.fromiter(ids, np.int64, len(tokens))[::-1]] = np.arange(len(tokens))[::-1]
         return _TokenIndex(tokens, position)
 
     @cached_property
@@ -239,7 +250,7 @@ class Vocabulary:
         if isinstance(token, str):
             if token in self.special:
                 return self.special[token]
-            if token in self.duplicate_token_ids and token in self.added_names:
+            if token in self.duplicate_token_ids:
                 return self.duplicate_token_ids[token]
             token_bytes = token.encode("utf-8", "surrogatepass")
         else:
@@ -306,22 +317,22 @@ def make_vocabulary(
     template: Template | None = None,
     added_tokens: Mapping[str, AddedToken] | None = None,
     duplicate_token_ids: Mapping[str, int] | None = None,
-    *,
-    move_empty_token: bool = False,
+    unreachable_ids: Mapping[str, int] | None = None,
 ) -> Vocabulary:
     """Makes a `Vocabulary`, and checks it.
 
     Args:
-        ordinary: mapping of bytes to ids, of all tokens that are not special. Tokens must not be empty.
-        special: mapping of names to ids, of all special tokens.
+        ordinary: mapping of bytes to ids, of all tokens that are not special. An empty token is moved to
+            `unreachable_ids`.
+        special: mapping of names to ids, of all special tokens. Several names can have one id.
         roles: mapping of roles to names of tokens, as in `Vocabulary`.
         template: special tokens around texts (see `make_template`); `None` for BOS before and EOS after each
             text.
         added_tokens: tokens, special or not, that are matched anywhere in a text, with the adjacent
             whitespace that they include.
-        duplicate_token_ids: mapping of names to ids, of tokens with the bytes of an ordinary token: added
-            tokens, and tokens that no text becomes.
-        move_empty_token: whether an empty ordinary token is accepted, and moved to `duplicate_token_ids`.
+        duplicate_token_ids: mapping of names to ids, of added and special tokens with the bytes of an
+            ordinary token, as in `Vocabulary`.
+        unreachable_ids: mapping of names to ids, of tokens that no text becomes.
 
     Raises:
         InvalidArgumentError: an id is negative, above 2,097,149 or duplicate; a token is empty; a role or the
@@ -334,16 +345,17 @@ def make_vocabulary(
     special = special or {}
     _check_mapping("ranks", ordinary, bytes)
     _check_mapping("special_tokens", special, str)
-    duplicate_token_ids = duplicate_token_ids or {}
-    if move_empty_token and b"" in ordinary:
-        duplicate_token_ids = {**duplicate_token_ids, "": ordinary[b""]}
+    duplicate_token_ids, unreachable_ids = duplicate_token_ids or {}, unreachable_ids or {}
+    if b"" in ordinary:
+        unreachable_ids = {**unreachable_ids, "": ordinary[b""]}
         ordinary = {token: id_ for token, id_ in ordinary.items() if token}
-    separate_ids = [
-        (name or "the empty token", id_)
-        for name, id_ in duplicate_token_ids.items()
-        if ordinary.get(name.encode("utf-8")) != id_
+    separate = [
+        (name, id_)
+        for name, id_ in (*special.items(), *duplicate_token_ids.items())
+        if name not in duplicate_token_ids or ordinary.get(name.encode("utf-8")) != id_
     ]
-    _check_tokens(ordinary, (*special.items(), *separate_ids))
+    unreachable = [(name or "the empty token", id_) for name, id_ in unreachable_ids.items()]
+    _check_tokens(ordinary, (*separate, *unreachable), special)
     declared = {role: name for role, name in (roles or {}).items() if name is not None}
     for role, name in declared.items():
         if not can_have_role(name, role, ordinary, special):
@@ -365,6 +377,7 @@ def make_vocabulary(
             {name: AddedToken(*added_token) for name, added_token in (added_tokens or {}).items()}
         ),
         MappingProxyType(dict(duplicate_token_ids)),
+        MappingProxyType(dict(unreachable_ids)),
     )
 
 
@@ -412,8 +425,9 @@ def vocabulary_to_json(vocabulary: Vocabulary) -> dict[str, Any]:
         values["added_tokens"] = {
             name: list(added_token) for name, added_token in vocabulary.added_tokens.items()
         }
-    if vocabulary.duplicate_token_ids:
-        values["duplicate_token_ids"] = dict(vocabulary.duplicate_token_ids)
+    other_ids = {**vocabulary.duplicate_token_ids, **vocabulary.unreachable_ids}
+    if other_ids:
+        values["duplicate_token_ids"] = other_ids
     return values
 
 
@@ -423,14 +437,16 @@ def vocabulary_from_json(ordinary: Mapping[bytes, int], values: Mapping[str, Any
     added_tokens = {
         name: AddedToken(*added_token) for name, added_token in values.get("added_tokens", {}).items()
     }
-    duplicate_token_ids = values.get("duplicate_token_ids", {})
+    duplicates: Mapping[str, int] = values.get("duplicate_token_ids", {})
+    split_token_names = {*added_tokens, *values["special_tokens"]}
     return make_vocabulary(
         ordinary,
         values["special_tokens"],
         roles_from_json(values),
         template,
         added_tokens,
-        duplicate_token_ids,
+        {name: id_ for name, id_ in duplicates.items() if name in split_token_names},
+        {name: id_ for name, id_ in duplicates.items() if name not in split_token_names},
     )
 
 
@@ -451,7 +467,9 @@ def _check_mapping(name: str, mapping: object, key_type: type) -> None:
         raise InvalidArgumentError(f"{name} must have keys of {key_type.__name__}, not {token!r}")
 
 
-def _check_tokens(ordinary: Mapping[bytes, int], others: Sequence[tuple[str, int]]) -> None:
+def _check_tokens(
+    ordinary: Mapping[bytes, int], others: Sequence[tuple[str, int]], special: Container[str | bytes]
+) -> None:
     """Raises `InvalidArgumentError` for an invalid token or id, and for an id of two tokens.
 
     A loop over 200,000 tokens is slow. So the ordinary tokens are first checked together by operations on
@@ -460,19 +478,20 @@ def _check_tokens(ordinary: Mapping[bytes, int], others: Sequence[tuple[str, int
     Args:
         ordinary: mapping of bytes to ids.
         others: names and ids of special tokens and of duplicate added tokens.
+        special: names of special tokens, several of which can have one id.
     """
     ids = list(ordinary.values())
     distinct_ids = set(ids) if set(map(type, ids)) <= {int} else set()
     in_range = len(distinct_ids) == len(ids) and min(ids, default=0) >= 0 and max(ids, default=0) <= MAX_ID
     unchecked: Iterable[tuple[str | bytes, int]] = others
-    if not in_range or b"" in ordinary or not distinct_ids.isdisjoint(id_ for _, id_ in others):
+    if not in_range or not distinct_ids.isdisjoint(id_ for _, id_ in others):
         unchecked = (*ordinary.items(), *others)
     token_by_id: dict[int, str | bytes] = {}
     for token, id_ in unchecked:
         _check_token(token, id_)
-        if id_ in token_by_id:
-            raise InvalidArgumentError(f"id {id_} is given to both {token_by_id[id_]!r} and {token!r}")
-        token_by_id[id_] = token
+        other = token_by_id.setdefault(id_, token)
+        if other is not token and not (other in special and token in special):
+            raise InvalidArgumentError(f"id {id_} is given to both {other!r} and {token!r}")
 
 
 def _check_token(token: str | bytes, id_: int) -> None:

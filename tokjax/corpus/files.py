@@ -116,8 +116,10 @@ def text_files(
     Args:
         paths: one or several paths. Each is a file, a glob pattern such as `"data/**/*.jsonl.gz"` (its
             matches are sorted), or a directory, whose Parquet files, or else MDS shards or litdata chunks,
-            are read, sorted, or as the `index.json` of each directory lists the shards. Files at a URL, such
-            as `"s3://bucket/*.txt"` (requires `tokjax[remote]`), are fetched to a temporary directory first.
+            are read, sorted, or as the `index.json` of each directory lists the shards. Names in it that
+            begin with `.` or `_` are ignored, since they are hidden or temporary. Files at a URL, such
+            as `"s3://bucket/*.txt"` (requires `tokjax[remote]`), are fetched to a temporary directory first;
+            a directory at a URL is not accepted.
         field: the name of the text field in each JSON record, the text column of a CSV, Parquet, Arrow, MDS
             or litdata file, or the feature of the `tf.train.Example` in each record of an ArrayRecord file.
             `"meta.text"` is the field `text` of the object or struct `meta`. Of a tar archive, `"text"` is
@@ -135,6 +137,7 @@ def text_files(
         InvalidArgumentError: a path is not a regular file, a pattern has no match, a directory has no
             Parquet, MDS or litdata files, or the suffix of a file indicates an unsupported compression format
             or a file that is not text.
+        OSError: a URL can't be read.
         SourceError: the `index.json` of a directory is damaged, or it lists a shard that is missing and, for
             a pattern, would match.
     """
@@ -292,7 +295,7 @@ def _find_files(directory: Path) -> list[Path]:
     Raises:
         SourceError: an index lists a shard that is missing, or is damaged.
     """
-    paths = sorted(directory.rglob("*"))
+    paths = [path for path in sorted(directory.rglob("*")) if not _is_hidden(path.relative_to(directory))]
     for pattern in _DIRECTORY_FILES:
         files = [path for path in paths if pattern.fullmatch(path.name) and is_file(path)]
         if files and pattern is _PARQUET_FILE:
@@ -311,6 +314,15 @@ def _find_files(directory: Path) -> list[Path]:
             shards |= {index.parent: listed} if listed else {}
     groups = [*shards.values(), *([file] for file in files if shards.keys().isdisjoint(file.parents))]
     return list(itertools.chain.from_iterable(sorted(groups)))
+
+
+def _is_hidden(path: Path) -> bool:
+    """Returns whether a path in a directory is that of a hidden or temporary file.
+
+    Spark, pyarrow and others ignore the same paths: `_temporary/0/part-0.parquet` is the incomplete file of a
+    running job, and `.ipynb_checkpoints` and `_delta_log` have copies and metadata. `_key=1` is a partition.
+    """
+    return any(part.startswith((".", "_")) and "=" not in part for part in path.parts)
 
 
 def _describe_directory(directory: Path) -> tuple[str, Hint]:

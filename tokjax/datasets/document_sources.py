@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -566,7 +567,10 @@ def _is_array_of_ids(content: object) -> bool:
 
 
 def _holds_ids(files: TextFiles) -> bool:
-    """Returns whether the first file with contents has records whose documents are lists of ids."""
+    """Returns whether the first file with contents has records whose documents are lists of ids.
+
+    The first document that is not null decides.
+    """
     path = next((path for path in files.paths if path.stat().st_size), files.paths[0])
     kind = get_format(path, files)
     names = (files.field, IDS_KEY) if files.field == DEFAULT_COLUMN else (files.field,)
@@ -576,9 +580,12 @@ def _holds_ids(files: TextFiles) -> bool:
             return [column for column in columns if column in names]
 
         chunks = iter_record_chunks(replace(files, paths=(path,)), choose, _PROBE_BYTES)
-        _, record = next((first for chunk in chunks for first in read_records(chunk, choose)), ("", {}))
-        found = (find_field(record, name) for name in names)
-        return _is_array_of_ids(next((holder[key] for holder, key in found if key in holder), None))
+        for _, record in chain.from_iterable(read_records(chunk, choose) for chunk in chunks):
+            found = (find_field(record, name) for name in names)
+            document = next((holder[key] for holder, key in found if key in holder), "")
+            if document is not None:
+                return _is_array_of_ids(document)
+        return False
     return kind in TABLE_FORMATS and find_ids_column(path, kind, names) is not None
 
 

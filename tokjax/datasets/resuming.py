@@ -163,7 +163,8 @@ def load_manifest_if_unchanged(
         manifest = load_manifest()
     except DatasetError as error:
         raise DatasetExistsError(
-            f"{location} exists ({error.message})", hint=make_overwrite_hint("replace it")
+            f"{location} exists ({error.message})",
+            hint=make_overwrite_hint("replace a dataset", "; otherwise pass another path"),
         ) from None
     hint = make_overwrite_hint("replace it")
     _compare(job.plan, manifest.plan, f"{location} exists, and was written", hint)

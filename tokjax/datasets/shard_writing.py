@@ -215,8 +215,9 @@ def _convert_executor_errors(executor: Executor | None) -> Iterator[None]:
         yield
     except BrokenExecutor as error:
         raise DatasetError(
-            "a worker process died (killed, or out of memory?); finished shards are kept: call write_dataset "
-            "again, with a new executor"
+            "a worker process died (killed, out of memory, or started by a program whose code is not below "
+            "'if __name__ == \"__main__\":'?); finished shards are kept: call write_dataset again, with a "
+            "new executor"
         ) from error
     except FileNotFoundError as error:
         if executor is None:

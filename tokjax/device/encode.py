@@ -24,6 +24,7 @@ from tokjax.device.boundaries import SplitTables, decode_characters, find_starts
 from tokjax.device.hash_table import ABSENT, HashTable, compute_hashes, find
 from tokjax.device.merging import MergeTables, merge_words
 from tokjax.device.scans import (
+    ALIGNMENT,
     compact,
     count_before,
     cumulative_sum,
@@ -121,6 +122,7 @@ def suggest_capacities(num_bytes: int) -> Capacities:
     Args:
         num_bytes: number of bytes of all texts together, with padding.
     """
+    num_bytes = _align(num_bytes)
     return Capacities(
         tokens=num_bytes // 2 + 64,
         words=num_bytes * 9 // 32 + 64,
@@ -130,6 +132,10 @@ def suggest_capacities(num_bytes: int) -> Capacities:
         places=num_bytes // 256 + 64,
         special=num_bytes // 256 + 64,
     )
+
+
+def _align(number: int) -> int:
+    return number + -number % ALIGNMENT
 
 
 @partial(jax.jit, static_argnames="capacities")
@@ -152,11 +158,12 @@ def encode_jit(
     Returns:
         The tokens. If `exceeded` is true, call again with larger capacities: `needed` has the numbers.
     """
-    length = data.shape[0]
-    if not length:
+    if not data.shape[0]:
         raise InvalidArgumentError("data must have at least one byte; pass padding after the texts")
-    limits = suggest_capacities(length) if capacities is None else capacities
-    sizes = Capacities(*(max(limit, 1) for limit in limits))
+    limits = suggest_capacities(data.shape[0]) if capacities is None else capacities
+    sizes = Capacities(*(_align(max(limit, 1)) for limit in limits))._replace(tokens=max(limits.tokens, 1))
+    data = jnp.pad(data, (0, -data.shape[0] % ALIGNMENT))
+    length = data.shape[0]
     splits = jnp.asarray(row_splits).astype(jnp.int32)
     position = jnp.arange(length, dtype=jnp.int32)
     is_cut = jnp.zeros(length, bool).at[splits].set(True, mode="drop") | (position == 0)
@@ -328,7 +335,7 @@ def _assemble(
     position = jnp.arange(capacity, dtype=jnp.int32)
     inside = position < num_tokens
     # All words have tokens, so that the segments are not empty.
-    word = number_segments(begins, capacity)
+    word = number_segments(begins, sources.counts > 0, capacity)
     index = position + store(sources.firsts - begins)[word]
     ids = sources.pool.at[index].get(mode="clip")
     if words.special_ids is not None:
@@ -391,7 +398,7 @@ def decode_jit(tables: TokenizerTables, ids: Array, row_splits: Array, *, capaci
     stops = store(cumulative_sum(lengths))
     begins = stops - lengths
     chosen, _ = compact(lengths > 0, ids.shape[0], 0)
-    segment = number_segments(jnp.where(lengths > 0, begins, capacity), capacity)
+    segment = number_segments(begins, lengths > 0, capacity)
     shifts = store(tables.token_splits[safe] - begins)
     position = jnp.arange(capacity, dtype=jnp.int32)
     index = position + store(shifts[chosen])[segment]

@@ -34,6 +34,7 @@ from tokjax.device.scans import (
     count_before,
     cumulative_sum,
     find_true,
+    make_mask,
     number_segments,
     pack,
     running_maximum,
@@ -52,9 +53,24 @@ THREE_BYTES = 0x800
 """First code point of three bytes."""
 _WIDTHS = (16, 32, 128)
 """Number of symbols of the columns in which words are merged. Longer words are merged in flat arrays."""
-_SYMBOLS = (1 << 15, 1 << 14, 1 << 13)
-"""Number of symbols of each width that are merged at the same time: few enough for the cache of a CPU. There
-are few long words."""
+
+
+class _Pace(NamedTuple):
+    """How words are merged in columns.
+
+    Attributes:
+        symbols: number of symbols of each width that are merged at the same time.
+        rounds: number of rounds between two checks whether many words are done.
+    """
+
+    symbols: tuple[int, ...]
+    rounds: int
+
+
+_CPU = _Pace((1 << 15, 1 << 14, 1 << 13), 1)
+"""Few enough symbols for the cache. There are few long words."""
+_ACCELERATOR = _Pace((1 << 17, 1 << 17, 1 << 17), 8)
+"""Many symbols, since each round takes about as long for few, and a check takes as long as a round."""
 _LARGE_BATCH = 1 << 20
 """Number of symbols from which on more are merged at the same time, in proportion, for accelerators."""
 _MAX_SHARE = 4
@@ -145,14 +161,23 @@ def merge_words(
     """
     words = _make_symbols(tables, data, starts, lengths, num_bytes)
     merged, count = _merge_long(tables, words, num_long)
-    low = 1
-    for width, at_once in zip(_WIDTHS, _SYMBOLS, strict=True):
-        is_chosen = (words.counts > low) & (words.counts <= width)
-        num_columns = at_once * max(num_bytes, _LARGE_BATCH) // (_LARGE_BATCH * width)
-        num_columns = min(num_columns, -(-starts.shape[0] // _MAX_SHARE))
-        merged = _merge_columns(tables, merged, is_chosen, (width, num_columns))
-        low = width
+    merge = partial(_merge_short, tables, words.counts)
+    merged = jax.lax.platform_dependent(
+        merged, cpu=partial(merge, _CPU), default=partial(merge, _ACCELERATOR)
+    )
     return MergedWords(merged.symbols, merged.starts, merged.counts, lengths.sum(dtype=jnp.int32), count)
+
+
+def _merge_short(tables: MergeTables, counts: Array, pace: _Pace, words: _Symbols) -> _Symbols:
+    """Merges words of few symbols in columns of each width. `counts` are the numbers of their symbols."""
+    low = 1
+    for width, at_once in zip(_WIDTHS, pace.symbols, strict=True):
+        is_chosen = (counts > low) & (counts <= width)
+        num_columns = at_once * max(words.symbols.shape[0], _LARGE_BATCH) // (_LARGE_BATCH * width)
+        num_columns = min(num_columns, -(-counts.shape[0] // _MAX_SHARE))
+        words = _merge_columns(tables, words, is_chosen, (width, num_columns), pace.rounds)
+        low = width
+    return words
 
 
 def _make_symbols(tables: MergeTables, data: Array, starts: Array, lengths: Array, capacity: int) -> _Symbols:
@@ -161,10 +186,10 @@ def _make_symbols(tables: MergeTables, data: Array, starts: Array, lengths: Arra
     begins = stops - lengths
     position = jnp.arange(capacity, dtype=jnp.int32)
     is_inside = position < stops[-1]
-    word = number_segments(begins, capacity)
+    word = number_segments(begins, lengths > 0, capacity)
     at = store(position + store(starts - begins)[word])
     bytes_ = store(jnp.where(is_inside, data.at[at].get(mode="clip"), np.uint8(0)))
-    is_begin = store((~is_inside).at[begins].set(True, mode="drop"))
+    is_begin = store(~is_inside | make_mask(begins, lengths > 0, capacity))
     symbols = jnp.where(is_inside, _merge_characters(tables, bytes_, is_begin), -1)
     packed = pack(symbols >= 0)
     kept, count = find_true(packed, capacity, capacity), packed.num_true
@@ -252,7 +277,7 @@ class _Work(NamedTuple):
 
 
 def _merge_columns(
-    tables: MergeTables, words: _Symbols, is_chosen: Array, shape: tuple[int, int]
+    tables: MergeTables, words: _Symbols, is_chosen: Array, shape: tuple[int, int], num_rounds: int
 ) -> _Symbols:
     """Merges the chosen words in columns. The shape is the number of symbols of a column, and of columns."""
     num_words, num_symbols = words.starts.shape[0], words.symbols.shape[0]
@@ -286,9 +311,12 @@ def _merge_columns(
         work = refill(work)
         limit = jnp.where(work.next_word < count, num_columns // 3, 0)
         has_many: Callable[[_Columns], Array] = lambda columns: (~columns.is_done).sum() > limit  # noqa: E731
-        return work._replace(
-            columns=jax.lax.while_loop(has_many, partial(_merge_lowest, tables), work.columns)
-        )
+        return work._replace(columns=jax.lax.while_loop(has_many, merge, work.columns))
+
+    def merge(columns: _Columns) -> _Columns:
+        for _ in range(num_rounds):
+            columns = _merge_lowest(tables, columns)
+        return columns
 
     def has_words(work: _Work) -> Array:
         return (work.next_word < count) | (work.words < num_words).any()
@@ -301,6 +329,7 @@ def _merge_columns(
     return words._replace(symbols=work.symbols, counts=work.counts)
 
 
+@jax.jit
 def _merge_lowest(tables: MergeTables, columns: _Columns) -> _Columns:
     """Merges the leftmost pair of lowest rank of each word."""
     symbols, ranks, _ = columns
@@ -350,7 +379,7 @@ def _merge_long(tables: MergeTables, words: _Symbols, capacity: int) -> tuple[_S
     begins = stops - counts
     position = jnp.arange(capacity, dtype=jnp.int32)
     is_inside = position < stops[-1]
-    word = number_segments(begins, capacity)
+    word = number_segments(begins, counts > 0, capacity)
     chosen = jnp.where(is_inside, position + (starts - begins)[word], num_symbols)
     flat = _Flat(
         words.symbols.at[chosen].get(mode="fill", fill_value=-1),
@@ -380,7 +409,8 @@ def _merge_flat_round(tables: MergeTables, flat: _Flat, num_words: int) -> _Flat
     symbols, words, ranks = flat
     length = symbols.shape[0]
     position = jnp.arange(length, dtype=jnp.int32)
-    lowest = jnp.full(num_words + 1, NO_RANK).at[words].min(ranks, mode="drop")
+    merging = jnp.where(ranks == NO_RANK, num_words + 1, words)
+    lowest = jnp.full(num_words + 1, NO_RANK).at[merging].min(ranks, mode="drop")
     is_lowest = (ranks == lowest[words]) & (ranks != NO_RANK)
     # In a run of overlapping pairs, such as those of "aaaa", every second one is merged.
     run_start = running_maximum(jnp.where(is_lowest, -1, position)) + 1

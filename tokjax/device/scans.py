@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 BITS = 32
 """Number of values of a block that is packed into one number."""
+ALIGNMENT = 128
+"""Long arrays have a multiple of this many values. XLA reads and writes several values at once then."""
 
 
 def cumulative_sum(values: Array) -> Array:
@@ -150,6 +152,7 @@ class Neighbors:
 
     def __init__(self, values: Array, before: int, after: int) -> None:
         self._length, self._before = values.shape[0], before
+        after += -(before + self._length + after) % ALIGNMENT
         if self._length < max(before, after):
             wrapped = values[jnp.arange(-before, self._length + after) % self._length]
         else:
@@ -163,12 +166,12 @@ class Neighbors:
 
 
 def store(*values: Array) -> Any:
-    """Returns values that are computed once and stored.
+    """Returns values that are computed once and stored on a CPU.
 
     XLA would compute them again for each value that is read, in the middle of a gather for example, where the
-    processor computes one value at a time.
+    processor computes one value at a time. On a GPU, computing them again is faster than reading them.
     """
-    stored: Any = jax.lax.platform_dependent(values, cpu=_store_on_cpu, default=jax.lax.optimization_barrier)
+    stored: Any = jax.lax.platform_dependent(values, cpu=_store_on_cpu, default=lambda values: values)
     return stored if len(values) > 1 else stored[0]
 
 
@@ -242,24 +245,39 @@ def find_true(packed: Packed, capacity: int, fill: int) -> Array:
     #     bit       1 2 5 7 2
     has_any = packed.blocks != 0
     chosen, _ = compact(has_any, packed.blocks.shape[0], 0)
-    begins = jnp.where(has_any, packed.before, capacity)
-    block = store(chosen.at[number_segments(begins, capacity)].get(mode="clip"))
+    block = store(chosen.at[number_segments(packed.before, has_any, capacity)].get(mode="clip"))
     result = jnp.arange(capacity, dtype=jnp.int32)
     bit = _select_bit(packed.blocks[block], (result - packed.before[block]).astype(jnp.uint32))
     return jnp.where(result < packed.num_true, block * BITS + bit, fill)
 
 
-def number_segments(begins: Array, capacity: int) -> Array:
+def number_segments(begins: Array, is_used: Array, capacity: int) -> Array:
     """Returns the number of the segment of each position, `int32`, shape `(capacity,)`.
 
     Args:
-        begins: first position of each segment, in ascending order. Segments that begin at the capacity or
-            later are dropped, and so do not count. Other segments have at least one position.
-        capacity: number of positions.
+        begins: first position of each segment, in ascending order.
+        is_used: which segments have positions. Only these are counted.
+        capacity: number of positions. Segments that begin later are dropped.
     """
-    is_begin = jnp.zeros(capacity, bool).at[begins].set(True, mode="drop")
+    is_begin = make_mask(begins, is_used, capacity)
     numbers: Array = store(cumulative_sum(is_begin) - 1)
     return numbers
+
+
+def make_mask(positions: Array, is_used: Array, length: int) -> Array:
+    """Returns a mask of the used positions, which are different, `bool`, shape `(length,)`."""
+    at = _use_indices(positions, is_used, length)
+    return jnp.zeros(length, bool).at[at].set(True, mode="drop", unique_indices=True)
+
+
+def _use_indices(indices: Array, is_used: Array, length: int) -> Array:
+    """Returns indices to write to an array of some length, where the unused ones are after its end.
+
+    All are different, since a GPU writes to equal ones one after the other. They are unsigned, since JAX
+    would look for negative ones otherwise.
+    """
+    unused = np.uint32(length) + jnp.arange(indices.shape[0], dtype=jnp.uint32)
+    return jnp.where(is_used, indices.astype(jnp.uint32), unused)
 
 
 def _select_bit(numbers: Array, rank: Array) -> Array:
@@ -285,7 +303,7 @@ def compact(mask: Array, capacity: int, fill: int) -> tuple[Array, Array]:
         Positions, `int32`, shape `(capacity,)`, and the number of true values, `int32`, shape `()`.
     """
     rank = cumulative_sum(mask)
-    target = jnp.where(mask, rank - 1, capacity)
+    number = jnp.arange(mask.shape[0], dtype=jnp.int32)
+    target = _use_indices(rank - 1, mask, capacity)
     positions = jnp.full(capacity, fill, jnp.int32)
-    positions = positions.at[target].set(jnp.arange(mask.shape[0], dtype=jnp.int32), mode="drop")
-    return positions, rank[-1]
+    return positions.at[target].set(number, mode="drop", unique_indices=True), rank[-1]

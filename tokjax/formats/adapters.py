@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from tokjax._util.imports import import_optional
@@ -20,7 +19,6 @@ from tokjax.models.byte_bpe import ByteLevelBPE, make_byte_level_bpe
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
 from tokjax.pretokenize.patterns import find_pattern_name
 
-logger = logging.getLogger("tokjax")
 _END_OF_TEXT = "<|endoftext|>"
 
 
@@ -34,9 +32,9 @@ def from_tiktoken(
     """Converts a `tiktoken.Encoding` to a built-in tokenizer with the same ids.
 
     Args:
-        encoding: a `tiktoken.Encoding`. If a special token has several names, only the first one is
-            recognized in texts, and the others are logged. One encoding of tiktoken has such a name:
-            `<|reserved_200018|>`, for `<|endofprompt|>` in `o200k_harmony`.
+        encoding: a `tiktoken.Encoding`. If an id has several names, such as `<|endofprompt|>` and
+            `<|reserved_200018|>` in `o200k_harmony`, all are recognized in texts, and decoding gives the
+            first.
         bos_token: special token in the role of BOS, or `None`.
         eos_token: special token in the role of EOS. `None` uses `<|endoftext|>` if the encoding has it.
         pad_token: special token that pads a batch, or `None`.
@@ -57,22 +55,10 @@ def from_tiktoken(
         raise UnsupportedTokenizerError(
             f"from_tiktoken takes a tiktoken.Encoding, not {type(encoding).__name__}"
         ) from None
-    # tiktoken allows several names for one id. The first one is used.
-    name_by_id = {id_: name for name, id_ in reversed(special.items())}
-    for name, id_ in special.items():
-        if name != name_by_id[id_]:
-            logger.warning(
-                "%s: the special token %r has a second name %r, which texts are not searched for; "
-                "replace it in texts by the first one",
-                getattr(encoding, "name", "the encoding"),
-                name_by_id[id_],
-                name,
-            )
-    special = {name: id_ for id_, name in name_by_id.items()}
     roles = resolve_roles(
         special, {"bos": bos_token, "eos": eos_token, "pad": pad_token}, {"eos": _END_OF_TEXT}
     )
-    vocabulary = make_vocabulary(ranks, special, roles, EMPTY_TEMPLATE, move_empty_token=True)
+    vocabulary = make_vocabulary(ranks, special, roles, EMPTY_TEMPLATE)
     return make_byte_level_bpe(vocabulary, find_pattern_name(pattern) or pattern, None)
 
 

@@ -62,8 +62,8 @@ def read_added_tokens(directory: Path, companion: CompanionConfig) -> dict[str, 
         return _parse_decoder(decoder, f"{directory}: 'added_tokens_decoder'")
     path = directory / ADDED_TOKENS_FILE
     contents = read_json_object(path) if path.is_file() else {}
-    special = {*companion.roles.values(), *companion.additional_special}
     ids = parse_token_ids(contents, str(path)) if contents else {}
+    special = companion.special
     return {name: DeclaredToken(id_, name in special, name not in special) for name, id_ in ids.items()}
 
 
@@ -83,7 +83,10 @@ def check_added_tokens(source: Path, forms: Collection[str], companion: Companio
 
 
 def select_new_tokens(
-    source: Path, declared: Mapping[str, DeclaredToken], ids: Mapping[str, int]
+    source: Path,
+    declared: Mapping[str, DeclaredToken],
+    ids: Mapping[str, int],
+    special: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, DeclaredToken]:
     """Returns the added tokens that a vocabulary does not have, in the order of their ids.
 
@@ -91,6 +94,7 @@ def select_new_tokens(
         source: path of the vocabulary.
         declared: added tokens by name, from `read_added_tokens`.
         ids: ids by token of the vocabulary.
+        special: other special tokens with their options, as in `CompanionConfig`. New ones get the next ids.
 
     Raises:
         TokenizerFormatError: the vocabulary has one of them with another id; their ids are not the next ones;
@@ -104,6 +108,9 @@ def select_new_tokens(
                 f"the ids of transformers are not those of {source.name}; {ADVICE}"
             )
     new_tokens = {name: token for name, token in declared.items() if name not in ids}
+    for name, options in (special or {}).items():
+        if name not in ids and name not in new_tokens:
+            new_tokens[name] = _parse_token(len(ids) + len(new_tokens), {**options, "special": True})
     check_vocab_size(len(ids) + len(new_tokens), str(source))
     new_tokens = dict(sorted(new_tokens.items(), key=lambda item: item[1].id))
     for next_id, (name, token) in enumerate(new_tokens.items(), len(ids)):
@@ -139,12 +146,11 @@ def _parse_decoder(decoder: Any, where: str) -> dict[str, DeclaredToken]:
             raise TokenizerFormatError(
                 f"{where}: expected an id and a token, each once, got {key[:20]!r}: {entry!r:.80}"
             )
-        special, lstrip, rstrip = (bool(entry.get(flag)) for flag in ("special", "lstrip", "rstrip"))
-        declared[name] = DeclaredToken(
-            int(key),
-            special,
-            bool(entry.get("normalized", not special)),
-            bool(entry.get("single_word")),
-            AddedToken(lstrip, rstrip),
-        )
+        declared[name] = _parse_token(int(key), entry)
     return declared
+
+
+def _parse_token(id_: int, options: Mapping[str, Any]) -> DeclaredToken:
+    special, lstrip, rstrip = (bool(options.get(flag)) for flag in ("special", "lstrip", "rstrip"))
+    normalized, single_word = bool(options.get("normalized", not special)), bool(options.get("single_word"))
+    return DeclaredToken(id_, special, normalized, single_word, AddedToken(lstrip, rstrip))

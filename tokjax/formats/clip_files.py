@@ -101,7 +101,7 @@ def _parse_pair(source: Path, merges_path: Path) -> tuple[dict[str, int], list[t
     ids = parse_token_ids(read_json_object(source), str(source))
     companion = read_companion_config(source.parent)
     check_added_tokens(source, ids, companion)
-    special = {*companion.roles.values(), *companion.additional_special}
+    special = set(companion.special)
     if not {START, END} <= ids.keys() or not special <= {START, END}:
         raise TokenizerFormatError(
             f"{source}: expected the special tokens {START!r} and {END!r} and no others, as in CLIP; pass a "

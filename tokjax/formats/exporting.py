@@ -99,7 +99,7 @@ def _export_tiktoken(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     _check_type(tokenizer, ByteLevelBPE, "tiktoken")
     _check_expressible(tokenizer, "a rank file", normalizer=None, add_prefix_space=False, trim_offsets=None)
     ranks = tokenizer.vocabulary.mergeable
-    unreachable_ids = tokenizer.vocabulary.unreachable_ids
+    unreachable_ids = dict(tokenizer.vocabulary.unreachable_ids)
     empty_token = {b"": unreachable_ids.pop("")} if "" in unreachable_ids else {}
     for name, id_ in unreachable_ids.items():
         raise UnsupportedTokenizerError(
@@ -287,12 +287,19 @@ def _write_with_config(
             for role, other in BERT_ROLES.items():
                 if role in roles and roles.setdefault(other, roles[role]) == roles[role]:
                     del roles[role]  # BERT's files declare [CLS] as CLS only, and [SEP] as SEP only
-        role_fields = {f"{role}_token": name for role, name in roles.items()}
-        additional = [name for name in vocabulary.special if name not in vocabulary.roles.values()]
+        # Tokens that the configuration declares are matched in texts, and new ones get other ids.
+        left_out = vocabulary.unmatched_names | vocabulary.second_names
+        role_fields = {f"{role}_token": name for role, name in roles.items() if name not in left_out}
+        additional = vocabulary.special.keys() - left_out - set(vocabulary.roles.values())
         class_field = (
             {"tokenizer_class": _TOKENIZER_CLASSES[format_]} if format_ in _TOKENIZER_CLASSES else {}
         )
-        config = {**class_field, **role_fields, "additional_special_tokens": additional, **config_fields}
+        config = {
+            **class_field,
+            **role_fields,
+            "additional_special_tokens": sorted(additional, key=vocabulary.get_id),
+            **config_fields,
+        }
         files = {path / CONFIG_FILE: json.dumps(config, ensure_ascii=False, indent=1), **files}
     write_files_atomically([(file, partial(_write_contents, value)) for file, value in files.items()])
     return tuple(contents)

@@ -94,13 +94,12 @@ def read_gpt2(
     source = as_path(vocab)
     forms = parse_token_ids(read_json_object(source), str(source))
     companion = read_companion_config(source.parent)
-    companion_roles = companion.roles
     _check_is_gpt2(source, forms)
     pattern = pattern or _find_pattern(source, companion.config)
     check_added_tokens(source, forms, companion)
     add_prefix_space = bool(add_prefix_space or companion.config.get("add_prefix_space"))
     if special_tokens is None:
-        names = (*companion_roles.values(), *companion.additional_special, _END_OF_TEXT)
+        names = (*companion.special, _END_OF_TEXT)
         special_tokens = [name for name in dict.fromkeys(names) if name in forms]
     missing = [name for name in special_tokens if name not in forms]
     if missing:
@@ -109,9 +108,9 @@ def read_gpt2(
     roles = resolve_roles(
         special,
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
-        {"eos": _END_OF_TEXT, **companion_roles},
+        {"eos": _END_OF_TEXT, **companion.roles},
     )
-    ordinary, duplicate_token_ids = decode_byte_level_forms(
+    ordinary, unreachable_ids = decode_byte_level_forms(
         {form: id_ for form, id_ in forms.items() if form not in special}
     )
     pairs = _read_merges(as_path(merges), ordinary)
@@ -127,12 +126,7 @@ def read_gpt2(
     with as_format_errors(str(source)):
         check_comparisons(special)
         vocabulary = make_vocabulary(
-            ordinary,
-            special,
-            roles,
-            EMPTY_TEMPLATE,
-            duplicate_token_ids=duplicate_token_ids,
-            move_empty_token=True,
+            ordinary, special, roles, EMPTY_TEMPLATE, unreachable_ids=unreachable_ids
         )
         return make_byte_level_bpe(
             vocabulary, pattern, normalizer, merges=pairs, add_prefix_space=add_prefix_space

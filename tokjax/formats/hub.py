@@ -71,7 +71,7 @@ def fetch_repository(name: RepositoryName) -> Path:
     errors = import_optional("huggingface_hub.errors", extra="hub", purpose=purpose)
     has_answered = False
     try:
-        commit, sizes = _list_files(hub, name)
+        commit, sizes = _list_files(hub, errors, name)
         has_answered = True
         return _download(hub, errors, name, commit, sizes)
     except TokjaxError:
@@ -90,11 +90,38 @@ def fetch_repository(name: RepositoryName) -> Path:
         return cached
 
 
-def _list_files(hub: Any, name: RepositoryName) -> tuple[str, dict[str, int | None]]:
+def check_options(name: RepositoryName, options: Mapping[str, Any]) -> None:
+    """Raises an error for an option of `from_pretrained` in transformers that the name or a setting replaces.
+
+    Args:
+        name: name of the repository.
+        options: options of `load_tokenizer`.
+
+    Raises:
+        InvalidArgumentError: there is such an option.
+    """
+    calls = {
+        "revision": f"pass {str(name._replace(revision=str(options.get('revision'))))!r}",
+        "subfolder": f"pass {str(name._replace(path=str(options.get('subfolder'))))!r}",
+        "token": "set HF_TOKEN, or run `hf auth login`",
+        "cache_dir": "set HF_HUB_CACHE",
+        "local_files_only": "set HF_HUB_OFFLINE=1",
+    }
+    for option, call in calls.items():
+        if option in options:
+            raise InvalidArgumentError(f"load_tokenizer has no option {option!r}; {call}")
+
+
+def _list_files(hub: Any, errors: Any, name: RepositoryName) -> tuple[str, dict[str, int | None]]:
     """Returns the commit of the revision and the size of each file. Raises errors of `huggingface_hub`."""
     api = hub.HfApi()
     timeout = hub.constants.HF_HUB_ETAG_TIMEOUT  # that of hf_hub_download; model_info has none by default
-    info = api.model_info(name.repository, revision=name.revision, files_metadata=True, timeout=timeout)
+    try:
+        info = api.model_info(name.repository, revision=name.revision, files_metadata=True, timeout=timeout)
+    except errors.HFValidationError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError) as error:  # as from the page of a login
+        raise ConnectionError(f"its answer is not that of a hub: {_shorten(error)}") from error
     if info.siblings is None:  # as of a mirror
         tree = api.list_repo_tree(name.repository, revision=info.sha, recursive=True)
         return info.sha, {file.path: file.size for file in tree if hasattr(file, "size")}

@@ -22,9 +22,9 @@ from tokjax.formats.detection import (
     detect_tokenizer_files,
 )
 from tokjax.formats.gpt2_files import read_gpt2
-from tokjax.formats.hub import fetch_repository
+from tokjax.formats.hub import check_options as check_hub_options, fetch_repository
 from tokjax.formats.huggingface.tokenizer_json import from_huggingface, read_huggingface
-from tokjax.formats.names import EncodingName, UrlName, parse_name
+from tokjax.formats.names import EncodingName, RepositoryName, UrlName, parse_name
 from tokjax.formats.remote_files import open_files
 from tokjax.formats.sentencepiece_files import read_sentencepiece, read_sentencepiece_vocab
 from tokjax.formats.tiktoken_files import read_tiktoken
@@ -151,8 +151,9 @@ def load_tokenizer(
     - `"huggingface"` also accepts `unk_token`. A byte-level BPE with a common split pattern, a BPE with byte
       fallback, a BPE of words like that of OpenAI's first GPT, a WordPiece like BERT's and a word-level
       tokenizer become built-in tokenizers with the same ids. Other definitions run on the `tokenizers`
-      library (the extra `tokjax[huggingface]`), and the reason is logged. Truncation and padding defined in
-      the file are not applied.
+      library (the extra `tokjax[huggingface]`), and the reason is logged. Added tokens that only the
+      configuration files declare are added, as by transformers. Truncation and padding defined in the file
+      are not applied.
     - `"gpt2"` also accepts `unk_token`, `pattern`, `special_tokens` (names; by default the tokens with a role
       in the configuration files, and `<|endoftext|>`), `normalizer` and `add_prefix_space`. The default
       pattern is GPT-2's, or Qwen's if the configuration names its tokenizer.
@@ -201,6 +202,8 @@ def load_tokenizer(
     name = parse_name(path)
     if isinstance(name, EncodingName):
         return _load_encoding(name.encoding, format, options)
+    if isinstance(name, RepositoryName):
+        check_hub_options(name, options)
     with open_files(name or path) as found:
         detected = _detect(found, format)
         reader = _READERS[detected.format]

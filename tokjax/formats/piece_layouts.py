@@ -123,7 +123,7 @@ def arrange_pieces(
         layout, reason = PieceLayout(), f"with the offset {offset} assigns other ids" if offset else None
     last = layout.last
     if layout.has_languages:
-        languages = [token for token in companion.additional_special if token not in (*layout.first, *last)]
+        languages = [token for token in companion.special if token not in (*layout.first, *last)]
         last = (*languages, *last)
         reason = None if languages else "adds codes of languages, which these files do not declare"
     if reason is None:

@@ -20,7 +20,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from tokjax.core.vocabulary import TEMPLATE_ROLES, select_roles
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.formats.added_tokens import ADVICE, get_whitespace_options, read_added_tokens, select_new_tokens
+from tokjax.formats.added_tokens import (
+    ADVICE,
+    DeclaredToken,
+    get_whitespace_options,
+    read_added_tokens,
+    select_new_tokens,
+)
 from tokjax.formats.piece_layouts import arrange_pieces
 from tokjax.formats.tokenizer_files import (
     CONFIG_FILE,
@@ -37,7 +43,7 @@ from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tokjax.core.vocabulary import Role
@@ -45,6 +51,7 @@ if TYPE_CHECKING:
 
 Normalization = Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"]
 TextModelType = Literal["unigram", "bpe"]
+_T5_CLASSES = ("T5Tokenizer", "T5TokenizerFast", "MT5Tokenizer", "MT5TokenizerFast")
 _CONTROL_PIECES = ("<s>", "</s>", "<pad>")
 
 
@@ -73,7 +80,8 @@ def read_sentencepiece(
 
     The roles of special tokens are read from the `tokenizer_config.json` or `special_tokens_map.json` in the
     same directory, where tokens that do not exist are ignored, and otherwise from the model. Added tokens,
-    from `added_tokens_decoder` or `added_tokens.json`, are appended to the pieces.
+    from `added_tokens_decoder` or `added_tokens.json`, are appended to the pieces, and so are the sentinels
+    of T5 (`extra_ids`, or `tokenizer_class`).
 
     Args:
         path: path of the `.model` file.
@@ -174,15 +182,18 @@ def _add_tokens(
     tokenizer: SentencePieceTokenizer, source: Path, companion: CompanionConfig
 ) -> SentencePieceTokenizer:
     """Appends the added tokens that the configuration files declare to the pieces of a model."""
+    is_t5 = companion.config.get("tokenizer_class") in _T5_CLASSES
+    num_sentinels = companion.config.get("extra_ids", 100 if is_t5 else 0)
     declared = read_added_tokens(source.parent, companion)
-    if not declared:
+    if not declared and not num_sentinels:
         return tokenizer
     ids = {name.decode("utf-8"): id_ for name, id_ in tokenizer.vocabulary.ordinary.items()}
     ids |= tokenizer.vocabulary.special
-    new_tokens = select_new_tokens(source, declared, ids)
+    sentinels = _list_sentinels(source, num_sentinels, ids)
+    new_tokens = select_new_tokens(source, sentinels | declared, ids)
     if not new_tokens:
         return tokenizer
-    if companion.config.get("legacy") is False:
+    if companion.config.get("legacy") is False and not is_t5:
         raise TokenizerFormatError(
             f'{source.parent}: with "legacy": false, as in its {CONFIG_FILE}, no space is added to the text '
             f"after the added token {next(iter(new_tokens))!r}, but {source.name} adds one; {ADVICE}"
@@ -197,6 +208,22 @@ def _add_tokens(
     added_tokens = get_whitespace_options(new_tokens)
     vocabulary = replace(extended.vocabulary, roles=tokenizer.vocabulary.roles, added_tokens=added_tokens)
     return extended.replace_vocabulary(vocabulary)
+
+
+def _list_sentinels(source: Path, count: object, ids: Mapping[str, int]) -> dict[str, DeclaredToken]:
+    """Returns the sentinels that transformers appends to T5's pieces: `<extra_id_99>` to `<extra_id_0>`.
+
+    Args:
+        source: path of the model.
+        count: number of sentinels, the field `extra_ids` of the configuration.
+        ids: ids by piece of the model.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise TokenizerFormatError(f"{source.parent}: 'extra_ids' is {count!r}, not a number of tokens")
+    check_vocab_size(len(ids) + count, str(source))
+    names = [f"<extra_id_{i}>" for i in reversed(range(count))]
+    new_names = [name for name in names if name not in ids]
+    return {name: DeclaredToken(len(ids) + i, True, False) for i, name in enumerate(new_names)}
 
 
 def _read_pieces(source: Path) -> list[_Piece]:

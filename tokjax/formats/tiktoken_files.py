@@ -97,10 +97,10 @@ def _build_harmony_special_tokens() -> dict[str, int]:
         "<|end|>": 200007,
         "<|message|>": 200008,
         "<|call|>": 200012,
-        "<|endofprompt|>": 200018,
+        "<|endofprompt|>": 200018,  # `<|reserved_200018|>` is a second name
     }
-    used_ids = set(named_tokens.values())
-    return named_tokens | {f"<|reserved_{i}|>": i for i in range(200000, 201088) if i not in used_ids}
+    reserved_ids = set(range(200000, 201088)).difference(named_tokens.values()) | {200018}
+    return named_tokens | {f"<|reserved_{i}|>": i for i in sorted(reserved_ids)}
 
 
 def _number(names: Iterable[str], first_id: int) -> dict[str, int]:
@@ -312,7 +312,7 @@ def read_tiktoken(
     )
     with as_format_errors(str(source)):
         return make_byte_level_bpe(
-            make_vocabulary(ranks, special_tokens, roles, EMPTY_TEMPLATE, move_empty_token=True),
+            make_vocabulary(ranks, special_tokens, roles, EMPTY_TEMPLATE),
             pattern or (preset.pattern if preset else ""),
             normalizer,
         )

@@ -80,6 +80,7 @@ CHAT_TEMPLATE_FILE = "chat_template.jinja"
 """File of the default chat template."""
 CHAT_TEMPLATES_DIRECTORY = "additional_chat_templates"
 """Directory of the other chat templates, one file `NAME.jinja` each."""
+_ROLE_FIELDS: Mapping[Role, str] = {role: f"{role}_token" for role in ROLES}
 BERT_ROLES: Mapping[Role, Role] = {"bos": "cls", "eos": "sep"}
 """Roles that BERT's files do not declare, and the role whose token begins or ends each text instead."""
 
@@ -252,39 +253,54 @@ class CompanionConfig(NamedTuple):
     Attributes:
         roles: role to the name of the special token; BOS and EOS can be the CLS and SEP tokens.
         declared_roles: the same, of the roles that the files declare.
-        additional_special: names of special tokens without a role.
+        special: names of all special tokens, those with a role first, each with the object that declares its
+            options; the object is empty if the files contain only the name.
         config: contents of `tokenizer_config.json`; empty if the file does not exist.
     """
 
     roles: Mapping[Role, str]
     declared_roles: Mapping[Role, str]
-    additional_special: tuple[str, ...]
+    special: Mapping[str, Mapping[str, Any]]
     config: Mapping[str, Any]
 
 
 def read_companion_config(directory: Path) -> CompanionConfig:
-    """Reads `tokenizer_config.json` and `special_tokens_map.json`, if they exist.
+    """Reads `tokenizer_config.json` and the older `special_tokens_map.json`, if they exist.
 
-    If both define a role, the value in `tokenizer_config.json` is used. If none defines BOS or EOS, the CLS
-    or SEP token also has that role: BERT's `[CLS]` and `[SEP]` begin and end each text.
+    As in transformers, the older file has no effect if the other has `added_tokens_decoder`; without it, the
+    roles in the older file take precedence. If none defines BOS or EOS, the CLS or SEP token also has that
+    role: BERT's `[CLS]` and `[SEP]` begin and end each text.
 
     Raises:
         TokenizerFormatError: one of the files is damaged.
     """
-    configs = [
+    config, older = (
         read_json_object(directory / name) if (directory / name).is_file() else {}
-        for name in (SPECIAL_TOKENS_FILE, CONFIG_FILE)
-    ]
-    roles: dict[Role, str] = {}
-    additional: list[str | None] = []
-    for contents in configs:
-        names = {role: _parse_token_name(contents.get(f"{role}_token"), directory) for role in ROLES}
-        roles |= {role: name for role, name in names.items() if name is not None}
-        listed = contents.get("additional_special_tokens") or contents.get("extra_special_tokens") or []
-        if isinstance(listed, list):
-            additional += [_parse_token_name(token, directory) for token in listed]
+        for name in (CONFIG_FILE, SPECIAL_TOKENS_FILE)
+    )
+    older_roles = {field: older[field] for field in _ROLE_FIELDS.values() if field in older}
+    contents = config if "added_tokens_decoder" in config else older | config | older_roles
+    names = {role: _parse_token_name(contents.get(field), directory) for role, field in _ROLE_FIELDS.items()}
+    roles = {role: name for role, name in names.items() if name is not None}
     all_roles = {role: roles[other] for role, other in BERT_ROLES.items() if other in roles} | roles
-    return CompanionConfig(all_roles, roles, tuple(dict.fromkeys(filter(None, additional))), configs[1])
+    special = {
+        name: token if isinstance(token, dict) else {}
+        for token in _list_special_tokens(contents)
+        if (name := _parse_token_name(token, directory))
+    }
+    return CompanionConfig(all_roles, roles, special, config)
+
+
+def _list_special_tokens(contents: Mapping[str, Any]) -> list[Any]:
+    """Returns the values of a configuration that declare special tokens: names, objects and `None`."""
+    fields = _ROLE_FIELDS.values()
+    # Other fields declare tokens without a role, such as "image_token"; "add_bos_token" is a flag.
+    others = [name for name in contents if name.endswith("_token") and name not in fields]
+    named = [value for name in others if isinstance(value := contents[name], (str, dict))]
+    listed = contents.get("extra_special_tokens") or contents.get("additional_special_tokens") or []
+    if isinstance(listed, dict):
+        listed = list(listed.values())
+    return [*map(contents.get, fields), *named, *(listed if isinstance(listed, list) else [])]
 
 
 def find_tokenizer_class(directory: Path, config: Mapping[str, Any]) -> str | None:

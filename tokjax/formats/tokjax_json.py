@@ -10,8 +10,8 @@ A file is one JSON object with these fields:
   For `"sentencepiece"` only the roles of BOS, EOS and padding: control pieces of the model, or null.
 * optional: `"cls_token"`, `"sep_token"`, `"mask_token"` (names), `"template"` (`"single"` and `"pair"`, lists
   as `make_template` takes them), `"added_tokens"` (name to two booleans, `lstrip` and `rstrip`: whether the
-  token includes the whitespace before and after it), and `"duplicate_token_ids"` (name to id of added tokens
-  that have the same bytes as another token, and of such tokens that no text becomes).
+  token includes the whitespace before and after it), and `"duplicate_token_ids"` (name to id of added and
+  special tokens that have the same bytes as another token, and of tokens that no text becomes).
 * the fields of each model:
   * `"byte_level_bpe"`: `"pattern"`, `"normalizer"`, `"ranks"` (pairs of base64 and id); and if they differ
     from their defaults, `"merges"` (pairs of ids), `"ignore_merges"`, `"add_prefix_space"`, `"trim_offsets"`.

@@ -432,7 +432,7 @@ def _make_vocabulary(
         raise TokenizerFormatError(f"{source}: the special token {missing[0]!r} is not in the vocabulary")
     companion = read_companion_config(source.parent)
     usual = {role: next(filter(tokens.__contains__, names), "") for role, names in _ROLE_NAMES.items()}
-    names = [*usual.values(), *_OTHER_SPECIAL, *companion.roles.values(), *companion.additional_special]
+    names = [*usual.values(), *_OTHER_SPECIAL, *companion.special]
     special = {name: tokens[name] for name in (*filter(tokens.__contains__, names), *special_tokens)}
     roles = resolve_roles(special, overrides, {**usual, **family.roles, **companion.roles})
     ordinary = {form.encode("utf-8"): id_ for form, id_ in tokens.items() if form not in special}

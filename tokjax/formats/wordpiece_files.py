@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tokjax.core.vocabulary import TEMPLATE_ROLES
 from tokjax.errors import Hint, TokenizerFormatError
 from tokjax.formats.added_tokens import (
     ADVICE,
@@ -13,6 +15,10 @@ from tokjax.formats.added_tokens import (
     read_added_tokens,
     select_new_tokens,
 )
+from tokjax.formats.huggingface.adapter import build_huggingface_tokenizer
+from tokjax.formats.huggingface.built_in import check_special_words
+from tokjax.formats.huggingface.definition import RequiresLibraryError
+from tokjax.formats.huggingface.export import build_tokenizer_json
 from tokjax.formats.tokenizer_files import (
     BERT_ROLES,
     as_path,
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokjax.formats.added_tokens import DeclaredToken
+    from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
 
 _OTHER_SPLITTERS = {
     "CpmAntTokenizer": "with jieba",
@@ -49,11 +56,11 @@ def read_wordpiece(
     strip_accents: bool | None = None,
     handle_chinese_chars: bool | None = None,
     **options: Any,
-) -> WordPieceTokenizer:
+) -> WordPieceTokenizer | HuggingFaceTokenizer:
     r"""Reads a `vocab.txt`. Lines may end in `\r\n`.
 
     Settings that are not passed are read from the `tokenizer_config.json` in the same directory, if it
-    exists.
+    exists. Special tokens that it names, and the vocabulary does not have, get the next ids.
 
     Args:
         path: path of the file.
@@ -67,8 +74,13 @@ def read_wordpiece(
             of the configuration, or else `True`.
         **options: other options of `wordpiece`.
 
+    Returns:
+        A tokenizer that runs on the `tokenizers` library if text can become a special token, such as `User`
+        with lower case and the special token `user`; else a `WordPieceTokenizer`.
+
     Raises:
         FileNotFoundError: the file does not exist.
+        MissingExtraError: the tokenizer has to run on the library, which is not installed.
         TokenizerFormatError: the file is not such a vocabulary, or `lowercase` cannot be determined.
     """
     source = as_path(path)
@@ -88,7 +100,7 @@ def read_wordpiece(
     config = companion.config
     _check_splitter(source, config)
     declared = read_added_tokens(source.parent, companion)
-    new_tokens = select_new_tokens(source, declared, tokens)
+    new_tokens = select_new_tokens(source, declared, tokens, companion.special)
     _check_added_tokens(source.parent, new_tokens)
     if lowercase is None:
         lowercase = config.get("do_lower_case")
@@ -96,11 +108,14 @@ def read_wordpiece(
         lowercase = _is_lower_case(tokens, str(source))
     tokens |= {name: token.id for name, token in new_tokens.items()}
     roles = {role: name for role, name in companion.roles.items() if name in tokens}
-    additional = (name for name in companion.additional_special if name in tokens)
+    declared_special = (name for name in companion.special if name in tokens)
     added_special = (name for name, token in declared.items() if token.special)
-    special_tokens = [*special_tokens, *roles.values(), *additional, *added_special]
+    special_tokens = [*special_tokens, *declared_special, *added_special]
     # BERT inserts CLS and SEP, even if the configuration declares other tokens as BOS and EOS.
-    inserted = roles | {role: roles[other] for role, other in BERT_ROLES.items() if other in roles}
+    inserted = {
+        role: name for role, name in roles.items() if role not in TEMPLATE_ROLES or name not in new_tokens
+    }
+    inserted |= {role: roles[other] for role, other in BERT_ROLES.items() if other in roles}
     role_options = {f"{role}_token": name for role, name in inserted.items() if role not in ("cls", "sep")}
     if strip_accents is None:
         strip_accents = config.get("strip_accents")
@@ -118,7 +133,13 @@ def read_wordpiece(
         )
     vocabulary = replace(tokenizer.vocabulary, added_tokens=get_whitespace_options(new_tokens))
     declared_roles = {role: name for role, name in roles.items() if f"{role}_token" not in options}
-    return replace_roles(tokenizer.replace_vocabulary(vocabulary), declared_roles)
+    tokenizer = replace_roles(tokenizer.replace_vocabulary(vocabulary), declared_roles)
+    try:
+        check_special_words(vocabulary, tokenizer.normalizer, "bert")
+    except RequiresLibraryError as error:
+        definition = json.dumps(build_tokenizer_json(tokenizer))
+        return build_huggingface_tokenizer(definition, str(error), tokenizer.vocabulary.roles)
+    return tokenizer
 
 
 def _check_splitter(source: Path, config: Mapping[str, Any]) -> None:

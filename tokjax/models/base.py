@@ -318,11 +318,25 @@ def _get_split_tokens(vocabulary: Vocabulary, allowed: frozenset[str]) -> frozen
     """
     if not allowed:
         return vocabulary.added_names
-    return (
+    names = (
         vocabulary.split_token_names
         if allowed == vocabulary.special_names
         else allowed | vocabulary.added_names
     )
+    return names - vocabulary.unmatched_names if vocabulary.unmatched_names else names
+
+
+def _reject_made_tokens(vocabulary: Vocabulary, ids: NDArray[np.int32], allowed_special: Special) -> None:
+    """Raises `InvalidArgumentError` if the model has made a special token of text that is not allowed."""
+    if not vocabulary.unmatched_names:
+        return
+    allowed, _ = resolve_special(vocabulary.special_names, allowed_special, ())
+    for name in sorted(vocabulary.unmatched_names - allowed):
+        if (ids == vocabulary.get_id(name)).any():
+            raise InvalidArgumentError(
+                f"a text contains {name!r}, which this model encodes as a special token even where ordinary "
+                "text is requested; allow it with allowed_special=, or disallow it"
+            )
 
 
 @protocol.encode_texts.register(SegmentModel)
@@ -349,6 +363,7 @@ def _encode_texts(
     )
     num_threads = resolve_num_threads(threads)
     encoded = tokenizer.encode_segments(split.segments, num_threads, sources=return_offsets)
+    _reject_made_tokens(tokenizer.vocabulary, encoded.ids, allowed_special)
     return make_batch(
         tokenizer,
         split,
@@ -380,6 +395,7 @@ def encode_ids(
         return protocol.encode.dispatch(object)(tokenizer, text, **options)
     segments, rows, _ = split_rows(tokenizer, [text], **options)
     encoded = tokenizer.encode_segments(segments, sources=False)
+    _reject_made_tokens(tokenizer.vocabulary, encoded.ids, allowed_special)
     if len(segments.texts) == 1 and not rows.before and not rows.after:
         return encoded.ids
     return assemble(encoded, rows).ids
@@ -506,9 +522,8 @@ def _compute_special_tokens_mask(vocabulary: Vocabulary, assembled: AssembledRow
         assembled.ids.take(assembled.special_positions)
     )
     mask[assembled.inserted_positions] = 1  # also added tokens that are not special
-    unknown = vocabulary.get_role_id("unk")
-    if unknown is not None:
-        mask[assembled.ids == unknown] = 1
+    for id_ in {vocabulary.get_role_id("unk"), *map(vocabulary.get_id, vocabulary.unmatched_names)} - {None}:
+        mask[assembled.ids == id_] = 1
     return mask
 
 
@@ -637,7 +652,13 @@ def replace_roles(tokenizer: Record, overrides: Mapping[Role, str | None]) -> Re
     changes_template = any(roles.get(role) != old.roles.get(role) for role in TEMPLATE_ROLES)
     template = old.template if changes_template else old.explicit_template
     vocabulary = make_vocabulary(
-        old.ordinary, old.special, roles, template, old.added_tokens, old.duplicate_token_ids
+        old.ordinary,
+        old.special,
+        roles,
+        template,
+        old.added_tokens,
+        old.duplicate_token_ids,
+        old.unreachable_ids,
     )
     return _replace_vocabulary(tokenizer, vocabulary)
 

@@ -256,7 +256,6 @@ def byte_level_bpe(
         special_tokens,
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
         added_tokens=dict.fromkeys(check_special_names(added_tokens, "added_tokens"), AddedToken()),
-        move_empty_token=True,
     )
     return make_byte_level_bpe(
         vocabulary,

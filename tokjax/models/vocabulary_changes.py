@@ -143,6 +143,7 @@ def _extend(
     moved_ids = set(special_ids.values())
     ordinary = {token: id_ for token, id_ in vocabulary.ordinary.items() if id_ not in moved_ids}
     added_tokens, duplicate_ids = dict(vocabulary.added_tokens), dict(vocabulary.duplicate_token_ids)
+    unreachable_ids = {name: id_ for name, id_ in vocabulary.unreachable_ids.items() if name not in ids}
     for name, id_ in {} if special else ids.items():
         added_tokens[name] = AddedToken()
         is_model_token = isinstance(tokenizer, LongestMatchModel) and name.encode("utf-8") in ordinary
@@ -155,6 +156,7 @@ def _extend(
         vocabulary.explicit_template,
         added_tokens,
         duplicate_ids,
+        unreachable_ids,
     )
     check_comparisons(extended.split_token_names)
     return tokenizer.replace_vocabulary(extended), map_old_ids(vocabulary.size, extended.size)
@@ -187,8 +189,8 @@ def _find_ordinary_token(tokenizer: SegmentModel, name: str) -> int | None:
     """
     if name in tokenizer.vocabulary.added_names:
         return tokenizer.vocabulary.get_id(name)
-    if name in tokenizer.vocabulary.duplicate_token_ids:
-        return tokenizer.vocabulary.duplicate_token_ids[name]
+    if name in tokenizer.vocabulary.unreachable_ids:
+        return tokenizer.vocabulary.unreachable_ids[name]
     token = name.encode("utf-8")
     if isinstance(tokenizer, ByteLevelBPE) and map_unicode_to_bytes(name) != token:
         return None
@@ -311,7 +313,7 @@ def _select_ids(vocabulary: Vocabulary, tokens: Iterable[bytes], size: int) -> N
         size: number of ids.
     """
     size = check_int("size", size, minimum=1)
-    added = {vocabulary.get_id(name) for name in vocabulary.added_names}
+    added = set(map(vocabulary.get_id, vocabulary.split_token_names))
     ids = (vocabulary.ordinary[token] for token in dict.fromkeys(tokens))
     removable = [id_ for id_ in ids if id_ not in added]
     num_tokens = len(vocabulary.bytes_by_id)
@@ -332,8 +334,10 @@ def _keep_ids(vocabulary: Vocabulary, old_ids: NDArray[np.int32]) -> Vocabulary:
         return {name: new_ids[id_] for name, id_ in ids.items() if id_ in new_ids}
 
     ordinary, duplicate_ids = renumber(vocabulary.ordinary), renumber(vocabulary.duplicate_token_ids)
-    for name in [name for name in duplicate_ids if name and name.encode("utf-8") not in ordinary]:
-        ordinary[name.encode("utf-8")] = duplicate_ids.pop(name)  # its duplicate was removed
+    unreachable_ids = renumber(vocabulary.unreachable_ids)
+    for ids in duplicate_ids, unreachable_ids:
+        for name in [name for name in ids if name and name.encode("utf-8") not in ordinary]:
+            ordinary[name.encode("utf-8")] = ids.pop(name)  # its duplicate was removed
     return make_vocabulary(
         ordinary,
         renumber(vocabulary.special),
@@ -341,6 +345,7 @@ def _keep_ids(vocabulary: Vocabulary, old_ids: NDArray[np.int32]) -> Vocabulary:
         vocabulary.explicit_template,
         vocabulary.added_tokens,
         duplicate_ids,
+        unreachable_ids,
     )
 
 

@@ -172,7 +172,7 @@ def parse_token_mapping(tokens: Mapping[str, int] | Sequence[str]) -> dict[str, 
     """Returns tokens and their ids. The ids of a list of tokens are their positions.
 
     Raises:
-        InvalidArgumentError: a token is not a string, is a duplicate, or has a lone surrogate.
+        InvalidArgumentError: a token is not a string, is empty, is a duplicate, or has a lone surrogate.
     """
     if isinstance(tokens, (str, bytes)) or not isinstance(tokens, Iterable):
         raise InvalidArgumentError(f"tokens must map tokens to ids, or be a list of them, not {tokens!r}")
@@ -180,9 +180,13 @@ def parse_token_mapping(tokens: Mapping[str, int] | Sequence[str]) -> dict[str, 
     if len(ids) != len(tokens):
         duplicates = [token for i, token in enumerate(tokens) if ids[token] != i]
         raise InvalidArgumentError(f"duplicate token {duplicates[0]!r}")
-    for token in ids:
+    for token, id_ in ids.items():
         if not isinstance(token, str):
             raise InvalidArgumentError(f"tokens must be strings, and one is {token!r}")
+        if not token:
+            raise InvalidArgumentError(
+                f"the token with id {id_} is empty; a token has at least one character"
+            )
         try:
             token.encode("utf-8")
         except UnicodeEncodeError:

@@ -104,7 +104,8 @@ def estimate_mixture(
     Raises:
         UnsupportedTokenizerError: the tokenizer is not a byte-level BPE.
         InvalidArgumentError: there are no sources, a source has no text, was counted with another pattern or
-            has pre-tokens that the normalizer changes, or the tokenizer has no merges.
+            has pre-tokens that the normalizer changes, or the tokenizer has no merges, or none whose pair
+            occurs in a source.
         MissingExtraError: SciPy is not installed.
 
     >>> from tokjax.trainer import count_pretokens, mix_counts, train_bpe
@@ -143,7 +144,13 @@ def estimate_mixture(
         program.solve()
     shares = dict(zip(sources, program.shares.tolist(), strict=True))
     num_merges = len(program.used_steps)
-    return MixtureEstimate(shares, num_merges, float(program.allowances.sum()) / max(num_merges, 1))
+    if not num_merges:
+        raise InvalidArgumentError(
+            f"the first {len(merges)} merges are no evidence for the shares, since the pair of none of them "
+            "occurs in a source; pass larger samples, other sources, or texts that are normalized as the "
+            "tokenizer normalizes them"
+        )
+    return MixtureEstimate(shares, num_merges, float(program.allowances.sum()) / num_merges)
 
 
 def iter_first_merges(tokenizer: ByteLevelBPE) -> Iterator[Merge]:

@@ -59,7 +59,7 @@ def mix_counts(sources: Mapping[str, PretokenCounts], weights: Mapping[str, floa
     [(b'low', 1), (b'leer', 2), (b' lower', 1)]
     """
     check_counts_by_source(sources)
-    shares = _check_weights(list(sources), weights)
+    shares = check_weights(list(sources), weights)
     repetitions = _find_repetitions([counts.nbytes for counts in sources.values()], shares)
     first, *others = (times * counts for times, counts in zip(repetitions, sources.values(), strict=True))
     return sum(others, start=first)
@@ -79,8 +79,12 @@ def check_counts_by_source(sources: Mapping[str, PretokenCounts]) -> None:
             raise InvalidArgumentError(f"source {name!r} has no text; leave it out")
 
 
-def _check_weights(names: list[str], weights: Mapping[str, float]) -> list[float]:
-    """Returns the weights in the order of the sources."""
+def check_weights(names: list[str], weights: Mapping[str, float]) -> list[float]:
+    """Returns the weights in the order of the sources.
+
+    Raises:
+        InvalidArgumentError: a weight is missing, unknown, or not positive.
+    """
     if not isinstance(weights, Mapping) or set(weights) != set(names):
         raise InvalidArgumentError(
             f"weights must map each of the sources {names} to a number, not {weights!r}"

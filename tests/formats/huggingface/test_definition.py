@@ -64,7 +64,7 @@ SPACE_TO_METASPACE_STEPS = [
         lambda: change_definition("Mistral", pre_tokenizer=make_metaspace_step(replacement="_")),
         lambda: change_definition("Llama 2", model={"byte_fallback": "false"}),
         lambda: change_definition("Llama 2", model={"ignore_merges": True}),
-        lambda: change_definition("Llama 2", model={"unk_token": "a"}),
+        lambda: change_definition("Llama 2", model={"unk_token": "none"}),
         lambda: add_tokens("GPT-2", ("zz", {}), ("zz", {"special": True}), ("yy", {})),
         lambda: add_tokens("Mistral", (" ", {"lstrip": True, "rstrip": True})),
         lambda: add_piece("<0xab>"),
@@ -424,6 +424,106 @@ def test_template_with_an_added_token_that_is_not_special(name, tmp_path):
     tokjax.save_tokenizer(tokenizer, tmp_path / "saved.json")
     assert tokjax.load_tokenizer(tmp_path / "saved.json") == tokenizer
     assert tokjax.with_template(tokenizer, "$A <turn>").vocabulary.template.single[1].token == "<turn>"
+
+
+def make_like_internlm(*special):
+    """Makes a definition whose model makes `<s>` and `</s>` of text, and whose template inserts them.
+
+    Args:
+        *special: names of the special tokens.
+    """
+    contents = json.loads(change_definition("Gemma"))
+    model = contents["model"]
+    forms = model["vocab"]
+    merges = [["<", "s>"], ["<", "/s>"], ["</", "s>"], ["s", ">"], ["<", "/"], ["/", "s>"]]
+    for form in ("<s>", "</s>", "s>", "</", "/s>", "<", "/", ">"):
+        forms.setdefault(form, len(forms))
+    model["merges"] += [merge for merge in merges if merge not in model["merges"]]
+    contents["added_tokens"] = [
+        token | {"id": forms[token["content"]]}
+        for token in contents["added_tokens"]
+        if token["content"] in special
+    ]
+    entries = {name: {"id": name, "ids": [forms[name]], "tokens": [name]} for name in ("<s>", "</s>")}
+    before, after = ({"SpecialToken": {"id": name, "type_id": 0}} for name in entries)
+    texts = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
+    template = {
+        "type": "TemplateProcessing",
+        "single": [before, texts[0], after],
+        "pair": [before, *texts, after],
+        "special_tokens": entries,
+    }
+    return json.dumps(contents | {"post_processor": template})
+
+
+INTERNLM_TEXTS = ("<s>", "a <s> b</s>", "</s></s><s>", "< s>", "<unk>", "<s</s>>")
+
+
+@pytest.mark.parametrize("special", [(), ("<s>",), ("<s>", "</s>", "<unk>")])
+@given(
+    text=st.sampled_from(INTERNLM_TEXTS) | st.lists(st.sampled_from(["<", "/", "s", ">", "a"])).map("".join)
+)
+def test_special_tokens_that_the_model_makes(special, text):
+    definition = make_like_internlm(*special)
+    reference = Tokenizer.from_str(definition)
+    tokenizer = tokjax.formats.from_huggingface(DefinitionStub(definition))
+    assert isinstance(tokenizer, tokjax.models.MetaspaceBPE)
+    assert tokjax.special_tokens(tokenizer).keys() >= {"<s>", "</s>", "<unk>"}
+    encoding = reference.encode(text)
+    result = tokjax.encode_result(tokenizer, text, allowed_special="all")
+    assert result.ids.tolist() == encoding.ids
+    assert tokjax.decode(tokenizer, result.ids) == reference.decode(encoding.ids, skip_special_tokens=False)
+    is_special = tokenizer.vocabulary.is_special[result.ids]
+    assert result.special_tokens_mask.tolist() == is_special.tolist()
+    inserted = (result.offsets == 0).all(axis=1).tolist()
+    assert inserted == [True] + [False] * (len(result.ids) - 2) + [True]
+
+
+def test_special_tokens_that_the_model_makes_as_ordinary_text():
+    inserted, matched = (
+        tokjax.formats.from_huggingface(DefinitionStub(make_like_internlm(*special)))
+        for special in ((), ("<s>",))
+    )
+    for tokenizer in (inserted, matched):
+        with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match="special token '<s>' at char"):
+            tokjax.encode(tokenizer, "<s>")
+    for function in (tokjax.encode, tokjax.encode_result):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match="contains '<s>', which this model encodes as a special"
+        ):
+            function(inserted, "<s>", allowed_special={"</s>"}, disallowed_special=())
+    ordinary = tokjax.tokenize(inserted, "< s>", disallowed_special=(), add_special_tokens=False)
+    assert ordinary == ["<", "▁", "s>"]
+    tokens = tokjax.tokenize(matched, "<s>", disallowed_special=(), add_special_tokens=False)
+    assert tokens == ["<", "s>"]
+
+
+@pytest.mark.parametrize("special", [(), ("<s>",)])
+def test_round_trips_of_special_tokens_that_the_model_makes(special, tmp_path):
+    tokenizer = tokjax.formats.from_huggingface(DefinitionStub(make_like_internlm(*special)))
+    tokjax.save_tokenizer(tokenizer, tmp_path / "saved.json")
+    for restored in (pickle.loads(pickle.dumps(tokenizer)), tokjax.load_tokenizer(tmp_path / "saved.json")):
+        assert restored == tokenizer
+        assert restored.vocabulary.unmatched_names == tokenizer.vocabulary.unmatched_names
+    tokjax.formats.export_tokenizer(tokenizer, tmp_path, "huggingface")
+    exported = tokjax.load_tokenizer(tmp_path)
+    tokjax.testing.check_tokenizer(tokenizer)
+    shorter, _ = tokjax.truncate_vocabulary(tokenizer, tokjax.vocab_size(tokenizer) - 1)
+    longer, _ = tokjax.extend_vocabulary(tokenizer, ["<new>"], special=True)
+    for changed in (exported, shorter, longer):
+        assert tokjax.special_tokens(changed).keys() >= {"<s>", "</s>"}
+        for text in INTERNLM_TEXTS:
+            expected = tokjax.encode_result(tokenizer, text, allowed_special="all").tokens
+            assert tokjax.encode_result(changed, text, allowed_special="all").tokens == expected
+
+
+def test_special_token_with_a_space():
+    contents = json.loads(make_like_internlm("<s>"))
+    contents["model"]["vocab"]["▁<"] = size = len(contents["model"]["vocab"])
+    contents["model"]["merges"].append(["▁", "<"])
+    contents["added_tokens"].append(make_added_token("▁<", size, special=True))
+    tokenizer = tokjax.formats.from_huggingface(DefinitionStub(contents))
+    assert tokenizer.reason == "text can become the special token '▁<'"
 
 
 def make_letter_tokenizer(**parts):

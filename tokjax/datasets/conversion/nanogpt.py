@@ -21,16 +21,21 @@ from tokjax.errors import Hint, InvalidArgumentError, SourceError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
     from tokjax.datasets.dataset_types import TokenDataset
 
 _DTYPE = np.dtype("<u2")
+_INSPECTED_IDS = 1 << 16
+_MIN_INSPECTED_IDS = 64
+"""Number of ids from which a regular pattern is no coincidence."""
 
 
 def read(path: Path, tokenizer: Any) -> TokenStream:
     """Opens a file of ids.
 
     Raises:
-        SourceError: the file has an odd number of bytes, or the header of llm.c.
+        SourceError: the file has an odd number of bytes, or the header of llm.c, or ids of another dtype.
     """
     size = path.stat().st_size
     if llm_c.has_header(path):  # (read as uint16 ids, the header would be noise)
@@ -43,7 +48,23 @@ def read(path: Path, tokenizer: Any) -> TokenStream:
             "has another format"
         )
     ids = np.memmap(path, _DTYPE, "r") if size else np.zeros(0, _DTYPE)
+    _reject_uint32(ids[:_INSPECTED_IDS], protocol.vocab_size(tokenizer), path)
     return make_stream(ids, split_after(ids, protocol.eos_id(tokenizer)))
+
+
+def _reject_uint32(numbers: NDArray[np.uint16], vocab_size: int, path: Path) -> None:
+    """Raises `SourceError` for the first ids of a file if they are probably `uint32`.
+
+    Read as `uint16`, each of them is its low half, and its high half, which is small: 7, 0 is the id 7.
+    """
+    maximum = (vocab_size - 1) >> 16
+    low, high = numbers[::2], numbers[1::2]
+    if len(numbers) >= _MIN_INSPECTED_IDS and high.max() <= maximum < np.median(low):
+        raise SourceError(
+            f"{path}: every second of its first {len(numbers):,} numbers is at most {maximum}, so its ids "
+            "are probably uint32, and files of nanoGPT are uint16; convert the file that "
+            f"numpy.save('ids.npy', numpy.fromfile({str(path)!r}, 'uint32')) writes"
+        )
 
 
 def write(dataset: TokenDataset, target: Path, *, overwrite: bool) -> tuple[Path, ...]:

@@ -185,8 +185,8 @@ def build_huggingface_tokenizer(
         declared_roles,
         template,
         dict.fromkeys(added_ids, AddedToken()),
-        unreachable_ids | added_ids,
-        move_empty_token=byte_level,
+        added_ids,
+        unreachable_ids,
     )
     check_comparisons(vocabulary.split_token_names)
     instance = HuggingFaceTokenizer(definition, vocabulary, reason)

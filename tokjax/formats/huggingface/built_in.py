@@ -41,6 +41,7 @@ from tokjax.core.utf8 import is_encodable
 from tokjax.errors import InvalidArgumentError
 from tokjax.formats.huggingface.decoders import LIKE_BYTE
 from tokjax.formats.huggingface.definition import (
+    AddedTokens,
     RequiresLibraryError,
     build_definition_vocabulary,
     check_added_ids,
@@ -50,6 +51,7 @@ from tokjax.formats.huggingface.definition import (
     get_flag,
     get_single_type,
     get_steps,
+    list_inserted_names,
     merge_added_tokens,
     parse_added_tokens,
     parse_merges,
@@ -81,7 +83,7 @@ from tokjax.pretokenize.split_steps import make_split_step
 from tokjax.pretokenize.word_boundaries import compile_word_expression
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from tokjax.core.vocabulary import Role, Vocabulary
     from tokjax.models.base import SegmentModel
@@ -171,13 +173,11 @@ def _parse_byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) ->
     if get_flag(model, "ignore_merges") and None in map_all_unicode_to_bytes(model_forms):
         raise RequiresLibraryError("it has ignore_merges, and a token that is not written as bytes")
     model_tokens, unreachable_ids = decode_byte_level_forms(model_forms)
-    if b"" in model_tokens:  # as in Whisper's files
-        unreachable_ids[""] = model_tokens.pop(b"")
     ordinary, added_ids = merge_added_tokens(model_tokens, added_tokens.ordinary)
     if not all(bytes([i]) in ordinary for i in range(256)):
         raise RequiresLibraryError("its vocabulary does not contain every single byte")
     vocabulary = build_definition_vocabulary(
-        contents, ordinary, added_tokens, roles, unreachable_ids | added_ids
+        contents, ordinary, added_tokens, roles, added_ids, unreachable_ids
     )
     merges = _parse_byte_merges(model["merges"], forms)
     # `parse_merges` has checked that all parts and results are in the model's vocabulary.
@@ -331,24 +331,58 @@ def _parse_metaspace(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> 
     added_tokens = parse_added_tokens(contents, normalizer=normalizer or None)
     forms = parse_token_ids(model["vocab"], "the model's vocab")
     check_added_ids(contents.get("added_tokens") or [], forms)
-    merges = parse_merges(model["merges"], forms)
-    # The library's model can produce any token of its vocabulary from ordinary text: single characters, and
-    # results of merges. A built-in tokenizer produces a special token only where it is matched in the text.
-    special = {form for form, id_ in added_tokens.special.items() if forms.get(form) == id_}
-    for form in (*filter(lambda form: len(form) == 1, special), *_find_in_merges(special, merges)):
-        raise RequiresLibraryError(f"text can become the special token {form!r}")
+    merges = _drop_special_merges(parse_merges(model["merges"], forms), forms.keys() & added_tokens.special)
     _check_pieces(forms.keys() - added_tokens.special.keys(), merges)
+    unmatched = _find_unmatched_tokens(contents, forms, added_tokens)
     unknown = model.get("unk_token")
-    if unknown is not None and unknown not in added_tokens.special:
+    if unknown is not None and unknown not in added_tokens.special and unknown not in unmatched:
         raise RequiresLibraryError(f"its unknown token {unknown!r} is not a special token")
     if parse_trim_offsets(contents) is not None:
         raise RequiresLibraryError("its post-processor has trim_offsets=true")
     ordinary = encode_forms({form: id_ for form, id_ in forms.items() if form not in added_tokens.special})
     all_roles: dict[Role, str] = {**roles, **({} if unknown is None else {"unk": unknown})}
     vocabulary = build_definition_vocabulary(
-        contents, ordinary | encode_forms(added_tokens.ordinary), added_tokens, all_roles
+        contents,
+        ordinary | encode_forms(added_tokens.ordinary),
+        added_tokens._replace(special=added_tokens.special | unmatched),
+        all_roles,
+        unmatched,
     )
     return make_metaspace_bpe(vocabulary, merges, **spaces._asdict(), strip=strip)
+
+
+def _find_unmatched_tokens(
+    contents: Mapping[str, Any], forms: Mapping[str, int], added_tokens: AddedTokens
+) -> dict[str, int]:
+    """Returns name to id of the special tokens that are not matched in texts: they are no added tokens.
+
+    They are the tokens that the template inserts, and the unknown token.
+    """
+    names = [*list_inserted_names(contents), contents["model"].get("unk_token")]
+    added_names = {*added_tokens.special, *added_tokens.ordinary}
+    return {name: forms[name] for name in names if name in forms and name not in added_names}
+
+
+def _drop_special_merges(merges: Merges, special: Collection[str]) -> list[tuple[str, str]]:
+    """Returns the merges of ordinary tokens.
+
+    The others have no effect where special tokens are matched in texts. If a special token is to be encoded
+    as ordinary text, the library makes it of text, and a built-in tokenizer does not.
+
+    Args:
+        merges: pairs of written forms.
+        special: written forms of the special tokens.
+
+    Raises:
+        RequiresLibraryError: a special token contains `▁`, so that a text with a space can become it.
+    """
+    in_merges = _find_in_merges(set(special), merges)
+    for form in special:
+        if METASPACE in form and (form in in_merges or form == METASPACE):
+            raise RequiresLibraryError(f"text can become the special token {form!r}")
+    if not in_merges:
+        return list(merges)
+    return [merge for merge in merges if in_merges.isdisjoint((*merge, "".join(merge)))]
 
 
 def _parse_space_handling(contents: Mapping[str, Any]) -> _SpaceHandling:
@@ -426,6 +460,7 @@ def build_metaspace_parts(tokenizer: MetaspaceBPE) -> dict[str, Any]:
     """Builds the normalizer, pre-tokenizer, decoder and model of a `tokenizer.json`, for export."""
     vocabulary = tokenizer.vocabulary
     forms = {form.decode("utf-8"): id_ for form, id_ in vocabulary.ordinary.items()}
+    forms |= vocabulary.unreachable_ids
     forms |= get_added_token_ids(vocabulary, forms)
     return {
         **_build_space_steps(tokenizer),
@@ -470,7 +505,7 @@ def _parse_wordpiece(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> 
         raise RequiresLibraryError(f"its pre-tokenizer is {pre_tokenizer}")
     normalizer = bert_normalizer(**_parse_bert_options(contents))
     vocabulary = _parse_word_vocabulary(contents, roles, normalizes=not normalizer.is_identity)
-    _check_special_words(vocabulary, normalizer, "bert")
+    check_special_words(vocabulary, normalizer, "bert")
     prefix = model["continuing_subword_prefix"]
     return make_wordpiece(
         vocabulary,
@@ -556,7 +591,7 @@ def _parse_word_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) ->
     if splitter is None or strips_accents or options["clean_text"] or options["handle_chinese_chars"]:
         raise RequiresLibraryError("its normalizer or pre-tokenizer is not one that word_level has")
     vocabulary = _parse_word_vocabulary(contents, roles, normalizes=lowercase)
-    _check_special_words(vocabulary, bert_normalizer(**options, lowercase=lowercase), splitter)
+    check_special_words(vocabulary, bert_normalizer(**options, lowercase=lowercase), splitter)
     return make_word_level(vocabulary, splitter, lowercase)
 
 
@@ -597,16 +632,21 @@ def _parse_word_vocabulary(
     return build_definition_vocabulary(contents, ordinary_bytes, added_tokens, all_roles, model_token_ids)
 
 
-def _check_special_words(vocabulary: Vocabulary, normalizer: BertNormalizer, splitter: Splitter) -> None:
+def check_special_words(vocabulary: Vocabulary, normalizer: BertNormalizer, splitter: Splitter) -> None:
     """Raises `RequiresLibraryError` if normalization can make a word of a text a special token.
 
     The library's model can produce any token of its vocabulary from ordinary text. A built-in tokenizer
     produces a special token only where it is matched in the text.
+
+    Args:
+        vocabulary: vocabulary of words.
+        normalizer: normalization of texts.
+        splitter: rule that separates words.
     """
     if normalizer.is_identity:
         return
     expression = compile_word_expression(splitter)
-    for name in vocabulary.special_names - {vocabulary.roles.get("unk")}:
+    for name in sorted(vocabulary.special_names - {vocabulary.roles.get("unk")}):
         if expression.fullmatch(name) and normalizer.normalize(name) == name:
             raise RequiresLibraryError(f"text can become the special token {name!r}")
 

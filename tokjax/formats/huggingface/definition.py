@@ -20,6 +20,7 @@ Files may be untrusted. `growth_limits` limits how much longer the steps can mak
 
 from __future__ import annotations
 
+import logging
 import re
 from bisect import bisect_left
 from itertools import chain
@@ -32,12 +33,13 @@ from tokjax.pretokenize.bytes_to_unicode import map_all_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons, compile_matcher
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tokjax.core.vocabulary import Role, Vocabulary
     from tokjax.models.metaspace import TrimOffsets
 
 
+logger = logging.getLogger("tokjax")
 PipelineSlot: TypeAlias = Literal["normalizer", "pre_tokenizer", "post_processor", "decoder"]
 """Name of a part of a definition that consists of steps."""
 _SEQUENCE_FIELDS: dict[PipelineSlot, str] = {
@@ -141,11 +143,11 @@ def decode_byte_level_forms(forms: Mapping[str, int]) -> tuple[dict[bytes, int],
     ids_by_token = dict(zip(tokens, forms.values(), strict=True))
     ids_by_token.pop(None, None)
     ordinary = cast("dict[bytes, int]", ids_by_token)
-    duplicate_token_ids: dict[str, int] = {}
+    unreachable_ids: dict[str, int] = {}
     for form in [form for form, token in zip(forms, tokens, strict=True) if token is None]:
         if ordinary.setdefault(form.encode("utf-8", "surrogatepass"), forms[form]) != forms[form]:
-            duplicate_token_ids[form] = forms[form]
-    return ordinary, duplicate_token_ids
+            unreachable_ids[form] = forms[form]
+    return ordinary, unreachable_ids
 
 
 def encode_forms(forms: Mapping[str, int]) -> dict[bytes, int]:
@@ -182,6 +184,8 @@ def merge_added_tokens(
 def get_added_token_ids(vocabulary: Vocabulary, forms: Mapping[str, int]) -> dict[str, int]:
     """Returns name to id of all special and added tokens, which a file contains under their names.
 
+    Second names of ids are left out, and logged: a file has one name for each id.
+
     Args:
         vocabulary: vocabulary of the tokenizer to export.
         forms: written form to id of the other tokens.
@@ -189,7 +193,10 @@ def get_added_token_ids(vocabulary: Vocabulary, forms: Mapping[str, int]) -> dic
     Raises:
         UnsupportedTokenizerError: the name is also the written form of a token with another id.
     """
-    ids = {name: vocabulary.get_id(name) for name in vocabulary.split_token_names}
+    ids = {name: vocabulary.get_id(name) for name in vocabulary.split_token_names - vocabulary.second_names}
+    for name in sorted(vocabulary.second_names):
+        first_name = vocabulary.get_bytes(vocabulary.get_id(name)).decode("utf-8")
+        logger.warning("the file will not have the special token %r, a second name of %r", name, first_name)
     for name, id_ in ids.items():
         if forms.get(name, id_) != id_:
             raise UnsupportedTokenizerError(
@@ -293,26 +300,38 @@ def _find_overlapping(name: str, others: Sequence[str]) -> str | None:
     return None
 
 
+def assign_added_ids(names: Iterable[str], forms: Mapping[str, int]) -> dict[str, int]:
+    """Returns the ids that the library assigns to added tokens. It does not use the field `id`.
+
+    An added token that is in the model's vocabulary has its id there. All others get the next ids after the
+    vocabulary, in the order of the definition.
+
+    Args:
+        names: names of the added tokens, in the order of the definition.
+        forms: written form to id of the model's vocabulary.
+    """
+    ids: dict[str, int] = {}
+    last_id = -1
+    for name in names:
+        ids[name] = forms.get(name, max(last_id + 1, len(forms)))
+        last_id = max(last_id, ids[name])
+    return ids
+
+
 def check_added_ids(tokens: Sequence[Mapping[str, Any]], forms: Mapping[str, int]) -> None:
     """Raises `RequiresLibraryError` if the library would assign another id to an added token.
-
-    The library assigns the ids itself and does not use the field `id`. An added token that is in the model's
-    vocabulary has its id there. All others get the next ids after the vocabulary, in the order of the
-    definition.
 
     Args:
         tokens: added tokens, in the order of the definition.
         forms: written form to id of the model's vocabulary.
     """
-    last_id = -1
+    assigned = assign_added_ids((token["content"] for token in tokens), forms)
     for token in tokens:
         name, id_ = token["content"], token["id"]
-        assigned_id = forms.get(name, max(last_id + 1, len(forms)))
-        if assigned_id != id_:
+        if assigned[name] != id_:
             raise RequiresLibraryError(
-                f"the added token {name!r} has the id {id_}, but the library assigns {assigned_id}"
+                f"the added token {name!r} has the id {id_}, but the library assigns {assigned[name]}"
             )
-        last_id = max(last_id, assigned_id)
 
 
 def parse_merges(merges: Any, forms: Mapping[str, int]) -> list[tuple[str, str]]:
@@ -377,6 +396,17 @@ def parse_trim_offsets(contents: Mapping[str, Any]) -> TrimOffsets | None:
     if len(trims) > 1:
         raise RequiresLibraryError("it has several post-processors with trim_offsets=true")
     return trims[0] if trims else None
+
+
+def list_inserted_names(contents: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the tokens that the post-processors of a definition can insert."""
+    names: list[str] = []
+    for step in get_steps(contents, "post_processor"):
+        if step.get("type") == "TemplateProcessing":
+            names += chain.from_iterable(entry["tokens"] for entry in step["special_tokens"].values())
+        elif step.get("type") in ("BertProcessing", "RobertaProcessing"):
+            names += (step[field][0] for field in ("cls", "sep"))
+    return names
 
 
 def parse_template(contents: Mapping[str, Any], special: Mapping[str, int]) -> Template:
@@ -471,6 +501,7 @@ def build_definition_vocabulary(
     added_tokens: AddedTokens,
     roles: Mapping[Role, str],
     duplicate_token_ids: Mapping[str, int] | None = None,
+    unreachable_ids: Mapping[str, int] | None = None,
 ) -> Vocabulary:
     """Builds the vocabulary of a built-in tokenizer, including the template of the definition.
 
@@ -480,6 +511,7 @@ def build_definition_vocabulary(
         added_tokens: added tokens of the definition.
         roles: role to the name of a token; see `select_roles`.
         duplicate_token_ids: as in `make_vocabulary`.
+        unreachable_ids: likewise.
 
     Raises:
         RequiresLibraryError: the post-processor does something that a template can't represent.
@@ -491,4 +523,5 @@ def build_definition_vocabulary(
         parse_template(contents, added_tokens.special | added_tokens.ordinary),
         added_tokens.flags,
         duplicate_token_ids,
+        unreachable_ids,
     )

@@ -252,6 +252,7 @@ def _build_vocab(vocabulary: Vocabulary) -> dict[str, int]:
     If the library would assign other ids to these, they remain in the vocabulary.
     """
     forms = {token.decode("utf-8"): id_ for token, id_ in vocabulary.ordinary.items()}
+    forms |= vocabulary.unreachable_ids
     forms |= get_added_token_ids(vocabulary, forms)
     forms = dict(sorted(forms.items(), key=lambda item: item[1]))
     only_matched = vocabulary.added_names - vocabulary.duplicate_token_ids.keys()
@@ -264,7 +265,8 @@ def _build_vocab(vocabulary: Vocabulary) -> dict[str, int]:
 
 
 def _build_added_tokens(vocabulary: Vocabulary) -> list[dict[str, Any]]:
-    ids = {name: vocabulary.get_id(name) for name in vocabulary.split_token_names}
+    names = vocabulary.split_token_names - vocabulary.unmatched_names - vocabulary.second_names
+    ids = {name: vocabulary.get_id(name) for name in names}
     return [
         {
             "id": id_,

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from typing import TYPE_CHECKING, Any
 
 from tokjax.core.vocabulary import ROLES
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
 from tokjax.formats.huggingface.built_in import build_builtin_tokenizer
+from tokjax.formats.huggingface.declared_tokens import merge_declared_tokens
 from tokjax.formats.huggingface.definition import RequiresLibraryError
 from tokjax.formats.tokenizer_files import (
     as_path,
@@ -29,14 +29,13 @@ from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from tokjax.core.vocabulary import Role
     from tokjax.models.base import SegmentModel
 
 logger = logging.getLogger("tokjax")
 _VERSION = "1.0"
-_IN_BRACKETS = re.compile(r"<.+>|\[.+\]")
 
 
 def read_huggingface(
@@ -53,6 +52,9 @@ def read_huggingface(
     words (OpenAI's first GPT), a WordPiece like BERT's and a word-level tokenizer become built-in tokenizers
     with the same ids. All others run on the `tokenizers` library (the extra `tokjax[huggingface]`). The
     reason is logged, and part of the tokenizer's `repr`.
+
+    Added and special tokens that only the configuration files in the same directory declare are added, as by
+    transformers.
 
     Truncation and padding defined in the file are not applied; use `max_length` and `collate_padded_batch`.
 
@@ -84,7 +86,12 @@ def read_huggingface(
         "unk": unk_token,
     }
     companion = read_companion_config(source.parent)
-    loaded = _build_tokenizer(definition, companion.roles, str(source), companion.declared_roles.values())
+    contents = parse_json_object(definition, str(source))
+    added_tokens = merge_declared_tokens(contents, source, companion)
+    if added_tokens is not None:
+        contents["added_tokens"] = added_tokens
+        definition = json.dumps(contents, ensure_ascii=False)
+    loaded = _build_tokenizer(definition, contents, companion.roles, str(source))
     return replace_roles(loaded, overrides)
 
 
@@ -128,18 +135,22 @@ def from_huggingface(
     }
     declared: Mapping[str, str] = getattr(tokenizer, "special_tokens_map", {})
     defaults = {role: declared[f"{role}_token"] for role in ROLES if f"{role}_token" in declared}
-    loaded = _build_tokenizer(library.to_str(), defaults, f"the {type(tokenizer).__name__}")
+    where, definition = f"the {type(tokenizer).__name__}", library.to_str()
+    loaded = _build_tokenizer(definition, parse_json_object(definition, where), defaults, where)
     return replace_roles(loaded, overrides)
 
 
 def _build_tokenizer(
-    definition: str, roles: Mapping[Role, str], where: str, declared: Iterable[str] = ()
+    definition: str, contents: Mapping[str, Any], roles: Mapping[Role, str], where: str
 ) -> SegmentModel | HuggingFaceTokenizer:
-    contents = parse_json_object(definition, where)
-    new_entries = _describe_special_tokens(contents, declared)
-    if new_entries:
-        contents["added_tokens"] = [*(contents.get("added_tokens") or []), *new_entries]
-        definition = json.dumps(contents, ensure_ascii=False)
+    """Builds a built-in tokenizer, or else one that runs on the library.
+
+    Args:
+        definition: contents of a `tokenizer.json`, as JSON text.
+        contents: the same, parsed.
+        roles: role to the name of a token.
+        where: name of the file or object, for errors.
+    """
     if contents.get("version", _VERSION) != _VERSION:
         raise TokenizerFormatError(
             f"{where}: unknown version {contents['version']!r}; supported is {_VERSION!r}"
@@ -154,26 +165,3 @@ def _build_tokenizer(
     logger.info("%s runs on the tokenizers library: %s", where, reason)
     with as_format_errors(where):
         return build_huggingface_tokenizer(definition, reason, roles, contents)
-
-
-def _describe_special_tokens(contents: Mapping[str, Any], names: Iterable[str]) -> list[dict[str, Any]]:
-    """Returns entries of `added_tokens` for tokens that only another file declares to be special.
-
-    transformers adds all such tokens. A name without brackets can be an ordinary word, or `!`, so it is left
-    out.
-
-    Args:
-        contents: parsed definition, not checked yet.
-        names: names of special tokens.
-    """
-    model, entries = contents.get("model"), contents.get("added_tokens") or []
-    ids = model.get("vocab") if isinstance(model, dict) else None
-    if not isinstance(ids, dict) or not isinstance(entries, list):
-        return []
-    known = [entry.get("content") for entry in entries if isinstance(entry, dict)]
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return [
-        {"id": ids[name], "content": name, **flags, "special": True}
-        for name in dict.fromkeys(names)
-        if name in ids and name not in known and _IN_BRACKETS.fullmatch(name)
-    ]

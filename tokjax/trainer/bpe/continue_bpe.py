@@ -209,6 +209,7 @@ def _append_merges(tokenizer: ByteLevelBPE, merged: MergeResult, pattern: Patter
         old.explicit_template,
         old.added_tokens,
         old.duplicate_token_ids,
+        old.unreachable_ids,
     )
     # A pair merges again if a new merge makes one of its tokens. The list has each pair once.
     merges = None if tokenizer.merges is None else tuple(dict.fromkeys(tokenizer.merges + merged.merges))
