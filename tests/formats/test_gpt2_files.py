@@ -89,6 +89,21 @@ class TestGPT2Files:
         with pytest.raises(FormatError, match="has an added token '<new>', which is not in vocab.json"):
             tokjax.load_tokenizer(tmp_path, "gpt2")
 
+    def test_pattern_of_the_class(self, all_files, tmp_path):
+        transformers = pytest.importorskip("transformers", minversion="5")
+        self.write(tmp_path, self.vocab(all_files), (all_files / "merges.txt").read_bytes())
+        (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "Qwen2Tokenizer"}')
+        tokenizer = tokjax.load_tokenizer(tmp_path)
+        assert (tokenizer.pattern, tokenizer.normalizer) == ("qwen2", "nfc")
+        reference = transformers.AutoTokenizer.from_pretrained(tmp_path)
+        for text in ("DON'T 1234 (low\n\n  lower)\n ", "e\u0301t\u0301 lowest"):
+            assert tokjax.encode(tokenizer, text).tolist() == reference(text)["input_ids"]
+        assert tokjax.load_tokenizer(tmp_path, pattern="gpt2").pattern == "gpt2"
+        (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "CohereTokenizer"}')
+        message = r"its files name CohereTokenizer, which splits texts otherwise than GPT-2; pass a tokenizer"
+        with pytest.raises(FormatError, match=message):
+            tokjax.load_tokenizer(tmp_path)
+
     def test_missing_special_token(self, all_files):
         with pytest.raises(FormatError, match="the special token '<s>' is not in the vocabulary"):
             tokjax.load_tokenizer(all_files / "vocab.json", special_tokens=["<s>"])

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.formats.added_tokens import check_added_tokens
+from tokjax.formats.added_tokens import ADVICE, check_added_tokens
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
 from tokjax.formats.huggingface.built_in import build_split_steps
 from tokjax.formats.huggingface.definition import decode_byte_level_forms
 from tokjax.formats.tokenizer_files import (
     as_path,
+    find_tokenizer_class,
     parse_token_ids,
     read_companion_config,
     read_json_object,
@@ -35,13 +36,21 @@ if TYPE_CHECKING:
 _END_OF_TEXT = "<|endoftext|>"
 _HEADER = "#version"
 _END_OF_WORD = "</w>"
+_NOT_LIKE_GPT2 = (
+    "BlenderbotSmallTokenizer",
+    "ClvpTokenizer",
+    "CohereTokenizer",
+    "CTRLTokenizer",
+    "Speech2Text2Tokenizer",
+)
+"""Classes of transformers for such files that have other rules."""
 
 
 def read_gpt2(
     vocab: str | os.PathLike[str],
     merges: str | os.PathLike[str],
     *,
-    pattern: Pattern = "gpt2",
+    pattern: Pattern | None = None,
     special_tokens: Sequence[str] | None = None,
     normalizer: Normalizer | Literal["auto"] | None = "auto",
     add_prefix_space: bool = False,
@@ -58,7 +67,8 @@ def read_gpt2(
     Args:
         vocab: path of the JSON file that maps tokens to ids.
         merges: path of the file with one pair of tokens per line.
-        pattern: split pattern, as in `byte_level_bpe`; the files do not contain it.
+        pattern: split pattern, as in `byte_level_bpe`; the files do not contain it. `None` is `"qwen2"` if a
+            configuration file names Qwen's tokenizer, and otherwise `"gpt2"`.
         special_tokens: names of the special tokens. `None` uses the tokens with a role in the
             `tokenizer_config.json` or `special_tokens_map.json` in the directory of `vocab`, and
             `<|endoftext|>`, if they are in the vocabulary.
@@ -85,6 +95,7 @@ def read_gpt2(
     forms = parse_token_ids(read_json_object(source), str(source))
     companion = read_companion_config(source.parent)
     _check_is_gpt2(source, forms)
+    pattern = pattern or _find_pattern(source, companion.config)
     check_added_tokens(source, forms, companion)
     add_prefix_space = bool(add_prefix_space or companion.config.get("add_prefix_space"))
     if special_tokens is None:
@@ -120,6 +131,20 @@ def read_gpt2(
         return make_byte_level_bpe(
             vocabulary, pattern, normalizer, merges=pairs, add_prefix_space=add_prefix_space
         )
+
+
+def _find_pattern(source: Path, config: Mapping[str, Any]) -> Pattern:
+    """Returns the split pattern of the class of transformers that the directory names.
+
+    Raises:
+        TokenizerFormatError: the class does not split texts by a pattern.
+    """
+    name = find_tokenizer_class(source.parent, config)
+    if name in _NOT_LIKE_GPT2:
+        raise TokenizerFormatError(
+            f"{source.parent}: its files name {name}, which splits texts otherwise than GPT-2; {ADVICE}"
+        )
+    return "qwen2" if name == "Qwen2Tokenizer" else "gpt2"
 
 
 def _build_definition(

@@ -155,7 +155,8 @@ def load_tokenizer(
       configuration files declare are added, as by transformers. Truncation and padding defined in the file
       are not applied.
     - `"gpt2"` also accepts `unk_token`, `pattern`, `special_tokens` (names; by default the tokens with a role
-      in the configuration files, and `<|endoftext|>`), `normalizer` and `add_prefix_space`.
+      in the configuration files, and `<|endoftext|>`), `normalizer` and `add_prefix_space`. The default
+      pattern is GPT-2's, or Qwen's if the configuration names its tokenizer.
     - `"sentencepiece"`: `bos_token` and `eos_token` are inserted into texts; `"auto"` selects the token with
       the role, which is declared in the configuration files or else in the model.
     - `"sentencepiece_vocab"` also accepts `unk_token`, `model_type`, `normalizer` and `special_tokens` (names
