@@ -10,7 +10,7 @@ from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.added_tokens import ADVICE, check_added_tokens
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
-from tokjax.formats.huggingface.built_in import build_split_steps
+from tokjax.formats.huggingface.byte_level_definition import build_split_steps
 from tokjax.formats.huggingface.definition import decode_byte_level_forms
 from tokjax.formats.tokenizer_files import (
     as_path,

@@ -16,9 +16,9 @@ from tokjax.formats.added_tokens import (
     select_new_tokens,
 )
 from tokjax.formats.huggingface.adapter import build_huggingface_tokenizer
-from tokjax.formats.huggingface.built_in import check_special_words
 from tokjax.formats.huggingface.definition import RequiresLibraryError
 from tokjax.formats.huggingface.export import build_tokenizer_json
+from tokjax.formats.huggingface.word_definition import check_special_words
 from tokjax.formats.tokenizer_files import (
     BERT_ROLES,
     as_path,

@@ -9,9 +9,9 @@ from tokenizers import Tokenizer, normalizers
 
 import tokjax
 from tests.formats.huggingface.test_word_engine import SPECIAL, make_tokenizer, metaspace
-from tokjax.formats.huggingface import built_in
+from tokjax.formats.huggingface import definition
 
-TEXT = Path(built_in.__file__).read_text("utf-8").replace("<", "(").replace("▁", "_").replace("x", "z")
+TEXT = Path(definition.__file__).read_text("utf-8").replace("<", "(").replace("▁", "_").replace("x", "z")
 
 
 def edit_model(tokenizer, **changes):

@@ -95,6 +95,14 @@ def get_single_type(contents: Mapping[str, Any], slot: PipelineSlot) -> str | No
     return str(steps[0].get("type")) if steps else None
 
 
+def check_decoder(contents: Mapping[str, Any], expected: str | None) -> None:
+    """Raises `RequiresLibraryError` unless the decoder has the expected type; `None` expects no decoder."""
+    decoder = contents.get("decoder")
+    actual = None if decoder is None else get_single_type(contents, "decoder") or "an empty Sequence"
+    if actual != expected:
+        raise RequiresLibraryError(f"its decoder is {actual or 'none'}")
+
+
 def get_flag(part: Mapping[str, Any], name: str, default: bool = False) -> bool:
     """Returns a boolean field of a step, a model or an added token.
 
@@ -366,6 +374,11 @@ def parse_merges(merges: Any, forms: Mapping[str, int]) -> list[tuple[str, str]]
             raise RequiresLibraryError(f"duplicate merge of {left!r} and {right!r}")
         seen[left, right] = None
     return list(seen)
+
+
+def find_in_merges(forms: set[str], merges: Sequence[tuple[str, str]]) -> set[str]:
+    """Returns the members of `forms` that are a part or the result of a merge."""
+    return forms.intersection(chain(chain.from_iterable(merges), map("".join, merges)))
 
 
 def _try_parse_pairs(merges: Any, forms: Mapping[str, int]) -> list[tuple[str, str]] | None:

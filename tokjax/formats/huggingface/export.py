@@ -28,12 +28,13 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.errors import UnsupportedTokenizerError
-from tokjax.formats.huggingface.built_in import build_metaspace_parts, build_split_steps
+from tokjax.formats.huggingface.byte_level_definition import build_split_steps
 from tokjax.formats.huggingface.definition import (
     RequiresLibraryError,
     check_added_ids,
     get_added_token_ids,
 )
+from tokjax.formats.huggingface.metaspace_definition import build_metaspace_parts
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.word_bpe import END_OF_WORD, WordBPE, merge_order_is_unique
