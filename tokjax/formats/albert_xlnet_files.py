@@ -108,7 +108,7 @@ def read_albert_xlnet(
             f"model of this class. For the ids of the model, call tokjax.sentencepiece({str(source)!r})"
         )
     contents["post_processor"] = build_template_step(template, ids)
-    return build_tokenizer(json.dumps(contents, ensure_ascii=False), contents, roles, str(source))
+    return build_tokenizer(_dump_definition(contents), contents, roles, str(source))
 
 
 def _build_definition(proto: bytes, class_name: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,3 +207,28 @@ def _make_template(
     if class_name == _ALBERT:
         return make_template([cls, "$A", sep], [cls, "$A", sep, "$B:1", f"{sep}:1"])
     return make_template(["$A", sep, f"{cls}:2"], ["$A", sep, "$B:1", f"{sep}:1", f"{cls}:2"])
+
+
+def _dump_definition(contents: Mapping[str, Any]) -> str:
+    """Returns a definition as JSON text, from which the library reads the exact scores.
+
+    It computes -3.8482770919799805 as -38482770919799805 / 10**16. This dividend has no 64-bit float, so the
+    result is another number, and pieces with equal sums of scores can get other ids. Of nearly all scores,
+    there is a dividend that gives them: -3848277091979980288e-18.
+    """
+    model = dict(contents["model"])
+    scores = {score: _format_score(score) for _, score in model["vocab"]}
+    pieces = [
+        f"[{json.dumps(piece, ensure_ascii=False)}, {scores[score]}]" for piece, score in model.pop("vocab")
+    ]
+    parts = {name: part for name, part in contents.items() if name != "model"}
+    outer, inner = (json.dumps(part, ensure_ascii=False).removesuffix("}") for part in (parts, model))
+    return f'{outer}, "model": {inner}, "vocab": [{", ".join(pieces)}]}}}}'
+
+
+def _format_score(score: float) -> str:
+    for exponent in range(15, 19):
+        dividend = score * 10.0**exponent
+        if dividend.is_integer() and abs(dividend) < 1 << 63 and dividend / 10.0**exponent == score:
+            return f"{int(dividend)}e-{exponent}"
+    return repr(score)
