@@ -1,6 +1,7 @@
 """Tests of SentencePiece models that the classes ALBERT and XLNet of transformers read."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -172,6 +173,12 @@ def test_missing_piece(write):
     )
     with pytest.raises(FormatError, match=message):
         tokjax.load_tokenizer(write("plain", "AlbertTokenizer"))
+
+
+def test_library_is_missing(write, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(tokjax.errors.MissingExtraError, match=r"tokjax\[huggingface\]"):
+        tokjax.load_tokenizer(write("albert", "AlbertTokenizer"))
 
 
 def test_damaged_models(write, protos):

@@ -104,8 +104,8 @@ def read_albert_xlnet(
     missing = [name for name in template.tokens if ids[name] >= len(contents["model"]["vocab"])]
     if missing and class_name == _ALBERT:
         raise TokenizerFormatError(
-            f"{source}: has no piece {missing[0]!r}, which {class_name} inserts into texts, so it is no "
-            f"model of this class. For the ids of the model, call tokjax.sentencepiece({str(source)!r})"
+            f"{source}: has no piece {missing[0]!r}, which {class_name} inserts into texts. For the ids of the "
+            f"model, call tokjax.sentencepiece({str(source)!r})"
         )
     contents["post_processor"] = build_template_step(template, ids)
     return build_tokenizer(_dump_definition(contents), contents, roles, str(source))

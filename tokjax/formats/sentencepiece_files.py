@@ -85,7 +85,8 @@ def read_sentencepiece(
     The roles of special tokens are read from the `tokenizer_config.json` or `special_tokens_map.json` in the
     same directory, where tokens that do not exist are ignored, and otherwise from the model. Added tokens,
     from `added_tokens_decoder` or `added_tokens.json`, are appended to the pieces, and so are the sentinels
-    of T5 (`extra_ids`, or `tokenizer_class`).
+    of T5 (`extra_ids`, or `tokenizer_class`). If a configuration file names the class of ALBERT or XLNet, the
+    model is read as by that class, with the `tokenizers` library; see `read_albert_xlnet`.
 
     Args:
         path: path of the `.model` file.
