@@ -3,11 +3,12 @@
 These classes do not run the model. They use its pieces and scores in a pipeline of the `tokenizers` library:
 
     text                 ``Élan''  vital.
-    quotes               "Élan"  vital.
-    accents, case        "elan"  vital.                    ALBERT, unless the configuration keeps them
-    character map        "elan"  vital.                    that of the model
-    words                ▁"elan"   ▁vital .                a period is a user-defined symbol in both models
-    template             [CLS] ▁" elan " ▁vital . [SEP]    XLNet: ▁" Elan " ▁vital . <sep> <cls>
+    added tokens         ``Élan''  vital  |  .             control pieces and user-defined symbols
+    quotes               "Élan"  vital
+    accents, case        "elan"  vital                     XLNet: "Elan"  vital
+    character map        "elan"  vital                     that of the model
+    words                ▁"elan"  ▁vital
+    pieces, template     [CLS] ▁" elan " ▁vital . [SEP]    XLNet: ▁" Elan " ▁vital . <sep> <cls>
 
 The pipeline is built as the contents of a `tokenizer.json`, which is then read like any other.
 """
@@ -62,8 +63,6 @@ _DEFAULT_ROLES: Mapping[str, Mapping[Role, str]] = {  # transformers adds missin
 }
 ALBERT_XLNET_CLASSES = frozenset(_DEFAULT_ROLES)
 """Classes of transformers that `read_albert_xlnet` reads."""
-
-
 _FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
 
 
@@ -104,8 +103,8 @@ def read_albert_xlnet(
     missing = [name for name in template.tokens if ids[name] >= len(contents["model"]["vocab"])]
     if missing and class_name == _ALBERT:
         raise TokenizerFormatError(
-            f"{source}: has no piece {missing[0]!r}, which {class_name} inserts into texts. For the ids of the "
-            f"model, call tokjax.sentencepiece({str(source)!r})"
+            f"{source}: has no piece {missing[0]!r}, which {class_name} inserts into texts. For the ids of "
+            f"the model, call tokjax.sentencepiece({str(source)!r})"
         )
     contents["post_processor"] = build_template_step(template, ids)
     return build_tokenizer(_dump_definition(contents), contents, roles, str(source))
@@ -123,6 +122,8 @@ def _build_definition(proto: bytes, class_name: str, config: Mapping[str, Any]) 
     charsmap = parse_model_info(proto).charsmap
     pieces = list(iter_pieces(proto))
     types = [piece_type for _, _, piece_type in pieces]
+    if PieceType.UNKNOWN not in types:
+        raise ValueError("it has no piece for unknown text")
     normalizers: list[dict[str, Any]] = [
         {"type": "Replace", "pattern": {"String": quotes}, "content": '"'} for quotes in ("``", "''")
     ]
