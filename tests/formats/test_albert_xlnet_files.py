@@ -183,7 +183,8 @@ def test_library_is_missing(write, monkeypatch):
 
 def test_damaged_models(write, protos):
     directory = write("albert", "AlbertTokenizer")
-    for data in (protos["albert"][:-20], b"\n\x03abc\x00", protos["albert"][:60]):
+    long_score = b"\n\x0c\n\x01x\x11" + bytes(8)
+    for data in (protos["albert"][:-20], protos["albert"][:60], long_score + protos["albert"]):
         (directory / "spiece.model").write_bytes(data)
         with pytest.raises(FormatError, match=r"spiece\.model"):
             tokjax.load_tokenizer(directory, format="sentencepiece")
