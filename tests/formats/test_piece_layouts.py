@@ -113,7 +113,7 @@ def test_models_without_other_ids(write):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("AlbertTokenizer", {}, "AlbertTokenizer, which changes texts before the model encodes them"),
+        ("RemBertTokenizer", {}, "RemBertTokenizer, which changes texts before the model encodes them"),
         (
             "M2M100Tokenizer",
             {},

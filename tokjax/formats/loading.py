@@ -158,7 +158,8 @@ def load_tokenizer(
       in the configuration files, and `<|endoftext|>`), `normalizer` and `add_prefix_space`. The default
       pattern is GPT-2's, or Qwen's if the configuration names its tokenizer.
     - `"sentencepiece"`: `bos_token` and `eos_token` are inserted into texts; `"auto"` selects the token with
-      the role, which is declared in the configuration files or else in the model.
+      the role, which is declared in the configuration files or else in the model. Files of ALBERT and
+      XLNet run on the `tokenizers` library, and without these options insert the tokens of their class.
     - `"sentencepiece_vocab"` also accepts `unk_token`, `model_type`, `normalizer` and `special_tokens` (names
       of control pieces). A `.vocab` file contains neither the normalization nor the type of pieces with the
       score 0. An option is required where its default, that of SentencePiece's trainer, can be wrong.

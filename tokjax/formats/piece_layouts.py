@@ -81,7 +81,7 @@ _LAYOUTS: Mapping[str, PieceLayout] = {
 }
 _NOT_LIKE_MODEL: Mapping[str, str] = {
     **dict.fromkeys(
-        ("AlbertTokenizer", "XLNetTokenizer", "RemBertTokenizer", "SiglipTokenizer", "CpmTokenizer"),
+        ("RemBertTokenizer", "SiglipTokenizer", "CpmTokenizer"),
         "changes texts before the model encodes them",
     ),
     **dict.fromkeys(

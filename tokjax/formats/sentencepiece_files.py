@@ -27,6 +27,7 @@ from tokjax.formats.added_tokens import (
     read_added_tokens,
     select_new_tokens,
 )
+from tokjax.formats.albert_xlnet_files import ALBERT_XLNET_CLASSES, read_albert_xlnet
 from tokjax.formats.piece_layouts import arrange_pieces
 from tokjax.formats.tokenizer_files import (
     CONFIG_FILE,
@@ -48,7 +49,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokjax.core.vocabulary import Role
+    from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
     from tokjax.formats.tokenizer_files import CompanionConfig
+    from tokjax.models.base import SegmentModel
 
 Normalization = Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"]
 TextModelType = Literal["unigram", "bpe"]
@@ -76,13 +79,14 @@ def read_sentencepiece(
     bos_token: str | None = None,
     eos_token: str | None = None,
     pad_token: str | None = "auto",
-) -> SentencePieceTokenizer:
+) -> SentencePieceTokenizer | SegmentModel | HuggingFaceTokenizer:
     """Reads a SentencePiece model.
 
     The roles of special tokens are read from the `tokenizer_config.json` or `special_tokens_map.json` in the
     same directory, where tokens that do not exist are ignored, and otherwise from the model. Added tokens,
     from `added_tokens_decoder` or `added_tokens.json`, are appended to the pieces, and so are the sentinels
-    of T5 (`extra_ids`, or `tokenizer_class`).
+    of T5 (`extra_ids`, or `tokenizer_class`). If a configuration file names the class of ALBERT or XLNet, the
+    model is read as by that class, with the `tokenizers` library; see `read_albert_xlnet`.
 
     Args:
         path: path of the `.model` file.
@@ -111,7 +115,7 @@ def read_sentencepiece_vocab(
     eos_token: str | None = None,
     pad_token: str | None = "auto",
     unk_token: str | None = None,
-) -> SentencePieceTokenizer:
+) -> SentencePieceTokenizer | SegmentModel | HuggingFaceTokenizer:
     """Reads the list of pieces and scores that SentencePiece's trainer writes next to a model.
 
     If you have the `.model`, load that: its scores are exact, and it has the settings of normalization. With
@@ -158,12 +162,15 @@ def read_sentencepiece_vocab(
 
 def _make_tokenizer(
     model: Path | bytes, source: Path, bos_token: str | None, eos_token: str | None, pad_token: str | None
-) -> SentencePieceTokenizer:
+) -> SentencePieceTokenizer | SegmentModel | HuggingFaceTokenizer:
     companion = read_companion_config(source.parent)
+    passed: dict[Role, str | None] = {"bos": bos_token, "eos": eos_token, "pad": pad_token}
+    class_name = find_tokenizer_class(source.parent, companion.config)
+    if class_name in ALBERT_XLNET_CLASSES:
+        return read_albert_xlnet(model, source, class_name, companion, passed)
     model, layout = arrange_pieces(model, source, companion)
     plain = sentencepiece(model, pad_token=None if pad_token is None else "auto")
     tokenizer = _add_tokens(plain, source, companion)
-    passed: dict[Role, str | None] = {"bos": bos_token, "eos": eos_token, "pad": pad_token}
     overrides = {role: None if name == "auto" else name for role, name in passed.items()}
     # The unknown piece is always that of the model.
     ignored = {"unk"} if pad_token is not None else {"unk", "pad"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ def as_format_errors(where: str = "") -> Iterator[None]:
         raise TokenizerFormatError(f"{prefix}{error.message}", hint=error.hint) from error
     except KeyError as error:
         raise TokenizerFormatError(f"{prefix}the field {error} is missing") from error
-    except (TypeError, ValueError, AttributeError, MissingSpecialTokenError) as error:
+    except (TypeError, ValueError, AttributeError, struct.error, MissingSpecialTokenError) as error:
         raise TokenizerFormatError(f"{prefix}the values are invalid: {error}") from error
 
 

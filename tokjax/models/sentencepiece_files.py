@@ -244,6 +244,15 @@ class PieceType(IntEnum):
     NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
 
+def iter_pieces(proto: bytes) -> Iterator[tuple[str, float, int]]:
+    """Yields text, score and `PieceType` of the pieces of a `ModelProto`, in the order of their ids."""
+    for number, message in iter_fields(proto):
+        if number == 1:
+            fields = dict(iter_fields(message))
+            [score] = struct.unpack("<f", fields.get(2, bytes(4)))
+            yield fields[1].decode("utf-8"), score, fields.get(3, PieceType.NORMAL)
+
+
 def parse_pieces(proto: bytes, *, has_byte_fallback: bool) -> Pieces:
     """Parses the pieces of a serialized `ModelProto` that the library accepts.
 
@@ -252,16 +261,12 @@ def parse_pieces(proto: bytes, *, has_byte_fallback: bool) -> Pieces:
         has_byte_fallback: whether unknown characters become byte pieces.
     """
     pieces = Pieces([], {}, {}, [], {}, 0, False)
-    for number, message in iter_fields(proto):
-        if number != 1:
-            continue
-        id_, fields = len(pieces.texts), dict(iter_fields(message))
-        text, piece_type = fields[1].decode("utf-8"), fields.get(3, PieceType.NORMAL)
+    for id_, (text, score, piece_type) in enumerate(iter_pieces(proto)):
         pieces.texts.append(text)
         if piece_type in (PieceType.NORMAL, PieceType.USER_DEFINED, PieceType.UNUSED):
             pieces.ids[text] = id_
         if piece_type == PieceType.NORMAL:
-            [pieces.scores[text]] = struct.unpack("<f", fields.get(2, bytes(4)))
+            pieces.scores[text] = score
         elif piece_type == PieceType.USER_DEFINED:
             pieces.symbols.append(text)
         elif piece_type == PieceType.BYTE and has_byte_fallback:
@@ -287,8 +292,7 @@ def append_pieces(proto: bytes, piece_types: Mapping[str, PieceType]) -> bytes:
         InvalidArgumentError: the model has one of them as a piece of another type, or a user-defined symbol
             contains whitespace.
     """
-    pieces = (dict(iter_fields(value)) for number, value in iter_fields(proto) if number == 1)
-    types = {piece[1].decode("utf-8"): piece.get(3, PieceType.NORMAL) for piece in pieces}
+    types = {text: piece_type for text, _, piece_type in iter_pieces(proto)}
     becomes_symbol: set[bytes] = set()
     new_messages: list[bytes] = []
     for name, piece_type in piece_types.items():

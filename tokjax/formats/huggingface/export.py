@@ -46,7 +46,7 @@ from tokjax.pretokenize.patterns import PATTERNS, make_pattern_splitter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tokjax.core.template import TemplatePiece
+    from tokjax.core.template import Template, TemplatePiece
     from tokjax.core.vocabulary import Vocabulary
 
 
@@ -286,13 +286,22 @@ def _build_template(vocabulary: Vocabulary) -> dict[str, Any] | None:
     template = vocabulary.template
     if template == EMPTY_TEMPLATE:
         return None
-    names = set(template.tokens)
+    return build_template_step(template, {name: vocabulary.get_id(name) for name in template.tokens})
+
+
+def build_template_step(template: Template, ids: Mapping[str, int]) -> dict[str, Any]:
+    """Builds the post-processor that applies a template.
+
+    Args:
+        template: the template.
+        ids: token to id, for at least the tokens of the template.
+    """
     return {
         "type": "TemplateProcessing",
         "single": list(map(_build_template_piece, template.single)),
         "pair": list(map(_build_template_piece, template.pair)),
         "special_tokens": {
-            name: {"id": name, "ids": [vocabulary.get_id(name)], "tokens": [name]} for name in sorted(names)
+            name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in sorted(set(template.tokens))
         },
     }
 

@@ -91,7 +91,7 @@ def read_huggingface(
     if added_tokens is not None:
         contents["added_tokens"] = added_tokens
         definition = json.dumps(contents, ensure_ascii=False)
-    loaded = _build_tokenizer(definition, contents, companion.roles, str(source))
+    loaded = build_tokenizer(definition, contents, companion.roles, str(source))
     return replace_roles(loaded, overrides)
 
 
@@ -136,11 +136,11 @@ def from_huggingface(
     declared: Mapping[str, str] = getattr(tokenizer, "special_tokens_map", {})
     defaults = {role: declared[f"{role}_token"] for role in ROLES if f"{role}_token" in declared}
     where, definition = f"the {type(tokenizer).__name__}", library.to_str()
-    loaded = _build_tokenizer(definition, parse_json_object(definition, where), defaults, where)
+    loaded = build_tokenizer(definition, parse_json_object(definition, where), defaults, where)
     return replace_roles(loaded, overrides)
 
 
-def _build_tokenizer(
+def build_tokenizer(
     definition: str, contents: Mapping[str, Any], roles: Mapping[Role, str], where: str
 ) -> SegmentModel | HuggingFaceTokenizer:
     """Builds a built-in tokenizer, or else one that runs on the library.
