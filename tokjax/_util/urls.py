@@ -147,11 +147,21 @@ def _explain_errors(url: str) -> Iterator[None]:
         raise InvalidArgumentError(
             f"source {url!r} is a directory; pass a pattern, such as {pattern!r}"
         ) from error
+    except MemoryError:
+        raise
     except Exception as error:  # file systems have exceptions of many libraries
-        if isinstance(error, OSError):  # of which some name no file
-            error.add_note(f"while {url} was read")
-            raise
-        raise ConnectionError(f"{url} can't be read: {type(error).__name__}: {error}") from error
+        read_error = as_read_error(error, url)
+        raise read_error from read_error.__cause__
+
+
+def as_read_error(error: Exception, where: str) -> OSError:
+    """Returns an error of a file system as an `OSError` that names the URL, since some name no file."""
+    if isinstance(error, OSError):
+        error.add_note(f"while {where} was read")
+        return error
+    read_error = ConnectionError(f"{where} can't be read: {type(error).__name__}: {error}")
+    read_error.__cause__ = error
+    return read_error
 
 
 _fetched_files: weakref.WeakValueDictionary[str, FetchedFiles] = weakref.WeakValueDictionary()

@@ -157,7 +157,7 @@ class Vocabulary:
 
     @cached_property
     def split_token_names(self) -> frozenset[str]:
-        """Names of all tokens that can be matched in a text before it is split."""
+        """Names of all added and special tokens, at which texts are split except at `unmatched_names`."""
         return self.added_names | self.special_names
 
     @cached_property

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from tokjax._util.atomic_files import compute_sha256, write_atomically
 from tokjax._util.locks import lock_file
-from tokjax._util.urls import get_file_system
+from tokjax._util.urls import as_read_error, get_file_system
 from tokjax.datasets.manifest import MANIFEST_FILE, RUN_AGAIN
 from tokjax.datasets.manifest_validation import parse_manifest
 from tokjax.errors import DatasetCorruptError, DatasetExistsError, DatasetIncompleteError, TokjaxError
@@ -157,17 +157,15 @@ class RemoteDirectory:
         """
         try:
             yield
-        except TokjaxError:  # such as a missing library
+        except (TokjaxError, MemoryError):  # such as a missing library
             raise
         except Exception as error:
             files = f"{self.url}/{', '.join(dict.fromkeys(names)):.300}"
             cause = self._find_cause(names) if isinstance(error, FileNotFoundError) else error
             if isinstance(cause, DatasetCorruptError):
                 raise cause from None
-            if isinstance(cause, OSError):  # some name no file
-                cause.add_note(f"while {files} was read")
-                raise cause from cause.__cause__
-            raise ConnectionError(f"{files} can't be read: {type(cause).__name__}: {cause}") from cause
+            read_error = as_read_error(cause, files)
+            raise read_error from read_error.__cause__
 
     def _find_cause(self, names: Sequence[str]) -> Exception:
         """Returns the error for files of which the file system reported that one does not exist.

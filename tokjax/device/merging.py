@@ -55,7 +55,7 @@ _WIDTHS = (16, 32, 128)
 """Number of symbols of the columns in which words are merged. Longer words are merged in flat arrays."""
 
 
-class _Pace(NamedTuple):
+class _MergeSettings(NamedTuple):
     """How words are merged in columns.
 
     Attributes:
@@ -67,12 +67,12 @@ class _Pace(NamedTuple):
     rounds: int
 
 
-_CPU = _Pace((1 << 15, 1 << 14, 1 << 13), 1)
+_CPU = _MergeSettings((1 << 15, 1 << 14, 1 << 13), 1)
 """Few enough symbols for the cache. There are few long words."""
-_ACCELERATOR = _Pace((1 << 17, 1 << 17, 1 << 17), 8)
+_ACCELERATOR = _MergeSettings((1 << 17, 1 << 17, 1 << 17), 8)
 """Many symbols, since each round takes about as long for few, and a check takes as long as a round."""
 _LARGE_BATCH = 1 << 20
-"""Number of symbols from which on more are merged at the same time, in proportion, for accelerators."""
+"""Number of symbols of all words from which on more are merged at the same time, in proportion."""
 _MAX_SHARE = 4
 """At most one in this many of the words that fit is merged at the same time: few columns are empty."""
 
@@ -168,14 +168,14 @@ def merge_words(
     return MergedWords(merged.symbols, merged.starts, merged.counts, lengths.sum(dtype=jnp.int32), count)
 
 
-def _merge_short(tables: MergeTables, counts: Array, pace: _Pace, words: _Symbols) -> _Symbols:
+def _merge_short(tables: MergeTables, counts: Array, settings: _MergeSettings, words: _Symbols) -> _Symbols:
     """Merges words of few symbols in columns of each width. `counts` are the numbers of their symbols."""
     low = 1
-    for width, at_once in zip(_WIDTHS, pace.symbols, strict=True):
+    for width, at_once in zip(_WIDTHS, settings.symbols, strict=True):
         is_chosen = (counts > low) & (counts <= width)
         num_columns = at_once * max(words.symbols.shape[0], _LARGE_BATCH) // (_LARGE_BATCH * width)
         num_columns = min(num_columns, -(-counts.shape[0] // _MAX_SHARE))
-        words = _merge_columns(tables, words, is_chosen, (width, num_columns), pace.rounds)
+        words = _merge_columns(tables, words, is_chosen, (width, num_columns), settings.rounds)
         low = width
     return words
 

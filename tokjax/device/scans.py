@@ -266,12 +266,12 @@ def number_segments(begins: Array, is_used: Array, capacity: int) -> Array:
 
 def make_mask(positions: Array, is_used: Array, length: int) -> Array:
     """Returns a mask of the used positions, which are different, `bool`, shape `(length,)`."""
-    at = _use_indices(positions, is_used, length)
+    at = _move_unused(positions, is_used, length)
     return jnp.zeros(length, bool).at[at].set(True, mode="drop", unique_indices=True)
 
 
-def _use_indices(indices: Array, is_used: Array, length: int) -> Array:
-    """Returns indices to write to an array of some length, where the unused ones are after its end.
+def _move_unused(indices: Array, is_used: Array, length: int) -> Array:
+    """Returns indices to write to an array of some length. The unused ones are moved after its end.
 
     All are different, since a GPU writes to equal ones one after the other. They are unsigned, since JAX
     would look for negative ones otherwise.
@@ -304,6 +304,6 @@ def compact(mask: Array, capacity: int, fill: int) -> tuple[Array, Array]:
     """
     rank = cumulative_sum(mask)
     number = jnp.arange(mask.shape[0], dtype=jnp.int32)
-    target = _use_indices(rank - 1, mask, capacity)
+    target = _move_unused(rank - 1, mask, capacity)
     positions = jnp.full(capacity, fill, jnp.int32)
     return positions.at[target].set(number, mode="drop", unique_indices=True), rank[-1]

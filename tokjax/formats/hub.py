@@ -90,7 +90,7 @@ def fetch_repository(name: RepositoryName) -> Path:
         return cached
 
 
-def check_options(name: RepositoryName, options: Mapping[str, Any]) -> None:
+def check_hub_options(name: RepositoryName, options: Mapping[str, Any]) -> None:
     """Raises an error for an option of `from_pretrained` in transformers that the name or a setting replaces.
 
     Args:

@@ -22,7 +22,7 @@ from tokjax.formats.detection import (
     detect_tokenizer_files,
 )
 from tokjax.formats.gpt2_files import read_gpt2
-from tokjax.formats.hub import check_options as check_hub_options, fetch_repository
+from tokjax.formats.hub import check_hub_options, fetch_repository
 from tokjax.formats.huggingface.tokenizer_json import from_huggingface, read_huggingface
 from tokjax.formats.names import EncodingName, RepositoryName, UrlName, parse_name
 from tokjax.formats.remote_files import open_files

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.added_tokens import ADVICE
-from tokjax.formats.tokenizer_files import find_tokenizer_class
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.sentencepiece_files import PieceType, append_pieces, read_model, replace_first_pieces
 
@@ -101,13 +100,14 @@ _NOT_LIKE_MODEL: Mapping[str, str] = {
 
 
 def arrange_pieces(
-    model: Path | bytes, source: Path, companion: CompanionConfig
+    model: Path | bytes, source: Path, class_name: str | None, companion: CompanionConfig
 ) -> tuple[Path | bytes, PieceLayout]:
-    """Arranges the pieces of a model as the class of transformers does that the directory names.
+    """Arranges the pieces of a model as a class of transformers does.
 
     Args:
         model: path of the model, or its contents.
         source: path of the model, for errors and for the directory.
+        class_name: name of the class, from `find_tokenizer_class`.
         companion: settings from the configuration files in the directory.
 
     Returns:
@@ -116,27 +116,36 @@ def arrange_pieces(
     Raises:
         TokenizerFormatError: the ids of that class can't be those of a model, or the model has other pieces.
     """
-    name = find_tokenizer_class(source.parent, companion.config) or ""
-    layout, reason = _LAYOUTS.get(name, PieceLayout()), _NOT_LIKE_MODEL.get(name)
-    offset = companion.config.get("offset", _PEGASUS_OFFSET)
-    if name == "PegasusTokenizer" and offset != _PEGASUS_OFFSET:  # 0 in BigBird-Pegasus
-        layout, reason = PieceLayout(), f"with the offset {offset} assigns other ids" if offset else None
-    last = layout.last
-    if layout.has_languages:
-        known = {*layout.first, *last, *companion.declared_roles.values()}
-        languages = [token for token in companion.special if token not in known]
-        last = (*languages, *last)
-        reason = None if languages else "adds codes of languages, which these files do not declare"
+    layout, reason = _find_layout(class_name or "", companion)
     if reason is None:
-        if not layout.first and not last:
+        if not layout.first and not layout.last:
             return model, layout
         with as_format_errors(str(source)):
             try:
                 arranged = replace_first_pieces(read_model(model)[0], layout.replaced, layout.first)
-                return append_pieces(arranged, dict.fromkeys(last, PieceType.CONTROL)), layout
+                return append_pieces(arranged, dict.fromkeys(layout.last, PieceType.CONTROL)), layout
             except InvalidArgumentError as error:
                 reason = f"needs other pieces: {error}"
     raise TokenizerFormatError(
-        f"{source.parent}: its files name {name}, which {reason}. The ids of transformers are not those of "
-        f"{source.name}; {ADVICE}. For the ids of the model, call tokjax.sentencepiece({str(source)!r})"
+        f"{source.parent}: its files name {class_name}, which {reason}. The ids of transformers are not "
+        f"those of {source.name}; {ADVICE}. For the ids of the model, call "
+        f"tokjax.sentencepiece({str(source)!r})"
     )
+
+
+def _find_layout(class_name: str, companion: CompanionConfig) -> tuple[PieceLayout, str | None]:
+    """Returns the layout of a class, and the reason if its ids can't be those of a model."""
+    layout = _LAYOUTS.get(class_name, PieceLayout())
+    if class_name == "PegasusTokenizer":
+        offset = companion.config.get("offset", _PEGASUS_OFFSET)
+        if offset == 0:  # BigBird-Pegasus
+            return PieceLayout(), None
+        if offset != _PEGASUS_OFFSET:
+            return layout, f"with the offset {offset} assigns other ids"
+    if layout.has_languages:
+        known = {*layout.first, *layout.last, *companion.declared_roles.values()}
+        languages = [token for token in companion.special if token not in known]
+        if not languages:
+            return layout, "adds codes of languages, which these files do not declare"
+        return layout._replace(last=(*languages, *layout.last)), None
+    return layout, _NOT_LIKE_MODEL.get(class_name)

@@ -85,8 +85,8 @@ def read_sentencepiece(
     The roles of special tokens are read from the `tokenizer_config.json` or `special_tokens_map.json` in the
     same directory, where tokens that do not exist are ignored, and otherwise from the model. Added tokens,
     from `added_tokens_decoder` or `added_tokens.json`, are appended to the pieces, and so are the sentinels
-    of T5 (`extra_ids`, or `tokenizer_class`). If a configuration file names the class of ALBERT or XLNet, the
-    model is read as by that class, with the `tokenizers` library; see `read_albert_xlnet`.
+    of T5 (`extra_ids`, or a class or `model_type` of T5). If a configuration file names the class of ALBERT
+    or XLNet, the model is read as by that class, with the `tokenizers` library; see `read_albert_xlnet`.
 
     Args:
         path: path of the `.model` file.
@@ -168,9 +168,9 @@ def _make_tokenizer(
     class_name = find_tokenizer_class(source.parent, companion.config)
     if class_name in ALBERT_XLNET_CLASSES:
         return read_albert_xlnet(model, source, class_name, companion, passed)
-    model, layout = arrange_pieces(model, source, companion)
+    model, layout = arrange_pieces(model, source, class_name, companion)
     plain = sentencepiece(model, pad_token=None if pad_token is None else "auto")
-    tokenizer = _add_tokens(plain, source, companion)
+    tokenizer = _add_tokens(plain, source, companion, is_t5=class_name in _T5_CLASSES)
     overrides = {role: None if name == "auto" else name for role, name in passed.items()}
     # The unknown piece is always that of the model.
     ignored = {"unk"} if pad_token is not None else {"unk", "pad"}
@@ -187,10 +187,9 @@ def _make_tokenizer(
 
 
 def _add_tokens(
-    tokenizer: SentencePieceTokenizer, source: Path, companion: CompanionConfig
+    tokenizer: SentencePieceTokenizer, source: Path, companion: CompanionConfig, *, is_t5: bool
 ) -> SentencePieceTokenizer:
     """Appends the added tokens that the configuration files declare to the pieces of a model."""
-    is_t5 = find_tokenizer_class(source.parent, companion.config) in _T5_CLASSES
     num_sentinels = companion.config.get("extra_ids", 100 if is_t5 else 0)
     declared = read_added_tokens(source.parent, companion)
     if not declared and not num_sentinels:

@@ -206,11 +206,14 @@ def build_split_steps(pattern: Pattern) -> list[dict[str, Any]]:
 
 def _parse_byte_merges(merges: Any, forms: Mapping[str, int]) -> list[tuple[bytes, bytes]]:
     """Parses a list of merges, and converts its tokens to bytes."""
-    tokens = dict(zip(forms, map_all_unicode_to_bytes(forms), strict=True))
+    all_tokens = zip(forms, map_all_unicode_to_bytes(forms), strict=True)
+    tokens = {form: token for form, token in all_tokens if token is not None}
     pairs = parse_merges(merges, forms)
-    lefts, rights = (list(map(tokens.__getitem__, map(itemgetter(side), pairs))) for side in (0, 1))
-    for side in (lefts, rights):
-        if None in side:
-            left, right = pairs[side.index(None)]
-            raise RequiresLibraryError(f"the merge of {left!r} and {right!r} has tokens that are not bytes")
-    return list(zip(lefts, rights, strict=True))  # type: ignore[arg-type]
+    try:
+        lefts, rights = (list(map(tokens.__getitem__, map(itemgetter(side), pairs))) for side in (0, 1))
+    except KeyError:
+        left, right = next(pair for pair in pairs if not tokens.keys() >= {*pair})
+        raise RequiresLibraryError(
+            f"the merge of {left!r} and {right!r} has tokens that are not bytes"
+        ) from None
+    return list(zip(lefts, rights, strict=True))
