@@ -28,6 +28,7 @@ DECODERS = {
     "WordPiece": decoders.WordPiece(),
     "BPE": decoders.BPEDecoder(),
     "CTC": decoders.CTC(pad_token="a", word_delimiter_token="▁"),
+    "CTC of words": decoders.Sequence([decoders.WordPiece(), decoders.CTC("a", "▁")]),
     "bytes": decoders.Sequence([REPLACE, BYTES, FUSE]),
     "bytes, strip": decoders.Sequence([REPLACE, BYTES, FUSE, decoders.Strip(" ", 2, 0)]),
     "bytes only": decoders.Sequence([BYTES]),
@@ -38,7 +39,7 @@ DECODERS = {
     "CLIP": decoders.Sequence(CLIP_STEPS),
     "CLIP, other text": decoders.Sequence([CLIP_STEPS[0], decoders.Replace("/w>", "x"), CLIP_STEPS[2]]),
 }
-HELD_BACK = {"replace text", "CLIP, other text"}
+HELD_BACK = {"CTC of words", "replace text", "CLIP, other text"}
 FORMS = ["▁", "a", "b", "▁a", "ab", "a▁", "##a", "##", ".", "'", "</w>", "a</w>", "a</w>b", "b</w></w>"]
 FORMS += ["<", "/w>", "<</w>", "/w></w>", "Ġ", "Ġa", "Ġ</w>", "é", "â", "Ĥ", "¬", "¬</w>", "<0x41>", "<0x0a>"]
 FORMS += [f"<0x{byte:02X}>" for byte in (0x20, 0xC3, 0xA9, 0xE2, 0x82, 0xAC, 0xF0, 0x9F, 0xFF)]

@@ -1,6 +1,7 @@
 """Tests of GPT-2's two files: `vocab.json` and `merges.txt`."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -85,9 +86,78 @@ class TestGPT2Files:
         tokenizer = tokjax.load_tokenizer(tmp_path, "gpt2")
         assert tokenizer.add_prefix_space
         assert set(tokenizer.vocabulary.roles) == {"bos", "eos"}
-        (tmp_path / "added_tokens.json").write_text('{"<new>": 9999}')
-        with pytest.raises(FormatError, match="has an added token '<new>', which is not in vocab.json"):
-            tokjax.load_tokenizer(tmp_path, "gpt2")
+
+    def write_with_tokens(self, all_files, tmp_path, names, **config):
+        """Writes the files with more tokens in the vocabulary; returns the ids of all tokens."""
+        vocab = self.vocab(all_files)
+        vocab |= {name: id_ for id_, name in enumerate(names, len(vocab))}
+        self.write(tmp_path, vocab, (all_files / "merges.txt").read_bytes())
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+        return vocab
+
+    def check_equal_to_transformers(self, directory, texts, roles):
+        transformers = pytest.importorskip("transformers", minversion="5")
+        reference, tokenizer = (
+            transformers.AutoTokenizer.from_pretrained(directory),
+            tokjax.load_tokenizer(directory),
+        )
+        assert isinstance(tokenizer, tokjax.models.ByteLevelBPE)
+        for text in texts:
+            expected = reference(text)
+            result = tokjax.encode_result(tokenizer, text, allowed_special="all")
+            assert result.ids.tolist() == expected["input_ids"]
+            assert tokjax.decode(tokenizer, result.ids) == reference.decode(result.ids)
+        pair = tokjax.encode_result(tokenizer, "low", " lower")
+        expected = reference("low", " lower", return_token_type_ids=True)
+        assert pair.ids.tolist() == expected["input_ids"]
+        assert pair.token_type_ids.tolist() == expected["token_type_ids"]
+        for role in roles:
+            role_id = getattr(tokjax, f"{role}_id")(tokenizer)
+            assert role_id == getattr(reference, f"{role}_token_id") is not None
+        return tokenizer
+
+    @pytest.mark.parametrize("special", [True, False])
+    def test_declared_tokens(self, all_files, tmp_path, special):
+        """The ids in the configuration have no effect in transformers."""
+        flags = dict.fromkeys(("rstrip", "single_word", "normalized"), False) | {"special": special}
+        declared = {
+            str(id_): {"content": name, "lstrip": name == "<mask>", **flags}
+            for id_, name in enumerate(("<mask>", "<new>", "[X]"))
+        }
+        self.write_with_tokens(
+            all_files,
+            tmp_path,
+            ["[X]", "<mask>"],
+            tokenizer_class="GPT2Tokenizer",
+            pad_token="<pad>",
+            mask_token="<mask>",
+            added_tokens_decoder=declared,
+        )
+        texts = ["low <mask> lower", "low\n <mask><new> [X]a", "[X]  <mask> <pad> low"]
+        tokenizer = self.check_equal_to_transformers(tmp_path, texts, ["pad", "mask"])
+        assert tokjax.vocab_size(tokenizer) == len(self.vocab(all_files)) + 4
+        plain = tokjax.load_tokenizer(tmp_path, special_tokens=["[X]"])
+        assert [*tokjax.special_tokens(plain)] == ["[X]"]
+
+    @pytest.mark.parametrize(
+        ("class_name", "names"),
+        [
+            ("RobertaTokenizer", ["<s>", "</s>", "<pad>", "<unk>", "<mask>"]),
+            ("LongformerTokenizer", ["<s>", "</s>", "<pad>", "<unk>", "<mask>"]),
+            ("DebertaTokenizer", ["[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]"]),
+        ],
+    )
+    def test_classes_that_insert_tokens(self, all_files, tmp_path, class_name, names):
+        self.write_with_tokens(all_files, tmp_path, names, tokenizer_class=class_name)
+        roles = ("bos", "eos", "pad", "unk", "cls", "sep", "mask")
+        texts = ["", "low", f" low {names[4]} lower{names[1]} "]
+        tokenizer = self.check_equal_to_transformers(tmp_path, texts, roles)
+        spans = tokjax.encode_result(tokenizer, "low  low", add_special_tokens=False).offsets
+        assert spans[-1].tolist() == ([5, 9] if class_name == "DebertaTokenizer" else [6, 9])
+        with pytest.raises(
+            FormatError, match=re.escape(f"inserts {names[0]!r} into texts, which is not one")
+        ):
+            tokjax.load_tokenizer(tmp_path, special_tokens=names[1:])
 
     def test_pattern_of_the_class(self, all_files, tmp_path):
         transformers = pytest.importorskip("transformers", minversion="5")
@@ -99,8 +169,10 @@ class TestGPT2Files:
         for text in ("DON'T 1234 (low\n\n  lower)\n ", "e\u0301t\u0301 lowest"):
             assert tokjax.encode(tokenizer, text).tolist() == reference(text)["input_ids"]
         assert tokjax.load_tokenizer(tmp_path, pattern="gpt2").pattern == "gpt2"
+        (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "Qwen3_5Tokenizer"}')
+        assert tokjax.load_tokenizer(tmp_path).pattern == "qwen3_5"
         (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "CohereTokenizer"}')
-        message = r"its files name CohereTokenizer, which splits texts otherwise than GPT-2; pass a tokenizer"
+        message = "its files name CohereTokenizer, which has other rules than GPT-2; pass a tokenizer"
         with pytest.raises(FormatError, match=message):
             tokjax.load_tokenizer(tmp_path)
 

@@ -351,6 +351,10 @@ class TestVocabJson:
         (tmp_path / "added_tokens.json").write_text('{"<new>": 9999}')
         with pytest.raises(FormatError, match="has an added token '<new>', which is not in vocab.json"):
             tokjax.load_tokenizer(tmp_path)
+        (tmp_path / "added_tokens.json").unlink()
+        write_json(tmp_path, [*tokens, "\ud800"], SUFFIX_MERGES)
+        with pytest.raises(FormatError, match="vocab.json: the values are invalid: .*surrogates not allowed"):
+            tokjax.load_tokenizer(tmp_path, splitter="whitespace")
 
     @pytest.mark.parametrize(
         ("tokens", "merges", "message"),

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.formats.added_tokens import ADVICE, check_added_tokens
-from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
+from tokjax.formats.added_tokens import ADVICE
 from tokjax.formats.huggingface.byte_level_definition import build_split_steps
+from tokjax.formats.huggingface.declared_tokens import merge_declared_tokens
 from tokjax.formats.huggingface.definition import decode_byte_level_forms
+from tokjax.formats.huggingface.tokenizer_json import build_tokenizer
 from tokjax.formats.tokenizer_files import (
     as_path,
     find_tokenizer_class,
@@ -21,7 +22,8 @@ from tokjax.formats.tokenizer_files import (
     read_lines,
     resolve_roles,
 )
-from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, get_default_normalizer, make_byte_level_bpe
+from tokjax.models.base import replace_roles
+from tokjax.models.byte_bpe import Normalizer, get_default_normalizer, make_byte_level_bpe
 from tokjax.models.format_errors import as_format_errors
 from tokjax.pretokenize.bytes_to_unicode import ALPHABET, map_bytes_to_unicode, map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons
@@ -31,19 +33,58 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from tokjax.core.vocabulary import Role
+    from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
+    from tokjax.formats.tokenizer_files import CompanionConfig
+    from tokjax.models.base import SegmentModel
     from tokjax.pretokenize.patterns import Pattern
 
 _END_OF_TEXT = "<|endoftext|>"
 _HEADER = "#version"
 _END_OF_WORD = "</w>"
+_FLAGS = MappingProxyType(dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False))
 _NOT_LIKE_GPT2 = (
+    "BioGptTokenizer",
+    "BlenderbotTokenizer",
     "BlenderbotSmallTokenizer",
     "ClvpTokenizer",
     "CohereTokenizer",
     "CTRLTokenizer",
+    "LayoutLMv3Tokenizer",
+    "LukeTokenizer",
+    "MarkupLMTokenizer",
+    "NougatTokenizer",
     "Speech2Text2Tokenizer",
+    "WhisperTokenizer",
 )
 """Classes of transformers for such files that have other rules."""
+_PATTERNS: Mapping[str | None, Pattern] = {"Qwen2Tokenizer": "qwen2", "Qwen3_5Tokenizer": "qwen3_5"}
+"""Split patterns by class, if it is not that of GPT-2."""
+_ROBERTA_ROLES: Mapping[Role, str] = {
+    "bos": "<s>",
+    "eos": "</s>",
+    "pad": "<pad>",
+    "unk": "<unk>",
+    "cls": "<s>",
+    "sep": "</s>",
+    "mask": "<mask>",
+}
+_ROLES: Mapping[str | None, Mapping[Role, str]] = {
+    **dict.fromkeys(
+        ("BartTokenizer", "LEDTokenizer", "LongformerTokenizer", "MvpTokenizer", "RobertaTokenizer"),
+        _ROBERTA_ROLES,
+    ),
+    "DebertaTokenizer": {
+        "bos": "[CLS]",
+        "eos": "[SEP]",
+        "pad": "[PAD]",
+        "unk": "[UNK]",
+        "cls": "[CLS]",
+        "sep": "[SEP]",
+        "mask": "[MASK]",
+    },
+}
+"""Default special tokens of the classes that insert the CLS and the SEP token around texts."""
 
 
 def read_gpt2(
@@ -58,7 +99,7 @@ def read_gpt2(
     eos_token: str | None = None,
     pad_token: str | None = None,
     unk_token: str | None = None,
-) -> ByteLevelBPE | HuggingFaceTokenizer:
+) -> SegmentModel | HuggingFaceTokenizer:
     r"""Reads `vocab.json` and `merges.txt`, or `encoder.json` and `vocab.bpe`, which have the same contents.
 
     The list of merges may begin with a line `#version: ...`. Lines may end in `\r\n`. Empty lines at the end
@@ -69,9 +110,9 @@ def read_gpt2(
         merges: path of the file with one pair of tokens per line.
         pattern: split pattern, as in `byte_level_bpe`; the files do not contain it. `None` is `"qwen2"` if a
             configuration file names Qwen's tokenizer, and otherwise `"gpt2"`.
-        special_tokens: names of the special tokens. `None` uses the tokens with a role in the
-            `tokenizer_config.json` or `special_tokens_map.json` in the directory of `vocab`, and
-            `<|endoftext|>`, if they are in the vocabulary.
+        special_tokens: names of the special tokens. `None` uses `<|endoftext|>`, if it is in the vocabulary,
+            and all special and added tokens that the configuration files in the directory of `vocab` declare.
+            As beside a `tokenizer.json`, those that are not in the vocabulary get the next ids.
         normalizer: normalization of texts, as in `byte_level_bpe`.
         add_prefix_space: whether a space is added before text that does not begin with one. It is also added
             if the `tokenizer_config.json` sets `add_prefix_space`.
@@ -82,9 +123,11 @@ def read_gpt2(
         unk_token: special token for unknown text.
 
     Returns:
-        A tokenizer that inserts no special tokens into texts, like GPT-2's. Use `with_template` to insert
-        some. If some of the 256 bytes are not in the vocabulary, the tokenizer runs on the `tokenizers`
-        library and drops these bytes from texts, as transformers does.
+        A tokenizer that inserts no special tokens into texts, like GPT-2's, or the CLS and the SEP token if a
+        configuration file names a class of RoBERTa, BART, LED, Longformer, MVP or DeBERTa. Use
+        `with_template` to insert others. If some of the 256 bytes are not in the vocabulary, the tokenizer
+        runs on the `tokenizers` library and drops these bytes from texts, as transformers does. It also does
+        for added tokens that a built-in tokenizer does not match in the same way.
 
     Raises:
         FileNotFoundError: a file does not exist.
@@ -95,83 +138,114 @@ def read_gpt2(
     forms = parse_token_ids(read_json_object(source), str(source))
     companion = read_companion_config(source.parent)
     _check_is_gpt2(source, forms)
-    pattern = pattern or _find_pattern(source, companion.config)
-    check_added_tokens(source, forms, companion)
+    class_name = find_tokenizer_class(source.parent, companion.config)
+    pattern = pattern or _find_pattern(source, class_name)
     add_prefix_space = bool(add_prefix_space or companion.config.get("add_prefix_space"))
-    if special_tokens is None:
-        names = (*companion.special, _END_OF_TEXT)
-        special_tokens = [name for name in dict.fromkeys(names) if name in forms]
-    missing = [name for name in special_tokens if name not in forms]
-    if missing:
-        raise TokenizerFormatError(f"{source}: the special token {missing[0]!r} is not in the vocabulary")
-    special = {name: forms[name] for name in dict.fromkeys(special_tokens)}
-    roles = resolve_roles(
-        special,
-        {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
-        {"eos": _END_OF_TEXT, **companion.roles},
-    )
+    role_names = {"eos": _END_OF_TEXT, **_ROLES.get(class_name, {}), **companion.roles}
+    overrides: dict[Role, str | None] = {
+        "bos": bos_token,
+        "eos": eos_token,
+        "pad": pad_token,
+        "unk": unk_token,
+    }
+    usual_tokens = [*role_names.values(), *([] if class_name in _ROLES else [_END_OF_TEXT])]
+    added_tokens = _list_added_tokens(source, forms, companion, usual_tokens, special_tokens)
+    special = {entry["content"]: entry["id"] for entry in added_tokens if entry["special"]}
     ordinary, unreachable_ids = decode_byte_level_forms(
         {form: id_ for form, id_ in forms.items() if form not in special}
     )
     pairs = _read_merges(as_path(merges), ordinary)
-    if any(bytes([byte]) not in ordinary for byte in range(256)):
-        definition = _build_definition(
-            forms, special, pairs, pattern, normalizer, add_prefix_space=add_prefix_space
+    is_plain = all(entry == _make_entry(entry["content"], forms) for entry in added_tokens)
+    if class_name in _ROLES or not is_plain or any(bytes([byte]) not in ordinary for byte in range(256)):
+        contents = _build_definition(
+            forms, added_tokens, pairs, pattern, normalizer, add_prefix_space=add_prefix_space
         )
-        named_roles = {role: name for role, name in roles.items() if name is not None}
-        with as_format_errors(str(source)):
-            return build_huggingface_tokenizer(
-                definition, "its vocabulary does not contain every single byte", named_roles
+        if class_name in _ROLES:
+            contents["post_processor"] = _build_post_processor(
+                source, class_name, special, role_names, add_prefix_space=add_prefix_space
             )
+        return replace_roles(build_tokenizer(None, contents, role_names, str(source)), overrides)
     with as_format_errors(str(source)):
         check_comparisons(special)
         vocabulary = make_vocabulary(
-            ordinary, special, roles, EMPTY_TEMPLATE, unreachable_ids=unreachable_ids
+            ordinary,
+            special,
+            resolve_roles(special, overrides, role_names),
+            EMPTY_TEMPLATE,
+            unreachable_ids=unreachable_ids,
         )
         return make_byte_level_bpe(
             vocabulary, pattern, normalizer, merges=pairs, add_prefix_space=add_prefix_space
         )
 
 
-def _find_pattern(source: Path, config: Mapping[str, Any]) -> Pattern:
+def _list_added_tokens(
+    source: Path,
+    forms: Mapping[str, int],
+    companion: CompanionConfig,
+    usual_tokens: Sequence[str],
+    special_tokens: Sequence[str] | None,
+) -> list[dict[str, Any]]:
+    """Returns the added tokens, as in a `tokenizer.json`.
+
+    Args:
+        source: path of the vocabulary.
+        forms: tokens of the vocabulary.
+        companion: settings from the configuration files in its directory.
+        usual_tokens: names of tokens that are special if the vocabulary has them.
+        special_tokens: names of the special tokens; `None` for those of the class and the files.
+    """
+    if special_tokens is not None:
+        missing = [name for name in special_tokens if name not in forms]
+        if missing:
+            raise TokenizerFormatError(f"{source}: the special token {missing[0]!r} is not in the vocabulary")
+        return [_make_entry(name, forms) for name in dict.fromkeys(special_tokens)]
+    names = [name for name in dict.fromkeys(usual_tokens) if name in forms and name not in companion.special]
+    usual = [_make_entry(name, forms) for name in names]
+    contents = {"added_tokens": usual, "model": {"vocab": forms}}
+    return merge_declared_tokens(contents, source, companion) or usual
+
+
+def _make_entry(name: str, forms: Mapping[str, int]) -> dict[str, Any]:
+    """Returns a special token without options, as in a `tokenizer.json`, with the id -1 if it is new."""
+    return {"id": forms.get(name, -1), "content": name, **_FLAGS, "special": True}
+
+
+def _find_pattern(source: Path, class_name: str | None) -> Pattern:
     """Returns the split pattern of the class of transformers that the directory names.
 
     Raises:
-        TokenizerFormatError: the class does not split texts by a pattern.
+        TokenizerFormatError: the class has rules that such files can't express.
     """
-    name = find_tokenizer_class(source.parent, config)
-    if name in _NOT_LIKE_GPT2:
+    if class_name in _NOT_LIKE_GPT2:
         raise TokenizerFormatError(
-            f"{source.parent}: its files name {name}, which splits texts otherwise than GPT-2; {ADVICE}"
+            f"{source.parent}: its files name {class_name}, which has other rules than GPT-2; {ADVICE}"
         )
-    return "qwen2" if name == "Qwen2Tokenizer" else "gpt2"
+    return _PATTERNS.get(class_name, "gpt2")
 
 
 def _build_definition(
     forms: Mapping[str, int],
-    special: Mapping[str, int],
+    added_tokens: list[dict[str, Any]],
     merges: Sequence[tuple[bytes, bytes]],
     pattern: Pattern,
     normalizer: Normalizer | Literal["auto"] | None,
     *,
     add_prefix_space: bool,
-) -> str:
-    """Builds the `tokenizer.json` that transformers uses for the two files, as JSON text."""
+) -> dict[str, Any]:
+    """Builds the `tokenizer.json` that transformers uses for the two files, without a post-processor."""
     split = [] if pattern == "gpt2" else build_split_steps(pattern)
     if split and add_prefix_space:  # ByteLevel after Split would add a space before every pre-token
         raise InvalidArgumentError(
-            f"add_prefix_space=True with pattern={pattern!r} needs a vocabulary with every single byte"
+            f"add_prefix_space=True with pattern={pattern!r} needs a vocabulary with every single byte, and "
+            "special tokens without options"
         )
     byte_level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": not split}
     if normalizer == "auto":
         normalizer = get_default_normalizer(pattern)
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    contents = {
+    return {
         "version": "1.0",
-        "added_tokens": [
-            {"id": id_, "content": name, **flags, "special": True}
-            for name, id_ in sorted(special.items(), key=lambda item: item[1])
-        ],
+        "added_tokens": added_tokens,
         "normalizer": {"type": "NFC"} if normalizer else None,
         "pre_tokenizer": {
             "type": "Sequence",
@@ -182,10 +256,38 @@ def _build_definition(
         "model": {
             "type": "BPE",
             "vocab": dict(forms),
-            "merges": [(map_bytes_to_unicode(left), map_bytes_to_unicode(right)) for left, right in merges],
+            "merges": [[map_bytes_to_unicode(left), map_bytes_to_unicode(right)] for left, right in merges],
         },
     }
-    return json.dumps(contents, ensure_ascii=False)
+
+
+def _build_post_processor(
+    source: Path,
+    class_name: str | None,
+    special: Mapping[str, int],
+    names: Mapping[Role, str],
+    *,
+    add_prefix_space: bool,
+) -> dict[str, Any]:
+    """Builds the post-processor of RoBERTa or DeBERTa, which inserts the CLS and the SEP token.
+
+    Raises:
+        TokenizerFormatError: one of the two is not a special token.
+    """
+    cls, sep = names["cls"], names["sep"]
+    missing = [name for name in (cls, sep) if name not in special]
+    if missing:
+        raise TokenizerFormatError(
+            f"{source}: {class_name} inserts {missing[0]!r} into texts, which is not one of the special "
+            f"tokens {list(special)[:20]}"
+        )
+    return {
+        "type": "RobertaProcessing",
+        "sep": [sep, special[sep]],
+        "cls": [cls, special[cls]],
+        "trim_offsets": class_name != "DebertaTokenizer",
+        "add_prefix_space": add_prefix_space,
+    }
 
 
 def _check_is_gpt2(source: Path, forms: Mapping[str, int]) -> None:

@@ -435,7 +435,7 @@ def _make_vocabulary(
     names = [*usual.values(), *_OTHER_SPECIAL, *companion.special]
     special = {name: tokens[name] for name in (*filter(tokens.__contains__, names), *special_tokens)}
     roles = resolve_roles(special, overrides, {**usual, **family.roles, **companion.roles})
-    ordinary = {form.encode("utf-8"): id_ for form, id_ in tokens.items() if form not in special}
     with as_format_errors(str(source)):
+        ordinary = {form.encode("utf-8"): id_ for form, id_ in tokens.items() if form not in special}
         check_comparisons(special)
         return make_vocabulary(ordinary, special, roles, family.template)

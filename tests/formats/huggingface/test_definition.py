@@ -170,6 +170,12 @@ def add_piece(form):
             ),
             "its template inserts id 9999, which is not that of an added token",
         ),
+        (
+            change_definition(
+                "GPT-2", post_processor={"type": "BertProcessing", "sep": ["x"], "cls": ["y", 2]}
+            ),
+            r"'sep' of its post-processor is \['x'\]; expected a list of a token and its id",
+        ),
         (change_definition("GPT-2", version="2.0"), "unknown version '2.0'; supported is '1.0'"),
         (change_definition("unigram", model={"vocab": "a"}), "the tokenizers library can't read it"),
         (change_definition("unigram", model={"type": "Magic"}), "the tokenizers library can't read it"),
@@ -270,6 +276,35 @@ def test_added_tokens_that_are_matched_in_two_passes(names, num_normalized, text
     if is_ambiguous:
         assert tokenizer.reason.endswith("can overlap")
     assert tokjax.encode(tokenizer, text).tolist() == Tokenizer.from_str(definition).encode(text).ids
+
+
+@given(
+    flags=st.lists(st.fixed_dictionaries(dict.fromkeys(("normalized", "lstrip", "rstrip"), st.booleans()))),
+    text=st.lists(st.sampled_from([" ", "  ", "\n", "a", "<0>", "<1>", "<2>"]), max_size=12).map("".join),
+)
+def test_added_tokens_that_include_whitespace_in_two_passes(flags, text):
+    definition = add_tokens("GPT-2", *((f"<{i}>", token_flags) for i, token_flags in enumerate(flags[:3])))
+    tokenizer = tokjax.formats.from_huggingface(DefinitionStub(definition))
+    assert isinstance(tokenizer, tokjax.models.ByteLevelBPE)
+    assert tokjax.encode(tokenizer, text).tolist() == Tokenizer.from_str(definition).encode(text).ids
+
+
+@pytest.mark.parametrize("flag", ["add_prefix_space", "trim_offsets"])
+def test_roberta_processing_without_a_flag(flag):
+    """The library reads it as `BertProcessing`."""
+    reference = Tokenizer.from_str(make_pair("GPT-2")[0].to_str())
+    reference.add_special_tokens(["<turn>"])
+    parts = json.loads(reference.to_str())
+    processor = {"type": "RobertaProcessing", "add_prefix_space": True, "trim_offsets": True}
+    del processor[flag]
+    token = ["<turn>", reference.token_to_id("<turn>")]
+    definition = json.dumps(parts | {"post_processor": processor | {"sep": token, "cls": token}})
+    tokenizer = tokjax.formats.from_huggingface(DefinitionStub(definition))
+    expected = Tokenizer.from_str(definition).encode("low", " low")
+    result = tokjax.encode_result(tokenizer, "low", " low")
+    assert result.ids.tolist() == expected.ids
+    assert result.token_type_ids.tolist() == expected.type_ids
+    assert result.offsets[result.sequence_ids == 1].min() == 1  # the space is not trimmed
 
 
 def test_many_added_tokens_that_are_matched_in_two_passes():

@@ -19,7 +19,7 @@ from tests.support.published_definitions import (
 )
 from tests.support.text_strategies import hard_texts
 from tokjax.core.utf8 import is_encodable
-from tokjax.pretokenize.patterns import make_pattern_splitter
+from tokjax.pretokenize.patterns import PATTERNS, make_pattern_splitter
 from tokjax.pretokenize.unicode_classes import CODE_POINTS, load_category_runs, load_code_point_flags
 
 NAMES = list(PIPELINES)
@@ -118,6 +118,19 @@ def test_merges_of_bytes_that_are_written_as_digits():
         (
             {"type": "Split", "pattern": {"Regex": r"\p{N}"}, "behavior": "Isolated", "invert": False},
             "its pre-tokenizer splits bytes by characters that are not ASCII",
+        ),
+        (
+            {
+                "type": "Split",
+                "pattern": {"Regex": PATTERNS["qwen2"]},
+                "behavior": "Isolated",
+                "invert": False,
+            },
+            "its pre-tokenizer splits bytes by characters that are not ASCII",
+        ),
+        (
+            {"type": "Split", "pattern": {"String": "qwen2"}, "behavior": "Isolated", "invert": False},
+            "its pre-tokenizer splits at {'String': 'qwen2'}",
         ),
         ({"type": "Punctuation", "behavior": "Isolated"}, "its pre-tokenizer splits bytes by characters"),
         ({"type": "Whitespace"}, "its pre-tokenizer has the step Whitespace"),

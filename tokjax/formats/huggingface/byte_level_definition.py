@@ -33,6 +33,7 @@ from tokjax.pretokenize.bytes_to_unicode import (
 from tokjax.pretokenize.code_point_sets import make_range
 from tokjax.pretokenize.patterns import (
     DIGIT,
+    PATTERNS,
     Pattern,
     find_pattern_name,
     make_pattern_splitter,
@@ -130,7 +131,7 @@ def _parse_split_step(step: Mapping[str, Any]) -> str:
         raise RequiresLibraryError(f"its pre-tokenizer has the step {step_type}")
     pattern = step.get("pattern", {})
     expression = pattern.get("Regex", re.escape(pattern.get("String", "")))
-    if not isinstance(expression, str) or not expression:
+    if not isinstance(expression, str) or not expression or expression in PATTERNS:  # a name as a text
         raise RequiresLibraryError(f"its pre-tokenizer splits at {pattern!r}")
     if expression.endswith("$"):  # for Oniguruma, the end of a line
         expression = expression[:-1] + r"(?![^\n])"
@@ -159,7 +160,7 @@ def _parse_byte_split_step(step: Mapping[str, Any]) -> str:
     if step.get("type") == "Digits":
         return "[0-9]" if get_flag(step, "individual_digits") else "[0-9]+"
     expression = _parse_split_step(step)
-    if not make_split_step(expression).names_only(_VISIBLE_ASCII):
+    if find_pattern_name(expression) or not make_split_step(expression).names_only(_VISIBLE_ASCII):
         raise RequiresLibraryError("its pre-tokenizer splits bytes by characters that are not ASCII")
     return expression
 

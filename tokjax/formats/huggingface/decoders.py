@@ -56,8 +56,8 @@ def make_finality_test(steps: Sequence[dict[str, Any]]) -> Callable[[str], bool]
         types.remove("ByteFallback")
     fuse = types.index("Fuse") if "Fuse" in types else len(types)
     strips_start_only = types[fuse + 1 :] in ([], ["Strip"]) and not (types[fuse + 1 :] and steps[-1]["stop"])
-    if not strips_start_only or not _PER_TOKEN.issuperset(types[:fuse]):
-        return None
+    if not strips_start_only or not _PER_TOKEN.issuperset(types[:fuse]) or "CTC" in types[1:]:
+        return None  # CTC after a decoder that converts the first token otherwise compares other texts
     return (lambda form: not LIKE_BYTE.fullmatch(form)) if has_byte_fallback else (lambda _: True)
 
 

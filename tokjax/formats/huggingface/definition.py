@@ -281,15 +281,14 @@ def _check_match_order(tokens: Sequence[Mapping[str, Any]]) -> None:
         "bc"               "ab"              abc    a [bc]       [ab] c
         "ab"               "bc"              abc    equal: "ab" begins first
         "abc"              "b"               abc    equal: "abc" begins first
+
+    With `lstrip` or `rstrip`, no name begins or ends with whitespace. So only the whitespace between two
+    tokens can be part of either, which does not change the ids.
     """
     verbatim = sorted(token["content"] for token in tokens if not token.get("normalized"))
     normalized = [token["content"] for token in tokens if token.get("normalized")]
     if not verbatim or not normalized:
         return
-    if any(token.get("lstrip") or token.get("rstrip") for token in tokens):
-        raise RequiresLibraryError(
-            "it has added tokens with and without normalized=true, some of them with lstrip or rstrip"
-        )
     check_comparisons([*verbatim, *normalized])
     matcher = compile_matcher(frozenset(verbatim))
     for name in normalized:
@@ -404,7 +403,7 @@ def parse_trim_offsets(contents: Mapping[str, Any]) -> TrimOffsets | None:
     trims: list[TrimOffsets] = [
         "but_first" if get_flag(step, "add_prefix_space", True) else "all"
         for step in get_steps(contents, "post_processor")
-        if step.get("type") in ("ByteLevel", "RobertaProcessing") and get_flag(step, "trim_offsets", True)
+        if (step.get("type") == "ByteLevel" or _is_roberta(step)) and get_flag(step, "trim_offsets", True)
     ]
     if len(trims) > 1:
         raise RequiresLibraryError("it has several post-processors with trim_offsets=true")
@@ -418,8 +417,26 @@ def list_inserted_names(contents: Mapping[str, Any]) -> list[str]:
         if step.get("type") == "TemplateProcessing":
             names += chain.from_iterable(entry["tokens"] for entry in step["special_tokens"].values())
         elif step.get("type") in ("BertProcessing", "RobertaProcessing"):
-            names += (step[field][0] for field in ("cls", "sep"))
+            names += (_parse_inserted_token(step, field)[0] for field in ("cls", "sep"))
     return names
+
+
+def _is_roberta(step: Mapping[str, Any]) -> bool:
+    """Returns whether the library reads a post-processor as `RobertaProcessing`.
+
+    If one of its flags is missing, the library reads it as `BertProcessing`.
+    """
+    return step.get("type") == "RobertaProcessing" and {"add_prefix_space", "trim_offsets"} <= step.keys()
+
+
+def _parse_inserted_token(step: Mapping[str, Any], field: str) -> list[Any]:
+    """Returns the name and the id of a token that `BertProcessing` or `RobertaProcessing` inserts."""
+    token = step[field]
+    if not isinstance(token, list) or len(token) != 2:
+        raise TokenizerFormatError(
+            f"{field!r} of its post-processor is {token!r:.80}; expected a list of a token and its id"
+        )
+    return token
 
 
 def parse_template(contents: Mapping[str, Any], special: Mapping[str, int]) -> Template:
@@ -470,9 +487,11 @@ def _parse_template_step(step: Mapping[str, Any], special: Mapping[str, int]) ->
         )
     if step_type in ("BertProcessing", "RobertaProcessing"):
         names_by_id = {id_: name for name, id_ in special.items()}
-        sep, cls = (_get_token_name(step[field][1], names_by_id) for field in ("sep", "cls"))
+        sep, cls = (
+            _get_token_name(_parse_inserted_token(step, field)[1], names_by_id) for field in ("sep", "cls")
+        )
         first = TemplatePiece(None, cls, 0), TemplatePiece(0, None, 0), TemplatePiece(None, sep, 0)
-        if step_type == "BertProcessing":
+        if not _is_roberta(step):
             return Template(first, (*first, TemplatePiece(1, None, 1), TemplatePiece(None, sep, 1)))
         return Template(
             first,

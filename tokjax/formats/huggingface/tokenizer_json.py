@@ -141,12 +141,12 @@ def from_huggingface(
 
 
 def build_tokenizer(
-    definition: str, contents: Mapping[str, Any], roles: Mapping[Role, str], where: str
+    definition: str | None, contents: Mapping[str, Any], roles: Mapping[Role, str], where: str
 ) -> SegmentModel | HuggingFaceTokenizer:
     """Builds a built-in tokenizer, or else one that runs on the library.
 
     Args:
-        definition: contents of a `tokenizer.json`, as JSON text.
+        definition: contents of a `tokenizer.json`, as JSON text; `None` to write it if it is needed.
         contents: the same, parsed.
         roles: role to the name of a token.
         where: name of the file or object, for errors.
@@ -164,4 +164,5 @@ def build_tokenizer(
         reason = str(error)
     logger.info("%s runs on the tokenizers library: %s", where, reason)
     with as_format_errors(where):
+        definition = json.dumps(contents, ensure_ascii=False) if definition is None else definition
         return build_huggingface_tokenizer(definition, reason, roles, contents)
