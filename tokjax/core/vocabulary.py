@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -133,7 +133,7 @@ class Vocabulary:
     @cached_property
     def special_names(self) -> frozenset[str]:
         """Names of all special tokens."""
-        return frozenset(self.special)
+        return share_names(frozenset(self.special))
 
     @cached_property
     def template_token_ids(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -147,7 +147,7 @@ class Vocabulary:
     @cached_property
     def added_names(self) -> frozenset[str]:
         """Names of the ordinary tokens that are matched anywhere in a text before it is split."""
-        return frozenset(self.added_tokens) - self.special_names
+        return share_names(frozenset(self.added_tokens) - self.special_names)
 
     @cached_property
     def mergeable(self) -> dict[bytes, int]:
@@ -158,7 +158,7 @@ class Vocabulary:
     @cached_property
     def split_token_names(self) -> frozenset[str]:
         """Names of all added and special tokens, at which texts are split except at `unmatched_names`."""
-        return self.added_names | self.special_names
+        return share_names(self.added_names | self.special_names)
 
     @cached_property
     def unmatched_names(self) -> frozenset[str]:
@@ -390,6 +390,16 @@ def make_vocabulary(
         MappingProxyType(dict(duplicate_token_ids)),
         MappingProxyType(dict(unreachable_ids)),
     )
+
+
+@lru_cache(maxsize=256)
+def share_names(names: frozenset[str]) -> frozenset[str]:
+    """Returns the same object for equal sets of names.
+
+    Texts are searched for such sets, and the searches are cached by the set. A cache compares all names if it
+    holds an equal set that is another object: of the same tokenizer, loaded twice.
+    """
+    return names
 
 
 def can_have_role(name: object, role: Role, ordinary: Mapping[bytes, int], special: Collection[str]) -> bool:

@@ -35,7 +35,13 @@ from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.template import Template, make_template
 from tokjax.core.utf8 import count_bytes, find_character_starts, from_characters, to_characters, to_utf8
-from tokjax.core.vocabulary import TEMPLATE_ROLES, can_have_role, drop_lookup_roles, make_vocabulary
+from tokjax.core.vocabulary import (
+    TEMPLATE_ROLES,
+    can_have_role,
+    drop_lookup_roles,
+    make_vocabulary,
+    share_names,
+)
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.models.assembly import (
     RowLayout,
@@ -323,7 +329,7 @@ def _get_split_tokens(vocabulary: Vocabulary, allowed: frozenset[str]) -> frozen
         if allowed == vocabulary.special_names
         else allowed | vocabulary.added_names
     )
-    return names - vocabulary.unmatched_names if vocabulary.unmatched_names else names
+    return share_names(names - vocabulary.unmatched_names if vocabulary.unmatched_names else names)
 
 
 def _reject_made_tokens(vocabulary: Vocabulary, ids: NDArray[np.int32], allowed_special: Special) -> None:

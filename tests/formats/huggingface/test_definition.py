@@ -360,6 +360,18 @@ def test_special_token_that_normalization_makes():
         tokjax.encode(tokenizer, form.upper())
 
 
+def test_unknown_token_without_the_role():
+    reference = Tokenizer.from_str(make_pair("unigram")[0].to_str())
+    unknown = reference.id_to_token(json.loads(reference.to_str())["model"]["unk_id"])
+    reference.add_special_tokens([unknown, "<other>"])
+    tokenizer = tokjax.formats.from_huggingface(reference, unk_token="<other>")
+    assert tokjax.unk_id(tokenizer) == reference.token_to_id("<other>") != reference.token_to_id(unknown)
+    for text in ("\u0b95 a", "\u0b95 a " * 200):
+        ids = tokjax.encode(tokenizer, text).tolist()
+        assert reference.token_to_id(unknown) in ids
+        assert ids == reference.encode(text).ids
+
+
 @pytest.mark.parametrize("name", ["GPT-2", "punctuation"])
 @given(text=st.text(" a\n"))
 def test_added_token_with_the_bytes_of_another(name, text):

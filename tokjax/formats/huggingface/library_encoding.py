@@ -97,8 +97,7 @@ class LibraryEncoder:
         library = self.loaded.library_tokenizer
         if rules is None or self._template is None or has_added_token_with_space(library):
             return None
-        unknown_id = self.vocabulary.get_role_id("unk")
-        return WordEngine(library, rules, self._locate_words, unknown_id)
+        return WordEngine(library, rules, self._locate_words, self.loaded.unknown_id)
 
     def encode(self, texts: Sequence[Text], options: EncodeOptions, special: SpecialOptions) -> Columns:
         """Encodes texts by looking up words where that is faster, and with the library elsewhere.
@@ -184,9 +183,9 @@ class LibraryEncoder:
 
     @cached_property
     def _special_by_id(self) -> dict[int, str]:
-        """Id to name of the special tokens, except for the unknown token."""
-        unknown = self.vocabulary.roles.get("unk")
-        return {id_: name for name, id_ in self.vocabulary.special.items() if name != unknown}
+        """Id to name of the special tokens, except for the unknown token of the model."""
+        unknown_id = self.loaded.unknown_id
+        return {id_: name for name, id_ in self.vocabulary.special.items() if id_ != unknown_id}
 
     def _complete_columns(self, encoded: EncodedSegments, options: EncodeOptions) -> Columns:
         """Inserts the special tokens of the template, and computes all columns.
@@ -269,7 +268,7 @@ class LibraryEncoder:
     def _find_special(self, encodings: list[Any], rows: list[NDArray[np.int32]]) -> dict[str, int]:
         """Returns the special tokens that the library matched in texts, with the index of a text.
 
-        The unknown token and tokens that the template inserts are left out.
+        The unknown token of the model and tokens that the template inserts are left out.
         """
         matched: dict[str, int] = {}
         is_special, names = self.vocabulary.is_special, self._special_by_id

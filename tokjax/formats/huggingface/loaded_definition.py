@@ -52,6 +52,15 @@ class LoadedDefinition:
         return instance
 
     @cached_property
+    def unknown_id(self) -> int | None:
+        """Id of the unknown token of the model. Another token can have that role in configuration files."""
+        model = self.pipeline["model"]
+        if model.get("unk_id") is not None:
+            return int(model["unk_id"])
+        unknown = model.get("unk_token")
+        return None if unknown is None else self.library_tokenizer.token_to_id(unknown)
+
+    @cached_property
     def is_byte_level(self) -> bool:
         """Whether tokens are written as `bytes_to_unicode` writes bytes."""
         return is_byte_level(self.pipeline)
