@@ -29,6 +29,7 @@ CLASSES = {  # class: its first tokens, pieces of the model that these replace, 
     "DebertaV2Tokenizer": ([], 0, ["[MASK]"]),
     "LlamaTokenizer": ([], 0, []),
 }
+MODELS = {"PegasusTokenizer": "pegasus", "DebertaV2Tokenizer": "deberta"}
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,9 @@ def protos():
     return {
         "fairseq": fairseq,
         "pegasus": train_by_library(vocab_size=SIZE, pad_id=0, eos_id=1, unk_id=2, bos_id=-1),
+        "deberta": train_by_library(
+            vocab_size=SIZE, pad_id=-1, unk_piece="[UNK]", bos_piece="[CLS]", eos_piece="[SEP]"
+        ),
     }
 
 
@@ -54,7 +58,7 @@ def write(protos, tmp_path):
 @pytest.mark.parametrize("name", CLASSES)
 def test_ids(name, write, protos):
     first, num_replaced, last = CLASSES[name]
-    model = "pegasus" if name == "PegasusTokenizer" else "fairseq"
+    model = MODELS.get(name, "fairseq")
     options = {"additional_special_tokens": LANGUAGES} if LANGUAGES[0] in last else {}
     tokenizer = tokjax.load_tokenizer(write(name, model, **options))
     plain = tokjax.sentencepiece(protos[model])
@@ -62,7 +66,7 @@ def test_ids(name, write, protos):
     expected = [*first, *pieces[num_replaced:], *last]
     assert [tokjax.id_to_token(tokenizer, id_) for id_ in range(tokjax.vocab_size(tokenizer))] == expected
     result, reference = tokjax.encode_result(tokenizer, TEXT), tokjax.encode_result(plain, TEXT)
-    assert "<unk>" in result.tokens
+    assert tokjax.unk_id(tokenizer) in result.ids
     assert result.tokens == reference.tokens
     assert result.offsets.tolist() == reference.offsets.tolist()
     assert tokjax.decode(tokenizer, result.ids) == tokjax.decode(plain, reference.ids)
@@ -113,6 +117,8 @@ def test_models_without_other_ids(write):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
+        ("DebertaV2Tokenizer", {}, r"spiece\.model: has no piece '\[CLS\]', which DebertaV2Tokenizer needs"),
+        ("GPTSw3Tokenizer", {}, "GPTSw3Tokenizer, which changes texts before the model encodes them"),
         ("RemBertTokenizer", {}, "RemBertTokenizer, which changes texts before the model encodes them"),
         (
             "M2M100Tokenizer",

@@ -91,13 +91,16 @@ class TestVocabTxt:
         with pytest.raises(FormatError, match=f"splits texts {how}, and not as BERT does; split them in"):
             self.load(tmp_path, b"[UNK]\n[CLS]\n[SEP]\na\n")
 
-    def test_class_with_the_splitter_of_bert(self, tmp_path):
-        (tmp_path / "config.json").write_text('{"tokenizer_class": "BertJapaneseTokenizer"}')
-        assert tokjax.tokenize(self.load(tmp_path, b"[UNK]\n[CLS]\n[SEP]\na\n"), "a") == [
-            "[CLS]",
-            "a",
-            "[SEP]",
-        ]
+    def test_japanese_without_mecab(self, tmp_path):
+        transformers = pytest.importorskip("transformers", minversion="5")
+        (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertJapaneseTokenizer"}')
+        tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "日", "日本", "a", "A", ".", "##b"]
+        tokenizer = self.load(tmp_path, "\n".join(tokens).encode())
+        reference = transformers.AutoTokenizer.from_pretrained(tmp_path)
+        for text in ("日本 Ab a. 日", "日日本 a ."):
+            ids = tokjax.encode(tokenizer, text).tolist()
+            assert ids == reference(text)["input_ids"]
+            assert tokjax.decode(tokenizer, ids) == reference.decode(ids)
 
     def test_rwkv_vocabulary_is_rejected(self, tmp_path):
         text = b"1 '\\x00' 1\n2 ' a' 2\n3 b'\\xe3\\x81' 2\n4 \"it's\" 4\n"

@@ -80,7 +80,7 @@ _LAYOUTS: Mapping[str, PieceLayout] = {
 }
 _NOT_LIKE_MODEL: Mapping[str, str] = {
     **dict.fromkeys(
-        ("RemBertTokenizer", "SiglipTokenizer", "CpmTokenizer"),
+        ("CpmTokenizer", "GPTSw3Tokenizer", "RemBertTokenizer", "SiglipTokenizer"),
         "changes texts before the model encodes them",
     ),
     **dict.fromkeys(

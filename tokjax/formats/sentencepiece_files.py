@@ -18,7 +18,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from tokjax.core.vocabulary import TEMPLATE_ROLES, select_roles
+from tokjax.core.vocabulary import TEMPLATE_ROLES, can_have_role, select_roles
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.added_tokens import (
     ADVICE,
@@ -176,6 +176,12 @@ def _make_tokenizer(
     ignored = {"unk"} if pad_token is not None else {"unk", "pad"}
     declared = {role: name for role, name in companion.declared_roles.items() if role not in ignored}
     vocabulary = tokenizer.vocabulary
+    for role, name in layout.roles.items():
+        if not can_have_role(name, role, vocabulary.ordinary, vocabulary.special):
+            raise TokenizerFormatError(
+                f"{source}: has no piece {name!r}, which {class_name} needs; for the ids of the model, call "
+                f"tokjax.sentencepiece({str(source)!r})"
+            )
     roles = {
         **vocabulary.roles,
         **layout.roles,

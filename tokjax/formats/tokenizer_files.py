@@ -47,6 +47,7 @@ _CLASSES_BY_MODEL_TYPE = {
     "deberta-v2": "DebertaV2Tokenizer",
     "esm": "EsmTokenizer",
     "flaubert": "FlaubertTokenizer",
+    "gpt-sw3": "GPTSw3Tokenizer",
     "ibert": "RobertaTokenizer",
     "layoutlmv3": "LayoutLMv3Tokenizer",
     "layoutxlm": "LayoutXLMTokenizer",

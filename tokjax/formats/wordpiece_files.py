@@ -71,7 +71,7 @@ def read_wordpiece(
         strip_accents: whether nonspacing marks are removed. `None` uses `strip_accents` of the configuration,
             or else the value of `lowercase`.
         handle_chinese_chars: whether CJK ideographs are separate words. `None` uses `tokenize_chinese_chars`
-            of the configuration, or else `True`.
+            of the configuration, or else `True`, but `False` for BERT for Japanese.
         **options: other options of `wordpiece`.
 
     Returns:
@@ -98,12 +98,14 @@ def read_wordpiece(
     check_vocab_size(len(tokens), str(source))
     companion = read_companion_config(source.parent)
     config = companion.config
-    _check_splitter(source, config)
+    class_name = find_tokenizer_class(source.parent, config) or ""
+    _check_splitter(source, class_name, config)
+    is_japanese = class_name == "BertJapaneseTokenizer"
     declared = read_added_tokens(source.parent, companion)
     new_tokens = select_new_tokens(source, declared, tokens, companion.special)
     _check_added_tokens(source.parent, new_tokens)
     if lowercase is None:
-        lowercase = config.get("do_lower_case")
+        lowercase = config.get("do_lower_case", False if is_japanese else None)
     if lowercase is None:
         lowercase = _is_lower_case(tokens, str(source))
     tokens |= {name: token.id for name, token in new_tokens.items()}
@@ -120,7 +122,9 @@ def read_wordpiece(
     if strip_accents is None:
         strip_accents = config.get("strip_accents")
     if handle_chinese_chars is None:
-        handle_chinese_chars = config.get("tokenize_chinese_chars", True)
+        handle_chinese_chars = not is_japanese and config.get("tokenize_chinese_chars", True)
+    if is_japanese:
+        options = {"cleanup": False, **options}
     with as_format_errors(str(source)):
         check_comparisons({*special_tokens, *new_tokens})
         tokenizer = wordpiece(
@@ -142,9 +146,8 @@ def read_wordpiece(
     return tokenizer
 
 
-def _check_splitter(source: Path, config: Mapping[str, Any]) -> None:
-    """Raises `TokenizerFormatError` if the configuration names a tokenizer that splits texts otherwise."""
-    name = find_tokenizer_class(source.parent, config) or ""
+def _check_splitter(source: Path, name: str, config: Mapping[str, Any]) -> None:
+    """Raises `TokenizerFormatError` if the configuration names a class that splits texts otherwise."""
     how = _OTHER_SPLITTERS.get(name)
     if name == "BertJapaneseTokenizer":
         words, subwords = config.get("word_tokenizer_type", "basic"), config.get("subword_tokenizer_type")
