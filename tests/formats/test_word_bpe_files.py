@@ -356,6 +356,36 @@ class TestVocabJson:
         with pytest.raises(FormatError, match="vocab.json: the values are invalid: .*surrogates not allowed"):
             tokjax.load_tokenizer(tmp_path, splitter="whitespace")
 
+    def test_declared_tokens(self, tmp_path):
+        transformers = pytest.importorskip("transformers", minversion="5")
+        tokens = [*list_tokens(SUFFIX_MERGES), "<x>"]
+        write_json(tmp_path, tokens, SUFFIX_MERGES)
+        token = dict.fromkeys(("lstrip", "rstrip", "single_word", "normalized"), False)
+        token |= {"content": "<x>", "special": True}
+
+        def declare(**changes):
+            config = {
+                "tokenizer_class": "OpenAIGPTTokenizer",
+                "added_tokens_decoder": {str(len(tokens) - 1): {**token, **changes}},
+            }
+            (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+
+        declare()
+        reference, tokenizer = (
+            transformers.AutoTokenizer.from_pretrained(tmp_path),
+            tokjax.load_tokenizer(tmp_path),
+        )
+        for text in ("low <x> lo", "low<x><x>low"):
+            ids = tokjax.encode(tokenizer, text, allowed_special={"<x>"}).tolist()
+            assert ids == reference(text)["input_ids"]
+        for changes, message in (
+            ({"special": False}, "the added token '<x>' is not special, which is not supported; pass a"),
+            ({"single_word": True}, "the added token '<x>' is to be matched as a single word, which is"),
+        ):
+            declare(**changes)
+            with pytest.raises(FormatError, match=message):
+                tokjax.load_tokenizer(tmp_path)
+
     @pytest.mark.parametrize(
         ("tokens", "merges", "message"),
         [

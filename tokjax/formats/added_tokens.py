@@ -67,19 +67,34 @@ def read_added_tokens(directory: Path, companion: CompanionConfig) -> dict[str, 
     return {name: DeclaredToken(id_, name in special, name not in special) for name, id_ in ids.items()}
 
 
-def check_added_tokens(source: Path, forms: Collection[str], companion: CompanionConfig) -> None:
-    """Raises `TokenizerFormatError` if other files in the directory add tokens to a vocabulary.
+def read_added_special_tokens(
+    source: Path, forms: Collection[str], companion: CompanionConfig
+) -> dict[str, DeclaredToken]:
+    """Reads the added tokens of a directory, which the vocabulary must have, and which must be special.
+
+    The older file does not tell which tokens are special.
 
     Args:
         source: path of the vocabulary.
         forms: tokens of the vocabulary.
         companion: settings from the configuration files.
+
+    Raises:
+        TokenizerFormatError: one of the files is damaged, or a token has to be added or is not special.
     """
-    for name in read_added_tokens(source.parent, companion):
+    declared = read_added_tokens(source.parent, companion)
+    for name in (*declared, *companion.special):
         if name not in forms:
             raise TokenizerFormatError(
                 f"{source.parent} has an added token {name!r}, which is not in {source.name}; {ADVICE}"
             )
+    for name, token in declared.items() if "added_tokens_decoder" in companion.config else ():
+        if not token.special or token.single_word:
+            kind = "to be matched as a single word" if token.single_word else "not special"
+            raise TokenizerFormatError(
+                f"{source.parent}: the added token {name!r} is {kind}, which is not supported; {ADVICE}"
+            )
+    return declared
 
 
 def select_new_tokens(

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tokjax.errors import TokenizerFormatError
-from tokjax.formats.added_tokens import check_added_tokens
+from tokjax.formats.added_tokens import read_added_special_tokens
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
 from tokjax.formats.huggingface.decoders import OUTER_WHITESPACE
 from tokjax.formats.tokenizer_files import (
@@ -100,8 +100,7 @@ def _parse_pair(source: Path, merges_path: Path) -> tuple[dict[str, int], list[t
     """Returns token ids and merges of CLIP's `vocab.json` and `merges.txt`."""
     ids = parse_token_ids(read_json_object(source), str(source))
     companion = read_companion_config(source.parent)
-    check_added_tokens(source, ids, companion)
-    special = set(companion.special)
+    special = {*companion.special, *read_added_special_tokens(source, ids, companion)}
     if not {START, END} <= ids.keys() or not special <= {START, END}:
         raise TokenizerFormatError(
             f"{source}: expected the special tokens {START!r} and {END!r} and no others, as in CLIP; pass a "

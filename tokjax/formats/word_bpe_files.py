@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 from tokjax.core.template import EMPTY_TEMPLATE, Template, make_template
 from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import TokenizerFormatError
-from tokjax.formats.added_tokens import check_added_tokens
+from tokjax.formats.added_tokens import read_added_special_tokens
 from tokjax.formats.tokenizer_files import (
     as_path,
     find_tokenizer_class,
@@ -184,7 +184,7 @@ def read_word_bpe(
     else:
         continues = find_word_end_symbols(pairs) and any(token.endswith(CONTINUATION) for token in tokens)
         family = _FAIRSEQ if is_dictionary else _SUBWORD_NMT if continues else _VOCAB_TXT
-    check_added_tokens(source, tokens, companion)
+    added_tokens = read_added_special_tokens(source, tokens, companion)
     if family.splitter == "bert":
         _check_like_tokenizers(merges_path, tokens, pairs)
     splitter = splitter or family.splitter or _reject_missing_splitter(source, family)
@@ -200,7 +200,7 @@ def read_word_bpe(
         "pad": pad_token,
         "unk": unk_token,
     }
-    special_tokens = [*special_tokens, *filter(None, overrides.values())]
+    special_tokens = [*special_tokens, *added_tokens, *filter(None, overrides.values())]
     vocabulary = _make_vocabulary(source, tokens, special_tokens, overrides, family)
     if end_of_word == "auto":
         end_of_word = _find_end_of_word(source, tokens, pairs)
