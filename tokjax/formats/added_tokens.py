@@ -72,7 +72,7 @@ def read_added_special_tokens(
 ) -> dict[str, DeclaredToken]:
     """Reads the added tokens of a directory, which the vocabulary must have, and which must be special.
 
-    The older file does not tell which tokens are special.
+    The older file does not say which tokens are special.
 
     Args:
         source: path of the vocabulary.
