@@ -139,6 +139,20 @@ class TestGPT2Files:
         plain = tokjax.load_tokenizer(tmp_path, special_tokens=["[X]"])
         assert [*tokjax.special_tokens(plain)] == ["[X]"]
 
+    def test_special_token_that_merges_make(self, all_files, tmp_path):
+        """The merges that make it still apply, as in transformers."""
+        transformers = pytest.importorskip("transformers", minversion="5")
+        vocab = self.write_with_tokens(all_files, tmp_path, [])
+        name = next(form for form in vocab if form.isascii() and form.isalpha() and len(form) == 2)
+        token = {"content": name, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+        config = {"tokenizer_class": "GPT2Tokenizer", "added_tokens_decoder": {str(vocab[name]): token}}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+        tokenizer = tokjax.load_tokenizer(tmp_path)
+        assert tokenizer.reason == "a special token is a part or the result of a merge"
+        text = f"a {name} {name}er lowest"
+        ids = tokjax.encode(tokenizer, text, allowed_special={name}).tolist()
+        assert ids == transformers.AutoTokenizer.from_pretrained(tmp_path)(text)["input_ids"]
+
     @pytest.mark.parametrize(
         ("class_name", "names"),
         [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -154,9 +155,14 @@ def read_gpt2(
     ordinary, unreachable_ids = decode_byte_level_forms(
         {form: id_ for form, id_ in forms.items() if form not in special}
     )
-    pairs = _read_merges(as_path(merges), ordinary)
-    is_plain = all(entry == _make_entry(entry["content"], forms) for entry in added_tokens)
-    if class_name in _ROLES or not is_plain or any(bytes([byte]) not in ordinary for byte in range(256)):
+    tokens = decode_byte_level_forms(forms)[0] if special else ordinary
+    pairs = _read_merges(as_path(merges), tokens)
+    is_plain = (
+        all(entry == _make_entry(entry["content"], forms) for entry in added_tokens)
+        and all(bytes([byte]) in ordinary for byte in range(256))
+        and {*map(map_unicode_to_bytes, special)}.isdisjoint(chain(*pairs, map(b"".join, pairs)))
+    )
+    if class_name in _ROLES or not is_plain:
         contents = _build_definition(
             forms, added_tokens, pairs, pattern, normalizer, add_prefix_space=add_prefix_space
         )
