@@ -270,6 +270,21 @@ class TestErrorsOfServers:
         fsspec.filesystem("memory").pipe_file(f"{url}/a.jsonl", b'{"text": "low"}')
         return url
 
+    @pytest.mark.parametrize("name", ["a.jsonl", "*.jsonl"])
+    def test_missing_files_with_a_cause(self, url, counted, monkeypatch, name):
+        """As of `hf://datasets/OWNER/NAME`, if the repository is gated: fsspec finds no file."""
+
+        def fail(*_, **__):
+            raise FileNotFoundError(url) from PermissionError("Access is restricted.\n\nLog in.")
+
+        monkeypatch.setattr(counted, "info", fail)
+        monkeypatch.setattr(counted, "glob", lambda *_, **__: {})
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError,
+            match=r"matches no file: PermissionError: Access is restricted\. Log in\.$",
+        ):
+            tokjax.corpus.text_files(f"{url}/{name}")
+
     @pytest.mark.parametrize("pattern", ["a.jsonl", "*.jsonl"])
     def test_errors_name_the_url(self, url, counted, monkeypatch, pattern):
         def fail(name):

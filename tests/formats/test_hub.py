@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -328,6 +329,26 @@ class TestCache:
         ):
             tokjax.load_tokenizer("a/b")
 
+    @pytest.mark.parametrize("size", [0, 100])
+    def test_truncated_files_in_the_cache(self, hub, files, size):
+        hub.add("a/b", files)
+        expected = tokjax.load_tokenizer("a/b")
+        path = tokjax.formats.prefetch_tokenizer("a/b").files[0].resolve()
+        os.truncate(path, size)
+        assert tokjax.load_tokenizer("a/b") == expected
+        assert path.read_bytes() == files["tokenizer.json"]
+
+    def test_links_to_deleted_files(self, hub, files, monkeypatch):
+        """As in a copy of the cache without the files that its links name."""
+        hub.add("a/b", {name: files[name] for name in ("tokenizer.json", "README.md")})
+        tokjax.formats.prefetch_tokenizer("a/b").files[0].resolve().unlink()
+        with (
+            set_offline(monkeypatch),
+            pytest.raises(NotFoundError, match="its tokenizer at the revision 'main' is not in the cache"),
+        ):
+            tokjax.load_tokenizer("a/b")
+        assert tokjax.load_tokenizer("a/b") is not None
+
     def test_files_of_another_program(self, hub, files, monkeypatch):
         """Such as those of a complete download before a job without a network."""
         hub.add("a/b", files)
@@ -540,7 +561,6 @@ class TestPathsAndNames:
             "tokenizer.model.v3",
             "x.TXT",
             "a b",
-            "~/model",
             "-x",
             "",
             "x" * 5000 + "/",
@@ -553,6 +573,12 @@ class TestPathsAndNames:
             "'hf://OWNER/NAME@REVISION' for .*, or 'tiktoken://ENCODING'",
         ):
             tokjax.load_tokenizer(text)
+        assert not hub.requests
+
+    def test_home_directories(self, hub):
+        expanded = Path("~/model").expanduser()
+        with pytest.raises(NotFoundError, match=f"'~/model': .*; ~ is not expanded: pass '{expanded}'"):
+            tokjax.load_tokenizer("~/model")
         assert not hub.requests
 
     @pytest.mark.parametrize("rest", ["v2/x", "main/tokenizer.json"])

@@ -126,6 +126,9 @@ def _find_files(system: Any, pattern: str) -> list[str]:
     """
     if "*" in pattern:
         found = system.glob(pattern, detail=True)
+        root = pattern.partition("*")[0].rpartition("/")[0]
+        if root and not found:
+            system.info(root)  # (raises the error that `glob` ignores, such as that of a gated repository)
         # Only for links: `isfile` also returns False if a server does not answer.
         return sorted(path for path, info in found.items() if info["type"] == "file" or system.isfile(path))
     # HTTP has no directories, and `info` reports any error of a server as a missing file.
@@ -141,7 +144,9 @@ def _explain_errors(url: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise InvalidArgumentError(f"source {url!r} matches no file") from error
+        cause = error.__cause__
+        reason = "" if cause is None else f": {type(cause).__name__}: {' '.join(str(cause).split()):.300}"
+        raise InvalidArgumentError(f"source {url!r} matches no file{reason}") from error
     except IsADirectoryError as error:
         pattern = f"{url.rstrip('/')}/**/*.parquet"
         raise InvalidArgumentError(

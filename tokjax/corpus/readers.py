@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 from tokjax._util.locks import ThreadLock
 from tokjax._util.urls import get_path_or_url
 from tokjax.core.utf8 import Text, count_bytes
-from tokjax.corpus.archives import iter_samples
+from tokjax.corpus.archives import NAME_THE_MEMBER, iter_samples
 from tokjax.corpus.chunk_boundaries import find_chunk_boundaries, refine_boundaries
 from tokjax.corpus.decompression import (
     HEAD_BYTES,
@@ -504,7 +504,7 @@ def _iter_table_chunks(
 
 def _iter_sample_texts(path: Path, field: str) -> Iterator[tuple[list[Text], int]]:
     for location, record, read_nbytes in iter_samples(path):
-        text = get_text(record, field, location, (str, bytes))
+        text = get_text(record, field, location, (str, bytes), NAME_THE_MEMBER)
         yield [] if text is None else [text], read_nbytes
 
 

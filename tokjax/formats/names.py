@@ -139,7 +139,10 @@ def _parse_short_form(text: str) -> RepositoryName | EncodingName:
     found = _SHORT_FORM.fullmatch(text)
     if found is None or is_file_name(text):
         help_ = _HELP
-        if len(text) < 200 and "@" in text and _HUB_NAME.fullmatch(_HUB_SCHEME + text):
+        expanded = os.path.expanduser(text)  # noqa: PTH111 (keeps unknown users)
+        if expanded != text:
+            help_ = f"~ is not expanded: pass {expanded!r}"
+        elif len(text) < 200 and "@" in text and _HUB_NAME.fullmatch(_HUB_SCHEME + text):
             name, _, revision = text.partition("@")
             help_ = (
                 f"for a path in a repository pass {_HUB_SCHEME + text!r}, and for a branch with a slash "
