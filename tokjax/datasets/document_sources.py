@@ -582,7 +582,9 @@ def _holds_ids(files: TextFiles) -> bool:
     if kind in ("jsonl", *RECORD_FORMATS):
 
         def choose(columns: list[str]) -> list[str]:
-            return [column for column in columns if column in names]
+            return [
+                column for column in columns if any(f"{name}.".startswith(f"{column}.") for name in names)
+            ]
 
         chunks = iter_record_chunks(replace(files, paths=(path,)), choose, _PROBE_BYTES)
         for _, record in chain.from_iterable(read_records(chunk, choose) for chunk in chunks):
