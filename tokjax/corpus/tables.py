@@ -395,10 +395,14 @@ def iter_table_records(table: Any, choose: Callable[[list[str]], list[str]]) -> 
 
     Args:
         table: an object with the method `__arrow_c_stream__`, such as a `pyarrow.Table`, a
-            `pyarrow.RecordBatchReader`, or a data frame of pandas or polars.
+            `pyarrow.RecordBatchReader`, or a data frame of pandas or polars; or a `pyarrow.dataset.Dataset`.
         choose: function of the names of all columns that returns those to read.
     """
     pyarrow = import_optional("pyarrow", extra="parquet", purpose="reading an Arrow table")
+    if hasattr(table, "scanner"):  # a dataset of pyarrow
+        prefixes = {name.partition(".")[0] for name in choose(list_columns(table.schema))}
+        columns = [name for name in table.schema.names if name.partition(".")[0] in prefixes]
+        table = table.scanner(columns=columns).to_reader()
     if hasattr(table, "num_columns"):  # a table or a record batch of pyarrow
         batches, schema = table.to_batches() if hasattr(table, "to_batches") else [table], table.schema
     else:
@@ -410,6 +414,7 @@ def iter_table_records(table: Any, choose: Callable[[list[str]], list[str]]) -> 
 
 
 def is_arrow_table(source: object) -> bool:
-    """Returns whether an object is a table or a stream of record batches, and not a single column."""
+    """Returns whether an object is a table, a dataset or a stream of pyarrow, and not a single column."""
     has_columns = any(hasattr(source, name) for name in ("schema", "column_names", "columns"))
-    return has_columns and (hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"))
+    readers = ("__arrow_c_stream__", "__arrow_c_array__", "scanner")
+    return has_columns and any(hasattr(source, name) for name in readers)
