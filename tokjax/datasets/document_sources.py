@@ -60,7 +60,8 @@ DocumentSource: TypeAlias = (
     | Iterable[tuple[int, Mapping[str, Any]]]
 )
 """Files, as for `read_documents`; an iterable of texts, of records, or of `(doc_id, text)` or
-`(doc_id, record)` pairs; or a table: a `datasets.Dataset`, an Arrow table, dataset or stream, a data frame."""
+`(doc_id, record)` pairs; or a table: a `datasets.Dataset`, an Arrow table, dataset or stream, or a
+data frame."""
 Document: TypeAlias = tuple[int, Text | Record]
 Batch: TypeAlias = "Documents | FileDocuments"
 """Consecutive documents that one worker encodes: in memory, or in files."""
