@@ -1,5 +1,6 @@
 """Tests of tokenizers by name: repositories of the Hugging Face hub, on a server of the tests."""
 
+import errno
 import importlib
 import json
 import os
@@ -511,6 +512,20 @@ class TestErrors:
         ):
             tokjax.load_tokenizer("a/b")
         assert not hub.downloads
+
+    @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
+    def test_cache_that_is_read_only(self, hub, files, monkeypatch, code):
+        def fail(*_, **__):
+            raise OSError(code, os.strerror(code), "cache")
+
+        hub.add("a/b", files)
+        monkeypatch.setattr(importlib.import_module("huggingface_hub"), "hf_hub_download", fail)
+        with pytest.raises(OSError, match="'cache'") as raised:
+            tokjax.load_tokenizer("a/b")
+        [note] = raised.value.__notes__
+        assert note.startswith(
+            "while files of hf://a/b@main were written to the cache of huggingface_hub; set HF_"
+        )
 
     def test_full_disk(self, hub, files, monkeypatch):
         def fail(*args, **options):

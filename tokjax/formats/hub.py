@@ -16,6 +16,7 @@ After an interrupted download, the cache has no tokenizer for the commit, instea
 
 from __future__ import annotations
 
+import errno
 import logging
 from contextlib import suppress
 from pathlib import Path
@@ -79,8 +80,13 @@ def fetch_repository(name: RepositoryName) -> Path:
     except errors.HFValidationError as error:
         raise InvalidArgumentError(f"{name.text!r} is not the name of a repository: {error}") from error
     except (OSError, errors.HTTPError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # an error of a disk, not of the network
+        if isinstance(error, OSError) and error.errno is not None:  # of a disk, not of the network
+            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                error.add_note(
+                    f"while files of {name} were written to the cache of huggingface_hub; set HF_HUB_CACHE "
+                    "to a directory that is not read-only, or HF_HUB_OFFLINE=1 to use the files in the cache"
+                )
+            raise
         cached = None if isinstance(error, errors.RevisionNotFoundError) else _find_cached(hub, name)
         if cached is None:
             raise _describe_failure(hub, errors, name, error, has_answered=has_answered) from error
