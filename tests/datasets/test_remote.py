@@ -104,6 +104,18 @@ def test_commands(tmp_path):
     assert "PackedTokenField" in get_output("stats", url)
 
 
+def test_directories_without_a_dataset(url):
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], f"{url}/part", **OPTIONS)
+    with pytest.raises(
+        tokjax.errors.DatasetIncompleteError, match=r"no dataset at .*: it has no manifest\.json$"
+    ):
+        tokjax.open_dataset(url)
+    with pytest.raises(
+        tokjax.errors.DatasetIncompleteError, match="the directory is empty or does not exist$"
+    ):
+        tokjax.open_dataset(f"{url}/none")
+
+
 def test_altered_file(url):
     tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
     system, root = fsspec.core.url_to_fs(url)

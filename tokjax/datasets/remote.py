@@ -192,10 +192,12 @@ class RemoteDirectory:
         data = self.read(MANIFEST_FILE)
         if data is None:
             files = self.names()
-            cause = "its writer did not finish" if files else "the directory is empty or does not exist"
-            raise DatasetIncompleteError(
-                f"no dataset at {self.url}: {cause}", hint=RUN_AGAIN if files else None
-            )
+            if any(name.startswith("shard-") for name in files):
+                raise DatasetIncompleteError(
+                    f"no dataset at {self.url}: its writer did not finish", hint=RUN_AGAIN
+                )
+            cause = f"it has no {MANIFEST_FILE}" if files else "the directory is empty or does not exist"
+            raise DatasetIncompleteError(f"no dataset at {self.url}: {cause}")
         return parse_manifest(data, f"{self.url}/{MANIFEST_FILE}")
 
     @contextmanager
