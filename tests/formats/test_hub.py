@@ -513,6 +513,15 @@ class TestErrors:
             tokjax.load_tokenizer("a/b")
         assert not hub.downloads
 
+    def test_padding_token_that_does_not_exist(self, hub, files):
+        """As of models without padding: the option chooses a token, and adds none."""
+        hub.add("a/b", files)
+        message = (
+            r"pad_token is '<x>', .*; add it with extend_vocabulary\(tokenizer, \['<x>'\], special=True\)$"
+        )
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            tokjax.load_tokenizer("a/b", pad_token="<x>")
+
     @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
     def test_cache_that_is_read_only(self, hub, files, monkeypatch, code):
         def fail(*_, **__):

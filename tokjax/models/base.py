@@ -623,14 +623,6 @@ def with_roles(
         "sep": sep_token,
         "mask": mask_token,
     }
-    vocabulary = tokenizer.vocabulary
-    for role, name in overrides.items():
-        if name is not None and not can_have_role(name, role, vocabulary.ordinary, vocabulary.special):
-            raise InvalidArgumentError(
-                f"{role}_token is {name!r}, which is not among the special tokens "
-                f"{list(vocabulary.special)}; add it with extend_vocabulary(tokenizer, [{name!r}], "
-                "special=True)"
-            )
     return replace_roles(tokenizer, overrides)
 
 
@@ -645,6 +637,12 @@ def replace_roles(tokenizer: Record, overrides: Mapping[Role, str | None]) -> Re
         InvalidArgumentError: a role names a token that does not exist, or has to be special.
     """
     old = tokenizer.vocabulary
+    for role, name in overrides.items():
+        if name is not None and not can_have_role(name, role, old.ordinary, old.special):
+            raise InvalidArgumentError(
+                f"{role}_token is {name!r}, which is not among the special tokens {list(old.special)}; add "
+                f"it with extend_vocabulary(tokenizer, [{name!r}], special=True)"
+            )
     roles = {**old.roles, **{role: name for role, name in overrides.items() if name is not None}}
     if roles == old.roles:
         return tokenizer
