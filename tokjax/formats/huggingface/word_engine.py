@@ -18,15 +18,15 @@ together, as one word:
     text             "the cat\u0600 sat on"          with `NFKC` and `Metaspace`, which keeps spaces
     words            "the"  " cat\u0600 sat"  " on"
 
-An added token that is matched wherever it is written, such as a user-defined symbol of ALBERT, is a word of
-its own. The words around it are encoded as those at the end and the start of a text:
+An added token that is matched wherever it is written, such as a user-defined symbol of ALBERT, is a separate
+word. The words around it are encoded as those at the end and the start of a text:
 
     text             "the cat.(sat)"      with the added tokens ".", "(" and ")"
     words            "the"  " cat"  "."  "("  "sat"  ")"
 
-The library encodes texts in which no word precedes or follows such a character, and those with other added
-tokens or very long words. (If the normalizer removes the first character of a text, the library shifts all
-spans of the text.)
+The library encodes texts in which a character that can change words is at the start or the end, and those with
+other added tokens or very long words. (If the normalizer removes the first character of a text, the library
+shifts all spans of the text.)
 
 Most new words of unigram models are encoded on arrays (`unigram_words.py`), and all others by the library,
 many in one text.
@@ -305,7 +305,7 @@ class WordEngine:
         return entries.gather(numbers, offsets_in_text, word_splits), is_hazard
 
     def _find_plain_tokens(self, joined: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Finds added tokens that are words of their own.
+        """Finds the added tokens that are separate words.
 
         Args:
             joined: texts, joined by characters that are not in the tokens.
@@ -354,7 +354,7 @@ class _WordEncoder:
     def reset(self) -> None:
         """Removes all entries of words. Those that threads have read remain valid.
 
-        The first entries are those of the added tokens that are words of their own.
+        The first entries are those of the added tokens that are separate words.
         """
         self.table = EntryTable()
         self.table.append(self._plain_entries)
@@ -509,7 +509,7 @@ def _is_plain(token: Any) -> bool:
 
 
 def _make_plain_entries(ids: Mapping[str, int]) -> Entries:
-    """Makes the entries of added tokens that are words of their own, from their names and ids."""
+    """Makes the entries of the added tokens that are separate words, from their names and ids."""
     stops = np.fromiter(map(count_bytes, ids), np.int64, len(ids))
     return Entries(
         np.fromiter(ids.values(), np.int32, len(ids)),
