@@ -55,8 +55,10 @@ def insert_words(
     Returns:
         The starts and stops of all, in order, and the numbers, with -1 for the words.
     """
-    at = np.searchsorted(words[0], added[0])
     no_numbers = np.full(words.shape[1], -1, np.int64)
+    if not len(numbers):
+        return words, no_numbers
+    at = np.searchsorted(words[0], added[0])
     return np.insert(words, at, added, axis=1), np.insert(no_numbers, at, numbers)
 
 
