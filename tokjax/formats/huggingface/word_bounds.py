@@ -78,26 +78,31 @@ def _find_words_with_spaces(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 def _find_words_without_spaces(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Returns the starts and stops of words between whitespace, shape `(2, words)`."""
-    separates = (kinds == Kind.END) | (kinds == Kind.WHITESPACE)
-    starts = ~separates & np.append(True, separates[:-1])
-    stops = np.append(separates[1:] & ~separates[:-1], False)
-    return np.stack([np.flatnonzero(starts), np.flatnonzero(stops) + 1])
+    separates = np.append(True, _separates_words(kinds))
+    return np.flatnonzero(separates[1:] != separates[:-1]).reshape(-1, 2).T
 
 
 def _find_hazards(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Returns the indices of the characters that can change the words next to them, `int64`."""
-    hazards = kinds == Kind.HAZARD
-    separates = (kinds == Kind.WHITESPACE) | (kinds == Kind.END)
-    joins_next = kinds == Kind.JOINING
-    joining = np.flatnonzero(joins_next | (kinds == Kind.MARK))
-    hazards[joining] = separates[joining - 1] | (separates[joining + 1] & joins_next[joining])
+    candidates = np.flatnonzero((kinds >= Kind.REMOVED) & (kinds <= Kind.HAZARD))
+    kind, before, after = kinds[candidates], kinds[candidates - 1], kinds[candidates + 1]
+    is_hazard = kind == Kind.HAZARD
+    joins_next = kind == Kind.JOINING
+    is_hazard |= (joins_next | (kind == Kind.MARK)) & _separates_words(before)
+    is_hazard |= joins_next & _separates_words(after)
     # Removing a run of characters makes its neighbours adjacent.
-    removed = np.flatnonzero(kinds == Kind.REMOVED)
-    starts_run = kinds[removed - 1] != Kind.REMOVED
-    before_runs = removed[starts_run] - 1
-    changes_next = separates | joins_next | (kinds == Kind.HAZARD)
-    hazards[removed] = changes_next[before_runs][np.cumsum(starts_run) - 1]
-    return np.flatnonzero(hazards)
+    is_removed = kind == Kind.REMOVED
+    starts_run = is_removed & (before != Kind.REMOVED)
+    changes_next = _separates_words(before) | (before == Kind.JOINING) | (before == Kind.HAZARD)
+    number_of_run = np.cumsum(starts_run) - 1
+    is_hazard[is_removed] = changes_next[starts_run][number_of_run[is_removed]]
+    hazards: NDArray[np.int64] = candidates[is_hazard]
+    return hazards
+
+
+def _separates_words(kinds: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    separates: NDArray[np.bool_] = (kinds == Kind.WHITESPACE) | (kinds == Kind.END)
+    return separates
 
 
 def _join_words(
