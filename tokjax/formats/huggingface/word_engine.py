@@ -265,6 +265,21 @@ class WordEngine:
     def _encode_group(
         self, texts: Sequence[str], *, sources: bool
     ) -> tuple[EncodedSegments, NDArray[np.bool_]]:
+        words = self._find_words(texts)
+        is_hazard, rows = words.is_hazard, words.rows
+        kept = np.flatnonzero(~is_hazard[rows])
+        numbers = words.numbers.take(kept)
+        is_ordinary = numbers < 0
+        numbers[is_ordinary], entries = self._look_up(words.pretokens.take(kept[is_ordinary]))
+        is_hazard[rows[kept[entries.is_hazard.take(numbers)]]] = True
+        remaining = ~is_hazard[rows[kept]]
+        kept, numbers = kept[remaining], numbers[remaining]
+        word_splits = np.searchsorted(rows[kept], np.arange(len(texts) + 1))
+        if not sources:
+            return entries.gather_ids(numbers, word_splits), is_hazard
+        return entries.gather(numbers, words.starts[kept], word_splits), is_hazard
+
+    def _find_words(self, texts: Sequence[str]) -> _FoundWords:
         joined = "\n".join([*texts, ""])
         data = joined.encode("utf-8")
         is_ascii = len(data) == len(joined)
@@ -274,35 +289,23 @@ class WordEngine:
         splits = make_row_splits(len(text) + 1 for text in texts)
         kinds = self._kinds.find(codes)
         kinds[splits[1:] - 1] = Kind.END
-        is_hazard = np.array([has_special(text, self._other_names) for text in texts], bool)
         added, added_numbers = self._find_plain_tokens(joined)
         kinds[concatenate_ranges(added[0], added[1] - added[0])] = Kind.END
         words, hazards = find_words(
             kinds, keeps_spaces=self._rules.sentences.keeps_spaces, strips_start=self._rules.strips_start
         )
-        is_hazard[np.searchsorted(splits, hazards, "right") - 1] = True
-        words, numbers_of_added = insert_words(words, added, added_numbers)
+        words, numbers = insert_words(words, added, added_numbers)
         text_bytes = np.frombuffer(data + bytes(MAX_PRETOKEN_BYTES), np.uint8)
         byte_positions = np.append(find_starts_in_utf8(text_bytes[: len(data)]), len(data))
-        positions = byte_positions.take(words)
-        starts, lengths = positions[0], positions[1] - positions[0]
-        text_of_word = np.searchsorted(splits, words[0], "right") - 1
-        pretokens = Pretokens(text_bytes, starts, lengths)
-        usable = ~is_hazard[text_of_word]
-        too_long = lengths > _MAX_WORD_BYTES
-        is_hazard[text_of_word[too_long]] = True
-        kept = np.flatnonzero(usable & ~is_hazard[text_of_word])
-        numbers = numbers_of_added.take(kept)
-        is_ordinary = numbers < 0
-        numbers[is_ordinary], entries = self._look_up(pretokens.take(kept[is_ordinary]))
-        is_hazard[text_of_word[kept[entries.is_hazard.take(numbers)]]] = True
-        remaining = ~is_hazard[text_of_word[kept]]
-        kept, numbers = kept[remaining], numbers[remaining]
-        word_splits = np.searchsorted(text_of_word[kept], np.arange(len(texts) + 1))
-        if not sources:
-            return entries.gather_ids(numbers, word_splits), is_hazard
-        offsets_in_text = starts[kept] - byte_positions.take(splits)[text_of_word[kept]]
-        return entries.gather(numbers, offsets_in_text, word_splits), is_hazard
+        starts, stops = byte_positions.take(words)
+        rows = np.searchsorted(splits, words[0], "right") - 1
+        is_hazard = np.array([has_special(text, self._other_names) for text in texts], bool)
+        is_hazard[np.searchsorted(splits, hazards, "right") - 1] = True
+        is_hazard[rows[stops - starts > _MAX_WORD_BYTES]] = True
+        starts_in_text = starts - byte_positions.take(splits)[rows]
+        return _FoundWords(
+            Pretokens(text_bytes, starts, stops - starts), numbers, rows, starts_in_text, is_hazard
+        )
 
     def _find_plain_tokens(self, joined: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Finds the added tokens that are separate words.
@@ -328,6 +331,24 @@ class WordEngine:
                 self._cache = PretokenCache({}, self._words)
             [lookup] = self._cache.insert([self._cache.find(pretokens)])
             return self._cache.get_ids(lookup).ids.astype(np.int64), self._words.table.entries
+
+
+class _FoundWords(NamedTuple):
+    """Words of several texts, and the added tokens that are separate words.
+
+    Attributes:
+        pretokens: words in UTF-8.
+        numbers: number of the entry of each added token, and -1 for other words, `int64`, shape `(words,)`.
+        rows: index of the text of each word, `int64`, shape `(words,)`.
+        starts: byte position of each word in its text, 0-based, `int64`, shape `(words,)`.
+        is_hazard: mask of the texts that the library has to encode, shape `(texts,)`.
+    """
+
+    pretokens: Pretokens
+    numbers: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    is_hazard: NDArray[np.bool_]
 
 
 class _WordEncoder:
