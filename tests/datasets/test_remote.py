@@ -291,6 +291,12 @@ class TestErrorsOfServers:
 
         monkeypatch.setattr(counted, "info", fail)
         monkeypatch.setattr(counted, "glob", lambda *_, **__: {})
+        monkeypatch.setattr(counted, "cat_file", fail)
+        with pytest.raises(
+            tokjax.errors.DatasetIncompleteError,
+            match=r"does not exist: PermissionError: Access is restricted\. Log in\.$",
+        ):
+            tokjax.open_dataset(url)
         with pytest.raises(
             tokjax.errors.InvalidArgumentError,
             match=r"matches no file: PermissionError: Access is restricted\. Log in\.$",
