@@ -154,6 +154,8 @@ def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
     """
     source = as_path(path)
     header = _read_header(source)
+    if not header:
+        raise TokenizerFormatError(f"{source}: is empty")
     if header.lstrip().startswith(b"{") and source.suffix != ".txt":
         return _detect_json(source, header)
     if source.suffix == ".vocab" or not is_rank_file(header):
