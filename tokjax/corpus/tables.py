@@ -25,6 +25,7 @@ from tokjax._util.imports import import_optional
 from tokjax._util.urls import get_path_or_url
 from tokjax.core.ragged import make_row_splits
 from tokjax.corpus.decompression import open_source
+from tokjax.corpus.files import is_compressed
 from tokjax.corpus.record_fields import NAME_THE_FIELD
 from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 TABLE_FORMATS = {"parquet": "Parquet", "arrow": "Arrow"}
 """Names of the formats of tables."""
 _ROWS_PER_READ = 1024
+_UNPACK = Hint("if it is compressed as a whole, unpack it", "if it is compressed as a whole, unpack it")
 _ARROW_FILE = b"ARROW1"
 _STREAM_ENDS = (b"\xff\xff\xff\xff\0\0\0\0", b"\0\0\0\0")
 """End markers of Arrow streams: the second one before version 0.15."""
@@ -204,7 +206,9 @@ def report_table_damage(path: Path, kind: str, columns: Sequence[str]) -> Iterat
         if isinstance(error, PermissionError):
             raise
         raise SourceError(
-            f"{get_path_or_url(path)}: truncated or damaged, or not {TABLE_FORMATS[kind]}: {error}"
+            f"{get_path_or_url(path)}: truncated or damaged, or not {TABLE_FORMATS[kind]}: {error}",
+            # (a Parquet file that is compressed inside may have such a name, too)
+            hint=_UNPACK if is_compressed(path) else None,
         ) from error
 
 
