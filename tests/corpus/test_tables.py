@@ -80,7 +80,7 @@ class TestRowGroups:
         assert read_bytes_of_documents(path) == [b"new"]
 
     def test_names_of_compressed_files(self, tmp_path):
-        """Files that are compressed inside, as by pandas, are read, and those compressed as a whole are not."""
+        """Files that are compressed inside are read. Those compressed as a whole are not."""
         path = tmp_path / "a.parquet.gzip"
         pq.write_table(pa.table({"text": ["low"]}), path, compression="gzip")
         assert read_bytes_of_documents(path) == [b"low"]
