@@ -15,7 +15,7 @@ FIELD = tokjax.TokenizedTextField(TOKENIZER)
 
 @pytest.fixture
 def dataset(tmp_path, monkeypatch):
-    """Returns an open dataset. `~` is no directory of the current directory."""
+    """Returns an open dataset, in a current directory that has no `~`."""
     monkeypatch.chdir(tmp_path)
     tokjax.write_dataset(["low", "lower"], FIELD, "low")
     (tmp_path / "ids.npy").write_bytes(b"")
