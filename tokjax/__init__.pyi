@@ -173,10 +173,6 @@ from .masks import (
     create_causal_mask as create_causal_mask,
     find_document_boundaries as find_document_boundaries,
 )
-from .models.base import (
-    with_roles as with_roles,
-    with_template as with_template,
-)
 from .models.byte_bpe import (
     byte_level_bpe as byte_level_bpe,
 )
@@ -191,6 +187,10 @@ from .models.custom_splitter import (
 )
 from .models.metaspace_bpe import (
     metaspace_bpe as metaspace_bpe,
+)
+from .models.roles_and_templates import (
+    with_roles as with_roles,
+    with_template as with_template,
 )
 from .models.sentencepiece import (
     sentencepiece as sentencepiece,

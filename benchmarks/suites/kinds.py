@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import sentencepiece
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 import tokjax
 from benchmarks.contenders import get_columns
@@ -84,12 +84,15 @@ def make_unigram_with(pre_tokenizer: Any) -> tuple[Tokenizer, Any]:
 
 
 HUGGING_FACE = {
-    "byte-level BPE, tokjax's own": make_byte_level_bpe,
-    "BPE with byte fallback, tokjax's own": make_bpe_with_bytes,
-    "WordPiece, tokjax's own": make_wordpiece,
+    "byte-level BPE, built-in": make_byte_level_bpe,
+    "BPE with byte fallback, built-in": make_bpe_with_bytes,
+    "WordPiece, built-in": make_wordpiece,
     "unigram, on tokenizers": make_unigram,
     "unigram that splits at whitespace, on tokenizers": make_unigram_of_words,
+    "unigram that splits at whitespace and marks, on tokenizers": make_unigram_of_words,
 }
+ADDED_TOKENS = {"unigram that splits at whitespace and marks, on tokenizers": [".", "-", "(", ")", '"']}
+"""Added tokens that split words, as in the `.model` files of ALBERT and XLNet."""
 
 
 def drop_special_bytes(trained: Tokenizer) -> Tokenizer:
@@ -105,6 +108,7 @@ def train_hugging_face(documents: list[str], directory: Path) -> Iterator[tuple[
         theirs, trainer = make()
         theirs.train_from_iterator(documents[: len(documents) // 4], trainer)
         theirs = drop_special_bytes(theirs)
+        theirs.add_tokens([AddedToken(mark, normalized=False) for mark in ADDED_TOKENS.get(name, [])])
         path = directory / "tokenizer.json"
         theirs.save(str(path))
         ours = tokjax.load_tokenizer(path)

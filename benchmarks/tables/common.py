@@ -13,9 +13,6 @@ QUICK = "Small inputs and few rounds: these numbers show that the suite runs, no
 LABELS = {
     "counts kept up to date": "incremental counts",
     "many at a time": "batched merges",
-    "byte-level BPE, tokjax's own": "byte-level BPE, built-in",
-    "BPE with byte fallback, tokjax's own": "BPE with byte fallback, built-in",
-    "WordPiece, tokjax's own": "WordPiece, built-in",
     "tokjax, drawing too": "tokjax, with random draws",
     "transformers, arrays alone": "transformers, array part only",
     "labels, holes": "labels, mask with gaps",

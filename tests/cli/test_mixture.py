@@ -9,6 +9,7 @@ pytest.importorskip("scipy")
 
 import tokjax
 from tests.cli.test_commands import get_output, run, strip_frames
+from tests.cli.test_hints import run_rejected
 from tokjax.trainer import count_pretokens, mix_counts, train_bpe
 
 TEXTS = {
@@ -66,3 +67,16 @@ def test_another_type_of_tokenizer_is_rejected(workspace):
     assert done.returncode == 2
     message = "words.json is a WordLevelTokenizer; the estimate needs the merges of a byte-level BPE"
     assert message in strip_frames(done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["en.txt", "none.txt"], "source 'none.txt' is not a file"),
+        (["en.txt", "--max-merges", 0], "--max-merges must be at least 1, not 0"),
+    ],
+)
+def test_errors_before_files_are_counted(workspace, arguments, message):
+    stderr = run_rejected("estimate-mixture", *arguments, "-t", "t.json", cwd=workspace)
+    assert message in stderr
+    assert "counting" not in stderr

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tokjax
+from tokjax.trainer import continue_bpe, count_pretokens, train_bpe
 
 
 @dataclass(frozen=True)
@@ -74,3 +75,22 @@ def test_decode_accepts_all_integer_dtypes(tokenizer):
         assert tokjax.decode(tokenizer, np.array([104, 105], dtype)) == "hi"
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="integers"):
         tokjax.decode(tokenizer, [1.5])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda trained: tokjax.encode(trained, "low"),
+        tokjax.PackedTokenField,
+        tokjax.load_tokenizer,
+        lambda trained: continue_bpe(trained, ["low"], vocab_size=260),
+        lambda trained: tokjax.reports.estimate_mixture(trained, {"a": count_pretokens(["low"])}),
+    ],
+)
+def test_results_of_trainers(call):
+    """The record of a trainer is passed instead of its tokenizer."""
+    trained = train_bpe(["low low"], vocab_size=258, progress=False)
+    with pytest.raises(
+        (TypeError, ValueError), match=r"not a? ?TrainedBPE.*; pass its attribute \.tokenizer$"
+    ):
+        call(trained)

@@ -151,6 +151,26 @@ class TestSamples:
         assert list(dataset) == [str(i) for i in range(50)]
         assert dataset.column("score").tolist() == [i / 4 for i in range(50)]
 
+    def test_links_are_reported(self, read, caplog):
+        """As GNU tar writes them for files with several names, unless `--hard-dereference` is passed."""
+        links = [
+            (make_header("b.txt", type=tarfile.LNKTYPE, linkname="a.txt"), b""),
+            (make_header("c.txt", type=tarfile.SYMTYPE, linkname="a.txt"), b""),
+            (make_header("d.jpg", type=tarfile.SYMTYPE, linkname="a.txt"), b""),
+        ]
+        assert read(make_archive([("a.txt", b"low"), *links])) == [b"low"]
+        assert (
+            "2 members are links, which are not read, such as 'b.txt'; pack their files with" in caplog.text
+        )
+
+    def test_members_that_are_not_sorted(self, read):
+        members = [("a.txt", b"low"), ("b.txt", b"lower"), ("a.json", b"{}"), ("b.json", b"{}")]
+        with pytest.raises(
+            tokjax.errors.SourceError,
+            match=r"sample 'a': the record has no field 'text', .* pack them with tar --sort=name",
+        ):
+            read(make_archive(members))
+
 
 class TestDamage:
     ARCHIVE = make_archive([(f"{i}.txt", b"some words " * 100) for i in range(5)])

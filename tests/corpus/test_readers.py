@@ -48,6 +48,14 @@ class TestCSV:
         dataset = tokjax.write_dataset(path, tokjax.RawTextField(), tmp_path / "d", text_column="body")
         assert dataset.num_documents == 2
 
+    def test_reading_stops_early(self, tmp_path):
+        """The generators of the rows are closed from the inside: a closed file can't be detached."""
+        (tmp_path / "a.csv").write_text("text\n" + "low\n" * 1000)
+        batches = readers._iter_csv_batches(tmp_path / "a.csv", "text", ",")
+        rows = next(batches)
+        batches.close()
+        assert rows == (["low"] * 64, 4005)
+
     def test_a_field_longer_than_the_limit_of_the_csv_module(self, tmp_path):
         path = tmp_path / "a.csv"
         path.write_text("text\n" + "a" * 200_000 + "\n")

@@ -253,6 +253,14 @@ class TestMds:
         chosen = {"d": 1 << 70, "f": {"text": "é"}}
         assert self.read(tmp_path, columns, [sample], lambda _: list(chosen)) == [chosen]
 
+    def test_ids_in_objects(self, tmp_path):
+        """The documents of a field are in a JSON column."""
+        samples = [{"meta": {"ids": [5, 6]}}, {"meta": {"ids": []}}]
+        (tmp_path / "a.mds").write_bytes(make_mds_shard({"meta": ("json", None)}, samples))
+        field = tokjax.PackedTokenField(TOKENIZER, add_eos_between_docs=False)
+        tokjax.write_dataset(tmp_path / "a.mds", field, tmp_path / "ids", text_column="meta.ids")
+        assert [ids.tolist() for ids in tokjax.open_dataset(tmp_path / "ids")] == [[5, 6], []]
+
     @pytest.mark.parametrize(
         ("encoding", "size", "dtype", "shape"),
         [

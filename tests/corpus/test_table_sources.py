@@ -7,9 +7,11 @@ import tokjax
 from tokjax.trainer import count_pretokens
 
 datasets, pa, pd = map(pytest.importorskip, ("datasets", "pyarrow", "pandas"))
+pyarrow_dataset = pytest.importorskip("pyarrow.dataset")
 
 FRAME = pd.DataFrame({"id": [1, 2, 3], "text": ["a b", "c", "d"]})
 TABLE = pa.table({"text": ["a b", "c", "d"]})
+FRAME_TABLE = pa.Table.from_pandas(FRAME)
 DATASET = datasets.Dataset.from_dict({"text": ["a b", "c", "d"]})
 
 
@@ -62,6 +64,7 @@ class TestTables:
             lambda: TABLE.to_batches()[0],
             TABLE.to_reader,
             lambda: pa.RecordBatchReader.from_batches(TABLE.schema, iter(TABLE.to_batches(1))),
+            lambda: pyarrow_dataset.dataset(FRAME_TABLE),
         ],
     )
     def test_only_write_dataset_accepts_tables(self, tmp_path, make):
@@ -81,6 +84,16 @@ class TestTables:
             assert list(tokjax.open_dataset(tmp_path / str(i))) == ["a b", "c"]
             with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"has no .*'other\.text', it has"):
                 tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / "x", text_column="other.text")
+
+    def test_partitioned_datasets(self, tmp_path):
+        """The directories `lang=de` and `lang=en` are the values of a column."""
+        for lang, texts in (("de", ["c"]), ("en", ["a b", "d"])):
+            table = pa.table({"meta": [{"text": text, "n": 1} for text in texts], "unread": texts})
+            pyarrow_dataset.write_dataset(table, tmp_path / f"lang={lang}", format="parquet")
+        source = pyarrow_dataset.dataset(tmp_path, partitioning="hive")
+        for column, expected in (("meta.text", ["c", "a b", "d"]), ("lang", ["de", "en", "en"])):
+            tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / column, text_column=column)
+            assert list(tokjax.open_dataset(tmp_path / column)) == expected
 
     @pytest.mark.parametrize("iterable", [False, True])
     @pytest.mark.parametrize("kind", ["numpy", "torch", "jax", "arrow", "pandas"])

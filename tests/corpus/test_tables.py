@@ -79,6 +79,15 @@ class TestRowGroups:
         pq.write_table(pa.table({"text": ["new"]}), path)
         assert read_bytes_of_documents(path) == [b"new"]
 
+    def test_names_of_compressed_files(self, tmp_path):
+        """Files that are compressed inside are read. Those compressed as a whole are not."""
+        path = tmp_path / "a.parquet.gzip"
+        pq.write_table(pa.table({"text": ["low"]}), path, compression="gzip")
+        assert read_bytes_of_documents(path) == [b"low"]
+        path.write_bytes(gzip.compress(path.read_bytes()))
+        with pytest.raises(tokjax.errors.SourceError, match="; if it is compressed as a whole, unpack it$"):
+            read_bytes_of_documents(path)
+
     def test_damaged_counts(self, tmp_path):
         """No single bit of the footer loses rows: it has no checksum."""
         path = tmp_path / "c.parquet"

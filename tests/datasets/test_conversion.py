@@ -114,6 +114,12 @@ def test_invalid_files_are_rejected(tmp_path, name, contents, error, message):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.parametrize("name", ["none", "none.bin", "none.idx", "none.npy", "none.array_record"])
+def test_missing_files(tmp_path, name):
+    with pytest.raises(FileNotFoundError, match=f"No such file or directory: '.*{name}'"):
+        tokjax.datasets.convert_dataset(tmp_path / name, TOKENIZER, tmp_path / "data")
+
+
 @pytest.mark.parametrize("tokenizer", [TOKENIZER, LARGE])
 def test_uint32_ids_without_a_header_are_rejected(tmp_path, tokenizer):
     """Read as `uint16`, they would be twice as many ids, and every second one 0 or 1."""

@@ -78,8 +78,11 @@ class TestMerging:
         shard.write_bytes(shard.read_bytes()[:-1] + b"\x02")
         with pytest.raises(tokjax.errors.DatasetCorruptError, match=r"shard-00001\.tokens\.npy was altered"):
             tokjax.datasets.merge_datasets([first, first], tmp_path / "all")
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="paths must be a list of directories"):
-            tokjax.datasets.merge_datasets("x", tmp_path / "all")
+        for paths in ("x", first, [], [tokjax.open_dataset(first)]):
+            with pytest.raises(
+                tokjax.errors.InvalidArgumentError, match="must be a list of the paths of dataset"
+            ):
+                tokjax.datasets.merge_datasets(paths, tmp_path / "all")
 
 
 def test_moved_source_files(tmp_path):

@@ -104,6 +104,18 @@ def test_commands(tmp_path):
     assert "PackedTokenField" in get_output("stats", url)
 
 
+def test_directories_without_a_dataset(url):
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], f"{url}/part", **OPTIONS)
+    with pytest.raises(
+        tokjax.errors.DatasetIncompleteError, match=r"no dataset at .*: it has no manifest\.json$"
+    ):
+        tokjax.open_dataset(url)
+    with pytest.raises(
+        tokjax.errors.DatasetIncompleteError, match="the directory is empty or does not exist$"
+    ):
+        tokjax.open_dataset(f"{url}/none")
+
+
 def test_altered_file(url):
     tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
     system, root = fsspec.core.url_to_fs(url)
@@ -269,6 +281,27 @@ class TestErrorsOfServers:
         url = f"memory://{uuid.uuid4().hex}"
         fsspec.filesystem("memory").pipe_file(f"{url}/a.jsonl", b'{"text": "low"}')
         return url
+
+    @pytest.mark.parametrize("name", ["a.jsonl", "*.jsonl"])
+    def test_missing_files_with_a_cause(self, url, counted, monkeypatch, name):
+        """As of `hf://datasets/OWNER/NAME`, if the repository is gated: fsspec finds no file."""
+
+        def fail(*_, **__):
+            raise FileNotFoundError(url) from PermissionError("Access is restricted.\n\nLog in.")
+
+        monkeypatch.setattr(counted, "info", fail)
+        monkeypatch.setattr(counted, "glob", lambda *_, **__: {})
+        monkeypatch.setattr(counted, "cat_file", fail)
+        with pytest.raises(
+            tokjax.errors.DatasetIncompleteError,
+            match=r"does not exist: PermissionError: Access is restricted\. Log in\.$",
+        ):
+            tokjax.open_dataset(url)
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError,
+            match=r"matches no file: PermissionError: Access is restricted\. Log in\.$",
+        ):
+            tokjax.corpus.text_files(f"{url}/{name}")
 
     @pytest.mark.parametrize("pattern", ["a.jsonl", "*.jsonl"])
     def test_errors_name_the_url(self, url, counted, monkeypatch, pattern):

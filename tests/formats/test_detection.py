@@ -199,7 +199,7 @@ class TestAmbiguousOrUnknownFiles:
                 r"it is a list of merges, which is one of the two files of a tokenizer",
             ),
             ("x.json", b'{"model": {', "not JSON, or truncated"),
-            ("x.model", b"", "unknown tokenizer format"),
+            ("x.model", b"", r"x\.model: is empty$"),
         ],
     )
     def test_invalid_files(self, tmp_path, name, contents, message):

@@ -1,5 +1,6 @@
 """Tests of tokenizers by name: repositories of the Hugging Face hub, on a server of the tests."""
 
+import errno
 import importlib
 import json
 import os
@@ -7,6 +8,7 @@ import re
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -328,6 +330,26 @@ class TestCache:
         ):
             tokjax.load_tokenizer("a/b")
 
+    @pytest.mark.parametrize("size", [0, 100])
+    def test_truncated_files_in_the_cache(self, hub, files, size):
+        hub.add("a/b", files)
+        expected = tokjax.load_tokenizer("a/b")
+        path = tokjax.formats.prefetch_tokenizer("a/b").files[0].resolve()
+        os.truncate(path, size)
+        assert tokjax.load_tokenizer("a/b") == expected
+        assert path.read_bytes() == files["tokenizer.json"]
+
+    def test_links_to_deleted_files(self, hub, files, monkeypatch):
+        """As in a copy of the cache without the files that its links name."""
+        hub.add("a/b", {name: files[name] for name in ("tokenizer.json", "README.md")})
+        tokjax.formats.prefetch_tokenizer("a/b").files[0].resolve().unlink()
+        with (
+            set_offline(monkeypatch),
+            pytest.raises(NotFoundError, match="its tokenizer at the revision 'main' is not in the cache"),
+        ):
+            tokjax.load_tokenizer("a/b")
+        assert tokjax.load_tokenizer("a/b") is not None
+
     def test_files_of_another_program(self, hub, files, monkeypatch):
         """Such as those of a complete download before a job without a network."""
         hub.add("a/b", files)
@@ -491,6 +513,29 @@ class TestErrors:
             tokjax.load_tokenizer("a/b")
         assert not hub.downloads
 
+    def test_padding_token_that_does_not_exist(self, hub, files):
+        """As of models without padding: the option chooses a token, and adds none."""
+        hub.add("a/b", files)
+        message = (
+            r"pad_token is '<x>', .*; add it with extend_vocabulary\(tokenizer, \['<x>'\], special=True\)$"
+        )
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            tokjax.load_tokenizer("a/b", pad_token="<x>")
+
+    @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
+    def test_cache_that_is_read_only(self, hub, files, monkeypatch, code):
+        def fail(*_, **__):
+            raise OSError(code, os.strerror(code), "cache")
+
+        hub.add("a/b", files)
+        monkeypatch.setattr(importlib.import_module("huggingface_hub"), "hf_hub_download", fail)
+        with pytest.raises(OSError, match="'cache'") as raised:
+            tokjax.load_tokenizer("a/b")
+        [note] = raised.value.__notes__
+        assert note.startswith(
+            "while files of hf://a/b@main were written to the cache of huggingface_hub; set HF_"
+        )
+
     def test_full_disk(self, hub, files, monkeypatch):
         def fail(*args, **options):
             raise OSError(28, "No space left on device")
@@ -540,7 +585,6 @@ class TestPathsAndNames:
             "tokenizer.model.v3",
             "x.TXT",
             "a b",
-            "~/model",
             "-x",
             "",
             "x" * 5000 + "/",
@@ -553,6 +597,12 @@ class TestPathsAndNames:
             "'hf://OWNER/NAME@REVISION' for .*, or 'tiktoken://ENCODING'",
         ):
             tokjax.load_tokenizer(text)
+        assert not hub.requests
+
+    def test_home_directories(self, hub):
+        expanded = Path("~/model").expanduser()
+        with pytest.raises(NotFoundError, match=f"'~/model': .*; ~ is not expanded: pass '{expanded}'"):
+            tokjax.load_tokenizer("~/model")
         assert not hub.requests
 
     @pytest.mark.parametrize("rest", ["v2/x", "main/tokenizer.json"])

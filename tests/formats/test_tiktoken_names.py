@@ -61,6 +61,18 @@ def test_encoding_by_name(server):
     assert tokjax.quick.quick_tokenize("tiktoken://cl100k_base", "low").token_ids.tolist() == [257]
 
 
+def test_encodings_that_tiktoken_lacks(server):
+    advice = (
+        "'llama3' is an encoding that tiktoken lacks: pass the path of its rank file, and encoding='llama3'"
+    )
+    message = f"'llama3': no such file or directory, and {advice}, or 'hf://llama3' for a repository"
+    with pytest.raises(tokjax.errors.TokenizerNotFoundError, match=message):
+        tokjax.load_tokenizer("llama3")
+    message = f"has no encoding 'llama3', only cl100k_base, damaged; {advice}$"
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        tokjax.load_tokenizer("tiktoken://llama3")
+
+
 def test_cache(server):
     detected = tokjax.formats.prefetch_tokenizer("cl100k_base")
     assert (detected.format, detected.files) == ("tiktoken", ())
@@ -81,7 +93,7 @@ def test_no_network_and_no_cache(server):
 
 def test_errors(server, tmp_path):
     ArgumentError = tokjax.errors.InvalidArgumentError  # noqa: N806
-    with pytest.raises(ArgumentError, match=r"tiktoken \S+ has no encoding 'x', only cl100k_base, damaged"):
+    with pytest.raises(ArgumentError, match=r"tiktoken \S+ has no encoding 'x', only cl100k_base, damaged$"):
         tokjax.load_tokenizer("tiktoken://x")
     with pytest.raises(
         ArgumentError, match="'gpt2' is an encoding .*; pass 'tiktoken://gpt2' or 'hf://gpt2'"

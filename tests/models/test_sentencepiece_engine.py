@@ -23,6 +23,7 @@ from tokjax.pretokenize.character_map import parse_character_map
 
 ENGINE_NAMES = ["bpe", "bpe with bytes", "identity, bytes"]
 OTHER_NAMES = sorted({*TRAINED_NAMES} - {*ENGINE_NAMES})
+GEMMA_LIKE_PIECES = ["▁", "h", "e", "he", "▁h", "▁he", "1", "中", "中1"]
 GEMMA_LIKE_SYMBOLS = ["\n", "\n\n", "\n\n\n", "▁▁", "▁▁▁", "<h1>", "<h2>", "é"]
 
 
@@ -30,9 +31,8 @@ GEMMA_LIKE_SYMBOLS = ["\n", "\n\n", "\n\n\n", "▁▁", "▁▁▁", "<h1>", "<h
 def models():
     built = {
         "nested symbols": build_bpe_model(["a", "b", "ab", "abab", "ba"], symbols=["aba", "b\n", "\n"]),
-        "gemma": build_bpe_model(
-            ["▁", "h", "e", "he", "▁h", "▁he", "1", "中", "中1"], GEMMA_LIKE_SYMBOLS, byte_fallback=True
-        ),
+        "gemma": build_bpe_model(GEMMA_LIKE_PIECES, GEMMA_LIKE_SYMBOLS, byte_fallback=True, adds_space=False),
+        "symbols, added space": build_bpe_model(GEMMA_LIKE_PIECES, GEMMA_LIKE_SYMBOLS, byte_fallback=True),
         "runs": build_bpe_model(["a", "aa", "aaa", "aaaa", "▁a", "▁", "▁▁", "a▁", "a▁a"]),
         "characters without pieces": build_bpe_model(["ab", "é中", "é中ab", "▁x"]),
     }
@@ -56,7 +56,8 @@ def encode_by_library(tokenizer, texts):
     return library_tokenizer._encode_group(texts, sources=True)
 
 
-NAMES = [*ENGINE_NAMES, "nested symbols", "gemma", "runs", "characters without pieces"]
+BUILT_NAMES = ["nested symbols", "gemma", "symbols, added space", "runs", "characters without pieces"]
+NAMES = [*ENGINE_NAMES, *BUILT_NAMES]
 short_texts = st.lists(
     st.sampled_from([*"abhe1中é \n▁x", "  ", "<h1>", "<h", "aba", "\n\n", "\u0301", "\0", "\ufeff", "ａ"]),
     max_size=30,

@@ -68,7 +68,7 @@ def train_sentencepiece_models():
 NORMAL, UNKNOWN, USER_DEFINED, UNUSED, BYTE = 1, 2, 4, 5, 6
 
 
-def build_bpe_model(pieces, symbols=(), *, scores=None, unused=(), byte_fallback=False):
+def build_bpe_model(pieces, symbols=(), *, scores=None, unused=(), byte_fallback=False, adds_space=True):
     """Returns a serialized BPE model without a normalizer; earlier pieces have higher scores."""
     scores = range(0, -len(pieces), -1) if scores is None else scores
     typed = [
@@ -82,7 +82,8 @@ def build_bpe_model(pieces, symbols=(), *, scores=None, unused=(), byte_fallback
         for piece, score, piece_type in typed
     ]
     trainer = bytes([3 << 3, 2]) + b"\x98\x02" + bytes([byte_fallback])  # fields 3 and 35
-    normalizer = _encode_field(1, b"identity") + bytes([4 << 3, 0])  # does not merge spaces
+    options = bytes([3 << 3, adds_space, 4 << 3, 0])  # does not merge spaces
+    normalizer = _encode_field(1, b"identity") + options
     return b"".join(_encode_field(1, piece) for piece in encoded) + b"".join(
         _encode_field(number, spec) for number, spec in ((2, trainer), (3, normalizer))
     )

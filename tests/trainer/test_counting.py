@@ -1,8 +1,10 @@
 """Tests of counting pre-tokens: files and texts, threads and processes, invalid arguments."""
 
+import multiprocessing
 import os
 import signal
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 
 import loky
@@ -189,6 +191,39 @@ def test_invalid_executor_is_rejected():
         tokjax.errors.InvalidArgumentError, match=r"Executor, not 4; for threads pass workers=N"
     ):
         count_pretokens(["a"], executor=4)
+
+
+@pytest.mark.parametrize(
+    ("normalize", "message"),
+    [
+        ("nfc", "normalize must be a function of a text, None or 'auto', not 'nfc'"),
+        (len, "the result of normalize must be str or bytes, not int"),
+    ],
+)
+def test_invalid_normalize_is_rejected(normalize, message):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        count_pretokens(["a"], normalize=normalize, progress=False)
+
+
+class OddError(Exception):
+    """Error that pickles, and does not unpickle."""
+
+    def __init__(self, text, number):
+        super().__init__(f"{text} {number}")
+
+
+def raise_odd_error(text):
+    raise OddError(text, 1)
+
+
+def test_errors_that_do_not_unpickle():
+    """They break a pool of processes that sends them, as if a worker had died."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
+        with pytest.raises(RuntimeError, match="(?s)a worker raised an error .*OddError: low 1"):
+            count_pretokens(["low"], normalize=raise_odd_error, executor=executor, progress=False)
+        assert count_pretokens(["low"], executor=executor, progress=False).nbytes == 3
+    with ThreadPoolExecutor(1) as executor, pytest.raises(OddError, match="low 1"):
+        count_pretokens(["low"], normalize=raise_odd_error, executor=executor, progress=False)
 
 
 def test_roles_are_checked_before_the_corpus_is_read():

@@ -91,6 +91,8 @@ def test_files_of_all_sources_are_listed(tmp_path):
         ({"a": -1, "b": 1}, "the weight of 'a' must be"),
         ({"a": "1", "b": 1}, "the weight of 'a' must be"),
         ({"a": float("nan"), "b": 1}, "the weight of 'a' must be"),
+        ({"a": 1e-320, "b": 1}, r"the weights \[1e-320, 1.0\] are too far apart"),
+        ({"a": 1e-300, "b": 1e300}, "are too far apart; pass weights of similar size"),
         ({"a": 1, "b": 1e18}, "2\\*\\*53; count a sample"),
     ],
 )

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 
 from tokjax._util.locks import keep_locked, lock_file
-from tokjax.errors import TokjaxError, make_overwrite_hint
+from tokjax.errors import Hint, InvalidArgumentError, TokjaxError, make_overwrite_hint
 
 if TYPE_CHECKING:
     import re
@@ -330,8 +330,29 @@ def finish_replacement(target: Path, kind: DirectoryKind) -> None:
 
 
 def resolve(path: str | os.PathLike[str]) -> Path:
-    """Returns an absolute path without symbolic links. Links that form a loop are kept."""
+    """Returns an absolute path without symbolic links. Links that form a loop are kept.
+
+    Raises:
+        InvalidArgumentError: the path begins with the short form of a home directory.
+    """
+    reject_home(path)
     return Path(os.path.realpath(path))
+
+
+def reject_home(path: str | os.PathLike[str]) -> None:
+    """Raises for a path in a home directory in its short form, which would create a directory named `~`.
+
+    Shells expand `~`, but not in `--out=~/corpus`.
+
+    Raises:
+        InvalidArgumentError: the path begins with `~` or `~USER`.
+    """
+    shown, expanded = os.fspath(path), os.path.expanduser(path)  # noqa: PTH111 (keeps unknown users)
+    if expanded != shown:
+        advice = f"pass {expanded!r}"
+        raise InvalidArgumentError(
+            f"{shown!r} begins with ~, which is not expanded", hint=Hint(advice, advice)
+        )
 
 
 @contextmanager

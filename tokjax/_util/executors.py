@@ -17,12 +17,13 @@ import pickle
 import sys
 import traceback
 from concurrent.futures import BrokenExecutor
+from contextlib import closing
 from functools import lru_cache, partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from tokjax._util.process_pools import wait_for_result
-from tokjax._util.threads import iter_results
+from tokjax._util.threads import iter_results, map_in_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -63,6 +64,25 @@ def map_in_workers(
     """
     workers = _WorkerPool(function, shared, 2 * concurrency + 1, executor)
     yield from iter_results(map(workers.submit, items), 2 * concurrency)
+
+
+def map_in_executor(
+    function: Callable[[Item], Result], items: Iterable[Item], concurrency: int, executor: Executor
+) -> Iterator[Result]:
+    """Yields the results of `function(item)` in the order of the items, as `map_in_threads` does.
+
+    Errors of the function are returned by the workers, and raised here. An error that does not unpickle
+    would break a `ProcessPoolExecutor` instead, as if a worker had died.
+
+    Args:
+        function: function of one item. It must pickle if the workers are processes.
+        items: the items; iterated over in the calling thread.
+        concurrency: number of items that are processed at the same time.
+        executor: executor that runs the function.
+    """
+    with closing(map_in_threads(partial(_catch_error, function), items, concurrency, executor)) as answers:
+        for answer in answers:
+            yield _unwrap(answer)
 
 
 class _CacheMiss:
@@ -175,8 +195,13 @@ def _run_item(function: Callable[[Any, Any], Any], digest: bytes, shared: bytes 
         if shared is None:
             return _CacheMiss
         cache.append(pickle.loads(shared))
+    return _catch_error(function, cache[0], item)
+
+
+def _catch_error(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls a function in a worker, and returns its result or a `_RemoteError`."""
     try:
-        return function(cache[0], item)
+        return function(*arguments)
     except Exception as error:
         return _RemoteError(error)
 

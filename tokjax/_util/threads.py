@@ -16,7 +16,7 @@ from tokjax._util.process_pools import PendingResult
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -56,7 +56,7 @@ def map_in_threads(
     items: Iterable[Item],
     threads: int,
     executor: Executor | None = None,
-) -> Iterator[Result]:
+) -> Generator[Result]:
     """Yields `function(item)` for each item, in the order of the items.
 
     At most `2 * threads` items are submitted ahead of the result that the caller asks for. An error, of the

@@ -126,6 +126,9 @@ def _find_files(system: Any, pattern: str) -> list[str]:
     """
     if "*" in pattern:
         found = system.glob(pattern, detail=True)
+        root = pattern.partition("*")[0].rpartition("/")[0]
+        if root and not found:
+            system.info(root)  # (raises the error that `glob` ignores, such as that of a gated repository)
         # Only for links: `isfile` also returns False if a server does not answer.
         return sorted(path for path, info in found.items() if info["type"] == "file" or system.isfile(path))
     # HTTP has no directories, and `info` reports any error of a server as a missing file.
@@ -141,7 +144,7 @@ def _explain_errors(url: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise InvalidArgumentError(f"source {url!r} matches no file") from error
+        raise InvalidArgumentError(f"source {url!r} matches no file{describe_cause(error)}") from error
     except IsADirectoryError as error:
         pattern = f"{url.rstrip('/')}/**/*.parquet"
         raise InvalidArgumentError(
@@ -152,6 +155,15 @@ def _explain_errors(url: str) -> Iterator[None]:
     except Exception as error:  # file systems have exceptions of many libraries
         read_error = as_read_error(error, url)
         raise read_error from read_error.__cause__
+
+
+def describe_cause(error: FileNotFoundError) -> str:
+    """Returns the cause of a missing file as the end of a message; `""` without one.
+
+    A gated repository of the Hugging Face hub, for instance, is a missing file for fsspec.
+    """
+    cause = error.__cause__
+    return "" if cause is None else f": {type(cause).__name__}: {' '.join(str(cause).split()):.300}"
 
 
 def as_read_error(error: Exception, where: str) -> OSError:

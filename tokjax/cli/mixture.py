@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 import tokjax
+from tokjax._util.checks import check_int
 from tokjax.cli.options import FILES_HELP, FormatOption, TextColumnOption, TokenizerOption
 from tokjax.cli.table_format import make_mixture_table
 from tokjax.cli.training_sources import Reading, count_each
@@ -43,6 +44,7 @@ def estimate_mixture(
             f"{explain_normalizer(loaded)}",
             param_hint="--tokenizer",
         )
+    check_int("max_merges", max_merges, minimum=1)  # before the files are counted, which takes time
     reading = Reading(
         text_column,
         file_format,

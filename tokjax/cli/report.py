@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 import tokjax
-from tokjax._util.atomic_files import write_atomically
+from tokjax._util.atomic_files import reject_home, write_atomically
 from tokjax.cli.options import (
     FILES_HELP,
     SEPARATOR_HELP,
@@ -61,6 +61,8 @@ def report(
     """Measure tokenizers on text files. Special tokens in the text are encoded as ordinary text."""
     if html is not None:
         check_report_libraries()  # fail before the measurement, not after it
+    for file in filter(None, (html, json_file)):
+        reject_home(file)
     sources = {
         name: make_source(paths, text_column, file_format)
         for name, paths in _group_files_by_kind(files or [], kind or []).items()

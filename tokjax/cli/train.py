@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 import tokjax
+from tokjax._util.atomic_files import reject_home
 from tokjax._util.urls import reject_urls
 from tokjax.cli.options import FILES_HELP, INTERRUPTED, FormatOption, TextColumnOption
 from tokjax.cli.table_format import make_training_table
@@ -388,6 +389,7 @@ def _check_output(out: Path, sources: list[str], *, bundle: bool, overwrite: boo
 
 def _check_output_file(file: Path, sources: list[str], *, overwrite: bool) -> None:
     """Checks that a file can be written, and creates its directory."""
+    reject_home(file)
     if file.exists() and not overwrite:
         raise tokjax.errors.InvalidArgumentError(f"{file} exists; to replace it, pass --overwrite")
     if file.is_file() and any(file.samefile(path) for path in find_paths(sources)):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
+from tokjax._util.urls import is_url
 from tokjax.cli.options import STDIN, make_source_or_stdin
 from tokjax.corpus.files import text_files
 from tokjax.trainer import PretokenCounts, count_pretokens, load_pretoken_counts
@@ -99,6 +100,9 @@ def count_each(files: list[str], reading: Reading) -> dict[str, PretokenCounts]:
     duplicate = next((file for i, file in enumerate(files) if file in files[:i]), None)
     if duplicate is not None:
         raise typer.BadParameter(f"{duplicate} is passed twice; each of FILES is a separate source")
+    local_files = [file for file in files if file != STDIN and not is_url(file)]
+    if local_files:
+        find_paths(local_files)  # raises if one is missing, before another is counted
     return {file: count_files([file], reading) for file in files}
 
 

@@ -435,12 +435,22 @@ def find_library(tokenizer: object) -> str | None:
     return next((module for module in modules if module in _ADAPTERS), None)
 
 
+def suggest_tokenizer(value: object) -> str:
+    """Returns advice for an object that has a tokenizer, such as the result of a trainer; else `""`."""
+    return "; pass its attribute .tokenizer" if is_tokenizer(getattr(value, "tokenizer", None)) else ""
+
+
 def _raise_unsupported(function: str, tokenizer: Any) -> NoReturn:
     library = find_library(tokenizer)
     if library is not None:
         raise UnsupportedTokenizerError(
             f"{function} takes tokenizers of tokjax, not a {type(tokenizer).__name__} of {library}; pass "
             f"tokjax.formats.{_ADAPTERS[library]}(tokenizer)"
+        )
+    advice = suggest_tokenizer(tokenizer)
+    if advice:
+        raise UnsupportedTokenizerError(
+            f"{function} takes a tokenizer, not a {type(tokenizer).__name__}{advice}"
         )
     raise UnsupportedTokenizerError(
         f"{function} has no implementation for {type(tokenizer).__name__!r}; pass a tokenizer such as "

@@ -15,18 +15,22 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import re
 import tarfile
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn
 
 from tokjax._util.urls import get_path_or_url
 from tokjax.corpus.decompression import open_decompressed, report_damage
-from tokjax.errors import SourceError
+from tokjax.corpus.record_fields import NAME_THE_FIELD
+from tokjax.errors import Hint, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
     from typing import Self
+
+_log = logging.getLogger("tokjax")
 
 _MEMBER = re.compile(r"((?:.*/)?[^./]+)\.([^/]+)")
 _MAX_SAMPLE_BYTES = 1 << 28
@@ -40,6 +44,8 @@ _EXTENDED_HEADERS = (
 _MAX_HEADER_BYTES = 1 << 14
 """Maximum size of an extended header, which holds a long name. The tarfile module reads it as a whole."""
 _BLOCK = 1 << 16
+_SORT_MEMBERS = "; if the members of a sample do not follow one another, pack them with tar --sort=name"
+NAME_THE_MEMBER = Hint(NAME_THE_FIELD.python + _SORT_MEMBERS, NAME_THE_FIELD.shell + _SORT_MEMBERS)
 _SPARSE = "it has a sparse file; pack it again without --sparse"
 
 
@@ -123,6 +129,7 @@ def _iter_members(path: Path, stream: BinaryIO) -> Iterator[_Member]:
     """
     name = get_path_or_url(path)
     key, nbytes, skipped = None, 0, None
+    num_links, link = 0, ""
     try:
         with report_damage(path), tarfile.open(fileobj=stream, mode="r|", tarinfo=_CheckedHeader) as archive:
             while (header := archive.next()) is not None:
@@ -132,6 +139,8 @@ def _iter_members(path: Path, stream: BinaryIO) -> Iterator[_Member]:
                 is_read = suffix.rsplit(".", 1)[-1] in ("txt", "json")
                 if match is None or not is_read or not header.isreg():
                     skipped = skipped or (header.name if header.isreg() else None)
+                    if is_read and (header.issym() or header.islnk()):
+                        num_links, link = num_links + 1, link or header.name
                     continue
                 if header.issparse():
                     raise _ArchiveError(_SPARSE)
@@ -145,6 +154,14 @@ def _iter_members(path: Path, stream: BinaryIO) -> Iterator[_Member]:
                 assert file is not None  # it is a regular file
                 yield _Member(match[1], suffix, file.read())
             _check_end(archive)
+        if num_links:
+            _log.warning(
+                "%s: %d members are links, which are not read, such as %.200r; pack their files with "
+                "tar --dereference --hard-dereference",
+                name,
+                num_links,
+                link,
+            )
         if key is None and skipped is not None:
             raise SourceError(
                 f"{name} has no members named .txt or .json, of which documents are read, but others such as "

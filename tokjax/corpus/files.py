@@ -14,6 +14,7 @@ from dataclasses import dataclass, field as dataclass_field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
+from tokjax._util.atomic_files import reject_home
 from tokjax._util.urls import fetch_files, is_url
 from tokjax.corpus.shard_index import INDEX_FILE, list_indexed_shards, lists_shards
 from tokjax.errors import Hint, InvalidArgumentError
@@ -254,6 +255,7 @@ def _find_matches(path: str | os.PathLike[str]) -> list[Path]:
             contents, hint = _describe_directory(directory)
             reason += contents
         raise InvalidArgumentError(reason, hint=hint)
+    reject_home(path)
     shown = repr(pattern[:200])
     if not glob.has_magic(pattern):
         raise InvalidArgumentError(f"source {shown} is not a file", hint=_TEXT_IN_MEMORY)

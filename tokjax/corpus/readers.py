@@ -20,6 +20,7 @@ import itertools
 import json
 import logging
 import os
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 from tokjax._util.locks import ThreadLock
 from tokjax._util.urls import get_path_or_url
 from tokjax.core.utf8 import Text, count_bytes
-from tokjax.corpus.archives import iter_samples
+from tokjax.corpus.archives import NAME_THE_MEMBER, iter_samples
 from tokjax.corpus.chunk_boundaries import find_chunk_boundaries, refine_boundaries
 from tokjax.corpus.decompression import (
     HEAD_BYTES,
@@ -44,7 +45,7 @@ from tokjax.corpus.tables import TABLE_FORMATS, TableChunk, plan_table_chunks
 from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from tokjax.core.utf8 import Text
     from tokjax.corpus.files import TextFiles
@@ -504,14 +505,16 @@ def _iter_table_chunks(
 
 def _iter_sample_texts(path: Path, field: str) -> Iterator[tuple[list[Text], int]]:
     for location, record, read_nbytes in iter_samples(path):
-        text = get_text(record, field, location, (str, bytes))
+        text = get_text(record, field, location, (str, bytes), NAME_THE_MEMBER)
         yield [] if text is None else [text], read_nbytes
 
 
 def _iter_csv_batches(path: Path, column: str, delimiter: str) -> Iterator[tuple[list[Text], int]]:
-    with open_decompressed(path) as (file, stream):
+    with (
+        open_decompressed(path) as (file, stream),
+        closing(read_csv_column(stream, column, delimiter, get_path_or_url(path))) as rows,
+    ):
         reported = 0
-        rows = read_csv_column(stream, column, delimiter, get_path_or_url(path))
         while True:
             with report_damage(path):
                 texts = next(rows, None)
@@ -527,7 +530,7 @@ _LONGEST_FIELD = 1 << 28
 _limit_lock = ThreadLock()
 
 
-def read_csv_column(stream: BinaryIO, column: str, delimiter: str, name: str) -> Iterator[list[Text]]:
+def read_csv_column(stream: BinaryIO, column: str, delimiter: str, name: str) -> Generator[list[Text]]:
     r"""Reads the texts of a column, 64 rows at a time. Empty lines are skipped.
 
     Args:

@@ -31,7 +31,13 @@ def find_field(record: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any],
     return record, name
 
 
-def get_text(record: Mapping[str, Any], field: str, location: str, types: tuple[type, ...] = (str,)) -> Any:
+def get_text(
+    record: Mapping[str, Any],
+    field: str,
+    location: str,
+    types: tuple[type, ...] = (str,),
+    hint: Hint = NAME_THE_FIELD,
+) -> Any:
     """Returns the text of a record, or `None` if it is null.
 
     Args:
@@ -39,6 +45,7 @@ def get_text(record: Mapping[str, Any], field: str, location: str, types: tuple[
         field: the name of the text field.
         location: the location of the record, for errors.
         types: the types of texts.
+        hint: the advice if there is no such field.
 
     Raises:
         SourceError: the record has no such field, or its value is not a text.
@@ -46,7 +53,7 @@ def get_text(record: Mapping[str, Any], field: str, location: str, types: tuple[
     holder, key = find_field(record, field)
     if key not in holder:
         raise SourceError(
-            f"{location}: the record has no field {field!r}, it has {list(record)[:20]}", hint=NAME_THE_FIELD
+            f"{location}: the record has no field {field!r}, it has {list(record)[:20]}", hint=hint
         )
     text = holder[key]
     if text is not None and not isinstance(text, types):

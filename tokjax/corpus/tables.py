@@ -25,6 +25,7 @@ from tokjax._util.imports import import_optional
 from tokjax._util.urls import get_path_or_url
 from tokjax.core.ragged import make_row_splits
 from tokjax.corpus.decompression import open_source
+from tokjax.corpus.files import is_compressed
 from tokjax.corpus.record_fields import NAME_THE_FIELD
 from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 TABLE_FORMATS = {"parquet": "Parquet", "arrow": "Arrow"}
 """Names of the formats of tables."""
 _ROWS_PER_READ = 1024
+_UNPACK = Hint("if it is compressed as a whole, unpack it", "if it is compressed as a whole, unpack it")
 _ARROW_FILE = b"ARROW1"
 _STREAM_ENDS = (b"\xff\xff\xff\xff\0\0\0\0", b"\0\0\0\0")
 """End markers of Arrow streams: the second one before version 0.15."""
@@ -204,7 +206,9 @@ def report_table_damage(path: Path, kind: str, columns: Sequence[str]) -> Iterat
         if isinstance(error, PermissionError):
             raise
         raise SourceError(
-            f"{get_path_or_url(path)}: truncated or damaged, or not {TABLE_FORMATS[kind]}: {error}"
+            f"{get_path_or_url(path)}: truncated or damaged, or not {TABLE_FORMATS[kind]}: {error}",
+            # (a Parquet file that is compressed inside may have such a name, too)
+            hint=_UNPACK if is_compressed(path) else None,
         ) from error
 
 
@@ -395,10 +399,14 @@ def iter_table_records(table: Any, choose: Callable[[list[str]], list[str]]) -> 
 
     Args:
         table: an object with the method `__arrow_c_stream__`, such as a `pyarrow.Table`, a
-            `pyarrow.RecordBatchReader`, or a data frame of pandas or polars.
+            `pyarrow.RecordBatchReader`, or a data frame of pandas or polars; or a `pyarrow.dataset.Dataset`.
         choose: function of the names of all columns that returns those to read.
     """
     pyarrow = import_optional("pyarrow", extra="parquet", purpose="reading an Arrow table")
+    if hasattr(table, "scanner"):  # a dataset of pyarrow
+        prefixes = {name.partition(".")[0] for name in choose(list_columns(table.schema))}
+        columns = [name for name in table.schema.names if name.partition(".")[0] in prefixes]
+        table = table.scanner(columns=columns).to_reader()
     if hasattr(table, "num_columns"):  # a table or a record batch of pyarrow
         batches, schema = table.to_batches() if hasattr(table, "to_batches") else [table], table.schema
     else:
@@ -410,6 +418,7 @@ def iter_table_records(table: Any, choose: Callable[[list[str]], list[str]]) -> 
 
 
 def is_arrow_table(source: object) -> bool:
-    """Returns whether an object is a table or a stream of record batches, and not a single column."""
+    """Returns whether an object is a table, a dataset or a stream of pyarrow, and not a single column."""
     has_columns = any(hasattr(source, name) for name in ("schema", "column_names", "columns"))
-    return has_columns and (hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"))
+    readers = ("__arrow_c_stream__", "__arrow_c_array__", "scanner")
+    return has_columns and any(hasattr(source, name) for name in readers)

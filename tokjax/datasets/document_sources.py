@@ -60,7 +60,8 @@ DocumentSource: TypeAlias = (
     | Iterable[tuple[int, Mapping[str, Any]]]
 )
 """Files, as for `read_documents`; an iterable of texts, of records, or of `(doc_id, text)` or
-`(doc_id, record)` pairs; or a table: a `datasets.Dataset`, an Arrow table or stream, or a data frame."""
+`(doc_id, record)` pairs; or a table: a `datasets.Dataset`, an Arrow table, dataset or stream, or a
+data frame."""
 Document: TypeAlias = tuple[int, Text | Record]
 Batch: TypeAlias = "Documents | FileDocuments"
 """Consecutive documents that one worker encodes: in memory, or in files."""
@@ -582,7 +583,9 @@ def _holds_ids(files: TextFiles) -> bool:
     if kind in ("jsonl", *RECORD_FORMATS):
 
         def choose(columns: list[str]) -> list[str]:
-            return [column for column in columns if column in names]
+            return [
+                column for column in columns if any(f"{name}.".startswith(f"{column}.") for name in names)
+            ]
 
         chunks = iter_record_chunks(replace(files, paths=(path,)), choose, _PROBE_BYTES)
         for _, record in chain.from_iterable(read_records(chunk, choose) for chunk in chunks):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,6 @@ from tokjax.errors import (
 from tokjax.formats.tokjax_json import read_tokjax
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
     from pathlib import Path
     from typing import BinaryIO
@@ -82,8 +82,9 @@ def merge_datasets(
         DatasetMismatchError: the datasets were written with different fields, options or tokenizers.
         InvalidArgumentError: `paths` is empty, or not a list.
     """
-    if isinstance(paths, (str, bytes)) or len(paths) == 0:
-        raise InvalidArgumentError(f"paths must be a list of directories, not {paths!r}")
+    is_list = not isinstance(paths, (str, bytes, os.PathLike)) and len(paths) > 0
+    if not is_list or not all(isinstance(path, (str, os.PathLike)) for path in paths):
+        raise InvalidArgumentError(f"paths must be a list of the paths of datasets, not {paths!r:.200}")
     reject_urls(out, *paths)
     datasets = [open_dataset(path) for path in paths]
     first: Manifest = datasets[0].manifest

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokjax._util.atomic_files import get_identity, get_incomplete_path, get_replaced_path, resolve
@@ -25,6 +24,7 @@ from tokjax.errors import DatasetError, DatasetIncompleteError, DatasetMismatchE
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
+    from pathlib import Path
 
     from tokjax._util.atomic_files import FileIdentity
     from tokjax.datasets.dataset import Dataset
@@ -96,7 +96,7 @@ def open_dataset(
         "cache_bytes": cache_bytes,
     }
     downloads = DownloadOptions(
-        None if download_dir is None else Path(download_dir).resolve(),
+        None if download_dir is None else resolve(download_dir),
         None if download_bytes is None else check_int("download_bytes", download_bytes, minimum=1),
         bool(read_ranges),
         check_int("fetch_ahead", fetch_ahead, minimum=0),

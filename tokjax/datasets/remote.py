@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from tokjax._util.atomic_files import compute_sha256, write_atomically
 from tokjax._util.locks import lock_file
-from tokjax._util.urls import as_read_error, get_file_system
+from tokjax._util.urls import as_read_error, describe_cause, get_file_system
 from tokjax.datasets.manifest import MANIFEST_FILE, RUN_AGAIN
 from tokjax.datasets.manifest_validation import parse_manifest
 from tokjax.errors import DatasetCorruptError, DatasetExistsError, DatasetIncompleteError, TokjaxError
@@ -192,11 +192,22 @@ class RemoteDirectory:
         data = self.read(MANIFEST_FILE)
         if data is None:
             files = self.names()
-            cause = "its writer did not finish" if files else "the directory is empty or does not exist"
-            raise DatasetIncompleteError(
-                f"no dataset at {self.url}: {cause}", hint=RUN_AGAIN if files else None
-            )
+            if any(name.startswith("shard-") for name in files):
+                raise DatasetIncompleteError(
+                    f"no dataset at {self.url}: its writer did not finish", hint=RUN_AGAIN
+                )
+            cause = f"it has no {MANIFEST_FILE}" if files else self._explain_absence()
+            raise DatasetIncompleteError(f"no dataset at {self.url}: {cause}")
         return parse_manifest(data, f"{self.url}/{MANIFEST_FILE}")
+
+    def _explain_absence(self) -> str:
+        """Returns why a directory has no files."""
+        cause = "the directory is empty or does not exist"
+        try:
+            self._system[0].info(self._system[1])
+        except FileNotFoundError as error:
+            cause += describe_cause(error)
+        return cause
 
     @contextmanager
     def lock_writers(self) -> Iterator[None]:

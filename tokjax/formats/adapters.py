@@ -14,6 +14,7 @@ from tokjax.errors import (
     TokenizerNotFoundError,
     UnsupportedTokenizerError,
 )
+from tokjax.formats.tiktoken_files import ENCODINGS, describe_missing_ranks
 from tokjax.formats.tokenizer_files import resolve_roles
 from tokjax.models.byte_bpe import ByteLevelBPE, make_byte_level_bpe
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
@@ -77,8 +78,10 @@ def get_tiktoken_encoding(name: str) -> Any:
     tiktoken = import_optional("tiktoken", extra="tiktoken", purpose=f"loading the encoding {name!r}")
     names = tiktoken.list_encoding_names()
     if name not in names:
+        advice = f"; {describe_missing_ranks(name)}" if name in ENCODINGS else ""
         raise InvalidArgumentError(
             f"tiktoken {tiktoken.__version__} has no encoding {name!r}, only {', '.join(sorted(names))}"
+            f"{advice}"
         )
     try:
         return tiktoken.get_encoding(name)

@@ -23,8 +23,8 @@ from tokjax.formats.tokenizer_files import (
     read_json_object,
 )
 from tokjax.formats.word_bpe_files import read_merges
-from tokjax.models.base import with_roles
 from tokjax.models.format_errors import as_format_errors
+from tokjax.models.roles_and_templates import with_roles
 from tokjax.pretokenize.bytes_to_unicode import ALPHABET
 
 if TYPE_CHECKING:

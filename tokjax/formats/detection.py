@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from tokjax._util.atomic_files import open_regular
+from tokjax.core import protocol
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.clip_files import END, START, is_clip_header
 from tokjax.formats.tiktoken_files import describe_json_ranks, is_rank_file
@@ -131,6 +132,7 @@ def detect_tokenizer_files(path: str | os.PathLike[str] | Iterable[Any]) -> Dete
         if not isinstance(path, Iterable) or isinstance(path, bytes):
             raise InvalidArgumentError(
                 f"path must be a path, a pair of paths, a name or a tokenizer, not {path!r:.80}"
+                f"{protocol.suggest_tokenizer(path)}"
             )
         return _detect_pair(path)
     target = as_path(path)
@@ -152,6 +154,8 @@ def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
     """
     source = as_path(path)
     header = _read_header(source)
+    if not header:
+        raise TokenizerFormatError(f"{source}: is empty")
     if header.lstrip().startswith(b"{") and source.suffix != ".txt":
         return _detect_json(source, header)
     if source.suffix == ".vocab" or not is_rank_file(header):

@@ -9,7 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokjax._util.atomic_files import write_atomically, write_files_atomically
+from tokjax._util.atomic_files import reject_home, write_atomically, write_files_atomically
 from tokjax._util.urls import reject_urls
 from tokjax.bpe.merge_rules import make_rules_from_ranks
 from tokjax.bpe.sequential_merging import merge_bytes
@@ -74,6 +74,7 @@ def export_tokenizer(tokenizer: Any, path: str | os.PathLike[str], format: Forma
     if format not in _EXPORTERS:
         raise InvalidArgumentError(f"format must be {', '.join(map(repr, _EXPORTERS))}, not {format!r}")
     reject_urls(path)
+    reject_home(path)
     return _EXPORTERS[format](tokenizer, Path(path))
 
 

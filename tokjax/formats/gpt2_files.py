@@ -23,9 +23,9 @@ from tokjax.formats.tokenizer_files import (
     read_lines,
     resolve_roles,
 )
-from tokjax.models.base import replace_roles
 from tokjax.models.byte_bpe import Normalizer, get_default_normalizer, make_byte_level_bpe
 from tokjax.models.format_errors import as_format_errors
+from tokjax.models.roles_and_templates import replace_roles
 from tokjax.pretokenize.bytes_to_unicode import ALPHABET, map_bytes_to_unicode, map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons
 

@@ -16,6 +16,7 @@ After an interrupted download, the cache has no tokenizer for the commit, instea
 
 from __future__ import annotations
 
+import errno
 import logging
 from contextlib import suppress
 from pathlib import Path
@@ -79,8 +80,13 @@ def fetch_repository(name: RepositoryName) -> Path:
     except errors.HFValidationError as error:
         raise InvalidArgumentError(f"{name.text!r} is not the name of a repository: {error}") from error
     except (OSError, errors.HTTPError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # an error of a disk, not of the network
+        if isinstance(error, OSError) and error.errno is not None:  # of a disk, not of the network
+            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                error.add_note(
+                    f"while files of {name} were written to the cache of huggingface_hub; set HF_HUB_CACHE "
+                    "to a directory that is not read-only, or HF_HUB_OFFLINE=1 to use the files in the cache"
+                )
+            raise
         cached = None if isinstance(error, errors.RevisionNotFoundError) else _find_cached(hub, name)
         if cached is None:
             raise _describe_failure(hub, errors, name, error, has_answered=has_answered) from error
@@ -136,7 +142,7 @@ def _download(
     nbytes = sum(sizes[file] or 0 for file in files)
     if exceeded := exceeds_limit("file_bytes", nbytes):
         raise TokenizerFormatError(f"{name}: {', '.join(files)} have {nbytes:,} bytes; {exceeded}")
-    paths = [Path(hub.hf_hub_download(name.repository, file, revision=commit)) for file in files]
+    paths = [_fetch_file(hub, name.repository, file, commit, sizes[file]) for file in files]
     for file in _find_unknown(hub, name.repository, commit, files[-1].rpartition("/")[0]):
         if file not in sizes:
             # The library records in the cache that there is no such file, which loads without the hub need.
@@ -146,6 +152,17 @@ def _download(
     hub.hf_hub_download(name.repository, files[-1], revision=name.revision)
     snapshot = paths[-1].parents[files[-1].count("/")]
     return snapshot / name.path
+
+
+def _fetch_file(hub: Any, repository: str, file: str, commit: str, nbytes: int | None) -> Path:
+    """Returns the path of a file in the cache. It is downloaded unless a file of the right size is there.
+
+    The library compares the sizes of downloads, but not those of files that are in the cache.
+    """
+    path = Path(hub.hf_hub_download(repository, file, revision=commit))
+    if nbytes not in (None, path.stat().st_size):
+        path = Path(hub.hf_hub_download(repository, file, revision=commit, force_download=True))
+    return path
 
 
 def _select_files(name: RepositoryName, files: Collection[str]) -> list[str]:
@@ -200,7 +217,10 @@ def _find_cached(hub: Any, name: RepositoryName) -> Path | None:
         return None
     path = Path(snapshot, name.path)
     if path.is_dir():
-        return path if find_tokenizer_names([entry.name for entry in path.iterdir()]) else None
+        # (links to files that were deleted are not counted)
+        return (
+            path if find_tokenizer_names([entry.name for entry in path.iterdir() if entry.exists()]) else None
+        )
     return path if path.exists() else None
 
 

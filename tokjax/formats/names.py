@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote
 
 from tokjax._util.urls import is_url
 from tokjax.errors import InvalidArgumentError, TokenizerNotFoundError
-from tokjax.formats.tiktoken_files import ENCODINGS
+from tokjax.formats.tiktoken_files import ENCODINGS, describe_missing_ranks
 
 _REPOSITORY = r"(?P<repository>(?:\w[\w.-]*/)?\w[\w.-]*)"
 _REVISION = r"(?:@(?P<revision>refs/(?:pr|convert)/[\w.-]+|[^/@]+))?"
@@ -134,12 +134,15 @@ def _reject_page(url: str) -> None:
 
 
 def _parse_short_form(text: str) -> RepositoryName | EncodingName:
-    if text in ENCODINGS and ENCODINGS[text].in_tiktoken:
+    if text in ENCODINGS:
         return _get_encoding_name(text)
     found = _SHORT_FORM.fullmatch(text)
     if found is None or is_file_name(text):
         help_ = _HELP
-        if len(text) < 200 and "@" in text and _HUB_NAME.fullmatch(_HUB_SCHEME + text):
+        expanded = os.path.expanduser(text)  # noqa: PTH111 (keeps unknown users)
+        if expanded != text:
+            help_ = f"~ is not expanded: pass {expanded!r}"
+        elif len(text) < 200 and "@" in text and _HUB_NAME.fullmatch(_HUB_SCHEME + text):
             name, _, revision = text.partition("@")
             help_ = (
                 f"for a path in a repository pass {_HUB_SCHEME + text!r}, and for a branch with a slash "
@@ -165,5 +168,10 @@ def _get_encoding_name(text: str) -> EncodingName:
         raise InvalidArgumentError(
             "'gpt2' is an encoding of tiktoken and a repository of the Hugging Face hub; pass "
             f"'{_TIKTOKEN_SCHEME}gpt2' or '{_HUB_SCHEME}gpt2'"
+        )
+    if not ENCODINGS[text].in_tiktoken:
+        raise TokenizerNotFoundError(
+            f"{text!r}: no such file or directory, and {describe_missing_ranks(text)}, or "
+            f"'{_HUB_SCHEME}{text}' for a repository of this name"
         )
     return EncodingName(text)

@@ -236,6 +236,13 @@ ranks: `load_tokenizer` loads them by the name, or from a rank file with this na
 """
 
 
+def describe_missing_ranks(name: str) -> str:
+    """Returns advice for an encoding of `ENCODINGS` whose ranks the `tiktoken` library does not have."""
+    return (
+        f"{name!r} is an encoding that tiktoken lacks: pass the path of its rank file, and encoding={name!r}"
+    )
+
+
 def read_tiktoken(
     path: str | os.PathLike[str],
     *,

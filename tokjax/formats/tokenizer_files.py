@@ -358,7 +358,9 @@ def resolve_roles(
             continue
         if name not in special:
             raise InvalidArgumentError(
-                f"{role}_token is {name!r}, which is not among the special tokens {list(special)[:20]}"
+                f"{role}_token is {name!r}, which is not among the special tokens {list(special)[:20]}; load "
+                "the tokenizer without it, and add it with "
+                f"extend_vocabulary(tokenizer, [{name!r}], special=True)"
             )
         roles[role] = name
     return roles

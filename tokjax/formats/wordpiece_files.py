@@ -26,8 +26,8 @@ from tokjax.formats.tokenizer_files import (
     read_companion_config,
     read_lines,
 )
-from tokjax.models.base import replace_roles
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
+from tokjax.models.roles_and_templates import replace_roles
 from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece
 from tokjax.pretokenize.special_tokens import check_comparisons
 

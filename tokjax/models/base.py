@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from dataclasses import fields
 from functools import cached_property, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, Unpack
 
 import numpy as np
 
@@ -33,16 +33,9 @@ from tokjax.core import protocol
 from tokjax.core.pretokens import PreTokens, make_pretokens, pre_tokenize, raise_without_pretokens
 from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
-from tokjax.core.template import Template, make_template
 from tokjax.core.utf8 import count_bytes, find_character_starts, from_characters, to_characters, to_utf8
-from tokjax.core.vocabulary import (
-    TEMPLATE_ROLES,
-    can_have_role,
-    drop_lookup_roles,
-    make_vocabulary,
-    share_names,
-)
-from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
+from tokjax.core.vocabulary import drop_lookup_roles, share_names
+from tokjax.errors import InvalidArgumentError
 from tokjax.models.assembly import (
     RowLayout,
     assemble,
@@ -67,8 +60,9 @@ if TYPE_CHECKING:
     from tokjax.core.encode_options import SpecialOptions
     from tokjax.core.protocol import Special
     from tokjax.core.records import OffsetsReference
+    from tokjax.core.template import Template
     from tokjax.core.utf8 import Text
-    from tokjax.core.vocabulary import Role, Vocabulary
+    from tokjax.core.vocabulary import Vocabulary
     from tokjax.models.assembly import AssembledRows
 
 
@@ -86,7 +80,9 @@ class TokenizerRecord(MethodHints):
     vocabulary: Vocabulary
 
     def replace_vocabulary(self, vocabulary: Vocabulary) -> Self:
-        """Returns a copy with another vocabulary."""
+        """Returns a copy with another vocabulary, or the tokenizer itself if it has this one."""
+        if vocabulary is self.vocabulary:
+            return self
         updated: Any = dataclasses.replace(self, vocabulary=vocabulary)  # type: ignore[type-var]
         return updated  # type: ignore[no-any-return]
 
@@ -104,7 +100,7 @@ class TokenizerRecord(MethodHints):
 
     @cached_property
     def _fingerprint(self) -> str:
-        definition = _replace_vocabulary(self, drop_lookup_roles(self.vocabulary))._to_fingerprint_json()
+        definition = self.replace_vocabulary(drop_lookup_roles(self.vocabulary))._to_fingerprint_json()
         if definition is None:
             return protocol.fingerprint.dispatch(object)(self)
         return compute_json_checksum(definition)
@@ -544,133 +540,3 @@ def _compute_type_ids(template: Template, rows: RowLayout, assembled: AssembledR
         for positions, template_pieces in zip(inserted, (before, after), strict=True):
             token_type_ids[positions] = np.tile([piece.type_id for piece in template_pieces], num_rows)
     return token_type_ids
-
-
-Model = TypeVar("Model", bound=SegmentModel)
-Record = TypeVar("Record", bound=TokenizerRecord)
-
-
-def with_template(
-    tokenizer: Model, single: str | Sequence[str], pair: str | Sequence[str] | None = None
-) -> Model:
-    """Returns a copy of a tokenizer with another template, which inserts special tokens around texts.
-
-    Args:
-        tokenizer: one of the built-in tokenizers.
-        single: template of one text, as in `make_template`.
-        pair: template of a pair of texts; `None` derives it from `single`.
-
-    Raises:
-        InvalidArgumentError: the template has a token that is neither a special nor an added token of the
-            tokenizer, or lacks a text.
-        UnsupportedTokenizerError: the tokenizer is not one of the built-in types.
-
-    >>> from tokjax import encode_result, wordpiece
-    >>> bert = wordpiece(["[UNK]", "[CLS]", "[SEP]", "me"])
-    >>> encode_result(with_template(bert, "$A [SEP]"), "me").tokens
-    ('me', '[SEP]')
-    """
-    if not isinstance(tokenizer, SegmentModel):
-        raise UnsupportedTokenizerError(
-            f"with_template needs one of the built-in tokenizers, not a {type(tokenizer).__name__}"
-        )
-    return replace_template(tokenizer, make_template(single, pair))
-
-
-def replace_template(tokenizer: Model, template: Template | None) -> Model:
-    """Returns a copy of a tokenizer with a template; `None` derives the template from BOS and EOS."""
-    if template is not None:
-        template.check_tokens(tokenizer.vocabulary.special, tokenizer.vocabulary.added_tokens)
-    vocabulary = dataclasses.replace(tokenizer.vocabulary, explicit_template=template)
-    return _replace_vocabulary(tokenizer, vocabulary)
-
-
-def with_roles(
-    tokenizer: Record,
-    *,
-    bos_token: str | None = None,
-    eos_token: str | None = None,
-    pad_token: str | None = None,
-    cls_token: str | None = None,
-    sep_token: str | None = None,
-    mask_token: str | None = None,
-) -> Record:
-    """Returns a copy of a tokenizer with other tokens in some roles. Its template stays the same.
-
-    Args:
-        tokenizer: one of the built-in tokenizers, or one that runs on the `tokenizers` library.
-        bos_token: special token in the role of BOS. `None` keeps the present token; this also applies to the
-            next arguments.
-        eos_token: special token in the role of EOS.
-        pad_token: special token that pads a batch.
-        cls_token: token whose output represents the text. This token and the next two can also be ordinary
-            tokens, such as user-defined symbols of a SentencePiece model.
-        sep_token: token that ends each text of a pair.
-        mask_token: token that replaces masked tokens.
-
-    Raises:
-        InvalidArgumentError: a role names a token that does not exist, or has to be special.
-        UnsupportedTokenizerError: the tokenizer is of another type.
-
-    >>> from tokjax import byte_level, mask_id
-    >>> tokenizer = with_roles(byte_level(["</s>", "<mask>"], eos_token="</s>"), mask_token="<mask>")
-    >>> mask_id(tokenizer)
-    1
-    """
-    if not isinstance(tokenizer, TokenizerRecord):
-        raise UnsupportedTokenizerError(
-            f"with_roles needs a tokenizer that tokjax loads or makes, not a {type(tokenizer).__name__}"
-        )
-    overrides: dict[Role, str | None] = {
-        "bos": bos_token,
-        "eos": eos_token,
-        "pad": pad_token,
-        "cls": cls_token,
-        "sep": sep_token,
-        "mask": mask_token,
-    }
-    vocabulary = tokenizer.vocabulary
-    for role, name in overrides.items():
-        if name is not None and not can_have_role(name, role, vocabulary.ordinary, vocabulary.special):
-            raise InvalidArgumentError(
-                f"{role}_token is {name!r}, which is not among the special tokens "
-                f"{list(vocabulary.special)}; add it with extend_vocabulary(tokenizer, [{name!r}], "
-                "special=True)"
-            )
-    return replace_roles(tokenizer, overrides)
-
-
-def replace_roles(tokenizer: Record, overrides: Mapping[Role, str | None]) -> Record:
-    """Returns a copy of a tokenizer with other tokens in some roles. Its template stays the same.
-
-    Args:
-        tokenizer: the tokenizer.
-        overrides: role to the name of a token, or `None` to keep the present one.
-
-    Raises:
-        InvalidArgumentError: a role names a token that does not exist, or has to be special.
-    """
-    old = tokenizer.vocabulary
-    roles = {**old.roles, **{role: name for role, name in overrides.items() if name is not None}}
-    if roles == old.roles:
-        return tokenizer
-    # A template that follows from BOS and EOS would change with them, so it becomes explicit.
-    changes_template = any(roles.get(role) != old.roles.get(role) for role in TEMPLATE_ROLES)
-    template = old.template if changes_template else old.explicit_template
-    vocabulary = make_vocabulary(
-        old.ordinary,
-        old.special,
-        roles,
-        template,
-        old.added_tokens,
-        old.duplicate_token_ids,
-        old.unreachable_ids,
-    )
-    return _replace_vocabulary(tokenizer, vocabulary)
-
-
-def _replace_vocabulary(tokenizer: Record, vocabulary: Vocabulary) -> Record:
-    """Returns a copy of a tokenizer with a vocabulary, or the tokenizer itself if it has that vocabulary."""
-    if vocabulary is tokenizer.vocabulary:
-        return tokenizer
-    return tokenizer.replace_vocabulary(vocabulary)

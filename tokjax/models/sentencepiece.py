@@ -23,7 +23,7 @@ import numpy as np
 from tokjax._util.limits import no_limits
 from tokjax._util.threads import map_in_threads
 from tokjax.bpe.array_engine import FEW_CHARACTERS
-from tokjax.bpe.encoded_segments import EncodedSegments, concatenate_segments
+from tokjax.bpe.encoded_segments import Corrections, EncodedSegments, concatenate_segments
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context
 from tokjax.core.ragged import make_row_splits
@@ -43,7 +43,7 @@ from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models.base import SegmentModel
 from tokjax.models.byte_spans import clip_spans
 from tokjax.models.format_errors import as_format_errors, check_is_not_pointer, check_piece_comparisons
-from tokjax.models.metaspace import build_piece_bytes, decode_piece
+from tokjax.models.metaspace import METASPACE, build_piece_bytes, decode_piece
 from tokjax.models.sentencepiece_engine import EncodedIds, SentencePieceEngine, build_engine
 from tokjax.models.sentencepiece_files import (
     ModelInfo,
@@ -55,6 +55,7 @@ from tokjax.models.sentencepiece_files import (
 )
 from tokjax.models.sentencepiece_normalizer import build_normalizer
 from tokjax.models.sentencepiece_spans import (
+    SPACE,
     compute_piece_spans,
     compute_piece_stops,
     flag_piece_word_beginnings,
@@ -172,6 +173,16 @@ class SentencePieceTokenizer(SegmentModel):
         return load_processor(self.model_proto)
 
     @cached_property
+    def text_byte_lengths(self) -> NDArray[np.int64]:
+        """Number of bytes of a text that is not normalized per token id, `int64`, shape `(size,)`.
+
+        It is that of the piece with a space for each `▁`; 0 for special tokens.
+        """
+        num_marks = np.array([piece.count(METASPACE) for piece in self._parsed_pieces.texts], np.int64)
+        lengths: NDArray[np.int64] = self.piece_lengths - num_marks * (len(SPACE) - 1)
+        return lengths.clip(min=0)
+
+    @cached_property
     def piece_lengths(self) -> NDArray[np.int64]:
         """Number of bytes of normalized text per token id, `int64`, shape `(size,)`; 0 for special tokens."""
         lengths = np.where(self._is_byte, 1, self.vocabulary.byte_lengths)
@@ -229,6 +240,9 @@ class SentencePieceTokenizer(SegmentModel):
         encoded = engine.encode(texts, threads)
         if not sources:
             return EncodedSegments(encoded.ids, encoded.splits, None)
+        assert self._normalizer is not None
+        if self._model_info.has_byte_fallback and self._normalizer.keeps_bytes(texts):
+            return self._locate_unchanged(encoded)
         groups, first = [], 0
         for group in _iter_groups(texts):
             groups.append((group, encoded.slice_texts(first, first + len(group))))
@@ -236,6 +250,16 @@ class SentencePieceTokenizer(SegmentModel):
         parts = map_in_threads(lambda group: self._locate_ids(*group), groups, threads)
         # The ids of a single group are a view, whose base would remain writable.
         return concatenate_segments(list(parts))._replace(ids=encoded.ids)
+
+    def _locate_unchanged(self, encoded: EncodedIds) -> EncodedSegments:
+        """Returns ids of texts that are their pieces, concatenated, apart from a space added before them."""
+        ids, splits, _ = encoded
+        first = splits[:-1][np.diff(splits) > 0]
+        begins = self._begins_with_mark.take(ids)
+        begins[first] = True
+        num_added = int(self._model_info.spaces.is_added)
+        corrections = Corrections(first, self.text_byte_lengths.take(ids[first]) - num_added)
+        return EncodedSegments(ids, splits, begins, corrections=corrections)
 
     def _locate_ids(self, texts: Sequence[bytes], encoded: EncodedIds) -> EncodedSegments:
         normalized = self._normalize_texts(texts)
@@ -274,6 +298,10 @@ class SentencePieceTokenizer(SegmentModel):
     @cached_property
     def _is_byte(self) -> NDArray[np.bool_]:
         return np.array(self.processor.is_byte(list(range(self.vocabulary.size))), bool)
+
+    @cached_property
+    def _begins_with_mark(self) -> NDArray[np.bool_]:
+        return np.array([piece.startswith(METASPACE) for piece in self._parsed_pieces.texts], bool)
 
     @cached_property
     def _byte_values(self) -> NDArray[np.uint8]:

@@ -105,6 +105,12 @@ class TextNormalizer:
             is_empty = not text
         return " " + plain if self._spaces.is_added and not is_empty else plain
 
+    def keeps_bytes(self, texts: Iterable[bytes]) -> bool:
+        """Returns whether normalization changes none of the texts, apart from a space added before them."""
+        if self._replacements or self._spaces.are_merged:
+            return False
+        return all(SPACE not in text and b"\0" not in text and _is_utf8(text) for text in texts)
+
     def locate(self, texts: Sequence[bytes]) -> NormalizedTexts:
         """Returns texts after normalization as the library writes them, and the origins of their bytes."""
         is_plain = [self._decode_plain(text) is not None for text in texts]
@@ -250,6 +256,14 @@ def _write_marks(
     for i, byte in enumerate(SPACE):
         written[first + i] = byte
     return written, np.repeat(origins, lengths)
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _to_code_points(text: str) -> NDArray[Any]:

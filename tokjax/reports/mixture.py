@@ -126,7 +126,7 @@ def estimate_mixture(
     if not isinstance(tokenizer, ByteLevelBPE):
         raise UnsupportedTokenizerError(
             f"estimate_mixture needs a byte-level BPE tokenizer, not a {type(tokenizer).__name__}"
-            f"{explain_normalizer(tokenizer)}"
+            f"{explain_normalizer(tokenizer)}{protocol.suggest_tokenizer(tokenizer)}"
         )
     _check_sources(tokenizer, sources)
     merges = list(islice(iter_first_merges(tokenizer), maximum))

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from tokjax._util.checks import check_int
+from tokjax._util.checks import check_int, check_text
+from tokjax._util.executors import map_in_executor
 from tokjax._util.parallel import make_token, map_in_parallel
 from tokjax._util.progress import show_progress_bar
-from tokjax._util.threads import check_executor, map_in_threads, resolve_num_threads
+from tokjax._util.threads import check_executor, resolve_num_threads
 from tokjax._util.worker_starts import WorkerDiedError
 from tokjax.bpe.chunks import CHUNK_CHARACTERS, as_segments, group_segments, split_pieces
 from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
@@ -113,6 +114,10 @@ def count_pretokens(
     if normalize == "auto":
         has_default = get_default_normalizer(pattern) is not None
         normalize = partial(to_nfc, preserved=frozenset(special)) if has_default else None
+    elif normalize is not None and not callable(normalize):
+        raise InvalidArgumentError(
+            f"normalize must be a function of a text, None or 'auto', not {normalize!r:.100}"
+        )
     local = ChunkCounter(special, pattern, normalize)
     counter = local.counter
     documents = nbytes = 0
@@ -124,7 +129,7 @@ def count_pretokens(
         parts: Iterator[_Size | PretokenCounts]
         if executor is not None:
             count = partial(count_chunk, special_tokens=special, pattern=pattern, normalize=normalize)
-            parts = map_in_threads(count, ahead, concurrency, executor)
+            parts = map_in_executor(count, ahead, concurrency, executor)
         else:
             gather = ("to_counted_pretokens", counter.merge)
             parts = map_in_parallel(local, make_token(), "count", ahead, concurrency, corpus.nbytes, gather)
@@ -241,7 +246,9 @@ class ChunkCounter:
         ordinary: list[Text] = []
         documents = nbytes = 0
         for text, starts_document in chunk.read():
-            normalized = text if self._normalize is None else self._normalize(text)
+            normalized = text
+            if self._normalize is not None:
+                normalized = check_text(self._normalize(text), "the result of normalize")
             segments = split_ordinary_text(normalized, self._special_tokens)
             continues = bool(segments[0]) and not starts_document  # the document started in the chunk before
             segments = list(filter(None, segments))

@@ -68,7 +68,7 @@ def mix_counts(sources: Mapping[str, PretokenCounts], weights: Mapping[str, floa
 def check_counts_by_source(sources: Mapping[str, PretokenCounts]) -> None:
     """Raises `InvalidArgumentError` unless each source has a name, pre-token counts, and text."""
     if not isinstance(sources, Mapping) or not sources:
-        raise InvalidArgumentError(f"sources must map names to pre-token counts, not be {sources!r}")
+        raise InvalidArgumentError(f"sources must map names to pre-token counts, not be {sources!r:.80}")
     for name, counts in sources.items():
         if not isinstance(counts, PretokenCounts):
             raise InvalidArgumentError(
@@ -105,9 +105,11 @@ def _find_repetitions(sizes: Sequence[int], shares: Sequence[float]) -> list[int
         shares: share of each source, on any scale.
     """
     wanted = np.array(shares, np.float64) / np.array(sizes, np.float64)
-    wanted /= wanted.min()
     # Rounding changes a number n by at most 1/2, so 500 repetitions of the rarest source are always enough.
-    scaled = wanted * np.arange(1, round(0.5 / _TOLERANCE) + 1)[:, np.newaxis]
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        scaled = wanted / wanted.min() * np.arange(1, round(0.5 / _TOLERANCE) + 1)[:, np.newaxis]
+    if not np.isfinite(scaled).all():
+        raise InvalidArgumentError(f"the weights {shares} are too far apart; pass weights of similar size")
     repetitions = np.rint(scaled)
     errors = np.abs(repetitions / scaled - 1).max(axis=1)
     first = int(np.argmax(errors <= _TOLERANCE))

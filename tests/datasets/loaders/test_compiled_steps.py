@@ -214,6 +214,13 @@ class TestCompileAhead:
             for batch in batches:
                 total = compiled(total, batch)
         assert int(total) == sum(batch.ids.size for batch in loader)
+        unsharded = tokjax.compile_ahead(count_tokens, loader, jnp.int32(0))
+        with (
+            tokjax.prefetch_to_device(loader, sharding=sharding) as batches,
+            pytest.raises(ValueError, match="sharding") as raised,
+        ):
+            unsharded(jnp.int32(0), next(batches))
+        assert "compile_ahead got other shardings: pass it sharding=" in raised.value.__notes__[0]
 
     def test_other_shapes_are_rejected(self, datasets):
         loader = LOADERS["bucketed"](datasets)

@@ -22,6 +22,10 @@ ADDED = [
     AddedToken("Low", normalized=True, single_word=True),
     "xyz",
 ]
+PLAIN_NAMES = ["est", ".", "..", "xy", "中", "½", "\u0301", "\u200b", "\x01", "``", "🙂", "\u00a8", "\ufffd"]
+PLAIN = [AddedToken(name, normalized=False) for name in PLAIN_NAMES]
+"""Added tokens that are matched wherever they are written."""
+WITH_ADDED_TOKENS = ["t5", "converted", "converted, first", "deberta", "albert", "no normalizer", "nmt"]
 
 
 def make_tokenizer(normalizer, *steps, added=()):
@@ -54,23 +58,30 @@ def make_pipelines():
     replace_quotes = normalizers.Replace("``", '"')
     lower = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
     sequence = normalizers.Sequence
-    return {
-        "t5": make_tokenizer(make_precompiled(), words, metaspace),
-        "converted": make_tokenizer(sequence([make_precompiled(), strip_end, merge_spaces]), metaspace),
-        "converted, first": make_tokenizer(
+    pipelines = {
+        "t5": (make_precompiled(), words, metaspace),
+        "converted": (sequence([make_precompiled(), strip_end, merge_spaces]), metaspace),
+        "converted, first": (
             sequence([make_precompiled(), strip_end, merge_spaces]),
             pre_tokenizers.Metaspace(prepend_scheme="first"),
         ),
-        "composed, decomposed": make_tokenizer(sequence([normalizers.NFKC(), normalizers.NFD()]), metaspace),
-        "precompiled": make_tokenizer(make_precompiled(), metaspace),
-        "deberta": make_tokenizer(
+        "composed, decomposed": (sequence([normalizers.NFKC(), normalizers.NFD()]), metaspace),
+        "precompiled": (make_precompiled(), metaspace),
+        "deberta": (
             sequence([normalizers.Strip(), make_precompiled(), normalizers.Replace(Regex(" {2,}"), " ")]),
             metaspace,
         ),
-        "albert": make_tokenizer(sequence([replace_quotes, *lower, make_precompiled()]), words, metaspace),
-        "no normalizer": make_tokenizer(None, pre_tokenizers.Metaspace(prepend_scheme="never")),
+        "albert": (sequence([replace_quotes, *lower, make_precompiled()]), words, metaspace),
+        "no normalizer": (None, pre_tokenizers.Metaspace(prepend_scheme="never")),
+        "nmt": (sequence([normalizers.Nmt(), normalizers.Lowercase()]), words),
+    }
+    return {
+        **{name: make_tokenizer(*steps) for name, steps in pipelines.items()},
+        **{
+            f"{name}, added tokens": make_tokenizer(*pipelines[name], added=[*PLAIN, *ADDED])
+            for name in WITH_ADDED_TOKENS
+        },
         "added tokens": make_tokenizer(normalizers.NFKC(), metaspace, added=ADDED),
-        "nmt": make_tokenizer(sequence([normalizers.Nmt(), normalizers.Lowercase()]), words, added=["xyz"]),
         "byte fallback": make_byte_fallback(make_precompiled(), words, metaspace),
         "byte fallback, spaces": make_byte_fallback(normalizers.NFKC(), metaspace),
         "byte fallback, ▁ unknown": make_byte_fallback(None, metaspace, without=["▁"]),
@@ -117,6 +128,7 @@ NAMES = [
         "composed, decomposed",
     ),
     "no unknown token",
+    *(f"{name}, added tokens" for name in WITH_ADDED_TOKENS),
 ]
 parts = st.sampled_from(
     [
@@ -125,6 +137,8 @@ parts = st.sampled_from(
             "newest",
             "a",
             "b",
+            "est",
+            ".",
             " ",
             " ",
             "  ",
@@ -214,13 +228,20 @@ def test_results_equal_the_library(encoder, name, texts, add_special_tokens, all
     np.testing.assert_array_equal(ids, batch[0].ids)
 
 
+WHOLE_TEXTS = {  # "est" and "中" are added tokens
+    "deberta": [False, False, False, True],
+    "deberta, added tokens": [True, False, False, True],
+    "converted, first, added tokens": [True, True, False, False],
+}
+
+
 @pytest.mark.parametrize("encoder", ["arrays", "library"])
 @pytest.mark.usefixtures("use_word_engine")
 def test_ordinary_texts_are_looked_up(encoder):
-    texts = ["the newest\n  lower  widest", "lower é中, (the)", "", " low"]
+    texts = ["the newest\n  lower  widest", "lower é中, (the)", "", " lower"]
     for name, tokenizer in load_tokenizers(encoder).items():
         _, needs_library = tokenizer.encoder.word_engine.encode(texts, sources=True)
-        assert needs_library.tolist() == [False, False, False, name == "deberta"]
+        assert needs_library.tolist() == WHOLE_TEXTS.get(name, [False, False, False, False])
 
 
 @pytest.mark.parametrize("encoder", ["arrays", "library"])
@@ -276,6 +297,7 @@ OTHER_PIPELINES = {
     "other mark": (None, [pre_tokenizers.Metaspace(replacement="_")]),
     "replaced by a mark": (normalizers.Replace("b", "\u0301"), [metaspace]),
     "several characters removed": (normalizers.Replace("ow", ""), [metaspace]),
+    "text inserted everywhere": (normalizers.Replace("", "b"), [metaspace]),
     "other pre-tokenizer": (None, [pre_tokenizers.Digits()]),
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +27,6 @@ from tokjax.datasets.writer import (
 )
 
 if TYPE_CHECKING:
-    import os
-
     from tokjax.datasets.conversion.formats import TokenFormat
 
 _READERS = {
@@ -78,6 +78,7 @@ def convert_dataset(
     Raises:
         DatasetExistsError: `out` exists, or holds finished shards of an interrupted writer, and `overwrite`
             is not set.
+        FileNotFoundError: the path does not exist.
         DatasetMismatchError: an id is not in the tokenizer's vocabulary. Nothing was written.
         SourceError: the file is damaged or has another format.
     """
@@ -102,6 +103,8 @@ def convert_dataset(
 
 def _detect_contents(path: Path, named: TokenFormat | None) -> TokenFormat:
     """Returns the format that the caller named, or that the contents or the name of a file indicate."""
+    if named is None and not (path.exists() or path.with_suffix(".bin").exists()):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     if named is None and levanter.is_cache(path):
         return "levanter"
     kind = detect_format(path, named)

@@ -94,7 +94,16 @@ class CompiledStep:
                     f"{arguments[i]!r:.100}; call compile_ahead for each value"
                 )
         # An executable takes only the other arguments.
-        return self.compiled[shapes](*(each for i, each in enumerate(arguments) if i not in self._static))
+        dynamic = (each for i, each in enumerate(arguments) if i not in self._static)
+        try:
+            return self.compiled[shapes](*dynamic)
+        except ValueError as error:
+            if "sharding" in str(error):
+                error.add_note(
+                    "compile_ahead got other shardings: pass it sharding=, that of prefetch_to_device, and "
+                    "arguments with the shardings of the training loop"
+                )
+            raise
 
 
 def _reject_flash_attention(specs: tuple[Any, ...]) -> None:

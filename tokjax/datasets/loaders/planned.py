@@ -13,12 +13,11 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from tokjax._util.atomic_files import compute_json_checksum
+from tokjax._util.atomic_files import compute_json_checksum, resolve
 from tokjax._util.checks import check_int
 from tokjax._util.permutation import permute
 from tokjax.core.ragged import Ragged, concatenate_ranges, make_row_splits
@@ -443,7 +442,7 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
     ) -> dict[tuple[int, int], RowPlan]:
         """Returns the plan of each block size and source."""
         try:
-            directory = None if plan_dir is None else Path(plan_dir)
+            directory = None if plan_dir is None else resolve(plan_dir)
         except TypeError:
             raise InvalidArgumentError(
                 f"plan_dir must be the path of a directory, or None, not {plan_dir!r:.100}"

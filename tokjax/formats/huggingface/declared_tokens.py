@@ -117,9 +117,9 @@ def _warn_about_ids(source: Path, declared: Mapping[str, DeclaredToken], ids: Ma
     moved = [name for name, token in declared.items() if token.id != ids[name]]
     if moved:
         logger.warning(
-            "%s: %d added tokens have other ids in the configuration files of the directory, such as %r, "
-            "which has %d there, but gets %d, as in transformers, since that is its id in the vocabulary or "
-            "the next one after it",
+            "%s: added tokens with other ids than in the configuration files of the directory: %d, such as "
+            "%r, which has %d there, but gets %d, as in transformers, since that is its id in the vocabulary "
+            "or the next one after it",
             source,
             len(moved),
             moved[0],

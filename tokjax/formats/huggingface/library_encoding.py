@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +20,7 @@ import numpy as np
 
 from tokjax._util.threads import resolve_num_threads
 from tokjax.bpe.array_engine import FEW_CHARACTERS
-from tokjax.core.ragged import concatenate_ranges, make_row_splits
+from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import is_encodable, to_characters
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.formats.huggingface.dropped_characters import CharacterSpans, drops_characters
@@ -336,13 +337,19 @@ def _replace_rows(
     other_splits: NDArray[np.int64],
 ) -> Columns:
     """Returns columns and row splits, with other rows for those that are flagged, in order."""
-    starts, lengths = splits[:-1].copy(), np.diff(splits)
-    starts[is_replaced], lengths[is_replaced] = other_splits[:-1] + splits[-1], np.diff(other_splits)
-    tokens = concatenate_ranges(starts, lengths)
-    merged = {
-        name: np.concatenate([column, other_columns[name]]).take(tokens, axis=0)
-        for name, column in columns.items()
-    }
+    replaced = np.flatnonzero(is_replaced)
+    lengths = np.diff(splits)
+    lengths[replaced] = np.diff(other_splits)
+    starts, stops = [0, *splits[replaced + 1].tolist()], splits[replaced].tolist()
+    other_bounds = [*itertools.pairwise(other_splits.tolist())]
+
+    def merge(column: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+        before = (column[start:stop] for start, stop in zip(starts, stops, strict=False))
+        rows = (other[start:stop] for start, stop in other_bounds)
+        parts = itertools.chain.from_iterable(zip(before, rows, strict=True))
+        return np.concatenate([*parts, column[starts[-1] :]])
+
+    merged = {name: merge(column, other_columns[name]) for name, column in columns.items()}
     return merged, make_row_splits(lengths)
 
 

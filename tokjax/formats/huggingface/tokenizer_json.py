@@ -23,8 +23,8 @@ from tokjax.formats.tokenizer_files import (
     read_bytes,
     read_companion_config,
 )
-from tokjax.models.base import replace_roles
 from tokjax.models.format_errors import as_format_errors
+from tokjax.models.roles_and_templates import replace_roles
 from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ replaces each character by one character. An example with `NFKC` and a `Metaspac
 
 The first word is left to the library, since the normalizer makes two characters of one. The library also
 normalizes the words that are not ASCII, many in one text. Those that become something else than their
-replaced characters are left to it, and so are words that contain an added token.
+replaced characters are left to it, and so are words in which the normalizer replaces a string or makes an
+added token.
 
 See docs/performance.md, section "Unigram models".
 """
@@ -55,12 +56,14 @@ class SentenceRules(NamedTuple):
         keeps_spaces: whether a word includes the whitespace before it.
         merges_spaces: whether repeated whitespace becomes one `▁`, and not one pre-token per character.
         strips: whether the normalizer removes whitespace around a text.
-        replaces_strings: whether the normalizer replaces strings.
+        replaced_strings: strings that the normalizer replaces before all other changes.
+        replaces_strings: whether it replaces strings later.
     """
 
     keeps_spaces: bool
     merges_spaces: bool
     strips: bool
+    replaced_strings: frozenset[str]
     replaces_strings: bool
 
 
@@ -191,10 +194,8 @@ class UnigramWords:
 
         Either the normalizer changes characters together, or the result contains an added token.
         """
-        is_other = np.zeros(len(words.splits) - 1, bool)
-        if self._added_names and has_special(_to_text(words.replacements), self._added_names):
-            sentences = _split_text(words.replacements, words.splits)
-            is_other[:] = [has_special(sentence, self._added_names) for sentence in sentences]
+        is_other = _find_words_with(self._added_names, words.replacements, words.splits)
+        is_other |= _find_words_with(self._rules.replaced_strings, words.codes, words.splits)
         if self._normalizer is None:
             return is_other
         is_replaced = (words.codes > _MAX_ASCII) | (words.replacements > _MAX_ASCII)
@@ -369,6 +370,15 @@ def _split_text(codes: NDArray[np.int64], splits: NDArray[np.int64]) -> list[str
     """Returns the words of a text from its code points and the starts of the words."""
     text = _to_text(codes)
     return [text[start:stop] for start, stop in itertools.pairwise(splits.tolist())]
+
+
+def _find_words_with(
+    strings: frozenset[str], codes: NDArray[np.int64], splits: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Returns a mask of the words that contain one of several strings, shape `(words,)`."""
+    if not strings or not has_special(_to_text(codes), strings):
+        return np.zeros(len(splits) - 1, bool)
+    return np.array([has_special(word, strings) for word in _split_text(codes, splits)], bool)
 
 
 def _find_byte_ids(pieces: Sequence[str]) -> list[int]:

@@ -18,9 +18,15 @@ together, as one word:
     text             "the cat\u0600 sat on"          with `NFKC` and `Metaspace`, which keeps spaces
     words            "the"  " cat\u0600 sat"  " on"
 
-The library encodes texts in which no word precedes or follows such a character, and those with added tokens
-or very long words. (If the normalizer removes the first character of a text, the library shifts all spans of
-the text.)
+An added token that is matched wherever it is written, such as a user-defined symbol of ALBERT, is a separate
+word. The words around it are encoded as those at the end and the start of a text:
+
+    text             "the cat.(sat)"      with the added tokens ".", "(" and ")"
+    words            "the"  " cat"  "."  "("  "sat"  ")"
+
+The library encodes texts in which a character that can change words is at the start or the end, and those
+with other added tokens or very long words. (If the normalizer removes the first character of a text, the
+library shifts all spans of the text.)
 
 Most new words of unigram models are encoded on arrays (`unigram_words.py`), and all others by the library,
 many in one text.
@@ -31,6 +37,7 @@ See docs/performance.md, section "Tokenizers on the `tokenizers` library".
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -40,8 +47,8 @@ from tokjax.bpe.batched_merging import MergedPretokens
 from tokjax.bpe.encoded_segments import EncodedSegments, concatenate_segments
 from tokjax.bpe.hash_tables import MAX_PRETOKEN_BYTES, Pretokens
 from tokjax.bpe.pretoken_cache import PretokenCache
-from tokjax.core.ragged import make_row_splits
-from tokjax.core.utf8 import find_character_starts, find_starts_in_utf8
+from tokjax.core.ragged import concatenate_ranges, make_row_splits
+from tokjax.core.utf8 import count_bytes, find_character_starts, find_starts_in_utf8
 from tokjax.formats.huggingface.character_kinds import (
     METASPACE,
     CharacterKinds,
@@ -55,8 +62,9 @@ from tokjax.formats.huggingface.unigram_words import (
     build_unigram_words,
     find_normalized_added_names,
 )
+from tokjax.formats.huggingface.word_bounds import find_words, insert_words
 from tokjax.formats.huggingface.word_entries import Entries, EntryTable, concatenate_entries
-from tokjax.pretokenize.special_tokens import WHITE_SPACE, has_special
+from tokjax.pretokenize.special_tokens import WHITE_SPACE, has_special, split_at_special
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -100,10 +108,12 @@ class WordRules(NamedTuple):
     Attributes:
         sentences: how it makes sentences of words.
         strips_start: whether it removes whitespace before a text.
+        restarts: whether it encodes the text after an added token as it would encode this text alone.
     """
 
     sentences: SentenceRules
     strips_start: bool
+    restarts: bool
 
 
 def find_word_rules(contents: Mapping[str, Any]) -> WordRules | None:
@@ -112,7 +122,8 @@ def find_word_rules(contents: Mapping[str, Any]) -> WordRules | None:
     Args:
         contents: parsed `tokenizer.json`, with or without the vocabulary of the model.
     """
-    keeps_spaces = _find_whether_spaces_are_kept(get_steps(contents, "pre_tokenizer"))
+    splits = get_steps(contents, "pre_tokenizer")
+    keeps_spaces = _find_whether_spaces_are_kept(splits)
     trims = any(step.get("trim_offsets") for step in get_steps(contents, "post_processor"))
     model = contents["model"]
     raises = model.get("type") == "Unigram" and model.get("unk_id") is None  # for unknown characters
@@ -128,16 +139,19 @@ def find_word_rules(contents: Mapping[str, Any]) -> WordRules | None:
         merged_spaces = {" ", METASPACE} if strips_end else set()
     if not all(_is_local(step, merged_spaces) for step in steps):
         return None
-    merges_spaces = any(step.get("pattern") == _MANY_SPACES for step in steps)
+    first = list(takewhile(_replaces_string, steps))
     sentences = SentenceRules(
         keeps_spaces,
-        merges_spaces,
-        bool(strips),
-        replaces_strings=any(
-            step.get("type") == "Replace" and step.get("pattern") != _MANY_SPACES for step in steps
-        ),
+        merges_spaces=any(step.get("pattern") == _MANY_SPACES for step in steps),
+        strips=bool(strips),
+        replaced_strings=frozenset(step["pattern"]["String"] for step in first),
+        replaces_strings=any(map(_replaces_string, steps[len(first) :])),
     )
-    return WordRules(sentences, any(step.get("strip_left") for step in strips))
+    return WordRules(
+        sentences,
+        strips_start=any(step.get("strip_left") for step in strips),
+        restarts=all(step.get("prepend_scheme") != "first" for step in splits),
+    )
 
 
 def _find_whether_spaces_are_kept(steps: Sequence[Mapping[str, Any]]) -> bool | None:
@@ -155,6 +169,11 @@ def _find_whether_spaces_are_kept(steps: Sequence[Mapping[str, Any]]) -> bool | 
     return None
 
 
+def _replaces_string(step: Mapping[str, Any]) -> bool:
+    """Returns whether a normalizer step replaces a string other than repeated spaces."""
+    return step.get("type") == "Replace" and step.get("pattern") != _MANY_SPACES
+
+
 def _is_local(step: Mapping[str, Any], merged_spaces: Collection[str]) -> bool:
     """Returns whether a normalizer step changes each word separately.
 
@@ -167,7 +186,7 @@ def _is_local(step: Mapping[str, Any], merged_spaces: Collection[str]) -> bool:
     if step.get("pattern") == _MANY_SPACES:
         return step.get("content") in merged_spaces
     pattern, content = (step.get("pattern") or {}).get("String"), step.get("content")
-    if not (isinstance(pattern, str) and isinstance(content, str) and content):
+    if not (isinstance(pattern, str) and pattern and isinstance(content, str) and content):
         return False
     return not _has_space(pattern + content) and all(map(is_ordinary_character, content))
 
@@ -199,17 +218,27 @@ class WordEngine:
     def __init__(self, library: Any, rules: WordRules, locate: Locate, unknown_id: int | None) -> None:
         self._rules = rules
         added_tokens: dict[int, Any] = library.get_added_tokens_decoder()
-        self._added_names = frozenset(token.content for token in added_tokens.values())
+        plain = {
+            token.content: id_ for id_, token in added_tokens.items() if rules.restarts and _is_plain(token)
+        }
+        self._plain_numbers = {name: number for number, name in enumerate(plain)}
+        self._plain_names = frozenset(plain)
+        self._other_names = frozenset(token.content for token in added_tokens.values()) - self._plain_names
         # An added token that is matched in a normalized text is known by its id only. The unknown token also
         # has this id in words without a match.
         added_ids = np.array(
-            [id_ for id_, token in added_tokens.items() if id_ != unknown_id or token.normalized], np.int32
+            [
+                id_
+                for id_, token in added_tokens.items()
+                if token.content not in plain and (id_ != unknown_id or token.normalized)
+            ],
+            np.int32,
         )
         self._kinds = CharacterKinds(
             library.normalizer, keeps_spaces=rules.sentences.keeps_spaces, strips=rules.sentences.strips
         )
         self._lock = ThreadLock()
-        self._words = _WordEncoder(library, rules, locate, added_ids, self._kinds)
+        self._words = _WordEncoder(library, rules, locate, added_ids, plain, self._kinds)
         self._cache = PretokenCache({}, self._words)
 
     def encode(self, texts: Sequence[str], *, sources: bool) -> tuple[EncodedSegments, NDArray[np.bool_]]:
@@ -236,6 +265,21 @@ class WordEngine:
     def _encode_group(
         self, texts: Sequence[str], *, sources: bool
     ) -> tuple[EncodedSegments, NDArray[np.bool_]]:
+        words = self._find_words(texts)
+        is_hazard, rows = words.is_hazard, words.rows
+        kept = np.flatnonzero(~is_hazard[rows])
+        numbers = words.numbers.take(kept)
+        is_ordinary = numbers < 0
+        numbers[is_ordinary], entries = self._look_up(words.pretokens.take(kept[is_ordinary]))
+        is_hazard[rows[kept[entries.is_hazard.take(numbers)]]] = True
+        remaining = ~is_hazard[rows[kept]]
+        kept, numbers = kept[remaining], numbers[remaining]
+        word_splits = np.searchsorted(rows[kept], np.arange(len(texts) + 1))
+        if not sources:
+            return entries.gather_ids(numbers, word_splits), is_hazard
+        return entries.gather(numbers, words.starts[kept], word_splits), is_hazard
+
+    def _find_words(self, texts: Sequence[str]) -> _FoundWords:
         joined = "\n".join([*texts, ""])
         data = joined.encode("utf-8")
         is_ascii = len(data) == len(joined)
@@ -245,51 +289,39 @@ class WordEngine:
         splits = make_row_splits(len(text) + 1 for text in texts)
         kinds = self._kinds.find(codes)
         kinds[splits[1:] - 1] = Kind.END
-        words, is_hazard = self._find_words(kinds, splits)
-        is_hazard |= np.array([has_special(text, self._added_names) for text in texts], bool)
+        added, added_numbers = self._find_plain_tokens(joined)
+        kinds[concatenate_ranges(added[0], added[1] - added[0])] = Kind.END
+        words, hazards = find_words(
+            kinds, keeps_spaces=self._rules.sentences.keeps_spaces, strips_start=self._rules.strips_start
+        )
+        words, numbers = insert_words(words, added, added_numbers)
         text_bytes = np.frombuffer(data + bytes(MAX_PRETOKEN_BYTES), np.uint8)
         byte_positions = np.append(find_starts_in_utf8(text_bytes[: len(data)]), len(data))
-        positions = byte_positions.take(words)
-        starts, lengths = positions[0], positions[1] - positions[0]
-        text_of_word = np.searchsorted(splits, words[0], "right") - 1
-        pretokens = Pretokens(text_bytes, starts, lengths)
-        usable = ~is_hazard[text_of_word]
-        too_long = lengths > _MAX_WORD_BYTES
-        is_hazard[text_of_word[too_long]] = True
-        kept = np.flatnonzero(usable & ~is_hazard[text_of_word])
-        numbers, entries = self._look_up(pretokens.take(kept))
-        is_hazard[text_of_word[kept[entries.is_hazard.take(numbers)]]] = True
-        remaining = ~is_hazard[text_of_word[kept]]
-        kept, numbers = kept[remaining], numbers[remaining]
-        word_splits = np.searchsorted(text_of_word[kept], np.arange(len(texts) + 1))
-        if not sources:
-            return entries.gather_ids(numbers, word_splits), is_hazard
-        offsets_in_text = starts[kept] - byte_positions.take(splits)[text_of_word[kept]]
-        return entries.gather(numbers, offsets_in_text, word_splits), is_hazard
+        starts, stops = byte_positions.take(words)
+        rows = np.searchsorted(splits, words[0], "right") - 1
+        is_hazard = np.array([has_special(text, self._other_names) for text in texts], bool)
+        is_hazard[np.searchsorted(splits, hazards, "right") - 1] = True
+        is_hazard[rows[stops - starts > _MAX_WORD_BYTES]] = True
+        starts_in_text = starts - byte_positions.take(splits)[rows]
+        return _FoundWords(
+            Pretokens(text_bytes, starts, stops - starts), numbers, rows, starts_in_text, is_hazard
+        )
 
-    def _find_words(
-        self, kinds: NDArray[np.uint8], splits: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Finds words.
+    def _find_plain_tokens(self, joined: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Finds the added tokens that are separate words.
 
         Args:
-            kinds: kind of each character of the texts, with `Kind.END` after each.
-            splits: start of each text in the characters, `int64`, shape `(texts + 1,)`.
+            joined: texts, joined by characters that are not in the tokens.
 
         Returns:
-            The starts and stops of words in characters, `int64`, shape `(2, words)`, and a mask of the texts
-            whose words can't be encoded separately, shape `(texts,)`.
+            The starts and stops of the tokens in characters, `int64`, shape `(2, tokens)`, and the numbers of
+            their entries, `int64`, shape `(tokens,)`.
         """
-        keeps_spaces = self._rules.sentences.keeps_spaces
-        words = _find_words_with_spaces(kinds) if keeps_spaces else _find_words_without_spaces(kinds)
-        is_hazard = np.zeros(len(splits) - 1, bool)
-        if keeps_spaces and self._rules.strips_start:
-            is_hazard |= kinds.take(splits[:-1]) == Kind.WHITESPACE
-        hazards = _find_hazards(kinds)
-        if len(hazards):
-            words, is_joined = _join_words(words, hazards, kinds, splits)
-            is_hazard[np.searchsorted(splits, hazards[~is_joined], "right") - 1] = True
-        return words, is_hazard
+        has_tokens = self._plain_names and has_special(joined, self._plain_names)
+        pieces = split_at_special(joined, self._plain_names) if has_tokens else [joined]
+        bounds = make_row_splits(map(len, pieces))
+        numbers = [self._plain_numbers[name] for name in pieces[1::2]]
+        return np.stack([bounds[1:-1:2], bounds[2::2]]), np.array(numbers, np.int64)
 
     def _look_up(self, pretokens: Pretokens) -> tuple[NDArray[np.int64], Entries]:
         """Returns the entries of words, and all entries."""
@@ -301,6 +333,24 @@ class WordEngine:
             return self._cache.get_ids(lookup).ids.astype(np.int64), self._words.table.entries
 
 
+class _FoundWords(NamedTuple):
+    """Words of several texts, and the added tokens that are separate words.
+
+    Attributes:
+        pretokens: words in UTF-8.
+        numbers: number of the entry of each added token, and -1 for other words, `int64`, shape `(words,)`.
+        rows: index of the text of each word, `int64`, shape `(words,)`.
+        starts: byte position of each word in its text, 0-based, `int64`, shape `(words,)`.
+        is_hazard: mask of the texts that the library has to encode, shape `(texts,)`.
+    """
+
+    pretokens: Pretokens
+    numbers: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    is_hazard: NDArray[np.bool_]
+
+
 class _WordEncoder:
     """Encodes words, on arrays or with the library. The "id" of a word is the number of its entry."""
 
@@ -310,19 +360,25 @@ class _WordEncoder:
         rules: WordRules,
         locate: Locate,
         added_ids: NDArray[np.int32],
+        plain: Mapping[str, int],
         kinds: CharacterKinds,
     ) -> None:
         self._library = library
         self._rules = rules
         self._locate = locate
         self._added_ids = added_ids
+        self._plain_entries = _make_plain_entries(plain)
         self._kinds = kinds
         self._num_by_library = 0
         self.reset()
 
     def reset(self) -> None:
-        """Removes all entries. Those that threads have read remain valid."""
+        """Removes all entries of words. Those that threads have read remain valid.
+
+        The first entries are those of the added tokens that are separate words.
+        """
         self.table = EntryTable()
+        self.table.append(self._plain_entries)
         self.num_long_bytes = 0
         self._long_words: dict[bytes, int] = {}
 
@@ -467,6 +523,24 @@ class _JoinedWords(NamedTuple):
     follow: bool
 
 
+def _is_plain(token: Any) -> bool:
+    """Returns whether an added token is matched wherever it is written, with none of the text around it."""
+    has_rule = token.special or token.normalized or token.lstrip or token.rstrip or token.single_word
+    return not has_rule and count_bytes(token.content) <= _MAX_WORD_BYTES
+
+
+def _make_plain_entries(ids: Mapping[str, int]) -> Entries:
+    """Makes the entries of the added tokens that are separate words, from their names and ids."""
+    stops = np.fromiter(map(count_bytes, ids), np.int64, len(ids))
+    return Entries(
+        np.fromiter(ids.values(), np.int32, len(ids)),
+        np.stack([np.zeros_like(stops), stops], axis=1),
+        np.ones(len(ids), bool),
+        np.arange(len(ids) + 1),
+        np.zeros(len(ids), bool),
+    )
+
+
 def _make_merged(numbers: NDArray[np.int32]) -> MergedPretokens:
     return MergedPretokens(numbers, np.ones(len(numbers), np.int64))
 
@@ -474,77 +548,3 @@ def _make_merged(numbers: NDArray[np.int32]) -> MergedPretokens:
 def _split_to_groups(indices: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Splits indices into groups of at most `_WORDS_PER_TEXT`."""
     return [indices[first : first + _WORDS_PER_TEXT] for first in range(0, len(indices), _WORDS_PER_TEXT)]
-
-
-def _find_words_with_spaces(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Returns the starts and stops of words that include the whitespace before them, shape `(2, words)`.
-
-    A word starts at whitespace after a letter or the end of a text, or at the first letter of a text.
-    """
-    is_end, is_space = kinds == Kind.END, kinds == Kind.WHITESPACE
-    after_end = np.append(True, is_end[:-1])
-    after_space = np.append(False, is_space[:-1])
-    starts = (is_space & ~after_space) | (~(is_space | is_end) & after_end)
-    first = np.flatnonzero(starts)
-    bounds = np.flatnonzero(starts | is_end)
-    return np.stack([first, bounds[np.searchsorted(bounds, first, "right")]])
-
-
-def _find_words_without_spaces(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Returns the starts and stops of words between whitespace, shape `(2, words)`."""
-    separates = (kinds == Kind.END) | (kinds == Kind.WHITESPACE)
-    starts = ~separates & np.append(True, separates[:-1])
-    stops = np.append(separates[1:] & ~separates[:-1], False)
-    return np.stack([np.flatnonzero(starts), np.flatnonzero(stops) + 1])
-
-
-def _find_hazards(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Returns the indices of the characters that can change the words next to them, `int64`."""
-    hazards = kinds == Kind.HAZARD
-    separates = (kinds == Kind.WHITESPACE) | (kinds == Kind.END)
-    joins_next = kinds == Kind.JOINING
-    joining = np.flatnonzero(joins_next | (kinds == Kind.MARK))
-    hazards[joining] = separates[joining - 1] | (separates[joining + 1] & joins_next[joining])
-    # Removing a run of characters makes its neighbours adjacent.
-    removed = np.flatnonzero(kinds == Kind.REMOVED)
-    starts_run = kinds[removed - 1] != Kind.REMOVED
-    before_runs = removed[starts_run] - 1
-    changes_next = separates | joins_next | (kinds == Kind.HAZARD)
-    hazards[removed] = changes_next[before_runs][np.cumsum(starts_run) - 1]
-    return np.flatnonzero(hazards)
-
-
-def _join_words(
-    words: NDArray[np.int64],
-    hazards: NDArray[np.int64],
-    kinds: NDArray[np.uint8],
-    splits: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Joins the words around hazards.
-
-    The last word that starts before a hazard is joined with the first one that stops after the next
-    character, and with those between them. So both ends of the result are like those of other words.
-
-    Args:
-        words: starts and stops of words, shape `(2, words)`.
-        hazards: indices of characters, shape `(hazards,)`.
-        kinds: kind of each character, shape `(characters,)`.
-        splits: start of each text, shape `(texts + 1,)`.
-
-    Returns:
-        The starts and stops of the words, and a mask of the hazards whose words are joined, shape
-        `(hazards,)`. The others are at an end of their text, or next to the whitespace there.
-    """
-    starts, stops = words
-    first = np.searchsorted(starts, hazards, "left") - 1
-    last = np.searchsorted(stops, hazards + 1, "right")
-    text = np.searchsorted(splits, hazards, "right") - 1
-    start = starts.take(np.maximum(first, 0))
-    stop = stops.take(last, mode="clip")
-    is_joined = (first >= 0) & (last < len(stops)) & (start >= splits[text]) & (stop < splits[text + 1])
-    is_joined &= kinds[stop - 1] != Kind.WHITESPACE
-    steps = np.zeros(len(starts) + 1, np.int64)
-    np.add.at(steps, first[is_joined] + 1, 1)
-    np.add.at(steps, last[is_joined] + 1, -1)
-    continues = np.cumsum(steps) > 0  # whether a word is joined to the one before
-    return np.stack([starts[~continues[:-1]], stops[~continues[1:]]]), is_joined

@@ -115,8 +115,12 @@ def continue_bpe(
     """
     if not isinstance(tokenizer, ByteLevelBPE):
         raise UnsupportedTokenizerError(
-            f"continue_bpe needs a byte-level BPE tokenizer, not a {type(tokenizer).__name__}; train a new "
-            "vocabulary with one of the train_ functions, or add tokens by name with extend_vocabulary"
+            f"continue_bpe needs a byte-level BPE tokenizer, not a {type(tokenizer).__name__}"
+            + (
+                protocol.suggest_tokenizer(tokenizer)
+                or "; train a new vocabulary with one of the train_ functions, or add tokens by name with "
+                "extend_vocabulary"
+            )
         )
     old_size = tokenizer.vocabulary.size
     rules = make_rules(old_size, min_frequency, max_token_length, tie_break)
