@@ -55,10 +55,10 @@ def extend_vocabulary(
 ) -> tuple[Any, NDArray[np.int32]]:
     """Adds tokens at the end of a vocabulary, and maps the rows of an embedding table to the new ids.
 
-    The ids equal those of `add_tokens` and `add_special_tokens` in transformers. A token that is in the
-    vocabulary keeps its id. The tokens are matched in texts before these are normalized, as an
-    `AddedToken(name, normalized=False)` is there. Tokenizers that run on the `tokenizers` library match
-    tokens that are not special after normalization, which is the library's default.
+    The ids equal those of `add_tokens` and `add_special_tokens` in transformers, if the old ids have no gaps.
+    A token that is in the vocabulary keeps its id. The tokens are matched in texts before these are
+    normalized, as an `AddedToken(name, normalized=False)` is there. Tokenizers that run on the `tokenizers`
+    library match tokens that are not special after normalization, which is the library's default.
 
     Args:
         tokenizer: any built-in tokenizer, or one that runs on the `tokenizers` library.
