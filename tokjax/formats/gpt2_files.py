@@ -31,7 +31,7 @@ from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from tokjax.core.vocabulary import Role
@@ -127,8 +127,8 @@ def read_gpt2(
         A tokenizer that inserts no special tokens into texts, like GPT-2's, or the CLS and the SEP token if a
         configuration file names a class of RoBERTa, BART, LED, Longformer, MVP or DeBERTa. Use
         `with_template` to insert others. If some of the 256 bytes are not in the vocabulary, the tokenizer
-        runs on the `tokenizers` library and drops these bytes from texts, as transformers does. It also does
-        for added tokens that a built-in tokenizer does not match in the same way.
+        runs on the `tokenizers` library and drops these bytes from texts, as transformers does. Added tokens
+        that a built-in tokenizer can't match in the same way need the library, too.
 
     Raises:
         FileNotFoundError: a file does not exist.
@@ -157,12 +157,7 @@ def read_gpt2(
     )
     tokens = decode_byte_level_forms(forms)[0] if special else ordinary
     pairs = _read_merges(as_path(merges), tokens)
-    is_plain = (
-        all(entry == _make_entry(entry["content"], forms) for entry in added_tokens)
-        and all(bytes([byte]) in ordinary for byte in range(256))
-        and {*map(map_unicode_to_bytes, special)}.isdisjoint(chain(*pairs, map(b"".join, pairs)))
-    )
-    if class_name in _ROLES or not is_plain:
+    if class_name in _ROLES or not _is_like_gpt2(forms, ordinary, added_tokens, special, pairs):
         contents = _build_definition(
             forms, added_tokens, pairs, pattern, normalizer, add_prefix_space=add_prefix_space
         )
@@ -183,6 +178,29 @@ def read_gpt2(
         return make_byte_level_bpe(
             vocabulary, pattern, normalizer, merges=pairs, add_prefix_space=add_prefix_space
         )
+
+
+def _is_like_gpt2(
+    forms: Mapping[str, int],
+    ordinary: Mapping[bytes, int],
+    added_tokens: Sequence[Mapping[str, Any]],
+    special: Collection[str],
+    merges: Sequence[tuple[bytes, bytes]],
+) -> bool:
+    """Returns whether all bytes are tokens, and added tokens are special, without options and not in merges.
+
+    Args:
+        forms: tokens of the vocabulary to their ids.
+        ordinary: bytes of the ordinary tokens to their ids.
+        added_tokens: added tokens, as in a `tokenizer.json`.
+        special: names of the special tokens.
+        merges: pairs of tokens.
+    """
+    return (
+        all(entry == _make_entry(entry["content"], forms) for entry in added_tokens)
+        and all(bytes([byte]) in ordinary for byte in range(256))
+        and {*map(map_unicode_to_bytes, special)}.isdisjoint(chain(*merges, map(b"".join, merges)))
+    )
 
 
 def _list_added_tokens(
