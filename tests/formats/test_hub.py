@@ -504,6 +504,16 @@ class TestErrors:
             tokjax.load_tokenizer("a/b")
         assert not hub.downloads
 
+    def test_file_with_weights(self, hub, files):
+        hub.add("a/b", {**files, "model.safetensors": WEIGHTS})
+        with pytest.raises(
+            FormatError,
+            match=r"^hf://a/b@main/model.safetensors: the file has weights, not a tokenizer; for that of the "
+            "repository, pass 'hf://a/b@main'$",
+        ):
+            tokjax.load_tokenizer("hf://a/b/model.safetensors")
+        assert not hub.downloads
+
     def test_large_file(self, hub, files):
         hub.add("a/b", files, reported_sizes={"tokenizer.json": 1 << 30})
         with pytest.raises(

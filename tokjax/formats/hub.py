@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tokjax")
 
 _MAIN_FILE = "tokenizer.json"
+_WEIGHTS = (".bin", ".ckpt", ".gguf", ".h5", ".msgpack", ".npz", ".onnx", ".pt", ".pth", ".safetensors")
+"""Ends of the names of files with the weights of models."""
 
 
 def fetch_repository(name: RepositoryName) -> Path:
@@ -171,8 +173,17 @@ def _select_files(name: RepositoryName, files: Collection[str]) -> list[str]:
     Args:
         name: name of the repository.
         files: paths of all files in the repository.
+
+    Raises:
+        TokenizerFormatError: the name is that of a file with weights, or a directory without a tokenizer.
+        TokenizerNotFoundError: there is no such file or directory.
     """
     is_file = name.path in files
+    if is_file and name.path.endswith(_WEIGHTS):
+        repository = str(name._replace(path=""))
+        raise TokenizerFormatError(
+            f"{name}: the file has weights, not a tokenizer; for that of the repository, pass {repository!r}"
+        )
     directory = name.path.rpartition("/")[0] if is_file else name.path
     prefix = f"{directory}/" if directory else ""
     below = [file.removeprefix(prefix) for file in files if file.startswith(prefix)]
