@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Tokenizer, models, normalizers
 
 import tokjax
 from tests.conftest import CORPUS
@@ -203,6 +203,19 @@ def test_words_of_a_function():
     words = tokjax.from_callable(str.split, ["[UNK]", "to", "be"])
     extended, _ = tokjax.extend_vocabulary(words, ["or not"])
     assert tokjax.encode(extended, "to be or not to be").tolist() == [1, 2, 3, 1, 2]
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_the_library_would_use_an_unused_id(special):
+    library = Tokenizer(models.WordLevel({"a": 0, "b": 1, "?": 5}, unk_token="?"))
+    library.normalizer = normalizers.Lowercase()
+    tokenizer = tokjax.formats.from_huggingface(library)
+    with pytest.raises(
+        Unsupported,
+        match=r"^'<x>' can't be added: the ids of the vocabulary, from 0 to 5, have gaps, and the tokenizers "
+        r"library would give it the id 3$",
+    ):
+        tokjax.extend_vocabulary(tokenizer, ["a", "<x>"], special=special)
 
 
 def test_names_that_need_no_new_id():

@@ -30,7 +30,7 @@ from tokjax.core.vocabulary import (
     roles_to_json,
     select_roles,
 )
-from tokjax.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.errors import InvalidArgumentError, TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.definition import (
     RequiresLibraryError,
     decode_byte_level_forms,
@@ -317,7 +317,15 @@ def _extend_vocabulary(
 ) -> tuple[HuggingFaceTokenizer, NDArray[np.int32]]:
     library, roles = load_library_tokenizer(tokenizer.definition), dict(tokenizer.vocabulary.roles)
     names = check_special_names(tokens, "tokens")
+    new_names = [name for name in names if library.token_to_id(name) is None]
     (library.add_special_tokens if special else library.add_tokens)(names)
+    size = tokenizer.vocabulary.size
+    for name in new_names:
+        if library.token_to_id(name) < size:
+            raise UnsupportedTokenizerError(
+                f"{name!r} can't be added: the ids of the vocabulary, from 0 to {size - 1}, have gaps, and the "
+                f"tokenizers library would give it the id {library.token_to_id(name)}"
+            )
     if pad_token is not None:
         roles["pad"] = pad_token
     extended = build_huggingface_tokenizer(library.to_str(), tokenizer.reason, roles)
@@ -326,4 +334,4 @@ def _extend_vocabulary(
             f"pad_token is {pad_token!r}, which is not among the special tokens "
             f"{list(extended.vocabulary.special)}"
         )
-    return extended, map_old_ids(tokenizer.vocabulary.size, extended.vocabulary.size)
+    return extended, map_old_ids(size, extended.vocabulary.size)
