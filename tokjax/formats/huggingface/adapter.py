@@ -323,8 +323,8 @@ def _extend_vocabulary(
     for name in new_names:
         if library.token_to_id(name) < size:
             raise UnsupportedTokenizerError(
-                f"{name!r} can't be added: the ids of the vocabulary, from 0 to {size - 1}, have gaps, and the "
-                f"tokenizers library would give it the id {library.token_to_id(name)}"
+                f"{name!r} can't be added: the ids of the vocabulary, from 0 to {size - 1}, have gaps, and "
+                f"the tokenizers library would give it the id {library.token_to_id(name)}"
             )
     if pad_token is not None:
         roles["pad"] = pad_token
