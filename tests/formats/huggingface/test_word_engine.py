@@ -325,6 +325,42 @@ def test_added_tokens_with_spaces_need_whole_texts(name):
     assert tokjax.formats.from_huggingface(library).encoder.word_engine is None
 
 
+ADDED_AS_WORD_BEFORE = [
+    (AddedToken("a", normalized=False), None),
+    (AddedToken("a", normalized=False, rstrip=True), None),
+    (AddedToken("A", normalized=True, rstrip=True), normalizers.Lowercase()),
+]
+"""Added tokens that are the word which is encoded before others."""
+
+
+@pytest.mark.usefixtures("use_word_engine")
+@pytest.mark.parametrize("encoder", ["library"])
+@pytest.mark.parametrize(("token", "normalizer"), ADDED_AS_WORD_BEFORE)
+def test_added_tokens_change_no_words_after_others(token, normalizer):
+    steps = [*([normalizer] if normalizer else []), normalizers.Strip()]
+    split = pre_tokenizers.Metaspace(prepend_scheme="never")
+    library = make_tokenizer(normalizers.Sequence(steps), split, added=[token])
+    tokenizer = tokjax.formats.from_huggingface(library)
+    text = "the low low lowest"
+    expected = library.encode(text)
+    result = tokjax.encode_result(tokenizer, text)
+    assert result.ids.tolist() == expected.ids
+    mask = np.array(expected.special_tokens_mask) == 0
+    assert (result.offsets[mask] - 1).tolist() == np.array(expected.offsets)[mask].tolist()
+
+
+def test_added_tokens_that_are_normalized_to_nothing():
+    """The library matches them everywhere, and can't encode other characters than ASCII letters then."""
+    added = [AddedToken("\u0301", normalized=True, lstrip=True)]
+    library = make_tokenizer(normalizers.BertNormalizer(), pre_tokenizers.WhitespaceSplit(), added=added)
+    tokenizer = tokjax.formats.from_huggingface(library)
+    for text in ("é b", "é b " * 2000):
+        assert tokjax.encode(tokenizer, text).tolist() == library.encode(text).ids
+    for text in ("η b", "η b " * 2000):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="the tokenizers library can't encode"):
+            tokjax.encode(tokenizer, text)
+
+
 @pytest.mark.parametrize("length", [65_534, 65_535, 65_536])
 def test_words_of_64_kilobytes(length):
     library = Tokenizer(models.WordLevel({"b": 0, "x" * length: 1, "?": 2}, unk_token="?"))

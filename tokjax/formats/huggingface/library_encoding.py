@@ -26,7 +26,7 @@ from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.formats.huggingface.dropped_characters import CharacterSpans, drops_characters
 from tokjax.formats.huggingface.library_spans import LibrarySpans
 from tokjax.formats.huggingface.loaded_definition import raise_as
-from tokjax.formats.huggingface.word_engine import WordEngine, find_word_rules, has_added_token_with_space
+from tokjax.formats.huggingface.word_engine import WordEngine, find_word_rules, has_unsuitable_added_token
 from tokjax.models.assembly import (
     RowLayout,
     assemble,
@@ -96,7 +96,7 @@ class LibraryEncoder:
         """Engine that looks up words, or `None` if the words of a text can't be encoded separately."""
         rules = find_word_rules(self.loaded.pipeline)
         library = self.loaded.library_tokenizer
-        if rules is None or self._template is None or has_added_token_with_space(library):
+        if rules is None or self._template is None or has_unsuitable_added_token(library):
             return None
         return WordEngine(library, rules, self._locate_words, self.loaded.unknown_id)
 

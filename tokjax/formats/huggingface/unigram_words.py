@@ -325,8 +325,8 @@ def build_unigram_words(
         added_ids: ids that are those of added tokens.
 
     Returns:
-        The encoder. `None` for other models than Unigram, for models with some of the byte pieces only, or
-        with huge scores, and if the normalizer removes an added token.
+        The encoder. `None` for other models than Unigram, and for models with some of the byte pieces only,
+        or with huge scores.
     """
     # The scores as the library parsed them: it rounds some of those in a file differently than Python does.
     model = json.loads(library.to_str())["model"]
@@ -334,13 +334,13 @@ def build_unigram_words(
         return None
     pieces, scores = zip(*model["vocab"], strict=True)
     byte_ids = _find_byte_ids(pieces) if model.get("byte_fallback") else []
-    names = find_normalized_added_names(library)
-    if len(byte_ids) not in (0, _NUM_BYTES) or not all(names):
+    if len(byte_ids) not in (0, _NUM_BYTES):
         return None
     try:
         segmenter = UnigramModel(pieces, scores, model["unk_id"])
     except ValueError:
         return None
+    names = find_normalized_added_names(library)
     return UnigramWords(
         segmenter, np.array(byte_ids, np.int32) if byte_ids else None, library, rules, kinds, added_ids, names
     )

@@ -100,6 +100,8 @@ _LOCAL_STEPS = {
 }
 """Types of normalizer steps that change each character, or each grapheme, separately."""
 _MANY_SPACES = {"Regex": " {2,}"}
+_WORD_BEFORE = "a"
+"""The word before others that are encoded in one text, if they include the whitespace before them."""
 
 
 class WordRules(NamedTuple):
@@ -191,14 +193,21 @@ def _is_local(step: Mapping[str, Any], merged_spaces: Collection[str]) -> bool:
     return not _has_space(pattern + content) and all(map(is_ordinary_character, content))
 
 
-def has_added_token_with_space(library: Any) -> bool:
-    """Returns whether an added token contains whitespace, as it is written or normalized.
+def has_unsuitable_added_token(library: Any) -> bool:
+    """Returns whether an added token prevents that words are encoded separately.
+
+    Such a token contains whitespace, as it is written or normalized, or is normalized to nothing, or is found
+    in the word that is encoded before others.
 
     Args:
         library: the library's `Tokenizer`.
     """
     names = {token.content for token in library.get_added_tokens_decoder().values()}
-    return any(map(_has_space, names | find_normalized_added_names(library)))
+    normalized = find_normalized_added_names(library)
+    if "" in normalized or any(map(_has_space, names | normalized)):
+        return True
+    word = library.normalizer.normalize_str(_WORD_BEFORE) if library.normalizer else _WORD_BEFORE
+    return _WORD_BEFORE in names or has_special(word, normalized)
 
 
 def _has_space(text: str) -> bool:
@@ -462,7 +471,7 @@ class _WordEncoder:
 
     def _join(self, words: list[str], *, follow: bool) -> _JoinedWords:
         """Joins words to one text, after another word if they `follow` others."""
-        before, separator = ("a", "") if self._rules.sentences.keeps_spaces and follow else ("", " ")
+        before, separator = (_WORD_BEFORE, "") if self._rules.sentences.keeps_spaces and follow else ("", " ")
         sizes = np.fromiter(map(len, words), np.int64, len(words)) + len(separator)
         return _JoinedWords(
             words, before + separator.join(words), len(before) + np.cumsum(sizes) - sizes, follow
