@@ -336,7 +336,7 @@ ADDED_AS_WORD_BEFORE = [
 @pytest.mark.usefixtures("use_word_engine")
 @pytest.mark.parametrize("encoder", ["library"])
 @pytest.mark.parametrize(("token", "normalizer"), ADDED_AS_WORD_BEFORE)
-def test_added_tokens_change_no_words_after_others(token, normalizer):
+def test_added_tokens_change_no_words_after_others(encoder, token, normalizer):
     steps = [*([normalizer] if normalizer else []), normalizers.Strip()]
     split = pre_tokenizers.Metaspace(prepend_scheme="never")
     library = make_tokenizer(normalizers.Sequence(steps), split, added=[token])
@@ -347,6 +347,17 @@ def test_added_tokens_change_no_words_after_others(token, normalizer):
     assert result.ids.tolist() == expected.ids
     mask = np.array(expected.special_tokens_mask) == 0
     assert (result.offsets[mask] - 1).tolist() == np.array(expected.offsets)[mask].tolist()
+
+
+@pytest.mark.usefixtures("use_word_engine")
+@pytest.mark.parametrize("encoder", ["library"])
+def test_dropped_words_after_marks(encoder):
+    """The library counts words without ids in the word ids."""
+    library = Tokenizer(models.BPE({"a": 0, "b": 1}, []))
+    library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = tokjax.formats.from_huggingface(library)
+    text = "a \u0301z b"
+    assert tokjax.encode_result(tokenizer, text).word_ids.tolist() == library.encode(text).word_ids == [0, 2]
 
 
 def test_added_tokens_that_are_normalized_to_nothing():

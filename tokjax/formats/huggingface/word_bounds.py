@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def find_words(
-    kinds: NDArray[np.uint8], *, keeps_spaces: bool, strips_start: bool
+    kinds: NDArray[np.uint8], *, keeps_spaces: bool, strips_start: bool, joins: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Finds words.
 
@@ -25,6 +25,7 @@ def find_words(
             added tokens.
         keeps_spaces: whether a word includes the whitespace before it.
         strips_start: whether the normalizer removes whitespace before a text.
+        joins: whether the words around a character that can change them are joined.
 
     Returns:
         The starts and stops of words in characters, `int64`, shape `(2, words)`, and the indices of
@@ -33,7 +34,7 @@ def find_words(
     words = _find_words_with_spaces(kinds) if keeps_spaces else _find_words_without_spaces(kinds)
     splits = np.append(0, np.flatnonzero(kinds == Kind.END) + 1)
     hazards = _find_hazards(kinds)
-    if len(hazards):
+    if joins and len(hazards):
         words, is_joined = _join_words(words, hazards, kinds, splits)
         hazards = hazards[~is_joined]
     if keeps_spaces and strips_start:

@@ -111,11 +111,14 @@ class WordRules(NamedTuple):
         sentences: how it makes sentences of words.
         strips_start: whether it removes whitespace before a text.
         restarts: whether it encodes the text after an added token as it would encode this text alone.
+        joins: whether the words around a character that can change them can be encoded together. If the model
+            drops unknown characters, the last of these words can have a word id, but no ids.
     """
 
     sentences: SentenceRules
     strips_start: bool
     restarts: bool
+    joins: bool
 
 
 def find_word_rules(contents: Mapping[str, Any]) -> WordRules | None:
@@ -153,6 +156,7 @@ def find_word_rules(contents: Mapping[str, Any]) -> WordRules | None:
         sentences,
         strips_start=any(step.get("strip_left") for step in strips),
         restarts=all(step.get("prepend_scheme") != "first" for step in splits),
+        joins=model.get("type") == "Unigram" or bool(model.get("unk_token")),
     )
 
 
@@ -301,7 +305,10 @@ class WordEngine:
         added, added_numbers = self._find_plain_tokens(joined)
         kinds[concatenate_ranges(added[0], added[1] - added[0])] = Kind.END
         words, hazards = find_words(
-            kinds, keeps_spaces=self._rules.sentences.keeps_spaces, strips_start=self._rules.strips_start
+            kinds,
+            keeps_spaces=self._rules.sentences.keeps_spaces,
+            strips_start=self._rules.strips_start,
+            joins=self._rules.joins,
         )
         words, numbers = insert_words(words, added, added_numbers)
         text_bytes = np.frombuffer(data + bytes(MAX_PRETOKEN_BYTES), np.uint8)
