@@ -173,6 +173,15 @@ class TestGPT2Files:
         ):
             tokjax.load_tokenizer(tmp_path, special_tokens=names[1:])
 
+    def test_declared_cls_and_sep_tokens(self, all_files, tmp_path):
+        """BOS and EOS stay those of the class."""
+        names = ["<s>", "</s>", "<pad>", "<unk>", "<mask>", "<c>", "<d>"]
+        config = {"tokenizer_class": "RobertaTokenizer", "cls_token": "<c>", "sep_token": "<d>"}
+        self.write_with_tokens(all_files, tmp_path, names, **config)
+        roles = ("bos", "eos", "cls", "sep")
+        tokenizer = self.check_equal_to_transformers(tmp_path, ["low"], roles)
+        assert [tokenizer.vocabulary.roles[role] for role in roles] == ["<s>", "</s>", "<c>", "<d>"]
+
     def test_pattern_of_the_class(self, all_files, tmp_path):
         transformers = pytest.importorskip("transformers", minversion="5")
         self.write(tmp_path, self.vocab(all_files), (all_files / "merges.txt").read_bytes())

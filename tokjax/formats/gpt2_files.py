@@ -142,7 +142,10 @@ def read_gpt2(
     class_name = find_tokenizer_class(source.parent, companion.config)
     pattern = pattern or _find_pattern(source, class_name)
     add_prefix_space = bool(add_prefix_space or companion.config.get("add_prefix_space"))
-    role_names = {"eos": _END_OF_TEXT, **_ROLES.get(class_name, {}), **companion.roles}
+    if class_name in _ROLES:  # the class also has a BOS and an EOS token, so CLS and SEP do not become these
+        role_names = {**_ROLES[class_name], **companion.declared_roles}
+    else:
+        role_names = {"eos": _END_OF_TEXT, **companion.roles}
     overrides: dict[Role, str | None] = {
         "bos": bos_token,
         "eos": eos_token,
