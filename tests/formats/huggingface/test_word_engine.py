@@ -350,6 +350,17 @@ def test_added_tokens_change_no_words_after_others(encoder, token, normalizer):
 
 
 @pytest.mark.usefixtures("use_word_engine")
+@pytest.mark.parametrize("encoder", ["arrays", "library"])
+def test_bytes_that_are_special_tokens(encoder):
+    library = make_byte_fallback(None, metaspace)
+    library.add_special_tokens(["<0x51>"])
+    tokenizer = tokjax.formats.from_huggingface(library)
+    message = "contains '<0x51>', which this model encodes as a special token even where ordinary"
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        tokjax.encode(tokenizer, "low Q", disallowed_special=())
+
+
+@pytest.mark.usefixtures("use_word_engine")
 @pytest.mark.parametrize("encoder", ["library"])
 def test_dropped_words_after_marks(encoder):
     """The library counts words without ids in the word ids."""

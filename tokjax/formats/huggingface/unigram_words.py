@@ -265,11 +265,12 @@ class UnigramWords:
         spans += np.repeat(words.skipped - bounds.take(firsts), word_counts)[:, None]
         splits = make_row_splits(word_counts)
         entries = Entries(ids, spans, begins, splits, np.zeros(len(firsts), bool))
-        is_exact = ~np.logical_or.reduceat(np.isin(ids, self._added_ids), splits[:-1])
-        if self._byte_ids is None or not (ids == self._model.unknown_id).any():
-            return entries, is_exact
-        is_exact &= ~self._flag_changed_unknown(words, entries, lengths)
-        return self._replace_by_bytes(words, entries), is_exact
+        is_exact = np.ones(len(firsts), bool)
+        if self._byte_ids is not None and (ids == self._model.unknown_id).any():
+            is_exact = ~self._flag_changed_unknown(words, entries, lengths)
+            entries = self._replace_by_bytes(words, entries)
+        is_exact &= ~np.logical_or.reduceat(np.isin(entries.ids, self._added_ids), entries.splits[:-1])
+        return entries, is_exact
 
     def _add_prefixes(self, words: _Words) -> _Words:
         """Inserts `▁` before the words that do not begin with whitespace, of no bytes."""
