@@ -156,7 +156,7 @@ def _iter_members(path: Path, stream: BinaryIO) -> Iterator[_Member]:
             _check_end(archive)
         if num_links:
             _log.warning(
-                "%s: %d members are links, which are not read, such as %.200r; pack their files with "
+                "%s: members that are links, which are not read: %d, such as %.200r; pack their files with "
                 "tar --dereference --hard-dereference",
                 name,
                 num_links,

@@ -24,9 +24,9 @@ word. The words around it are encoded as those at the end and the start of a tex
     text             "the cat.(sat)"      with the added tokens ".", "(" and ")"
     words            "the"  " cat"  "."  "("  "sat"  ")"
 
-The library encodes texts in which a character that can change words is at the start or the end, and those
-with other added tokens or very long words. (If the normalizer removes the first character of a text, the
-library shifts all spans of the text.)
+The library encodes texts in which a character that can change words is at the start or the end (anywhere if
+the model drops unknown characters), and those with other added tokens or very long words. (If the normalizer
+removes the first character of a text, the library shifts all spans of the text.)
 
 Most new words of unigram models are encoded on arrays (`unigram_words.py`), and all others by the library,
 many in one text.
