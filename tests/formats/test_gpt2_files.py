@@ -182,6 +182,32 @@ class TestGPT2Files:
         tokenizer = self.check_equal_to_transformers(tmp_path, ["low"], roles)
         assert [tokenizer.vocabulary.roles[role] for role in roles] == ["<s>", "</s>", "<c>", "<d>"]
 
+    @pytest.mark.parametrize(
+        "config",
+        [
+            {"add_bos_token": True},
+            {"add_bos_token": True, "bos_token": "</s>", "eos_token": "</s>", "pad_token": "<pad>"},  # OPT
+            {"add_bos_token": True, "add_eos_token": True, "bos_token": "<s>", "eos_token": "</s>"},
+            {"tokenizer_class": "Qwen2Tokenizer", "add_bos_token": True, "add_eos_token": True},
+        ],
+    )
+    def test_added_bos_and_eos(self, all_files, tmp_path, config):
+        config = {"tokenizer_class": "GPT2Tokenizer", **config}
+        self.write_with_tokens(all_files, tmp_path, ["<s>", "</s>", "<pad>"], **config)
+        roles = ("bos", "eos") if config["tokenizer_class"] == "GPT2Tokenizer" else ("eos",)
+        self.check_equal_to_transformers(tmp_path, ["", "low", " lower </s>"], roles)
+
+    def test_added_bos_with_the_library(self, tmp_path):
+        transformers = pytest.importorskip("transformers", minversion="5")
+        write_gpt2_files(tmp_path, range(255))
+        config = {"tokenizer_class": "GPT2Tokenizer", "add_bos_token": True}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+        tokenizer = tokjax.load_tokenizer(tmp_path)
+        assert isinstance(tokenizer, tokjax.formats.HuggingFaceTokenizer)
+        reference = transformers.AutoTokenizer.from_pretrained(tmp_path)
+        assert tokjax.encode(tokenizer, "he he").tolist() == reference("he he")["input_ids"]
+        assert tokjax.encode_result(tokenizer, "he", "h").ids.tolist() == reference("he", "h")["input_ids"]
+
     def test_pattern_of_the_class(self, all_files, tmp_path):
         transformers = pytest.importorskip("transformers", minversion="5")
         self.write(tmp_path, self.vocab(all_files), (all_files / "merges.txt").read_bytes())

@@ -25,7 +25,7 @@ from tokjax.errors import TokenizerFormatError
 from tokjax.formats.huggingface.declared_tokens import merge_declared_tokens
 from tokjax.formats.huggingface.export import build_template_step
 from tokjax.formats.huggingface.tokenizer_json import build_tokenizer
-from tokjax.formats.tokenizer_files import resolve_roles
+from tokjax.formats.tokenizer_files import make_template_of_each_text, resolve_roles
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.metaspace import METASPACE
 from tokjax.models.sentencepiece_files import PieceType, iter_pieces, parse_model_info, read_model
@@ -202,8 +202,7 @@ def _make_template(
             [roles[role]] if options[role] or (is_set and config.get(fields[role])) else []
             for role in TEMPLATE_ROLES
         )
-        second = [f"{name}:1" for name in before], [f"{name}:1" for name in after]
-        return make_template([*before, "$A", *after], [*before, "$A", *after, *second[0], "$B:1", *second[1]])
+        return make_template_of_each_text(before, after)
     cls, sep = roles["cls"], roles["sep"]
     if class_name == _ALBERT:
         return make_template([cls, "$A", sep], [cls, "$A", sep, "$B:1", f"{sep}:1"])

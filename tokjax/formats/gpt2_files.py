@@ -7,16 +7,18 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from tokjax.core.template import EMPTY_TEMPLATE
-from tokjax.core.vocabulary import make_vocabulary
+from tokjax.core.vocabulary import TEMPLATE_ROLES, make_vocabulary
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.added_tokens import ADVICE
 from tokjax.formats.huggingface.byte_level_definition import build_split_steps
 from tokjax.formats.huggingface.declared_tokens import merge_declared_tokens
 from tokjax.formats.huggingface.definition import decode_byte_level_forms
+from tokjax.formats.huggingface.export import build_template_step
 from tokjax.formats.huggingface.tokenizer_json import build_tokenizer
 from tokjax.formats.tokenizer_files import (
     as_path,
     find_tokenizer_class,
+    make_template_of_each_text,
     parse_token_ids,
     read_companion_config,
     read_json_object,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
+    from tokjax.core.template import Template
     from tokjax.core.vocabulary import Role
     from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
     from tokjax.formats.tokenizer_files import CompanionConfig
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from tokjax.pretokenize.patterns import Pattern
 
 _END_OF_TEXT = "<|endoftext|>"
+_GPT2 = "GPT2Tokenizer"
 _HEADER = "#version"
 _END_OF_WORD = "</w>"
 _FLAGS = MappingProxyType(dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False))
@@ -124,8 +128,9 @@ def read_gpt2(
         unk_token: special token for unknown text.
 
     Returns:
-        A tokenizer that inserts no special tokens into texts, like GPT-2's, or the CLS and the SEP token if a
-        configuration file names a class of RoBERTa, BART, LED, Longformer, MVP or DeBERTa. Use
+        A tokenizer that inserts no special tokens into texts, like GPT-2's, or BOS and EOS if the
+        `tokenizer_config.json` sets `add_bos_token` and `add_eos_token`, like OPT's, or the CLS and the SEP
+        token if a configuration file names a class of RoBERTa, BART, LED, Longformer, MVP or DeBERTa. Use
         `with_template` to insert others. If some of the 256 bytes are not in the vocabulary, the tokenizer
         runs on the `tokenizers` library and drops these bytes from texts, as transformers does. Added tokens
         that a built-in tokenizer can't match in the same way need the library, too.
@@ -146,6 +151,8 @@ def read_gpt2(
         role_names = {**_ROLES[class_name], **companion.declared_roles}
     else:
         role_names = {"eos": _END_OF_TEXT, **companion.roles}
+        if class_name == _GPT2 and companion.config.get("add_bos_token"):
+            role_names.setdefault("bos", _END_OF_TEXT)
     overrides: dict[Role, str | None] = {
         "bos": bos_token,
         "eos": eos_token,
@@ -160,6 +167,8 @@ def read_gpt2(
     )
     tokens = decode_byte_level_forms(forms)[0] if special else ordinary
     pairs = _read_merges(as_path(merges), tokens)
+    present = {role: name for role, name in overrides.items() if name is not None}
+    template = _make_template(companion.config, {**role_names, **present}, special)
     if class_name in _ROLES or not _is_like_gpt2(forms, ordinary, added_tokens, special, pairs):
         contents = _build_definition(
             forms, added_tokens, pairs, pattern, normalizer, add_prefix_space=add_prefix_space
@@ -168,6 +177,8 @@ def read_gpt2(
             contents["post_processor"] = _build_post_processor(
                 source, class_name, special, role_names, add_prefix_space=add_prefix_space
             )
+        elif template != EMPTY_TEMPLATE:
+            contents["post_processor"] = build_template_step(template, special)
         return replace_roles(build_tokenizer(None, contents, role_names, str(source)), overrides)
     with as_format_errors(str(source)):
         check_comparisons(special)
@@ -175,7 +186,7 @@ def read_gpt2(
             ordinary,
             special,
             resolve_roles(special, overrides, role_names),
-            EMPTY_TEMPLATE,
+            template,
             unreachable_ids=unreachable_ids,
         )
         return make_byte_level_bpe(
@@ -286,6 +297,23 @@ def _build_definition(
             "merges": [[map_bytes_to_unicode(left), map_bytes_to_unicode(right)] for left, right in merges],
         },
     }
+
+
+def _make_template(
+    config: Mapping[str, Any], names: Mapping[Role, str], special: Collection[str]
+) -> Template:
+    """Makes the template of classes like GPT-2's, with BOS and EOS if the configuration adds them.
+
+    Args:
+        config: contents of `tokenizer_config.json`.
+        names: names of the tokens of the roles.
+        special: names of the special tokens.
+    """
+    before, after = (
+        [names[role]] if config.get(f"add_{role}_token") and names.get(role) in special else []
+        for role in TEMPLATE_ROLES
+    )
+    return make_template_of_each_text(before, after)
 
 
 def _build_post_processor(

@@ -157,7 +157,8 @@ def load_tokenizer(
     - `"gpt2"` also accepts `unk_token`, `pattern`, `special_tokens` (names; by default those that the
       configuration files declare, and `<|endoftext|>`), `normalizer` and `add_prefix_space`. The default
       pattern is GPT-2's, or Qwen's if the configuration names its tokenizer. If it names a class like
-      RoBERTa's, the CLS and the SEP token are inserted into texts.
+      RoBERTa's, the CLS and the SEP token are inserted into texts; otherwise BOS and EOS, if it sets
+      `add_bos_token` and `add_eos_token`.
     - `"sentencepiece"`: `bos_token` and `eos_token` are inserted into texts; `"auto"` selects the token with
       the role, which is declared in the configuration files or else in the model. Files of ALBERT and
       XLNet run on the `tokenizers` library, and without these options insert the tokens of their class.

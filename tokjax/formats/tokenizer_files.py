@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tokjax._util.atomic_files import get_identity, open_regular
 from tokjax._util.limits import exceeds_limit
+from tokjax.core.template import make_template
 from tokjax.core.vocabulary import ROLES
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models.format_errors import check_is_not_pointer, check_vocab_size
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from tokjax.core.template import Template
     from tokjax.core.vocabulary import Role
 
 
@@ -337,6 +339,18 @@ def find_tokenizer_class(directory: Path, config: Mapping[str, Any]) -> str | No
     name = config.get("tokenizer_class") or model_config.get("tokenizer_class")
     name = name or _CLASSES_BY_MODEL_TYPE.get(str(model_config.get("model_type")))
     return name.removesuffix("Fast") if isinstance(name, str) else None
+
+
+def make_template_of_each_text(before: Sequence[str], after: Sequence[str]) -> Template:
+    """Makes a template with tokens before and after each text of a pair, as `add_bos_token` in transformers.
+
+    Args:
+        before: names of the tokens before each text.
+        after: names of the tokens after it.
+    """
+    first = [*before, "$A", *after]
+    second = [f"{piece}:1" for piece in (*before, "$B", *after)]
+    return make_template(first, [*first, *second])
 
 
 def resolve_roles(
