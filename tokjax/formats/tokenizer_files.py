@@ -105,6 +105,8 @@ CHAT_TEMPLATE_FILE = "chat_template.jinja"
 CHAT_TEMPLATES_DIRECTORY = "additional_chat_templates"
 """Directory of the other chat templates, one file `NAME.jinja` each."""
 _ROLE_FIELDS: Mapping[Role, str] = {role: f"{role}_token" for role in ROLES}
+_NEW_TOKENS_ORDER: tuple[Role, ...] = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+"""Roles in the order in which transformers adds tokens that are not in the vocabulary."""
 BERT_ROLES: Mapping[Role, Role] = {"bos": "cls", "eos": "sep"}
 """Roles that BERT's files do not declare, and the role whose token begins or ends each text instead."""
 
@@ -316,8 +318,11 @@ def read_companion_config(directory: Path) -> CompanionConfig:
 
 
 def _list_special_tokens(contents: Mapping[str, Any]) -> list[Any]:
-    """Returns the values of a configuration that declare special tokens: names, objects and `None`."""
-    fields = _ROLE_FIELDS.values()
+    """Returns the values of a configuration that declare special tokens: names, objects and `None`.
+
+    They are in the order in which transformers adds those that are new.
+    """
+    fields = [_ROLE_FIELDS[role] for role in _NEW_TOKENS_ORDER]
     # Other fields declare tokens without a role, such as "image_token"; "add_bos_token" is a flag.
     others = [name for name in contents if name.endswith("_token") and name not in fields]
     named = [value for name in others if isinstance(value := contents[name], (str, dict))]

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 import tokjax
 from tests.support.huggingface_tokenizers import make_pair
@@ -76,6 +76,9 @@ def check_equals_transformers(directory, *, same_special=True):
     return tokenizer
 
 
+ROLES = ["bos", "eos", "pad", "sep", "cls", "mask", "image"]
+
+
 @st.composite
 def configurations(draw):
     """Values of the three configuration files, each of which can be `None`."""
@@ -83,7 +86,7 @@ def configurations(draw):
     flags = st.fixed_dictionaries({}, optional=dict.fromkeys(FLAGS, st.booleans()))
 
     def draw_special(lists=("extra_special_tokens", "additional_special_tokens")):
-        fields = draw(st.lists(st.sampled_from(["bos", "eos", "pad", "mask", "image"]), unique=True))
+        fields = draw(st.lists(st.sampled_from(ROLES), unique=True))
         listed = draw(st.lists(names, max_size=3, unique=True))
         field = draw(st.sampled_from(lists))
         return {f"{role}_token": draw(names) for role in fields} | ({field: listed} if listed else {})
@@ -104,6 +107,7 @@ def configurations(draw):
 
 
 @pytest.mark.parametrize("name", ["GPT-2", "BERT", "unigram"])
+@example(files=({"pad_token": "<new>", "sep_token": "<newer>", "cls_token": "[X]"}, None, None))
 @given(files=configurations())
 def test_random_configurations(name, files):
     with tempfile.TemporaryDirectory() as directory:
