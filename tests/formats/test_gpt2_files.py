@@ -173,6 +173,14 @@ class TestGPT2Files:
         ):
             tokjax.load_tokenizer(tmp_path, special_tokens=names[1:])
 
+    def test_missing_tokens_of_the_class(self, all_files, tmp_path):
+        """They get the next ids, as in transformers."""
+        config = {"tokenizer_class": "RobertaTokenizer", "sep_token": "<d>"}
+        self.write_with_tokens(all_files, tmp_path, ["<pad>"], **config)
+        roles = ("bos", "eos", "pad", "unk", "sep", "mask")
+        tokenizer = self.check_equal_to_transformers(tmp_path, ["low<mask> <unk>"], roles)
+        assert tokjax.vocab_size(tokenizer) == len(self.vocab(all_files)) + 6
+
     def test_declared_cls_and_sep_tokens(self, all_files, tmp_path):
         """BOS and EOS stay those of the class."""
         names = ["<s>", "</s>", "<pad>", "<unk>", "<mask>", "<c>", "<d>"]

@@ -65,13 +65,13 @@ _NOT_LIKE_GPT2 = (
 """Classes of transformers for such files that have other rules."""
 _PATTERNS: Mapping[str | None, Pattern] = {"Qwen2Tokenizer": "qwen2", "Qwen3_5Tokenizer": "qwen3_5"}
 """Split patterns by class, if it is not that of GPT-2."""
-_ROBERTA_ROLES: Mapping[Role, str] = {
+_ROBERTA_ROLES: Mapping[Role, str] = {  # transformers adds missing tokens in this order
     "bos": "<s>",
     "eos": "</s>",
-    "pad": "<pad>",
     "unk": "<unk>",
-    "cls": "<s>",
     "sep": "</s>",
+    "pad": "<pad>",
+    "cls": "<s>",
     "mask": "<mask>",
 }
 _ROLES: Mapping[str | None, Mapping[Role, str]] = {
@@ -82,10 +82,10 @@ _ROLES: Mapping[str | None, Mapping[Role, str]] = {
     "DebertaTokenizer": {
         "bos": "[CLS]",
         "eos": "[SEP]",
-        "pad": "[PAD]",
         "unk": "[UNK]",
-        "cls": "[CLS]",
         "sep": "[SEP]",
+        "pad": "[PAD]",
+        "cls": "[CLS]",
         "mask": "[MASK]",
     },
 }
@@ -116,8 +116,9 @@ def read_gpt2(
         pattern: split pattern, as in `byte_level_bpe`; the files do not contain it. `None` is `"qwen2"` if a
             configuration file names Qwen's tokenizer, and otherwise `"gpt2"`.
         special_tokens: names of the special tokens. `None` uses `<|endoftext|>`, if it is in the vocabulary,
-            and all special and added tokens that the configuration files in the directory of `vocab` declare.
-            As beside a `tokenizer.json`, those that are not in the vocabulary get the next ids.
+            and all special and added tokens that the configuration files declare, or that the class of
+            RoBERTa or DeBERTa has. As beside a `tokenizer.json`, those that are not in the vocabulary get the
+            next ids.
         normalizer: normalization of texts, as in `byte_level_bpe`.
         add_prefix_space: whether a space is added before text that does not begin with one. It is also added
             if the `tokenizer_config.json` sets `add_prefix_space`.
@@ -147,12 +148,13 @@ def read_gpt2(
     class_name = find_tokenizer_class(source.parent, companion.config)
     pattern = pattern or _find_pattern(source, class_name)
     add_prefix_space = bool(add_prefix_space or companion.config.get("add_prefix_space"))
-    if class_name in _ROLES:  # the class also has a BOS and an EOS token, so CLS and SEP do not become these
-        role_names = {**_ROLES[class_name], **companion.declared_roles}
-    else:
-        role_names = {"eos": _END_OF_TEXT, **companion.roles}
-        if class_name == _GPT2 and companion.config.get("add_bos_token"):
-            role_names.setdefault("bos", _END_OF_TEXT)
+    # GPT-2 has no CLS and SEP tokens that could become BOS and EOS, and other classes have all of these.
+    role_names = {**_ROLES.get(class_name, {"eos": _END_OF_TEXT}), **companion.declared_roles}
+    if class_name in _ROLES:
+        defaults: dict[str, dict[str, Any]] = {name: {} for name in role_names.values()}
+        companion = companion._replace(special={**defaults, **companion.special})
+    elif class_name == _GPT2 and companion.config.get("add_bos_token"):
+        role_names.setdefault("bos", _END_OF_TEXT)
     overrides: dict[Role, str | None] = {
         "bos": bos_token,
         "eos": eos_token,
