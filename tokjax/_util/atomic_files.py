@@ -347,12 +347,18 @@ def reject_home(path: str | os.PathLike[str]) -> None:
     Raises:
         InvalidArgumentError: the path begins with `~` or `~USER`.
     """
-    shown, expanded = os.fspath(path), os.path.expanduser(path)  # noqa: PTH111 (keeps unknown users)
-    if expanded != shown:
+    expanded = expand_home(path)
+    if expanded is not None:
         advice = f"pass {expanded!r}"
         raise InvalidArgumentError(
-            f"{shown!r} begins with ~, which is not expanded", hint=Hint(advice, advice)
+            f"{os.fspath(path)!r} begins with ~, which is not expanded", hint=Hint(advice, advice)
         )
+
+
+def expand_home(path: str | os.PathLike[str]) -> str | None:
+    """Returns a path that begins with `~` or `~USER` with the home directory in full; `None` for others."""
+    expanded = os.path.expanduser(path)  # noqa: PTH111 (`Path.expanduser` raises for an unknown user)
+    return None if expanded == os.fspath(path) else expanded
 
 
 @contextmanager

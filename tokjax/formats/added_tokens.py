@@ -72,8 +72,6 @@ def read_added_special_tokens(
 ) -> dict[str, DeclaredToken]:
     """Reads the added tokens of a directory, which the vocabulary must have, and which must be special.
 
-    The older file does not say which tokens are special.
-
     Args:
         source: path of the vocabulary.
         forms: tokens of the vocabulary.
@@ -88,7 +86,9 @@ def read_added_special_tokens(
             raise TokenizerFormatError(
                 f"{source.parent} has an added token {name!r}, which is not in {source.name}; {ADVICE}"
             )
-    for name, token in declared.items() if "added_tokens_decoder" in companion.config else ():
+    if "added_tokens_decoder" not in companion.config:
+        return declared  # from the older file, which does not say which tokens are special
+    for name, token in declared.items():
         if not token.special or token.single_word:
             kind = "to be matched as a single word" if token.single_word else "not special"
             raise TokenizerFormatError(

@@ -113,12 +113,12 @@ def read_gpt2(
     Args:
         vocab: path of the JSON file that maps tokens to ids.
         merges: path of the file with one pair of tokens per line.
-        pattern: split pattern, as in `byte_level_bpe`; the files do not contain it. `None` is `"qwen2"` if a
-            configuration file names Qwen's tokenizer, and otherwise `"gpt2"`.
+        pattern: split pattern, as in `byte_level_bpe`; the files do not contain it. `None` is `"qwen2"` or
+            `"qwen3_5"` if a configuration file names that class, and otherwise `"gpt2"`.
         special_tokens: names of the special tokens. `None` uses `<|endoftext|>`, if it is in the vocabulary,
-            and all special and added tokens that the configuration files declare, or that the class of
-            RoBERTa or DeBERTa has. As beside a `tokenizer.json`, those that are not in the vocabulary get the
-            next ids.
+            and all special and added tokens that the configuration files in the directory of `vocab` declare,
+            or that the class of RoBERTa or DeBERTa has. As beside a `tokenizer.json`, those that are not in
+            the vocabulary get the next ids.
         normalizer: normalization of texts, as in `byte_level_bpe`.
         add_prefix_space: whether a space is added before text that does not begin with one. It is also added
             if the `tokenizer_config.json` sets `add_prefix_space`.
@@ -148,13 +148,10 @@ def read_gpt2(
     class_name = find_tokenizer_class(source.parent, companion.config)
     pattern = pattern or _find_pattern(source, class_name)
     add_prefix_space = bool(add_prefix_space or companion.config.get("add_prefix_space"))
-    # GPT-2 has no CLS and SEP tokens that could become BOS and EOS, and other classes have all of these.
-    role_names = {**_ROLES.get(class_name, {"eos": _END_OF_TEXT}), **companion.declared_roles}
+    role_names = _find_roles(class_name, companion)
     if class_name in _ROLES:
         defaults: dict[str, dict[str, Any]] = {name: {} for name in role_names.values()}
         companion = companion._replace(special={**defaults, **companion.special})
-    elif class_name == _GPT2 and companion.config.get("add_bos_token"):
-        role_names.setdefault("bos", _END_OF_TEXT)
     overrides: dict[Role, str | None] = {
         "bos": bos_token,
         "eos": eos_token,
@@ -167,8 +164,9 @@ def read_gpt2(
     ordinary, unreachable_ids = decode_byte_level_forms(
         {form: id_ for form, id_ in forms.items() if form not in special}
     )
-    tokens = decode_byte_level_forms(forms)[0] if special else ordinary
-    pairs = _read_merges(as_path(merges), tokens)
+    # Merges may have special tokens.
+    special_forms = {form: id_ for form, id_ in forms.items() if form in special}
+    pairs = _read_merges(as_path(merges), {**decode_byte_level_forms(special_forms)[0], **ordinary})
     present = {role: name for role, name in overrides.items() if name is not None}
     template = _make_template(companion.config, {**role_names, **present}, special)
     if class_name in _ROLES or not _is_like_gpt2(forms, ordinary, added_tokens, special, pairs):
@@ -194,6 +192,17 @@ def read_gpt2(
         return make_byte_level_bpe(
             vocabulary, pattern, normalizer, merges=pairs, add_prefix_space=add_prefix_space
         )
+
+
+def _find_roles(class_name: str | None, companion: CompanionConfig) -> dict[Role, str]:
+    """Returns the names of the tokens with a role, which the class or the configuration files declare.
+
+    GPT-2 has no CLS and SEP tokens that could become BOS and EOS, and other classes have all of these.
+    """
+    roles = {**_ROLES.get(class_name, {"eos": _END_OF_TEXT}), **companion.declared_roles}
+    if class_name == _GPT2 and companion.config.get("add_bos_token"):
+        roles.setdefault("bos", _END_OF_TEXT)
+    return roles
 
 
 def _is_like_gpt2(

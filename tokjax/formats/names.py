@@ -18,6 +18,7 @@ import re
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+from tokjax._util.atomic_files import expand_home
 from tokjax._util.urls import is_url
 from tokjax.errors import InvalidArgumentError, TokenizerNotFoundError
 from tokjax.formats.tiktoken_files import ENCODINGS, describe_missing_ranks
@@ -139,8 +140,8 @@ def _parse_short_form(text: str) -> RepositoryName | EncodingName:
     found = _SHORT_FORM.fullmatch(text)
     if found is None or is_file_name(text):
         help_ = _HELP
-        expanded = os.path.expanduser(text)  # noqa: PTH111 (keeps unknown users)
-        if expanded != text:
+        expanded = expand_home(text)
+        if expanded is not None:
             help_ = f"~ is not expanded: pass {expanded!r}"
         elif len(text) < 200 and "@" in text and _HUB_NAME.fullmatch(_HUB_SCHEME + text):
             name, _, revision = text.partition("@")
