@@ -1,6 +1,7 @@
 """Tests of the sources of commands: invalid files, standard input, long texts, interrupts."""
 
 import io
+import json
 import re
 import sys
 
@@ -163,6 +164,41 @@ def test_options_for_a_directory_that_is_no_dataset(shell, tmp_path):
     (tmp_path / "other").mkdir()
     message = shell("convert OUT/other -o OUT/x.bin --chunk-tokens 8", code=1)
     assert "other is not a dataset" in message
+
+
+class TestSeparator:
+    """By default, plain text is split at the EOS token. A record that mentions it is one document."""
+
+    text = f"OpenAI uses {EOS} to end texts"
+
+    @pytest.fixture(autouse=True)
+    def _files(self, tmp_path):
+        (tmp_path / "a.txt").write_text(f"one{EOS}two")
+        (tmp_path / "a.jsonl").write_text(json.dumps({"text": self.text}))
+        (tmp_path / "a.csv").write_text(f"text\n{self.text}\n")
+
+    def pack(self, shell, tmp_path, files, options="--special text", **stdin):
+        shell(f"pack {files} -t t.json --eos-token {EOS} -o OUT/d -q --overwrite {options}", **stdin)
+        dataset = tokjax.open_dataset(tmp_path / "d")
+        return [tokjax.decode(dataset.tokenizer, ids[:-1]) for ids in dataset]
+
+    @pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+    def test_records_are_documents(self, shell, tmp_path, name):
+        assert self.pack(shell, tmp_path, f"OUT/{name}") == [self.text]
+        error = shell(f"pack OUT/{name} -t t.json --eos-token {EOS} -o OUT/e", code=1)
+        assert f"holds the special token '{EOS}'" in error
+        assert self.pack(shell, tmp_path, f"OUT/{name}", f"--separator {EOS}") == self.text.split(EOS)
+
+    def test_text_and_records_together(self, shell, tmp_path):
+        assert self.pack(shell, tmp_path, "OUT/a.txt OUT/a.jsonl") == ["one", "two", self.text]
+        paths = [tmp_path / name for name in ("a.txt", "a.jsonl")]
+        assert list(tokjax.corpus.read_documents(paths, EOS)) == [b"one", b"two", self.text]
+
+    def test_standard_input_and_reports(self, shell, tmp_path):
+        line = (tmp_path / "a.jsonl").read_bytes()
+        assert self.pack(shell, tmp_path, "-", "--special text --format jsonl", stdin=line) == [self.text]
+        shell("report OUT/a.jsonl -t OUT/d/tokenizer.tokjax.json --json OUT/r.json -q")
+        assert json.loads((tmp_path / "r.json").read_text())["texts"]["text"]["documents"] == 1
 
 
 class TestStandardInput:

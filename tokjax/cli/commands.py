@@ -19,18 +19,19 @@ from tokjax.cli.datasets import convert, merge, rebuild, stats, verify
 from tokjax.cli.mixture import estimate_mixture
 from tokjax.cli.options import (
     FILES_HELP,
-    SEPARATOR_HELP,
     STDIN,
     TOKENIZER_HELP,
     EosTokenOption,
     FormatOption,
+    SeparatorOption,
     TextColumnOption,
     TokenizerOption,
+    choose_separator,
     exit_if_interrupted,
     load_tokenizer_with_eos,
-    make_source_or_stdin,
+    make_source,
+    open_stdin,
     show_error,
-    unescape,
 )
 from tokjax.cli.report import report
 from tokjax.cli.table_format import make_stats_table, make_token_table
@@ -107,10 +108,7 @@ def pack(
     no_eos: Annotated[
         bool, typer.Option("--no-eos", help="packed: do not add an EOS token after each document.")
     ] = False,
-    separator: Annotated[
-        str | None,
-        typer.Option(help=f"{SEPARATOR_HELP} Default: the tokenizer's EOS token, if it has one."),
-    ] = None,
+    separator: SeparatorOption = None,
     text_column: TextColumnOption = "text",
     file_format: FormatOption = "auto",
     field: Annotated[FieldKind, typer.Option(help="Type of the dataset.")] = FieldKind.packed,
@@ -134,10 +132,8 @@ def pack(
     if tokenizer is None and field is not FieldKind.raw:
         raise tokjax.errors.InvalidArgumentError("--tokenizer FILE is required unless --field raw is passed")
     loaded: Any = None if tokenizer is None else load_tokenizer_with_eos(tokenizer, eos_token)
-    if separator is not None:
-        separator = unescape(separator)
-    elif loaded is not None:
-        separator = loaded.vocabulary.roles.get("eos")
+    source = make_source(files, text_column, file_format, takes_stdin=True)
+    separator = choose_separator(separator, loaded, [source])
     options = _get_special_options(special)
     dataset_field: tokjax.Field
     if field is FieldKind.raw:
@@ -149,13 +145,12 @@ def pack(
         dataset_field = tokjax.BucketedTokenField(loaded, boundaries, max_tokens, **options)
     else:
         dataset_field = _make_packed_field(loaded, chunk_tokens, add_eos_between_docs=not no_eos, **options)
-    separators = [separator] if separator else []
     with exit_if_interrupted("run the same command again to resume after the last finished shard"):
         tokjax.write_dataset(
-            make_source_or_stdin(files, text_column, file_format, separators),
+            open_stdin(source, [separator] if separator else []),
             dataset_field,
             out,
-            separator=separator or None,
+            separator=separator,
             shard_size=shard_size,
             overwrite=overwrite,
             progress=not quiet,

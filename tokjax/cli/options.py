@@ -1,9 +1,9 @@
 """Shared parts of the commands: options, source files, tokenizers, and errors on standard error.
 
 Commands declare shared options with the annotated types below (`TextColumnOption`, `FormatOption`,
-`EosTokenOption`). `make_source_or_stdin` and `load_tokenizer_with_eos` convert the values to arguments of the
-library. `show_error` and `exit_if_interrupted` print one line. Errors name options of the command instead of
-arguments of the library.
+`EosTokenOption`). `make_source`, `open_stdin` and `load_tokenizer_with_eos` convert the values to arguments
+of the library. `show_error` and `exit_if_interrupted` print one line. Errors name options of the command
+instead of arguments of the library.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -19,7 +20,7 @@ from rich.markup import escape
 
 import tokjax
 from tokjax.corpus.decompression import STANDARD_INPUT
-from tokjax.corpus.files import text_files
+from tokjax.corpus.files import TextFiles, has_plain_text, text_files
 from tokjax.corpus.readers import iter_stream_texts
 from tokjax.errors import TokjaxError
 from tokjax.formats.detection import detect_tokenizer_files
@@ -27,10 +28,10 @@ from tokjax.formats.names import EncodingName, parse_name
 from tokjax.formats.remote_files import open_files
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from tokjax.core.utf8 import Text
-    from tokjax.corpus.files import FileFormat, TextFiles
+    from tokjax.corpus.files import FileFormat
 
 
 INTERRUPTED = 130
@@ -81,10 +82,6 @@ def describe_error(error: Exception, options: Collection[str] = ()) -> str:
     return ", ".join([str(error), *getattr(error, "__notes__", ())])  # notes name URLs
 
 
-SEPARATOR_HELP = (
-    r"Text between the documents of a file; \n, \t, \r and \\ are a line feed, a tab, a carriage return and "
-    "a backslash."
-)
 FILES_HELP = (
     "Files or patterns of files: UTF-8 text, JSON lines, CSV, TSV, Parquet, Arrow, ArrayRecord, MDS, litdata "
     "or tar archives, optionally compressed with gzip, bzip2, xz or zstd; or directories of Parquet, MDS or "
@@ -106,6 +103,15 @@ FormatOption = Annotated[
         help="text, jsonl, csv, tsv, parquet, arrow, tar, array_record, mds, litdata or auto (by file name).",
     ),
 ]
+SeparatorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--separator",
+        help=r"Text between the documents of a file; \n, \t, \r and \\ are a line feed, a tab, a carriage "
+        "return and a backslash. Default: in plain text, the EOS token of the (first) tokenizer; a record is "
+        "one document.",
+    ),
+]
 EosTokenOption = Annotated[
     str | None,
     typer.Option(
@@ -115,43 +121,61 @@ EosTokenOption = Annotated[
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}
 
 
-def make_source(files: list[str], text_column: str, file_format: str) -> TextFiles:
+def make_source(
+    files: list[str], text_column: str, file_format: str, *, takes_stdin: bool = False
+) -> TextFiles:
     """Returns the source files, with the text column and the format of the options.
-
-    Raises:
-        typer.BadParameter: `-` is among the files.
-    """
-    if STDIN in files:
-        raise typer.BadParameter(
-            "- (standard input) can't be used here or together with other files; save it as a file",
-            param_hint="FILES",
-        )
-    return text_files(files, field=text_column, format=cast("FileFormat", file_format))
-
-
-def make_source_or_stdin(
-    files: list[str], text_column: str, file_format: str, separators: Sequence[str]
-) -> TextFiles | Iterator[Text]:
-    """Returns files as `make_source` does, or the texts of standard input for `-`.
 
     Args:
         files: paths and patterns, or `-` alone.
         text_column: field or column with the text of each record.
         file_format: format of all files, or `"auto"`.
-        separators: strings at which the text of standard input may be split into chunks.
+        takes_stdin: whether `-` is standard input, which `open_stdin` reads.
 
     Raises:
-        typer.BadParameter: `-` is used together with files, or with another format than text and JSON lines.
+        typer.BadParameter: `-` is not accepted, or used together with files, or with another format than text
+            and JSON lines.
     """
-    if files != [STDIN]:
-        return make_source(files, text_column, file_format)
-    if file_format not in ("auto", "text", "jsonl"):
+    kind = cast("FileFormat", file_format)
+    if STDIN not in files:
+        return text_files(files, field=text_column, format=kind)
+    if not takes_stdin or files != [STDIN]:
         raise typer.BadParameter(
-            f"standard input must be text or jsonl, not {file_format}; save it as a file",
-            param_hint="--format",
+            "- (standard input) can't be used here or together with other files; save it as a file",
+            param_hint="FILES",
         )
-    field = text_column if file_format == "jsonl" else None
+    if kind not in ("auto", "text", "jsonl"):
+        raise typer.BadParameter(
+            f"standard input must be text or jsonl, not {kind}; save it as a file", param_hint="--format"
+        )
+    return TextFiles((Path(STDIN),), text_column, kind)
+
+
+def open_stdin(source: TextFiles, separators: Sequence[str]) -> TextFiles | Iterator[Text]:
+    """Returns the texts of standard input if `make_source` returned it, or else the files.
+
+    Args:
+        source: files, or standard input.
+        separators: strings at which the text of standard input may be split into chunks.
+    """
+    if source.paths != (Path(STDIN),):
+        return source
+    field = None if has_plain_text(source) else source.field
     return iter_stream_texts(sys.stdin.buffer, STANDARD_INPUT, field, separators)
+
+
+def choose_separator(option: str | None, tokenizer: Any, sources: Iterable[TextFiles]) -> str | None:
+    """Returns the text between documents, `None` if each file or record is one document.
+
+    Args:
+        option: value of the option `--separator`, which may be empty; `None` for the default: the EOS token
+            if one of the sources has plain text.
+        tokenizer: tokenizer whose EOS token is the default, or `None`.
+        sources: files to read.
+    """
+    if option is not None:
+        return unescape(option) or None
+    return tokenizer.vocabulary.roles.get("eos") if tokenizer and any(map(has_plain_text, sources)) else None
 
 
 def load_tokenizer_with_eos(path: str, eos_token: str | None = None) -> Any:

@@ -13,12 +13,12 @@ import tokjax
 from tokjax._util.atomic_files import reject_home, write_atomically
 from tokjax.cli.options import (
     FILES_HELP,
-    SEPARATOR_HELP,
     FormatOption,
+    SeparatorOption,
     TextColumnOption,
     TokenizerOption,
+    choose_separator,
     make_source,
-    unescape,
 )
 from tokjax.reports.html_report import check_report_libraries
 from tokjax.reports.vocabulary_statistics import ONLY_KIND
@@ -42,10 +42,7 @@ def report(
             help="Name of a kind of text, and its file or pattern; may be repeated.",
         ),
     ] = None,
-    separator: Annotated[
-        str | None,
-        typer.Option(help=f"{SEPARATOR_HELP} Default: EOS token of the first tokenizer."),
-    ] = None,
+    separator: SeparatorOption = None,
     text_column: TextColumnOption = "text",
     file_format: FormatOption = "auto",
     curve: Annotated[
@@ -75,11 +72,8 @@ def report(
     }
     if curve and not byte_level:
         raise typer.BadParameter("--curve needs a byte-level BPE tokenizer, and none was passed")
-    if separator is None:
-        separator = next(iter(tokenizers.values())).vocabulary.roles.get("eos")
-    else:
-        separator = unescape(separator)
-    options: dict[str, Any] = {"separator": separator or None, "progress": not quiet}
+    separator = choose_separator(separator, next(iter(tokenizers.values())), sources.values())
+    options: dict[str, Any] = {"separator": separator, "progress": not quiet}
     measured = tokjax.reports.vocabulary_report(texts=sources, **_to_report_arguments(tokenizers), **options)
     curves: tuple[tokjax.reports.SizeCurve, ...] = ()
     if curve:

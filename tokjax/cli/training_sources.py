@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from tokjax._util.urls import is_url
-from tokjax.cli.options import STDIN, make_source_or_stdin
+from tokjax.cli.options import STDIN, make_source, open_stdin
 from tokjax.corpus.files import text_files
 from tokjax.trainer import PretokenCounts, count_pretokens, load_pretoken_counts
 
@@ -59,7 +59,8 @@ def read_files(files: list[str], reading: Reading) -> Source | PretokenCounts:
     """
     counts_files = [path for path in find_paths(files) if _is_counts_file(path)]
     if not counts_files:
-        return make_source_or_stdin(files, reading.text_column, reading.file_format, reading.special_tokens)
+        source = make_source(files, reading.text_column, reading.file_format, takes_stdin=True)
+        return open_stdin(source, reading.special_tokens)
     is_default = (reading.text_column, reading.file_format) == ("text", "auto")
     if not reading.accepts_counts or reading.sample or not is_default:
         raise typer.BadParameter(

@@ -173,6 +173,11 @@ def get_format(path: Path, files: TextFiles) -> str:
     return _FORMATS.get(_SHARD_NUMBER.sub("", name.suffix.lower()), "text")
 
 
+def has_plain_text(files: TextFiles) -> bool:
+    """Returns whether one of the files is plain text, which a separator splits; others have records."""
+    return any(get_format(path, files) == "text" for path in files.paths)
+
+
 def is_compressed(path: Path) -> bool:
     """Returns whether a file has the suffix of a supported compression format."""
     return path.suffix.lower() in COMPRESSED

@@ -14,7 +14,14 @@ from tokjax._util.checks import LIST_PATHS_ADVICE, check_text, reject_tables
 from tokjax._util.urls import get_path_or_url
 from tokjax.core.utf8 import Text, count_bytes, from_characters, to_characters
 from tokjax.corpus.decompression import check_are_text, find_invalid_utf8
-from tokjax.corpus.files import SourceFile, TextFiles, get_source_files, is_file, text_files
+from tokjax.corpus.files import (
+    SourceFile,
+    TextFiles,
+    get_source_files,
+    has_plain_text,
+    is_file,
+    text_files,
+)
 from tokjax.corpus.readers import Chunk, FileChunk, RecordChunk, RowChunk, TextChunk, iter_file_chunks
 from tokjax.corpus.tables import is_arrow_table
 from tokjax.errors import InvalidArgumentError
@@ -138,7 +145,8 @@ def read_documents(source: Source, separator: str | None) -> Iterator[Text]:
     Args:
         source: a path, a list of paths, `text_files(...)`, or an iterable of texts. Files are read lazily,
             some megabytes at a time. The documents of plain text files are `bytes`.
-        separator: the string between documents; `None` if each file, record or text is one document.
+        separator: the string between documents; `None` if each file, record or text is one document. If some
+            of the files are plain text, it splits only these, and each record of the others is one document.
     """
     files = find_source_files(source)
     if files is None:
@@ -147,9 +155,10 @@ def read_documents(source: Source, separator: str | None) -> Iterator[Text]:
             yield from _split_documents(checked, separator)
         return
     separators = [] if separator is None else [separator]
+    record_separator = None if has_plain_text(files) else separator
     num_invalid, first_invalid = 0, ""
     for chunk in iter_file_chunks(files, separators, _READ_SIZE, safe_splits=False):
-        read = read_chunk(chunk, separator)
+        read = read_chunk(chunk, separator, record_separator)
         num_invalid, first_invalid = num_invalid + read.num_invalid, first_invalid or read.first_invalid
         yield from read.documents
     warn_of_invalid_utf8(num_invalid, first_invalid)
@@ -169,13 +178,16 @@ class ChunkDocuments(NamedTuple):
     first_invalid: str
 
 
-def read_chunk(chunk: Chunk, separator: str | None) -> ChunkDocuments:
+def read_chunk(chunk: Chunk, separator: str | None, record_separator: str | None) -> ChunkDocuments:
     """Reads the documents of a chunk, which starts at a separator or at the start of a file.
 
     Args:
         chunk: the chunk to read.
-        separator: the string between documents; `None` if each text of the chunk is one document.
+        separator: the string between documents of plain text; `None` if the text is one document.
+        record_separator: the string between documents in a record; `None` if each record is one document.
     """
+    if not (isinstance(chunk, FileChunk) and chunk.field is None):
+        separator = record_separator
     documents: list[Text] = []
     num_invalid, first_invalid = 0, ""
     for text, _ in chunk.read():

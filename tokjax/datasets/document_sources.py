@@ -20,7 +20,7 @@ import numpy as np
 from tokjax._util.arrays import as_integers
 from tokjax._util.checks import LIST_PATHS_ADVICE, check_text
 from tokjax.core.utf8 import Text, to_utf8
-from tokjax.corpus.files import TextFiles, get_format, get_source_files
+from tokjax.corpus.files import TextFiles, get_format, get_source_files, has_plain_text
 from tokjax.corpus.readers import (
     Chunk,
     FileChunk,
@@ -247,10 +247,12 @@ class DocumentReader(NamedTuple):
     Attributes:
         separator: string between documents in a text; `None` if each text is one document.
         records: reader of the records of files; `None` if the documents of files are texts.
+        record_separator: string between documents in the text of a record.
     """
 
     separator: str | None
     records: RecordReader | None
+    record_separator: str | None = None
 
     def read(self, batch: Batch) -> ReadDocuments:
         """Returns the documents of a batch. Those of an iterable have been read before."""
@@ -265,7 +267,7 @@ class DocumentReader(NamedTuple):
         num_invalid, first_invalid = 0, ""
         for chunk in chunks:
             locations.append((len(texts), describe_chunk(chunk)))
-            read = read_chunk(chunk, self.separator)
+            read = read_chunk(chunk, self.separator, self.record_separator)
             texts += read.documents
             num_invalid, first_invalid = num_invalid + read.num_invalid, first_invalid or read.first_invalid
         documents = Documents(None, texts, partial(_describe_location, locations))
@@ -325,11 +327,11 @@ def make_document_reader(
     if isinstance(source, TextFiles):
         records = records._replace(text_column=source.field)
         if not (records.needs_records or _holds_ids(source)):
-            return DocumentReader(separator, None)
+            return DocumentReader(separator, None, None if has_plain_text(source) else separator)
         if separator is not None:
             raise InvalidArgumentError(
                 "separator splits texts, and the files hold ids",
-                hint=Hint("omit separator", "pass --separator ''"),
+                hint=Hint("omit separator", "omit --separator"),
             )
     return DocumentReader(separator, records)
 

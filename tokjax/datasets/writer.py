@@ -145,7 +145,8 @@ def write_dataset(
             CSV and TSV have values of side columns.
         field: field that determines the stored form of documents.
         path: directory to write, or its URL (with the extra `tokjax[remote]`).
-        separator: string between documents in a text or a file; `None` if each is one document.
+        separator: string between documents in a text or a file; `None` if each is one document. If some of
+            the files are plain text, it splits only these, and each record of the others is one document.
         text_column: key or column of a record that holds its text, or its ids as a list of integers. It also
             applies to files of records, unless they are passed as `text_files(paths, field=...)`.
         shard_size: number of ids (of `RawTextField`: bytes) at which a shard is closed. The document that

@@ -144,6 +144,6 @@ def test_command(tmp_path):
     assert [ids.tolist() for ids in tokjax.open_dataset(tmp_path / "out")] == [[1, 2], [257], [3, 257]]
     result = run("convert", target, "-t", tokenizer, "-o", tmp_path / "new", "--max-tokens", 2)
     assert b"is not a dataset, and --max-tokens is for" in b" ".join(result.stderr.split())
-    options = ["--text-column", "input_ids", "--separator", "", "--no-eos"]
+    options = ["--text-column", "input_ids", "--no-eos"]
     get_output("pack", target, "-t", tokenizer, "-o", tmp_path / "back", *options)
     assert [ids.tolist() for ids in tokjax.open_dataset(tmp_path / "back")] == [[1, 2], [257], [3, 257]]
