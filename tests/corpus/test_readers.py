@@ -3,6 +3,8 @@
 import csv
 import gzip
 import io
+import json
+import tarfile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -88,7 +90,26 @@ class TestCSV:
             read_bytes_of_documents(tmp_path / "a.csv")
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.jsonl", "a.csv", "a.tar"])
+def test_byte_order_marks(tmp_path, name):
+    """The mark at the start of a file belongs to no document; elsewhere, the character is text."""
+    text = "low \ufeff<|>lower"
+    contents = {"jsonl": json.dumps({"text": text}), "csv": f"text\n{text}\n"}
+    marked = f"\ufeff{contents.get(name[2:], text)}".encode()
+    (tmp_path / name).write_bytes(gzip.compress(marked) if name.endswith("gz") else marked)
+    if name == "a.tar":
+        with tarfile.open(tmp_path / name, "w") as archive:
+            (tmp_path / "a.txt").write_bytes(marked)
+            archive.add(tmp_path / "a.txt", "a.txt")
+    assert read_bytes_of_documents(tmp_path / name) == [text.encode()]
+    assert count_pretokens(tmp_path / name, progress=False) == count_pretokens([text], progress=False)
+
+
 class TestStreams:
+    def test_byte_order_marks(self):
+        stream = io.BytesIO("\ufefflow".encode())
+        assert list(iter_stream_texts(stream, "standard input", None, [])) == [b"low"]
+
     @given(texts=st.lists(st.text("aé<\n", max_size=9), min_size=2, max_size=9), block=st.integers(1, 20))
     def test_documents_of_a_stream(self, texts, block):
         with pytest.MonkeyPatch.context() as patch:

@@ -6,6 +6,7 @@ and the exit code is 1.
 
 from __future__ import annotations
 
+import codecs
 import sys
 from enum import StrEnum
 from pathlib import Path  # noqa: TC003 (typer reads the annotations)
@@ -177,7 +178,7 @@ def inspect(
     content: str | bytes
     if file is not None:
         with open_decompressed(file) as (_, stream), report_damage(file):
-            content = stream.read(nbytes)
+            content = stream.read(nbytes).removeprefix(codecs.BOM_UTF8)
     else:
         content = sys.stdin.buffer.read(nbytes) if text == STDIN else text or ""
     result = tokjax.encode_result(loaded, content, **_get_special_options(special))

@@ -13,6 +13,7 @@ sizes are checked before anything is read.
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import json
 import logging
@@ -192,7 +193,8 @@ def _make_record(location: str, members: Iterator[_Member]) -> dict[str, Any]:
         if member.suffix in record:
             raise SourceError(f"{location}: there are several members with the suffix {member.suffix!r}")
         is_json = member.suffix.endswith("json")
-        record[member.suffix] = _parse_json(location, member) if is_json else member.contents
+        text = member.contents.removeprefix(codecs.BOM_UTF8)
+        record[member.suffix] = _parse_json(location, member) if is_json else text
     if isinstance(record.get("json"), dict):
         record = record["json"] | record
     if "txt" in record:

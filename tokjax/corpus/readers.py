@@ -14,6 +14,7 @@ Each format is split in its own way:
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import itertools
@@ -85,10 +86,11 @@ class FileChunk:
     data: bytes | None = None
 
     def read(self) -> list[tuple[Text, bool]]:
-        """Returns `(text, starts_document)` for each text of the chunk."""
+        """Returns `(text, starts_document)` for each text of the chunk, without a byte order mark."""
         data = self._read_bytes() if self.data is None else self.data
         if self.field is None:
-            return [(data, self.start == 0)]
+            is_first = self.start == 0
+            return [(data.removeprefix(codecs.BOM_UTF8) if is_first else data, is_first)]
         return [(text, True) for text in _iter_line_texts(data, self.field, self.path, self.start)]
 
     def read_records(self) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -196,7 +196,7 @@ def read_chunk(chunk: Chunk, separator: str | None, record_separator: str | None
         invalid = _find_invalid_byte(text)
         if invalid is not None:
             num_invalid += sum(_find_invalid_byte(part) is not None for part in parts)
-            first_invalid = first_invalid or _describe_position(chunk, invalid)
+            first_invalid = first_invalid or _describe_position(chunk, text, invalid)
     return ChunkDocuments(documents, num_invalid, first_invalid)
 
 
@@ -228,10 +228,11 @@ def _find_invalid_byte(text: Text) -> int | None:
     return find_invalid_utf8(text) if isinstance(text, bytes) else None
 
 
-def _describe_position(chunk: Chunk, position: int) -> str:
-    """Describes the position of a byte of a chunk, for log messages."""
+def _describe_position(chunk: Chunk, text: Text, position: int) -> str:
+    """Describes the position of a byte of a text of a chunk, for log messages."""
     if isinstance(chunk, FileChunk):
-        return f"byte {chunk.start + position} of {get_path_or_url(chunk.path)}"
+        start = chunk.stop - len(text)  # (after a byte order mark)
+        return f"byte {start + position} of {get_path_or_url(chunk.path)}"
     return f"in {describe_chunk(chunk)}"
 
 
