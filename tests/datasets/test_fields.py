@@ -205,9 +205,10 @@ class TestBuckets:
 
     def test_bucket_ids(self):
         assert self.field.bucket_boundaries == (4, 8, 20)
-        assert [self.field.get_bucket_id(length) for length in (0, 4, 5, 8, 9, 20)] == [0, 0, 1, 1, 2, 2]
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="from 0 to max_tokens=20, not 21"):
-            self.field.get_bucket_id(21)
+        lengths = (0, 4, 5, 8, 9, 20, 21, 10**9)
+        assert list(map(self.field.get_bucket_id, lengths)) == [0, 0, 1, 1, 2, 2, 2, 2]
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="length must be at least 0, not -1"):
+            self.field.get_bucket_id(-1)
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="has 9, above max_tokens=8"):
             tokjax.BucketedTokenField(TOKENIZER, bucket_boundaries=[9, 2], max_tokens=8)
 

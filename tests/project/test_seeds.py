@@ -7,7 +7,7 @@ import pytest
 
 import tokjax
 
-SEP, PAD = 3, 0
+PAD = 0
 
 
 @pytest.fixture
@@ -86,8 +86,9 @@ def test_collate_and_label(core, results):
     ]
 
 
-def test_pack(results):
-    packed = tokjax.pack_blocks(results, block_size=6, pad_id=PAD, eos_id=SEP)
+def test_pack(core, results):
+    separator_id = tokjax.special_tokens(core).get("sep", None)
+    packed = tokjax.pack_blocks(results, block_size=6, pad_id=PAD, eos_id=separator_id)
     assert tokjax.to_one_based(packed.ids).tolist() == [
         [3, 6, 7, 4, 4, 3],
         [7, 6, 7, 4, 4, 3],
@@ -124,17 +125,27 @@ def test_padding_ratio_example():
     assert [round(100 * (1 - row.mean())) for row in mask] == [90, 55, 75, 0]
 
 
-def test_dtypes_by_vocabulary():
-    from tokjax.datasets.fields.token_ids import token_dtype
+def test_special_tokens_by_role(core):
+    special = tokjax.special_tokens(core)
+    assert special == {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
+    assert [special[role] for role in ("pad", "unk", "cls", "sep", "mask")] == list(special.values())
+    assert "eos" not in tokjax.special_tokens(tokjax.byte_level(["<s>"], bos_token="<s>"))
+    tokenizer = tokjax.byte_level(["</s>", "eos"], eos_token="</s>")
+    assert tokjax.special_tokens(tokenizer)["eos"] == tokjax.token_to_id(tokenizer, "eos")
 
-    assert [token_dtype(n).name for n in (256, 257, 50_257, 65_536, 65_537, 128_256)] == [
-        "uint8",
-        "uint16",
-        "uint16",
-        "uint16",
-        "uint32",
-        "uint32",
-    ]
+
+def test_fields():
+    sizes = {256: ("uint8", 1), 257: ("uint16", 2), 65_536: ("uint16", 2), 65_537: ("uint32", 4)}
+    for size, (dtype, nbytes) in sizes.items():
+        tokens = {"[UNK]": 0, "[PAD]": 1, "</s>": 2, "low": size - 1}
+        tokenizer = tokjax.word_level(tokens, special_tokens=["</s>"], eos_token="</s>")
+        for field in (tokjax.TokenizedTextField(tokenizer), tokjax.PackedTokenField(tokenizer)):
+            assert (field.token_dtype, field.bytes_per_token) == (np.dtype(dtype), nbytes)
+    assert tokjax.RawTextField(9, "UTF8") == tokjax.RawTextField(max_chars=9, encoding="utf-8")
+    for encoding in ("latin-1", "no such encoding", None):
+        message = f"encoding is {encoding!r}, and texts are stored as UTF-8; omit it, and decode bytes of"
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            tokjax.RawTextField(encoding=encoding)
 
 
 def test_token_cache_size_example():

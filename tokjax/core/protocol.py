@@ -18,7 +18,7 @@ and pretokenized input are built on these functions (`tokjax.encoding.encode`). 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
@@ -33,7 +33,7 @@ from tokjax.core.vocabulary import drop_lookup_roles, format_token
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -360,9 +360,38 @@ def vocab_size(tokenizer: Any) -> int:
     return get_vocabulary(tokenizer).size
 
 
+class SpecialTokens(Mapping[str, int]):
+    """Special tokens and their ids, in the order of the ids. Roles such as `"sep"` are keys for look-ups."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._names = vocabulary.special
+        self._vocabulary = vocabulary
+
+    def __getitem__(self, key: str) -> int:
+        """Returns the id of a special token, or else that of the token with a role."""
+        id_ = None if key in self._names else self._vocabulary.get_role_id(key)  # type: ignore[arg-type]
+        return self._names[key] if id_ is None else id_
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterates over the names of the tokens."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        """Returns the number of names."""
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        """Shows the tokens as a dict."""
+        return repr(dict(self))
+
+
 def special_tokens(tokenizer: Any) -> Mapping[str, int]:
-    """Returns a mapping of special tokens to ids, in the order of the ids."""
-    return get_vocabulary(tokenizer).special
+    """Returns a mapping of special tokens to ids, in the order of the ids.
+
+    The roles of tokens can be looked up, too: `special_tokens(tokenizer).get("sep")` is `sep_id(tokenizer)`.
+    A special token whose name is that of a role comes first.
+    """
+    return SpecialTokens(get_vocabulary(tokenizer))
 
 
 def bos_id(tokenizer: Any) -> int | None:

@@ -57,13 +57,13 @@ class BucketedTokenField(StoredTokens):
     def get_bucket_id(self, length: int) -> int:
         """Returns the index of the bucket for documents of `length` ids.
 
-        That is the first bucket whose boundary is at least `length`.
+        That is the first bucket whose boundary is at least `length`. Longer documents, which are truncated to
+        `max_tokens`, are in the last bucket.
 
         Raises:
-            InvalidArgumentError: `length` is negative, or greater than `max_tokens`.
+            InvalidArgumentError: `length` is negative.
         """
-        if not 0 <= length <= self.max_tokens:
-            raise InvalidArgumentError(f"length must be from 0 to max_tokens={self.max_tokens}, not {length}")
+        length = min(check_int("length", length, minimum=0), self.max_tokens)
         return bisect_left(self.bucket_boundaries, length)
 
     @property

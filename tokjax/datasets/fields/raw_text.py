@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from tokjax.datasets.fields.options import set_columns, set_limit
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +24,7 @@ class RawTextField:
 
     Attributes:
         max_chars: maximum number of characters, to which longer texts are truncated; `None` for no limit.
+        encoding: encoding of the stored texts. Only UTF-8 is valid, and it is not stored as an option.
         columns: side columns, with a value per document.
     """
 
@@ -30,12 +33,18 @@ class RawTextField:
     tokenizer: ClassVar[None] = None
 
     max_chars: int | None = 100_000
+    encoding: InitVar[str] = "utf-8"
     columns: Sequence[Column] = dataclasses.field(default=(), kw_only=True)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, encoding: str) -> None:
         """Checks the options."""
         set_columns(self, per_token=False)
         set_limit(self, "max_chars")
+        if not _is_utf8(encoding):
+            raise InvalidArgumentError(
+                f"encoding is {encoding!r}, and texts are stored as UTF-8; omit it, and decode bytes of "
+                "another encoding first: (text.decode(ENCODING) for text in TEXTS)"
+            )
 
     @property
     def data_dtype(self) -> np.dtype[Any]:
@@ -46,3 +55,10 @@ class RawTextField:
     def options(self) -> dict[str, Any]:
         """Options of the field for the manifest."""
         return {"max_chars": self.max_chars}
+
+
+def _is_utf8(encoding: object) -> bool:
+    try:
+        return isinstance(encoding, str) and codecs.lookup(encoding).name == "utf-8"
+    except LookupError:
+        return False

@@ -35,6 +35,16 @@ class StoredIds:
         """Dtype of the ids on disk: the smallest that holds every id of the vocabulary."""
         return token_dtype(protocol.vocab_size(self.tokenizer))
 
+    @property
+    def token_dtype(self) -> np.dtype[Any]:
+        """The same as `data_dtype`."""
+        return self.data_dtype
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Number of bytes of an id on disk."""
+        return self.data_dtype.itemsize
+
 
 @dataclass(frozen=True)
 class StoredTokens(StoredIds):
