@@ -1,5 +1,11 @@
 """Tests of errors for tables and dicts where texts are expected: pandas, pyarrow, datasets, NumPy."""
 
+import importlib.util
+import json
+import subprocess
+import sys
+import types
+
 import numpy as np
 import pytest
 
@@ -13,6 +19,38 @@ FRAME = pd.DataFrame({"id": [1, 2, 3], "text": ["a b", "c", "d"]})
 TABLE = pa.table({"text": ["a b", "c", "d"]})
 FRAME_TABLE = pa.Table.from_pandas(FRAME)
 DATASET = datasets.Dataset.from_dict({"text": ["a b", "c", "d"]})
+
+RAY_PROGRAM = """
+import sys, ray, tokjax
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+rows = ray.data.range(100, override_num_blocks=8).map(lambda row: {"text": f"row {row['id']}"})
+for i, source in enumerate((rows, rows.iterator())):
+    tokjax.write_dataset(source, tokjax.RawTextField(), sys.argv[1] + str(i))
+"""
+
+
+class RayDataset:
+    """Stand-in for a dataset of Ray, which needs a cluster."""
+
+    materialize = None
+
+    def __init__(self, table):
+        self.table = table
+        self.context = types.SimpleNamespace(execution_options=types.SimpleNamespace(preserve_order=False))
+
+    def schema(self):
+        return self.table.schema
+
+    def select_columns(self, names):
+        return RayDataset(self.table.select(names))
+
+    def iter_batches(self, batch_size, batch_format):
+        assert (batch_size, batch_format) == (None, "pyarrow")
+        assert self.context.execution_options.preserve_order
+        return iter([self.table[:2], self.table[2:]])
+
+    def iter_rows(self):
+        return iter(self.table.to_pylist())
 
 
 class TestTables:
@@ -29,6 +67,10 @@ class TestTables:
             ({"text": ["a"]}, "is a dict with the keys ['text']; pass one of its values, such as {}['text']"),
             ({"text": "a"}, "pass one of its values, such as [{}['text']]"),
             (datasets.DatasetDict(train=DATASET), "pass one of its values, such as {}['train']"),
+            (
+                RayDataset(TABLE),
+                "is a RayDataset of Ray; pass its texts: (row['text'] for row in {}.iter_rows())",
+            ),
             (np.arange(3), "must be str or bytes, not int64"),
             (np.array([["a", "b"]]), "must be str or bytes, not ndarray"),
             (TABLE["text"], "not StringScalar; pass the array's values: array.to_pylist()"),
@@ -65,6 +107,9 @@ class TestTables:
             TABLE.to_reader,
             lambda: pa.RecordBatchReader.from_batches(TABLE.schema, iter(TABLE.to_batches(1))),
             lambda: pyarrow_dataset.dataset(FRAME_TABLE),
+            lambda: iter([TABLE[:1], TABLE[1:]]),
+            lambda: [FRAME[:2], FRAME[2:]],
+            lambda: RayDataset(TABLE),
         ],
     )
     def test_only_write_dataset_accepts_tables(self, tmp_path, make):
@@ -75,6 +120,14 @@ class TestTables:
             match=r"has no column 'body', it has \[.*'text'\]; pass text_c",
         ):
             tokjax.write_dataset(make(), tokjax.RawTextField(), tmp_path / "e", text_column="body")
+
+    @pytest.mark.slow
+    def test_datasets_of_ray(self, tmp_path):
+        if importlib.util.find_spec("ray") is None:  # (an import would change the path of this process)
+            pytest.skip("could not import 'ray'")
+        subprocess.run([sys.executable, "-c", RAY_PROGRAM, str(tmp_path / "d")], check=True)
+        for i in range(2):
+            assert list(tokjax.open_dataset(tmp_path / f"d{i}")) == [f"row {n}" for n in range(100)]
 
     def test_nested_columns(self, tmp_path):
         records = [{"meta": {"text": text, "n": i}} for i, text in enumerate(["a b", "c"])]
@@ -159,13 +212,31 @@ class TestTables:
             assert list(tokjax.corpus.read_documents(source, None))[-1] == "d"
             assert len(tokjax.encode_batch_result(tokenizer, source)) == len(source)
 
-    @pytest.mark.parametrize(
-        ("saved", "path"), [(DATASET, ""), (datasets.DatasetDict(test=DATASET, train=DATASET), "/train")]
-    )
-    def test_directories_of_save_to_disk(self, tmp_path, saved, path):
-        saved.save_to_disk(str(tmp_path / "d"))  # DatasetDict of old versions reads paths only as text
-        call = f"datasets.load_from_disk('{tmp_path}/d{path}')['text']"
-        with pytest.raises(tokjax.errors.InvalidArgumentError) as raised:
+    @pytest.mark.parametrize("saved", [DATASET, datasets.DatasetDict(train=DATASET)])
+    def test_directories_of_save_to_disk(self, tmp_path, saved):
+        saved.save_to_disk(str(tmp_path / "d"), **({"num_shards": 2} if saved is DATASET else {}))
+        assert list(tokjax.corpus.read_documents(tmp_path / "d", None)) == ["a b", "c", "d"]
+        tokjax.write_dataset(tmp_path / "d", tokjax.RawTextField(), tmp_path / "written")
+        tokjax.datasets.rebuild_dataset(tmp_path / "written", trust_source=True)
+        assert list(tokjax.open_dataset(tmp_path / "written")) == ["a b", "c", "d"]
+
+    def test_saved_datasets_that_are_not_read(self, tmp_path):
+        datasets.DatasetDict(test=DATASET, train=DATASET).save_to_disk(str(tmp_path / "d"))
+        train, test = (tmp_path / "d" / name for name in ("train", "test"))
+        message = rf"several saved datasets, \['{train}', '{test}'\]; pass one of them, such as '{train}'"
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
             tokjax.corpus.text_files(tmp_path / "d")
-        assert str(raised.value).endswith(f"'{tmp_path}/d' is a directory of Arrow files; pass {call}")
-        assert list(tokjax.corpus.read_documents(eval(call), None)) == ["a b", "c", "d"]
+        state = json.loads((train / "state.json").read_text())
+        (train / "state.json").write_text(
+            json.dumps(state | {"_indices_data_files": [{"filename": "i.arrow"}]})
+        )
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match=r"pass datasets.load_from_disk\('.*train'\)"
+        ):
+            tokjax.corpus.text_files(train)
+        state["_data_files"] = [{"filename": "../test/data-00000-of-00001.arrow"}]
+        (train / "state.json").write_text(json.dumps(state))
+        with pytest.raises(
+            tokjax.errors.SourceError, match=r"state.json: .*'../test/data.*is not in its directory"
+        ):
+            tokjax.corpus.text_files(train)

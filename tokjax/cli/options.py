@@ -85,7 +85,7 @@ def describe_error(error: Exception, options: Collection[str] = ()) -> str:
 FILES_HELP = (
     "Files or patterns of files: UTF-8 text, JSON lines, CSV, TSV, Parquet, Arrow, ArrayRecord, MDS, litdata "
     "or tar archives, optionally compressed with gzip, bzip2, xz or zstd; or directories of Parquet, MDS or "
-    "litdata files."
+    "litdata files, or of save_to_disk."
 )
 STDIN = "-"
 TOKENIZER_HELP = (

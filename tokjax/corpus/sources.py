@@ -23,7 +23,7 @@ from tokjax.corpus.files import (
     text_files,
 )
 from tokjax.corpus.readers import Chunk, FileChunk, RecordChunk, RowChunk, TextChunk, iter_file_chunks
-from tokjax.corpus.tables import is_arrow_table
+from tokjax.corpus.tables import is_arrow_table, is_ray_dataset
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def find_source_files(source: Source, *, takes_records: bool = False) -> TextFil
     if isinstance(source, TextFiles):
         check_are_text(source)
         return source
-    if takes_records and is_arrow_table(source):
+    if takes_records and (is_arrow_table(source) or is_ray_dataset(source)):
         return None
     reject_tables(source, "source", takes_records=takes_records)
     if isinstance(cast("object", source), bytes) or not isinstance(source, Iterable):

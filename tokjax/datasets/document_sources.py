@@ -38,6 +38,8 @@ from tokjax.corpus.tables import (
     TABLE_FORMATS,
     find_ids_column,
     is_arrow_table,
+    is_ray_dataset,
+    iter_ray_tables,
     iter_table_records,
 )
 from tokjax.datasets.columns import IDS_KEY, convert_value, convert_values, get_record_columns
@@ -60,8 +62,8 @@ DocumentSource: TypeAlias = (
     | Iterable[tuple[int, Mapping[str, Any]]]
 )
 """Files, as for `read_documents`; an iterable of texts, of records, or of `(doc_id, text)` or
-`(doc_id, record)` pairs; or a table: a `datasets.Dataset`, an Arrow table, dataset or stream, or a
-data frame."""
+`(doc_id, record)` pairs; or a table: a `datasets.Dataset`, a dataset of Ray, an Arrow table, dataset or
+stream, a data frame, or an iterable of tables."""
 Document: TypeAlias = tuple[int, Text | Record]
 Batch: TypeAlias = "Documents | FileDocuments"
 """Consecutive documents that one worker encodes: in memory, or in files."""
@@ -73,6 +75,8 @@ _MAX_CHUNKS = 1 << 10
 _PROBE_BYTES = 1 << 20
 """Target size of the chunk whose first record shows whether JSON lines hold ids."""
 _ROWS_PER_READ = 1000
+_ITEM_TYPES = (str, bytes, dict, tuple)
+"""The usual types of documents, of which the others are distinguished."""
 
 
 def resolve_files(source: DocumentSource, text_column: str) -> DocumentSource:
@@ -538,13 +542,22 @@ class SourceHash:
 
 
 def _iter_items(source: Any, reader: RecordReader) -> Iterator[Any]:
-    """Iterates over an iterable; of a table, only over the columns that are read, in batches."""
+    """Iterates over an iterable; of a table, only over the columns that are read, in batches.
+
+    A table may be one of several: the items of an iterable can be tables, too.
+    """
     if is_arrow_table(source):
         yield from iter_table_records(source, reader.choose)
         return
+    if is_ray_dataset(source):
+        source = iter_ray_tables(source, reader.choose)
     columns = getattr(source, "column_names", None)
     if not (isinstance(columns, list) and hasattr(source, "iter") and hasattr(source, "select_columns")):
-        yield from source
+        for item in source:
+            if isinstance(item, _ITEM_TYPES) or not is_arrow_table(item):
+                yield item
+            else:
+                yield from iter_table_records(item, reader.choose)
         return
     names = reader.choose(columns)
     if (getattr(source, "format", None) or {}).get("type") != "custom":  # (the format of a transform)
