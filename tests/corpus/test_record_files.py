@@ -196,15 +196,6 @@ class TestExamples:
         assert [*iter_fields(values)] == ([(1, packed)] if ids else [])
         assert parse_example(message_of(ids), "record 0")["input_ids"].tolist() == ids
 
-    def test_records_that_are_not_examples(self, tmp_path):
-        path = write_array_record(tmp_path / "a.array_record", [b"plain text"])
-        with pytest.raises(
-            tokjax.errors.SourceError,
-            match=r"a.array_record, record 0: is not a tf.train.Example: .*; if the records are texts, pass "
-            r"array_record.python.array_record_data_source.ArrayRecordDataSource\(\[PATH\]\)",
-        ):
-            read_texts(path)
-
     def test_ids(self, tmp_path):
         documents = [[5, 6, 256], [7], []]
         records = [make_example({"input_ids": ids, "weight": [0.5] * len(ids)}) for ids in documents]
@@ -227,6 +218,60 @@ class TestExamples:
         records = [make_example({"text": text.encode()}) for text in TEXTS]
         path = write_array_record(tmp_path / "a.array_record", records, "group_size:100")
         assert read_texts(path) == TEXTS
+
+
+class TestJSONAndPlainTexts:
+    @given(texts=st.lists(hard_texts, max_size=5), as_json=st.booleans())
+    def test_any_texts(self, tmp_path_factory, texts, as_json):
+        texts = [text.encode("utf-8", "replace").decode() for text in texts]
+        first = "{ text" if texts else ""  # (not JSON, and not binary)
+        records = [json.dumps({"text": text}) for text in texts] if as_json else [first, *texts]
+        path = tmp_path_factory.mktemp("corpus") / "a.array_record"
+        write_array_record(path, [record.encode() for record in records])
+        assert read_texts(path) == [text for text in (texts if as_json else [first, *texts]) if text]
+
+    def test_columns_and_ids_of_json(self, tmp_path):
+        records = [{"meta": {"text": text}, "n": i, "ids": [i, 256]} for i, text in enumerate(TEXTS[:9])]
+        path = write_array_record(
+            tmp_path / "a.array_record", [json.dumps(record).encode() for record in records]
+        )
+        columns = [Column("n", "int32", per="document")]
+        field = tokjax.PackedTokenField(TOKENIZER, add_eos_between_docs=False, columns=columns)
+        encoded = [tokjax.encode(TOKENIZER, text, add_special_tokens=False).tolist() for text in TEXTS[:9]]
+        for column, expected in (("meta.text", encoded), ("ids", [record["ids"] for record in records])):
+            tokjax.write_dataset(path, field, tmp_path / column, text_column=column)
+            dataset = tokjax.open_dataset(tmp_path / column)
+            assert [ids.tolist() for ids in dataset] == expected
+            assert dataset.column("n").tolist() == list(range(9))
+
+    def test_texts_that_start_like_examples(self, tmp_path):
+        texts = ["", "\n\nlow", "\n{", '{"text": "of a text"}', "Hi"]
+        path = write_array_record(tmp_path / "a.array_record", [text.encode() for text in texts])
+        assert read_texts(path) == texts[1:]
+
+    @pytest.mark.parametrize(
+        ("records", "field", "message"),
+        [
+            ([b"low", b"lower"], "body", r"record 0: the record has no field 'body', it has \['text'\]"),
+            (
+                [b"\xff\xd8"],
+                "text",
+                r"a.array_record, the first record: byte 0 \(0xff\) is not valid UTF-8, but",
+            ),
+            ([b'{"a": 1}', b"low"], "text", r"no field 'text', it has \['a'\]"),
+            (
+                [b'{"text": "a"}', b"low"],
+                "text",
+                r"record 1: not JSON: .*; if the records are texts, pass array_record.*Source\(\[PATH\]\)",
+            ),
+            ([b'{"text": "a"}', b"[1]"], "text", "record 1: a JSON object is expected, not a list"),
+            ([make_example({"text": b"a"}), b"low"], "text", "record 1: is not a tf.train.Example"),
+        ],
+    )
+    def test_other_records(self, tmp_path, records, field, message):
+        path = write_array_record(tmp_path / "a.array_record", records)
+        with pytest.raises(tokjax.errors.SourceError, match=message):
+            read_texts(text_files(path, field=field))
 
 
 def message_of(ids):

@@ -1,23 +1,38 @@
-"""ArrayRecord files, which Grain, MaxText and TensorFlow Datasets read: records with random access.
+r"""ArrayRecord files, which Grain, MaxText and TensorFlow Datasets read: records with random access.
 
 A record can be any bytes. Those of MaxText and TensorFlow Datasets are serialized `tf.train.Example`
-messages.
+messages. JSON objects and plain texts in UTF-8 are read, too. The first record that is not empty decides for
+the file:
+
+    first record                           record of the corpus
+    b"\n..."       a tf.train.Example      its features
+    b'{"a": 1}'    a JSON object           the object
+    b"a text"      other UTF-8             {"text": b"a text"}
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tokjax._util.imports import import_optional
 from tokjax._util.urls import get_path_or_url
-from tokjax.corpus.decompression import open_source
+from tokjax.corpus.decompression import check_is_text, open_source
+from tokjax.corpus.record_fields import parse_json_record
 from tokjax.corpus.tf_example import parse_example
-from tokjax.errors import SourceError, TokjaxError
+from tokjax.errors import Hint, SourceError, TokjaxError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+
+_PASS_TEXTS = Hint(
+    "if the records are texts, pass "
+    "array_record.python.array_record_data_source.ArrayRecordDataSource([PATH])",
+    "",
+)
 
 
 def import_array_record(purpose: str) -> Any:
@@ -41,18 +56,50 @@ def iter_records(
     stop: int,
     choose: Callable[[list[str]], list[str]],  # noqa: ARG001 (each record may have other features)
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields `(location, record)` for the records `[start, stop)`: the features of each `tf.train.Example`.
+    """Yields `(location, record)` for the records `[start, stop)`: their features, JSON objects or texts.
 
     Raises:
-        SourceError: the file is damaged, or a record is not a `tf.train.Example`.
+        SourceError: the file is damaged, or a record is not of the kind of the first one.
     """
     name = get_path_or_url(path)
     with _open_reader(path) as reader:
+        status = path.stat()
+        parse = _find_parser(path, status.st_size, status.st_mtime_ns)
         if start < stop:
             reader.seek(start)
         for row in range(start, stop):  # (reading a range would decompress its group again for each range)
             location = f"{name}, record {row}"
-            yield location, parse_example(reader.read(), location)
+            yield location, parse(reader.read(), location)
+
+
+@lru_cache(maxsize=4)
+def _find_parser(path: Path, size: int, modified_ns: int) -> Callable[[bytes, str], dict[str, Any]]:  # noqa: ARG001 (keys)
+    """Returns the parser of the records of a file, which the first record that is not empty decides.
+
+    Raises:
+        SourceError: the file is damaged, or the record is neither a `tf.train.Example` nor text.
+    """
+    with _open_reader(path) as reader:
+        records = (reader.read() for _ in range(reader.num_records()))
+        first = next(filter(None, records), b"")
+    if first.startswith(b"\n"):  # (the key of the only field of a `tf.train.Example`)
+        with suppress(SourceError):
+            if parse_example(first, ""):
+                return parse_example
+    if first.lstrip().startswith(b"{"):
+        with suppress(SourceError):
+            parse_json_record(first, "", _PASS_TEXTS)
+            return _parse_json
+    check_is_text(first, f"{get_path_or_url(path)}, the first record")
+    return _parse_text
+
+
+def _parse_json(record: bytes, location: str) -> dict[str, Any]:
+    return parse_json_record(record, location, _PASS_TEXTS)
+
+
+def _parse_text(record: bytes, location: str) -> dict[str, Any]:  # noqa: ARG001 (any bytes are a text)
+    return {"text": record}
 
 
 @contextmanager

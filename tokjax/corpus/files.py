@@ -124,7 +124,8 @@ def text_files(
             as `"s3://bucket/*.txt"` (requires `tokjax[remote]`), are fetched to a temporary directory first;
             a directory at a URL is not accepted.
         field: the name of the text field in each JSON record, the text column of a CSV, Parquet, Arrow, MDS
-            or litdata file, or the feature of the `tf.train.Example` in each record of an ArrayRecord file.
+            or litdata file, or the feature of the `tf.train.Example` in each record of an ArrayRecord file,
+            whose records can also be JSON objects, or texts (`"text"`).
             `"meta.text"` is the field `text` of the object or struct `meta`. Of a tar archive, `"text"` is
             the member `.txt` of each sample, or else the field `text` of its member `.json`.
         format: the format of all files: `"text"` (UTF-8), `"jsonl"` (one JSON object per line), `"csv"` or

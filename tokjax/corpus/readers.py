@@ -18,7 +18,6 @@ import codecs
 import csv
 import io
 import itertools
-import json
 import logging
 import os
 from contextlib import closing
@@ -40,7 +39,7 @@ from tokjax.corpus.decompression import (
     report_damage,
 )
 from tokjax.corpus.files import get_format, is_compressed
-from tokjax.corpus.record_fields import NAME_THE_FIELD, get_text
+from tokjax.corpus.record_fields import NAME_THE_FIELD, get_text, parse_json_record
 from tokjax.corpus.record_files import RECORD_FORMATS, RecordFileChunk, plan_record_chunks
 from tokjax.corpus.tables import TABLE_FORMATS, TableChunk, plan_table_chunks
 from tokjax.errors import Hint, InvalidArgumentError, SourceError
@@ -56,6 +55,10 @@ _log = logging.getLogger("tokjax")
 
 ROW_FORMATS = (*TABLE_FORMATS, *RECORD_FORMATS)
 """Formats whose chunks are positions in a file."""
+_READ_AS_TEXT = Hint(
+    "to read the file as plain text pass text_files(PATH, format='text')",
+    "to read the file as plain text pass --format text",
+)
 _PIECES_PER_BLOCK = 8
 _LARGE_CHUNKS = 16
 """Row groups or compressed files with more than this many times the target size are read in this process, in
@@ -97,7 +100,7 @@ class FileChunk:
         """Yields `(location, record)` for each JSON line of the chunk; `location` names it in errors."""
         data = self._read_bytes() if self.data is None else self.data
         for line, location in _iter_lines(data, self.path, self.start):
-            yield location, _parse_record(line, location)
+            yield location, parse_json_record(line, location, _READ_AS_TEXT)
 
     @property
     def nbytes(self) -> int:
@@ -447,7 +450,7 @@ def _gather_records(
 def _iter_line_texts(data: bytes, field: str, path: Path, start: int) -> Iterator[str]:
     """Yields the texts of JSON lines; records whose text is null are skipped."""
     for line, location in _iter_lines(data, path, start):
-        text = get_text(_parse_record(line, location), field, location)
+        text = get_text(parse_json_record(line, location, _READ_AS_TEXT), field, location)
         if text is not None:
             yield text
 
@@ -459,24 +462,6 @@ def _iter_lines(data: bytes, path: Path, start: int) -> Iterator[tuple[bytes, st
         if line.strip():
             yield line, f"{get_path_or_url(path)}, the line at byte {position}"
         position += len(line) + 1
-
-
-def _parse_record(line: bytes, location: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise SourceError(
-            f"{location}: not JSON: {error}",
-            hint=Hint(
-                "to read the file as plain text pass text_files(PATH, format='text')",
-                "to read the file as plain text pass --format text",
-            ),
-        ) from error
-    if not isinstance(record, dict):
-        raise SourceError(
-            f"{location}: a JSON object is expected, not a {type(record).__name__}; write one object per line"
-        )
-    return record
 
 
 def _iter_table_chunks(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,28 @@ def find_field(record: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any],
             break
         record, name = inner, rest
     return record, name
+
+
+def parse_json_record(line: bytes, location: str, hint: Hint) -> dict[str, Any]:
+    """Parses a JSON object.
+
+    Args:
+        line: the JSON text.
+        location: the location of the record, for errors.
+        hint: the advice if the text is not JSON.
+
+    Raises:
+        SourceError: the text is not JSON, or not an object.
+    """
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{location}: not JSON: {error}", hint=hint) from error
+    if not isinstance(record, dict):
+        raise SourceError(
+            f"{location}: a JSON object is expected, not a {type(record).__name__}; write one object per line"
+        )
+    return record
 
 
 def get_text(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax._util.imports import import_optional
-from tokjax.errors import Hint, SourceError
+from tokjax.errors import SourceError
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -77,14 +77,7 @@ def parse_example(record: bytes, location: str) -> dict[str, Any]:
     try:
         example = example_class.FromString(record)
     except decode_error as error:
-        raise SourceError(
-            f"{location}: is not a tf.train.Example: {error}",
-            hint=Hint(
-                "if the records are texts, pass "
-                "array_record.python.array_record_data_source.ArrayRecordDataSource([PATH])",
-                "",
-            ),
-        ) from error
+        raise SourceError(f"{location}: is not a tf.train.Example: {error}") from error
     return {entry.key: _get_value(entry.value) for entry in example.features.feature}
 
 
