@@ -67,7 +67,9 @@ def make_held_out_metric(texts, tokenizer, length, batch_size):
 
 
 def main(
-    corpus: list[Path] = typer.Option([], help="text file; repeat the option for several files"),
+    corpus: list[Path] = typer.Option(
+        [], help="text file, such as TinyStoriesV2-GPT4-train.txt of TinyStories; repeatable"
+    ),
     directory: Path = Path("runs/train_lm"),
     megabytes: float = typer.Option(8, help="amount of text to train on, in MB"),
     vocab_size: int = 2048,
