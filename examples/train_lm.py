@@ -68,7 +68,7 @@ def make_held_out_metric(texts, tokenizer, length, batch_size):
 
 def main(
     corpus: list[Path] = typer.Option(
-        [], help="text file, such as TinyStoriesV2-GPT4-train.txt of TinyStories; repeatable"
+        [], help="text file with <|endoftext|> after each document, such as that of TinyStories; repeatable"
     ),
     directory: Path = Path("runs/train_lm"),
     megabytes: float = typer.Option(8, help="amount of text to train on, in MB"),

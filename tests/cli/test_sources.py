@@ -214,6 +214,14 @@ class TestStandardInput:
         lines = b'{"body": "one"}\n{"body": "two"}\n'
         shell("pack - --field raw --format jsonl --text-column body -o OUT/d -q", stdin=lines)
         assert list(tokjax.open_dataset(tmp_path / "d")) == ["one", "two"]
+        damaged, options = (
+            lines + b"{\n\xff\n",
+            "--field raw --format jsonl --text-column body -o OUT/d --overwrite",
+        )
+        assert "line at byte 32: not JSON" in shell(f"pack - {options}", stdin=lines + b"{\n", code=1)
+        printed = shell(f"pack - {options} --skip-bad-records", stdin=damaged)
+        assert "skipped bad records 2" in printed
+        assert list(tokjax.open_dataset(tmp_path / "d")) == ["one", "two"]
 
     @pytest.mark.parametrize("options", ["", "--max-bytes 100000", "--save-counts OUT/counts.npz"])
     def test_training(self, shell, workspace, tmp_path, options):

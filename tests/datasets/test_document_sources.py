@@ -1,13 +1,21 @@
 """Tests of the sources that `write_dataset` accepts."""
 
 import gzip
+import io
 import json
+import pickle
+import tarfile
 
 import numpy as np
 import pytest
 
 import tokjax
 from tests.datasets.test_conversion import TOKENIZER
+from tests.support.record_files import write_array_record
+from tokjax.core.utf8 import to_utf8
+from tokjax.corpus.files import text_files
+from tokjax.corpus.readers import iter_file_chunks
+from tokjax.datasets import Column
 
 
 class TestSources:
@@ -125,3 +133,111 @@ class TestSources:
         with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
             tokjax.write_dataset(source, self.field, tmp_path / "data", **options)
         assert not list(tmp_path.iterdir())
+
+
+LINES = [
+    b'{"text": "low", "n": 1}',
+    b"{",
+    b"[1]",
+    b'{"txt": "x"}',
+    b'{"text": 5}',
+    b'\xff{"text": "low"}',
+    b'{"text": null}',
+    b'{"text": "lower", "n": 2}',
+]
+
+
+def write_tar(path):
+    members = [("1.json", LINES[0]), ("2.json", b"{"), ("3.json", b'{"body": "x"}'), ("4.txt", b"lower")]
+    with tarfile.open(path, "w") as archive:
+        for name, contents in members:
+            header = tarfile.TarInfo(name)
+            header.size = len(contents)
+            archive.addfile(header, io.BytesIO(contents))
+
+
+BAD_FILES = {
+    "a.jsonl": (lambda path: path.write_bytes(b"\n".join(LINES)), 5, "the line at byte 24: not JSON"),
+    "a.jsonl.gz": (
+        lambda path: path.write_bytes(gzip.compress(b"\n".join(LINES))),
+        5,
+        "the line at byte 24: not JSON",
+    ),
+    "a.csv": (lambda path: path.write_text("n,text\n1,low\n1\n2,lower\n"), 1, "row 2 has 1 fields"),
+    "a.tar": (write_tar, 2, "sample '2': the member with the suffix 'json' is not JSON"),
+    "a.array_record": (lambda path: write_array_record(path, LINES), 5, "record 1: not JSON"),
+}
+
+
+class TestBadRecords:
+    @pytest.mark.parametrize("name", BAD_FILES)
+    def test_files(self, tmp_path, caplog, name):
+        write, count, message = BAD_FILES[name]
+        write(tmp_path / name)
+        texts = ["low", "lower"]
+        read = tokjax.corpus.read_documents(tmp_path / name, None, skip_bad_records=True)
+        assert [to_utf8(text).decode() for text in read] == texts
+        fields = [tokjax.RawTextField()]
+        if name.endswith(("jsonl", "gz", "array_record")):
+            fields.append(tokjax.RawTextField(columns=[Column("n", "int32", per="document")]))
+        for i, field in enumerate(fields):
+            written = tokjax.write_dataset(tmp_path / name, field, tmp_path / f"{i}", skip_bad_records=True)
+            assert written.num_skipped == count
+            tokjax.datasets.rebuild_dataset(tmp_path / f"{i}", trust_source=True)
+            merged = tokjax.datasets.merge_datasets([tmp_path / f"{i}"] * 2, tmp_path / f"merged {i}")
+            assert merged.num_skipped == 2 * count
+            assert list(tokjax.open_dataset(tmp_path / f"{i}")) == texts
+            with pytest.raises(tokjax.errors.SourceError):
+                tokjax.write_dataset(tmp_path / name, field, tmp_path / "none")
+        assert len(caplog.messages) == 1 + 2 * len(fields)
+        for logged in caplog.messages:
+            assert logged.startswith(f"{count} bad records were skipped: ")
+            assert message in logged
+
+    @pytest.mark.parametrize(
+        ("source", "message"),
+        [
+            (["low", None, 3, "lower"], "document 1 must be str or bytes, not NoneType"),
+            ([None, {"text": "low"}, {"x": 1}, {"text": "lower"}], "document 0 must be str or bytes, not"),
+            ([(7, "low"), (1,), (-1, "x"), (9, "lower")], "document 1 is a tuple of 1"),
+        ],
+    )
+    def test_iterables(self, tmp_path, caplog, source, message):
+        field = tokjax.RawTextField()
+        assert tokjax.write_dataset(source, field, tmp_path / "d", skip_bad_records=True).num_skipped == 2
+        assert list(tokjax.open_dataset(tmp_path / "d")) == ["low", "lower"]
+        assert message in caplog.text
+
+    @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "records"])
+    def test_resuming(self, tmp_path, monkeypatch, name):
+        """The count does not depend on batches, shards and interruptions."""
+        monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 100)
+        lines = [json.dumps({"text": f"low {i}"} if i % 3 else {}) for i in range(100)]
+        data = "\n".join(lines).encode()
+        (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+        source = list(map(json.loads, lines)) if name == "records" else tmp_path / name
+        options = {"shard_size": 150, "skip_bad_records": True}
+        whole = tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / "whole", **options)
+        assert whole.num_skipped == 34
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("tokjax.datasets.writer.finish_dataset", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / "d", **options)
+        tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / "d", **options)
+        for file in (tmp_path / "whole").iterdir():
+            assert file.read_bytes() == (tmp_path / "d" / file.name).read_bytes()
+
+    def test_only_bad_records(self, tmp_path):
+        source = [{"body": "low"}] * 9
+        message = "all 9 records are bad: document 0 has no 'text', it has .*; ...$"
+        with pytest.raises(tokjax.errors.SourceError, match=message):
+            tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / "d", skip_bad_records=True)
+        assert not list(tmp_path.iterdir())
+
+    def test_chunks_are_sent_with_errors(self, tmp_path):
+        """Workers receive the rows of files that only one process can read."""
+        (tmp_path / "a.csv").write_text("n,text\n1,low\n1\n")
+        [chunk] = iter_file_chunks(text_files(tmp_path / "a.csv"), [], 1000, safe_splits=False)
+        bad = []
+        assert pickle.loads(pickle.dumps(chunk)).read(bad) == [("low", True)]
+        assert "row 2 has 1 fields" in bad[0].message

@@ -122,6 +122,9 @@ def pack(
         typer.Option(help="bucketed: maximum length of a bucket, in ids; may be repeated."),
     ] = None,
     shard_size: Annotated[int, typer.Option(help="Ids per shard; for raw, bytes per shard.")] = 30_000_000,
+    skip_bad_records: Annotated[
+        bool, typer.Option("--skip-bad-records", help="Skip and count records that can't be read.")
+    ] = False,
     special: SpecialOption = SpecialHandling.reject,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing dataset.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress or a summary.")] = False,
@@ -148,11 +151,12 @@ def pack(
         dataset_field = _make_packed_field(loaded, chunk_tokens, add_eos_between_docs=not no_eos, **options)
     with exit_if_interrupted("run the same command again to resume after the last finished shard"):
         tokjax.write_dataset(
-            open_stdin(source, [separator] if separator else []),
+            open_stdin(source, [separator] if separator else [], skip_bad_records=skip_bad_records),
             dataset_field,
             out,
             separator=separator,
             shard_size=shard_size,
+            skip_bad_records=skip_bad_records,
             overwrite=overwrite,
             progress=not quiet,
         )

@@ -151,17 +151,22 @@ def make_source(
     return TextFiles((Path(STDIN),), text_column, kind)
 
 
-def open_stdin(source: TextFiles, separators: Sequence[str]) -> TextFiles | Iterator[Text]:
+def open_stdin(
+    source: TextFiles, separators: Sequence[str], *, skip_bad_records: bool = False
+) -> TextFiles | Iterator[Text]:
     """Returns the texts of standard input if `make_source` returned it, or else the files.
 
     Args:
         source: files, or standard input.
         separators: strings at which the text of standard input may be split into chunks.
+        skip_bad_records: as in `iter_stream_texts`.
     """
     if source.paths != (Path(STDIN),):
         return source
     field = None if has_plain_text(source) else source.field
-    return iter_stream_texts(sys.stdin.buffer, STANDARD_INPUT, field, separators)
+    return iter_stream_texts(
+        sys.stdin.buffer, STANDARD_INPUT, field, separators, skip_bad_records=skip_bad_records
+    )
 
 
 def choose_separator(option: str | None, tokenizer: Any, sources: Iterable[TextFiles]) -> str | None:

@@ -100,15 +100,16 @@ class _Member(NamedTuple):
     contents: bytes
 
 
-def iter_samples(path: Path) -> Iterator[tuple[str, dict[str, Any], int]]:
+def iter_samples(path: Path) -> Iterator[tuple[str, dict[str, Any] | SourceError, int]]:
     """Yields `(location, record, read_nbytes)` for each sample of an archive with members of text or JSON.
+
+    The record is an error if a member is not JSON, or if two members have the same suffix.
 
     Args:
         path: the path of the archive, which may be compressed.
 
     Raises:
-        SourceError: the archive is damaged, a member is not JSON, or a sample has more than 256 MiB of text
-            and JSON, or two members with the same suffix.
+        SourceError: the archive is damaged, or a sample has more than 256 MiB of text and JSON.
     """
     name = get_path_or_url(path)
     with open_decompressed(path) as (file, stream):
@@ -116,7 +117,7 @@ def iter_samples(path: Path) -> Iterator[tuple[str, dict[str, Any], int]]:
         members = _iter_members(path, stream)
         for key, group in itertools.groupby(members, key=lambda member: member.key):
             location = f"{name}, sample {key!r}"
-            record = _make_record(location, group)
+            record = _make_record(location, list(group))
             position = file.tell()
             yield location, record, position - reported
             reported = position
@@ -186,26 +187,23 @@ def _check_end(archive: tarfile.TarFile) -> None:
             raise _ArchiveError("data follow the end of the archive; are several archives concatenated?")
 
 
-def _make_record(location: str, members: Iterator[_Member]) -> dict[str, Any]:
+def _make_record(location: str, members: list[_Member]) -> dict[str, Any] | SourceError:
     """Returns the record of a sample: its members by suffix, and the keys of the object in `.json`."""
     record: dict[str, Any] = {}
     for member in members:
         if member.suffix in record:
-            raise SourceError(f"{location}: there are several members with the suffix {member.suffix!r}")
-        is_json = member.suffix.endswith("json")
-        text = member.contents.removeprefix(codecs.BOM_UTF8)
-        record[member.suffix] = _parse_json(location, member) if is_json else text
+            return SourceError(f"{location}: there are several members with the suffix {member.suffix!r}")
+        if not member.suffix.endswith("json"):
+            record[member.suffix] = member.contents.removeprefix(codecs.BOM_UTF8)
+            continue
+        try:
+            record[member.suffix] = json.loads(member.contents)
+        except (ValueError, RecursionError) as error:
+            return SourceError(
+                f"{location}: the member with the suffix {member.suffix!r} is not JSON: {error}"
+            )
     if isinstance(record.get("json"), dict):
         record = record["json"] | record
     if "txt" in record:
         record["text"] = record["txt"]
     return record
-
-
-def _parse_json(location: str, member: _Member) -> Any:
-    try:
-        return json.loads(member.contents)
-    except (ValueError, RecursionError) as error:
-        raise SourceError(
-            f"{location}: the member with the suffix {member.suffix!r} is not JSON: {error}"
-        ) from error

@@ -12,9 +12,9 @@ the file:
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tokjax._util.imports import import_optional
 from tokjax._util.urls import get_path_or_url
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+_Parser: TypeAlias = "Callable[[bytes, str], dict[str, Any] | SourceError]"
 _PASS_TEXTS = Hint(
     "if the records are texts, pass "
     "array_record.python.array_record_data_source.ArrayRecordDataSource([PATH])",
@@ -55,11 +56,13 @@ def iter_records(
     start: int,
     stop: int,
     choose: Callable[[list[str]], list[str]],  # noqa: ARG001 (each record may have other features)
-) -> Iterator[tuple[str, dict[str, Any]]]:
+) -> Iterator[tuple[str, dict[str, Any] | SourceError]]:
     """Yields `(location, record)` for the records `[start, stop)`: their features, JSON objects or texts.
 
+    For a record that is not of the kind of the first one, it yields `(location, error)`.
+
     Raises:
-        SourceError: the file is damaged, or a record is not of the kind of the first one.
+        SourceError: the file is damaged.
     """
     name = get_path_or_url(path)
     with _open_reader(path) as reader:
@@ -73,7 +76,7 @@ def iter_records(
 
 
 @lru_cache(maxsize=4)
-def _find_parser(path: Path, size: int, modified_ns: int) -> Callable[[bytes, str], dict[str, Any]]:  # noqa: ARG001 (keys)
+def _find_parser(path: Path, size: int, modified_ns: int) -> _Parser:  # noqa: ARG001 (keys)
     """Returns the parser of the records of a file, which the first record that is not empty decides.
 
     Raises:
@@ -83,18 +86,16 @@ def _find_parser(path: Path, size: int, modified_ns: int) -> Callable[[bytes, st
         records = (reader.read() for _ in range(reader.num_records()))
         first = next(filter(None, records), b"")
     if first.startswith(b"\n"):  # (the key of the only field of a `tf.train.Example`)
-        with suppress(SourceError):
-            if parse_example(first, ""):
-                return parse_example
-    if first.lstrip().startswith(b"{"):
-        with suppress(SourceError):
-            parse_json_record(first, "", _PASS_TEXTS)
-            return _parse_json
+        example = parse_example(first, "")
+        if example and not isinstance(example, SourceError):
+            return parse_example
+    if first.lstrip().startswith(b"{") and not isinstance(_parse_json(first, ""), SourceError):
+        return _parse_json
     check_is_text(first, f"{get_path_or_url(path)}, the first record")
     return _parse_text
 
 
-def _parse_json(record: bytes, location: str) -> dict[str, Any]:
+def _parse_json(record: bytes, location: str) -> dict[str, Any] | SourceError:
     return parse_json_record(record, location, _PASS_TEXTS)
 
 

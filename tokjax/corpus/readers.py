@@ -39,7 +39,7 @@ from tokjax.corpus.decompression import (
     report_damage,
 )
 from tokjax.corpus.files import get_format, is_compressed
-from tokjax.corpus.record_fields import NAME_THE_FIELD, get_text, parse_json_record
+from tokjax.corpus.record_fields import NAME_THE_FIELD, drop_bad_records, find_text, parse_json_record
 from tokjax.corpus.record_files import RECORD_FORMATS, RecordFileChunk, plan_record_chunks
 from tokjax.corpus.tables import TABLE_FORMATS, TableChunk, plan_table_chunks
 from tokjax.errors import Hint, InvalidArgumentError, SourceError
@@ -88,19 +88,24 @@ class FileChunk:
     field: str | None = None
     data: bytes | None = None
 
-    def read(self) -> list[tuple[Text, bool]]:
-        """Returns `(text, starts_document)` for each text of the chunk, without a byte order mark."""
+    def read(self, bad: list[SourceError] | None = None) -> list[tuple[Text, bool]]:
+        """Returns `(text, starts_document)` for each text of the chunk, without a byte order mark.
+
+        Args:
+            bad: the list to which the errors of bad records are appended; `None` to raise the first one.
+        """
         data = self._read_bytes() if self.data is None else self.data
         if self.field is None:
             is_first = self.start == 0
             return [(data.removeprefix(codecs.BOM_UTF8) if is_first else data, is_first)]
-        return [(text, True) for text in _iter_line_texts(data, self.field, self.path, self.start)]
+        texts = _iter_line_texts(data, self.field, self.path, self.start)
+        return [(text, True) for text in drop_bad_records(texts, bad)]
 
-    def read_records(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yields `(location, record)` for each JSON line of the chunk; `location` names it in errors."""
+    def read_records(self) -> Iterator[tuple[str, dict[str, Any] | SourceError]]:
+        """Yields `(location, record)` for each JSON line of the chunk, or `(location, error)`."""
         data = self._read_bytes() if self.data is None else self.data
         for line, location in _iter_lines(data, self.path, self.start):
-            yield location, parse_json_record(line, location, _READ_AS_TEXT)
+            yield location, _parse_line(line, location)
 
     @property
     def nbytes(self) -> int:
@@ -127,20 +132,24 @@ class TextChunk:
     """A chunk of complete documents in memory.
 
     Attributes:
-        texts: the documents.
+        texts: the documents, and the errors of bad records.
         nbytes: the total number of bytes of the documents.
         read_nbytes: the number of bytes of the source that were read for this chunk, for a progress bar.
         location: the file and the position of the documents, for error messages.
     """
 
-    texts: tuple[Text, ...]
+    texts: tuple[Text | SourceError, ...]
     nbytes: int
     read_nbytes: int
     location: str = "texts in memory"
 
-    def read(self) -> list[tuple[Text, bool]]:
-        """Returns `(text, True)` for each text: every text starts a document."""
-        return [(text, True) for text in self.texts]
+    def read(self, bad: list[SourceError] | None = None) -> list[tuple[Text, bool]]:
+        """Returns `(text, True)` for each text: every text starts a document.
+
+        Args:
+            bad: as in `FileChunk.read`.
+        """
+        return [(text, True) for text in drop_bad_records(self.texts, bad)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +157,12 @@ class RecordChunk:
     """A chunk of records in memory.
 
     Attributes:
-        records: pairs of `(location, record)`.
+        records: pairs of `(location, record)`, or of `(location, error)` for bad records.
         nbytes: the approximate size of the records in bytes.
         read_nbytes: the number of bytes of the file that were read for this chunk, for a progress bar.
     """
 
-    records: tuple[tuple[str, dict[str, Any]], ...]
+    records: tuple[tuple[str, dict[str, Any] | SourceError], ...]
     nbytes: int
     read_nbytes: int
 
@@ -309,7 +318,12 @@ def _iter_stream_chunks(
 
 
 def iter_stream_texts(
-    stream: BinaryIO, name: str, field: str | None, separators: Sequence[str]
+    stream: BinaryIO,
+    name: str,
+    field: str | None,
+    separators: Sequence[str],
+    *,
+    skip_bad_records: bool = False,
 ) -> Iterator[Text]:
     """Reads the texts of a stream that can be read only once, such as standard input.
 
@@ -320,6 +334,7 @@ def iter_stream_texts(
         name: the name of the stream in errors.
         field: the name of the text field if the stream is JSON lines; `None` if the stream is text.
         separators: the strings at which text is split; without separators, the stream is a single text.
+        skip_bad_records: whether to yield the errors of bad lines instead of raising them.
 
     Raises:
         SourceError: the stream is empty or not UTF-8 text, or a line is not a JSON record.
@@ -329,14 +344,17 @@ def iter_stream_texts(
     first = next(chunks, None)
     if first is None:
         raise SourceError(f"{name} is empty; there is nothing to read")
-    check_is_text((first.data or b"")[:HEAD_BYTES], name)
+    if field is None or not skip_bad_records:
+        check_is_text((first.data or b"")[:HEAD_BYTES], name)
 
-    def iter_texts() -> Iterator[Text]:
+    def iter_texts() -> Iterator[Any]:
         invalid = None
         for chunk in itertools.chain([first], chunks):
             offset = None if invalid is not None else find_invalid_utf8(chunk.data or b"")
             invalid = invalid if offset is None else chunk.start + offset
-            yield from (text for text, _ in chunk.read())
+            bad: list[SourceError] | None = [] if skip_bad_records else None
+            yield from (text for text, _ in chunk.read(bad))
+            yield from bad or ()
         if invalid is not None:
             _log.warning(
                 "%s has bytes that are not valid UTF-8, which were kept; the first is byte %d", name, invalid
@@ -403,29 +421,30 @@ def iter_record_chunks(
 
 def read_records(
     chunk: FileChunk | RowChunk | RecordChunk, choose: Callable[[list[str]], list[str]]
-) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Returns `(location, record)` for each record of a chunk; `location` names it in errors.
+) -> Iterable[tuple[str, dict[str, Any] | SourceError]]:
+    """Returns `(location, record)` for each record of a chunk, or `(location, error)` for a bad record.
 
     Args:
         chunk: the chunk to read.
         choose: function of the names of the columns of a table that returns those to read.
 
     Raises:
-        SourceError: the file is damaged, or a line is not a JSON object.
+        SourceError: the file is damaged.
     """
     if isinstance(chunk, RecordChunk):
         return chunk.records
     return chunk.read_records() if isinstance(chunk, FileChunk) else chunk.read_records(choose)
 
 
-def _iter_sized_samples(path: Path) -> Iterator[tuple[str, dict[str, Any], int, int]]:
+def _iter_sized_samples(path: Path) -> Iterator[tuple[str, dict[str, Any] | SourceError, int, int]]:
     for location, record, read_nbytes in iter_samples(path):
-        nbytes = sum(len(value) for value in record.values() if isinstance(value, (str, bytes)))
+        values = () if isinstance(record, SourceError) else record.values()
+        nbytes = sum(len(value) for value in values if isinstance(value, (str, bytes)))
         yield location, record, nbytes, read_nbytes
 
 
 def _gather_records(
-    records: Iterable[tuple[str, dict[str, Any], int, int]], target_nbytes: int
+    records: Iterable[tuple[str, dict[str, Any] | SourceError, int, int]], target_nbytes: int
 ) -> Iterator[RecordChunk]:
     """Yields chunks of records that were read in this process.
 
@@ -434,7 +453,7 @@ def _gather_records(
             the file that were read for it.
         target_nbytes: the minimum size of a chunk in bytes, except of the last chunk.
     """
-    gathered: list[tuple[str, dict[str, Any]]] = []
+    gathered: list[tuple[str, dict[str, Any] | SourceError]] = []
     nbytes = read_nbytes = 0
     for location, record, new_nbytes, new_read_nbytes in records:
         gathered.append((location, record))
@@ -447,12 +466,16 @@ def _gather_records(
         yield RecordChunk(tuple(gathered), nbytes, read_nbytes)
 
 
-def _iter_line_texts(data: bytes, field: str, path: Path, start: int) -> Iterator[str]:
-    """Yields the texts of JSON lines; records whose text is null are skipped."""
+def _iter_line_texts(data: bytes, field: str, path: Path, start: int) -> Iterator[str | SourceError]:
+    """Yields the texts of JSON lines, or errors; records whose text is null are skipped."""
     for line, location in _iter_lines(data, path, start):
-        text = get_text(parse_json_record(line, location, _READ_AS_TEXT), field, location)
+        text = find_text(_parse_line(line, location), field, location)
         if text is not None:
             yield text
+
+
+def _parse_line(line: bytes, location: str) -> dict[str, Any] | SourceError:
+    return parse_json_record(line, location, _READ_AS_TEXT)
 
 
 def _iter_lines(data: bytes, path: Path, start: int) -> Iterator[tuple[bytes, str]]:
@@ -465,22 +488,22 @@ def _iter_lines(data: bytes, path: Path, start: int) -> Iterator[tuple[bytes, st
 
 
 def _iter_table_chunks(
-    path: Path, batches: Iterable[tuple[list[Text], int]], target_nbytes: int
+    path: Path, batches: Iterable[tuple[list[Text | SourceError], int]], target_nbytes: int
 ) -> Iterator[TextChunk]:
     """Yields chunks of the texts of a table.
 
     Args:
         path: the path of the file.
-        batches: `(texts, read_nbytes)`: the texts of some rows, and the bytes of the file that were read for
-            them.
+        batches: `(texts, read_nbytes)`: the texts of some rows, or errors, and the bytes of the file that
+            were read for them.
         target_nbytes: the minimum size of a chunk in bytes, except of the last chunk.
     """
     name = get_path_or_url(path)
-    texts: list[Text] = []
+    texts: list[Text | SourceError] = []
     first = nbytes = read_nbytes = 0
     for new_texts, new_nbytes in batches:
         texts += new_texts
-        nbytes += sum(map(count_bytes, new_texts))
+        nbytes += sum(count_bytes(text) for text in new_texts if not isinstance(text, SourceError))
         read_nbytes += new_nbytes
         if nbytes >= target_nbytes:
             yield TextChunk(tuple(texts), nbytes, read_nbytes, f"{name}, texts from {first}")
@@ -490,13 +513,15 @@ def _iter_table_chunks(
         yield TextChunk(tuple(texts), nbytes, read_nbytes, f"{name}, texts from {first}")
 
 
-def _iter_sample_texts(path: Path, field: str) -> Iterator[tuple[list[Text], int]]:
+def _iter_sample_texts(path: Path, field: str) -> Iterator[tuple[list[Text | SourceError], int]]:
     for location, record, read_nbytes in iter_samples(path):
-        text = get_text(record, field, location, (str, bytes), NAME_THE_MEMBER)
+        text = find_text(record, field, location, (str, bytes), NAME_THE_MEMBER)
         yield [] if text is None else [text], read_nbytes
 
 
-def _iter_csv_batches(path: Path, column: str, delimiter: str) -> Iterator[tuple[list[Text], int]]:
+def _iter_csv_batches(
+    path: Path, column: str, delimiter: str
+) -> Iterator[tuple[list[Text | SourceError], int]]:
     with (
         open_decompressed(path) as (file, stream),
         closing(read_csv_column(stream, column, delimiter, get_path_or_url(path))) as rows,
@@ -517,7 +542,9 @@ _LONGEST_FIELD = 1 << 28
 _limit_lock = ThreadLock()
 
 
-def read_csv_column(stream: BinaryIO, column: str, delimiter: str, name: str) -> Generator[list[Text]]:
+def read_csv_column(
+    stream: BinaryIO, column: str, delimiter: str, name: str
+) -> Generator[list[Text | SourceError]]:
     r"""Reads the texts of a column, 64 rows at a time. Empty lines are skipped.
 
     Args:
@@ -527,11 +554,11 @@ def read_csv_column(stream: BinaryIO, column: str, delimiter: str, name: str) ->
         name: the name of the file in errors.
 
     Yields:
-        The texts of the next rows.
+        The texts of the next rows, and an error for each row with another number of fields than the header.
 
     Raises:
-        SourceError: the header has no such column or several of them, a row has another number of fields than
-            the header, a quote is not closed, or a byte is not valid UTF-8.
+        SourceError: the header has no such column or several of them, a quote is not closed, or a byte is not
+            valid UTF-8.
 
     >>> list(read_csv_column(io.BytesIO(b'id,text\n1,"one, two"\n2,three\n'), "text", ",", "a.csv"))
     [['one, two', 'three']]
@@ -546,12 +573,15 @@ def read_csv_column(stream: BinaryIO, column: str, delimiter: str, name: str) ->
         index, width = header.index(column), len(header)
         num_rows = 0
         while rows := _read_rows(reader, _ROWS_PER_READ):
-            for i, row in enumerate(rows, num_rows + 1):
-                if len(row) not in (0, width):
-                    raise SourceError(
-                        f"{name}: row {i} has {len(row)} fields, the header has {width}: {row!r:.200}"
-                    )
-            yield [row[index] for row in rows if row]
+            yield [
+                row[index]
+                if len(row) == width
+                else SourceError(
+                    f"{name}: row {i} has {len(row)} fields, the header has {width}: {row!r:.200}"
+                )
+                for i, row in enumerate(rows, num_rows + 1)
+                if row
+            ]
             num_rows += len(rows)
     except csv.Error as error:
         raise SourceError(

@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from tokjax.errors import Hint, SourceError
 
+if TYPE_CHECKING:
+    from tokjax.core.utf8 import Text
+
 NAME_THE_FIELD = Hint("pass text_files(PATH, field=NAME)", "pass --text-column NAME")
+
+
+def drop_bad_records(items: Iterable[Text | SourceError], bad: list[SourceError] | None) -> Iterator[Text]:
+    """Yields texts without the errors of bad records, which readers return in place of texts.
+
+    Args:
+        items: texts and errors.
+        bad: the list to which the errors are appended; `None` to raise the first one.
+
+    Raises:
+        SourceError: a record is bad, and `bad` is `None`.
+    """
+    for item in items:
+        if not isinstance(item, SourceError):
+            yield item
+        elif bad is None:
+            raise item
+        else:
+            bad.append(item)
 
 
 def find_field(record: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any], str]:
@@ -32,36 +54,35 @@ def find_field(record: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any],
     return record, name
 
 
-def parse_json_record(line: bytes, location: str, hint: Hint) -> dict[str, Any]:
-    """Parses a JSON object.
+def parse_json_record(line: bytes, location: str, hint: Hint) -> dict[str, Any] | SourceError:
+    """Parses a JSON object. Returns an error if the text is not JSON, or not an object.
 
     Args:
         line: the JSON text.
         location: the location of the record, for errors.
         hint: the advice if the text is not JSON.
-
-    Raises:
-        SourceError: the text is not JSON, or not an object.
     """
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise SourceError(f"{location}: not JSON: {error}", hint=hint) from error
+        return SourceError(f"{location}: not JSON: {error}", hint=hint)
     if not isinstance(record, dict):
-        raise SourceError(
+        return SourceError(
             f"{location}: a JSON object is expected, not a {type(record).__name__}; write one object per line"
         )
     return record
 
 
-def get_text(
-    record: Mapping[str, Any],
+def find_text(
+    record: Mapping[str, Any] | SourceError,
     field: str,
     location: str,
     types: tuple[type, ...] = (str,),
     hint: Hint = NAME_THE_FIELD,
 ) -> Any:
-    """Returns the text of a record, or `None` if it is null.
+    """Returns the text of a record, or `None` if it is null; for a bad record an error.
+
+    A record is bad if it is an error itself, has no such field, or if its value is not a text.
 
     Args:
         record: the record.
@@ -69,16 +90,15 @@ def get_text(
         location: the location of the record, for errors.
         types: the types of texts.
         hint: the advice if there is no such field.
-
-    Raises:
-        SourceError: the record has no such field, or its value is not a text.
     """
+    if isinstance(record, SourceError):
+        return record
     holder, key = find_field(record, field)
     if key not in holder:
-        raise SourceError(
+        return SourceError(
             f"{location}: the record has no field {field!r}, it has {list(record)[:20]}", hint=hint
         )
     text = holder[key]
     if text is not None and not isinstance(text, types):
-        raise SourceError(f"{location}: the field {field!r} is a {type(text).__name__}, not a string")
+        return SourceError(f"{location}: the field {field!r} is a {type(text).__name__}, not a string")
     return text

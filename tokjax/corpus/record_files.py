@@ -12,11 +12,12 @@ Records are split evenly. A compressed shard is one chunk, because it has no ran
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tokjax._util.urls import get_path_or_url
 from tokjax.corpus import array_record, litdata, mds
-from tokjax.corpus.record_fields import NAME_THE_FIELD, get_text
+from tokjax.corpus.record_fields import NAME_THE_FIELD, drop_bad_records, find_text
 from tokjax.errors import SourceError
 
 if TYPE_CHECKING:
@@ -56,12 +57,20 @@ class RecordFileChunk:
         """The number of the first record in the file."""
         return self.start
 
-    def read(self) -> list[tuple[Text, bool]]:
-        """Returns `(text, True)` for each text: every text starts a document."""
-        return [(text, True) for texts, _ in self.iter_texts() for text in texts]
+    def read(self, bad: list[SourceError] | None = None) -> list[tuple[Text, bool]]:
+        """Returns `(text, True)` for each text: every text starts a document.
 
-    def iter_texts(self) -> Iterator[tuple[list[Text], int]]:
-        """Yields `(texts, read_nbytes)` for each record. Records whose text is null are skipped."""
+        Args:
+            bad: the list to which the errors of bad records are appended; `None` to raise the first one.
+        """
+        texts = chain.from_iterable(texts for texts, _ in self.iter_texts())
+        return [(text, True) for text in drop_bad_records(texts, bad)]
+
+    def iter_texts(self) -> Iterator[tuple[list[Text | SourceError], int]]:
+        """Yields `(texts, read_nbytes)` for each record; errors instead of texts for bad records.
+
+        Records whose text is null are skipped.
+        """
 
         def choose(names: list[str]) -> list[str]:
             chosen = [name for name in names if self.field == name or self.field.startswith(f"{name}.")]
@@ -73,11 +82,13 @@ class RecordFileChunk:
             return chosen
 
         for location, record, _, read_nbytes in self.iter_sized_records(choose):
-            text = get_text(record, self.field, location, (str, bytes))
+            text = find_text(record, self.field, location, (str, bytes))
             yield [] if text is None else [text], read_nbytes
 
-    def read_records(self, choose: Callable[[list[str]], list[str]]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yields `(location, record)` for each record; `location` names it in errors.
+    def read_records(
+        self, choose: Callable[[list[str]], list[str]]
+    ) -> Iterator[tuple[str, dict[str, Any] | SourceError]]:
+        """Yields `(location, record)` for each record, or `(location, error)` for a bad one.
 
         Args:
             choose: function of the names of all columns that returns those to read, for formats that have
@@ -88,7 +99,7 @@ class RecordFileChunk:
 
     def iter_sized_records(
         self, choose: Callable[[list[str]], list[str]]
-    ) -> Iterator[tuple[str, dict[str, Any], int, int]]:
+    ) -> Iterator[tuple[str, dict[str, Any] | SourceError, int, int]]:
         """Yields `(location, record, nbytes, read_nbytes)` for each record; the sizes are mean values."""
         records = RECORD_FORMATS[self.kind].iter_records(self.path, self.start, self.stop, choose)
         count = self.stop - self.start

@@ -24,7 +24,7 @@ from tokjax.corpus.files import (
 )
 from tokjax.corpus.readers import Chunk, FileChunk, RecordChunk, RowChunk, TextChunk, iter_file_chunks
 from tokjax.corpus.tables import is_arrow_table, is_ray_dataset
-from tokjax.errors import InvalidArgumentError
+from tokjax.errors import InvalidArgumentError, SourceError, TokjaxError
 
 if TYPE_CHECKING:
     from tokjax._util.urls import FetchedFiles
@@ -36,11 +36,15 @@ _log = logging.getLogger("tokjax")
 
 _READ_SIZE = 1 << 22
 _MAX_INSPECTED = 100
+_MAX_NAMED = 5
+"""Number of bad records whose errors are logged."""
 _OBJECT_BYTES = 64
 """The approximate size of the Python object of a text, without its bytes."""
 
 
-def find_source_files(source: Source, *, takes_records: bool = False) -> TextFiles | None:
+def find_source_files(
+    source: Source, *, takes_records: bool = False, skip_bad_records: bool = False
+) -> TextFiles | None:
     """Returns the files that a source names, or `None` if the source is an iterable of texts.
 
     A single `str` or path names a file or a glob pattern. In a list, `os.PathLike` objects are paths and
@@ -50,6 +54,7 @@ def find_source_files(source: Source, *, takes_records: bool = False) -> TextFil
         source: the source to inspect.
         takes_records: whether the caller accepts a `datasets.Dataset` or an Arrow table, and reads its text
             column.
+        skip_bad_records: as in `check_are_text`.
 
     Raises:
         InvalidArgumentError: a path is not a file, a list mixes paths and texts, a list of strings contains
@@ -59,7 +64,7 @@ def find_source_files(source: Source, *, takes_records: bool = False) -> TextFil
     if isinstance(source, (str, os.PathLike)):
         source = text_files(source)
     if isinstance(source, TextFiles):
-        check_are_text(source)
+        check_are_text(source, skip_bad_records=skip_bad_records)
         return source
     if takes_records and (is_arrow_table(source) or is_ray_dataset(source)):
         return None
@@ -74,7 +79,7 @@ def find_source_files(source: Source, *, takes_records: bool = False) -> TextFil
     are_paths = [isinstance(item, os.PathLike) for item in source]
     if all(are_paths):
         files = text_files(source)
-        check_are_text(files)
+        check_are_text(files, skip_bad_records=skip_bad_records)
         return files
     if any(are_paths):
         raise InvalidArgumentError("source mixes paths and texts; pass either paths or texts")
@@ -139,7 +144,56 @@ def iter_text_chunks(texts: Iterable[Text], target_nbytes: int) -> Iterator[Text
         yield TextChunk(tuple(gathered), nbytes, nbytes)
 
 
-def read_documents(source: Source, separator: str | None) -> Iterator[Text]:
+class ReadingReport(NamedTuple):
+    """Documents with invalid bytes, and bad records that were skipped.
+
+    Attributes:
+        num_invalid: the number of documents with bytes that are not valid UTF-8. They are not changed.
+        first_invalid: the position of the first such byte; empty without one.
+        num_skipped: the number of bad records.
+        first_skipped: the errors of the first of them.
+    """
+
+    num_invalid: int = 0
+    first_invalid: str = ""
+    num_skipped: int = 0
+    first_skipped: tuple[str, ...] = ()
+
+    def add(self, later: ReadingReport) -> ReadingReport:
+        """Returns the report on these documents and later ones."""
+        return ReadingReport(
+            self.num_invalid + later.num_invalid,
+            self.first_invalid or later.first_invalid,
+            self.num_skipped + later.num_skipped,
+            (self.first_skipped + later.first_skipped)[:_MAX_NAMED],
+        )
+
+    def add_skipped(self, errors: Sequence[TokjaxError]) -> ReadingReport:
+        """Returns the report with more bad records."""
+        return self.add(
+            ReadingReport(0, "", len(errors), tuple(error.message for error in errors[:_MAX_NAMED]))
+        )
+
+    def log(self) -> None:
+        """Logs the documents with invalid bytes and the bad records, if there are any."""
+        if self.num_invalid:
+            _log.warning(
+                "%d documents have bytes that are not valid UTF-8, which were kept; the first is %s",
+                self.num_invalid,
+                self.first_invalid,
+            )
+        if self.num_skipped:
+            _log.warning("%d bad records were skipped: %s", self.num_skipped, self.describe_skipped())
+
+    def describe_skipped(self) -> str:
+        """Returns the errors of the first bad records."""
+        more = ["..."] if self.num_skipped > len(self.first_skipped) else []
+        return "; ".join([*self.first_skipped, *more])
+
+
+def read_documents(
+    source: Source, separator: str | None, *, skip_bad_records: bool = False
+) -> Iterator[Text]:
     """Yields the documents of a source. Empty documents are skipped.
 
     Args:
@@ -147,72 +201,67 @@ def read_documents(source: Source, separator: str | None) -> Iterator[Text]:
             some megabytes at a time. The documents of plain text files are `bytes`.
         separator: the string between documents; `None` if each file, record or text is one document. If some
             of the files are plain text, it splits only these, and each record of the others is one document.
+        skip_bad_records: whether to skip records that can't be read: lines that are not JSON objects, rows
+            and samples that are damaged, and records without a text. They are counted, and the number and the
+            errors of the first ones are logged at the end. By default, the first one raises its error.
+
+    Raises:
+        InvalidArgumentError: an item of an iterable is not a text.
+        SourceError: a file is damaged, or has a bad record.
     """
-    files = find_source_files(source)
+    files = find_source_files(source, skip_bad_records=skip_bad_records)
+    report = ReadingReport()
     if files is None:
         for i, text in enumerate(source):  # type: ignore[arg-type]
-            checked = check_text(text, f"text {i} of the source", paths_advice=LIST_PATHS_ADVICE)
+            try:
+                checked = check_text(text, f"text {i} of the source", paths_advice=LIST_PATHS_ADVICE)
+            except InvalidArgumentError as error:
+                if not skip_bad_records:
+                    raise
+                report = report.add_skipped([error])
+                continue
             yield from _split_documents(checked, separator)
+        report.log()
         return
     separators = [] if separator is None else [separator]
     record_separator = None if has_plain_text(files) else separator
-    num_invalid, first_invalid = 0, ""
     for chunk in iter_file_chunks(files, separators, _READ_SIZE, safe_splits=False):
-        read = read_chunk(chunk, separator, record_separator)
-        num_invalid, first_invalid = num_invalid + read.num_invalid, first_invalid or read.first_invalid
-        yield from read.documents
-    warn_of_invalid_utf8(num_invalid, first_invalid)
+        documents, found = read_chunk(chunk, separator, record_separator, skip_bad_records=skip_bad_records)
+        report = report.add(found)
+        yield from documents
+    report.log()
 
 
-class ChunkDocuments(NamedTuple):
-    """The documents of a chunk.
-
-    Attributes:
-        documents: the documents, without empty ones.
-        num_invalid: the number of documents with bytes that are not valid UTF-8. They are not changed.
-        first_invalid: the position of the first such byte, for messages; empty without one.
-    """
-
-    documents: list[Text]
-    num_invalid: int
-    first_invalid: str
-
-
-def read_chunk(chunk: Chunk, separator: str | None, record_separator: str | None) -> ChunkDocuments:
+def read_chunk(
+    chunk: Chunk, separator: str | None, record_separator: str | None, *, skip_bad_records: bool
+) -> tuple[list[Text], ReadingReport]:
     """Reads the documents of a chunk, which starts at a separator or at the start of a file.
 
     Args:
         chunk: the chunk to read.
         separator: the string between documents of plain text; `None` if the text is one document.
         record_separator: the string between documents in a record; `None` if each record is one document.
+        skip_bad_records: whether to skip bad records.
+
+    Returns:
+        The documents, without empty ones, and a report on them.
+
+    Raises:
+        SourceError: the file is damaged, or a record is bad.
     """
     if not (isinstance(chunk, FileChunk) and chunk.field is None):
         separator = record_separator
     documents: list[Text] = []
     num_invalid, first_invalid = 0, ""
-    for text, _ in chunk.read():
+    bad: list[SourceError] | None = [] if skip_bad_records else None
+    for text, _ in chunk.read(bad):
         parts = list(_split_documents(text, separator))
         documents += parts
         invalid = _find_invalid_byte(text)
         if invalid is not None:
             num_invalid += sum(_find_invalid_byte(part) is not None for part in parts)
             first_invalid = first_invalid or _describe_position(chunk, text, invalid)
-    return ChunkDocuments(documents, num_invalid, first_invalid)
-
-
-def warn_of_invalid_utf8(num_invalid: int, first_invalid: str) -> None:
-    """Logs the number of documents with invalid UTF-8, if there are any.
-
-    Args:
-        num_invalid: the number of such documents.
-        first_invalid: the position of the first invalid byte.
-    """
-    if num_invalid:
-        _log.warning(
-            "%d documents have bytes that are not valid UTF-8, which were kept; the first is %s",
-            num_invalid,
-            first_invalid,
-        )
+    return documents, ReadingReport(num_invalid, first_invalid).add_skipped(bad or ())
 
 
 def describe_chunk(chunk: Chunk | RecordChunk) -> str:

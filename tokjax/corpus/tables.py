@@ -17,6 +17,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from tokjax._util.urls import get_path_or_url
 from tokjax.core.ragged import make_row_splits
 from tokjax.corpus.decompression import open_source
 from tokjax.corpus.files import is_compressed
-from tokjax.corpus.record_fields import NAME_THE_FIELD
+from tokjax.corpus.record_fields import NAME_THE_FIELD, drop_bad_records
 from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
@@ -84,11 +85,16 @@ class TableChunk:
     nbytes: int
     read_nbytes: int
 
-    def read(self) -> list[tuple[Text, bool]]:
-        """Returns `(text, True)` for each text: every text starts a document."""
-        return [(text, True) for texts, _ in self.iter_texts() for text in texts]
+    def read(self, bad: list[SourceError] | None = None) -> list[tuple[Text, bool]]:
+        """Returns `(text, True)` for each text: every text starts a document.
 
-    def iter_texts(self) -> Iterator[tuple[list[Text], int]]:
+        Args:
+            bad: the list to which the errors of bad records are appended; a table has none.
+        """
+        texts = chain.from_iterable(texts for texts, _ in self.iter_texts())
+        return [(text, True) for text in drop_bad_records(texts, bad)]
+
+    def iter_texts(self) -> Iterator[tuple[list[Text | SourceError], int]]:
         """Yields `(texts, read_nbytes)` for some rows at a time. Rows whose text is null are skipped."""
 
         def choose(schema: Any) -> list[str]:

@@ -56,8 +56,8 @@ def _load_example_class() -> Any:
     return factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.Example"))
 
 
-def parse_example(record: bytes, location: str) -> dict[str, Any]:
-    """Returns the features of a serialized `tf.train.Example`.
+def parse_example(record: bytes, location: str) -> dict[str, Any] | SourceError:
+    """Returns the features of a serialized `tf.train.Example`, or an error if the record is none.
 
     Args:
         record: the serialized message.
@@ -66,9 +66,6 @@ def parse_example(record: bytes, location: str) -> dict[str, Any]:
     Returns:
         The value of each feature: an `int64` or `float32` array, `bytes`, or a list of `bytes` if there are
         several; `None` for a feature without values.
-
-    Raises:
-        SourceError: the record is not a `tf.train.Example`.
     """
     example_class = _load_example_class()
     decode_error = import_optional(
@@ -77,7 +74,7 @@ def parse_example(record: bytes, location: str) -> dict[str, Any]:
     try:
         example = example_class.FromString(record)
     except decode_error as error:
-        raise SourceError(f"{location}: is not a tf.train.Example: {error}") from error
+        return SourceError(f"{location}: is not a tf.train.Example: {error}")
     return {entry.key: _get_value(entry.value) for entry in example.features.feature}
 
 

@@ -23,6 +23,7 @@ from tokjax._util.arrays import as_integers
 from tokjax.core import protocol
 from tokjax.core.ragged import Ragged, concatenate_ranges, make_ragged, make_row_splits
 from tokjax.core.utf8 import from_characters, to_characters
+from tokjax.corpus.sources import ReadingReport
 from tokjax.datasets.columns import compute_byte_lengths, convert_values, get_record_columns
 from tokjax.datasets.fields.chat import ChatField
 from tokjax.datasets.fields.packed_tokens import PackedTokenField
@@ -74,12 +75,14 @@ class Documents(NamedTuple):
         get_location: function of the index of a document that returns its file and position, for error
             messages; `None` for the id of the document.
         first: index of the first document, for `get_location`.
+        report: report on the documents and on bad records among them, for documents of iterables.
     """
 
     doc_ids: list[int] | None
     texts: list[Text | Record]
     get_location: Callable[[int], str] | None = None
     first: int = 0
+    report: ReadingReport = ReadingReport()
 
     @property
     def read_nbytes(self) -> int:
@@ -99,7 +102,7 @@ class Documents(NamedTuple):
 
     def skip(self, count: int) -> Documents:
         """Returns the documents without the first ones."""
-        return self.take(count, len(self.texts))
+        return self.take(count, len(self.texts))._replace(report=self.report)
 
     def take(self, start: int, stop: int) -> Documents:
         """Returns the documents from `start` to `stop`."""

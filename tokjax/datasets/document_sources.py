@@ -33,7 +33,14 @@ from tokjax.corpus.readers import (
 )
 from tokjax.corpus.record_fields import find_field
 from tokjax.corpus.record_files import RECORD_FORMATS
-from tokjax.corpus.sources import Source, describe_chunk, find_source_files, read_chunk, read_documents
+from tokjax.corpus.sources import (
+    ReadingReport,
+    Source,
+    describe_chunk,
+    find_source_files,
+    read_chunk,
+    read_documents,
+)
 from tokjax.corpus.tables import (
     TABLE_FORMATS,
     find_ids_column,
@@ -45,7 +52,7 @@ from tokjax.corpus.tables import (
 from tokjax.datasets.columns import IDS_KEY, convert_value, convert_values, get_record_columns
 from tokjax.datasets.document_encoding import Documents, Record
 from tokjax.datasets.fields.token_field import TokenField
-from tokjax.errors import Hint, InvalidArgumentError
+from tokjax.errors import Hint, InvalidArgumentError, SourceError, TokjaxError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,16 +82,20 @@ _MAX_CHUNKS = 1 << 10
 _PROBE_BYTES = 1 << 20
 """Target size of the chunk whose first record shows whether JSON lines hold ids."""
 _ROWS_PER_READ = 1000
+_RECORD_ERRORS = (InvalidArgumentError, SourceError)
 _ITEM_TYPES = (str, bytes, dict, tuple)
 """The usual types of documents, of which the others are distinguished."""
 
 
-def resolve_files(source: DocumentSource, text_column: str) -> DocumentSource:
+def resolve_files(
+    source: DocumentSource, text_column: str, *, skip_bad_records: bool = False
+) -> DocumentSource:
     """Returns a source with its files as a `TextFiles`, so that files at URLs are downloaded once.
 
     Args:
         source: source of documents.
         text_column: key or column of a record that holds its text.
+        skip_bad_records: whether bad records are skipped when they are read.
 
     Returns:
         A `TextFiles`, or the source itself if it is an iterable.
@@ -94,7 +105,7 @@ def resolve_files(source: DocumentSource, text_column: str) -> DocumentSource:
     """
     if not isinstance(text_column, str):
         raise InvalidArgumentError(f"text_column must be the name of a column, not {text_column!r:.80}")
-    files = find_source_files(source, takes_records=True)  # type: ignore[arg-type]
+    files = find_source_files(source, takes_records=True, skip_bad_records=skip_bad_records)  # type: ignore[arg-type]
     if files is None or text_column in (DEFAULT_COLUMN, files.field):
         return source if files is None else files
     if isinstance(source, TextFiles):
@@ -172,16 +183,19 @@ class RecordReader(NamedTuple):
             content = [IDS_KEY]
         return [name for name in (*content, *(column.name for column in self.columns)) if name in columns]
 
-    def read(self, record: Mapping[str, Any], name: str) -> Text | Record | None:
+    def read(self, record: Mapping[str, Any] | SourceError, name: str) -> Text | Record | None:
         """Returns the document of a record, with the values of its columns; `None` if its text is `None`.
 
         Args:
-            record: the record.
+            record: the record, or its error.
             name: name of the record, for error messages.
 
         Raises:
             InvalidArgumentError: a key is missing, or a value is invalid.
+            SourceError: the record is an error.
         """
+        if isinstance(record, SourceError):
+            raise record
         content = self._read_content(record, name)
         if content is None or (not self.columns and isinstance(content, (str, bytes))):
             return content
@@ -252,56 +266,52 @@ class DocumentReader(NamedTuple):
         separator: string between documents in a text; `None` if each text is one document.
         records: reader of the records of files; `None` if the documents of files are texts.
         record_separator: string between documents in the text of a record.
+        skip_bad_records: whether to skip records that are no documents.
     """
 
     separator: str | None
     records: RecordReader | None
     record_separator: str | None = None
+    skip_bad_records: bool = False
 
-    def read(self, batch: Batch) -> ReadDocuments:
+    def read(self, batch: Batch) -> Documents:
         """Returns the documents of a batch. Those of an iterable have been read before."""
         if isinstance(batch, Documents):
-            return ReadDocuments(batch, 0, "")
-        read = (self._read_texts if self.records is None else self._read_records)(batch.chunks)
-        return read._replace(documents=read.documents.skip(batch.num_skipped))
+            return batch
+        read = self._read_texts if self.records is None else self._read_records
+        return read(batch.chunks).skip(batch.num_skipped)
 
-    def _read_texts(self, chunks: Sequence[Any]) -> ReadDocuments:
+    def _read_texts(self, chunks: Sequence[Any]) -> Documents:
         texts: list[Text | Record] = []
         locations: list[tuple[int, str]] = []
-        num_invalid, first_invalid = 0, ""
+        report = ReadingReport()
         for chunk in chunks:
             locations.append((len(texts), describe_chunk(chunk)))
-            read = read_chunk(chunk, self.separator, self.record_separator)
-            texts += read.documents
-            num_invalid, first_invalid = num_invalid + read.num_invalid, first_invalid or read.first_invalid
-        documents = Documents(None, texts, partial(_describe_location, locations))
-        return ReadDocuments(documents, num_invalid, first_invalid)
+            documents, found = read_chunk(
+                chunk, self.separator, self.record_separator, skip_bad_records=self.skip_bad_records
+            )
+            texts += documents
+            report = report.add(found)
+        return Documents(None, texts, partial(_describe_location, locations), report=report)
 
-    def _read_records(self, chunks: Sequence[Any]) -> ReadDocuments:
+    def _read_records(self, chunks: Sequence[Any]) -> Documents:
         assert self.records is not None
         texts: list[Text | Record] = []
         locations: list[str] = []
+        bad: list[TokjaxError] = []
         for chunk in chunks:
             for location, record in read_records(chunk, self.records.choose):
-                document = self.records.read(record, location)
+                try:
+                    document = self.records.read(record, location)
+                except _RECORD_ERRORS as error:
+                    if not self.skip_bad_records:
+                        raise
+                    bad.append(error)
+                    continue
                 if document is not None:
                     texts.append(document)
                     locations.append(location)
-        return ReadDocuments(Documents(None, texts, locations.__getitem__), 0, "")
-
-
-class ReadDocuments(NamedTuple):
-    """Documents that a worker has read.
-
-    Attributes:
-        documents: the documents.
-        num_invalid: number of documents with bytes that are not valid UTF-8.
-        first_invalid: position of the first such byte, for messages.
-    """
-
-    documents: Documents
-    num_invalid: int
-    first_invalid: str
+        return Documents(None, texts, locations.__getitem__, report=ReadingReport().add_skipped(bad))
 
 
 def _describe_location(locations: Sequence[tuple[int, str]], index: int) -> str:
@@ -311,7 +321,7 @@ def _describe_location(locations: Sequence[tuple[int, str]], index: int) -> str:
 
 
 def make_document_reader(
-    source: DocumentSource, separator: str | None, records: RecordReader
+    source: DocumentSource, separator: str | None, records: RecordReader, *, skip_bad_records: bool = False
 ) -> DocumentReader:
     """Returns the reader of a source.
 
@@ -319,6 +329,7 @@ def make_document_reader(
         source: source of documents, from `resolve_files`.
         separator: string between documents in a text; `None` if each text is one document.
         records: reader of records.
+        skip_bad_records: whether to skip records that are no documents.
 
     Raises:
         InvalidArgumentError: a separator is passed for records.
@@ -331,13 +342,14 @@ def make_document_reader(
     if isinstance(source, TextFiles):
         records = records._replace(text_column=source.field)
         if not (records.needs_records or _holds_ids(source)):
-            return DocumentReader(separator, None, None if has_plain_text(source) else separator)
+            record_separator = None if has_plain_text(source) else separator
+            return DocumentReader(separator, None, record_separator, skip_bad_records)
         if separator is not None:
             raise InvalidArgumentError(
                 "separator splits texts, and the files hold ids",
                 hint=Hint("omit separator", "omit --separator"),
             )
-    return DocumentReader(separator, records)
+    return DocumentReader(separator, records, None, skip_bad_records)
 
 
 def iter_batches(
@@ -356,8 +368,7 @@ def iter_batches(
         SourceError: a file is damaged.
     """
     if not isinstance(source, TextFiles):
-        assert reader.records is not None
-        yield from batch_documents(_iter_iterable(source, reader.separator, reader.records), batch_size)
+        yield from batch_documents(_iter_iterable(source, reader), batch_size)
         return
     chunks: Iterator[Chunk | RecordChunk]
     if reader.records is None:
@@ -384,51 +395,76 @@ def _load(chunk: Chunk | RecordChunk, reader: DocumentReader) -> Chunk | RecordC
     if not isinstance(chunk, RowChunk):
         return chunk
     if reader.records is None:
-        texts = tuple(text for text, _ in chunk.read())
-        return TextChunk(texts, chunk.nbytes, chunk.read_nbytes, describe_chunk(chunk))
+        bad: list[SourceError] = []
+        texts = tuple(text for text, _ in chunk.read(bad))
+        return TextChunk((*texts, *bad), chunk.nbytes, chunk.read_nbytes, describe_chunk(chunk))
     records = tuple(chunk.read_records(reader.records.choose))
     return RecordChunk(records, chunk.nbytes, chunk.read_nbytes)
 
 
-def _iter_iterable(source: Any, separator: str | None, reader: RecordReader) -> Iterator[Document]:
+def _iter_iterable(source: Any, reader: DocumentReader) -> Iterator[Document | TokjaxError]:
+    """Yields the documents of an iterable, and errors of bad items if these are skipped."""
+    assert reader.records is not None
     kind: str | None = None
     index = 0
-    for item in _iter_items(source, reader):
-        item_kind = _get_kind(item)
-        if kind not in (None, item_kind):
-            raise InvalidArgumentError(
-                f"documents mixes texts, (doc_id, text) pairs and records; document {index} is the first of "
-                "a different kind"
-            )
+    for position, item in enumerate(_iter_items(source, reader.records)):
+        number = position if reader.skip_bad_records else index
+        try:
+            if isinstance(item, SourceError):  # (of standard input)
+                raise item
+            item_kind = _get_kind(item)
+            if kind not in (None, item_kind):
+                raise InvalidArgumentError(
+                    f"documents mixes texts, (doc_id, text) pairs and records; document {number} is the "
+                    "first of a different kind"
+                )
+            doc_id, document = _read_item(item, item_kind, number, reader)
+        except _RECORD_ERRORS as error:
+            if not reader.skip_bad_records:
+                raise
+            yield error
+            continue
         kind = item_kind
-        doc_id, content = index, item
-        if kind == "pair":
-            doc_id, content = _check_pair(index, item, separator)
-        if isinstance(content, Mapping):
-            document = reader.read(content, f"document {doc_id}")
-            if document is None:
-                continue
-        elif reader.needs_records:
-            raise InvalidArgumentError(
-                f"document {doc_id} is a {type(content).__name__}, and the field needs records with "
-                f"{', '.join(map(repr, reader.names))}"
-            )
-        elif kind == "pair":
-            document = content
-        elif _is_array_of_ids(content):
-            raise InvalidArgumentError(
-                f"document {index} is a {type(content).__name__} of ids, and not a text; pass records: "
-                "({'ids': ids} for ids in SOURCE)"
-            )
-        else:
-            document = check_text(content, f"document {index}", paths_advice=LIST_PATHS_ADVICE)
-        if isinstance(document, Record) or separator is None:
-            yield doc_id, document
+        if document is None:
+            continue
+        if isinstance(document, Record) or reader.separator is None:
+            yield index if doc_id is None else doc_id, document
             index += 1
             continue
-        for part in read_documents(iter([document]), separator):
+        for part in read_documents(iter([document]), reader.separator):
             yield index, part
             index += 1
+
+
+def _read_item(
+    item: Any, kind: str, number: int, reader: DocumentReader
+) -> tuple[int | None, Text | Record | None]:
+    """Returns the id of an item of an iterable, if it has one, and its document, if it is not null.
+
+    Args:
+        item: the item.
+        kind: its kind, from `_get_kind`.
+        number: its number, for errors.
+        reader: reader of the source.
+    """
+    records = reader.records
+    assert records is not None
+    doc_id, content = None, item
+    if kind == "pair":
+        doc_id, content = _check_pair(number, item, reader.separator)
+    if isinstance(content, Mapping):
+        return doc_id, records.read(content, f"document {number if doc_id is None else doc_id}")
+    if records.needs_records:
+        raise InvalidArgumentError(
+            f"document {number if doc_id is None else doc_id} is a {type(content).__name__}, and the field "
+            f"needs records with {', '.join(map(repr, records.names))}"
+        )
+    if kind != "pair" and _is_array_of_ids(content):
+        raise InvalidArgumentError(
+            f"document {number} is a {type(content).__name__} of ids, and not a text; pass records: "
+            "({'ids': ids} for ids in SOURCE)"
+        )
+    return doc_id, check_text(content, f"document {number}", paths_advice=LIST_PATHS_ADVICE)
 
 
 def describe_source(source: DocumentSource, separator: str | None) -> dict[str, Any] | None:
@@ -443,20 +479,24 @@ def describe_source(source: DocumentSource, separator: str | None) -> dict[str, 
     }
 
 
-def batch_documents(documents: Iterator[Document], batch_size: int) -> Iterator[Documents]:
-    """Groups documents into batches of at least `batch_size` characters, or bytes."""
+def batch_documents(documents: Iterator[Document | TokjaxError], batch_size: int) -> Iterator[Documents]:
+    """Groups documents into batches of at least `batch_size` characters, or bytes; reports the errors."""
     doc_ids: list[int] = []
     texts: list[Text | Record] = []
+    report = ReadingReport()
     batch_length = 0
-    for doc_id, text in documents:
-        doc_ids.append(doc_id)
-        texts.append(text)
-        batch_length += len(text)
+    for document in documents:
+        if isinstance(document, TokjaxError):
+            report = report.add_skipped([document])
+            continue
+        doc_ids.append(document[0])
+        texts.append(document[1])
+        batch_length += len(document[1])
         if batch_length >= batch_size or len(texts) >= _BATCH_DOCUMENTS:
-            yield Documents(doc_ids, texts)
-            doc_ids, texts, batch_length = [], [], 0
-    if texts:
-        yield Documents(doc_ids, texts)
+            yield Documents(doc_ids, texts, report=report)
+            doc_ids, texts, report, batch_length = [], [], ReadingReport(), 0
+    if texts or report.num_skipped:
+        yield Documents(doc_ids, texts, report=report)
 
 
 class DocumentDigests(NamedTuple):
@@ -604,6 +644,8 @@ def _holds_ids(files: TextFiles) -> bool:
 
         chunks = iter_record_chunks(replace(files, paths=(path,)), choose, _PROBE_BYTES)
         for _, record in chain.from_iterable(read_records(chunk, choose) for chunk in chunks):
+            if isinstance(record, SourceError):  # (raised, or skipped, when the documents are read)
+                continue
             found = (find_field(record, name) for name in names)
             document = next((holder[key] for holder, key in found if key in holder), "")
             if document is not None:

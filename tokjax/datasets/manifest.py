@@ -137,6 +137,7 @@ class Manifest:
             was converted; `None` for an iterable, and for merged datasets.
         shards: shards in stream order.
         files: size and checksum of the files that belong to no shard, by file name.
+        num_skipped: number of bad records of the source that were skipped; not recorded if it is 0.
     """
 
     plan: Plan
@@ -144,6 +145,7 @@ class Manifest:
     source: dict[str, Any] | None
     shards: Sequence[Shard]
     files: dict[str, FileRecord]
+    num_skipped: int = 0
 
     def get_counts(self, name: str) -> Sequence[int]:
         """Returns one of the counts named in `TOTALS`, for each shard."""
@@ -204,13 +206,15 @@ class Manifest:
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Writes the manifest of a dataset atomically."""
     totals = {name: getattr(manifest, name) for name in TOTALS}
-    contents = {
+    contents: dict[str, Any] = {
         "plan": describe_plan(manifest.plan),
         "tokenizer_file": manifest.tokenizer_file,
         "source": manifest.source,
         "shards": list(map(describe_shard, manifest.shards)),
         "files": manifest.files,
     }
+    if manifest.num_skipped:
+        contents["num_skipped"] = manifest.num_skipped
     contents = seal_contents(FORMAT, {**contents, **totals})
     data = (json.dumps(contents, indent=2) + "\n").encode("ascii")
     write_atomically(directory / MANIFEST_FILE, lambda file: file.write(data))

@@ -113,6 +113,7 @@ def _check_types(manifest: Manifest) -> None:
     _check_plan(manifest.plan)
     _check("tokenizer_file", manifest.tokenizer_file, manifest.tokenizer_file in (None, *manifest.files))
     _check("source", manifest.source, _is_source(manifest.source))
+    _check("num_skipped", manifest.num_skipped, _is_count(manifest.num_skipped))
     _check_files(manifest.files)
     names = set()
     for shard in manifest.shards:  # (one pass: a `ShardTable` builds each object on access)

@@ -109,7 +109,8 @@ def merge_datasets(
             first_document += len(doc_ids)
         for name, record in first.files.items():
             _copy(datasets[0].path / name, directory / name, record)
-        manifest = replace(first, shards=tuple(shards), source=None)
+        num_skipped = sum(dataset.manifest.num_skipped for dataset in datasets)
+        manifest = replace(first, shards=tuple(shards), source=None, num_skipped=num_skipped)
         write_manifest(directory, manifest)
     return summarize_dataset(manifest, target)
 
@@ -181,6 +182,7 @@ def rebuild_dataset(
         directory,
         separator=source["separator"],
         shard_size=plan.shard_size,
+        skip_bad_records=manifest.num_skipped > 0,
         overwrite=True,
         progress=progress,
     )

@@ -45,6 +45,7 @@ from tokjax._util.atomic_files import (
     write_atomically,
 )
 from tokjax._util.progress import show_progress_bar
+from tokjax.corpus.sources import ReadingReport
 from tokjax.datasets.document_sources import SourceHash
 from tokjax.datasets.manifest import (
     MANIFEST_FILE,
@@ -169,7 +170,9 @@ def load_manifest_if_unchanged(
     hint = make_overwrite_hint("replace it")
     _compare(job.plan, manifest.plan, f"{location} exists, and was written", hint)
     difference, remaining = _compare_documents(job, manifest.shards)
-    if difference is None and any(len(digests.sha256) for _, digests in map_batches(remaining, "digest")):
+    if difference is None and any(
+        len(digests.sha256) for _, (digests, _) in map_batches(remaining, "digest")
+    ):
         difference = "the source now has more documents"
     if difference is not None:
         raise DatasetExistsError(
@@ -298,7 +301,9 @@ def _compare_documents(job: WriteJob, shards: Sequence[Shard]) -> tuple[str | No
             if digest != shard.source_sha256:
                 return f"documents {first} to {documents.position - 1} differ", job
             advance(shard.num_bytes, f"{documents.position:,} documents")
-    return None, job._replace(batches=documents.iter_unread(), read_nbytes=documents.read_nbytes)
+    return None, job._replace(
+        batches=documents.iter_unread(), read_nbytes=documents.read_nbytes, report=documents.report
+    )
 
 
 class _RepeatedError:
@@ -331,20 +336,23 @@ class _DigestedDocuments:
     """Documents of a source with their digests, read shard by shard.
 
     Args:
-        results: batches and their digests. Workers are some batches ahead.
+        results: batches, their digests and reports. Workers are some batches ahead.
         unread: the same batches, of which those that were read are removed.
 
     Attributes:
         position: number of documents that were read.
     """
 
-    def __init__(self, results: Iterator[tuple[Batch, DocumentDigests]], unread: Iterator[Batch]) -> None:
+    def __init__(
+        self, results: Iterator[tuple[Batch, tuple[DocumentDigests, ReadingReport]]], unread: Iterator[Batch]
+    ) -> None:
         self.position = self._read_nbytes = 0
         self._results = results
         self._unread = unread
         self._batch: Batch | None = None
         self._digests: DocumentDigests | None = None
         self._start = 0
+        self._report = self._finished_report = ReadingReport()
 
     def read(self, count: int) -> str:
         """Reads documents, fewer if the source ends. Returns their digest as in `Shard.source_sha256`."""
@@ -367,7 +375,8 @@ class _DigestedDocuments:
         result = next(self._results, None)
         if result is None:
             return False
-        self._batch, digests = result
+        self._batch, (digests, report) = result
+        self._finished_report, self._report = self._report, self._report.add(report)
         self._digests, self._start = digests.number(self.position), 0
         self._read_nbytes += self._batch.read_nbytes
         next(self._unread)
@@ -377,6 +386,11 @@ class _DigestedDocuments:
     def read_nbytes(self) -> int:
         """Number of bytes of files in the batches that were read completely."""
         return self._read_nbytes - (self._batch.read_nbytes if self._batch and self._num_left else 0)
+
+    @property
+    def report(self) -> ReadingReport:
+        """Report on the batches that were read completely."""
+        return self._finished_report if self._num_left else self._report
 
     def iter_unread(self) -> Iterator[Batch]:
         """Iterates over the documents that were not read, in batches."""

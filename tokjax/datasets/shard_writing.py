@@ -29,7 +29,7 @@ import numpy as np
 from tokjax._util.executors import map_in_workers
 from tokjax._util.parallel import make_token, map_in_parallel
 from tokjax._util.progress import show_progress_bar
-from tokjax.corpus.sources import warn_of_invalid_utf8
+from tokjax.corpus.sources import ReadingReport
 from tokjax.datasets.document_encoding import (
     EncodedDocuments,
     encode_documents,
@@ -71,6 +71,7 @@ class WriteJob(NamedTuple):
         progress: whether to show a progress bar on standard error.
         check_source: function that raises an error if files of the source have changed.
         read_nbytes: number of bytes of the files of documents that do not remain, for the progress bar.
+        report: report on the batches that do not remain.
     """
 
     field: Field
@@ -83,6 +84,7 @@ class WriteJob(NamedTuple):
     progress: bool
     check_source: Callable[[], None]
     read_nbytes: int = 0
+    report: ReadingReport = ReadingReport()
 
 
 def write_shards(
@@ -90,7 +92,7 @@ def write_shards(
     directory: Path,
     finished: tuple[Shard, ...],
     on_shard: Callable[[Shard], None],
-) -> list[Shard]:
+) -> tuple[list[Shard], ReadingReport]:
     """Encodes documents and appends them to the finished shards.
 
     Args:
@@ -100,11 +102,11 @@ def write_shards(
         on_shard: callback for each shard that is finished.
 
     Returns:
-        All shards, the finished ones first.
+        All shards, the finished ones first, and the report on all documents.
 
     Raises:
         DatasetError: a worker process of the executor died.
-        SourceError: a file is damaged, or has changed.
+        SourceError: a file is damaged, or has changed, or all records are bad.
     """
     with (
         show_progress_bar("packing", _get_source_nbytes(job), unit="bytes", enabled=job.progress) as advance,
@@ -113,14 +115,13 @@ def write_shards(
         num_items = sum(shard.num_items for shard in finished)
         num_bytes = sum(shard.num_bytes for shard in finished)
         read_nbytes, reported = job.read_nbytes, 0
-        num_invalid, first_invalid = 0, ""
+        report = job.report
         noun = "bytes" if job.field.tokenizer is None else "tokens"
         for batch, answer in map_batches(job, "encode"):
             for digests, encoded in answer.parts:
                 num_bytes += writer.add(digests, encoded)
                 num_items += len(encoded.data)
-            num_invalid += answer.num_invalid
-            first_invalid = first_invalid or answer.first_invalid
+            report = report.add(answer.report)
             # The total for files is their size on disk, which differs from the size of the documents where
             # files are compressed or have other columns. So count the bytes that were read.
             read_nbytes += batch.read_nbytes
@@ -128,8 +129,10 @@ def write_shards(
             advance(position - reported, f"{num_items:,} {noun}")
             reported = position
         job.check_source()
-        warn_of_invalid_utf8(num_invalid, first_invalid)
-    return writer.shards
+        report.log()
+    if report.num_skipped and not any(shard.num_documents for shard in writer.shards):
+        raise SourceError(f"all {report.num_skipped} records are bad: {report.describe_skipped()}")
+    return writer.shards, report
 
 
 def get_batch_size(executor: Executor | None) -> int:
@@ -170,13 +173,11 @@ class EncodedBatch(NamedTuple):
 
     Attributes:
         parts: consecutive documents, and their stored form.
-        num_invalid: number of documents with bytes that are not valid UTF-8.
-        first_invalid: position of the first such byte, for messages.
+        report: report on the documents.
     """
 
     parts: list[tuple[DocumentDigests, EncodedDocuments]]
-    num_invalid: int
-    first_invalid: str
+    report: ReadingReport
 
 
 class DocumentEncoder(NamedTuple):
@@ -187,17 +188,18 @@ class DocumentEncoder(NamedTuple):
 
     def encode(self, batch: Batch) -> EncodedBatch:
         """Encodes a batch, and computes the digests of its documents."""
-        documents, num_invalid, first_invalid = self.reader.read(batch)
+        documents = self.reader.read(batch)
         digests = compute_digests(documents)
         parts = []
         for start, stop in _split_batch(digests):
             encoded = encode_documents(self.field, documents.take(start, stop), threads=1)
             parts.append((digests.take(start, stop), encoded))
-        return EncodedBatch(parts, num_invalid, first_invalid)
+        return EncodedBatch(parts, documents.report)
 
-    def digest(self, batch: Batch) -> DocumentDigests:
-        """Computes the digests of the documents of a batch."""
-        return compute_digests(self.reader.read(batch).documents)
+    def digest(self, batch: Batch) -> tuple[DocumentDigests, ReadingReport]:
+        """Computes the digests of the documents of a batch, and returns them with the report."""
+        documents = self.reader.read(batch)
+        return compute_digests(documents), documents.report
 
 
 def _split_batch(digests: DocumentDigests) -> Iterator[tuple[int, int]]:

@@ -105,6 +105,7 @@ class WrittenDataset(NamedTuple):
         num_cut: number of documents that were truncated because they were too long for the field.
         num_shards: number of shards.
         path: directory of the dataset, or its URL.
+        num_skipped: number of bad records that were skipped.
     """
 
     num_items: int
@@ -113,6 +114,7 @@ class WrittenDataset(NamedTuple):
     num_cut: int
     num_shards: int
     path: Path | str
+    num_skipped: int = 0
 
 
 def write_dataset(
@@ -123,6 +125,7 @@ def write_dataset(
     separator: str | None = None,
     text_column: str = DEFAULT_COLUMN,
     shard_size: int = DEFAULT_SHARD_SIZE,
+    skip_bad_records: bool = False,
     workers: int | None = None,
     executor: Executor | None = None,
     overwrite: bool = False,
@@ -152,6 +155,10 @@ def write_dataset(
             applies to files of records, unless they are passed as `text_files(paths, field=...)`.
         shard_size: number of ids (of `RawTextField`: bytes) at which a shard is closed. The document that
             reaches it is the last of its shard.
+        skip_bad_records: whether to skip records that are no documents: lines that are not JSON objects, rows
+            and samples that are damaged, and records without a text or with an invalid value of a column.
+            They are counted as `num_skipped` in the result and in the manifest, and the errors of the first
+            ones are logged. By default, the first one raises its error.
         workers: number of batches of documents that are encoded at the same time; `None` for the number of
             cores.
         executor: executor that encodes batches; `None` for threads of this process, and for worker processes
@@ -169,7 +176,8 @@ def write_dataset(
         DatasetMismatchError: an interrupted writer had other arguments or another source.
         DisallowedSpecialTokenError: a document holds a special token that the field disallows.
         InvalidArgumentError: an argument or a document is invalid.
-        SourceError: a file of the source is damaged, or changed while it was read.
+        SourceError: a file of the source is damaged, changed while it was read, or has a bad record; or all
+            records are bad.
     """
     check_executor(executor)
     max_in_flight = resolve_num_threads(None if workers is None else check_int("workers", workers, minimum=1))
@@ -178,9 +186,11 @@ def write_dataset(
         raise InvalidArgumentError(
             f"separator must be a non-empty str, or None if each text is one document; got {separator!r}"
         )
-    source = resolve_files(source, text_column)
+    source = resolve_files(source, text_column, skip_bad_records=skip_bad_records)
     source_entry = describe_source(source, separator)
-    reader = make_document_reader(source, separator, make_record_reader(field, text_column))
+    reader = make_document_reader(
+        source, separator, make_record_reader(field, text_column), skip_bad_records=skip_bad_records
+    )
     in_memory = executor is not None and isinstance(source, TextFiles) and bool(source.fetched)
     read = partial(iter_batches, source, reader, get_batch_size(executor), in_memory=in_memory)
     check = partial(_check_unchanged, source, _get_files(source))
@@ -205,8 +215,8 @@ def write_dataset(
         job, finished = resume(job, load_progress, check, directory, restart, overwrite=overwrite)
         _delete_others(directory, finished)
         start_progress(directory, Progress(plan, finished))
-        shards = write_shards(job, directory, finished, partial(add_progress, directory))
-        manifest = finish_dataset(directory, field, plan, source_entry, shards)
+        shards, report = write_shards(job, directory, finished, partial(add_progress, directory))
+        manifest = finish_dataset(directory, field, plan, source_entry, shards, report.num_skipped)
     return summarize_dataset(manifest, target)
 
 
@@ -245,8 +255,8 @@ def _write_remotely(
 
         start_progress(directory, Progress(job.plan, finished))
         _delete_other_remote_files(remote, finished, directory / PROGRESS_FILE)
-        shards = write_shards(job, directory, finished, publish)
-        manifest = finish_dataset(directory, job.field, job.plan, job.source, shards)
+        shards, report = write_shards(job, directory, finished, publish)
+        manifest = finish_dataset(directory, job.field, job.plan, job.source, shards, report.num_skipped)
         for name in (*manifest.files, MANIFEST_FILE):
             remote.put(directory / name)
         remote.remove(PROGRESS_FILE)
@@ -324,7 +334,12 @@ def _delete_other_remote_files(remote: RemoteDirectory, finished: tuple[Shard, .
 
 
 def finish_dataset(
-    directory: Path, field: Field, plan: Plan, source: dict[str, Any] | None, shards: list[Shard]
+    directory: Path,
+    field: Field,
+    plan: Plan,
+    source: dict[str, Any] | None,
+    shards: list[Shard],
+    num_skipped: int = 0,
 ) -> Manifest:
     """Writes the tokenizer and then the manifest, and returns the manifest."""
     files: dict[str, FileRecord] = {}
@@ -333,7 +348,9 @@ def finish_dataset(
         with suppress(UnsupportedTokenizerError):  # a custom type: only its fingerprint is recorded
             saved = save_tokenizer(field.tokenizer, directory / TOKENIZER_FILE)
             files[saved.name] = FileRecord(saved.stat().st_size, compute_file_sha256(saved))
-    manifest = Manifest(plan, None if saved is None else saved.name, source, tuple(shards), files)
+    manifest = Manifest(
+        plan, None if saved is None else saved.name, source, tuple(shards), files, num_skipped
+    )
     write_manifest(directory, manifest)
     (directory / PROGRESS_FILE).unlink(missing_ok=True)
     return manifest
@@ -348,4 +365,5 @@ def summarize_dataset(manifest: Manifest, path: Path | str) -> WrittenDataset:
         manifest.num_cut,
         len(manifest.shards),
         path,
+        manifest.num_skipped,
     )

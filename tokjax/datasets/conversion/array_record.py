@@ -52,6 +52,8 @@ def read(path: Path, tokenizer: Any) -> TokenStream:  # noqa: ARG001 (the record
 def _iter_records_of_ids(path: Path, start: int, stop: int) -> Iterator[NDArray[np.int64]]:
     """Yields the ids of the records `[start, stop)`."""
     for location, record in iter_records(path, start, stop, list):
+        if isinstance(record, SourceError):
+            raise record
         ids = record.get(_IDS, ())
         if not isinstance(ids, np.ndarray) or ids.dtype != np.int64:
             raise SourceError(
