@@ -149,14 +149,10 @@ def report_damage(path: Path) -> Iterator[None]:
         raise SourceError(f"{get_path_or_url(path)}: truncated or damaged, or not {name}: {error}") from error
 
 
-def check_are_text(files: TextFiles, *, skip_bad_records: bool = False) -> None:
+def check_are_text(files: TextFiles) -> None:
     """Checks that the first 64 KiB of each file are text, before any work begins.
 
     Tables, archives and files of records are only opened: their format declares what is text.
-
-    Args:
-        files: the files to check.
-        skip_bad_records: whether lines of JSON that are not UTF-8 are skipped later, and not checked here.
 
     Raises:
         InvalidArgumentError: a path is a directory, a pipe or a device.
@@ -171,8 +167,7 @@ def check_are_text(files: TextFiles, *, skip_bad_records: bool = False) -> None:
             head = stream.read(HEAD_BYTES)
         if not head:
             empty.append(path)
-        if not (skip_bad_records and get_format(path, files) == "jsonl"):
-            check_is_text(head, get_path_or_url(path))
+        check_is_text(head, get_path_or_url(path))
     if len(empty) == len(files.paths):
         subject = f"{get_path_or_url(empty[0])} is" if len(empty) == 1 else f"all {len(empty)} files are"
         raise SourceError(f"{subject} empty; there is nothing to read")

@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from tokjax._util.checks import LIST_PATHS_ADVICE, check_text, reject_tables
@@ -17,6 +18,7 @@ from tokjax.corpus.decompression import check_are_text, find_invalid_utf8
 from tokjax.corpus.files import (
     SourceFile,
     TextFiles,
+    get_format,
     get_source_files,
     has_plain_text,
     is_file,
@@ -54,7 +56,7 @@ def find_source_files(
         source: the source to inspect.
         takes_records: whether the caller accepts a `datasets.Dataset` or an Arrow table, and reads its text
             column.
-        skip_bad_records: as in `check_are_text`.
+        skip_bad_records: whether lines of JSON that are not UTF-8 are skipped later, and not checked here.
 
     Raises:
         InvalidArgumentError: a path is not a file, a list mixes paths and texts, a list of strings contains
@@ -64,7 +66,7 @@ def find_source_files(
     if isinstance(source, (str, os.PathLike)):
         source = text_files(source)
     if isinstance(source, TextFiles):
-        check_are_text(source, skip_bad_records=skip_bad_records)
+        _check_are_text(source, skip_bad_records=skip_bad_records)
         return source
     if takes_records and (is_arrow_table(source) or is_ray_dataset(source)):
         return None
@@ -79,7 +81,7 @@ def find_source_files(
     are_paths = [isinstance(item, os.PathLike) for item in source]
     if all(are_paths):
         files = text_files(source)
-        check_are_text(files, skip_bad_records=skip_bad_records)
+        _check_are_text(files, skip_bad_records=skip_bad_records)
         return files
     if any(are_paths):
         raise InvalidArgumentError("source mixes paths and texts; pass either paths or texts")
@@ -90,6 +92,14 @@ def find_source_files(
                 "text_files([...]), to read the names as texts pass iter([...])"
             )
     return None
+
+
+def _check_are_text(files: TextFiles, *, skip_bad_records: bool) -> None:
+    if skip_bad_records:
+        paths = tuple(path for path in files.paths if get_format(path, files) != "jsonl")
+        files = replace(files, paths=paths)
+    if files.paths:
+        check_are_text(files)
 
 
 class Corpus(NamedTuple):
