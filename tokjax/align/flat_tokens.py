@@ -160,9 +160,8 @@ def find_text_positions(tokens: FlatTokens, sequence_id: int) -> NDArray[np.int6
     Returns:
         Increasing positions, `int64`, shape `(n,)`; 0 for tokens of the other text and without bytes.
     """
-    assert tokens.ids is not None
     assert tokens.text_ids is not None
-    keys = np.column_stack([tokens.offsets, tokens.ids])
+    keys = np.column_stack([tokens.offsets, *([] if tokens.ids is None else [tokens.ids])])
     is_in_text = keys[:, 0] < keys[:, 1]
     if tokens.sequence_ids is not None:
         is_in_text &= tokens.sequence_ids == sequence_id
