@@ -101,14 +101,23 @@ from .corpus.chunk_boundaries import (
 from .datasets.fields.bucketed_tokens import (
     BucketedTokenField as BucketedTokenField,
 )
+from .datasets.fields.chat import (
+    ChatField as ChatField,
+)
 from .datasets.fields.packed_tokens import (
     PackedTokenField as PackedTokenField,
+)
+from .datasets.fields.preference import (
+    PreferenceField as PreferenceField,
 )
 from .datasets.fields.raw_text import (
     RawTextField as RawTextField,
 )
 from .datasets.fields.registry import (
     Field as Field,
+)
+from .datasets.fields.token_field import (
+    TokenField as TokenField,
 )
 from .datasets.fields.tokenized_text import (
     SentencePieceTextField as SentencePieceTextField,

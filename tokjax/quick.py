@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 
 from tokjax._util.checks import check_text, check_texts
 from tokjax._util.display import describe_batch
+from tokjax._util.imports import mark_namespace
 from tokjax.batching.collate import collate_padded_batch
 from tokjax.batching.labels import CausalLMBatch, causal_lm_labels
 from tokjax.core import protocol
@@ -45,6 +46,7 @@ __all__ = [
     "quick_tokenize",
     "quick_train_bundle",
 ]
+mark_namespace(__name__)
 
 
 class QuickTokens(NamedTuple):
