@@ -22,6 +22,7 @@ from ._util.limits import (
 from .batching.collate import (
     PaddedBatch as PaddedBatch,
     batch_pad_sequences as batch_pad_sequences,
+    batch_to_dict as batch_to_dict,
     collate_padded_batch as collate_padded_batch,
     pad_ragged as pad_ragged,
     pad_sequence as pad_sequence,

@@ -73,6 +73,28 @@ class PaddedBatch(NamedTuple):
         return describe_batch(self)
 
 
+def batch_to_dict(batch: tuple[Any, ...]) -> dict[str, Any]:
+    """Returns the columns of a batch by name, without those that are `None`. Arrays are not copied.
+
+    JAX takes batches as they are. Other libraries, such as `tf.data` and PyTorch, reject `None`:
+    `loader.map(tokjax.batch_to_dict)` has batches for them.
+
+    Args:
+        batch: a `PaddedBatch`, `PackedBlocks` or another `NamedTuple`.
+
+    Raises:
+        InvalidArgumentError: `batch` has no named columns.
+
+    >>> batch_to_dict(collate_padded_batch([], pad_id=0, length=3, columns=["ids"])).keys()
+    dict_keys(['ids', 'attention_mask'])
+    """
+    if not hasattr(batch, "_asdict"):
+        raise InvalidArgumentError(
+            f"batch must be a batch with named columns, such as PackedBlocks, not {type(batch).__name__}"
+        )
+    return {name: column for name, column in batch._asdict().items() if column is not None}
+
+
 def collate_padded_batch(
     results: Results | Windows | MergedWindows,
     *,
