@@ -20,7 +20,7 @@ from tokjax._util.arrays import (
     to_host,
 )
 from tokjax._util.checks import check_id, check_int
-from tokjax._util.display import describe_batch
+from tokjax._util.display import display_batch
 from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.length_buckets import LengthBuckets
 from tokjax.core.array_inputs import as_ragged
@@ -38,6 +38,7 @@ PADDED_COLUMNS = (*COLUMNS, "attention_mask")
 _FILL_VALUES = {"offsets": 0, "token_type_ids": 0, "word_ids": -1, "sequence_ids": -1}
 
 
+@display_batch
 class PaddedBatch(NamedTuple):
     """A rectangular batch of tokens: a pytree of `int32` arrays, and of the side columns of a dataset.
 
@@ -67,10 +68,6 @@ class PaddedBatch(NamedTuple):
     sequence_ids: Array | None = None
     loss_mask: Array | None = None
     columns: dict[str, Array] | None = None
-
-    def __repr__(self) -> str:
-        """Returns the dtype and shape of each array."""
-        return describe_batch(self)
 
 
 def batch_to_dict(batch: tuple[Any, ...]) -> dict[str, Any]:

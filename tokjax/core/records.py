@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokjax._util.arrays import Array, as_integers
-from tokjax._util.display import render_tokens_html
+from tokjax._util.display import render_tokens_html, short_repr
 from tokjax._util.locks import ThreadLock
 from tokjax.core.ragged import COLUMNS, Ragged
 from tokjax.errors import InvalidArgumentError
@@ -478,6 +478,7 @@ def _are_equal(left: Any, right: Any) -> bool:
     return type(left) is type(right) and bool(left == right)
 
 
+@short_repr
 class Windows(NamedTuple):
     """Texts that are split into overlapping windows.
 
@@ -490,6 +491,7 @@ class Windows(NamedTuple):
     text_ids: NDArray[np.int64]
 
 
+@short_repr
 class MergedWindows(NamedTuple):
     """Values of the tokens of full texts, merged from windows by `tokjax.align.merge_windows`.
 

@@ -11,6 +11,7 @@ from reprlib import repr as shorten
 from typing import TYPE_CHECKING, Any, Literal
 
 from tokjax._util.checks import check_int
+from tokjax._util.display import short_repr
 from tokjax.core.utf8 import count_bytes
 from tokjax.errors import InvalidArgumentError, OffsetsContractError, SourceError
 from tokjax.offsets import char_to_byte_spans
@@ -24,6 +25,7 @@ _TAG = re.compile(r"O|[BIELSU]-\S(.*\S)?")
 _DOCUMENT_START = "-DOCSTART-"
 
 
+@short_repr
 @dataclass(frozen=True)
 class AnnotatedText:
     """A text with labelled spans.

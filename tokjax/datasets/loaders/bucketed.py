@@ -133,7 +133,7 @@ class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
     ) -> None:
         super().__init__(dataset, seed)
         self._columns = choose_columns(self.datasets, columns)
-        self._pad_id = resolve_pad_id(pad_id, lambda: self.datasets[0].tokenizer)
+        self._pad_id = resolve_pad_id(pad_id, self._find_tokenizer)
         self._shuffle, self._drop_last = bool(shuffle), bool(drop_last)
         self._weights = check_weights(weights)
         self._buckets = [self._build_buckets(each) for each in self.datasets]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._util.checks import check_int
-from tokjax._util.display import describe_batch
+from tokjax._util.display import display_batch
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.ragged import concatenate_ranges
 from tokjax.datasets.dataset_types import PackedDataset
@@ -43,6 +43,7 @@ _PADDING = (0, 0, 0, 0, -1)
 """Padding of `ids` (replaced by the pad id), mask, segment ids, positions and document ids."""
 
 
+@display_batch
 class TokenChunks(NamedTuple):
     """Chunks of consecutive tokens without document columns, a pytree of arrays.
 
@@ -58,10 +59,6 @@ class TokenChunks(NamedTuple):
     ids: Array
     loss_mask: Array | None = None
     columns: dict[str, Array] | None = None
-
-    def __repr__(self) -> str:
-        """Returns the dtype and shape of the array."""
-        return describe_batch(self)
 
     @property
     @jit_eager
@@ -140,7 +137,7 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
         self._shuffle, self._extra, self._documents = bool(shuffle), int(bool(extra_token)), bool(documents)
         self._drop_last, self._weights = bool(drop_last), check_weights(weights)
         self._columns = choose_columns(self.datasets, columns)
-        self._pad_id = 0 if self._drop_last else resolve_pad_id(pad_id, lambda: self.datasets[0].tokenizer)
+        self._pad_id = 0 if self._drop_last else resolve_pad_id(pad_id, self._find_tokenizer)
         sizes = [max(each.num_tokens - self._extra, 0) // self.chunk_tokens for each in self.datasets]
         self._order = ItemOrder(
             sizes,
