@@ -80,12 +80,13 @@ class TokenizationResult:
 
     ids: NDArray[np.int32]
     tokens: tuple[str, ...]
-    offsets: NDArray[np.int64] | None = None
-    attention_mask: NDArray[np.int32] | None = None
-    token_type_ids: NDArray[np.int32] | None = None
-    special_tokens_mask: NDArray[np.int32] | None = None
-    word_ids: NDArray[np.int32] | None = None
-    sequence_ids: NDArray[np.int32] | None = None
+    # `Any` rather than `None`: callers know which columns they requested, and need no check for the type.
+    offsets: NDArray[np.int64] | Any = None
+    attention_mask: NDArray[np.int32] | Any = None
+    token_type_ids: NDArray[np.int32] | Any = None
+    special_tokens_mask: NDArray[np.int32] | Any = None
+    word_ids: NDArray[np.int32] | Any = None
+    sequence_ids: NDArray[np.int32] | Any = None
     metadata: ResultMetadata = ResultMetadata("unknown")
 
     def __post_init__(self) -> None:
@@ -297,29 +298,29 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         return self._columns["row_splits"]  # type: ignore[no-any-return]
 
     @property
-    def offsets(self) -> NDArray[np.int64] | None:
+    def offsets(self) -> NDArray[np.int64] | Any:
         """1-based byte spans, `int64`, shape `(n, 2)`, or `None`."""
-        return self._columns["offsets"]  # type: ignore[no-any-return]
+        return self._columns["offsets"]
 
     @property
-    def special_tokens_mask(self) -> NDArray[np.int32] | None:
+    def special_tokens_mask(self) -> NDArray[np.int32] | Any:
         """1 on special tokens, `int32`, shape `(n,)`, or `None`."""
-        return self._columns["special_tokens_mask"]  # type: ignore[no-any-return]
+        return self._columns["special_tokens_mask"]
 
     @property
-    def token_type_ids(self) -> NDArray[np.int32] | None:
+    def token_type_ids(self) -> NDArray[np.int32] | Any:
         """Index of each token's segment of the input, `int32`, shape `(n,)`, or `None`."""
-        return self._columns["token_type_ids"]  # type: ignore[no-any-return]
+        return self._columns["token_type_ids"]
 
     @property
-    def word_ids(self) -> NDArray[np.int32] | None:
+    def word_ids(self) -> NDArray[np.int32] | Any:
         """Index of each token's word, -1 for inserted tokens, `int32`, shape `(n,)`, or `None`."""
-        return self._columns["word_ids"]  # type: ignore[no-any-return]
+        return self._columns["word_ids"]
 
     @property
-    def sequence_ids(self) -> NDArray[np.int32] | None:
+    def sequence_ids(self) -> NDArray[np.int32] | Any:
         """Index of each token's text in a pair, -1 for inserted tokens, `int32`, shape `(n,)`, or `None`."""
-        return self._columns["sequence_ids"]  # type: ignore[no-any-return]
+        return self._columns["sequence_ids"]
 
     @property
     def lengths(self) -> NDArray[np.int64]:

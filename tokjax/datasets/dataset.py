@@ -174,6 +174,12 @@ class Dataset:
             )
         return tokenizer
 
+    @property
+    def vocab_size(self) -> int:
+        """Vocabulary size of the tokenizer."""
+        size = self.manifest.plan.vocab_size
+        return protocol.vocab_size(self.tokenizer) if size is None else size
+
     @cached_property
     def columns(self) -> tuple[Column, ...]:
         """Descriptions of the side columns."""

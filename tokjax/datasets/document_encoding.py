@@ -443,7 +443,7 @@ def _get_input_offsets(field: Any, texts: Sequence[Text], batch: TokenizationBat
     if batch.metadata.offsets_reference != "tokenizer_normalized_text":
         return np.asarray(batch.offsets)
     parts = [
-        protocol.map_offsets_to_input(field.tokenizer, text, row.offsets)  # type: ignore[arg-type]
+        protocol.map_offsets_to_input(field.tokenizer, text, row.offsets)
         for text, row in zip(texts, batch, strict=True)
     ]
     return np.concatenate([np.zeros((0, 2), np.int64), *parts])

@@ -178,7 +178,7 @@ class Loader(ABC, Generic[Source, Batch]):
     _columns: tuple[BatchColumn, ...]
     _order: ItemOrder
 
-    def __init__(self, datasets: Source | Sequence[Source], seed: int) -> None:
+    def __init__(self, datasets: Dataset | Sequence[Dataset], seed: int) -> None:
         received: Any = datasets if isinstance(datasets, (list, tuple)) else [datasets]
         self.datasets: tuple[Source, ...] = tuple(received)
         self._check_datasets()
@@ -357,7 +357,7 @@ class Loader(ABC, Generic[Source, Batch]):
         count, length = check_int("epochs", epochs, minimum=1), self.steps_per_epoch
         return None if length is None else (self.step // length + count) * length
 
-    def map(self, function: Callable[[Any], Other]) -> Loader[Source, Other]:
+    def map(self, function: Callable[[Batch], Other]) -> Loader[Source, Other]:
         """Returns a view of this loader with converted batches, for libraries that expect other types.
 
         The view is a loader with the same position: taking a batch from either of them advances both, and

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokjax.datasets.dataset import Dataset
     from tokjax.datasets.loaders.batch_columns import ColumnChoice
     from tokjax.datasets.loaders.item_order import ItemSlots
 
@@ -122,7 +123,7 @@ class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
 
     def __init__(
         self,
-        dataset: TokenDataset | Sequence[TokenDataset],
+        dataset: Dataset | Sequence[Dataset],
         *,
         pad_id: int | None,
         seed: int,
@@ -248,7 +249,7 @@ class BucketedLoader(_LengthBucketedLoader):
 
     def __init__(
         self,
-        dataset: TokenDataset | Sequence[TokenDataset],
+        dataset: Dataset | Sequence[Dataset],
         *,
         batch_size: int,
         bucket_boundaries: Sequence[int] | None = None,
@@ -336,7 +337,7 @@ class TokenBudgetLoader(_LengthBucketedLoader):
 
     def __init__(
         self,
-        dataset: TokenDataset | Sequence[TokenDataset],
+        dataset: Dataset | Sequence[Dataset],
         *,
         budget: int,
         cost: Callable[[int, int], float] | None = None,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.core.protocol import Special
+    from tokjax.datasets.dataset import Dataset
     from tokjax.datasets.loaders.batch_columns import ColumnChoice
     from tokjax.datasets.loaders.item_order import ItemSlots
 
@@ -59,7 +60,7 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
 
     def __init__(
         self,
-        dataset: SequenceDataset | Sequence[SequenceDataset],
+        dataset: Dataset | Sequence[Dataset],
         *,
         batch_size: int,
         length: int | None = None,
