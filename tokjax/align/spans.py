@@ -12,6 +12,7 @@ import numpy as np
 
 from tokjax._util.arrays import Array, as_integers
 from tokjax._util.checks import check_int
+from tokjax._util.display import short_repr
 from tokjax.align.tagset import check_labels
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.errors import InvalidArgumentError, OffsetsContractError
@@ -25,6 +26,7 @@ LabelledSpan: TypeAlias = tuple[int, int, str]
 """A start, a stop and a label: 1-based bytes and half-open, unless documented otherwise."""
 
 
+@short_repr
 class SpanColumns(NamedTuple):
     """Labelled spans of many texts as flat columns: those of text `i` are `row_splits[i]:row_splits[i + 1]`.
 

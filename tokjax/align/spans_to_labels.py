@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokjax._util.display import describe_batch
+from tokjax._util.display import short_repr
 from tokjax.align.flat_tokens import find_text_positions, make_flat_tokens, select_tokens
 from tokjax.align.offset_trimming import fit_spans, join_texts, mark_whitespace, trim_token_spans
 from tokjax.align.spans import (
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 OnPartial: TypeAlias = Literal["include", "exclude", "error"]
 
 
+@short_repr
 class SpanLabels(NamedTuple):
     """Labels of tokens, and the number of tokens of each span.
 
@@ -72,10 +73,6 @@ class SpanLabels(NamedTuple):
 
     labels: Array
     token_counts: Array
-
-    def __repr__(self) -> str:
-        """Returns the dtype and shape of each array."""
-        return describe_batch(self)
 
 
 def align_spans(

@@ -11,6 +11,7 @@ from reprlib import repr as shorten
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tokjax._util.checks import check_int
+from tokjax._util.display import short_repr
 from tokjax.align.character_spans import check_unit, unit_to_byte_spans
 from tokjax.core.utf8 import count_bytes
 from tokjax.errors import InvalidArgumentError, OffsetsContractError, SourceError
@@ -29,6 +30,7 @@ _RANGE_OR_EMPTY_NODE = re.compile(r"\d+[-.]\d+")
 """Ids of CoNLL-U for a range of words, and for a word that is not in the text."""
 
 
+@short_repr
 @dataclass(frozen=True)
 class AnnotatedText:
     """A text with labelled spans.

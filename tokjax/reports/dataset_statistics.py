@@ -11,6 +11,7 @@ import numpy as np
 
 from tokjax._util.atomic_files import write_atomically
 from tokjax._util.checks import check_int
+from tokjax._util.display import short_repr
 from tokjax._util.permutation import permute
 from tokjax.datasets.dataset import Dataset
 from tokjax.datasets.dataset_types import BucketedDataset, PackedDataset
@@ -44,6 +45,7 @@ class Padding(NamedTuple):
     shapes: int
 
 
+@short_repr
 @dataclass(frozen=True)
 class DatasetReport:
     """Statistics of a dataset, made by `dataset_report`.

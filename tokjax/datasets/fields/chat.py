@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from tokjax._util.checks import check_int
+from tokjax._util.display import short_repr
 from tokjax.core.ragged import ragged_from_rows
 from tokjax.datasets.columns import LOSS_MASK, Column, check_columns
 from tokjax.datasets.fields.options import (
@@ -35,6 +36,7 @@ _SOURCES = Column("sources", "int8", source="field")
 """Column of the role and the field of each token of a conversation."""
 
 
+@short_repr
 @dataclass(frozen=True)
 class ChatField(TokenField):
     """Token ids of conversations, with a loss mask of the assistant's tokens. Needs `tokjax[chat]`.

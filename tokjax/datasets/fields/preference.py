@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from tokjax._util.display import short_repr
 from tokjax.core import protocol
 from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.datasets.columns import LOSS_MASK, Column, check_columns
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _PAIR_COLUMNS = (Column(LOSS_MASK, "bool", source="field"), Column("rejected", "bool", source="field"))
 
 
+@short_repr
 @dataclass(frozen=True)
 class PreferenceField(TokenField):
     """Token ids of preference pairs, with a loss mask of the answers. For DPO and similar objectives.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._util.checks import check_int
+from tokjax._util.display import short_repr
 from tokjax.core import protocol
 from tokjax.encoding.chat.chat_template import ChatTemplate, RenderedTemplate, compile_template
 from tokjax.encoding.chat.messages import (
@@ -55,6 +56,7 @@ _UNTRUSTED = ("tools", "documents")
 """Variables that are checked like messages, because they often contain text of third parties."""
 
 
+@short_repr
 class EncodedChat(NamedTuple):
     """Tokens of a conversation.
 
