@@ -124,13 +124,16 @@ def resume(
         DatasetCorruptError: the progress record is damaged.
         DatasetMismatchError: the plan or the documents differ, or a finished shard was altered.
     """
+    new_job = job.fix_date(None)
     try:
-        finished = _get_finished_shards(load_progress(), job.plan, location)
+        progress = load_progress()
+        job = job.fix_date(None if progress is None else progress.plan)
+        finished = _get_finished_shards(progress, job.plan, location)
         check_shards(finished)
     except DatasetError:
         if not overwrite:
             raise
-        return job, ()
+        return new_job, ()
     difference, remaining = _compare_documents(job, finished)
     if difference is None:
         return remaining, finished
@@ -141,7 +144,7 @@ def resume(
         raise DatasetMismatchError(
             f"{message}, or one that can be read again: part of this iterator has already been consumed"
         )
-    return job._replace(batches=restart()), ()
+    return new_job._replace(batches=restart()), ()
 
 
 def load_manifest_if_unchanged(
@@ -167,6 +170,7 @@ def load_manifest_if_unchanged(
             hint=make_overwrite_hint("replace a dataset", "; otherwise pass another path"),
         ) from None
     hint = make_overwrite_hint("replace it")
+    job = job.fix_date(manifest.plan)
     _compare(job.plan, manifest.plan, f"{location} exists, and was written", hint)
     difference, remaining = _compare_documents(job, manifest.shards)
     if difference is None and any(len(digests.sha256) for _, digests in map_batches(remaining, "digest")):

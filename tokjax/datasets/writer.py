@@ -202,9 +202,9 @@ def write_dataset(
         check = partial(check_files, directory)
         job, finished = resume(job, load_progress, check, directory, restart, overwrite=overwrite)
         _delete_others(directory, finished)
-        start_progress(directory, Progress(plan, finished))
+        start_progress(directory, Progress(job.plan, finished))
         shards = write_shards(job, directory, finished, partial(add_progress, directory))
-        manifest = finish_dataset(directory, field, plan, source_entry, shards)
+        manifest = finish_dataset(directory, job.field, job.plan, source_entry, shards)
     return summarize_dataset(manifest, target)
 
 

@@ -8,13 +8,14 @@ prompt, which is the difference between two renderings of the messages before it
 
 from __future__ import annotations
 
+import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tokjax._util.checks import check_int
 from tokjax.core import protocol
-from tokjax.encoding.chat.chat_template import ChatTemplate, RenderedTemplate, compile_template
+from tokjax.encoding.chat.chat_template import ChatTemplate, RenderedTemplate, compile_template, make_clock
 from tokjax.encoding.chat.messages import (
     HiddenTokens,
     add_reasoning_aliases,
@@ -86,6 +87,7 @@ def encode_chat(
     allowed_special: Special = (),
     disallowed_special: Special = "all",
     variables: Mapping[str, Any] | None = None,
+    date: datetime.date | None = None,
     max_characters: int = 1 << 22,
 ) -> EncodedChat:
     """Encodes a conversation with a chat template, and finds the role and the field of each token.
@@ -124,6 +126,7 @@ def encode_chat(
         disallowed_special: special tokens that raise an error in messages: names, or `"all"` for every one
             that is not allowed. A special token in neither set is encoded as ordinary text.
         variables: other variables of the template, for example `tools`, as JSON data.
+        date: the date, or the time, that `strftime_now` formats. `None` for the current local time.
         max_characters: maximum length of the rendered text in characters. The work and the memory of the
             template are limited in proportion to it.
 
@@ -154,12 +157,13 @@ def encode_chat(
         literal, texts, [*collect_strings(template_variables), template] if literal else []
     )
 
+    clock = {"strftime_now": make_clock(date or datetime.datetime.now())}  # the same time in all renderings
     roles = {f"{role}_token": name for role, name in vocabulary.roles.items()}
 
     def make_renderer(change: Callable[[str], str]) -> _ChatRenderer:
         changed = copy_json(untrusted, "", lambda text, _: change(text)) if hidden.names else {}
         limit = check_int("max_characters", max_characters, minimum=1)
-        return _ChatRenderer(compiled, roles | template_variables | changed, limit)
+        return _ChatRenderer(compiled, clock | roles | template_variables | changed, limit)
 
     renderer = make_renderer(hidden.hide)
     rendered_messages = conversation
