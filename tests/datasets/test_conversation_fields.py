@@ -1,5 +1,6 @@
 """Tests of what `ChatField` and `PreferenceField` share: dates, variables, targets, documents without any."""
 
+import dataclasses
 import datetime
 import json
 import time
@@ -9,7 +10,7 @@ import pytest
 import tokjax
 from tests.datasets.test_preference_pairs import CHATML, CHATS, TEXTS, answer, encode, user
 from tests.datasets.test_resuming import StoppedError, stop_after_documents
-from tokjax.datasets import ChatField, PreferenceField
+from tokjax.datasets import ChatField, Column, PreferenceField
 
 DATED = "{{ strftime_now('%d %b %Y %H:%M%Z') }}|" + CHATML
 VARIABLES = "{{ date_string }},{{ enable_thinking }},{{ (documents or ['-'])[0] }}|" + CHATML
@@ -45,10 +46,10 @@ class TestDate:
     def test_resuming(self, kind, record, tmp_path, set_zone, monkeypatch):
         """The date of the first start is used after a stop, also in another time zone."""
         monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
-        field, records, options = kind(CHATS, DATED), [record] * 20, {"shard_size": 99}
+        field, records, options = kind(CHATS, DATED), [record] * 5, {"shard_size": 99}
         first = set_zone(FIRST)
         with pytest.raises(StoppedError):
-            tokjax.write_dataset(stop_after_documents(records, 10), field, tmp_path / "data", **options)
+            tokjax.write_dataset(stop_after_documents(records, 3), field, tmp_path / "data", **options)
         other = set_zone(LAST)
         assert other != first
         tokjax.write_dataset(records, field, tmp_path / "data", **options)
@@ -157,3 +158,96 @@ def test_last_answer():
 def test_invalid_options_are_rejected(make, message):
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
         make()
+
+
+def make_chats(count):
+    """Returns conversations with numbers; two of three train nothing within 40 ids."""
+    texts = [("q", "a"), ("q" * 99, "a"), ("q", None)]
+    chats = [[user(f"{i}{texts[i % 3][0]}"), answer(texts[i % 3][1])] for i in range(count)]
+    return [{"messages": chat[: 2 - (i % 3 == 2)], "number": i} for i, chat in enumerate(chats)]
+
+
+class TestWithoutTargets:
+    FIELD = ChatField(CHATS, CHATML, 40, columns=[Column("number", "int8", per="document")])
+
+    @pytest.mark.parametrize("as_file", [False, True])
+    def test_they_are_dropped_and_counted(self, as_file, tmp_path, monkeypatch):
+        """The others keep the number of their record, for any number of workers and after a stop."""
+        monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 300)
+        records = source = make_chats(30)
+        if as_file:
+            source = tmp_path / "chats.jsonl"
+            source.write_text("".join(json.dumps(record) + "\n" for record in records))
+        options = {"shard_size": 99}
+        written = tokjax.write_dataset(source, self.FIELD, tmp_path / "data", workers=1, **options)
+        assert (written.num_documents, written.num_dropped, written.num_cut) == (10, 20, 0)
+        dataset = tokjax.open_dataset(tmp_path / "data")
+        assert dataset.manifest.num_dropped_documents == 20
+        assert dataset.documents["doc_id"].tolist() == dataset.column("number").tolist() == [*range(0, 30, 3)]
+        assert all(dataset.column("loss_mask")[row].any() for row in range(10))
+        if not as_file:
+            stopped = stop_after_documents(records, 23)
+            with pytest.raises(StoppedError):
+                tokjax.write_dataset(stopped, self.FIELD, tmp_path / "other", **options)
+        again = tokjax.write_dataset(source, self.FIELD, tmp_path / "other", workers=2, **options)
+        assert again == written._replace(path=tmp_path / "other")
+        assert tokjax.open_dataset(tmp_path / "other").fingerprint == dataset.fingerprint
+        assert tokjax.write_dataset(source, self.FIELD, tmp_path / "data", **options) == written
+        report = tokjax.reports.dataset_report(dataset)
+        assert report.num_dropped_documents == 20
+        merged = tokjax.datasets.merge_datasets([tmp_path / "data", tmp_path / "other"], tmp_path / "merged")
+        assert (merged.num_documents, merged.num_dropped) == (20, 40)
+        ids = tokjax.open_dataset(tmp_path / "merged").documents["doc_id"]
+        assert ids.tolist() == [*range(0, 60, 3)]
+
+    def test_nothing_is_left(self, tmp_path):
+        """Shards without documents are valid, alone and after others."""
+        chats, options = make_chats(3), {"shard_size": 1}
+        assert tokjax.write_dataset(chats[1:], self.FIELD, tmp_path / "none").num_dropped == 2
+        tokjax.open_dataset(tmp_path / "none").verify()
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="has no documents; there is nothing"):
+            tokjax.PlannedLoader(tokjax.open_dataset(tmp_path / "none"), batch_size=1, block_size=8)
+        for _ in range(2):  # (the second call compares)
+            tokjax.write_dataset(chats, self.FIELD, tmp_path / "one", **options)
+        dataset = tokjax.open_dataset(tmp_path / "one")
+        assert [shard.num_documents for shard in dataset.manifest.shards] == [1, 0]
+        for loader in (
+            tokjax.PlannedLoader(dataset, batch_size=1, block_size=40),
+            tokjax.SequenceLoader(dataset, batch_size=1),
+            tokjax.PackedTokenLoader(dataset, batch_size=1, chunk_tokens=8),
+        ):
+            assert loader.batch_at(0).loss_mask.any()
+
+    def test_pairs(self, tmp_path):
+        """Both sides of a pair must have a target."""
+        long, short = "p" * 99, [user("q")]
+        records = [
+            PAIR,
+            PAIR | {"prompt": [user(long)]},
+            PAIR | {"rejected": short},
+            PAIR | {"chosen": short},
+        ]
+        written = tokjax.write_dataset(records, PreferenceField(CHATS, CHATML, 40), tmp_path / "data")
+        assert (written.num_documents, written.num_dropped) == (1, 3)
+        texts = [{"prompt": long, "chosen": "a", "rejected": "b"}, {"chosen": "a", "rejected": "b"}]
+        written = tokjax.write_dataset(texts, PreferenceField(TEXTS, max_tokens=40), tmp_path / "texts")
+        assert (written.num_documents, written.num_dropped) == (1, 1)
+
+    def test_the_first_token_is_no_target(self, tmp_path):
+        chat = {"messages": [answer("a")]}
+        for template, expected in (("{{ messages[0].content }}", 1), ("<{{ messages[0].content }}", 0)):
+            written = tokjax.write_dataset([chat], ChatField(CHATS, template), tmp_path / str(expected))
+            assert written.num_dropped == expected
+
+    @pytest.mark.parametrize(
+        ("index", "cause"),
+        [(1, "answer of the assistant within max_tokens=40"), (2, "answer of the assistant")],
+    )
+    def test_keep_and_raise(self, index, cause, tmp_path):
+        field = dataclasses.replace(self.FIELD, without_targets="keep")
+        written = tokjax.write_dataset(make_chats(3), field, tmp_path / "kept")
+        assert (written.num_documents, written.num_dropped) == (3, 0)
+        field = dataclasses.replace(self.FIELD, without_targets="raise")
+        message = f"document 0 has no token to train on: there is no {cause}; pass without_targets='drop'"
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            tokjax.write_dataset(make_chats(3)[index:], field, tmp_path / "data")

@@ -19,10 +19,11 @@ from tokjax._util.atomic_files import NotRegularFileError, get_identity, open_re
 from tokjax.corpus.files import FileFormat
 from tokjax.datasets.columns import parse_columns
 from tokjax.datasets.fields.bucketed_tokens import BucketedTokenField
-from tokjax.datasets.fields.conversation import TrainOn
+from tokjax.datasets.fields.conversation import TrainOn, WithoutTargets
 from tokjax.datasets.fields.raw_text import RawTextField
 from tokjax.datasets.fields.registry import FIELDS, FIRST_CUSTOM_TYPE_ID
 from tokjax.datasets.manifest import (
+    DROPPED,
     FORMAT,
     MANIFEST_FILE,
     TOTALS,
@@ -91,7 +92,7 @@ def parse_manifest(data: bytes, path: object) -> Manifest:
     """
     contents = unseal_contents(data, path, FORMAT, WRITE_AGAIN, parse_with_shards)
     try:
-        totals = {name: contents.pop(name) for name in TOTALS}
+        totals = {name: contents.pop(name) for name in TOTALS if name in contents or name != DROPPED}
         plan = Plan(**contents.pop("plan"))
         shards = contents.pop("shards")
         if not isinstance(shards, ShardTable):
@@ -262,6 +263,7 @@ _IS_OPTION: Mapping[str, Callable[[object], bool]] = {
     "variable_keys": _are_names,
     "date": _is_text_or_none,
     "train_on": lambda value: value in get_args(TrainOn),
+    "without_targets": lambda value: value in get_args(WithoutTargets),
     "max_chars": _is_limit,
     "max_tokens": _is_limit,
     "chunk_tokens": _is_size,
@@ -271,7 +273,7 @@ _IS_OPTION: Mapping[str, Callable[[object], bool]] = {
     "allowed_special": _is_special,
     "disallowed_special": _is_special,
 }
-_LATER_OPTIONS = {"variables", "variable_keys", "date", "train_on"}
+_LATER_OPTIONS = {"variables", "variable_keys", "date", "train_on", "without_targets"}
 """Options that datasets of earlier versions do not have."""
 
 

@@ -34,7 +34,7 @@ import itertools
 import json
 import os
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokjax._util.atomic_files import (
@@ -52,6 +52,7 @@ from tokjax.datasets.manifest import (
     Plan,
     Shard,
     describe_plan,
+    describe_shard,
     parse_shard,
     seal_contents,
     unseal_contents,
@@ -296,8 +297,8 @@ def _compare_documents(job: WriteJob, shards: Sequence[Shard]) -> tuple[str | No
     ):
         documents = _DigestedDocuments(results, unread)
         for shard in shards:
-            first, digest = documents.position, documents.read(shard.num_documents)
-            if documents.position < first + shard.num_documents:
+            first, digest = documents.position, documents.read(shard.num_source_documents)
+            if documents.position < first + shard.num_source_documents:
                 return f"it now ends after {documents.position} documents", job
             if digest != shard.source_sha256:
                 return f"documents {first} to {documents.position - 1} differ", job
@@ -399,7 +400,7 @@ def _compare(
 
 
 def _encode_shard_line(shard: Shard) -> bytes:
-    return _encode_line({"shard": asdict(shard)})
+    return _encode_line({"shard": describe_shard(shard)})
 
 
 def _encode_line(contents: dict[str, Any]) -> bytes:

@@ -58,6 +58,9 @@ class ChatField(ConversationField):
             keeps, so that a writer that resumes uses the same date.
         train_on: whether the tokens of `"all"` answers count in the loss, or only those of the `"last"`
             message of the assistant.
+        without_targets: what to do with conversations of which no token counts in the loss, because they have
+            no answer or `max_tokens` removes it: `"drop"` leaves them out and counts them, `"keep"` stores
+            them, and `"raise"` raises an error. The first token never counts, as none comes before it.
     """
 
     TYPE_ID: ClassVar[int] = 45

@@ -35,6 +35,7 @@ VARIABLE_KEYS = (*_CHECKED_VARIABLES, _MORE_VARIABLES)
 """Keys of a record that are variables of chat templates, or hold a mapping of them."""
 
 TrainOn = Literal["all", "last"]
+WithoutTargets = Literal["drop", "keep", "raise"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class ConversationField(TokenField):
     variable_keys: Sequence[str] = dataclasses.field(default=(), kw_only=True)
     date: datetime.date | str | None = dataclasses.field(default=None, kw_only=True)
     train_on: TrainOn = dataclasses.field(default="all", kw_only=True)
+    without_targets: WithoutTargets = dataclasses.field(default="drop", kw_only=True)
 
     def __post_init__(self) -> None:
         """Checks the options, and stores each in the form that the manifest reproduces."""
@@ -75,8 +77,11 @@ class ConversationField(TokenField):
             )
         object.__setattr__(self, "variable_keys", tuple(keys))
         object.__setattr__(self, "date", _format_date(self.date))
-        if self.train_on not in get_args(TrainOn):
-            raise InvalidArgumentError(f"train_on must be one of {get_args(TrainOn)}, not {self.train_on!r}")
+        for name, choices in (("train_on", TrainOn), ("without_targets", WithoutTargets)):
+            if getattr(self, name) not in get_args(choices):
+                raise InvalidArgumentError(
+                    f"{name} must be one of {get_args(choices)}, not {getattr(self, name)!r:.80}"
+                )
 
     @property
     def options(self) -> dict[str, Any]:

@@ -55,6 +55,8 @@ class PreferenceField(ConversationField):
         date: date that the template's `strftime_now` formats, as in `ChatField`.
         train_on: whether the tokens of `"all"` answers after the prompt count in the loss, or only those of
             the `"last"` message of the assistant.
+        without_targets: what to do with pairs that have a side of which no token counts in the loss:
+            `"drop"`, `"keep"` or `"raise"`, as in `ChatField`.
     """
 
     TYPE_ID: ClassVar[int] = 46
