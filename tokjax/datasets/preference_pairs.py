@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax.core import protocol
-from tokjax.datasets.fields.conversation import VARIABLE_KEYS
+from tokjax.datasets.fields.conversation import VARIABLE_KEYS, Conversation
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -126,24 +126,26 @@ def _count_shared(rows: Sequence[NDArray[Any]]) -> int:
     return int(differs.argmax()) if differs.any() else length
 
 
-def encode_chat_pair(field: ConversationField, text: Text) -> EncodedPair:
-    """Encodes a preference pair of messages with the chat template of a field.
+def encode_chat_pairs(
+    field: ConversationField, texts: Sequence[Text], threads: int | None
+) -> list[EncodedPair]:
+    """Encodes preference pairs of messages with the chat template of a field.
 
     Args:
         field: field with a tokenizer that computes offsets.
-        text: record with the keys of `PAIR_KEYS`, as a JSON object.
+        texts: records with the keys of `PAIR_KEYS`, as JSON objects.
+        threads: number of threads that share the work, as in `encode_batch_result`.
 
     Raises:
-        InvalidArgumentError: the record is not a preference pair of messages.
+        InvalidArgumentError: a record is not a preference pair of messages.
     """
-    record = json.loads(text)
-    prompt, *completions = _parse_messages(record)
-    sides = (
-        field.encode_messages([*prompt, *completion], record, num_prompt=len(prompt))
-        for completion in completions
-    )
-    chosen, rejected = (EncodedSide(chat.result.ids, is_target) for chat, is_target in sides)
-    return chosen, rejected
+    conversations = []
+    for record in map(json.loads, texts):
+        prompt, *completions = _parse_messages(record)
+        conversations += [Conversation([*prompt, *each], record, len(prompt)) for each in completions]
+    encoded = field.encode_messages(conversations, threads)
+    sides = [EncodedSide(chat.result.ids, is_target) for chat, is_target in encoded]
+    return list(zip(sides[::2], sides[1::2], strict=True))
 
 
 def _parse_messages(record: Mapping[str, Any]) -> tuple[list[Any], list[Any], list[Any]]:

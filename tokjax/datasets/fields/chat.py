@@ -12,7 +12,7 @@ import numpy as np
 from tokjax._util.checks import check_int
 from tokjax.core.ragged import ragged_from_rows
 from tokjax.datasets.columns import LOSS_MASK, Column, check_columns
-from tokjax.datasets.fields.conversation import VARIABLE_KEYS, ConversationField
+from tokjax.datasets.fields.conversation import VARIABLE_KEYS, Conversation, ConversationField
 from tokjax.datasets.fields.options import check_template, set_columns
 from tokjax.datasets.fields.token_field import RowsWithColumns
 from tokjax.errors import InvalidArgumentError
@@ -88,12 +88,12 @@ class ChatField(ConversationField):
         object.__setattr__(self, "columns", [mask, *others])
         set_columns(self)
 
-    def encode_rows(self, texts: Sequence[Text], *, threads: int | None = None) -> RowsWithColumns:  # noqa: ARG002 (conversations are encoded one by one)
+    def encode_rows(self, texts: Sequence[Text], *, threads: int | None = None) -> RowsWithColumns:
         """Encodes conversations, given as JSON objects, into ids and loss masks, without truncation."""
         ids, masks, sources = [], [], []
-        for text in texts:
-            record = json.loads(text)
-            chat, is_target = self.encode_messages(record.get("messages"), record)
+        records = map(json.loads, texts)
+        conversations = [Conversation(record.get("messages"), record) for record in records]
+        for chat, is_target in self.encode_messages(conversations, threads):
             ids.append(chat.result.ids)
             masks.append(is_target)
             sources.append(np.asarray(chat.sources, np.int8))

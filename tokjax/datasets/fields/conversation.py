@@ -7,14 +7,14 @@ import datetime
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from tokjax.core import protocol
 from tokjax.datasets.fields.options import check_template, get_special_options, set_limit, set_special
 from tokjax.datasets.fields.token_field import TokenField
-from tokjax.encoding.chat.encode_chat import encode_chat
+from tokjax.encoding.chat.encode_chat import encode_chats
 from tokjax.encoding.chat.messages import check_strings, copy_json
 from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.special_tokens import resolve_special
@@ -36,6 +36,20 @@ VARIABLE_KEYS = (*_CHECKED_VARIABLES, _MORE_VARIABLES)
 
 TrainOn = Literal["all", "last"]
 WithoutTargets = Literal["drop", "keep", "raise"]
+
+
+class Conversation(NamedTuple):
+    """A conversation to encode.
+
+    Attributes:
+        messages: its messages.
+        record: record with the variables of the template.
+        num_prompt: number of messages at the start whose answers are not targets.
+    """
+
+    messages: Any
+    record: Mapping[str, Any]
+    num_prompt: int = 0
 
 
 @dataclass(frozen=True)
@@ -104,35 +118,46 @@ class ConversationField(TokenField):
         return dataclasses.replace(self, date=recorded or datetime.date.today())
 
     def encode_messages(
-        self, messages: Any, record: Mapping[str, Any], *, num_prompt: int = 0
-    ) -> tuple[EncodedChat, NDArray[np.bool_]]:
-        """Encodes a conversation, and returns it with its targets.
+        self, conversations: Sequence[Conversation], threads: int | None
+    ) -> list[tuple[EncodedChat, NDArray[np.bool_]]]:
+        """Encodes conversations, and returns each with its targets.
 
         Args:
-            messages: messages of the conversation.
-            record: record with the variables of the template.
-            num_prompt: number of messages at the start whose answers are not targets.
+            conversations: conversations.
+            threads: number of threads that share the work, as in `encode_batch_result`.
 
         Returns:
-            The conversation, and whether each token is a target, `bool`, shape `(num_tokens,)`.
+            Each conversation, and whether each of its tokens is a target, `bool`, shape `(num_tokens,)`.
         """
         assert self.template is not None
         special: Any = {name: getattr(self, name) for name in ("allowed_special", "disallowed_special")}
-        chat = encode_chat(
+        chats = encode_chats(
             self.tokenizer,
-            messages,
+            [
+                (
+                    each.messages,
+                    {**self.variables, **self._get_variables(each.record, special["allowed_special"])},
+                )
+                for each in conversations
+            ],
             self.template,
-            variables={**self.variables, **self._get_variables(record, special["allowed_special"])},
             date=None if self.date is None else datetime.date.fromisoformat(str(self.date)),
+            threads=threads,
             **special,
         )
+        return [
+            (chat, self._find_targets(chat, each)) for chat, each in zip(chats, conversations, strict=True)
+        ]
+
+    def _find_targets(self, chat: EncodedChat, conversation: Conversation) -> NDArray[np.bool_]:
+        messages, _, num_prompt = conversation
         is_target = np.asarray(chat.assistant_mask, bool)
         answers = [i for i, message in enumerate(messages) if message.get("role") == "assistant"]
         if self.train_on == "last" and answers:
             num_prompt = max(num_prompt, answers[-1])
         if any(i < num_prompt for i in answers):
             is_target &= _find_text_after_prompt(is_target, np.asarray(chat.message_indices), num_prompt)
-        return chat, is_target
+        return is_target
 
     def _get_variables(self, record: Mapping[str, Any], allowed_special: Special) -> dict[str, Any]:
         """Returns the variables of the template that a record has.

@@ -14,7 +14,7 @@ from tokjax.datasets.columns import LOSS_MASK, Column, check_columns
 from tokjax.datasets.fields.conversation import ConversationField
 from tokjax.datasets.fields.options import set_columns
 from tokjax.datasets.fields.token_field import RowsWithColumns
-from tokjax.datasets.preference_pairs import PAIR_KEYS, encode_chat_pair, encode_text_pairs
+from tokjax.datasets.preference_pairs import PAIR_KEYS, encode_chat_pairs, encode_text_pairs
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class PreferenceField(ConversationField):
                 threads=threads,
             )
         else:
-            pairs = [encode_chat_pair(self, text) for text in texts]
+            pairs = encode_chat_pairs(self, texts, threads)
         sides = [side for pair in pairs for side in pair]
         kept = [side.ids[: self.max_tokens] for side in sides]
         masks = [side.loss_mask[: self.max_tokens] for side in sides]

@@ -36,14 +36,14 @@ from tokjax.encoding.chat.text_sources import (
     make_text,
 )
 from tokjax.encoding.chat.token_sources import compute_token_sources, find_runs
-from tokjax.encoding.encode import encode_result
+from tokjax.encoding.encode import encode_batch_result, encode_result
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.objectives.completion_masks import chat_loss_mask
 from tokjax.offsets import char_to_byte_spans
 from tokjax.pretokenize.special_tokens import resolve_special
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from tokjax.encoding.chat.messages import Message
 
 _ASSISTANT = "assistant"
+_MAX_CHARACTERS = 1 << 22
+_TEXT_OPTIONS: dict[str, Any] = {"add_special_tokens": False, "allowed_special": "all"}
 _UNTRUSTED = ("tools", "documents")
 """Variables that are checked like messages, because they often contain text of third parties."""
 
@@ -88,7 +90,7 @@ def encode_chat(
     disallowed_special: Special = "all",
     variables: Mapping[str, Any] | None = None,
     date: datetime.date | None = None,
-    max_characters: int = 1 << 22,
+    max_characters: int = _MAX_CHARACTERS,
 ) -> EncodedChat:
     """Encodes a conversation with a chat template, and finds the role and the field of each token.
 
@@ -139,6 +141,72 @@ def encode_chat(
             `mask=False`).
         MissingExtraError: Jinja is not installed.
     """
+    steps = _encode_in_steps(
+        tokenizer,
+        messages,
+        template,
+        add_generation_prompt=add_generation_prompt,
+        mask=mask,
+        allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
+        variables=variables,
+        date=date,
+        max_characters=max_characters,
+    )
+    return _finish(steps, encode_result(tokenizer, next(steps), **_TEXT_OPTIONS))
+
+
+def encode_chats(
+    tokenizer: Any,
+    conversations: Iterable[tuple[Sequence[Mapping[str, Any]], Mapping[str, Any]]],
+    template: str,
+    *,
+    threads: int | None = None,
+    **options: Any,
+) -> list[EncodedChat]:
+    """Encodes many conversations, as `encode_chat` does. Their texts are encoded together, which is faster.
+
+    Args:
+        tokenizer: tokenizer that computes offsets.
+        conversations: messages and variables of each conversation.
+        template: the Jinja template.
+        threads: number of threads that share the work, as in `encode_batch_result`.
+        **options: other options of `encode_chat`.
+    """
+    steps = [
+        _encode_in_steps(tokenizer, messages, template, variables=variables, **options)
+        for messages, variables in conversations
+    ]
+    batch = encode_batch_result(tokenizer, [next(each) for each in steps], threads=threads, **_TEXT_OPTIONS)
+    return [_finish(each, result) for each, result in zip(steps, batch, strict=True)]
+
+
+def _finish(
+    steps: Generator[str, TokenizationResult, EncodedChat], result: TokenizationResult
+) -> EncodedChat:
+    """Returns what `_encode_in_steps` returns when it receives the result of its text."""
+    try:
+        steps.send(result)
+    except StopIteration as stop:
+        chat: EncodedChat = stop.value
+        return chat
+    raise AssertionError("it yields one text")
+
+
+def _encode_in_steps(
+    tokenizer: Any,
+    messages: Sequence[Mapping[str, Any]],
+    template: str,
+    *,
+    add_generation_prompt: bool = False,
+    mask: bool = True,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+    variables: Mapping[str, Any] | None = None,
+    date: datetime.date | None = None,
+    max_characters: int = _MAX_CHARACTERS,
+) -> Generator[str, TokenizationResult, EncodedChat]:
+    """Yields the text to encode, receives its result, and returns the conversation. See `encode_chat`."""
     vocabulary = protocol.get_vocabulary(tokenizer)
     allowed, disallowed = resolve_special(vocabulary.special_names, allowed_special, disallowed_special)
     not_allowed = frozenset(vocabulary.special) - allowed
@@ -180,9 +248,10 @@ def encode_chat(
     if hidden.names:
         visible_text = make_renderer(str).render_text(conversation, add_generation_prompt)
         _check_unchanged(full_text, visible_text, hidden)
+        yield ""
         result = encode_with_hidden(tokenizer, text, hidden)
     else:
-        result = encode_result(tokenizer, text, add_special_tokens=False, allowed_special="all")
+        result = yield text
     if not mask:
         return EncodedChat(result, None, full_text)
     offsets = _get_offsets(tokenizer, full_text, result)
