@@ -76,6 +76,8 @@ def make_stats_table(dataset: Dataset) -> Table:
     if manifest.num_cut:
         table.add_row("truncated documents", f"{manifest.num_cut:,}")
         table.add_row(f"{unit} removed by truncation", f"{manifest.num_dropped:,}")
+    if manifest.num_dropped_documents:
+        table.add_row("documents left out, without targets", f"{manifest.num_dropped_documents:,}")
     if len(lengths):
         quantiles = compute_length_quantiles(lengths)
         summary = f"median {quantiles['median']:,}, longest {quantiles['longest']:,}"

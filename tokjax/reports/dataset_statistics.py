@@ -68,6 +68,7 @@ class DatasetReport:
         padding: padding for each strategy.
         sources: names and sizes in bytes of the source files; empty if unknown.
         columns: descriptions of the side columns.
+        num_dropped_documents: number of documents that the field left out, because they train nothing.
     """
 
     path: str
@@ -86,6 +87,7 @@ class DatasetReport:
     padding: tuple[Padding, ...]
     sources: tuple[tuple[str, int], ...]
     columns: tuple[Column, ...] = ()
+    num_dropped_documents: int = 0
 
 
 def dataset_report(
@@ -139,6 +141,7 @@ def dataset_report(
         padding=_measure_padding(dataset, _sample_lengths(lengths, seed), size),
         sources=tuple((str(name), int(nbytes)) for name, nbytes in sources),
         columns=dataset.columns,
+        num_dropped_documents=manifest.num_dropped_documents,
     )
 
 

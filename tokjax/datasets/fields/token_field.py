@@ -59,6 +59,11 @@ class TokenField(StoredIds, ABC):
     RECORD_KEYS: ClassVar[tuple[str, ...]] = ()
 
     @property
+    def record_keys(self) -> tuple[str, ...]:
+        """Keys of a record that form the document: `RECORD_KEYS` by default."""
+        return self.RECORD_KEYS
+
+    @property
     def columns(self) -> Sequence[Column]:
         """Side columns of the field; none by default."""
         return ()
