@@ -22,6 +22,7 @@ import itertools
 import pickle
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,7 @@ from tokjax.datasets.document_sources import (
     DocumentReader,
     compute_digests,
 )
+from tokjax.datasets.fields.conversation import ConversationField
 from tokjax.datasets.shards import ShardWriter
 from tokjax.errors import DatasetError, SourceError
 
@@ -86,6 +88,18 @@ class WriteJob(NamedTuple):
     read_nbytes: int = 0
     report: ReadingReport = ReadingReport()
 
+    def fix_date(self, recorded: Plan | None) -> WriteJob:
+        """Returns the job with the date of the dataset, if its field needs one.
+
+        Args:
+            recorded: plan of an earlier start, whose date is used; `None` for the current day.
+        """
+        if not isinstance(self.field, ConversationField):
+            return self
+        is_same = recorded is not None and recorded.type_id == self.plan.type_id
+        field = self.field.fix_date(recorded.options.get("date") if recorded and is_same else None)
+        return self._replace(field=field, plan=replace(self.plan, options=field.options))
+
 
 def write_shards(
     job: WriteJob,
@@ -130,7 +144,7 @@ def write_shards(
             reported = position
         job.check_source()
         report.log()
-    if report.num_skipped and not any(shard.num_documents for shard in writer.shards):
+    if report.num_skipped and not any(shard.num_source_documents for shard in writer.shards):
         raise SourceError(f"all {report.num_skipped} records are bad: {report.describe_skipped()}")
     return writer.shards, report
 

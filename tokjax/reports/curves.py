@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._util.checks import check_int
+from tokjax._util.display import short_repr
 from tokjax._util.progress import show_progress_bar
 from tokjax._util.threads import resolve_num_threads
 from tokjax.bpe.batched_merging import BatchMerger
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 _PRETOKENS_PER_BATCH = 1 << 16
 
 
+@short_repr
 @dataclass(frozen=True)
 class SizeCurve:
     """Number of tokens of one kind of text, by size of the truncated vocabulary.
