@@ -86,9 +86,8 @@ SEPARATOR_HELP = (
     "a backslash."
 )
 FILES_HELP = (
-    "Files or patterns of files: UTF-8 text, JSON lines, CSV, TSV, Parquet, Arrow, ArrayRecord, MDS, litdata "
-    "or tar archives, optionally compressed with gzip, bzip2, xz or zstd; or directories of Parquet, MDS or "
-    "litdata files."
+    "Files or patterns of files: UTF-8 text, JSON lines, CSV, TSV, Parquet, Arrow, ArrayRecord or tar "
+    "archives, optionally compressed with gzip, bzip2, xz or zstd; or directories of Parquet files."
 )
 STDIN = "-"
 TOKENIZER_HELP = (
@@ -102,8 +101,7 @@ TextColumnOption = Annotated[
 FormatOption = Annotated[
     str,
     typer.Option(
-        "--format",
-        help="text, jsonl, csv, tsv, parquet, arrow, tar, array_record, mds, litdata or auto (by file name).",
+        "--format", help="text, jsonl, csv, tsv, parquet, arrow, tar, array_record or auto (by file name)."
     ),
 ]
 EosTokenOption = Annotated[
