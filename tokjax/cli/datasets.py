@@ -78,9 +78,7 @@ def merge(
 
 
 def convert(
-    source: Annotated[
-        str, typer.Argument(help="Directory of a dataset, or token file or cache of another program.")
-    ],
+    source: Annotated[str, typer.Argument(help="Directory of a dataset, or token file of another program.")],
     out: OutOption,
     tokenizer: Annotated[
         str | None,
@@ -90,8 +88,7 @@ def convert(
         str | None,
         typer.Option(
             "--format",
-            help="nanogpt, llm.c, megatron, npy, torch, levanter or array_record. Default: by file name and "
-            "header.",
+            help="nanogpt, megatron, npy or array_record. Default: by file name and header.",
         ),
     ] = None,
     eos_token: EosTokenOption = None,
