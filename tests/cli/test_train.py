@@ -131,7 +131,7 @@ def test_sample_of_json_lines(corpus, tmp_path):
 def test_bundle(workspace, tmp_path):
     from tokjax.trainer import load_training_bundle
 
-    options = ["--vocab-size", 300, "-o", tmp_path / "b", "--bundle", "--checkpoint", tmp_path / "c.npz"]
+    options = ["--vocab-size", 300, "-o", tmp_path / "b", "--bundle"]
     get_output("train", workspace / "corpus.txt", *options)
     assert load_training_bundle(tmp_path / "b").trained.options["vocab_size"] == 300
     again = run("train", workspace / "corpus.txt", *options)

@@ -58,8 +58,7 @@ class Model(StrEnum):
 _COUNTING_OPTIONS = {"min_frequency", "max_bytes", "seed", "save_counts", "weight"}
 _SENTENCEPIECE_OPTIONS = {"character_coverage", "byte_fallback"}
 _OPTIONS_BY_MODEL: Mapping[Model, set[str]] = {
-    Model.bpe: _COUNTING_OPTIONS
-    | {"pattern", "max_token_length", "tie_break", "checkpoint", "continue_from"},
+    Model.bpe: _COUNTING_OPTIONS | {"pattern", "max_token_length", "tie_break", "continue_from"},
     Model.wordpiece: _COUNTING_OPTIONS | {"limit_alphabet", "cased"},
     Model.word_level: _COUNTING_OPTIONS | {"cased"},
     Model.unigram: _SENTENCEPIECE_OPTIONS,
@@ -149,10 +148,6 @@ def train(
     save_counts: Annotated[
         Path | None, typer.Option(help="Also write the pre-token counts to this file, for later training.")
     ] = None,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(help="File for the state of training, from which an interrupted command resumes."),
-    ] = None,
     bundle: Annotated[
         bool,
         typer.Option("--bundle", help="Write a directory with tokenizer, statistics, sources and report."),
@@ -178,7 +173,6 @@ def train(
         "max_bytes": max_bytes,
         "seed": seed,
         "save_counts": save_counts,
-        "checkpoint": checkpoint,
     }
     options = _select_options(model, {name: value for name, value in passed.items() if value is not None})
     special = tuple(special_token or ())
