@@ -1,18 +1,15 @@
 """Tests of dataset reports: statistics against direct computation, the HTML page, and the command."""
 
-import io
 import json
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from rich.console import Console
 
 import tokjax
 from tests.cli.test_commands import get_output
 from tests.conftest import CORPUS
 from tests.support.loader_cases import FIELDS, TEXTS, TOKENIZER
-from tokjax.cli.table_format import make_stats_table
 
 
 @pytest.fixture(scope="module")
@@ -122,15 +119,6 @@ def test_stats_command(tmp_path):
     assert json.loads(numbers.read_text())["sources"][0][0].endswith("<b>.txt")
     tokjax.write_dataset(CORPUS, FIELDS["raw"], tmp_path / "raw")
     assert "bytes per document" in get_output("stats", tmp_path / "raw")
-
-
-def test_table_and_report_have_the_same_median(tmp_path):
-    tokjax.write_dataset(["a", "b" * 100], tokjax.RawTextField(), tmp_path / "data")
-    dataset = tokjax.open_dataset(tmp_path / "data")
-    shown = io.StringIO()
-    Console(file=shown, width=100).print(make_stats_table(dataset))
-    assert "median 100, longest 100" in shown.getvalue()
-    assert tokjax.reports.dataset_report(dataset).lengths["median"] == 100
 
 
 def test_report_from_path(datasets):

@@ -11,7 +11,6 @@ import pytest
 import tokjax
 from tests.reports.conftest import HOSTILE_NAME
 from tests.reports.test_tables import print_tables
-from tests.reports.test_vocabulary_statistics import BYTES
 from tokjax._util.imports import import_optional
 from tokjax.reports.metrics import TEXT_METRICS, USE_METRICS, VOCABULARY_METRICS
 
@@ -173,18 +172,6 @@ def test_page_does_not_import_pyplot(tmp_path):
         "sys.exit('matplotlib.pyplot' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
-
-
-@pytest.mark.usefixtures("matplotlib")
-def test_many_kinds_of_text_and_tokenizers(tmp_path):
-    texts = {f"kind {i}": ["low"] for i in range(7)}
-    against = {f"number {i}": BYTES for i in range(9)}
-    options = {"against": against, "progress": False}
-    report = tokjax.reports.vocabulary_report(BYTES, texts, **options)
-    page = Page(
-        save_page(report, tokjax.reports.size_curves(BYTES, texts, **options), tmp_path / "many.html")
-    )
-    assert page.texts.count("kind 6") == 4  # In the table of texts, the metrics, and two plots.
 
 
 @pytest.mark.usefixtures("matplotlib")
