@@ -1,6 +1,5 @@
 """Tests of byte-level BPE: equality with tiktoken, offsets, special tokens, normalization and patterns."""
 
-
 import numpy as np
 import pytest
 import tiktoken

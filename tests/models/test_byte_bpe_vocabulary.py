@@ -1,6 +1,5 @@
 """Tests of byte-level BPE vocabularies: lookups, invalid arguments, equality, fingerprints and threads."""
 
-
 import pytest
 
 import tokjax

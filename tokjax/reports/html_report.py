@@ -40,28 +40,6 @@ def check_report_libraries() -> None:
         import_optional(library, extra="report", purpose="an HTML report")
 
 
-def render_page(template: str, **values: Any) -> str:
-    """Renders an HTML page from a Jinja template.
-
-    Args:
-        template: file name of the template, in the directory of this module.
-        **values: variables of the template.
-
-    Raises:
-        MissingExtraError: jinja2 is not installed.
-    """
-    jinja2 = import_optional("jinja2", extra="report", purpose="an HTML report")
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-    )
-    environment.filters |= {"make_visible": make_visible, "format_number": format_number}
-    page: str = environment.get_template(template).render(values)
-    return page
-
-
 def save_report_html(
     report: VocabularyReport, path: str | os.PathLike[str], *, curves: Sequence[SizeCurve] = ()
 ) -> Path:
@@ -119,8 +97,15 @@ def _render_report(report: VocabularyReport, curves: Sequence[SizeCurve]) -> str
             "Bytes per token of the vocabulary truncated to its first ids, as if trained with fewer ids."
         )
         plots.insert(1, ("Vocabulary size", caption, plot_size_curves(curves, report.tokenizers)))
-    return render_page(
-        "page.html",
+    jinja2 = import_optional("jinja2", extra="report", purpose="an HTML report")
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+    )
+    environment.filters |= {"make_visible": make_visible, "format_number": format_number}
+    page: str = environment.get_template("page.html").render(
         names=list(map(make_printable, report.tokenizers)),
         kinds=list(map(make_printable, report.kinds)),
         colours=[get_colour(i) for i in range(len(report.tokenizers))],
@@ -131,6 +116,7 @@ def _render_report(report: VocabularyReport, curves: Sequence[SizeCurve]) -> str
         use_metrics=USE_METRICS,
         plots=plots,
     )
+    return page
 
 
 def report_to_json(report: VocabularyReport, curves: Sequence[SizeCurve] = ()) -> dict[str, Any]:

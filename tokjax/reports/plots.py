@@ -137,38 +137,6 @@ def plot_rank_frequency(report: VocabularyReport) -> str:
     return _render_svg("ranks", draw)
 
 
-def plot_document_lengths(bins: Sequence[int], counts: Sequence[int], unit: str) -> str:
-    """Plots a histogram of document lengths, on a logarithmic axis."""
-
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        edges = np.maximum(np.array(bins, float), 0.5)  # The first edge is 0, which has no logarithm.
-        axes.stairs(counts, edges, color=COLOURS[0], linewidth=1.5)
-        axes.stairs(counts, edges, color=COLOURS[0], fill=True, alpha=0.15)
-        axes.set_xscale("log", base=2)
-        _format_axis(axes.xaxis, partial(format_number, form=".0f"))
-        axes.set_xlabel(f"{unit} per document")
-        axes.set_ylabel("documents")
-
-    return _render_svg("dataset-lengths", draw)
-
-
-def plot_padding(shares: Sequence[tuple[str, float]]) -> str:
-    """Plots the share of padding for each strategy as bars."""
-
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        positions = np.arange(len(shares))[::-1]
-        bars = axes.barh(positions, [100 * share for _, share in shares], 0.7, color=COLOURS[1])
-        axes.bar_label(bars, [f"{share:.1%}" for _, share in shares], padding=3)
-        axes.set_yticks(positions, [strategy for strategy, _ in shares])
-        axes.tick_params(axis="y", length=0)
-        axes.set_xlim(0, 100)
-        axes.set_xlabel("% of all positions")
-
-    return _render_svg("padding", draw)
-
-
 def get_colour(tokenizer: int) -> str:
     """Returns the colour of a tokenizer, by its index in the report."""
     return COLOURS[tokenizer % len(COLOURS)]
