@@ -1,7 +1,3 @@
-from .curves import (
-    SizeCurve as SizeCurve,
-    size_curves as size_curves,
-)
 from .dataset_statistics import (
     DatasetReport as DatasetReport,
     dataset_report as dataset_report,
