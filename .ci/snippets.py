@@ -1,6 +1,7 @@
 """Runs the Python snippets of a documentation page in one process, as a reader of the page would.
 
 python .ci/snippets.py --requirements PAGE   prints the requirements of the first `pip install` on the page
+python .ci/snippets.py --print PAGE          prints the page's snippets
 python .ci/snippets.py PAGE                  runs the page's snippets in order, in the project's root
 """
 
@@ -42,7 +43,9 @@ def run_snippets(page, name):
 if __name__ == "__main__":
     name = sys.argv[-1]
     page = Path(name).read_text("utf-8")
-    if sys.argv[1] != "--requirements":
+    if sys.argv[1] == "--print":
+        print("\n".join(code for _, code in iter_visible_snippets(page)))
+    elif sys.argv[1] != "--requirements":
         run_snippets(page, name)
     elif any(iter_visible_snippets(page)):
         print("\n".join(find_requirements(page, name)))

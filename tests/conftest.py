@@ -80,7 +80,7 @@ def check_settings_after_module():
     check_settings(before, {"PYTEST_CURRENT_TEST", "streams"})
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def free_compiled_programs():
     """Frees the compiled programs of earlier tests before they exhaust the memory maps of the process."""
     jax = sys.modules.get("jax")

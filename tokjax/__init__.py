@@ -6,15 +6,13 @@ of its names is first used, and JAX, `regex` and SentencePiece only for names th
 """
 
 import sys
-from types import ModuleType
 from typing import Any
 
-from tokjax._util.imports import attach_names, pickle_by_name
+from tokjax._util.imports import attach_names
 
 __version__ = "0.1.0"
 
-pickle_by_name(__name__)
-_load, __dir__, __all__ = attach_names(__name__, __file__)
+_load, __all__ = attach_names(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
@@ -24,7 +22,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(
             f"tokjax has no attribute {name!r}{suggest_function(name, sys.modules[__name__])}"
         )
-    value = _load(name)
-    if isinstance(value, ModuleType):
-        pickle_by_name(value.__name__)
-    return value
+    return _load(name)

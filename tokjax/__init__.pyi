@@ -22,6 +22,7 @@ from ._util.limits import (
 from .batching.collate import (
     PaddedBatch as PaddedBatch,
     batch_pad_sequences as batch_pad_sequences,
+    batch_to_dict as batch_to_dict,
     collate_padded_batch as collate_padded_batch,
     pad_ragged as pad_ragged,
     pad_sequence as pad_sequence,
@@ -101,14 +102,23 @@ from .corpus.chunk_boundaries import (
 from .datasets.fields.bucketed_tokens import (
     BucketedTokenField as BucketedTokenField,
 )
+from .datasets.fields.chat import (
+    ChatField as ChatField,
+)
 from .datasets.fields.packed_tokens import (
     PackedTokenField as PackedTokenField,
+)
+from .datasets.fields.preference import (
+    PreferenceField as PreferenceField,
 )
 from .datasets.fields.raw_text import (
     RawTextField as RawTextField,
 )
 from .datasets.fields.registry import (
     Field as Field,
+)
+from .datasets.fields.token_field import (
+    TokenField as TokenField,
 )
 from .datasets.fields.tokenized_text import (
     SentencePieceTextField as SentencePieceTextField,

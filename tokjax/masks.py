@@ -25,6 +25,7 @@ from tokjax._util.arrays import (
 )
 from tokjax._util.checks import check_id, check_int
 from tokjax._util.eager_jit import jit_eager
+from tokjax._util.imports import mark_namespace
 from tokjax.core.array_inputs import as_tokens, check_length_axis
 from tokjax.errors import InvalidArgumentError
 
@@ -44,6 +45,7 @@ __all__ = [
     "sliding_window_mask",
     "unmask_empty_rows",
 ]
+mark_namespace(__name__)
 
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")

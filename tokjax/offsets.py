@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from tokjax._util.checks import check_int
+from tokjax._util.imports import mark_namespace
 from tokjax.core.utf8 import count_bytes, find_character_starts, to_utf8
 from tokjax.errors import InvalidArgumentError, OffsetsContractError
 
@@ -62,6 +63,7 @@ __all__ = [
     "try_span_substring",
     "validate_offsets_contract",
 ]
+mark_namespace(__name__)
 
 Span: TypeAlias = "Sequence[int] | NDArray[Any]"
 """One span: two integers."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 
 from tokjax._util.checks import check_text, check_texts
-from tokjax._util.display import describe_batch
+from tokjax._util.display import display_batch, short_repr
+from tokjax._util.imports import mark_namespace
 from tokjax.batching.collate import collate_padded_batch
 from tokjax.batching.labels import CausalLMBatch, causal_lm_labels
 from tokjax.core import protocol
@@ -45,8 +46,10 @@ __all__ = [
     "quick_tokenize",
     "quick_train_bundle",
 ]
+mark_namespace(__name__)
 
 
+@short_repr
 class QuickTokens(NamedTuple):
     """The tokens of one text.
 
@@ -74,7 +77,8 @@ class QuickTokens(NamedTuple):
     metadata: ResultMetadata
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@short_repr
+@dataclass(frozen=True, eq=False)
 class QuickBatch:
     """The tokens of many texts.
 
@@ -90,12 +94,9 @@ class QuickBatch:
     tokenization_texts: tuple[Text, ...]
     metadata: ResultMetadata
 
-    def __repr__(self) -> str:
-        """Shows dtypes and shapes."""
-        return describe_batch(self)
 
-
-@dataclass(frozen=True, eq=False, repr=False)
+@display_batch
+@dataclass(frozen=True, eq=False)
 class QuickCausalLMBatch:
     """A padded batch for a causal language model, with its texts and options.
 
@@ -127,16 +128,13 @@ class QuickCausalLMBatch:
     pad_id: int
     ignore_index: int
 
-    def __repr__(self) -> str:
-        """Shows dtypes and shapes."""
-        return describe_batch(self)
-
     @property
     def batch(self) -> CausalLMBatch:
         """The arrays for a training step: ids, attention mask and labels."""
         return CausalLMBatch(self.ids, self.attention_mask, self.labels)
 
 
+@short_repr
 class QuickBundle(NamedTuple):
     """A trained tokenizer that was saved to disk.
 

@@ -92,11 +92,11 @@ COMPARISONS = (
         is_headline=True,
     ),
     Comparison(
-        "training a vocabulary of 32,000 tokens on 120 MB",
-        "train",
-        {"task": "120 MB", "at": 32_000},
+        "training a vocabulary of 32,000 tokens on 100 MB of English",
+        "texts",
+        {"task": "en, training"},
         "tokjax",
-        {name: name for name in ("tokenizers", "sentencepiece (bpe)", "rustbpe", "gigatoken")},
+        {name: name for name in ("rustbpe", "gigatoken")},
         _format_time,
         is_headline=True,
     ),
@@ -105,7 +105,7 @@ COMPARISONS = (
         "batching",
         {"task": "collation, 8 batches"},
         "tokjax, from lists",
-        {"transformers' `pad`": "transformers pad"},
+        {"transformers (`pad`)": "transformers pad"},
         _format_time,
     ),
     Comparison(
@@ -113,7 +113,7 @@ COMPARISONS = (
         "batching",
         {"task": "collation, 8 batches"},
         "tokjax",
-        {"transformers' `pad`": "transformers pad, from arrays", "a Python loop": "row loop"},
+        {"transformers (`pad`)": "transformers pad, from arrays", "a Python loop": "row loop"},
         _format_time,
     ),
     Comparison(
@@ -131,8 +131,8 @@ COMPARISONS = (
         {"task": "masking"},
         "tokjax, drawing too",
         {
-            "transformers' collator on arrays": "transformers, arrays alone",
-            "on lists": "transformers",
+            "transformers (collator on arrays)": "transformers, arrays alone",
+            "transformers (on lists)": "transformers",
         },
         _format_time,
     ),
@@ -142,8 +142,8 @@ COMPARISONS = (
         {"task": "alignment"},
         "tokjax",
         {
-            "`char_to_token` of each character": "char_to_token of each character",
-            "of both ends": "char_to_token of both ends",
+            "tokenizers (`char_to_token` of each character)": "char_to_token of each character",
+            "tokenizers (of both ends)": "char_to_token of both ends",
         },
         _format_time,
     ),
@@ -191,8 +191,16 @@ def _make_row(comparison: Comparison, record: Record) -> list[str]:
         theirs = get_measurement(record, **{"contender": contender, **comparison.where})
         if theirs is not None and theirs.median:
             ratio = theirs.median / ours.median
-            ratios.append(f"{name} {ratio:.0f}" if ratio >= 10 else f"{name} {ratio:.2g}")
+            formatted = f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2g}"
+            ratios.append(f"{_add_version(name, record)}: {formatted}")
     return [comparison.title, comparison.describe(ours), "; ".join(ratios)]
+
+
+def _add_version(name: str, record: Record) -> str:
+    """Returns the name of a contender with the version of its library, if it begins with a library."""
+    library, *rest = name.split(" ", 1)
+    version = record.versions.get(library.lower())
+    return " ".join([library, version, *rest]) if version else name
 
 
 def _format_machines_and_dates(records: Mapping[str, Record]) -> str:

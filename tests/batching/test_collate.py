@@ -17,6 +17,16 @@ ids = st.integers(0, 9)
 id_rows = st.lists(st.lists(ids, max_size=7), max_size=6)
 
 
+def test_batch_to_dict_omits_missing_columns():
+    blocks = tokjax.pack_blocks(tokjax.ragged_from_rows([[1, 2]]), block_size=2, pad_id=0)
+    columns = tokjax.batch_to_dict(blocks)
+    assert columns.keys() == {"ids", "attention_mask", "segment_ids", "positions", "document_ids"}
+    assert all(getattr(blocks, name) is column for name, column in columns.items())
+    assert not any(leaf is None for leaf in jax.tree.leaves(columns, is_leaf=lambda leaf: leaf is None))
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="such as PackedBlocks, not list$"):
+        tokjax.batch_to_dict([1])
+
+
 @given(id_rows, st.integers(0, 8), st.sampled_from(["left", "right"]), st.sampled_from(["left", "right"]))
 def test_pad_ragged(rows, length, pad_side, truncation):
     pad = partial(tokjax.pad_ragged, length=length, pad_id=99, pad_side=pad_side, truncation=truncation)

@@ -26,6 +26,17 @@ def test_different_tokenizer_is_rejected(written, plain_tokenizer, tokenizer):
     assert tokjax.fingerprint(plain_tokenizer) in str(error.value)
 
 
+def test_type_of_the_dataset(tmp_path, tokenizer):
+    tokjax.write_dataset(["a", "b"], tokjax.RawTextField(), tmp_path / "texts")
+    texts = tokjax.open_dataset(tmp_path / "texts", tokenizer, dataset_type=tokjax.datasets.RawTextDataset)
+    assert (texts[0], texts.vocab_size) == ("a", tokjax.vocab_size(tokenizer))
+    with pytest.raises(
+        tokjax.errors.DatasetMismatchError,
+        match="texts is a RawTextDataset, written with RawTextField, not a PackedDataset; pass",
+    ):
+        tokjax.open_dataset(tmp_path / "texts", dataset_type=tokjax.datasets.PackedDataset)
+
+
 def test_relative_path_after_chdir(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tokjax.write_dataset(CORPUS, FIELD, "data", shard_size=30)

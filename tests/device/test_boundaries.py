@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 from tests.support.device_texts import NUM_BYTES, PIECES, fit, to_arrays
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.text_strategies import byte_strings
+from tests.support.variants import mark_slow_except
 from tokjax.device.boundaries import decode_characters, find_starts, make_split_tables
 from tokjax.pretokenize.patterns import PATTERNS, make_pattern_splitter
 from tokjax.pretokenize.unicode_classes import CODE_POINTS
@@ -48,7 +49,7 @@ def assert_same_starts(pattern, texts, num_bytes=NUM_BYTES):
     np.testing.assert_array_equal(np.asarray(starts)[: len(expected)], expected)
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", mark_slow_except(PATTERNS, ["o200k", "deepseek_v3"]))
 @get_max_examples(60)
 @given(st.lists(st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join), max_size=12))
 def test_starts_of_hard_texts(pattern, texts):
@@ -92,6 +93,8 @@ def test_all_code_points_in_context(pattern):
         b"\x80" * 1000,
     ],
 )
-@pytest.mark.parametrize("pattern", ["cl100k", "o200k", "kimi_k2", "deepseek_v3"])
+@pytest.mark.parametrize(
+    "pattern", mark_slow_except(["cl100k", "o200k", "kimi_k2", "deepseek_v3"], ["o200k", "deepseek_v3"])
+)
 def test_long_runs(pattern, text):
     assert_same_starts(pattern, [text, text[:-1]])

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.support.variants import mark_slow_except
 from tokjax.device.scans import (
     Neighbors,
     compact,
@@ -19,7 +20,7 @@ from tokjax.device.scans import (
     take_next,
 )
 
-LENGTHS = [33, 16 * 257 + 1]
+LENGTHS = mark_slow_except([1, 33, 256, 16 * 257 + 1], [33, 16 * 257 + 1])
 
 
 def make_masks(length):
@@ -47,7 +48,7 @@ def test_sums_and_counts_of_masks(length):
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("capacity", [40, 6000])
+@pytest.mark.parametrize("capacity", mark_slow_except([1, 40, 6000], [40]))
 def test_positions_of_true_values(length, capacity):
     get_compact = jax.jit(partial(compact, capacity=capacity, fill=-5))
     get_true = jax.jit(lambda mask: find_true(pack(mask), capacity, -5))

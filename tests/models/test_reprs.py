@@ -1,4 +1,4 @@
-"""Tests of the `repr` of tokenizers: short, without the vocabulary."""
+"""Tests of the `repr` of tokenizers and of large results: short, without vocabularies, arrays and texts."""
 
 import pytest
 
@@ -40,3 +40,23 @@ def test_reprs_have_the_size_and_the_special_tokens(make, expected):
     assert len(text) < 400
     assert "special_tokens={" in text
     assert "Vocabulary(" not in text
+
+
+def test_reprs_of_results_do_not_grow_with_the_text():
+    text = "naïve café " * 1000
+    tokenizer = tokjax.byte_level_bpe(BYTES)
+    template = "{% for message in messages %}{{ message.content }}{% endfor %}" * 20
+    words = " ".join(map(str, range(1000)))
+    for value in (
+        tokjax.encode_chat(tokenizer, [{"role": "assistant", "content": text}], template),
+        tokjax.trainer.count_pretokens([words], progress=False),
+        tokjax.trainer.train_bpe([words], vocab_size=300, progress=False),
+        tokjax.pre_tokenize(tokenizer, text),
+        tokjax.encode_batch_result(tokenizer, [text]).ragged,
+        tokjax.encode_windows(tokenizer, [text], max_length=9),
+        tokjax.quick.quick_tokenize(tokenizer, text),
+        tokjax.corpus.AnnotatedText(text, ()),
+        tokjax.ChatField(tokenizer, template),
+    ):
+        assert repr(value).startswith(f"{type(value).__name__}(")
+        assert len(repr(value)) < 500

@@ -319,15 +319,16 @@ def test_plots_are_deterministic(tmp_path):
 
 def test_front_table_shows_measurements(tmp_path):
     table = make_front_table(RESULTS)
+    record = read_record(RESULTS / "encode.json")
     ours, theirs = (
         next(
             one.median
-            for one in read_record(RESULTS / "encode.json").select("warm", task="en")
+            for one in record.select("warm", task="en")
             if one.contender == f"{library}, ids; 1"
         )
         for library in ("tokjax", "tiktoken")
     )
-    assert f"tiktoken {theirs / ours:.2g};" in table
+    assert f"tiktoken {record.versions['tiktoken']}: {theirs / ours:.2g};" in table
     assert table.count("\n| ") == len(COMPARISONS)
     headlines = make_front_table(RESULTS, only_headlines=True)
     assert headlines.count("\n| ") == 4

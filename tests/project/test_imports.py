@@ -83,7 +83,7 @@ def test_all_names_resolve():
     for module in (tokjax, *find_namespaces()):
         for name in module.__all__:
             assert getattr(module, name) is not None
-        assert set(module.__all__) <= set(dir(module))
+        assert dir(module) == sorted(module.__all__)
 
 
 def test_public_objects_have_docstrings():
@@ -92,6 +92,15 @@ def test_public_objects_have_docstrings():
             value = getattr(module, name)
             if callable(value):
                 assert value.__doc__, f"{module.__name__}.{name}"
+
+
+def test_loaders_and_fields_are_in_both_namespaces():
+    both = set(tokjax.__all__) & set(tokjax.datasets.__all__)
+    assert not [
+        name
+        for name in {*tokjax.__all__, *tokjax.datasets.__all__} - both
+        if name.endswith(("Loader", "Field"))
+    ]
 
 
 def test_unknown_name():

@@ -163,7 +163,7 @@ def test_options_must_be_json_values(tmp_path, value, message):
 def test_invalid_fields_are_not_registered():
     with pytest.raises(
         tokjax.errors.InvalidArgumentError,
-        match=r"must be a subclass of tokjax.datasets.TokenField, not <class 'int'>",
+        match=r"must be a subclass of tokjax.TokenField, not <class 'int'>",
     ):
         tokjax.datasets.register_field(int)
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import reprlib
 import textwrap
+from collections.abc import Collection
+from dataclasses import fields
 from html import escape
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +19,9 @@ SHADES = ("#cfe8fc", "#d9f2d0", "#fdecc8", "#f5d5e0", "#e2d9f3")
 _SPECIAL_SHADE = "#d0d0d0"
 _MAX_TOKENS = 500
 _MAX_CHARACTERS = 40
+_MAX_ELEMENTS = 4
+_SHORT_REPR = reprlib.Repr()
+_SHORT_REPR.maxstring = _SHORT_REPR.maxother = 2 * _MAX_CHARACTERS
 _LINE_WIDTH = 88
 _VISIBLE_WHITESPACE = {"\n": "\u21b5", "\t": "\u21e5", "\r": "\u240d", " ": "\u2423"}
 
@@ -79,36 +86,60 @@ def make_visible(token: str) -> str:
 
 
 def describe_leaf(leaf: Any) -> str:
-    """Describes a value: dtype and shape of arrays, length of a tuple, or the start of another `repr`.
+    """Describes a value: dtype and shape of arrays, length of large collections, the start of another `repr`.
 
     >>> import numpy as np
-    >>> describe_leaf(np.zeros((2, 3), np.int32)), describe_leaf("right")
-    ('int32[2,3]', "'right'")
+    >>> describe_leaf(np.zeros((2, 3), np.int32)), describe_leaf("right"), describe_leaf(tuple(range(99)))
+    ('int32[2,3]', "'right'", 'tuple[99]')
     """
-    if type(leaf) is tuple:
-        return f"tuple[{len(leaf)}]"
     if type(leaf) is dict and all(hasattr(value, "shape") for value in leaf.values()):
         return f"{{{', '.join(f'{name!r}: {describe_leaf(value)}' for name, value in leaf.items())}}}"
-    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
-        shown = repr(leaf)
-        return shown if len(shown) <= _MAX_CHARACTERS else shown[: _MAX_CHARACTERS - 3] + "..."
-    weak = "weak " if getattr(leaf, "weak_type", False) else ""
-    return f"{weak}{leaf.dtype}[{','.join(map(str, leaf.shape))}]"
+    if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
+        weak = "weak " if getattr(leaf, "weak_type", False) else ""
+        return f"{weak}{leaf.dtype}[{','.join(map(str, leaf.shape))}]"
+    shown = _SHORT_REPR.repr(leaf)
+    is_collection = isinstance(leaf, Collection) and not isinstance(leaf, (str, bytes))
+    if is_collection and len(leaf) > _MAX_ELEMENTS:
+        return f"{type(leaf).__name__}[{len(leaf)}]"
+    return shown if len(shown) <= _MAX_CHARACTERS else shown[: _MAX_CHARACTERS - 3] + "..."
 
 
-def describe_batch(batch: Any) -> str:
-    """Returns the `repr` of a batch: the dtype and shape of each array, without its values.
-
-    Args:
-        batch: a `NamedTuple` or a dataclass; fields that are `None` are left out.
-    """
-    names = batch._fields if hasattr(batch, "_fields") else batch.__dataclass_fields__
-    leaves = {name: getattr(batch, name) for name in names}
-    fields = [f"{name}={describe_leaf(leaf)}" for name, leaf in leaves.items() if leaf is not None]
-    text = f"{type(batch).__name__}({', '.join(fields)})"
+def describe_record(record: Any) -> str:
+    """Returns a short `repr` of a `NamedTuple` or a dataclass: no array values, no fields that are `None`."""
+    names = getattr(record, "_fields", None) or [each.name for each in fields(record) if each.repr]
+    leaves = {name: getattr(record, name) for name in names}
+    described = [f"{name}={describe_leaf(leaf)}" for name, leaf in leaves.items() if leaf is not None]
+    text = f"{type(record).__name__}({', '.join(described)})"
     return textwrap.fill(
         text, _LINE_WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
     )
+
+
+def render_html(value: Any) -> str | None:
+    """Returns HTML of a batch, a dataset, a loader or a tokenizer for notebooks, as `show_batch` renders it.
+
+    The classes assign this function to `_repr_html_`. The renderer is in a higher layer and found by name.
+
+    Returns:
+        The HTML, or `None` to display the `repr` instead.
+    """
+    shown: str | None = import_module("tokjax.reports.show_batch.notebook").render_html(value)
+    return shown
+
+
+_Class = TypeVar("_Class", bound=type)
+
+
+def short_repr(record_type: _Class) -> _Class:
+    """Decorates a `NamedTuple` or a dataclass of large values: its `repr` is that of `describe_record`."""
+    record_type.__repr__ = describe_record  # type: ignore[assignment]
+    return record_type
+
+
+def display_batch(batch_type: _Class) -> _Class:
+    """Decorates the `NamedTuple` or the dataclass of a batch: a short `repr`, and tokens in notebooks."""
+    batch_type._repr_html_ = render_html  # type: ignore[attr-defined]
+    return short_repr(batch_type)
 
 
 def get_function_name(function: object) -> str:

@@ -1,4 +1,4 @@
-"""Lazy imports of public names, imports of optional libraries, and modules that pickle by name."""
+"""Namespaces, lazy imports of their names, and imports of optional libraries."""
 
 from __future__ import annotations
 
@@ -19,26 +19,25 @@ _NAMESPACES = ("backports", "google")
 """Packages that several libraries share."""
 
 
-def attach_names(
-    package: str, init_file: str
-) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Makes the public names of a package lazy: each imports its module when it is first used.
+def attach_names(package: str, init_file: str) -> tuple[Callable[[str], Any], list[str]]:
+    """Makes the public names of a namespace lazy: each imports its module when it is first used.
 
     Args:
         package: `__name__` of the package.
         init_file: `__file__` of the package. The names are those that the `__init__.pyi` beside it imports.
 
     Returns:
-        `__getattr__`, `__dir__` and `__all__` of the package.
+        `__getattr__` and `__all__` of the package.
     """
-    load, list_names, names = lazy_loader.attach_stub(package, init_file)
+    load, _, names = lazy_loader.attach_stub(package, init_file)
+    mark_namespace(package)
 
     def get_name(name: str) -> Any:
         value = load(name)
         setattr(sys.modules[package], name, value)  # so that later uses do not call this function
         return value
 
-    return get_name, list_names, names
+    return get_name, names
 
 
 def import_optional(module: str, *, extra: str, purpose: str) -> Any:
@@ -64,18 +63,24 @@ def import_optional(module: str, *, extra: str, purpose: str) -> Any:
         ) from error
 
 
-class _PickledByName(ModuleType):
-    """Module that pickles as its name.
+class _Namespace(ModuleType):
+    """Module with public names: `dir`, and so completion in editors and notebooks, lists no other names.
 
-    dill pickles a module outside of `site-packages`, as in an editable install, with all its global
-    variables. `datasets.map` uses the hash of such a pickle as the key of its cache. The variables change
-    with each lazy import, so the cache would never be hit.
+    It pickles as its name. dill pickles a module outside of `site-packages`, as in an editable install, with
+    all its global variables. `datasets.map` uses the hash of such a pickle as the key of its cache. The
+    variables change with each lazy import, so the cache would never be hit.
     """
+
+    def __dir__(self) -> list[str]:
+        return list(vars(self).get("__all__", ()))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return importlib.import_module, (self.__name__,)
 
 
-def pickle_by_name(name: str) -> None:
-    """Makes an imported module pickle as its name. A module calls it with its `__name__`."""
-    sys.modules[name].__class__ = _PickledByName
+def mark_namespace(name: str) -> None:
+    """Makes a module that is being imported a namespace. It calls this function with its `__name__`."""
+    sys.modules[name].__class__ = _Namespace
+
+
+mark_namespace("tokjax.errors")  # it is in a lower layer, and can't do so itself

@@ -1,5 +1,6 @@
 """Alignment of labelled text spans and words with the labels of tokens, in both directions."""
 
+from tokjax._util.imports import mark_namespace
 from tokjax.align.array_alignment import align_span_arrays
 from tokjax.align.character_spans import spans_from_characters, spans_to_characters
 from tokjax.align.labels_to_spans import spans_from_labels
@@ -41,3 +42,4 @@ __all__ = [
     "word_to_tokens",
     "words_from_labels",
 ]
+mark_namespace(__name__)

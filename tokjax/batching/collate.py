@@ -20,7 +20,7 @@ from tokjax._util.arrays import (
     to_host,
 )
 from tokjax._util.checks import check_id, check_int
-from tokjax._util.display import describe_batch
+from tokjax._util.display import display_batch
 from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.length_buckets import LengthBuckets
 from tokjax.core.array_inputs import as_ragged
@@ -38,6 +38,7 @@ PADDED_COLUMNS = (*COLUMNS, "attention_mask")
 _FILL_VALUES = {"offsets": 0, "token_type_ids": 0, "word_ids": -1, "sequence_ids": -1}
 
 
+@display_batch
 class PaddedBatch(NamedTuple):
     """A rectangular batch of tokens: a pytree of `int32` arrays, and of the side columns of a dataset.
 
@@ -68,9 +69,27 @@ class PaddedBatch(NamedTuple):
     loss_mask: Array | None = None
     columns: dict[str, Array] | None = None
 
-    def __repr__(self) -> str:
-        """Returns the dtype and shape of each array."""
-        return describe_batch(self)
+
+def batch_to_dict(batch: tuple[Any, ...]) -> dict[str, Any]:
+    """Returns the columns of a batch by name, without those that are `None`. Arrays are not copied.
+
+    JAX takes batches as they are. Other libraries, such as `tf.data` and PyTorch, reject `None`:
+    `loader.map(tokjax.batch_to_dict)` has batches for them.
+
+    Args:
+        batch: a `PaddedBatch`, `PackedBlocks` or another `NamedTuple`.
+
+    Raises:
+        InvalidArgumentError: `batch` has no named columns.
+
+    >>> batch_to_dict(collate_padded_batch([], pad_id=0, length=3, columns=["ids"])).keys()
+    dict_keys(['ids', 'attention_mask'])
+    """
+    if not hasattr(batch, "_asdict"):
+        raise InvalidArgumentError(
+            f"batch must be a batch with named columns, such as PackedBlocks, not {type(batch).__name__}"
+        )
+    return {name: column for name, column in batch._asdict().items() if column is not None}
 
 
 def collate_padded_batch(

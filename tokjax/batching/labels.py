@@ -17,12 +17,13 @@ from tokjax._util.arrays import (
     make_positions,
 )
 from tokjax._util.checks import check_id, check_int
-from tokjax._util.display import describe_batch
+from tokjax._util.display import display_batch
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_aligned_integers, as_aligned_mask, as_tokens
 from tokjax.errors import InvalidArgumentError
 
 
+@display_batch
 class CausalLMBatch(NamedTuple):
     """A training batch of a causal language model: a pytree of `int32` arrays of shape `(batch, length)`.
 
@@ -35,10 +36,6 @@ class CausalLMBatch(NamedTuple):
     ids: Array
     attention_mask: Array
     labels: Array
-
-    def __repr__(self) -> str:
-        """Returns the dtype and shape of each array."""
-        return describe_batch(self)
 
 
 @jit_eager

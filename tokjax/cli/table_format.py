@@ -35,7 +35,7 @@ def make_token_table(result: TokenizationResult, limit: int, *, is_complete: boo
     table = Table("#", "token")
     for name in ("id", "bytes", "special"):
         table.add_column(name, no_wrap=True)
-    rows = zip(result.tokens, result.ids, result.offsets, result.special_tokens_mask, strict=True)  # type: ignore[arg-type]
+    rows = zip(result.tokens, result.ids, result.offsets, result.special_tokens_mask, strict=True)
     for i, (token, id_, span, special) in enumerate(itertools.islice(rows, limit)):
         style = "reverse" if special else _COLOURS[i % len(_COLOURS)]
         token_text = Text(make_visible(token), style=style)
@@ -76,6 +76,8 @@ def make_stats_table(dataset: Dataset) -> Table:
     if manifest.num_cut:
         table.add_row("truncated documents", f"{manifest.num_cut:,}")
         table.add_row(f"{unit} removed by truncation", f"{manifest.num_dropped:,}")
+    if manifest.num_dropped_documents:
+        table.add_row("documents left out, without targets", f"{manifest.num_dropped_documents:,}")
     if len(lengths):
         quantiles = compute_length_quantiles(lengths)
         summary = f"median {quantiles['median']:,}, longest {quantiles['longest']:,}"

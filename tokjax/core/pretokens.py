@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from tokjax._util.display import short_repr
 from tokjax.core.protocol import get_vocabulary
 from tokjax.core.vocabulary import format_token
 from tokjax.errors import UnsupportedTokenizerError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tokjax.core.utf8 import Text
 
 
+@short_repr
 class PreTokens(NamedTuple):
     r"""Pre-tokens of one text.
 

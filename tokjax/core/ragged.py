@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._util.arrays import as_integers
+from tokjax._util.display import short_repr
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ COLUMNS = tuple(_COLUMN_SHAPES)
 """Names of the columns of a `Ragged`, in order."""
 
 
+@short_repr
 class Ragged(NamedTuple):
     """Concatenated rows of tokens. Row `i` is `ids[row_splits[i]:row_splits[i + 1]]`.
 

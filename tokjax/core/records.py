@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokjax._util.arrays import Array, as_integers
-from tokjax._util.display import render_tokens_html
+from tokjax._util.display import render_tokens_html, short_repr
 from tokjax._util.locks import ThreadLock
 from tokjax.core.ragged import COLUMNS, Ragged
 from tokjax.errors import InvalidArgumentError
@@ -80,12 +80,13 @@ class TokenizationResult:
 
     ids: NDArray[np.int32]
     tokens: tuple[str, ...]
-    offsets: NDArray[np.int64] | None = None
-    attention_mask: NDArray[np.int32] | None = None
-    token_type_ids: NDArray[np.int32] | None = None
-    special_tokens_mask: NDArray[np.int32] | None = None
-    word_ids: NDArray[np.int32] | None = None
-    sequence_ids: NDArray[np.int32] | None = None
+    # `Any` rather than `None`: callers know which columns they requested, and need no check for the type.
+    offsets: NDArray[np.int64] | Any = None
+    attention_mask: NDArray[np.int32] | Any = None
+    token_type_ids: NDArray[np.int32] | Any = None
+    special_tokens_mask: NDArray[np.int32] | Any = None
+    word_ids: NDArray[np.int32] | Any = None
+    sequence_ids: NDArray[np.int32] | Any = None
     metadata: ResultMetadata = ResultMetadata("unknown")
 
     def __post_init__(self) -> None:
@@ -297,29 +298,29 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         return self._columns["row_splits"]  # type: ignore[no-any-return]
 
     @property
-    def offsets(self) -> NDArray[np.int64] | None:
+    def offsets(self) -> NDArray[np.int64] | Any:
         """1-based byte spans, `int64`, shape `(n, 2)`, or `None`."""
-        return self._columns["offsets"]  # type: ignore[no-any-return]
+        return self._columns["offsets"]
 
     @property
-    def special_tokens_mask(self) -> NDArray[np.int32] | None:
+    def special_tokens_mask(self) -> NDArray[np.int32] | Any:
         """1 on special tokens, `int32`, shape `(n,)`, or `None`."""
-        return self._columns["special_tokens_mask"]  # type: ignore[no-any-return]
+        return self._columns["special_tokens_mask"]
 
     @property
-    def token_type_ids(self) -> NDArray[np.int32] | None:
+    def token_type_ids(self) -> NDArray[np.int32] | Any:
         """Index of each token's segment of the input, `int32`, shape `(n,)`, or `None`."""
-        return self._columns["token_type_ids"]  # type: ignore[no-any-return]
+        return self._columns["token_type_ids"]
 
     @property
-    def word_ids(self) -> NDArray[np.int32] | None:
+    def word_ids(self) -> NDArray[np.int32] | Any:
         """Index of each token's word, -1 for inserted tokens, `int32`, shape `(n,)`, or `None`."""
-        return self._columns["word_ids"]  # type: ignore[no-any-return]
+        return self._columns["word_ids"]
 
     @property
-    def sequence_ids(self) -> NDArray[np.int32] | None:
+    def sequence_ids(self) -> NDArray[np.int32] | Any:
         """Index of each token's text in a pair, -1 for inserted tokens, `int32`, shape `(n,)`, or `None`."""
-        return self._columns["sequence_ids"]  # type: ignore[no-any-return]
+        return self._columns["sequence_ids"]
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -478,6 +479,7 @@ def _are_equal(left: Any, right: Any) -> bool:
     return type(left) is type(right) and bool(left == right)
 
 
+@short_repr
 class Windows(NamedTuple):
     """Texts that are split into overlapping windows.
 
@@ -490,6 +492,7 @@ class Windows(NamedTuple):
     text_ids: NDArray[np.int64]
 
 
+@short_repr
 class MergedWindows(NamedTuple):
     """Values of the tokens of full texts, merged from windows by `tokjax.align.merge_windows`.
 
@@ -497,8 +500,10 @@ class MergedWindows(NamedTuple):
         values: one value for each token, shape `(n, ...)`.
         offsets: 1-based byte spans, `int64`, shape `(n, 2)`.
         row_splits: bounds of each text's tokens, `int64`, shape `(num_texts + 1,)`.
+        offsets_reference: text that the offsets refer to, as in `ResultMetadata`.
     """
 
     values: Array
     offsets: NDArray[np.int64]
     row_splits: NDArray[np.int64]
+    offsets_reference: OffsetsReference = "input_text"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from tokjax._util.display import short_repr
 from tokjax.core.template import Template, make_template, template_from_json, template_to_json
 from tokjax.errors import Hint, InvalidArgumentError, MissingSpecialTokenError, UnknownTokenError
 
@@ -64,6 +65,7 @@ class AddedToken(NamedTuple):
     rstrip: bool = False
 
 
+@short_repr
 @dataclass(frozen=True)
 class Vocabulary:
     """Ids and the exact bytes of their tokens. Make one with `make_vocabulary`.

@@ -56,9 +56,15 @@ from .loaders.packed import (
     PackedTokenLoader as PackedTokenLoader,
     TokenChunks as TokenChunks,
 )
+from .loaders.planned import (
+    PlannedLoader as PlannedLoader,
+)
 from .loaders.prefetch import (
     Prefetched as Prefetched,
     prefetch_to_device as prefetch_to_device,
+)
+from .loaders.schedule_table import (
+    describe_schedule as describe_schedule,
 )
 from .loaders.sequences import (
     SequenceLoader as SequenceLoader,

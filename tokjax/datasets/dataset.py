@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from tokjax._util.checks import check_int
+from tokjax._util.display import render_html
 from tokjax._util.locks import ThreadLock
 from tokjax.core import protocol
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
@@ -117,6 +118,8 @@ class Dataset:
         """Returns the number of documents."""
         return self.num_documents
 
+    _repr_html_ = render_html
+
     def __repr__(self) -> str:
         """Returns a summary: location, number of items and documents, dtype, number of shards."""
         noun = "bytes" if self.manifest.plan.tokenizer_fingerprint is None else "tokens"
@@ -170,6 +173,12 @@ class Dataset:
                 f"{self.location}: the saved tokenizer has fingerprint {actual}, the manifest says {expected}"
             )
         return tokenizer
+
+    @property
+    def vocab_size(self) -> int:
+        """Vocabulary size of the tokenizer."""
+        size = self.manifest.plan.vocab_size
+        return protocol.vocab_size(self.tokenizer) if size is None else size
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:

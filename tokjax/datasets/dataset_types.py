@@ -96,13 +96,6 @@ class TokenDataset(Dataset):
         """Total number of ids, including the special tokens around documents."""
         return int(self._item_starts[-1])
 
-    @property
-    def vocab_size(self) -> int:
-        """Vocabulary size of the tokenizer that produced the ids."""
-        size = self.manifest.plan.vocab_size
-        assert size is not None  # it is None only for raw text
-        return size
-
     def document(self, row: SupportsIndex) -> NDArray[np.int32]:
         """Returns the ids of one document, with its special tokens, `int32`, shape `(num_tokens,)`."""
         return self._read_document(row).astype(np.int32)

@@ -23,9 +23,11 @@ from tokjax._util.arrays import as_integers
 from tokjax.core import protocol
 from tokjax.core.ragged import Ragged, concatenate_ranges, make_ragged, make_row_splits
 from tokjax.core.utf8 import from_characters, to_characters
-from tokjax.datasets.columns import compute_byte_lengths, convert_values, get_record_columns
+from tokjax.datasets.columns import LOSS_MASK, compute_byte_lengths, convert_values, get_record_columns
 from tokjax.datasets.fields.chat import ChatField
+from tokjax.datasets.fields.conversation import ConversationField
 from tokjax.datasets.fields.packed_tokens import PackedTokenField
+from tokjax.datasets.fields.preference import PreferenceField
 from tokjax.datasets.fields.raw_text import RawTextField
 from tokjax.datasets.fields.token_field import RowsWithColumns, TokenField
 from tokjax.encoding.encode import apply_tokenizer_template, get_template_ids
@@ -122,6 +124,8 @@ class EncodedDocuments(NamedTuple):
         num_dropped: number of ids, or bytes of text, that were truncated from each document because it was
             too long, `int64`, shape `(documents,)`.
         side_columns: values of each side column, in its dtype, shape `(items,)` or `(documents,)`.
+        is_kept: whether each document is stored, `bool`, shape `(documents,)`; `None` if all are. The others
+            have no items.
     """
 
     data: NDArray[Any]
@@ -129,6 +133,7 @@ class EncodedDocuments(NamedTuple):
     columns: dict[str, NDArray[np.int64]]
     num_dropped: NDArray[np.int64]
     side_columns: dict[str, NDArray[Any]]
+    is_kept: NDArray[np.bool_] | None = None
 
 
 class _Rows(NamedTuple):
@@ -159,8 +164,8 @@ def encode_documents(field: Field, documents: Documents, *, threads: int | None 
 
     Raises:
         DisallowedSpecialTokenError: a document holds a special token that the field disallows.
-        InvalidArgumentError: the tokenizer returned an id outside its vocabulary, or the values of a side
-            column do not match the ids of their document.
+        InvalidArgumentError: the tokenizer returned an id outside its vocabulary, the values of a side column
+            do not match the ids of their document, or no token of a document counts in the loss.
     """
     if isinstance(field, RawTextField):
         return _encode_text(field, documents)
@@ -180,7 +185,55 @@ def encode_documents(field: Field, documents: Documents, *, threads: int | None 
         around = tuple(map(len, get_surrounding_ids(field)))
         layout = _Layout(np.asarray(plain.lengths, np.int64), num_dropped, *around)
         side_columns = _build_side_columns(field.columns, documents, layout, computed)
-    return EncodedDocuments(data, np.asarray(rows.row_splits), {}, num_dropped + left_out, side_columns)
+    encoded = EncodedDocuments(data, np.asarray(rows.row_splits), {}, num_dropped + left_out, side_columns)
+    if isinstance(field, ConversationField) and field.without_targets != "keep":
+        return _drop_without_targets(field, documents, encoded)
+    return encoded
+
+
+def _drop_without_targets(
+    field: ConversationField, documents: Documents, encoded: EncodedDocuments
+) -> EncodedDocuments:
+    """Removes the documents that train nothing, or raises `InvalidArgumentError` for the first of them."""
+    is_kept = _find_trainable(field, encoded)
+    if is_kept.all():
+        return encoded
+    if field.without_targets == "raise":
+        i = int(is_kept.argmin())
+        limit = f" within max_tokens={field.max_tokens}" if encoded.num_dropped[i] else ""
+        raise InvalidArgumentError(
+            f"{documents.get_name(i)} has no token to train on: there is no answer of the assistant{limit}; "
+            "pass without_targets='drop' to leave such documents out, or 'keep' to store them"
+        )
+    lengths = np.diff(encoded.splits)
+    is_kept_token = np.repeat(is_kept, lengths)
+    side_columns = {
+        column.name: encoded.side_columns[column.name][is_kept_token if column.per == "token" else ...]
+        for column in field.columns
+    }
+    return encoded._replace(
+        data=encoded.data[is_kept_token],
+        splits=make_row_splits(lengths * is_kept),
+        side_columns=side_columns,
+        is_kept=is_kept,
+    )
+
+
+def _find_trainable(field: ConversationField, encoded: EncodedDocuments) -> NDArray[np.bool_]:
+    """Returns whether each document, or both sides of each pair, have a target: `bool`, `(documents,)`.
+
+    The first token of a side is predicted from nothing, so it is never a target.
+    """
+    num_documents, num_sides = len(encoded.splits) - 1, 1
+    sides = np.repeat(np.arange(num_documents), np.diff(encoded.splits))
+    if isinstance(field, PreferenceField):
+        num_sides = 2
+        sides = 2 * sides + encoded.side_columns["rejected"]
+    is_first = np.diff(sides, prepend=-1) != 0
+    is_target = encoded.side_columns[LOSS_MASK] & ~is_first
+    counts = np.bincount(sides[is_target], minlength=num_documents * num_sides)
+    has_targets: NDArray[np.bool_] = counts.reshape(num_documents, num_sides).min(axis=1) > 0
+    return has_targets
 
 
 def encode_named(
@@ -440,13 +493,7 @@ def _get_input_offsets(field: Any, texts: Sequence[Text], batch: TokenizationBat
         raise InvalidArgumentError(
             f"{type(field.tokenizer).__name__} does not compute offsets, which source='byte_lengths' needs"
         )
-    if batch.metadata.offsets_reference != "tokenizer_normalized_text":
-        return np.asarray(batch.offsets)
-    parts = [
-        protocol.map_offsets_to_input(field.tokenizer, text, row.offsets)  # type: ignore[arg-type]
-        for text, row in zip(texts, batch, strict=True)
-    ]
-    return np.concatenate([np.zeros((0, 2), np.int64), *parts])
+    return np.asarray(protocol.map_offsets_to_input(field.tokenizer, texts, batch).offsets)
 
 
 def _check_custom_rows(field: TokenField, result: Any, num_documents: int) -> _Rows:

@@ -230,7 +230,7 @@ def make_record_reader(field: Field, text_column: str) -> RecordReader:
     Raises:
         InvalidArgumentError: a column has the name of the text column.
     """
-    keys = field.RECORD_KEYS if isinstance(field, TokenField) else ()
+    keys = field.record_keys if isinstance(field, TokenField) else ()
     columns = get_record_columns(field.columns)
     for column in columns:
         if column.name in (keys or (text_column,)):

@@ -46,7 +46,9 @@ COLUMNS_VERSION = 4
 WRITE_AGAIN = Hint("write the dataset again", "write the dataset again")
 RUN_AGAIN = Hint("run write_dataset again", "run tokjax pack again")
 _UPDATE = Hint(*["a newer version of tokjax wrote it; update tokjax"] * 2)
-TOTALS = ("num_items", "num_documents", "num_bytes", "num_cut", "num_dropped")
+DROPPED = "num_dropped_documents"
+"""Name of a count that is stored only if it is not 0."""
+TOTALS = ("num_items", "num_documents", "num_bytes", "num_cut", "num_dropped", DROPPED)
 """Names of the counts that are stored per shard, and in total."""
 
 
@@ -77,6 +79,8 @@ class Shard:
         bucket_documents: number of documents per bucket; `None` if the field has no buckets.
         source_sha256: digest of the documents before encoding, as computed by `SourceHash`.
         files: size and checksum of each file, by file name.
+        num_dropped_documents: number of documents that the field left out, because they train nothing. The
+            other counts do not include them.
     """
 
     name: str
@@ -89,6 +93,12 @@ class Shard:
     bucket_documents: tuple[int, ...] | None
     source_sha256: str
     files: dict[str, FileRecord]
+    num_dropped_documents: int = 0
+
+    @property
+    def num_source_documents(self) -> int:
+        """Number of documents of the source, also those that were left out."""
+        return self.num_documents + self.num_dropped_documents
 
 
 class CompactShards(Sequence[Shard]):
@@ -177,6 +187,11 @@ class Manifest:
         return sum(self.get_counts("num_dropped"))
 
     @property
+    def num_dropped_documents(self) -> int:
+        """Number of documents that the field left out, because they train nothing."""
+        return sum(self.get_counts("num_dropped_documents"))
+
+    @property
     def bytes_per_token(self) -> float | None:
         """Mean number of bytes of text per id, including truncated ids; `None` if unknown."""
         num_tokens = self.num_items + self.num_dropped
@@ -203,7 +218,7 @@ class Manifest:
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Writes the manifest of a dataset atomically."""
-    totals = {name: getattr(manifest, name) for name in TOTALS}
+    totals = _omit_zero({name: getattr(manifest, name) for name in TOTALS})
     contents = {
         "plan": describe_plan(manifest.plan),
         "tokenizer_file": manifest.tokenizer_file,
@@ -322,7 +337,11 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
 
 def describe_shard(shard: Shard) -> dict[str, Any]:
     """Returns a shard as JSON values."""
-    return {name: getattr(shard, name) for name in Shard.__slots__}
+    return _omit_zero({name: getattr(shard, name) for name in Shard.__slots__})
+
+
+def _omit_zero(described: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in described.items() if name != DROPPED or value}
 
 
 def parse_shard(described: dict[str, Any]) -> Shard:

@@ -19,9 +19,11 @@ from tokjax._util.atomic_files import NotRegularFileError, get_identity, open_re
 from tokjax.corpus.files import FileFormat
 from tokjax.datasets.columns import parse_columns
 from tokjax.datasets.fields.bucketed_tokens import BucketedTokenField
+from tokjax.datasets.fields.conversation import TrainOn, WithoutTargets
 from tokjax.datasets.fields.raw_text import RawTextField
 from tokjax.datasets.fields.registry import FIELDS, FIRST_CUSTOM_TYPE_ID
 from tokjax.datasets.manifest import (
+    DROPPED,
     FORMAT,
     MANIFEST_FILE,
     TOTALS,
@@ -90,7 +92,7 @@ def parse_manifest(data: bytes, path: object) -> Manifest:
     """
     contents = unseal_contents(data, path, FORMAT, WRITE_AGAIN, parse_with_shards)
     try:
-        totals = {name: contents.pop(name) for name in TOTALS}
+        totals = {name: contents.pop(name) for name in TOTALS if name in contents or name != DROPPED}
         plan = Plan(**contents.pop("plan"))
         shards = contents.pop("shards")
         if not isinstance(shards, ShardTable):
@@ -156,7 +158,7 @@ def _check_plan(plan: Plan) -> None:
 
 def _check_options(plan: Plan) -> None:
     expected = {field.name for field in dataclasses.fields(FIELDS[plan.type_id])} - {"tokenizer", "columns"}
-    for name in sorted(expected ^ plan.options.keys()):
+    for name in sorted((expected ^ plan.options.keys()) - (expected & _LATER_OPTIONS)):
         raise ValueError(f"plan.options {'lacks' if name in expected else 'has an unknown'} {name!r}")
     for name, value in plan.options.items():
         _check(f"plan.options[{name!r}]", value, _IS_OPTION[name](value))
@@ -240,20 +242,28 @@ def _is_bool(value: object) -> bool:
 
 
 def _is_special(value: object) -> bool:
-    is_list = isinstance(value, list) and all(isinstance(name, str) for name in value)
-    return isinstance(value, str) or is_list
+    return isinstance(value, str) or _are_names(value)
 
 
 def _are_boundaries(value: object) -> bool:
     return isinstance(value, list) and all(map(_is_size, value))
 
 
-def _is_template(value: object) -> bool:
+def _is_text_or_none(value: object) -> bool:
     return value is None or isinstance(value, str)
 
 
+def _are_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
 _IS_OPTION: Mapping[str, Callable[[object], bool]] = {
-    "template": _is_template,
+    "template": _is_text_or_none,
+    "variables": lambda value: isinstance(value, dict),
+    "variable_keys": _are_names,
+    "date": _is_text_or_none,
+    "train_on": lambda value: value in get_args(TrainOn),
+    "without_targets": lambda value: value in get_args(WithoutTargets),
     "max_chars": _is_limit,
     "max_tokens": _is_limit,
     "chunk_tokens": _is_size,
@@ -263,6 +273,8 @@ _IS_OPTION: Mapping[str, Callable[[object], bool]] = {
     "allowed_special": _is_special,
     "disallowed_special": _is_special,
 }
+_LATER_OPTIONS = {"variables", "variable_keys", "date", "train_on", "without_targets"}
+"""Options that datasets of earlier versions do not have."""
 
 
 def _check(name: str, value: object, is_valid: bool) -> None:

@@ -94,10 +94,10 @@ def merge_datasets(
     with open_atomic_directory(target, DATASET, overwrite=overwrite) as directory:
         clear_incomplete_directory(directory, DATASET, overwrite=overwrite)
         shards: list[Shard] = []
-        first_document = 0
+        first_document = num_read = 0
         for dataset in datasets:
             is_numbered = all(shard.is_numbered for shard in dataset.manifest.shards)
-            doc_ids = dataset.documents["doc_id"] + np.uint64(first_document * is_numbered)
+            doc_ids = dataset.documents["doc_id"] + np.uint64(num_read * is_numbered)
             start = 0
             for shard in dataset.manifest.shards:
                 ids = doc_ids[start : start + shard.num_documents]
@@ -107,6 +107,7 @@ def merge_datasets(
                 shards.append(replace(copied, is_numbered=is_numbered or stored_ids is None))
                 start += len(ids)
             first_document += len(doc_ids)
+            num_read += sum(shard.num_source_documents for shard in dataset.manifest.shards)
         for name, record in first.files.items():
             _copy(datasets[0].path / name, directory / name, record)
         manifest = replace(first, shards=tuple(shards), source=None)

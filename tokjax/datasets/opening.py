@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, overload
 
 from tokjax._util.atomic_files import get_identity, get_incomplete_path, get_replaced_path, resolve
 from tokjax._util.checks import check_int
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
     from pathlib import Path
+    from typing import Unpack
 
     from tokjax._util.atomic_files import FileIdentity
     from tokjax.datasets.dataset import Dataset
     from tokjax.datasets.manifest import Manifest
 
+AnyDataset = TypeVar("AnyDataset", bound="Dataset")
 _CLASSES: dict[int, type[Dataset]] = {  # other fields: TokenDataset
     RawTextField.TYPE_ID: RawTextDataset,
     PackedTokenField.TYPE_ID: PackedDataset,
@@ -41,10 +43,35 @@ _ATTEMPTS = 10
 _ATTEMPT_SECONDS = 0.02
 
 
+class _Options(TypedDict, total=False):
+    """Options of `open_dataset` that do not change the type of the dataset."""
+
+    verify_on_touch: bool
+    memory_map: bool
+    cache_bytes: int | None
+    download_dir: str | os.PathLike[str] | None
+    download_bytes: int | None
+    read_ranges: bool
+    fetch_ahead: int
+
+
+@overload
+def open_dataset(
+    path: str | os.PathLike[str], tokenizer: Any = None, **options: Unpack[_Options]
+) -> RawTextDataset | TokenDataset: ...
+@overload
 def open_dataset(
     path: str | os.PathLike[str],
     tokenizer: Any = None,
     *,
+    dataset_type: type[AnyDataset],
+    **options: Unpack[_Options],
+) -> AnyDataset: ...
+def open_dataset(
+    path: str | os.PathLike[str],
+    tokenizer: Any = None,
+    *,
+    dataset_type: type[Dataset] | None = None,
     verify_on_touch: bool = True,
     memory_map: bool = True,
     cache_bytes: int | None = None,
@@ -52,7 +79,7 @@ def open_dataset(
     download_bytes: int | None = None,
     read_ranges: bool = False,
     fetch_ahead: int = 0,
-) -> Any:
+) -> Dataset:
     """Opens a finished dataset: a `RawTextDataset`, `TokenDataset`, `PackedDataset` or `BucketedDataset`.
 
     Args:
@@ -60,6 +87,8 @@ def open_dataset(
             URL are downloaded when they are first needed.
         tokenizer: for a dataset of ids, a tokenizer that must equal the one the dataset was written with. For
             raw text, the tokenizer to use. `None` for the saved tokenizer, if any.
+        dataset_type: type that the dataset must have, such as `tokjax.datasets.PackedDataset`. Type checkers
+            know only by it which of the types is returned.
         verify_on_touch: whether to compare each file with its checksum when it is first needed, which reads
             the whole file. If not set, only sizes and shapes are checked, and that no other dataset has
             replaced this one; for a URL not even that.
@@ -85,12 +114,14 @@ def open_dataset(
 
     Raises:
         DatasetIncompleteError: `path` does not exist, or its writer did not finish.
-        DatasetMismatchError: the tokenizer, the version of the format or the field is a different one. (A
-            custom field must be registered only for operations that need it, such as `dataset.field`.)
+        DatasetMismatchError: the tokenizer, the version of the format, the field or the type is a different
+            one. (A custom field must be registered only for operations that need it, such as
+            `dataset.field`.)
         DatasetCorruptError: a file is missing, or its size differs from the manifest.
         InvalidArgumentError: an option is invalid, or a file is larger than `download_bytes`.
     """
     options: dict[str, Any] = {
+        "dataset_type": dataset_type,
         "verify_on_touch": verify_on_touch,
         "memory_map": memory_map,
         "cache_bytes": cache_bytes,
@@ -140,6 +171,7 @@ def _open(
     manifest: Manifest,
     tokenizer: Any,
     *,
+    dataset_type: type[Dataset] | None,
     remote: Downloads | None = None,
     **options: Any,
 ) -> Dataset:
@@ -160,7 +192,13 @@ def _open(
                 f"{plan.tokenizer_fingerprint} (vocabulary size {plan.vocab_size}), but the tokenizer passed "
                 f"has {fingerprint} (vocabulary size {protocol.vocab_size(tokenizer)})"
             )
-    return _CLASSES.get(plan.type_id, TokenDataset)(directory, manifest, tokenizer, remote=remote, **options)
+    stored_type = _CLASSES.get(plan.type_id, TokenDataset)
+    if dataset_type is not None and not issubclass(stored_type, dataset_type):
+        raise DatasetMismatchError(
+            f"{location} is a {stored_type.__name__}, written with {plan.field}, not a "
+            f"{dataset_type.__name__}; pass dataset_type={stored_type.__name__}"
+        )
+    return stored_type(directory, manifest, tokenizer, remote=remote, **options)
 
 
 def _explain_missing(directory: Path) -> tuple[str, Hint]:

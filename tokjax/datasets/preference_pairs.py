@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax.core import protocol
-from tokjax.encoding.chat.encode_chat import encode_chat
+from tokjax.datasets.fields.conversation import VARIABLE_KEYS, Conversation
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -28,10 +28,9 @@ if TYPE_CHECKING:
 
     from tokjax.core.protocol import Special
     from tokjax.core.utf8 import Text
+    from tokjax.datasets.fields.conversation import ConversationField
 
 SIDES = ("chosen", "rejected")
-VARIABLE_KEYS = ("tools", "documents")
-"""Keys of a record that are variables of chat templates."""
 PAIR_KEYS = ("prompt", *SIDES, *VARIABLE_KEYS)
 """Keys of a record that form a preference pair."""
 
@@ -127,93 +126,26 @@ def _count_shared(rows: Sequence[NDArray[Any]]) -> int:
     return int(differs.argmax()) if differs.any() else length
 
 
-def encode_chat_pair(tokenizer: Any, text: Text, template: str, **options: Any) -> EncodedPair:
-    """Encodes a preference pair of messages with a chat template.
+def encode_chat_pairs(
+    field: ConversationField, texts: Sequence[Text], threads: int | None
+) -> list[EncodedPair]:
+    """Encodes preference pairs of messages with the chat template of a field.
 
     Args:
-        tokenizer: tokenizer that computes offsets.
-        text: record with the keys of `PAIR_KEYS`, as a JSON object.
-        template: chat template.
-        **options: options of `encode_chat`.
+        field: field with a tokenizer that computes offsets.
+        texts: records with the keys of `PAIR_KEYS`, as JSON objects.
+        threads: number of threads that share the work, as in `encode_batch_result`.
 
     Raises:
-        InvalidArgumentError: the record is not a preference pair of messages.
+        InvalidArgumentError: a record is not a preference pair of messages.
     """
-    record = json.loads(text)
-    prompt, *completions = _parse_messages(record)
-    chosen, rejected = (
-        _encode_side(
-            tokenizer, side, prompt, completion, template, variables=get_variables(record), **options
-        )
-        for side, completion in zip(SIDES, completions, strict=True)
-    )
-    return chosen, rejected
-
-
-def get_variables(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the variables of chat templates that a record has.
-
-    They can be texts in JSON, as in datasets whose columns have one type: schemas of tools have different
-    keys.
-
-    Raises:
-        InvalidArgumentError: a text is not JSON.
-    """
-    variables = {key: record[key] for key in VARIABLE_KEYS if key in record}
-    for key, value in variables.items():
-        if isinstance(value, str):
-            try:
-                variables[key] = json.loads(value)
-            except (ValueError, RecursionError) as error:
-                raise InvalidArgumentError(f"{key!r} is the text {value!r:.80}, not JSON: {error}") from None
-    return variables
-
-
-def _encode_side(
-    tokenizer: Any,
-    side: str,
-    prompt: list[dict[str, Any]],
-    completion: list[dict[str, Any]],
-    template: str,
-    **options: Any,
-) -> EncodedSide:
-    if not any(message["role"] == "assistant" for message in completion):
-        raise InvalidArgumentError(
-            f"{side!r} has no message of the assistant after the prompt; its messages have the roles "
-            f"{[message['role'] for message in completion][:20]}"
-        )
-    chat = encode_chat(tokenizer, [*prompt, *completion], template, **options)
-    is_answer, messages = np.asarray(chat.assistant_mask, bool), np.asarray(chat.message_indices)
-    if any(message["role"] == "assistant" for message in prompt):
-        is_answer &= _find_text_after_prompt(is_answer, messages, len(prompt))
-    return EncodedSide(chat.result.ids, is_answer)
-
-
-def _find_text_after_prompt(
-    is_answer: NDArray[np.bool_], messages: NDArray[Any], num_prompt: int
-) -> NDArray[np.bool_]:
-    """Returns whether each token belongs to a message after the prompt, or is of no message and follows them.
-
-    The latter is text such as an EOS token, which a template writes after its loop over messages.
-
-    Args:
-        is_answer: whether each token is text of the assistant, shape `(num_tokens,)`.
-        messages: message of each token, or -1, shape `(num_tokens,)`.
-        num_prompt: number of messages of the prompt.
-
-    Raises:
-        InvalidArgumentError: text of the assistant can be that of the prompt, or of the answer.
-    """
-    after, before = messages >= num_prompt, (messages >= 0) & (messages < num_prompt)
-    ends = np.flatnonzero(after).min(initial=len(messages)), np.flatnonzero(before).max(initial=-1) + 1
-    follows = np.arange(len(messages)) >= max(ends)
-    if (is_answer & (messages < 0) & ~follows).any():
-        raise InvalidArgumentError(
-            "the chat template combines texts of several messages, so that the answer can't be told from "
-            "those of the prompt; use a template that writes one message after the other"
-        )
-    is_after: NDArray[np.bool_] = after | ((messages < 0) & follows)
-    return is_after
+    conversations = []
+    for record in map(json.loads, texts):
+        prompt, *completions = _parse_messages(record)
+        conversations += [Conversation([*prompt, *each], record, len(prompt)) for each in completions]
+    encoded = field.encode_messages(conversations, threads)
+    sides = [EncodedSide(chat.result.ids, is_target) for chat, is_target in encoded]
+    return list(zip(sides[::2], sides[1::2], strict=True))
 
 
 def _parse_messages(record: Mapping[str, Any]) -> tuple[list[Any], list[Any], list[Any]]:

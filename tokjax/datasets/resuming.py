@@ -34,7 +34,7 @@ import itertools
 import json
 import os
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokjax._util.atomic_files import (
@@ -52,6 +52,7 @@ from tokjax.datasets.manifest import (
     Plan,
     Shard,
     describe_plan,
+    describe_shard,
     parse_shard,
     seal_contents,
     unseal_contents,
@@ -124,13 +125,16 @@ def resume(
         DatasetCorruptError: the progress record is damaged.
         DatasetMismatchError: the plan or the documents differ, or a finished shard was altered.
     """
+    new_job = job.fix_date(None)
     try:
-        finished = _get_finished_shards(load_progress(), job.plan, location)
+        progress = load_progress()
+        job = job.fix_date(None if progress is None else progress.plan)
+        finished = _get_finished_shards(progress, job.plan, location)
         check_shards(finished)
     except DatasetError:
         if not overwrite:
             raise
-        return job, ()
+        return new_job, ()
     difference, remaining = _compare_documents(job, finished)
     if difference is None:
         return remaining, finished
@@ -141,7 +145,7 @@ def resume(
         raise DatasetMismatchError(
             f"{message}, or one that can be read again: part of this iterator has already been consumed"
         )
-    return job._replace(batches=restart()), ()
+    return new_job._replace(batches=restart()), ()
 
 
 def load_manifest_if_unchanged(
@@ -167,6 +171,7 @@ def load_manifest_if_unchanged(
             hint=make_overwrite_hint("replace a dataset", "; otherwise pass another path"),
         ) from None
     hint = make_overwrite_hint("replace it")
+    job = job.fix_date(manifest.plan)
     _compare(job.plan, manifest.plan, f"{location} exists, and was written", hint)
     difference, remaining = _compare_documents(job, manifest.shards)
     if difference is None and any(len(digests.sha256) for _, digests in map_batches(remaining, "digest")):
@@ -292,8 +297,8 @@ def _compare_documents(job: WriteJob, shards: Sequence[Shard]) -> tuple[str | No
     ):
         documents = _DigestedDocuments(results, unread)
         for shard in shards:
-            first, digest = documents.position, documents.read(shard.num_documents)
-            if documents.position < first + shard.num_documents:
+            first, digest = documents.position, documents.read(shard.num_source_documents)
+            if documents.position < first + shard.num_source_documents:
                 return f"it now ends after {documents.position} documents", job
             if digest != shard.source_sha256:
                 return f"documents {first} to {documents.position - 1} differ", job
@@ -395,7 +400,7 @@ def _compare(
 
 
 def _encode_shard_line(shard: Shard) -> bytes:
-    return _encode_line({"shard": asdict(shard)})
+    return _encode_line({"shard": describe_shard(shard)})
 
 
 def _encode_line(contents: dict[str, Any]) -> bytes:

@@ -7,7 +7,7 @@ it is parsed. A `_Row` with its index replaces it in the parsed JSON:
 
 A row of the table has a fixed head, one entry per file, and one number per bucket:
 
-    counts     num_items | num_documents | num_bytes | num_cut | num_dropped        5 x int64
+    counts     num_items | num_documents | num_bytes | ..., as in `TOTALS`          int64 each
     records    is_numbered | source_sha256 | number of files | number of buckets    `_HEAD`
                suffix index | sha256 | nbytes                                       `_FILE`, per file
                bucket_documents                                                     int64, per bucket
@@ -27,7 +27,7 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from tokjax.datasets.manifest import TOTALS, CompactShards, FileRecord, Shard
+from tokjax.datasets.manifest import DROPPED, TOTALS, CompactShards, FileRecord, Shard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,7 +108,7 @@ class ShardTable(CompactShards):
         name, files, buckets = described["name"], described["files"], described["bucket_documents"]
         if name != _get_default_name(len(self)):
             self._names[len(self)] = name
-        self._counts.extend(described[total] for total in TOTALS)
+        self._counts.extend(described.get(total, 0) for total in TOTALS)
         source = bytes.fromhex(described["source_sha256"])
         num_buckets = -1 if buckets is None else len(buckets)
         self._records += _HEAD.pack(described["is_numbered"], source, len(files), num_buckets)
@@ -168,13 +168,13 @@ def _get_default_name(index: int) -> str:
 
 def _is_shard(described: dict[str, Any]) -> bool:
     """Returns whether an object describes a shard as writers do, with values of the right types."""
-    if described.keys() != _KEYS:
+    if described.keys() | {DROPPED} != _KEYS:
         return False
     name, files, buckets = described["name"], described["files"], described["bucket_documents"]
     return (
         isinstance(name, str)
         and name != ""
-        and all(_is_count(described[total]) for total in TOTALS)
+        and all(_is_count(described.get(total, 0)) for total in TOTALS)
         and isinstance(described["is_numbered"], bool)
         and (buckets is None or (isinstance(buckets, list) and all(map(_is_count, buckets))))
         and _is_sha256(described["source_sha256"])

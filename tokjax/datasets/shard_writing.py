@@ -22,6 +22,7 @@ import itertools
 import pickle
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,7 @@ from tokjax.datasets.document_sources import (
     DocumentReader,
     compute_digests,
 )
+from tokjax.datasets.fields.conversation import ConversationField
 from tokjax.datasets.shards import ShardWriter
 from tokjax.errors import DatasetError, SourceError
 
@@ -83,6 +85,18 @@ class WriteJob(NamedTuple):
     progress: bool
     check_source: Callable[[], None]
     read_nbytes: int = 0
+
+    def fix_date(self, recorded: Plan | None) -> WriteJob:
+        """Returns the job with the date of the dataset, if its field needs one.
+
+        Args:
+            recorded: plan of an earlier start, whose date is used; `None` for the current day.
+        """
+        if not isinstance(self.field, ConversationField):
+            return self
+        is_same = recorded is not None and recorded.type_id == self.plan.type_id
+        field = self.field.fix_date(recorded.options.get("date") if recorded and is_same else None)
+        return self._replace(field=field, plan=replace(self.plan, options=field.options))
 
 
 def write_shards(

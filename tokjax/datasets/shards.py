@@ -57,12 +57,16 @@ class _Part(NamedTuple):
         columns: numbers per document by column name, shape `(documents,)`.
         side_columns: values of side columns by name, shape `(items,)` or `(documents,)`.
         num_bytes: number of UTF-8 bytes of the documents before encoding.
+        num_dropped_documents: number of documents of the source that are left out.
+        is_numbered: whether the ids of all documents of the source continue the count 0, 1, 2, ...
     """
 
     data: NDArray[Any]
     columns: dict[str, NDArray[np.int64]]
     side_columns: dict[str, NDArray[Any]]
     num_bytes: int
+    num_dropped_documents: int
+    is_numbered: bool
 
 
 class ShardWriter:
@@ -103,7 +107,8 @@ class ShardWriter:
         self._parts: list[_Part] = []
         self._num_pending_items = 0
         self._num_closed = len(self.shards)
-        self._num_added = self._first_document = sum(shard.num_documents for shard in finished)
+        self._num_added = sum(shard.num_source_documents for shard in finished)
+        self._first_document = sum(shard.num_documents for shard in finished)
         self._pool = ThreadPoolExecutor(1, "tokjax-shards")
         self._pending_write: Future[None] | None = None
 
@@ -134,7 +139,6 @@ class ShardWriter:
         """
         documents = digests.number(self._num_added)
         splits, first, count, num_bytes = encoded.splits, 0, len(digests.sha256), 0
-        self._num_added += count
         while first < count:
             remaining = self._shard_size - self._num_pending_items
             last = int(np.searchsorted(splits, splits[first] + remaining))
@@ -148,22 +152,34 @@ class ShardWriter:
     def _append(self, digests: DocumentDigests, encoded: EncodedDocuments, first: int, last: int) -> int:
         assert digests.doc_ids is not None, "they are numbered"
         self._hash.add(digests)
-        num_bytes = int(digests.num_bytes.sum())
+        count = last - first
+        numbers = np.arange(self._num_added, self._num_added + count, dtype=np.uint64)
+        self._num_added += count
         splits = encoded.splits[first : last + 1]
+        is_kept = np.ones(count, bool) if encoded.is_kept is None else encoded.is_kept[first:last]
         columns = {
             "doc_id": digests.doc_ids.view(np.int64),
             "length": np.diff(splits),
             "num_dropped": encoded.num_dropped[first:last],
             **{name: values[first:last] for name, values in encoded.columns.items()},
         }
-        bounds = {"token": (int(splits[0]), int(splits[-1])), "document": (first, last)}
-        side_columns = {
-            column.name: encoded.side_columns[column.name][slice(*bounds[column.per])]
-            for column in self._field.columns
-        }
-        self._parts.append(_Part(encoded.data[splits[0] : splits[-1]], columns, side_columns, num_bytes))
-        self._num_pending_items += int(splits[-1] - splits[0])
-        return num_bytes
+        items = slice(int(splits[0]), int(splits[-1]))
+        side_columns = {}
+        for column in self._field.columns:
+            values = encoded.side_columns[column.name]
+            is_per_token = column.per == "token"
+            side_columns[column.name] = values[items] if is_per_token else values[first:last][is_kept]
+        part = _Part(
+            encoded.data[items],
+            {name: values[is_kept] for name, values in columns.items()},
+            side_columns,
+            int(digests.num_bytes[is_kept].sum()),
+            count - int(is_kept.sum()),
+            np.array_equal(digests.doc_ids, numbers),
+        )
+        self._parts.append(part)
+        self._num_pending_items += items.stop - items.start
+        return int(digests.num_bytes.sum())
 
     def _close_shard(self) -> None:
         """Starts writing the collected documents as a shard, if there are any."""
@@ -185,7 +201,6 @@ class ShardWriter:
         lengths, num_dropped = columns.pop("length"), columns.pop("num_dropped")
         doc_ids = columns.pop("doc_id").view(np.uint64)
         default_ids = np.arange(self._first_document, self._first_document + len(doc_ids), dtype=np.uint64)
-        is_numbered = np.array_equal(doc_ids, default_ids)
         data = [part.data for part in parts]
         side_columns = {
             key: np.concatenate([part.side_columns[key] for part in parts]) for key in parts[0].side_columns
@@ -221,10 +236,11 @@ class ShardWriter:
             num_bytes,
             int(np.count_nonzero(num_dropped)),
             int(num_dropped.sum()),
-            is_numbered,
+            all(part.is_numbered for part in parts),
             buckets,
             source_sha256,
             records,
+            sum(part.num_dropped_documents for part in parts),
         )
         self.shards.append(shard)
         self._first_document += len(doc_ids)

@@ -105,6 +105,9 @@ class WrittenDataset(NamedTuple):
         num_cut: number of documents that were truncated because they were too long for the field.
         num_shards: number of shards.
         path: directory of the dataset, or its URL.
+        num_dropped: number of documents that the field left out, because no token of them counts in the loss
+            (`ChatField` and `PreferenceField`). The other counts do not include them. It is
+            `num_dropped_documents` of the manifest.
     """
 
     num_items: int
@@ -113,6 +116,7 @@ class WrittenDataset(NamedTuple):
     num_cut: int
     num_shards: int
     path: Path | str
+    num_dropped: int = 0
 
 
 def write_dataset(
@@ -202,9 +206,9 @@ def write_dataset(
         check = partial(check_files, directory)
         job, finished = resume(job, load_progress, check, directory, restart, overwrite=overwrite)
         _delete_others(directory, finished)
-        start_progress(directory, Progress(plan, finished))
+        start_progress(directory, Progress(job.plan, finished))
         shards = write_shards(job, directory, finished, partial(add_progress, directory))
-        manifest = finish_dataset(directory, field, plan, source_entry, shards)
+        manifest = finish_dataset(directory, job.field, job.plan, source_entry, shards)
     return summarize_dataset(manifest, target)
 
 
@@ -346,4 +350,5 @@ def summarize_dataset(manifest: Manifest, path: Path | str) -> WrittenDataset:
         manifest.num_cut,
         len(manifest.shards),
         path,
+        manifest.num_dropped_documents,
     )

@@ -1,5 +1,6 @@
 """Tokenization on devices: byte-level BPE under `jax.jit`, as a pure function of arrays."""
 
+from tokjax._util.imports import mark_namespace
 from tokjax.device.encode import (
     Capacities,
     DeviceBytes,
@@ -21,3 +22,4 @@ __all__ = [
     "suggest_capacities",
     "tokenizer_tables",
 ]
+mark_namespace(__name__)

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tokjax._util.display import short_repr
 from tokjax.device.boundaries import SplitTables, decode_characters, find_starts
 from tokjax.device.hash_table import ABSENT, HashTable, compute_hashes, find
 from tokjax.device.merging import MergeTables, merge_words
@@ -45,6 +46,7 @@ COUNT_BITS = 5
 """Bits of the number of ids in the values of the table. The other bits are the position of the first id."""
 
 
+@short_repr
 class TokenizerTables(NamedTuple):
     """Tables of a tokenizer for `encode_jit` and `decode_jit`, a pytree of arrays. See `tokenizer_tables`.
 
@@ -92,6 +94,7 @@ class Capacities(NamedTuple):
     special: Any
 
 
+@short_repr
 class DeviceTokens(NamedTuple):
     """Tokens of several texts, a pytree of arrays of static shapes.
 
@@ -359,6 +362,7 @@ def _get_lengths(tables: TokenizerTables, ids: Array) -> Array:
     return lengths
 
 
+@short_repr
 class DeviceBytes(NamedTuple):
     """Bytes of several texts, a pytree of arrays of static shapes.
 

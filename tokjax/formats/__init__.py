@@ -2,4 +2,4 @@
 
 from tokjax._util.imports import attach_names
 
-__getattr__, __dir__, __all__ = attach_names(__name__, __file__)
+__getattr__, __all__ = attach_names(__name__, __file__)

@@ -1,5 +1,6 @@
 """Training objectives: inputs and labels as pure functions of token arrays and random numbers."""
 
+from tokjax._util.imports import mark_namespace
 from tokjax.objectives.bits_per_byte import bits_per_byte, label_byte_lengths
 from tokjax.objectives.completion_masks import assistant_loss_mask, chat_loss_mask, completion_loss_mask
 from tokjax.objectives.denoising_batches import DenoisingBatch
@@ -41,3 +42,4 @@ __all__ = [
     "span_corruption",
     "span_corruption_lengths",
 ]
+mark_namespace(__name__)

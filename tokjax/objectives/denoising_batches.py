@@ -8,7 +8,7 @@ import numpy as np
 
 from tokjax._util.arrays import Array, as_int32, gather, get_namespace, make_positions, scatter_rows
 from tokjax._util.checks import check_id, check_int
-from tokjax._util.display import describe_batch
+from tokjax._util.display import display_batch
 from tokjax.core.array_inputs import as_aligned_mask, as_tokens
 from tokjax.errors import InvalidArgumentError
 from tokjax.objectives.noise_spans import NoiseCounts, sample_noise
@@ -33,6 +33,7 @@ def compact_rows(values: Any, keep: Any, width: int, fill: Any) -> Any:
     return scatter_rows(width, fill, slots, values, keep)
 
 
+@display_batch
 class DenoisingBatch(NamedTuple):
     """Training batch of an encoder-decoder model: a pytree of `int32` arrays.
 
@@ -55,10 +56,6 @@ class DenoisingBatch(NamedTuple):
     targets: Array
     targets_mask: Array
     denoisers: Array | None = None
-
-    def __repr__(self) -> str:
-        """Returns the dtype and shape of each array."""
-        return describe_batch(self)
 
 
 class DenoisingLayout(NamedTuple):

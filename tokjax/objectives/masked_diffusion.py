@@ -8,13 +8,14 @@ import numpy as np
 
 from tokjax._util.arrays import Array, get_namespace, is_jax
 from tokjax._util.checks import check_id
-from tokjax._util.display import describe_batch
+from tokjax._util.display import display_batch
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_aligned_integers, as_aligned_mask, as_tokens
 from tokjax.errors import InvalidArgumentError
 from tokjax.objectives.random_draws import check_draws
 
 
+@display_batch
 class MaskedDiffusionBatch(NamedTuple):
     """Training batch of a masked diffusion model: a pytree of arrays of the shape of the ids.
 
@@ -29,10 +30,6 @@ class MaskedDiffusionBatch(NamedTuple):
     ids: Array
     labels: Array
     weights: Array
-
-    def __repr__(self) -> str:
-        """Returns the dtype and shape of each array."""
-        return describe_batch(self)
 
 
 @jit_eager

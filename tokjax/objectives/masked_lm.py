@@ -16,7 +16,7 @@ from tokjax._util.arrays import (
     make_positions,
 )
 from tokjax._util.checks import check_float, check_id, check_int
-from tokjax._util.display import describe_batch
+from tokjax._util.display import display_batch
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_aligned_integers, as_aligned_mask, as_tokens
 from tokjax.errors import InvalidArgumentError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+@display_batch
 class MaskedLMBatch(NamedTuple):
     """Training batch of a masked language model: a pytree of `int32` arrays of the shape of the ids.
 
@@ -36,10 +37,6 @@ class MaskedLMBatch(NamedTuple):
 
     ids: Array
     labels: Array
-
-    def __repr__(self) -> str:
-        """Returns the dtype and shape of each array."""
-        return describe_batch(self)
 
 
 @jit_eager

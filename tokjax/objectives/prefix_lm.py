@@ -7,13 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from tokjax._util.arrays import Array, get_namespace
-from tokjax._util.display import describe_batch
+from tokjax._util.display import short_repr
 from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.labels import causal_lm_labels
 from tokjax.core.array_inputs import as_aligned_mask, as_tokens
 from tokjax.objectives.random_draws import check_draws, draws_to_integers
 
 
+@short_repr
 class PrefixLMBatch(NamedTuple):
     """Labels and prefixes for a prefix language model, whose inputs are the ids: a pytree of `int32` arrays.
 
@@ -28,10 +29,6 @@ class PrefixLMBatch(NamedTuple):
     labels: Array
     prefix_mask: Array
     prefix_lengths: Array
-
-    def __repr__(self) -> str:
-        """Returns the dtype and shape of each array."""
-        return describe_batch(self)
 
 
 @jit_eager

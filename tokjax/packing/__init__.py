@@ -1,5 +1,6 @@
 """Packing of rows into blocks: plans, packed blocks, segment boundaries, orders for context parallelism."""
 
+from tokjax._util.imports import mark_namespace
 from tokjax.packing.apply_plan import apply_packing, pack_blocks
 from tokjax.packing.context_parallel import (
     reorder_for_context_parallel,
@@ -24,3 +25,4 @@ __all__ = [
     "segment_lengths",
     "split_preference_pairs",
 ]
+mark_namespace(__name__)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokjax._util.arrays import Array, get_namespace, is_traced, to_host
-from tokjax._util.display import describe_batch
+from tokjax._util.display import display_batch
 from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.labels import causal_lm_labels
 from tokjax.errors import InvalidArgumentError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
 
+@display_batch
 class PackedBlocks(NamedTuple):
     """Blocks of packed tokens, ready for a device: a pytree of `int32` arrays, and of side columns.
 
@@ -48,10 +49,6 @@ class PackedBlocks(NamedTuple):
     document_ids: Array
     loss_mask: Array | None = None
     columns: dict[str, Array] | None = None
-
-    def __repr__(self) -> str:
-        """Returns the dtype and shape of each array."""
-        return describe_batch(self)
 
     def causal_lm_labels(self, *, ignore_index: int = -100, loss_mask: Array | None = None) -> Array:
         """Returns the next id within each segment, as the function `causal_lm_labels` does.

@@ -7,12 +7,13 @@ from typing import NamedTuple
 import numpy as np
 
 from tokjax._util.arrays import Array, get_namespace
-from tokjax._util.display import describe_batch
+from tokjax._util.display import short_repr
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_aligned_mask, as_tokens
 from tokjax.packing.segments import compute_positions
 
 
+@short_repr
 class PreferenceSegments(NamedTuple):
     """Segments and positions in which each side of a preference pair is separate.
 
@@ -25,10 +26,6 @@ class PreferenceSegments(NamedTuple):
 
     segment_ids: Array
     positions: Array
-
-    def __repr__(self) -> str:
-        """Returns the dtype and shape of each array."""
-        return describe_batch(self)
 
 
 @jit_eager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._util.checks import check_int
+from tokjax._util.display import short_repr
 from tokjax._util.permutation import permute
 from tokjax.datasets.dataset import Dataset
 from tokjax.datasets.dataset_types import BucketedDataset, PackedDataset
@@ -40,6 +41,7 @@ class Padding(NamedTuple):
     shapes: int
 
 
+@short_repr
 @dataclass(frozen=True)
 class DatasetReport:
     """Statistics of a dataset, made by `dataset_report`.
@@ -62,6 +64,7 @@ class DatasetReport:
         padding: padding for each strategy.
         sources: names and sizes in bytes of the source files; empty if unknown.
         columns: descriptions of the side columns.
+        num_dropped_documents: number of documents that the field left out, because they train nothing.
     """
 
     path: str
@@ -80,6 +83,7 @@ class DatasetReport:
     padding: tuple[Padding, ...]
     sources: tuple[tuple[str, int], ...]
     columns: tuple[Column, ...] = ()
+    num_dropped_documents: int = 0
 
 
 def dataset_report(
@@ -133,6 +137,7 @@ def dataset_report(
         padding=_measure_padding(dataset, _sample_lengths(lengths, seed), size),
         sources=tuple((str(name), int(nbytes)) for name, nbytes in sources),
         columns=dataset.columns,
+        num_dropped_documents=manifest.num_dropped_documents,
     )
 
 

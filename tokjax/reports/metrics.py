@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._util.checks import check_int
-from tokjax._util.display import make_visible
+from tokjax._util.display import make_visible, short_repr
 from tokjax.errors import InvalidArgumentError
 from tokjax.reports.distributions import (
     compute_entropy,
@@ -85,6 +85,7 @@ class CountedToken(NamedTuple):
     times: int
 
 
+@short_repr
 @dataclass(frozen=True, eq=False)
 class TokenUse:
     """Token counts of one tokenizer on a collection of texts, and metrics derived from them.
@@ -280,6 +281,7 @@ class TokenUse:
         return tuple(map(CountedToken, *(column.tolist() for column in columns)))
 
 
+@short_repr
 @dataclass(frozen=True)
 class VocabularyReport:
     """Comparison of tokenizers on the same texts, made by `vocabulary_report`.

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tokjax._util.checks import check_int
+from tokjax._util.display import short_repr
 from tokjax._util.imports import import_optional
 from tokjax._util.progress import show_progress_bar
 from tokjax.bpe.sequential_merging import merge_by_scanning
@@ -60,6 +61,7 @@ _TOLERANCE = 1e-6
 Merge: TypeAlias = tuple[bytes, bytes]
 
 
+@short_repr
 class MixtureEstimate(NamedTuple):
     """Estimated mixture of the training data of a tokenizer.
 

@@ -42,6 +42,7 @@ from tokjax._util.atomic_files import (
     resolve,
     write_atomically,
 )
+from tokjax._util.display import short_repr
 from tokjax._util.urls import reject_urls
 from tokjax.core import protocol
 from tokjax.corpus.files import SourceFile
@@ -86,6 +87,7 @@ class BundleSource(NamedTuple):
     sha256: str | None
 
 
+@short_repr
 class TrainingBundle(NamedTuple):
     """A training bundle on disk.
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from tokjax._util.atomic_files import compute_json_checksum, read_arrays, write_atomically
 from tokjax._util.checks import check_int
+from tokjax._util.display import short_repr
 from tokjax._util.locks import ThreadLock
 from tokjax.bpe.hash_tables import (
     ABSENT,
@@ -69,6 +70,7 @@ class CountedPretokens(NamedTuple):
     counts: NDArray[np.int64]
 
 
+@short_repr
 @dataclass(frozen=True, eq=False)
 class PretokenCounts:
     """Distinct pre-tokens of a corpus and their counts: the input of training.

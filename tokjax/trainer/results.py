@@ -6,6 +6,8 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tokjax._util.display import short_repr
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tokjax")
 
 
+@short_repr
 @dataclass(frozen=True)
 class TrainingStats:
     """Statistics of the training text, and the time that each phase took.

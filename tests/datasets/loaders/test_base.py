@@ -75,8 +75,8 @@ class TestOneVocabulary:
         ):
             self.loader(tokjax.open_dataset(directory / "raw"))
 
-    def test_length_defaults_to_that_of_any_dataset(self, directory):
-        both = [tokjax.open_dataset(directory / name) for name in ("raw", "tokenized")]
+    def test_maximum_length_defaults_to_that_of_any_dataset(self, directory):
+        both = [tokjax.open_dataset(directory / name) for name in ("packed", "tokenized")]
         assert [tokjax.SequenceLoader(each, batch_size=4).length for each in (both, both[::-1])] == [50, 50]
 
 
@@ -148,8 +148,14 @@ class TestStateAndSharding:
             tokjax.SequenceLoader(datasets["packed"], batch_size=2)
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="TokenizedTextField has no buckets"):
             tokjax.BucketedLoader(datasets["tokenized"], batch_size=2)
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="multiple_of needs the lengths"):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match=r"pass length=LENGTH to pad all batches to it"
+        ):
             tokjax.SequenceLoader(datasets["raw"], batch_size=2, length=4, multiple_of=2)
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match=r"pass length=LENGTH to pad all batches to it"
+        ):
+            tokjax.SequenceLoader([datasets["tokenized"], datasets["raw"]], batch_size=2)
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="a loader needs a dataset; got none"):
             tokjax.SequenceLoader([], batch_size=2)
         with pytest.raises(

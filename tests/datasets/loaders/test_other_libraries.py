@@ -129,6 +129,9 @@ def test_torch_reads_mapped_loaders(dataset):
     read = list(torch.utils.data.DataLoader(loader, batch_size=None))
     assert len(read) == len(loader)
     assert all(np.array_equal(batch["labels"], loader[i]["labels"]) for i, batch in enumerate(read))
+    named = tokjax.PackedTokenLoader(dataset, batch_size=4, seed=9).map(tokjax.batch_to_dict)
+    pair = next(iter(torch.utils.data.DataLoader(named, batch_size=2)))  # joined by `default_collate`
+    assert np.array_equal(pair["segment_ids"][1], named[1]["segment_ids"])
     mixture = tokjax.PackedTokenLoader([dataset, dataset], batch_size=4, weights=[3, 1])
     read = list(torch.utils.data.DataLoader(mixture, batch_size=None, sampler=range(20)))
     assert np.array_equal(read[19].ids, mixture.batch_at(19).ids)

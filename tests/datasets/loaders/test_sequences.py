@@ -9,6 +9,24 @@ import tokjax
 from tests.support.loader_cases import LOADERS, PAD, TOKENIZER, WITHOUT_SPECIAL
 
 
+@pytest.mark.parametrize(
+    ("options", "boundaries"),
+    [({}, [64, 128, 256, 300]), ({"length": 200}, [200]), ({"multiple_of": 100}, [100, 200, 300])],
+)
+def test_batches_are_padded_to_the_boundary_above_their_longest_document(tmp_path, options, boundaries):
+    lengths = [64, 1, 65, 0, 128, 129, 5, 257, 999, 2]
+    field = tokjax.TokenizedTextField(WITHOUT_SPECIAL, 300, add_special_tokens=False)
+    tokjax.write_dataset(["x" * length for length in lengths], field, tmp_path / "data")
+    loader = tokjax.SequenceLoader(
+        tokjax.open_dataset(tmp_path / "data"), batch_size=2, shuffle=False, pad_id=0, **options
+    )
+    longest = np.minimum(np.reshape(lengths, (5, 2)).max(axis=1), boundaries[-1])
+    expected = [next(each for each in boundaries if each >= length) for length in longest]
+    assert [batch.ids.shape[1] for batch in loader] == expected
+    assert [batch.ids.shape[1] for batch in loader.shard(1, 2)] == expected
+    assert {spec.ids.shape for spec in loader.element_specs} >= {(2, length) for length in expected}
+
+
 def test_shapes(datasets):
     assert {batch.ids.shape for batch in LOADERS["tokenized"](datasets)} == {(12, 50)}
     lengths = {batch.ids.shape[1] for batch in LOADERS["multiples"](datasets)}

@@ -1,5 +1,6 @@
 """Tests of `encode_chat`: rendered text, ids, masks of the assistant, and rejected messages."""
 
+import datetime
 import json
 from types import MappingProxyType
 
@@ -209,10 +210,14 @@ def test_invalid_templates(bpe, template, message):
 
 
 def test_variables_and_functions_of_templates(bpe):
-    template = "{{ tools | tojson }}{{ eos_token }}{{ pad_token is defined }}{{ strftime_now('%%') }}"
+    template = "{{ tools | tojson }}{{ eos_token }}{{ pad_token is defined }}{{ strftime_now('%Y %f') }}"
     template += "{% for i in [1, 2] %}{% break %}{% endfor %}"
-    chat = tokjax.encode_chat(bpe, [], template, variables={"tools": {"a": "é<"}})
-    assert chat.text == '{"a": "é<"}<|endoftext|>False%'
+    for date, expected in (
+        (datetime.date(2024, 7, 26), "2024 000000"),
+        (None, f"{datetime.date.today():%Y} "),
+    ):
+        chat = tokjax.encode_chat(bpe, [], template, variables={"tools": {"a": "é<"}}, date=date)
+        assert chat.text.startswith('{"a": "é<"}<|endoftext|>False' + expected)
 
 
 class TestWithoutMask:

@@ -13,6 +13,7 @@ import tokjax
 from tests.conftest import CORPUS
 from tests.support.sentencepiece_models import train_sentencepiece_models
 from tests.support.text_strategies import hard_texts
+from tests.support.variants import mark_slow_except
 from tokjax.core.utf8 import to_utf8
 from tokjax.formats.huggingface import library_encoding, unigram_words, word_engine
 
@@ -130,6 +131,7 @@ NAMES = [
     "no unknown token",
     *(f"{name}, added tokens" for name in WITH_ADDED_TOKENS),
 ]
+DEFAULT_NAMES = ["t5", "deberta", "byte fallback, spaces", "no unknown token", "albert, added tokens"]
 parts = st.sampled_from(
     [
         *(
@@ -202,7 +204,7 @@ def use_word_engine(encoder, monkeypatch):
 
 @pytest.mark.parametrize("encoder", ["arrays", "library"])
 @pytest.mark.usefixtures("use_word_engine")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mark_slow_except(NAMES, DEFAULT_NAMES))
 @example(texts=["a\r\n's \r\n\r\nb \n"], add_special_tokens=True, allowed=())
 @example(texts=["low e\u0301 \u1100\u1161 ｶﾞ aﾞ é"], add_special_tokens=True, allowed=())
 @given(texts=text_lists, add_special_tokens=st.booleans(), allowed=st.sampled_from(["all", ()]))

@@ -10,18 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from tokjax._util.checks import check_int
+from tokjax._util.display import short_repr
 from tokjax.core.ragged import ragged_from_rows
 from tokjax.datasets.columns import LOSS_MASK, Column, check_columns
-from tokjax.datasets.fields.options import (
-    check_template,
-    get_special_options,
-    set_columns,
-    set_limit,
-    set_special,
-)
-from tokjax.datasets.fields.token_field import RowsWithColumns, TokenField
-from tokjax.datasets.preference_pairs import VARIABLE_KEYS, get_variables
-from tokjax.encoding.chat.encode_chat import encode_chat
+from tokjax.datasets.fields.conversation import VARIABLE_KEYS, Conversation, ConversationField
+from tokjax.datasets.fields.options import check_template, set_columns
+from tokjax.datasets.fields.token_field import RowsWithColumns
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -35,12 +29,14 @@ _SOURCES = Column("sources", "int8", source="field")
 """Column of the role and the field of each token of a conversation."""
 
 
+@short_repr
 @dataclass(frozen=True)
-class ChatField(TokenField):
+class ChatField(ConversationField):
     """Token ids of conversations, with a loss mask of the assistant's tokens. Needs `tokjax[chat]`.
 
-    Documents are records with `"messages"`, and optionally `"tools"` and `"documents"` (also as texts in
-    JSON), which `encode_chat` encodes. The column `loss_mask` is 1 on the tokens of the assistant. The
+    Documents are records with `"messages"`, which `encode_chat` encodes. They can have variables of the
+    template: `"tools"`, `"documents"`, and others in the mapping `"chat_template_kwargs"` (also as texts in
+    JSON), and those of `variable_keys`. The column `loss_mask` is 1 on the tokens of the assistant. The
     dataset opens as a `PackedDataset`, and every loader of ids can load it. With
     `Column("sources", "int8", source="field")` among the columns, the role and the field of each token are
     stored, too, for `tokjax.objectives.chat_loss_mask`.
@@ -55,6 +51,18 @@ class ChatField(TokenField):
         disallowed_special: special tokens that raise an error in messages, as in `encode_chat`.
         columns: other side columns; their values come from the records. A column per token has one value for
             each id of the conversation.
+        variables: variables of the template for all records, such as `{"enable_thinking": False}`, as JSON
+            data. Those of a record take precedence.
+        variable_keys: other keys of records that are variables of the template, such as
+            `["enable_thinking"]`. Special tokens in their texts raise an error unless they are allowed.
+        date: date that the template's `strftime_now` formats for all records: text such as `"2026-11-27"`, or
+            a `datetime.date`. `None` for the day on which `write_dataset` is started, which the manifest
+            keeps, so that a writer that resumes uses the same date.
+        train_on: whether the tokens of `"all"` answers count in the loss, or only those of the `"last"`
+            message of the assistant.
+        without_targets: what to do with conversations of which no token counts in the loss, because they have
+            no answer or `max_tokens` removes it: `"drop"` leaves them out and counts them, `"keep"` stores
+            them, and `"raise"` raises an error. The first token never counts, as none comes before it.
     """
 
     TYPE_ID: ClassVar[int] = 45
@@ -70,7 +78,7 @@ class ChatField(TokenField):
     def __post_init__(self) -> None:
         """Checks the options, and adds the column of the loss mask."""
         check_template(self.template)
-        set_limit(self, "max_tokens")
+        super().__post_init__()
         object.__setattr__(self, "chunk_tokens", check_int("chunk_tokens", self.chunk_tokens, minimum=1))
         mask = Column(LOSS_MASK, "bool", source="field")
         others = [column for column in check_columns("ChatField", self.columns) if column != mask]
@@ -81,33 +89,15 @@ class ChatField(TokenField):
                 )
         object.__setattr__(self, "columns", [mask, *others])
         set_columns(self)
-        set_special(self)
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """Options of the field for the manifest."""
-        return {
-            "template": self.template,
-            "max_tokens": self.max_tokens,
-            "chunk_tokens": self.chunk_tokens,
-            **get_special_options(self),
-        }
-
-    def encode_rows(self, texts: Sequence[Text], *, threads: int | None = None) -> RowsWithColumns:  # noqa: ARG002 (conversations are encoded one by one)
+    def encode_rows(self, texts: Sequence[Text], *, threads: int | None = None) -> RowsWithColumns:
         """Encodes conversations, given as JSON objects, into ids and loss masks, without truncation."""
         ids, masks, sources = [], [], []
-        for text in texts:
-            record = json.loads(text)
-            chat = encode_chat(
-                self.tokenizer,
-                record.get("messages"),
-                self.template,
-                allowed_special=self.allowed_special,
-                disallowed_special=self.disallowed_special,
-                variables=get_variables(record),
-            )
+        records = map(json.loads, texts)
+        conversations = [Conversation(record.get("messages"), record) for record in records]
+        for chat, is_target in self.encode_messages(conversations, threads):
             ids.append(chat.result.ids)
-            masks.append(np.asarray(chat.assistant_mask, bool))
+            masks.append(is_target)
             sources.append(np.asarray(chat.sources, np.int8))
         columns: dict[str, Any] = {LOSS_MASK: np.concatenate([np.zeros(0, bool), *masks])}
         if any(column == _SOURCES for column in self.columns):

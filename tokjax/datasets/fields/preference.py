@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from tokjax._util.display import short_repr
 from tokjax.core import protocol
 from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.datasets.columns import LOSS_MASK, Column, check_columns
-from tokjax.datasets.fields.options import (
-    check_template,
-    get_special_options,
-    set_columns,
-    set_limit,
-    set_special,
-)
-from tokjax.datasets.fields.token_field import RowsWithColumns, TokenField
-from tokjax.datasets.preference_pairs import PAIR_KEYS, encode_chat_pair, encode_text_pairs
+from tokjax.datasets.fields.conversation import ConversationField
+from tokjax.datasets.fields.options import set_columns
+from tokjax.datasets.fields.token_field import RowsWithColumns
+from tokjax.datasets.preference_pairs import PAIR_KEYS, encode_chat_pairs, encode_text_pairs
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -32,13 +28,14 @@ if TYPE_CHECKING:
 _PAIR_COLUMNS = (Column(LOSS_MASK, "bool", source="field"), Column("rejected", "bool", source="field"))
 
 
+@short_repr
 @dataclass(frozen=True)
-class PreferenceField(TokenField):
+class PreferenceField(ConversationField):
     """Token ids of preference pairs, with a loss mask of the answers. For DPO and similar objectives.
 
     Documents are records with `"chosen"` and `"rejected"`, and optionally `"prompt"`, as texts or as lists of
     messages. Without `"prompt"`, it is what both sides begin with; a prompt of messages that both sides begin
-    with is not repeated. Messages can come with `"tools"` and `"documents"`, as for `ChatField`.
+    with is not repeated. Messages can come with variables of the template, as for `ChatField`.
 
     Each pair is one document: the prompt and the chosen answer, then the prompt and the rejected answer. The
     column `loss_mask` is 1 on the answers, and the column `rejected` on the tokens of the second side.
@@ -55,6 +52,13 @@ class PreferenceField(TokenField):
         allowed_special: special tokens that are recognized in texts and messages, as in `encode_chat`.
         disallowed_special: special tokens that raise an error in texts and messages, as in `encode_chat`.
         columns: other side columns, with a value per document; their values come from the records.
+        variables: variables of the template for all records, as in `ChatField`.
+        variable_keys: other keys of records that are variables of the template, as in `ChatField`.
+        date: date that the template's `strftime_now` formats, as in `ChatField`.
+        train_on: whether the tokens of `"all"` answers after the prompt count in the loss, or only those of
+            the `"last"` message of the assistant.
+        without_targets: what to do with pairs that have a side of which no token counts in the loss:
+            `"drop"`, `"keep"` or `"raise"`, as in `ChatField`.
     """
 
     TYPE_ID: ClassVar[int] = 46
@@ -71,9 +75,7 @@ class PreferenceField(TokenField):
         if self.template is None:
             vocabulary = protocol.get_vocabulary(self.tokenizer)
             vocabulary.require_role("eos", "PreferenceField without a chat template")
-        else:
-            check_template(self.template)
-        set_limit(self, "max_tokens")
+        super().__post_init__()
         columns = check_columns("PreferenceField", self.columns)
         others = [column for column in columns if column not in _PAIR_COLUMNS]
         for column in others:
@@ -84,24 +86,19 @@ class PreferenceField(TokenField):
                 )
         object.__setattr__(self, "columns", [*_PAIR_COLUMNS, *others])
         set_columns(self)
-        set_special(self)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Options of the field for the manifest."""
-        return {
-            "template": self.template,
-            "max_tokens": self.max_tokens,
-            **get_special_options(self),
-        }
 
     def encode_rows(self, texts: Sequence[Text], *, threads: int | None = None) -> RowsWithColumns:
         """Encodes preference pairs, given as JSON objects, into ids, loss masks and sides."""
-        special: Any = {name: getattr(self, name) for name in ("allowed_special", "disallowed_special")}
         if self.template is None:
-            pairs = encode_text_pairs(self.tokenizer, texts, threads=threads, **special)
+            pairs = encode_text_pairs(
+                self.tokenizer,
+                texts,
+                allowed_special=self.allowed_special,
+                disallowed_special=self.disallowed_special,
+                threads=threads,
+            )
         else:
-            pairs = [encode_chat_pair(self.tokenizer, text, self.template, **special) for text in texts]
+            pairs = encode_chat_pairs(self, texts, threads)
         sides = [side for pair in pairs for side in pair]
         kept = [side.ids[: self.max_tokens] for side in sides]
         masks = [side.loss_mask[: self.max_tokens] for side in sides]

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from tokjax._util.display import short_repr
 from tokjax.datasets.fields.token_ids import StoredIds
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tokjax.datasets.columns import Column
 
 
+@short_repr
 class RowsWithColumns(NamedTuple):
     """Rows of ids with side columns, which `encode_rows` of a custom field can return.
 
@@ -55,6 +57,11 @@ class TokenField(StoredIds, ABC):
 
     TYPE_ID: ClassVar[int]
     RECORD_KEYS: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def record_keys(self) -> tuple[str, ...]:
+        """Keys of a record that form the document: `RECORD_KEYS` by default."""
+        return self.RECORD_KEYS
 
     @property
     def columns(self) -> Sequence[Column]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, SupportsIndex, TypeVar
 import numpy as np
 
 from tokjax._util.checks import check_int
+from tokjax._util.display import render_html
 from tokjax._util.locks import ThreadLock
 from tokjax.core.ragged import make_row_splits
 from tokjax.datasets.dataset import Dataset
@@ -177,7 +178,7 @@ class Loader(ABC, Generic[Source, Batch]):
     _columns: tuple[BatchColumn, ...]
     _order: ItemOrder
 
-    def __init__(self, datasets: Source | Sequence[Source], seed: int) -> None:
+    def __init__(self, datasets: Dataset | Sequence[Dataset], seed: int) -> None:
         received: Any = datasets if isinstance(datasets, (list, tuple)) else [datasets]
         self.datasets: tuple[Source, ...] = tuple(received)
         self._check_datasets()
@@ -220,6 +221,10 @@ class Loader(ABC, Generic[Source, Batch]):
     @abstractmethod
     def _find_shards(self, step: int) -> Iterator[tuple[int, int]]:
         """Yields the shards that a batch is read from, as pairs of a dataset and a shard of it."""
+
+    def _find_tokenizer(self) -> Any:
+        """Returns the tokenizer of the ids."""
+        return self.datasets[0].tokenizer
 
     def _copy_to_look_ahead(self) -> Loader[Source, Any]:
         """Returns a copy whose `_find_closed_files` and `_are_all_open` another thread can call."""
@@ -264,6 +269,8 @@ class Loader(ABC, Generic[Source, Batch]):
     @abstractmethod
     def _get_options(self) -> dict[str, Any]:
         """Returns the options that determine the order, apart from seed and datasets, as plain JSON."""
+
+    _repr_html_ = render_html
 
     def __repr__(self) -> str:
         """Returns the datasets, the main options and the position."""
@@ -350,7 +357,7 @@ class Loader(ABC, Generic[Source, Batch]):
         count, length = check_int("epochs", epochs, minimum=1), self.steps_per_epoch
         return None if length is None else (self.step // length + count) * length
 
-    def map(self, function: Callable[[Any], Other]) -> Loader[Source, Other]:
+    def map(self, function: Callable[[Batch], Other]) -> Loader[Source, Other]:
         """Returns a view of this loader with converted batches, for libraries that expect other types.
 
         The view is a loader with the same position: taking a batch from either of them advances both, and
@@ -482,6 +489,9 @@ class _MappedLoader(Loader[Source, Batch]):
 
     def _copy_to_look_ahead(self) -> Loader[Source, Any]:
         return self._loader._copy_to_look_ahead()
+
+    def _find_tokenizer(self) -> Any:
+        return self._loader._find_tokenizer()
 
     def _find_stop(self, epochs: int | None) -> int | None:
         return self._loader._find_stop(epochs)

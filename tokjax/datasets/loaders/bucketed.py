@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokjax.datasets.dataset import Dataset
     from tokjax.datasets.loaders.batch_columns import ColumnChoice
     from tokjax.datasets.loaders.item_order import ItemSlots
 
@@ -122,7 +123,7 @@ class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
 
     def __init__(
         self,
-        dataset: TokenDataset | Sequence[TokenDataset],
+        dataset: Dataset | Sequence[Dataset],
         *,
         pad_id: int | None,
         seed: int,
@@ -133,7 +134,7 @@ class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
     ) -> None:
         super().__init__(dataset, seed)
         self._columns = choose_columns(self.datasets, columns)
-        self._pad_id = resolve_pad_id(pad_id, lambda: self.datasets[0].tokenizer)
+        self._pad_id = resolve_pad_id(pad_id, self._find_tokenizer)
         self._shuffle, self._drop_last = bool(shuffle), bool(drop_last)
         self._weights = check_weights(weights)
         self._buckets = [self._build_buckets(each) for each in self.datasets]
@@ -248,7 +249,7 @@ class BucketedLoader(_LengthBucketedLoader):
 
     def __init__(
         self,
-        dataset: TokenDataset | Sequence[TokenDataset],
+        dataset: Dataset | Sequence[Dataset],
         *,
         batch_size: int,
         bucket_boundaries: Sequence[int] | None = None,
@@ -336,7 +337,7 @@ class TokenBudgetLoader(_LengthBucketedLoader):
 
     def __init__(
         self,
-        dataset: TokenDataset | Sequence[TokenDataset],
+        dataset: Dataset | Sequence[Dataset],
         *,
         budget: int,
         cost: Callable[[int, int], float] | None = None,

@@ -12,10 +12,11 @@ from tokjax.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tokjax.datasets.dataset import Dataset
     from tokjax.datasets.dataset_types import TokenDataset
     from tokjax.datasets.loaders.apportionment import Tree
 
-Sources: TypeAlias = "TokenDataset | Sequence[TokenDataset] | Mapping[str, Any]"
+Sources: TypeAlias = "Dataset | Sequence[Dataset] | Mapping[str, Any]"
 """A dataset, several, or a dict from names to datasets or to further dicts of this kind."""
 Weights: TypeAlias = "Sequence[float] | Mapping[str, float]"
 

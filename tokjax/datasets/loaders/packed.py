@@ -15,12 +15,12 @@ Side columns of the dataset are read at the same positions as the ids.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, overload
 
 import numpy as np
 
 from tokjax._util.checks import check_int
-from tokjax._util.display import describe_batch
+from tokjax._util.display import display_batch
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.ragged import concatenate_ranges
 from tokjax.datasets.dataset_types import PackedDataset
@@ -32,17 +32,35 @@ from tokjax.packing.packed_blocks import PackedBlocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from typing import Literal, TypedDict, Unpack
 
     from numpy.typing import NDArray
+    from typing_extensions import (
+        TypeVar as TypeVarWithDefault,  # known to type checkers; the program does not need the library
+    )
 
     from tokjax._util.arrays import Array
+    from tokjax.datasets.dataset import Dataset
     from tokjax.datasets.loaders.batch_columns import ColumnChoice
+
+    class _Options(TypedDict, total=False):
+        """Options of `PackedTokenLoader` that do not change the type of its batches."""
+
+        seed: int
+        shuffle: bool
+        chunk_tokens: int | None
+        extra_token: bool
+        drop_last: bool
+        pad_id: int | None
+        weights: Iterable[float] | None
+        columns: ColumnChoice
 
 
 _PADDING = (0, 0, 0, 0, -1)
 """Padding of `ids` (replaced by the pad id), mask, segment ids, positions and document ids."""
 
 
+@display_batch
 class TokenChunks(NamedTuple):
     """Chunks of consecutive tokens without document columns, a pytree of arrays.
 
@@ -59,10 +77,6 @@ class TokenChunks(NamedTuple):
     loss_mask: Array | None = None
     columns: dict[str, Array] | None = None
 
-    def __repr__(self) -> str:
-        """Returns the dtype and shape of the array."""
-        return describe_batch(self)
-
     @property
     @jit_eager
     def inputs(self) -> Array:
@@ -76,7 +90,13 @@ class TokenChunks(NamedTuple):
         return self.ids[..., 1:]
 
 
-class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
+if TYPE_CHECKING:
+    Chunks = TypeVarWithDefault("Chunks", bound=PackedBlocks | TokenChunks, default=PackedBlocks)
+else:
+    Chunks = TypeVar("Chunks")
+
+
+class PackedTokenLoader(Loader[PackedDataset, Chunks], Generic[Chunks]):
     """Loader of batches of chunks of packed datasets, in an order that depends only on the seed and the step.
 
     Chunks do not overlap, except for the extra token. Tokens at the end of a dataset that do not fill a chunk
@@ -94,9 +114,36 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
 
     _dataset_type = PackedDataset
 
+    @overload
+    def __init__(
+        self: PackedTokenLoader[PackedBlocks],
+        dataset: Dataset | Sequence[Dataset],
+        *,
+        batch_size: int,
+        documents: Literal[True] = True,
+        **options: Unpack[_Options],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: PackedTokenLoader[TokenChunks],
+        dataset: Dataset | Sequence[Dataset],
+        *,
+        batch_size: int,
+        documents: Literal[False],
+        **options: Unpack[_Options],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: PackedTokenLoader[PackedBlocks | TokenChunks],
+        dataset: Dataset | Sequence[Dataset],
+        *,
+        batch_size: int,
+        documents: bool,
+        **options: Unpack[_Options],
+    ) -> None: ...
     def __init__(
         self,
-        dataset: PackedDataset | Sequence[PackedDataset],
+        dataset: Dataset | Sequence[Dataset],
         *,
         batch_size: int,
         seed: int = 0,
@@ -140,7 +187,7 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
         self._shuffle, self._extra, self._documents = bool(shuffle), int(bool(extra_token)), bool(documents)
         self._drop_last, self._weights = bool(drop_last), check_weights(weights)
         self._columns = choose_columns(self.datasets, columns)
-        self._pad_id = 0 if self._drop_last else resolve_pad_id(pad_id, lambda: self.datasets[0].tokenizer)
+        self._pad_id = 0 if self._drop_last else resolve_pad_id(pad_id, self._find_tokenizer)
         sizes = [max(each.num_tokens - self._extra, 0) // self.chunk_tokens for each in self.datasets]
         self._order = ItemOrder(
             sizes,
@@ -158,7 +205,7 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
         """Number of rows of which each process loads an equal share: `batch_size`."""
         return self.batch_size
 
-    def batch_at(self, step: int) -> PackedBlocks | TokenChunks:
+    def batch_at(self, step: int) -> Chunks:
         """Returns the batch of a step, counted from 0 through all epochs; a pure function of seed and step.
 
         Returns:
@@ -185,9 +232,9 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
                 self._fill_columns(dataset_columns, index, starts[rows])
                 columns[:, rows] = dataset_columns
         side_columns = self._load_side_columns(groups, starts, length)
-        if not self._documents:
-            return TokenChunks(columns[0], **side_columns)
-        return PackedBlocks(*columns, **side_columns)
+        if self._documents:
+            return cast("Chunks", PackedBlocks(*columns, **side_columns))
+        return cast("Chunks", TokenChunks(columns[0], **side_columns))
 
     def _find_shards(self, step: int) -> Iterator[tuple[int, int]]:
         slots = self._order.compute_items(step).select(self._select_rows(self.batch_size))

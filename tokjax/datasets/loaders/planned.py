@@ -139,7 +139,7 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         #: Datasets of each source of rows.
         self._members = [[i] for i in every] if is_mixture else [every]
         self._first_documents = number_documents(self.datasets, "create loaders of fewer datasets")
-        self._pad_id = resolve_pad_id(pad_id, lambda: self.datasets[0].tokenizer)
+        self._pad_id = resolve_pad_id(pad_id, self._find_tokenizer)
         self._shuffle = bool(shuffle)
         self._columns = choose_columns(self.datasets, columns)
         self._options = PlanOptions(

@@ -17,6 +17,7 @@ import numpy as np
 
 from tokjax._util.checks import check_id, check_int
 from tokjax.batching.collate import PaddedBatch
+from tokjax.batching.length_buckets import LengthBuckets
 from tokjax.core import protocol
 from tokjax.datasets.dataset_types import RawTextDataset, TokenDataset
 from tokjax.datasets.document_encoding import encode_named, get_surrounding_ids
@@ -33,18 +34,22 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.core.protocol import Special
+    from tokjax.datasets.dataset import Dataset
     from tokjax.datasets.loaders.batch_columns import ColumnChoice
     from tokjax.datasets.loaders.item_order import ItemSlots
 
 SequenceDataset = RawTextDataset | TokenDataset
+_MIN_LENGTH = 64
+"""Smallest length that batches are padded to by default. The others are its doubles."""
 
 
 class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
     """Loader of batches with one document per row, in an order that depends only on the seed and the step.
 
-    All batches have one shape unless `multiple_of` is passed, so that a training step compiles once. With
-    several datasets and no weights, each document occurs once per epoch. With weights, the datasets are mixed
-    in an endless stream.
+    By default, a batch is padded to the smallest of a few lengths that holds its longest document, and a
+    training step compiles once for each of them. With `length`, all batches have one shape. With several
+    datasets and no weights, each document occurs once per epoch. With weights, the datasets are mixed in an
+    endless stream.
 
     Attributes:
         batch_size: number of documents of a batch, of all processes together.
@@ -55,7 +60,7 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
 
     def __init__(
         self,
-        dataset: SequenceDataset | Sequence[SequenceDataset],
+        dataset: Dataset | Sequence[Dataset],
         *,
         batch_size: int,
         length: int | None = None,
@@ -75,11 +80,13 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
         Args:
             dataset: an open dataset, or several.
             batch_size: number of documents of a batch.
-            length: maximum number of ids of a row; `None` for the `max_tokens` of the first dataset that has
-                it. Longer documents are truncated as in `encode_batch_result`, which keeps inserted special
-                tokens.
+            length: number of ids that all rows are padded to. Longer documents are truncated as in
+                `encode_batch_result`, which keeps inserted special tokens. `None` for 64, 128, 256 and so on,
+                whichever is the smallest that holds the longest document of the batch, but at most the
+                `max_tokens` of the first dataset that has it. Texts need `length`, because they are encoded
+                when they are loaded.
             multiple_of: pad a batch to the smallest multiple of this number that holds its longest document,
-                but at most to `length`; `None` to pad all batches to `length`. Texts do not support it.
+                but at most to `length`, or to `max_tokens` without it. Texts do not support it.
             pad_id: id of padding; `None` for the tokenizer's PAD token.
             tokenizer: tokenizer of texts; `None` for the one that their datasets were opened with or, without
                 one, that of the datasets of ids.
@@ -106,13 +113,15 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
             "allowed_special": sort_special_names(allowed_special),
             "disallowed_special": sort_special_names(disallowed_special),
         }
-        self.length = check_int("length", _get_length(self.datasets) if length is None else length, minimum=1)
-        self._ends = [self._get_end_ids(each) for each in self.datasets]
         self._multiple_of = None if multiple_of is None else check_int("multiple_of", multiple_of, minimum=1)
-        if self._multiple_of is not None and any(map(_is_text, self.datasets)):
+        if (length is None or multiple_of is not None) and any(map(_is_text, self.datasets)):
             raise InvalidArgumentError(
-                "multiple_of needs the lengths of documents, which are unknown for texts; omit multiple_of"
+                "texts are encoded when they are loaded, so the longest one of a batch is unknown; pass "
+                "length=LENGTH to pad all batches to it, without multiple_of"
             )
+        self.length = check_int("length", _get_length(self.datasets) if length is None else length, minimum=1)
+        self._boundaries = _choose_boundaries(self.length, self._multiple_of, is_exact=length is not None)
+        self._ends = [self._get_end_ids(each) for each in self.datasets]
         self._pad_id = resolve_pad_id(pad_id, self._find_tokenizer)
         self._columns = choose_columns(self.datasets, columns)
         self._shuffle, self._drop_last = bool(shuffle), bool(drop_last)
@@ -135,11 +144,11 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
         """Returns the batch of a step, counted from 0 through all epochs; a pure function of seed and step.
 
         Returns:
-            `ids` and `attention_mask`, NumPy arrays, `int32`, shape `(batch_size, length)`, and the side
-            columns. A shard has only its rows.
+            `ids` and `attention_mask`, NumPy arrays, `int32`, shape `(batch_size, padded_length)`, and the
+            side columns. A shard has only its rows.
         """
         slots = self._order.compute_items(check_int("step", step, minimum=0))
-        length = self.length if self._multiple_of is None else self._compute_padded_length(slots)
+        length = self._compute_padded_length(slots)
         rows: list[DocumentRow | None] = [None] * self.batch_size
         own = self._select_rows(self.batch_size)
         for index, dataset_rows in slots.select(own).group_by_dataset():
@@ -155,14 +164,13 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
                 yield index, shard
 
     def _make_examples(self) -> Iterator[PaddedBatch]:
-        """Yields empty batches; with `multiple_of`, of each length that a batch can have."""
-        lengths = {self.length}
-        if self._multiple_of is not None:
+        """Yields an empty batch of each length that a batch can have."""
+        lengths = self._boundaries
+        if len(lengths) > 1:
             documents = np.concatenate([each.document_lengths for each in self.datasets])
-            padded = -(-np.maximum(documents, 1) // self._multiple_of) * self._multiple_of
-            lengths = set(np.minimum(padded, self.length).tolist())
+            lengths = np.unique(self._pad_lengths(documents))
         own = self._select_rows(self.batch_size)
-        for length in sorted(lengths):
+        for length in lengths.tolist():
             empty = [None] * (own.stop - own.start)
             yield pad_rows(empty, self._columns, length=length, pad_id=self._pad_id)
 
@@ -231,12 +239,19 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
 
     def _compute_padded_length(self, slots: ItemSlots) -> int:
         """Returns the length of a batch. It depends on the rows of all processes, so that they agree."""
-        assert self._multiple_of is not None
+        if len(self._boundaries) == 1:
+            return self.length
         longest = max(
             int(self.datasets[index].document_lengths[slots.items[rows]].max())
             for index, rows in slots.group_by_dataset()
         )
-        return min(-(-max(longest, 1) // self._multiple_of) * self._multiple_of, self.length)
+        return int(self._pad_lengths(np.array(longest)))
+
+    def _pad_lengths(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the length of a batch for each number of ids of its longest document."""
+        found = np.searchsorted(self._boundaries, np.minimum(lengths, self.length))
+        padded: NDArray[np.int64] = self._boundaries[found]
+        return padded
 
     def _get_options(self) -> dict[str, Any]:
         return {
@@ -282,6 +297,15 @@ def _get_length(datasets: Sequence[SequenceDataset]) -> int:
     raise InvalidArgumentError(
         f"{datasets[0].manifest.plan.field} has no limit of ids per document; pass length=LENGTH"
     )
+
+
+def _choose_boundaries(length: int, multiple_of: int | None, *, is_exact: bool) -> NDArray[np.int64]:
+    """Returns the lengths that batches are padded to, ascending, `int64`; the last one is `length`."""
+    if multiple_of is not None:
+        return np.append(np.arange(multiple_of, length, multiple_of), length)
+    if is_exact:
+        return np.array([length])
+    return np.array(LengthBuckets.geometric(min(_MIN_LENGTH, length), length).boundaries)
 
 
 def _count_kept_end(ids: NDArray[np.int32], length: int, end: list[int]) -> int:

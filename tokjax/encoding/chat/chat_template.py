@@ -33,7 +33,6 @@ import json
 import secrets
 from collections.abc import Iterator
 from contextvars import ContextVar
-from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -66,6 +65,7 @@ from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import date
 
 _MAX_TEMPLATE_LENGTH = 1_000_000
 _MAX_INDENT = 16
@@ -209,7 +209,6 @@ def compile_template(template: str) -> ChatTemplate:
     del environment.globals["lipsum"]
     environment.globals.update(
         raise_exception=_raise,
-        strftime_now=_format_now,
         namespace=_make_namespace_class(),
         dict=_DictFunction(),
     )
@@ -620,7 +619,11 @@ def _raise(message: Any) -> NoReturn:
     raise ValueError(message)
 
 
-def _format_now(pattern: str) -> str:
-    """Formats the current local time: the function `strftime_now` of templates."""
-    _budget.get().spend(256 * len(pattern))  # 256 characters: more than a directive can produce
-    return datetime.now().strftime(pattern)
+def make_clock(now: date) -> Callable[[str], str]:
+    """Returns the function `strftime_now` of templates, which formats a time."""
+
+    def strftime_now(pattern: str) -> str:
+        _budget.get().spend(256 * len(pattern))  # 256 characters: more than a directive can produce
+        return now.strftime(pattern)
+
+    return strftime_now

@@ -176,12 +176,12 @@ class RowRenderer(NamedTuple):
 
     Attributes:
         positions: positions of the batch.
-        vocabulary: vocabulary of the ids.
+        vocabulary: vocabulary of the ids; `None` to show numbers.
         tagset: tag set of the labels; `None` if labels are token ids.
     """
 
     positions: BatchPositions
-    vocabulary: Vocabulary
+    vocabulary: Vocabulary | None
     tagset: TagSet | None
 
     def render_row(self, number: int, max_positions: int) -> RenderedRow:
@@ -277,6 +277,8 @@ class RowRenderer(NamedTuple):
         return make_visible(self.tagset.tags[label]) if 0 <= label < len(self.tagset) else None
 
     def _get_token_text(self, id_: int) -> str:
+        if self.vocabulary is None:
+            return str(id_)
         token = self.vocabulary.strings[id_] if 0 <= id_ < self.vocabulary.size else None
         return f"<no-token:{id_}>" if token is None else make_visible(token)
 

@@ -50,7 +50,7 @@ _MAX_ROWS = 4096
 
 def show_batch(
     batch: Any,
-    tokenizer: Any,
+    tokenizer: Any = None,
     *,
     labels: Array | None = None,
     loss_mask: Array | None = None,
@@ -83,7 +83,7 @@ def show_batch(
 
             Without an attention mask, padding is at segment id 0, or at -1 if any segment id is negative.
             Without segment ids, a segment begins at each position that does not follow the one before it.
-        tokenizer: tokenizer of the ids.
+        tokenizer: tokenizer of the ids; `None` to show numbers.
         labels: labels of the shape of the ids; `None` for those of the batch.
         loss_mask: 0 on tokens that do not contribute to the loss, of the shape of the ids; `None` for that of
             the batch.
@@ -128,7 +128,8 @@ def show_batch(
     if tagset is not None:
         tagset = check_is_tagset(tagset)
         _check_labels_exist(positions)
-    renderer = RowRenderer(positions, protocol.get_vocabulary(tokenizer), tagset)
+    vocabulary = None if tokenizer is None else protocol.get_vocabulary(tokenizer)
+    renderer = RowRenderer(positions, vocabulary, tagset)
     num_shown = min(check_int("max_rows", max_rows, minimum=0), positions.num_rows, _MAX_ROWS)
     max_positions = min(_MAX_POSITIONS_PER_ROW, _MAX_POSITIONS // max(num_shown, 1))
     rows = tuple(renderer.render_row(number, max_positions) for number in range(num_shown))

@@ -1,0 +1,238 @@
+"""`ConversationField`: the options of chat templates that `ChatField` and `PreferenceField` share."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from tokjax.core import protocol
+from tokjax.datasets.fields.options import check_template, get_special_options, set_limit, set_special
+from tokjax.datasets.fields.token_field import TokenField
+from tokjax.encoding.chat.encode_chat import encode_chats
+from tokjax.encoding.chat.messages import check_strings, copy_json
+from tokjax.errors import InvalidArgumentError
+from tokjax.pretokenize.special_tokens import resolve_special
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+    from numpy.typing import NDArray
+
+    from tokjax.core.protocol import Special
+    from tokjax.encoding.chat.encode_chat import EncodedChat
+
+_CHECKED_VARIABLES = ("tools", "documents")
+"""Variables whose texts `encode_chat` searches for special tokens."""
+_MORE_VARIABLES = "chat_template_kwargs"
+VARIABLE_KEYS = (*_CHECKED_VARIABLES, _MORE_VARIABLES)
+"""Keys of a record that are variables of chat templates, or hold a mapping of them."""
+
+TrainOn = Literal["all", "last"]
+WithoutTargets = Literal["drop", "keep", "raise"]
+
+
+class Conversation(NamedTuple):
+    """A conversation to encode.
+
+    Attributes:
+        messages: its messages.
+        record: record with the variables of the template.
+        num_prompt: number of messages at the start whose answers are not targets.
+    """
+
+    messages: Any
+    record: Mapping[str, Any]
+    num_prompt: int = 0
+
+
+@dataclass(frozen=True)
+class ConversationField(TokenField):
+    """Base class of the fields of conversations. Its options are described in `ChatField`."""
+
+    template: str | None
+    max_tokens: int | None = None
+    variables: Mapping[str, Any] = dataclasses.field(default_factory=dict, kw_only=True)
+    variable_keys: Sequence[str] = dataclasses.field(default=(), kw_only=True)
+    date: datetime.date | str | None = dataclasses.field(default=None, kw_only=True)
+    train_on: TrainOn = dataclasses.field(default="all", kw_only=True)
+    without_targets: WithoutTargets = dataclasses.field(default="drop", kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Checks the options, and stores each in the form that the manifest reproduces."""
+        if self.template is not None:
+            check_template(self.template)
+        elif self.variables or self.variable_keys or self.date is not None:
+            raise InvalidArgumentError(
+                "variables, variable_keys and date are for chat templates; pass template=, such as "
+                "load_chat_template(PATH)"
+            )
+        set_limit(self, "max_tokens")
+        set_special(self)
+        if not isinstance(self.variables, Mapping) or not {"messages", "add_generation_prompt"}.isdisjoint(
+            self.variables
+        ):
+            raise InvalidArgumentError(
+                "variables must map names of other variables of the template than 'messages' and "
+                f"'add_generation_prompt' to JSON data, not be {self.variables!r:.80}"
+            )
+        object.__setattr__(self, "variables", copy_json(self.variables, "variables"))
+        keys: object = self.variable_keys
+        if not isinstance(keys, (list, tuple)) or not all(isinstance(key, str) for key in keys):
+            raise InvalidArgumentError(
+                f"variable_keys must be a list of keys of records, such as ['enable_thinking'], not "
+                f"{keys!r:.80}"
+            )
+        object.__setattr__(self, "variable_keys", tuple(keys))
+        object.__setattr__(self, "date", _format_date(self.date))
+        for name, choices in (("train_on", TrainOn), ("without_targets", WithoutTargets)):
+            if getattr(self, name) not in get_args(choices):
+                raise InvalidArgumentError(
+                    f"{name} must be one of {get_args(choices)}, not {getattr(self, name)!r:.80}"
+                )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the field for the manifest."""
+        return super().options | get_special_options(self) | {"variable_keys": list(self.variable_keys)}
+
+    @property
+    def record_keys(self) -> tuple[str, ...]:
+        """Keys of a record that form the document: those of the class, and `variable_keys`."""
+        return *self.RECORD_KEYS, *(key for key in self.variable_keys if key not in self.RECORD_KEYS)
+
+    def fix_date(self, recorded: datetime.date | str | None) -> Self:
+        """Returns the field with the date that `strftime_now` formats, if its template needs one.
+
+        Args:
+            recorded: date that an earlier start of the writer has recorded; `None` for the current day.
+        """
+        if self.date is not None or "strftime_now" not in (self.template or ""):
+            return self
+        return dataclasses.replace(self, date=recorded or datetime.date.today())
+
+    def encode_messages(
+        self, conversations: Sequence[Conversation], threads: int | None
+    ) -> list[tuple[EncodedChat, NDArray[np.bool_]]]:
+        """Encodes conversations, and returns each with its targets.
+
+        Args:
+            conversations: conversations.
+            threads: number of threads that share the work, as in `encode_batch_result`.
+
+        Returns:
+            Each conversation, and whether each of its tokens is a target, `bool`, shape `(num_tokens,)`.
+        """
+        assert self.template is not None
+        special: Any = {name: getattr(self, name) for name in ("allowed_special", "disallowed_special")}
+        chats = encode_chats(
+            self.tokenizer,
+            [
+                (
+                    each.messages,
+                    {**self.variables, **self._get_variables(each.record, special["allowed_special"])},
+                )
+                for each in conversations
+            ],
+            self.template,
+            date=None if self.date is None else datetime.date.fromisoformat(str(self.date)),
+            threads=threads,
+            **special,
+        )
+        return [
+            (chat, self._find_targets(chat, each)) for chat, each in zip(chats, conversations, strict=True)
+        ]
+
+    def _find_targets(self, chat: EncodedChat, conversation: Conversation) -> NDArray[np.bool_]:
+        messages, _, num_prompt = conversation
+        is_target = np.asarray(chat.assistant_mask, bool)
+        answers = [i for i, message in enumerate(messages) if message.get("role") == "assistant"]
+        if self.train_on == "last" and answers:
+            num_prompt = max(num_prompt, answers[-1])
+        if any(i < num_prompt for i in answers):
+            is_target &= _find_text_after_prompt(is_target, np.asarray(chat.message_indices), num_prompt)
+        return is_target
+
+    def _get_variables(self, record: Mapping[str, Any], allowed_special: Special) -> dict[str, Any]:
+        """Returns the variables of the template that a record has.
+
+        `VARIABLE_KEYS` can be texts in JSON, as in datasets whose columns have one type: schemas of tools
+        have different keys.
+
+        Raises:
+            DisallowedSpecialTokenError: a variable contains a special token that is not allowed.
+            InvalidArgumentError: a text is not JSON, or `chat_template_kwargs` is not a mapping.
+        """
+        variables = {key: record[key] for key in self.variable_keys if key in record}
+        for key in VARIABLE_KEYS:
+            if key in record:
+                variables[key] = _parse_json(key, record[key])
+        more = variables.pop(_MORE_VARIABLES, {})
+        if not isinstance(more, dict):
+            raise InvalidArgumentError(
+                f"{_MORE_VARIABLES!r} must map names of variables to values, not be {more!r:.80}"
+            )
+        variables = {key: value for key, value in more.items() if value is not None} | variables
+        others = {key: value for key, value in variables.items() if key not in _CHECKED_VARIABLES}
+        if others:
+            names = protocol.get_vocabulary(self.tokenizer).special_names
+            _, not_allowed = resolve_special(names, allowed_special)
+            for key, value in others.items():
+                check_strings(value, repr(key), not_allowed)
+        return variables
+
+
+def _format_date(date: object) -> str | None:
+    """Returns a date as text, such as `"2026-11-27"`."""
+    if date is None:
+        return None
+    try:
+        text = date.isoformat() if type(date) is datetime.date else date
+        return datetime.date.fromisoformat(text).isoformat()  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(
+            "date must be a datetime.date, or text such as '2026-11-27', or None for the day on which the "
+            f"dataset is started, not {date!r:.80}"
+        ) from None
+
+
+def _parse_json(key: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"{key!r} is the text {value!r:.80}, not JSON: {error}") from None
+
+
+def _find_text_after_prompt(
+    is_answer: NDArray[np.bool_], messages: NDArray[Any], num_prompt: int
+) -> NDArray[np.bool_]:
+    """Returns whether each token belongs to a message after the prompt, or is of no message and follows them.
+
+    The latter is text such as an EOS token, which a template writes after its loop over messages.
+
+    Args:
+        is_answer: whether each token is text of the assistant, shape `(num_tokens,)`.
+        messages: message of each token, or -1, shape `(num_tokens,)`.
+        num_prompt: number of messages of the prompt.
+
+    Raises:
+        InvalidArgumentError: text of the assistant can be that of the prompt, or of the answer.
+    """
+    after, before = messages >= num_prompt, (messages >= 0) & (messages < num_prompt)
+    ends = np.flatnonzero(after).min(initial=len(messages)), np.flatnonzero(before).max(initial=-1) + 1
+    follows = np.arange(len(messages)) >= max(ends)
+    if (is_answer & (messages < 0) & ~follows).any():
+        raise InvalidArgumentError(
+            "the chat template combines texts of several messages, so that the answer can't be told from "
+            "those of the prompt; use a template that writes one message after the other"
+        )
+    is_after: NDArray[np.bool_] = after | ((messages < 0) & follows)
+    return is_after
