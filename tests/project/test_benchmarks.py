@@ -321,11 +321,7 @@ def test_front_table_shows_measurements(tmp_path):
     table = make_front_table(RESULTS)
     record = read_record(RESULTS / "encode.json")
     ours, theirs = (
-        next(
-            one.median
-            for one in record.select("warm", task="en")
-            if one.contender == f"{library}, ids; 1"
-        )
+        next(one.median for one in record.select("warm", task="en") if one.contender == f"{library}, ids; 1")
         for library in ("tokjax", "tiktoken")
     )
     assert f"tiktoken {record.versions['tiktoken']}: {theirs / ours:.2g};" in table
