@@ -113,26 +113,6 @@ def use_arrayrecord(directory):
     assert list(tokjax.corpus.read_documents(path, None)) == [b"low"]
 
 
-def use_levanter(directory):
-    tokenizer = tokjax.byte_level(["</s>"], eos_token="</s>")
-    tokjax.write_dataset(TEXTS, tokjax.PackedTokenField(tokenizer), directory / "a")
-    dataset = tokjax.open_dataset(directory / "a")
-    tokjax.datasets.export_dataset(dataset, directory / "cache", "levanter")
-    tokjax.datasets.convert_dataset(directory / "cache", tokenizer, directory / "b")
-    assert (tokjax.open_dataset(directory / "b")[0] == dataset[0]).all()
-
-
-def use_torch(directory):
-    path = directory / "ids.pt"
-    path.touch()
-    if find_spec("torch"):
-        import torch
-
-        torch.save(torch.arange(100), path)
-    tokjax.datasets.convert_dataset(path, tokjax.byte_level(), directory / "data")
-    assert tokjax.open_dataset(directory / "data").read(0, 100).tolist() == list(range(100))
-
-
 USES = {
     name.removeprefix("use_"): function for name, function in globals().items() if name.startswith("use_")
 }

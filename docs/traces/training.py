@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tokjax.core.vocabulary import ID_BITS
 from tokjax.trainer.bpe.batched_training import TrainingRules, _Merger
-from tokjax.trainer.bpe.checkpoints import Checkpoint
 from tokjax.trainer.bpe.linked_symbols import RIGHT, make_symbols
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def iter_training_steps(
         tie_break="lexicographic",
         max_token_length=None,
     )
-    merger = _RecordingMerger(Checkpoint((), make_symbols(counts)), rules)
+    merger = _RecordingMerger(make_symbols(counts), rules)
     while merger.num_new < limit:
         before = len(merger.result.id_merges)
         merger._width = width or merger._width

@@ -37,32 +37,25 @@ def test_output_equals_that_of_reports(workspace, corpus):
             workspace / "new" / "report.json",
             "--html",
             workspace / "pages" / "report.html",
-            "--curve",
         ),
     )
     loaded = tokjax.load_tokenizer(workspace / "t.json"), tokjax.load_tokenizer(workspace / "plain.json")
     options = {"name": "t", "against": {"plain": loaded[1]}, "progress": False}
     texts = {"text": corpus[:4], "code": [corpus[5]]}  # split at the EOS token
     report = tokjax.reports.vocabulary_report(loaded[0], texts, **options)
-    curves = tokjax.reports.size_curves(loaded[0], texts, **options)
     described = json.loads((workspace / "new" / "report.json").read_text())
-    assert described == tokjax.reports.report_to_json(report, curves)
+    assert described == tokjax.reports.report_to_json(report)
     assert f"{report.use('plain', 'code').bytes_per_token:.3f}" in output
-    assert "bytes per token by size: code" in output
     page = (workspace / "pages" / "report.html").read_text("utf-8")
-    assert page == tokjax.reports.save_report_html(report, workspace / "here.html", curves=curves).read_text(
-        "utf-8"
-    )
+    assert page == tokjax.reports.save_report_html(report, workspace / "here.html").read_text("utf-8")
 
 
-def test_custom_separator_without_curves(workspace):
+def test_custom_separator(workspace):
     arguments = ["report", workspace / "en.txt", "-t", workspace / "t.json", "--json", workspace / "r.json"]
     for separator, documents in (("the", 5), ("", 1), (r"\t", 2)):
-        output = get_output(*arguments, "--separator", separator)
+        get_output(*arguments, "--separator", separator)
         described = json.loads((workspace / "r.json").read_text())
         assert described["texts"]["text"]["documents"] == documents
-        assert described["curves"] == []
-        assert "by size" not in output
 
 
 def test_tokenizers_with_equal_names(workspace):
@@ -89,7 +82,6 @@ def test_quiet(workspace):
         workspace / "t.json",
         "--json",
         workspace / "q.json",
-        "--curve",
         "-q",
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
@@ -123,7 +115,6 @@ def test_help():
         "--against",
         "--kind",
         "--separator",
-        "--curve",
         "--html",
         "--json",
         "--quiet",

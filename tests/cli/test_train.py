@@ -131,7 +131,7 @@ def test_sample_of_json_lines(corpus, tmp_path):
 def test_bundle(workspace, tmp_path):
     from tokjax.trainer import load_training_bundle
 
-    options = ["--vocab-size", 300, "-o", tmp_path / "b", "--bundle", "--checkpoint", tmp_path / "c.npz"]
+    options = ["--vocab-size", 300, "-o", tmp_path / "b", "--bundle"]
     get_output("train", workspace / "corpus.txt", *options)
     assert load_training_bundle(tmp_path / "b").trained.options["vocab_size"] == 300
     again = run("train", workspace / "corpus.txt", *options)
@@ -153,16 +153,14 @@ LANGUAGES = {
     "en": "the meaning of the word is in the use of the word " * 30,
     "de": "die Bedeutung des Wortes ist der Gebrauch des Wortes " * 2,
 }
-PARALLEL = {"en": "the use of the word", "de": "der Gebrauch des Wortes"}
 
 
 @pytest.fixture(scope="module")
 def languages(tmp_path_factory):
-    """Writes a corpus and a parallel text for each language."""
+    """Writes a corpus for each language."""
     directory = tmp_path_factory.mktemp("languages")
     for name, text in LANGUAGES.items():
         (directory / f"{name}.txt").write_text(text)
-        (directory / f"{name}.dev").write_text(PARALLEL[name])
     return directory
 
 
@@ -215,27 +213,12 @@ def test_continue_equals_continue_bpe(workspace, languages, tmp_path, options):
     assert load_training_bundle(out).trained.options == expected.options
 
 
-def test_parallel_equals_train_parity_bpe(languages, tmp_path):
-    from tokjax.trainer import train_parity_bpe
-
-    options = ["--pattern", "o200k", "--special-token", "<s>", "--max-token-length", 6]
-    parallel = ["--parallel", languages / "en.dev", "--parallel", languages / "de.dev"]
-    sources = [languages / "en.txt", languages / "de.txt"]
-    get_output("train", *sources, *parallel, *options, "--vocab-size", 280, "-o", tmp_path / "t.json")
-    counts = (count(texts, pattern="o200k", special_tokens=["<s>"]) for texts in (LANGUAGES, PARALLEL))
-    expected = train_parity_bpe(*counts, vocab_size=280, max_token_length=6, progress=False)
-    assert tokjax.load_tokenizer(tmp_path / "t.json") == expected.tokenizer
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--weight", 1], "there are 2 FILES and 1 values of --weight; pass one for each of FILES"),
-        (["--parallel", "en.dev"], "there are 2 FILES and 1 values of --parallel"),
         (["--weight", 1, "--weight", 0], "the weight of 'de.txt' is 0; leave the source out"),
         (["--weight", 1, "--model", "unigram"], "--weight can't be used with --model unigram"),
-        (["--parallel", "en.dev", "--model", "wordpiece"], "--parallel can't be used with --model wordpiece"),
-        (["--parallel", "en.dev", "--tie-break", "huggingface"], "--tie-break can't be used with --parallel"),
         (["en.txt", "--weight", 1, "--weight", 1, "--weight", 1], "en.txt is passed twice"),
         (
             ["--continue-from", "t.json", "--special-token", "<s>"],
@@ -262,19 +245,6 @@ def test_options_of_several_sources_are_checked(workspace, languages, tmp_path, 
     assert message in strip_frames(done.stderr)
     assert b"pre-tokens" not in done.stderr  # no file was counted
     assert not (tmp_path / "out.json").exists()
-
-
-def test_parallel_of_saved_counts_keeps_their_pattern(languages, tmp_path):
-    sources = [tmp_path / f"{name}.npz" for name in LANGUAGES]
-    for name, path in zip(LANGUAGES, sources, strict=True):
-        saved = ["--save-counts", path, "-o", tmp_path / f"{name}.json", "--pattern", "o200k"]
-        get_output("train", languages / f"{name}.txt", *saved, "--vocab-size", 260, "-q")
-    parallel = ["--parallel", languages / "en.dev", "--parallel", languages / "de.dev"]
-    command = ["train", *sources, *parallel, "--vocab-size", 270, "-q", "-o", tmp_path / "t.json"]
-    rejected = run(*command, "--pattern", "gpt2")
-    assert "was counted with the pattern 'o200k'" in strip_frames(rejected.stderr)
-    get_output(*command)
-    assert tokjax.load_tokenizer(tmp_path / "t.json").pattern == "o200k"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT")

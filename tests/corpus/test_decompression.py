@@ -175,15 +175,20 @@ class TestPaths:
             ("a.tgz", "tar -xzf"),
             (
                 "a.npy",
-                "is not a text file, according to its suffix; pass numpy.load('a.npy').tolist(), or convert",
+                "is not a text file, according to its name; pass numpy.load('a.npy').tolist(), or convert",
             ),
-            ("shard.00000.mds.br", "unpack it with brotli -d"),
-            ("shard.00000.mds.snappy", "unpack it with snappy.decompress of python-snappy, or compress it"),
+            ("a.txt.br", "unpack it with brotli -d"),
+            ("shard.00000.mds", "pass streaming.StreamingDataset(local='.', batch_size=1), or the texts of"),
+            ("chunk-0-0.bin", "pass litdata.StreamingDataset('.'), or the texts of its records"),
         ],
     )
     def test_suffixes_of_files_that_are_not_text(self, tmp_path, name, hint):
         (tmp_path / name).write_text("x")
         assert hint in get_error_message(name, tokjax.errors.InvalidArgumentError)
+        if "Dataset" in hint:
+            (tmp_path / "index.json").touch()
+            directory = hint.replace("'.'", repr(str(tmp_path)))
+            assert directory in get_error_message(tmp_path, tokjax.errors.InvalidArgumentError)
         assert read_bytes_of_documents(text_files(name, format="text")) == [b"x"]
 
     def test_hints_for_arrow_files_and_streams(self, tmp_path):

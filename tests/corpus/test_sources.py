@@ -8,7 +8,7 @@ import tokjax
 from tokjax.corpus import sources
 from tokjax.corpus.files import text_files
 from tokjax.corpus.readers import FileChunk
-from tokjax.corpus.sources import SpooledTexts, find_source_files, iter_text_chunks
+from tokjax.corpus.sources import find_source_files, iter_text_chunks
 
 
 def test_documents_of_files_and_texts(tmp_path):
@@ -29,13 +29,6 @@ def test_texts_are_collected_in_chunks(monkeypatch):
     assert [chunk.texts for chunk in chunks] == [("abc", b"de"), ("f", "ghij")]
     assert [chunk.nbytes for chunk in chunks] == [5, 5]
     assert list(iter_text_chunks([], 4)) == []
-
-
-def test_spooled_texts_can_be_read_again():
-    texts = ["line\nbreak", b"\xff", "é", "\ud800"]
-    with SpooledTexts(iter(texts)) as spooled:
-        first = list(spooled)
-        assert list(spooled) == first == [tokjax.offsets.to_utf8(text) for text in texts]
 
 
 def test_source_types(tmp_path, monkeypatch):

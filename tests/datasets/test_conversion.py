@@ -1,6 +1,5 @@
 """Tests of converting and exporting datasets, and of the dataset commands."""
 
-import pickle
 import struct
 
 import numpy as np
@@ -147,20 +146,45 @@ def test_invalid_arrays_are_rejected(tmp_path):
         tokjax.datasets.convert_dataset(tmp_path / "x.npy", TOKENIZER, tmp_path / "data")
 
 
-def test_torch_files(tmp_path):
-    torch = pytest.importorskip("torch")
-    path = tmp_path / "x.pt"
-    torch.save(torch.tensor([[3, 4], [5, 6]]), path)
-    tokjax.datasets.convert_dataset(path, TOKENIZER, tmp_path / "data")
-    assert [ids.tolist() for ids in tokjax.open_dataset(tmp_path / "data")] == [[3, 4], [5, 6]]
-    data = path.read_bytes()
-    for damaged in (b"", b"hello world", data[:-100], pickle.dumps([1])):
-        path.write_bytes(damaged)
-        with pytest.raises(tokjax.errors.SourceError, match=r"x\.pt: does not hold one tensor: \w+\("):
-            tokjax.datasets.convert_dataset(path, TOKENIZER, tmp_path / "out")
-    torch.save(torch.zeros(3), path)
-    with pytest.raises(tokjax.errors.SourceError, match="holds float32 of 1 dimensions"):
-        tokjax.datasets.convert_dataset(path, TOKENIZER, tmp_path / "out")
+@pytest.mark.parametrize(
+    ("name", "contents", "named", "message"),
+    [
+        (
+            "x.pt",
+            b"",
+            None,
+            r"'torch' is not read or written; numpy\.save\('ids\.npy', torch\.load\(PATH, weights",
+        ),
+        (
+            "x.bin",
+            (20240520).to_bytes(4, "little"),
+            None,
+            r"x\.bin: begins with a header of llm\.c; pass the docum",
+        ),
+        (
+            "x.bin",
+            b"",
+            "llm.c",
+            r"'llm\.c' is not read or written; .* numpy\.fromfile\(PATH, 'uint16', offset=1024",
+        ),
+        (
+            "shard_ledger.json",
+            b"",
+            None,
+            r"'levanter' is not read or written; .* which tensorstore reads, to write",
+        ),
+    ],
+)
+def test_formats_that_other_libraries_read(tmp_path, dataset, name, contents, named, message):
+    path = tmp_path / "files" / name
+    path.parent.mkdir()
+    path.write_bytes(contents)
+    source = path.parent if path.suffix == ".json" else path
+    with pytest.raises(tokjax.errors.TokjaxError, match=message):
+        tokjax.datasets.convert_dataset(source, TOKENIZER, tmp_path / "out", format=named)
+    if named or name == "x.pt":
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            tokjax.datasets.export_dataset(dataset, path, named, overwrite=True)
 
 
 def test_truncated_megatron_files(dataset, tmp_path):
@@ -180,8 +204,6 @@ def test_ids_that_a_format_cannot_represent(tmp_path):
     dataset = tokjax.open_dataset(tmp_path / "data")
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="uint16, and the vocabulary has 70,001 ids"):
         tokjax.datasets.export_dataset(dataset, tmp_path / "x.bin")
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"writing a \.pt is not supported"):
-        tokjax.datasets.export_dataset(dataset, tmp_path / "x.pt")
     tokjax.datasets.export_dataset(dataset, tmp_path / "x.idx")
     for name in ("x.idx", "x.bin"):
         tokjax.datasets.convert_dataset(tmp_path / name, LARGE, tmp_path / "back", overwrite=True)

@@ -12,7 +12,6 @@ from tests.support.huggingface_tokenizers import make_pair
 from tests.support.sentencepiece_models import train_sentencepiece_models
 from tokjax.core.encode_options import DEFAULTS
 from tokjax.models import method_hints
-from tokjax.trainer import train_and_pack
 
 SPECIAL = ("allowed_special", "disallowed_special")
 ONE_TEXT = [tokjax.encode, tokjax.tokenize, tokjax.encode_result, tokjax.quick.quick_tokenize]
@@ -39,7 +38,7 @@ def get_defaults(function):
     return {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
 
 
-@pytest.mark.parametrize("function", [*ALL, tokjax.encode_chat, tokjax.PackedTokenField, train_and_pack])
+@pytest.mark.parametrize("function", [*ALL, tokjax.encode_chat, tokjax.PackedTokenField])
 def test_special_tokens_in_texts_have_the_same_options(function):
     assert [get_defaults(function)[name] for name in SPECIAL] == [(), "all"]
 

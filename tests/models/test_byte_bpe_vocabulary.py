@@ -1,8 +1,5 @@
 """Tests of byte-level BPE vocabularies: lookups, invalid arguments, equality, fingerprints and threads."""
 
-import pickle
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
 import tokjax
@@ -105,15 +102,6 @@ class TestVocabulary:
 
 
 class TestSharing:
-    def test_equality_and_pickle(self, tokenizer):
-        data = pickle.dumps(tokenizer)
-        assert len(data) < 20_000
-        restored = pickle.loads(data)
-        assert restored == tokenizer
-        assert hash(restored) == hash(tokenizer)
-        assert tokjax.fingerprint(restored) == tokjax.fingerprint(tokenizer)
-        assert tokjax.encode(restored, "low lower").tolist() == tokjax.encode(tokenizer, "low lower").tolist()
-
     def test_fingerprint_ignores_the_name_of_the_pattern(self, tokenizer):
         ranks = dict(tokenizer.vocabulary.ordinary)
         fingerprints = {
@@ -133,10 +121,3 @@ class TestSharing:
             tokjax.byte_level_bpe(ranks, special_tokens=special, eos_token="<x>"),
         ]
         assert len({tokjax.fingerprint(v) for v in variants}) == len(variants)
-
-    def test_threads_share_a_tokenizer(self, tokenizer, corpus):
-        expected = [tokjax.encode_result(tokenizer, text) for text in corpus]
-        fresh = pickle.loads(pickle.dumps(tokenizer))
-        with ThreadPoolExecutor(4) as threads:
-            for _ in range(5):
-                assert list(threads.map(lambda text: tokjax.encode_result(fresh, text), corpus)) == expected

@@ -1,14 +1,12 @@
 """Tests of SentencePiece tokenizers: equality with the library, spans, words, decoding and files."""
 
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
-from tests.conftest import CORPUS
 from tests.oracles.sentencepiece_spans import compute_piece_spans
 from tests.project.test_imports import find_loaded_modules
 from tests.support.sentencepiece_models import NAMES, fuzz, train_sentencepiece_models
@@ -269,14 +267,6 @@ def test_equality_of_copies(models, name, tmp_path):
     other = tokjax.sentencepiece(path, eos_token="auto", bos_token="<unk>")
     assert other != tokenizer
     assert tokjax.fingerprint(other) != tokjax.fingerprint(tokenizer)
-
-
-def test_threads_share_a_tokenizer(models):
-    fresh = pickle.loads(pickle.dumps(models["bpe"]))
-    texts = CORPUS * 4
-    with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda text: tokjax.encode_result(fresh, text), texts))
-    assert results == [tokjax.encode_result(models["bpe"], text) for text in texts]
 
 
 def test_truncated_file(models, tmp_path):

@@ -2,7 +2,6 @@
 
 import itertools
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
 import numpy as np
@@ -246,30 +245,6 @@ def test_cache_reset_changes_no_id(monkeypatch):
     restored = pickle.loads(pickle.dumps(tokenizer))
     assert np.array_equal(tokjax.encode(restored, text), expected)
     assert np.array_equal(tokjax.encode(restored, text), expected)
-
-
-def test_threads_share_a_tokenizer():
-    tokenizer, _ = make_wordpieces("uncased")
-    fresh = pickle.loads(pickle.dumps(tokenizer))
-    long_texts = [" ".join(CORPUS[i:]) * 20 for i in range(len(CORPUS))] * 4
-    expected = [tokjax.encode(tokenizer, text).tolist() for text in long_texts]
-    with ThreadPoolExecutor(4) as pool:
-        assert [
-            ids.tolist() for ids in pool.map(lambda text: tokjax.encode(fresh, text), long_texts)
-        ] == expected
-
-
-@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
-def test_equality_and_pickle(pair):
-    tokenizer, _ = pair()
-    tokjax.encode(tokenizer, "a text")
-    restored = pickle.loads(pickle.dumps(tokenizer))
-    assert restored == tokenizer
-    assert hash(restored) == hash(tokenizer)
-    assert tokjax.fingerprint(restored) == tokjax.fingerprint(tokenizer)
-    assert len(pickle.dumps(tokenizer)) == len(pickle.dumps(restored))
-    assert type(tokenizer).__name__ in repr(tokenizer)
-    assert "'[UNK]': 1" in repr(tokenizer)
 
 
 def test_fingerprint_depends_on_options():

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -316,14 +315,6 @@ def test_plots_are_deterministic(tmp_path):
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     assert f"![{CURVES[0].capitalize()}" in get_tables("curves", tmp_path)
     assert render_pictures(tmp_path / "nowhere", tmp_path / "three") == []
-
-
-def test_module_runs_as_a_program():
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "--list"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("encode ")
 
 
 def test_front_table_shows_measurements(tmp_path):

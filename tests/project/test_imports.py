@@ -36,7 +36,7 @@ def test_extras_in_errors_exist():
     }
     pyproject = Path(__file__).parents[2] / "pyproject.toml"
     extras = tomllib.loads(pyproject.read_text())["project"]["optional-dependencies"]
-    assert {"report", "grain", "torch"} <= extras_in_errors <= extras.keys()
+    assert {"report", "grain"} <= extras_in_errors <= extras.keys()
 
 
 def test_check_finds_slow_modules():

@@ -20,19 +20,8 @@ def report(tokenizer, corpus):
 
 
 @pytest.fixture(scope="module")
-def curves(tokenizer, corpus):
-    return tokjax.reports.size_curves(
-        tokenizer,
-        {"en": corpus[:3], "others": corpus[3:]},
-        name="trained",
-        against={"bytes": BYTES},
-        progress=False,
-    )
-
-
-@pytest.fixture(scope="module")
 def hostile_report():
-    """Report and curves with names and tokens that contain HTML, terminal, template and math markup."""
+    """Report with names and tokens that contain HTML, terminal, template and math markup."""
     ranks = {bytes([i]): i for i in range(256)} | {
         HOSTILE_NAME.encode(): 256,
         b"\x1b[2J\xe2\x80\xae[red]": 257,
@@ -40,18 +29,12 @@ def hostile_report():
     tokenizer = tokjax.byte_level_bpe(ranks, pattern=r"\S+")
     texts = {f"$\\frac$ {HOSTILE_NAME}": [HOSTILE_NAME] * 9, "_日本\x00\x1b[2J": ["\x1b[2J\u202e[red]"] * 9}
     options = {"name": f'"{HOSTILE_NAME}', "against": {"_{{ 7 * 6 }}[red]": tokenizer}, "progress": False}
-    return (
-        tokjax.reports.vocabulary_report(tokenizer, texts, **options),
-        tokjax.reports.size_curves(tokenizer, texts, **options),
-    )
+    return tokjax.reports.vocabulary_report(tokenizer, texts, **options)
 
 
 @pytest.fixture(scope="module")
 def empty_report():
-    """Report and curves without texts."""
-    report_and_curves = (
-        tokjax.reports.vocabulary_report(BYTES, [], progress=False),
-        tokjax.reports.size_curves(BYTES, [], progress=False),
-    )
-    assert report_and_curves[0].use().tokens == 0
-    return report_and_curves
+    """Report without texts."""
+    report = tokjax.reports.vocabulary_report(BYTES, [], progress=False)
+    assert report.use().tokens == 0
+    return report

@@ -11,13 +11,12 @@ import pytest
 import tokjax
 from tests.reports.conftest import HOSTILE_NAME
 from tests.reports.test_tables import print_tables
-from tests.reports.test_vocabulary_statistics import BYTES
 from tokjax._util.imports import import_optional
 from tokjax.reports.metrics import TEXT_METRICS, USE_METRICS, VOCABULARY_METRICS
 
 
-def save_page(report, curves, path):
-    assert tokjax.reports.save_report_html(report, path, curves=curves) == path
+def save_page(report, path):
+    assert tokjax.reports.save_report_html(report, path) == path
     return path.read_text("utf-8")
 
 
@@ -54,8 +53,8 @@ class Page(html.parser.HTMLParser):
             self.rows[-1][-1] += data.strip()
 
 
-def test_json(report, curves):
-    described = json.loads(json.dumps(tokjax.reports.report_to_json(report, curves), allow_nan=False))
+def test_json(report):
+    described = json.loads(json.dumps(tokjax.reports.report_to_json(report), allow_nan=False))
     assert (described["tokenizers"], described["kinds"]) == (["trained", "bytes", "words"], ["en", "others"])
     for kind in (None, *report.kinds):
         for name in report.tokenizers:
@@ -71,30 +70,21 @@ def test_json(report, curves):
     assert (words["vocab_size"], words["num_ordinary"], words["num_special"]) == (102, 4, 2)
     assert words["vocabulary_lengths"] == [0, 1, 0, 1, 0, 2]
     assert words["longest"][0] == {"id": 0, "token": "hello", "nbytes": 5, "times": 0}
-    assert described["curves"][0] == {
-        "tokenizer": "trained",
-        "kind": "en",
-        "nbytes": curves[0].nbytes,
-        "sizes": [256, 500],
-        "tokens": list(curves[0].tokens),
-        "bytes_per_token": list(curves[0].bytes_per_token),
-    }
 
 
 @pytest.mark.usefixtures("matplotlib")
 def test_empty_report(empty_report, tmp_path):
-    described = json.loads(json.dumps(tokjax.reports.report_to_json(*empty_report), allow_nan=False))
+    described = json.loads(json.dumps(tokjax.reports.report_to_json(empty_report), allow_nan=False))
     assert described["overall"]["tokenizer"]["bytes_per_token"] is None
-    assert described["curves"][0]["bytes_per_token"] == [None]
-    assert re.search(r"bytes per token +–\n", print_tables(tokjax.reports.report_tables(*empty_report)))
-    page = Page(save_page(*empty_report, tmp_path / "empty.html"))
+    assert re.search(r"bytes per token +–\n", print_tables(tokjax.reports.report_tables(empty_report)))
+    page = Page(save_page(empty_report, tmp_path / "empty.html"))
     assert ["bytes per token", "–"] in page.rows
     assert not any("nan" in text for text in page.texts)
 
 
 @pytest.mark.usefixtures("matplotlib")
-def test_page_has_all_metrics(report, curves, tmp_path):
-    page = Page(save_page(report, curves, tmp_path / "report.html"))
+def test_page_has_all_metrics(report, tmp_path):
+    page = Page(save_page(report, tmp_path / "report.html"))
     assert "trained, bytes, words" in page.texts
     rows = iter(page.rows)
     for title, metrics, uses in (
@@ -111,13 +101,12 @@ def test_page_has_all_metrics(report, curves, tmp_path):
             *(metric.format_number(report.use(kind=kind).text) for metric in TEXT_METRICS),
         ] in page.rows
     assert ["hello", "5", "0"] in page.rows
-    assert page.tags.count("svg") == 4
-    assert Page(save_page(report, (), tmp_path / "report.html")).tags.count("svg") == 3
+    assert page.tags.count("svg") == 3
 
 
 @pytest.mark.usefixtures("matplotlib")
-def test_page_has_no_external_resources(report, curves, tmp_path):
-    text = save_page(report, curves, tmp_path / "report.html")
+def test_page_has_no_external_resources(report, tmp_path):
+    text = save_page(report, tmp_path / "report.html")
     assert "http" not in text.replace("http-equiv", "")
     assert "@import" not in text
     page = Page(text)
@@ -131,8 +120,8 @@ def test_page_has_no_external_resources(report, curves, tmp_path):
 
 
 @pytest.mark.usefixtures("matplotlib")
-def test_page_ids_are_unique(report, curves, tmp_path):
-    page = Page(save_page(report, curves, tmp_path / "report.html"))
+def test_page_ids_are_unique(report, tmp_path):
+    page = Page(save_page(report, tmp_path / "report.html"))
     ids = [value for name, value in page.attributes if name == "id"]
     assert len(ids) == len(set(ids)) > 0
     references = [value[1:] for name, value in page.attributes if name in ("href", "xlink:href")]
@@ -145,7 +134,7 @@ def test_page_ids_are_unique(report, curves, tmp_path):
 
 @pytest.mark.usefixtures("matplotlib")
 def test_page_escapes_names_and_tokens(hostile_report, tmp_path):
-    text = save_page(*hostile_report, tmp_path / "evil.html")
+    text = save_page(hostile_report, tmp_path / "evil.html")
     assert HOSTILE_NAME not in text
     page = Page(text)
     assert "script" not in page.tags
@@ -156,12 +145,12 @@ def test_page_escapes_names_and_tokens(hostile_report, tmp_path):
     assert not set(text) & set("\x1b\x00\u202e")
 
 
-def test_page_is_deterministic_and_keeps_matplotlib_settings(report, curves, tmp_path, matplotlib):
+def test_page_is_deterministic_and_keeps_matplotlib_settings(report, tmp_path, matplotlib):
     with matplotlib.rc_context({"lines.linewidth": 20, "font.size": 30}):
         before = dict(matplotlib.rcParams)
-        first = save_page(report, curves, tmp_path / "1.html")
+        first = save_page(report, tmp_path / "1.html")
         assert dict(matplotlib.rcParams) == before
-    assert save_page(report, curves, tmp_path / "2.html") == first
+    assert save_page(report, tmp_path / "2.html") == first
 
 
 @pytest.mark.usefixtures("matplotlib")
@@ -173,18 +162,6 @@ def test_page_does_not_import_pyplot(tmp_path):
         "sys.exit('matplotlib.pyplot' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
-
-
-@pytest.mark.usefixtures("matplotlib")
-def test_many_kinds_of_text_and_tokenizers(tmp_path):
-    texts = {f"kind {i}": ["low"] for i in range(7)}
-    against = {f"number {i}": BYTES for i in range(9)}
-    options = {"against": against, "progress": False}
-    report = tokjax.reports.vocabulary_report(BYTES, texts, **options)
-    page = Page(
-        save_page(report, tokjax.reports.size_curves(BYTES, texts, **options), tmp_path / "many.html")
-    )
-    assert page.texts.count("kind 6") == 4  # In the table of texts, the metrics, and two plots.
 
 
 @pytest.mark.usefixtures("matplotlib")

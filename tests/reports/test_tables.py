@@ -16,8 +16,8 @@ def print_tables(tables):
     return captured.get()
 
 
-def test_tables_have_all_metrics(report, curves):
-    shown = print_tables(tokjax.reports.report_tables(report, curves))
+def test_tables_have_all_metrics(report):
+    shown = print_tables(tokjax.reports.report_tables(report))
     assert max(map(len, shown.splitlines())) <= 80
     assert "…" not in shown.split("tokens of trained")[0]  # No number and no label is truncated.
     metrics = shown[shown.index("metrics") :]
@@ -26,10 +26,6 @@ def test_tables_have_all_metrics(report, curves):
     for metric in USE_METRICS:
         row = re.search(rf"^  {metric.label} +([^a-z]*)$", section, re.MULTILINE)
         assert row.group(1).split() == [metric.format_number(use) for use in uses], metric.label
-    for curve in curves:
-        part = shown[shown.index(f"bytes per token by size: {curve.kind}") :]
-        for size, ratio in zip(curve.sizes, curve.bytes_per_token, strict=True):
-            assert f"{ratio:.3f}" in re.search(rf"^{size:,} .*$", part, re.MULTILINE).group()
 
 
 def test_tables_of_tokens(report):
@@ -38,7 +34,6 @@ def test_tables_of_tokens(report):
     assert re.search(r"hello +5 +0 +\[UNK\] +\d+", words)
     lengths = words[words.index("lengths") :]
     assert re.search(r"^1 +25.00% +█+ +\d", lengths, re.MULTILINE)  # One of the four words.
-    assert "by size" not in shown
 
 
 def test_many_tokenizers_are_split_over_several_tables(tokenizer):
@@ -50,7 +45,7 @@ def test_many_tokenizers_are_split_over_several_tables(tokenizer):
 
 
 def test_tables_escape_names_and_tokens(hostile_report):
-    shown = print_tables(tokjax.reports.report_tables(*hostile_report))
+    shown = print_tables(tokjax.reports.report_tables(hostile_report))
     assert "[red]" in shown
     assert "\\x1b[2J" in shown
     assert not set(shown) & set("\x1b\x00\u202e")

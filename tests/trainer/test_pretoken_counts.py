@@ -117,3 +117,8 @@ def test_equal_counts_have_equal_hashes(corpus):
     assert forward == backward
     assert len({forward, backward}) == 1
     assert forward != count_pretokens(corpus[1:], progress=False)
+
+
+def test_fingerprint_ignores_the_order_of_texts(corpus):
+    counts = [count_pretokens(texts, progress=False) for texts in (corpus, corpus[::-1], corpus[:-1])]
+    assert counts[0].fingerprint == counts[1].fingerprint != counts[2].fingerprint

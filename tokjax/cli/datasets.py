@@ -22,7 +22,6 @@ from tokjax.cli.table_format import make_padding_table, make_stats_table
 from tokjax.datasets.manifest import MANIFEST_FILE
 
 DatasetArgument = Annotated[str, typer.Argument(help="Directory of the dataset.", show_default=False)]
-HtmlOption = Annotated[Path | None, typer.Option(help="Write an HTML page with plots to this file.")]
 OutOption = Annotated[str, typer.Option("--out", "-o", help="Path of the result.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace an existing result.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress or a summary.")]
@@ -32,7 +31,6 @@ def stats(
     dataset: DatasetArgument,
     verify: Annotated[bool, typer.Option("--verify", help="Verify the checksums of all files.")] = False,
     batch_size: Annotated[int, typer.Option(help="Documents per batch, for the padding table.")] = 32,
-    html: HtmlOption = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the numbers as JSON to this file.")
     ] = None,
@@ -42,8 +40,6 @@ def stats(
     if verify:
         opened.verify()
     report = tokjax.reports.dataset_report(opened, batch_size=batch_size)
-    if html is not None:
-        tokjax.reports.save_dataset_report_html(report, html)
     if json_file is not None:
         described = json.dumps(tokjax.reports.dataset_report_to_json(report), indent=1).encode("ascii")
         write_atomically(json_file, lambda file: file.write(described))
@@ -78,9 +74,7 @@ def merge(
 
 
 def convert(
-    source: Annotated[
-        str, typer.Argument(help="Directory of a dataset, or token file or cache of another program.")
-    ],
+    source: Annotated[str, typer.Argument(help="Directory of a dataset, or token file of another program.")],
     out: OutOption,
     tokenizer: Annotated[
         str | None,
@@ -90,8 +84,7 @@ def convert(
         str | None,
         typer.Option(
             "--format",
-            help="nanogpt, llm.c, megatron, npy, torch, levanter or array_record. Default: by file name and "
-            "header.",
+            help="nanogpt, megatron, npy or array_record. Default: by file name and header.",
         ),
     ] = None,
     eos_token: EosTokenOption = None,

@@ -83,9 +83,9 @@ def describe_error(error: Exception, options: Collection[str] = ()) -> str:
 
 
 FILES_HELP = (
-    "Files or patterns of files: UTF-8 text, JSON lines, CSV, TSV, Parquet, Arrow, ArrayRecord, MDS, litdata "
-    "or tar archives, optionally compressed with gzip, bzip2, xz or zstd; or directories of Parquet, MDS or "
-    "litdata files, or of save_to_disk."
+    "Files or patterns of files: UTF-8 text, JSON lines, CSV, TSV, Parquet, Arrow, ArrayRecord or tar "
+    "archives, optionally compressed with gzip, bzip2, xz or zstd; or directories of Parquet files, or of "
+    "save_to_disk."
 )
 STDIN = "-"
 TOKENIZER_HELP = (
@@ -99,8 +99,7 @@ TextColumnOption = Annotated[
 FormatOption = Annotated[
     str,
     typer.Option(
-        "--format",
-        help="text, jsonl, csv, tsv, parquet, arrow, tar, array_record, mds, litdata or auto (by file name).",
+        "--format", help="text, jsonl, csv, tsv, parquet, arrow, tar, array_record or auto (by file name)."
     ),
 ]
 SeparatorOption = Annotated[

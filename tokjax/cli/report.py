@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -22,9 +22,6 @@ from tokjax.cli.options import (
 )
 from tokjax.reports.html_report import check_report_libraries
 from tokjax.reports.vocabulary_statistics import ONLY_KIND
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def report(
@@ -45,10 +42,6 @@ def report(
     separator: SeparatorOption = None,
     text_column: TextColumnOption = "text",
     file_format: FormatOption = "auto",
-    curve: Annotated[
-        bool,
-        typer.Option("--curve", help="Also show bytes per token by vocabulary size (byte-level BPE)."),
-    ] = False,
     html: Annotated[Path | None, typer.Option(help="Write an HTML page with plots to this file.")] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the numbers as JSON to this file.")
@@ -65,28 +58,25 @@ def report(
         for name, paths in _group_files_by_kind(files or [], kind or []).items()
     }
     tokenizers = _load_tokenizers([tokenizer, *(against or [])])
-    byte_level = {
-        name: tokenizer
-        for name, tokenizer in tokenizers.items()
-        if isinstance(tokenizer, tokjax.models.ByteLevelBPE)
-    }
-    if curve and not byte_level:
-        raise typer.BadParameter("--curve needs a byte-level BPE tokenizer, and none was passed")
     separator = choose_separator(separator, next(iter(tokenizers.values())), sources.values())
-    options: dict[str, Any] = {"separator": separator, "progress": not quiet}
-    measured = tokjax.reports.vocabulary_report(texts=sources, **_to_report_arguments(tokenizers), **options)
-    curves: tuple[tokjax.reports.SizeCurve, ...] = ()
-    if curve:
-        curves = tokjax.reports.size_curves(texts=sources, **_to_report_arguments(byte_level), **options)
+    (name, first), *others = tokenizers.items()
+    measured = tokjax.reports.vocabulary_report(
+        first,
+        sources,
+        name=name,
+        against=dict(others),
+        separator=separator,
+        progress=not quiet,
+    )
     if html is not None:
         html.parent.mkdir(parents=True, exist_ok=True)
-        tokjax.reports.save_report_html(measured, html, curves=curves)
+        tokjax.reports.save_report_html(measured, html)
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
-        described = json.dumps(tokjax.reports.report_to_json(measured, curves), indent=1).encode("ascii")
+        described = json.dumps(tokjax.reports.report_to_json(measured), indent=1).encode("ascii")
         write_atomically(json_file, lambda file: file.write(described))
     if not quiet:
-        for table in tokjax.reports.report_tables(measured, curves):
+        for table in tokjax.reports.report_tables(measured):
             Console().print(table, "")
 
 
@@ -111,9 +101,3 @@ def _load_tokenizers(paths: list[str]) -> dict[str, Any]:
     if len(set(names)) < len(names):
         names = paths
     return {name: tokjax.load_tokenizer(path) for name, path in zip(names, paths, strict=True)}
-
-
-def _to_report_arguments(tokenizers: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the tokenizers as keyword arguments of the functions in `tokjax.reports`."""
-    (name, first), *others = tokenizers.items()
-    return {"name": name, "tokenizer": first, "against": dict(others)}

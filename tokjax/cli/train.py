@@ -19,7 +19,6 @@ from tokjax.cli.options import FILES_HELP, INTERRUPTED, FormatOption, TextColumn
 from tokjax.cli.table_format import make_training_table
 from tokjax.cli.training_sources import Reading, count_each, count_files, find_paths, read_files
 from tokjax.models.byte_bpe import get_normalize
-from tokjax.pretokenize.patterns import split_alike
 from tokjax.trainer import (
     PretokenCounts,
     Trained,
@@ -28,7 +27,6 @@ from tokjax.trainer import (
     save_pretoken_counts,
     save_training_bundle,
     train_bpe,
-    train_parity_bpe,
     train_sentencepiece,
     train_word_level,
     train_wordpiece,
@@ -40,7 +38,7 @@ from tokjax.trainer.word_level import SPECIAL_TOKENS as WORD_LEVEL_TOKENS
 from tokjax.trainer.wordpiece import SPECIAL_TOKENS as WORDPIECE_TOKENS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tokjax.corpus.sources import Source
 
@@ -60,8 +58,7 @@ class Model(StrEnum):
 _COUNTING_OPTIONS = {"min_frequency", "max_bytes", "seed", "save_counts", "weight"}
 _SENTENCEPIECE_OPTIONS = {"character_coverage", "byte_fallback"}
 _OPTIONS_BY_MODEL: Mapping[Model, set[str]] = {
-    Model.bpe: _COUNTING_OPTIONS
-    | {"pattern", "max_token_length", "tie_break", "checkpoint", "continue_from", "parallel"},
+    Model.bpe: _COUNTING_OPTIONS | {"pattern", "max_token_length", "tie_break", "continue_from"},
     Model.wordpiece: _COUNTING_OPTIONS | {"limit_alphabet", "cased"},
     Model.word_level: _COUNTING_OPTIONS | {"cased"},
     Model.unigram: _SENTENCEPIECE_OPTIONS,
@@ -81,11 +78,6 @@ _TRAINERS: Mapping[Model, Callable[..., Trained]] = {
     Model.char: partial(train_sentencepiece, model_type="char"),
     Model.word: partial(train_sentencepiece, model_type="word"),
 }
-_REJECTED_WITH = {
-    "parallel": ("weight", "continue_from", "tie_break", "checkpoint", "save_counts"),
-    "continue_from": ("special_token",),
-}
-"""Options by another option, with which they can't be used."""
 _SPECIAL_TOKENS_BY_MODEL = {Model.wordpiece: WORDPIECE_TOKENS, Model.word_level: WORD_LEVEL_TOKENS}
 
 
@@ -144,30 +136,17 @@ def train(
             help="Share of the bytes of each of FILES, on any scale: repeat it for each, in the same order."
         ),
     ] = None,
-    parallel: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Translation of one text into the language of each of FILES: repeat it for each, in the "
-            "same order. Equal content then takes about as many tokens in each language.",
-        ),
-    ] = None,
     text_column: TextColumnOption = "text",
     file_format: FormatOption = "auto",
     max_bytes: Annotated[
         int | None,
         typer.Option(
-            help="Train on a random sample of about this many bytes; with --weight or --parallel, of each of "
-            "FILES."
+            help="Train on a random sample of about this many bytes; with --weight, of each of FILES."
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the sample.")] = None,
     save_counts: Annotated[
         Path | None, typer.Option(help="Also write the pre-token counts to this file, for later training.")
-    ] = None,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(help="File for the state of training, from which an interrupted command resumes."),
     ] = None,
     bundle: Annotated[
         bool,
@@ -191,20 +170,18 @@ def train(
         "byte_fallback": byte_fallback,
         "continue_from": continue_from,
         "weight": weight,
-        "parallel": parallel,
         "max_bytes": max_bytes,
         "seed": seed,
         "save_counts": save_counts,
-        "checkpoint": checkpoint,
     }
     options = _select_options(model, {name: value for name, value in passed.items() if value is not None})
     special = tuple(special_token or ())
-    _reject_combinations({*options, *(["special_token"] if special else [])})
+    if special and continue_from is not None:
+        raise typer.BadParameter("--special-token can't be used with --continue-from")
     reject_urls(out)
-    sources = [*files, *(parallel or [])]
-    _check_output(Path(out), sources, bundle=bundle, overwrite=overwrite)
+    _check_output(Path(out), files, bundle=bundle, overwrite=overwrite)
     if save_counts is not None:
-        _check_output_file(save_counts, sources, overwrite=overwrite)
+        _check_output_file(save_counts, files, overwrite=overwrite)
     shared: dict[str, Any] = {"progress": not quiet} | ({} if workers is None else {"workers": workers})
     try:
         training = _prepare_training(model, files, special, text_column, file_format, options, shared)
@@ -234,16 +211,6 @@ def _select_options(model: Model, passed: dict[str, Any]) -> dict[str, Any]:
     return passed
 
 
-def _reject_combinations(passed: Collection[str]) -> None:
-    """Rejects options that can't be used together."""
-    for name, others in _REJECTED_WITH.items():
-        for other in others:
-            if name in passed and other in passed:
-                raise typer.BadParameter(
-                    f"{_to_option_name(other)} can't be used with {_to_option_name(name)}"
-                )
-
-
 class _Training(NamedTuple):
     """A training: its files, and the options that do not belong to the trainer.
 
@@ -254,7 +221,6 @@ class _Training(NamedTuple):
         continued: tokenizer of `--continue-from`.
         reading: how the files are read and counted.
         weights: share of each of the files.
-        parallel: translation of one text for each of the files.
         save_counts: file for the pre-token counts.
     """
 
@@ -264,7 +230,6 @@ class _Training(NamedTuple):
     continued: tokjax.models.ByteLevelBPE | None
     reading: Reading
     weights: list[float] | None
-    parallel: list[str] | None
     save_counts: Path | None
 
 
@@ -293,14 +258,12 @@ def _prepare_training(
     reading = Reading(
         text_column, file_format, special_tokens, pattern, sample, shared, normalize, accepts_counts
     )
-    weights, parallel = options.pop("weight", None), options.pop("parallel", None)
-    return _Training(model, files, special, continued, reading, weights, parallel, save_counts)
+    weights = options.pop("weight", None)
+    return _Training(model, files, special, continued, reading, weights, save_counts)
 
 
 def _train(training: _Training, vocab_size: int, options: dict[str, Any]) -> Trained:
     """Runs the trainer of a model, with its options."""
-    if training.parallel is not None:
-        return _train_for_parity(training, vocab_size, options)
     model, reading = training.model, training.reading
     source = _make_source(training)
     options = {"vocab_size": vocab_size, **options, **reading.shared}
@@ -331,26 +294,6 @@ def _make_source(training: _Training) -> Source | PretokenCounts:
     if training.save_counts is not None:
         save_pretoken_counts(counts, training.save_counts)
     return counts
-
-
-def _train_for_parity(training: _Training, vocab_size: int, options: dict[str, Any]) -> Trained:
-    """Trains with `train_parity_bpe`, and counts the parallel texts as the sources are counted."""
-    files, reading = training.files, training.reading
-    assert training.parallel is not None
-    _check_one_for_each(files, training.parallel, "--parallel")
-    sources = count_each(files, reading)
-    first = sources[files[0]]
-    special, pattern = training.special or first.special_tokens, options.pop("pattern", first.pattern)
-    if special != first.special_tokens or not split_alike(pattern, first.pattern):
-        raise typer.BadParameter(
-            f"{files[0]} was counted with the pattern {first.pattern!r} and the special tokens "
-            f"{first.special_tokens}; leave out --pattern and --special-token"
-        )
-    reading = reading._replace(sample={}, pattern=first.pattern, special_tokens=first.special_tokens)
-    counts = [count_files([file], reading) for file in training.parallel]
-    parallel = dict(zip(files, counts, strict=True))
-    progress = reading.shared["progress"]
-    return train_parity_bpe(sources, parallel, vocab_size=vocab_size, progress=progress, **options)
 
 
 def _check_one_for_each(files: list[str], values: Sequence[object], option: str) -> None:

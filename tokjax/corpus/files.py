@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from tokjax._util.atomic_files import reject_home
 from tokjax._util.urls import fetch_files, is_url
-from tokjax.corpus.shard_index import INDEX_FILE, list_indexed_shards, lists_shards
 from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
@@ -25,10 +24,8 @@ if TYPE_CHECKING:
 
     from tokjax._util.urls import FetchedFiles
 
-FileFormat = Literal[
-    "auto", "text", "jsonl", "csv", "tsv", "parquet", "arrow", "tar", "array_record", "mds", "litdata"
-]
-BINARY_FORMATS = ("parquet", "arrow", "tar", "array_record", "mds", "litdata")
+FileFormat = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet", "arrow", "tar", "array_record"]
+BINARY_FORMATS = ("parquet", "arrow", "tar", "array_record")
 """Formats that are not text themselves, and declare what in them is text."""
 _FORMATS = {
     ".jsonl": "jsonl",
@@ -42,7 +39,6 @@ _FORMATS = {
     ".tar": "tar",
     ".array_record": "array_record",
     ".arrayrecord": "array_record",
-    ".mds": "mds",
 }
 COMPRESSED = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd", ".zstd": "zstd"}
 """The compression format of files with each suffix."""
@@ -56,16 +52,13 @@ _UNPACK_COMMANDS = {
     ".npz": "unzip",
 }
 _LOAD_CALLS = {
-    ".npy": "numpy.load({name!r}).tolist(), or convert_dataset if it holds token ids",
-    ".pkl": "pandas.read_pickle({name!r})['text']",
-    ".xlsx": "pandas.read_excel({name!r})['text']",
+    "*.npy": "numpy.load({name!r}).tolist(), or convert_dataset if it holds token ids",
+    "*.mds": "streaming.StreamingDataset(local={directory!r}, batch_size=1), or the texts of its records",
+    "chunk-*-*.bin": "litdata.StreamingDataset({directory!r}), or the texts of its records",
+    "*.pkl": "pandas.read_pickle({name!r})['text']",
+    "*.xlsx": "pandas.read_excel({name!r})['text']",
 }
-_LITDATA_CHUNK = re.compile(r"chunk-\d+-\d+(\.\w+)?\.bin")
-_PARQUET_FILE = re.compile(r".*\.parquet", re.IGNORECASE | re.DOTALL)
-_MDS_SHARD = re.compile(r".*\.mds(\..+)?", re.IGNORECASE | re.DOTALL)
-_DIRECTORY_FILES = (_PARQUET_FILE, _MDS_SHARD, _LITDATA_CHUNK)
-"""Names of the files of a directory that are read: those of the first pattern that has a match."""
-_INDEXED_FORMATS = ("mds", "litdata")
+"""The call that reads the texts of each kind of file, by a pattern of the names of files."""
 _SHARD_NUMBER = re.compile(r"-\d+-of-\d+$")
 """End of the names of sharded files of TensorFlow Datasets: `train.array_record-00000-of-00064`."""
 _MAX_INSPECTED = 1000
@@ -112,38 +105,34 @@ def text_files(
 ) -> TextFiles:
     """Finds the files of a corpus, for functions that take a source.
 
-    Text, JSON lines, CSV, TSV, tar and MDS files may be compressed with gzip, bzip2, xz or zstd (`.gz`,
+    Text, JSON lines, CSV, TSV and tar files may be compressed with gzip, bzip2, xz or zstd (`.gz`,
     `.bz2`, `.xz`, `.zst`; zstd requires `tokjax[zstd]` before Python 3.14).
 
     Args:
         paths: one or several paths. Each is a file, a glob pattern such as `"data/**/*.jsonl.gz"` (its
-            matches are sorted), or a directory, whose Parquet files, or else MDS shards or litdata chunks,
-            are read, sorted, or as the `index.json` of each directory lists the shards. Names in it that
+            matches are sorted), or a directory, whose Parquet files are read, sorted. Names in it that
             begin with `.` or `_` are ignored, since they are hidden or temporary. Without such files, it is
             the directory of a dataset that `save_to_disk` of `datasets` wrote. Files at a URL, such
             as `"s3://bucket/*.txt"` (requires `tokjax[remote]`), are fetched to a temporary directory first;
             a directory at a URL is not accepted.
-        field: the name of the text field in each JSON record, the text column of a CSV, Parquet, Arrow, MDS
-            or litdata file, or the feature of the `tf.train.Example` in each record of an ArrayRecord file,
+        field: the name of the text field in each JSON record, the text column of a CSV, Parquet or Arrow
+            file, or the feature of the `tf.train.Example` in each record of an ArrayRecord file,
             whose records can also be JSON objects, or texts (`"text"`).
             `"meta.text"` is the field `text` of the object or struct `meta`. Of a tar archive, `"text"` is
             the member `.txt` of each sample, or else the field `text` of its member `.json`.
         format: the format of all files: `"text"` (UTF-8), `"jsonl"` (one JSON object per line), `"csv"` or
             `"tsv"` (with a header row), `"parquet"`, `"arrow"` (a file or a stream of record batches; both
-            require `tokjax[parquet]`), `"tar"` (samples of members, as in WebDataset), `"array_record"`
-            (requires `tokjax[arrayrecord]`), `"mds"` (shards of MosaicML Streaming) or `"litdata"` (chunks
-            with their `index.json`). `"auto"` chooses by name: JSON lines for `.jsonl`, `.ndjson` and
-            `.json`, CSV for `.csv`, TSV for `.tsv`, Parquet for `.parquet`, Arrow for `.arrow` and
-            `.feather`, tar for `.tar`, ArrayRecord for `.array_record` and `.arrayrecord`, MDS for `.mds`,
-            litdata for names like `chunk-0-0.bin`, and text for all others.
+            require `tokjax[parquet]`), `"tar"` (samples of members, as in WebDataset) or
+            `"array_record"` (requires `tokjax[arrayrecord]`). `"auto"` chooses by name: JSON lines for
+            `.jsonl`, `.ndjson` and `.json`, CSV for `.csv`, TSV for `.tsv`, Parquet for `.parquet`, Arrow for
+            `.arrow` and `.feather`, tar for `.tar`, ArrayRecord for `.array_record` and `.arrayrecord`, and
+            text for all others.
 
     Raises:
         InvalidArgumentError: a path is not a regular file, a pattern has no match, a directory has no
-            Parquet, MDS or litdata files, or the suffix of a file indicates an unsupported compression format
-            or a file that is not text.
+            Parquet files, or the suffix of a file indicates an unsupported compression format or a file that
+            is not text.
         OSError: a URL can't be read.
-        SourceError: the `index.json` of a directory is damaged, or it lists a shard that is missing and, for
-            a pattern, would match.
     """
     if format not in get_args(FileFormat):
         raise InvalidArgumentError(f"format must be one of {get_args(FileFormat)}, not {format!r}")
@@ -170,10 +159,7 @@ def get_format(path: Path, files: TextFiles) -> str:
     """Returns the format of the decompressed file, one of `FileFormat` without `"auto"`."""
     if files.format != "auto":
         return files.format
-    if _LITDATA_CHUNK.fullmatch(path.name):
-        return "litdata"
-    name = path.with_suffix("") if is_compressed(path) else path
-    return _FORMATS.get(_SHARD_NUMBER.sub("", name.suffix.lower()), "text")
+    return _FORMATS.get(_SHARD_NUMBER.sub("", _strip_compression(path).suffix.lower()), "text")
 
 
 def has_plain_text(files: TextFiles) -> bool:
@@ -184,6 +170,10 @@ def has_plain_text(files: TextFiles) -> bool:
 def is_compressed(path: Path) -> bool:
     """Returns whether a file has the suffix of a supported compression format."""
     return path.suffix.lower() in COMPRESSED
+
+
+def _strip_compression(path: Path) -> Path:
+    return path.with_suffix("") if is_compressed(path) else path
 
 
 def get_source_files(files: TextFiles) -> tuple[SourceFile, ...]:
@@ -239,12 +229,19 @@ def _check_suffix(path: Path) -> None:
             f"{name!r} is compressed in an unsupported format, according to its suffix; unpack it with "
             f"{_UNPACK_COMMANDS[suffix]}, or compress it with gzip, bzip2, xz or zstd"
         )
-    if suffix in _LOAD_CALLS:
-        loaded = _LOAD_CALLS[suffix].format(name=name)
-        raise InvalidArgumentError(
-            f"{name!r} is not a text file, according to its suffix",
-            hint=Hint(f"pass {loaded}", f"{SAVE_TEXTS}, or for token ids run tokjax convert"),
-        )
+    load_hint = _find_load_hint(path)
+    if load_hint:
+        raise InvalidArgumentError(f"{name!r} is not a text file, according to its name", hint=load_hint)
+
+
+def _find_load_hint(path: Path) -> Hint | None:
+    """Returns the call that reads a file, if its name shows that it is not a text file."""
+    name = _strip_compression(path).name.lower()
+    call = next((call for pattern, call in _LOAD_CALLS.items() if fnmatch.fnmatchcase(name, pattern)), None)
+    if call is None:
+        return None
+    call = call.format(name=str(path), directory=str(path.parent))
+    return Hint(f"pass {call}", f"{SAVE_TEXTS}, or for token ids run tokjax convert")
 
 
 def _find_matches(path: str | os.PathLike[str]) -> list[Path]:
@@ -270,60 +267,16 @@ def _find_matches(path: str | os.PathLike[str]) -> list[Path]:
     matches = [Path(match) for match in sorted(glob.glob(pattern, recursive=True)) if is_file(match)]  # noqa: PTH207 (an absolute pattern)
     if not matches:
         raise InvalidArgumentError(f"source {shown} matches no file", hint=_TEXT_IN_MEMORY)
-    shards = [path for path in matches if get_format(path, TextFiles(())) in _INDEXED_FORMATS]
-    if shards:
-        _check_indexed_shards(pattern, shards)
     return matches
 
 
-def _check_indexed_shards(pattern: str, shards: list[Path]) -> None:
-    """Raises an error if an index lists a shard that would match a pattern, and that is missing.
-
-    Args:
-        pattern: the glob pattern.
-        shards: the shards that match it.
-
-    Raises:
-        SourceError: such a shard is missing, or an index is damaged.
-    """
-    parent, name = os.path.split(pattern)
-    parents = map(Path, glob.glob(parent, recursive=True) if parent else ["."])  # noqa: PTH207 (an absolute pattern)
-    directories = set(filter(Path.is_dir, parents))
-    with_shards = {shard.parent for shard in shards}
-
-    def is_match(path: Path) -> bool:
-        return path.parent in directories and fnmatch.fnmatch(path.name, name)
-
-    for directory in sorted(directories):
-        if directory in with_shards or lists_shards(directory / INDEX_FILE):
-            list_indexed_shards(directory, is_match)
-
-
 def _find_files(directory: Path) -> list[Path]:
-    """Returns the files of a directory that are read: sorted, or in the order of the index of each directory.
-
-    Raises:
-        SourceError: an index lists a shard that is missing, or is damaged.
-    """
-    paths = [path for path in sorted(directory.rglob("*")) if not _is_hidden(path.relative_to(directory))]
-    for pattern in _DIRECTORY_FILES:
-        files = [path for path in paths if pattern.fullmatch(path.name) and is_file(path)]
-        if files and pattern is _PARQUET_FILE:
-            return files
-        if files:
-            break
-    uncompressed = set(files)
-    files = [file for file in files if file.with_suffix("") not in uncompressed]
-    with_shards = {parent for file in files for parent in file.parents}
-    shards: dict[Path, list[Path]] = {}
-    # An index lists files of its directory and of those below it, whose own indexes are then not needed.
-    indexes = [path for path in paths if path.name == INDEX_FILE]
-    for index in sorted(indexes, key=lambda path: len(path.parts)):
-        if shards.keys().isdisjoint(index.parents) and (index.parent in with_shards or lists_shards(index)):
-            listed = list_indexed_shards(index.parent)
-            shards |= {index.parent: listed} if listed else {}
-    groups = [*shards.values(), *([file] for file in files if shards.keys().isdisjoint(file.parents))]
-    return list(itertools.chain.from_iterable(sorted(groups)))
+    """Returns the Parquet files of a directory, sorted."""
+    return [
+        path
+        for path in sorted(directory.rglob("*"))
+        if path.suffix.lower() == ".parquet" and not _is_hidden(path.relative_to(directory)) and is_file(path)
+    ]
 
 
 def _find_saved_files(directory: Path) -> list[Path]:
@@ -383,15 +336,15 @@ def _describe_directory(directory: Path) -> tuple[str, Hint]:
         return " with a manifest.json", Hint(
             "open a tokjax dataset with open_dataset", "if it is a dataset already, see tokjax stats"
         )
-    index = next(filter(lists_shards, directory.rglob(INDEX_FILE)), None)
-    if index is not None:
-        advice = "write the shards again, or pass another directory"
-        return f" without shards, and {str(index)!r} lists none", Hint(advice, advice)
-    files = filter(Path.is_file, itertools.islice(directory.rglob("*"), _MAX_INSPECTED))
+    inspected = itertools.islice(directory.rglob("*"), _MAX_INSPECTED)
+    files = (path for path in inspected if path.is_file() and path.name != "index.json")
     suffixes = Counter("".join(path.suffixes[-2 if is_compressed(path) else -1 :]) for path in files)
     if ".arrow" in suffixes:
         arrow_files = f"pass the pattern {str(directory / '**' / '*.arrow')!r}"
         return " of Arrow files", Hint(arrow_files, arrow_files)
     common = next((suffix for suffix, _ in suffixes.most_common() if suffix), ".txt")
+    load_hint = _find_load_hint(next(directory.rglob(f"*{common}"), Path()))
+    if load_hint:
+        return " without Parquet files", load_hint
     pattern = f"pass a pattern, such as {str(directory / '**' / f'*{common}')!r}"
     return " without Parquet files", Hint(pattern, pattern)

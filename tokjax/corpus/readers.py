@@ -7,7 +7,7 @@ Each format is split in its own way:
     CSV, TSV             between rows
     Parquet              between row groups; between rows if a group is large
     Arrow                between record batches
-    files of records     between records: ArrayRecord, MDS, litdata
+    ArrayRecord          between records
     tar                  between samples
     compressed files     like text or JSON lines, but the chunks hold their bytes: a stream is read once
 """
@@ -29,6 +29,7 @@ from tokjax._util.locks import ThreadLock
 from tokjax._util.urls import get_path_or_url
 from tokjax.core.utf8 import Text, count_bytes
 from tokjax.corpus.archives import NAME_THE_MEMBER, iter_samples
+from tokjax.corpus.array_record import ArrayRecordChunk, plan_record_chunks
 from tokjax.corpus.chunk_boundaries import find_chunk_boundaries, refine_boundaries
 from tokjax.corpus.decompression import (
     HEAD_BYTES,
@@ -40,7 +41,6 @@ from tokjax.corpus.decompression import (
 )
 from tokjax.corpus.files import get_format, is_compressed
 from tokjax.corpus.record_fields import NAME_THE_FIELD, drop_bad_records, find_text, parse_json_record
-from tokjax.corpus.record_files import RECORD_FORMATS, RecordFileChunk, plan_record_chunks
 from tokjax.corpus.tables import TABLE_FORMATS, TableChunk, plan_table_chunks
 from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tokjax")
 
-ROW_FORMATS = (*TABLE_FORMATS, *RECORD_FORMATS)
+ROW_FORMATS = (*TABLE_FORMATS, "array_record")
 """Formats whose chunks are positions in a file."""
 _READ_AS_TEXT = Hint(
     "to read the file as plain text pass text_files(PATH, format='text')",
@@ -172,8 +172,8 @@ class RecordChunk:
         return self.records[0][0]
 
 
-RowChunk: TypeAlias = TableChunk | RecordFileChunk
-"""Rows of a table, or records of a file with random access, which are read when they are needed."""
+RowChunk: TypeAlias = TableChunk | ArrayRecordChunk
+"""Rows of a table, or records of an ArrayRecord file, which are read when they are needed."""
 Chunk: TypeAlias = FileChunk | TextChunk | RowChunk
 
 
@@ -238,8 +238,9 @@ def _iter_chunks(
 
 
 def _plan_row_chunks(path: Path, kind: str, field: str, target_nbytes: int) -> Iterator[RowChunk]:
-    plan = plan_table_chunks if kind in TABLE_FORMATS else plan_record_chunks
-    return plan(path, kind, field, target_nbytes)
+    if kind in TABLE_FORMATS:
+        return plan_table_chunks(path, kind, field, target_nbytes)
+    return plan_record_chunks(path, field, target_nbytes)
 
 
 def _find_boundaries(
@@ -387,7 +388,7 @@ def iter_record_chunks(
     """Yields chunks of the records of files. `read_records` reads them.
 
     Args:
-        files: files of JSON lines, Parquet, Arrow, ArrayRecord, MDS or litdata, or tar archives.
+        files: files of JSON lines, Parquet, Arrow or ArrayRecord, or tar archives.
         choose: function of the names of the columns of a table that returns those to read.
         target_nbytes: the target size of a chunk in bytes.
 
@@ -400,8 +401,7 @@ def iter_record_chunks(
         if kind not in ("jsonl", "tar", *ROW_FORMATS):
             raise InvalidArgumentError(
                 f"{get_path_or_url(path)} has the format {kind!r}, and values of columns are read from JSON "
-                "lines, Parquet, Arrow, ArrayRecord, MDS, litdata and tar archives; convert it, or pass its "
-                "rows as records"
+                "lines, Parquet, Arrow, ArrayRecord and tar archives; convert it, or pass its rows as records"
             )
     for path, kind in zip(map(Path.absolute, files.paths), kinds, strict=True):
         if kind in ROW_FORMATS:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from tokjax._util.checks import LIST_PATHS_ADVICE, check_text, reject_tables
 from tokjax._util.urls import get_path_or_url
-from tokjax.core.utf8 import Text, count_bytes, from_characters, to_characters
+from tokjax.core.utf8 import Text, count_bytes
 from tokjax.corpus.decompression import check_are_text, find_invalid_utf8
 from tokjax.corpus.files import (
     SourceFile,
@@ -301,45 +298,3 @@ def _split_documents(text: Text, separator: str | None) -> Iterable[Text]:
     if isinstance(text, bytes):
         return filter(None, text.split(separator.encode("utf-8")))
     return filter(None, text.split(separator))
-
-
-class SpooledTexts:
-    """Texts in a temporary file, so that the texts of an iterator can be read several times.
-
-    It is a context manager, which deletes the file on exit.
-    """
-
-    def __init__(self, texts: Iterable[Text]) -> None:
-        self._file = tempfile.TemporaryFile("w+", encoding="ascii")  # noqa: SIM115 (closed by __exit__)
-        try:
-            for i, text in enumerate(texts):
-                checked = check_text(text, f"text {i} of the source", paths_advice=LIST_PATHS_ADVICE)
-                characters = to_characters(checked)
-                self._file.write(json.dumps(characters) + "\n")
-        except BaseException:
-            self._file.close()
-            raise
-
-    def __enter__(self) -> SpooledTexts:
-        """Returns the object itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Deletes the temporary file."""
-        self._file.close()
-
-    def __iter__(self) -> Iterator[Text]:
-        """Yields the texts as `bytes`, starting with the first one."""
-        self._file.seek(0)
-        for line in self._file:
-            yield from_characters(json.loads(line))
-
-
-def make_rereadable(source: Source) -> AbstractContextManager[Source]:
-    """Returns a context manager of a source that can be read several times.
-
-    The texts of an iterator are stored in a temporary file. Other sources are returned as they are.
-    """
-    if find_source_files(source) is None and iter(source) is iter(source):  # type: ignore[arg-type]
-        return SpooledTexts(source)  # type: ignore[arg-type]
-    return nullcontext(source)

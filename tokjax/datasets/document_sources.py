@@ -32,7 +32,6 @@ from tokjax.corpus.readers import (
     read_records,
 )
 from tokjax.corpus.record_fields import find_field
-from tokjax.corpus.record_files import RECORD_FORMATS
 from tokjax.corpus.sources import (
     ReadingReport,
     Source,
@@ -635,7 +634,7 @@ def _holds_ids(files: TextFiles) -> bool:
     path = next((path for path in files.paths if path.stat().st_size), files.paths[0])
     kind = get_format(path, files)
     names = (files.field, IDS_KEY) if files.field == DEFAULT_COLUMN else (files.field,)
-    if kind in ("jsonl", *RECORD_FORMATS):
+    if kind in ("jsonl", "array_record"):
 
         def choose(columns: list[str]) -> list[str]:
             return [

@@ -1,12 +1,7 @@
-from .curves import (
-    SizeCurve as SizeCurve,
-    size_curves as size_curves,
-)
 from .dataset_statistics import (
     DatasetReport as DatasetReport,
     dataset_report as dataset_report,
     dataset_report_to_json as dataset_report_to_json,
-    save_dataset_report_html as save_dataset_report_html,
 )
 from .distributions import (
     compute_entropy as compute_entropy,

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.atomic_files import write_atomically
 from tokjax._util.checks import check_int
 from tokjax._util.display import short_repr
 from tokjax._util.permutation import permute
@@ -17,8 +15,6 @@ from tokjax.datasets.dataset import Dataset
 from tokjax.datasets.dataset_types import BucketedDataset, PackedDataset
 from tokjax.datasets.opening import open_dataset
 from tokjax.errors import InvalidArgumentError
-from tokjax.reports.html_report import render_page
-from tokjax.reports.plots import plot_document_lengths, plot_padding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -150,39 +146,6 @@ def dataset_report_to_json(report: DatasetReport) -> dict[str, Any]:
     values = asdict(report)
     values["padding"] = [padding._asdict() for padding in report.padding]
     return values
-
-
-def save_dataset_report_html(report: DatasetReport, path: str | os.PathLike[str]) -> Path:
-    """Saves a report as one self-contained HTML file, without scripts and external resources.
-
-    The write is atomic.
-
-    Args:
-        report: result of `dataset_report`.
-        path: path of the file.
-
-    Returns:
-        The path of the file.
-
-    Raises:
-        MissingExtraError: matplotlib or jinja2 is not installed; `pip install 'tokjax[report]'`.
-    """
-    plots = [
-        (
-            "Document lengths",
-            f"Number of documents by length in {report.unit}.",
-            plot_document_lengths(report.bins, report.counts, report.unit),
-        ),
-        (
-            "Padding",
-            f"Share of padding in batches of {report.batch_size} shuffled documents of this dataset.",
-            plot_padding([(each.strategy, each.share) for each in report.padding]),
-        ),
-    ]
-    page = render_page("dataset.html", report=report, plots=plots).encode("utf-8")
-    target = Path(path)
-    write_atomically(target, lambda file: file.write(page))
-    return target
 
 
 def _compute_bins(longest: int) -> NDArray[np.int64]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from tokjax._util.atomic_files import write_atomically
 from tokjax._util.display import make_visible
 from tokjax._util.imports import import_optional
-from tokjax.errors import InvalidArgumentError
 from tokjax.reports.metrics import (
     TEXT_METRICS,
     USE_METRICS,
@@ -22,7 +21,6 @@ from tokjax.reports.plots import (
     get_colour,
     plot_bytes_per_token,
     plot_rank_frequency,
-    plot_size_curves,
     plot_token_lengths,
 )
 
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from tokjax.reports.curves import SizeCurve
     from tokjax.reports.metrics import Metric, TextSize, TokenUse, VocabularyReport
 
 
@@ -40,31 +37,7 @@ def check_report_libraries() -> None:
         import_optional(library, extra="report", purpose="an HTML report")
 
 
-def render_page(template: str, **values: Any) -> str:
-    """Renders an HTML page from a Jinja template.
-
-    Args:
-        template: file name of the template, in the directory of this module.
-        **values: variables of the template.
-
-    Raises:
-        MissingExtraError: jinja2 is not installed.
-    """
-    jinja2 = import_optional("jinja2", extra="report", purpose="an HTML report")
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-    )
-    environment.filters |= {"make_visible": make_visible, "format_number": format_number}
-    page: str = environment.get_template(template).render(values)
-    return page
-
-
-def save_report_html(
-    report: VocabularyReport, path: str | os.PathLike[str], *, curves: Sequence[SizeCurve] = ()
-) -> Path:
+def save_report_html(report: VocabularyReport, path: str | os.PathLike[str]) -> Path:
     """Saves a report as one self-contained HTML file, without scripts and external resources.
 
     The write is atomic. The bytes of the file are deterministic for one version of matplotlib.
@@ -72,31 +45,21 @@ def save_report_html(
     Args:
         report: result of `vocabulary_report`.
         path: path of the file.
-        curves: result of `size_curves` for the same tokenizers and texts, for a plot of bytes per token by
-            vocabulary size; empty for none.
 
     Returns:
         The path of the file.
 
     Raises:
-        InvalidArgumentError: the tokenizer of a curve is not in the report.
         MissingExtraError: matplotlib or jinja2 is not installed; `pip install 'tokjax[report]'`.
     """
     check_report_libraries()
-    for curve in curves:
-        if curve.tokenizer not in report.tokenizers:
-            raise InvalidArgumentError(
-                f"a curve has the tokenizer {curve.tokenizer!r}, which the report does not have; it has "
-                f"{', '.join(map(repr, report.tokenizers))}; pass the same name= and against= to "
-                "vocabulary_report and size_curves"
-            )
     target = Path(path)
-    page = _render_report(report, curves).encode("utf-8")
+    page = _render_report(report).encode("utf-8")
     write_atomically(target, lambda file: file.write(page))
     return target
 
 
-def _render_report(report: VocabularyReport, curves: Sequence[SizeCurve]) -> str:
+def _render_report(report: VocabularyReport) -> str:
     plots = [
         (
             "Bytes per token",
@@ -114,13 +77,15 @@ def _render_report(report: VocabularyReport, curves: Sequence[SizeCurve]) -> str
             plot_rank_frequency(report),
         ),
     ]
-    if curves:
-        caption = (
-            "Bytes per token of the vocabulary truncated to its first ids, as if trained with fewer ids."
-        )
-        plots.insert(1, ("Vocabulary size", caption, plot_size_curves(curves, report.tokenizers)))
-    return render_page(
-        "page.html",
+    jinja2 = import_optional("jinja2", extra="report", purpose="an HTML report")
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+    )
+    environment.filters |= {"make_visible": make_visible, "format_number": format_number}
+    page: str = environment.get_template("page.html").render(
         names=list(map(make_printable, report.tokenizers)),
         kinds=list(map(make_printable, report.kinds)),
         colours=[get_colour(i) for i in range(len(report.tokenizers))],
@@ -131,14 +96,14 @@ def _render_report(report: VocabularyReport, curves: Sequence[SizeCurve]) -> str
         use_metrics=USE_METRICS,
         plots=plots,
     )
+    return page
 
 
-def report_to_json(report: VocabularyReport, curves: Sequence[SizeCurve] = ()) -> dict[str, Any]:
+def report_to_json(report: VocabularyReport) -> dict[str, Any]:
     """Converts a report to plain JSON values. Keys are attribute names of the records; `nan` becomes `null`.
 
     Args:
         report: result of `vocabulary_report`.
-        curves: result of `size_curves` for the same tokenizers and texts; empty for none.
 
     Returns:
         A dictionary with these keys, without the counts of single ids:
@@ -148,7 +113,6 @@ def report_to_json(report: VocabularyReport, curves: Sequence[SizeCurve] = ()) -
         - `"vocabularies"`: by tokenizer, the metrics that do not depend on texts, and the `longest` tokens.
         - `"uses"`: by kind of text and tokenizer, the metrics of a `TokenUse` and its `most_frequent` tokens.
         - `"overall"`: by tokenizer, the same for all kinds of text together.
-        - `"curves"`: the attributes of each `SizeCurve`.
 
     >>> from tokjax.models.byte_bpe import byte_level_bpe
     >>> from tokjax.reports.vocabulary_statistics import vocabulary_report
@@ -171,7 +135,6 @@ def report_to_json(report: VocabularyReport, curves: Sequence[SizeCurve] = ()) -
             kind: {name: _use_to_json(use) for name, use in uses.items()} for kind, uses in by_kind.items()
         },
         "overall": {name: _use_to_json(use) for name, use in overall.items()},
-        "curves": [_curve_to_json(curve) for curve in curves],
     }
 
 
@@ -186,17 +149,6 @@ def _use_to_json(use: TokenUse) -> dict[str, Any]:
     return _metrics_to_json(use, USE_METRICS) | {
         "used_lengths": use.used_lengths.tolist(),
         "most_frequent": [token._asdict() for token in use.most_frequent()],
-    }
-
-
-def _curve_to_json(curve: SizeCurve) -> dict[str, Any]:
-    return {
-        "tokenizer": curve.tokenizer,
-        "kind": curve.kind,
-        "nbytes": curve.nbytes,
-        "sizes": list(curve.sizes),
-        "tokens": list(curve.tokens),
-        "bytes_per_token": list(map(_nan_to_none, curve.bytes_per_token)),
     }
 
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import io
 import warnings
-from functools import partial
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import numpy as np
 
 from tokjax._util.imports import import_optional
-from tokjax.reports.metrics import compute_length_bins, format_number, group_by_kind, make_printable
+from tokjax.reports.metrics import compute_length_bins, format_number, group_by_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from tokjax.reports.curves import SizeCurve
     from tokjax.reports.metrics import VocabularyReport
 
 COLOURS = ("#3d85c6", "#e0862a", "#3a9e6f", "#c9557f", "#8b70d0", "#9a8f3a", "#2f9fae", "#8a8f98")
@@ -44,7 +42,7 @@ _STYLE = {
     "xtick.color": _INK,
     "ytick.color": _INK,
 }
-_WIDTH, _HEIGHT, _PANELS_PER_ROW = 9.0, 3.0, 3
+_WIDTH, _HEIGHT = 9.0, 3.0
 _MAX_RANKS, _MAX_LABELLED_BARS = 300, 24
 
 
@@ -68,30 +66,6 @@ def plot_bytes_per_token(report: VocabularyReport) -> str:
         axes.set_ylabel("bytes per token")
 
     return _render_svg("bytes-per-token", draw)
-
-
-def plot_size_curves(curves: Sequence[SizeCurve], tokenizers: Sequence[str]) -> str:
-    """Plots bytes per token by vocabulary size, with one panel per kind of text.
-
-    Args:
-        curves: the curves.
-        tokenizers: names of all tokenizers, in the order of their colours.
-    """
-    kinds = list(dict.fromkeys(curve.kind for curve in curves))
-
-    def draw(figure: Any) -> None:
-        for index, (panel, kind) in enumerate(zip(_make_panels(figure, len(kinds)), kinds, strict=True)):
-            for curve in curves:
-                if curve.kind == kind:
-                    colour = get_colour(tokenizers.index(curve.tokenizer))
-                    panel.plot(curve.sizes, curve.bytes_per_token, color=colour, marker="o", markersize=3)
-            panel.set_xscale("log", base=2)
-            _format_axis(panel.xaxis, partial(format_number, form=".0f"))
-            panel.set_title(make_printable(kind))
-            panel.set_xlabel("vocabulary size")
-            panel.set_ylabel("bytes per token" if index % _PANELS_PER_ROW == 0 else "")
-
-    return _render_svg("sizes", draw, rows=-(-len(kinds) // _PANELS_PER_ROW))
 
 
 def plot_token_lengths(report: VocabularyReport) -> str:
@@ -129,59 +103,17 @@ def plot_rank_frequency(report: VocabularyReport) -> str:
             axes.set_xscale("log")
             axes.set_yscale("log")
         axes.grid(visible=True, axis="both")
-        _format_axis(axes.xaxis, _format_power_of_ten)
-        _format_axis(axes.yaxis, _format_power_of_ten)
+        _format_axis(axes.xaxis)
+        _format_axis(axes.yaxis)
         axes.set_xlabel("rank of the token")
         axes.set_ylabel("occurrences in the texts")
 
     return _render_svg("ranks", draw)
 
 
-def plot_document_lengths(bins: Sequence[int], counts: Sequence[int], unit: str) -> str:
-    """Plots a histogram of document lengths, on a logarithmic axis."""
-
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        edges = np.maximum(np.array(bins, float), 0.5)  # The first edge is 0, which has no logarithm.
-        axes.stairs(counts, edges, color=COLOURS[0], linewidth=1.5)
-        axes.stairs(counts, edges, color=COLOURS[0], fill=True, alpha=0.15)
-        axes.set_xscale("log", base=2)
-        _format_axis(axes.xaxis, partial(format_number, form=".0f"))
-        axes.set_xlabel(f"{unit} per document")
-        axes.set_ylabel("documents")
-
-    return _render_svg("dataset-lengths", draw)
-
-
-def plot_padding(shares: Sequence[tuple[str, float]]) -> str:
-    """Plots the share of padding for each strategy as bars."""
-
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        positions = np.arange(len(shares))[::-1]
-        bars = axes.barh(positions, [100 * share for _, share in shares], 0.7, color=COLOURS[1])
-        axes.bar_label(bars, [f"{share:.1%}" for _, share in shares], padding=3)
-        axes.set_yticks(positions, [strategy for strategy, _ in shares])
-        axes.tick_params(axis="y", length=0)
-        axes.set_xlim(0, 100)
-        axes.set_xlabel("% of all positions")
-
-    return _render_svg("padding", draw)
-
-
 def get_colour(tokenizer: int) -> str:
     """Returns the colour of a tokenizer, by its index in the report."""
     return COLOURS[tokenizer % len(COLOURS)]
-
-
-def _make_panels(figure: Any, count: int) -> list[Any]:
-    """Returns a grid of axes, with `_PANELS_PER_ROW` per row."""
-    columns = min(count, _PANELS_PER_ROW)
-    rows = -(-count // columns)
-    panels: list[Any] = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel().tolist()
-    for panel in panels[count:]:
-        panel.remove()
-    return panels[:count]
 
 
 def _draw_histogram(panel: Any, counts: Sequence[int], colour: str) -> None:
@@ -202,10 +134,10 @@ def _select_ranks(count: int) -> NDArray[np.int64]:
     return np.unique(np.geomspace(1, count, _MAX_RANKS).round().astype(np.int64))
 
 
-def _format_axis(axis: Any, format_value: Callable[[float], str]) -> None:
+def _format_axis(axis: Any) -> None:
     """Formats the numbers of a logarithmic axis, which matplotlib would write as powers."""
     ticker = import_optional("matplotlib.ticker", extra="report", purpose="a plot")
-    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: format_value(value)))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: _format_power_of_ten(value)))
     axis.set_minor_formatter(ticker.NullFormatter())
 
 
@@ -221,13 +153,12 @@ def _format_power_of_ten(value: float) -> str:
     return f"{value:g}"
 
 
-def _render_svg(name: str, draw: Callable[[Any], None], rows: int = 1) -> str:
+def _render_svg(name: str, draw: Callable[[Any], None]) -> str:
     """Renders a figure as an SVG element. The result is deterministic, and global settings stay unchanged.
 
     Args:
         name: prefix of the identifiers in the SVG, unique within a page.
         draw: function that draws on a matplotlib figure.
-        rows: number of rows of panels.
     """
     figures = import_optional("matplotlib.figure", extra="report", purpose="a plot")
     style = import_optional("matplotlib.style", extra="report", purpose="a plot")
@@ -235,7 +166,7 @@ def _render_svg(name: str, draw: Callable[[Any], None], rows: int = 1) -> str:
     with style.context([_STYLE | {"svg.hashsalt": name}], after_reset=True), warnings.catch_warnings():
         # The browser renders the text, with its fonts.
         warnings.filterwarnings("ignore", "Glyph .* missing from")
-        figure = figures.Figure(figsize=(_WIDTH, _HEIGHT * rows), layout="constrained")
+        figure = figures.Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
         draw(figure)
         figure.savefig(buffer, format="svg", transparent=True)
     return _embed_svg(ElementTree.fromstring(buffer.getvalue()), name)

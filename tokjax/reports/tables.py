@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from tokjax.reports.curves import SizeCurve
     from tokjax.reports.metrics import Metric, TokenUse, VocabularyReport
 
 _COLUMNS_PER_TABLE = 4
@@ -33,18 +32,16 @@ _MAX_TOKENS = 10
 _TOKEN_WIDTH, _BAR_WIDTH = 26, 24
 
 
-def report_tables(report: VocabularyReport, curves: Sequence[SizeCurve] = ()) -> tuple[Table, ...]:
+def report_tables(report: VocabularyReport) -> tuple[Table, ...]:
     """Renders a report as `rich` tables of at most 80 columns. Print them with `rich.print(*tables)`.
 
     Args:
         report: result of `vocabulary_report`.
-        curves: result of `size_curves` for the same tokenizers and texts, for tables of bytes per token by
-            vocabulary size; empty for none.
 
     Returns:
         In this order: the sizes of the texts; the metrics by kind of text, with up to four tokenizers side by
-        side per table; bytes per token by vocabulary size; for each tokenizer, its longest and its most
-        frequent tokens, and a histogram of token lengths.
+        side per table; for each tokenizer, its longest and its most frequent tokens, and a histogram of
+        token lengths.
 
     >>> from tokjax.models.byte_bpe import byte_level_bpe
     >>> from tokjax.reports.vocabulary_statistics import vocabulary_report
@@ -57,7 +54,6 @@ def report_tables(report: VocabularyReport, curves: Sequence[SizeCurve] = ()) ->
     return (
         _make_texts_table(report),
         *_iter_metric_tables(report),
-        *_iter_curve_tables(curves),
         *itertools.chain.from_iterable(
             (_make_tokens_table(name, use), _make_lengths_table(name, use)) for name, use in overall
         ),
@@ -91,25 +87,6 @@ def _iter_metric_groups(
     yield "vocabulary", VOCABULARY_METRICS, by_kind[-1][1]
     for kind, uses in by_kind:
         yield kind, USE_METRICS, uses
-
-
-def _iter_curve_tables(curves: Sequence[SizeCurve]) -> Iterator[Table]:
-    """Yields tables of bytes per token for each kind of text: one row per size, one column per tokenizer."""
-    for kind in dict.fromkeys(curve.kind for curve in curves):
-        curves_of_kind = [curve for curve in curves if curve.kind == kind]
-        for start in range(0, len(curves_of_kind), _COLUMNS_PER_TABLE):
-            yield _make_curve_table(kind, curves_of_kind[start : start + _COLUMNS_PER_TABLE])
-
-
-def _make_curve_table(kind: str, curves: Sequence[SizeCurve]) -> Table:
-    names = [make_printable(curve.tokenizer) for curve in curves]
-    table = _make_table(f"bytes per token by size: {make_printable(kind)}", "ids", names)
-    by_size = [dict(zip(curve.sizes, curve.bytes_per_token, strict=True)) for curve in curves]
-    for size in sorted(set().union(*by_size)):
-        table.add_row(
-            f"{size:,}", *(format_number(column[size]) if size in column else "" for column in by_size)
-        )
-    return table
 
 
 def _make_tokens_table(name: str, use: TokenUse) -> Table:

@@ -1,9 +1,6 @@
 from .bpe.continue_bpe import (
     continue_bpe as continue_bpe,
 )
-from .bpe.parity_bpe import (
-    train_parity_bpe as train_parity_bpe,
-)
 from .bpe.train_bpe import (
     TrainedBPE as TrainedBPE,
     train_bpe as train_bpe,
@@ -19,10 +16,6 @@ from .counting import (
 )
 from .mixing import (
     mix_counts as mix_counts,
-)
-from .pack import (
-    TrainedAndPacked as TrainedAndPacked,
-    train_and_pack as train_and_pack,
 )
 from .pretoken_counts import (
     PretokenCounts as PretokenCounts,

@@ -198,18 +198,6 @@ def test_second_stage_of_superbpe(tmp_path):
     assert reference(library) == loaded
 
 
-def test_checkpoint_resumes(corpus, tmp_path):
-    tokenizer, path = make_tokenizer(corpus[:3], 40, "merges"), tmp_path / "checkpoint.npz"
-    continue_training(tokenizer, corpus, 30, checkpoint=path)
-    resumed, _ = continue_training(tokenizer, corpus, 60, checkpoint=path)
-    whole, _ = continue_training(tokenizer, corpus, 60)
-    assert resumed.tokenizer == whole.tokenizer
-    other = make_tokenizer(corpus[:3], 40, "ignore_merges")
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="its initial is 'sha256:"):
-        continue_training(dataclasses.replace(tokenizer, ignore_merges=True), corpus, 60, checkpoint=path)
-    assert tokjax.vocab_size(other) == tokjax.vocab_size(tokenizer) + 2
-
-
 def test_counts_and_added_tokens(corpus):
     base = train(corpus[:2], 280, special_tokens=["<|x|>"]).tokenizer
     tokenizer, _ = tokjax.extend_vocabulary(base, ["<think>"])

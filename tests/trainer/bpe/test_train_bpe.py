@@ -18,7 +18,7 @@ from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.text_strategies import hard_texts
 from tests.support.training import limit_segments
 from tokjax.bpe.hash_tables import make_pretokens
-from tokjax.trainer import count_pretokens, train_and_pack, train_bpe
+from tokjax.trainer import count_pretokens, train_bpe
 from tokjax.trainer.bpe import batched_training, pair_table
 from tokjax.trainer.pretoken_counts import CountedPretokens, make_pretoken_counts
 
@@ -257,70 +257,6 @@ def test_tie_break_equals_huggingface_on_a_corpus(corpus):
     assert list(train(corpus * 3, 700, tie_break="huggingface").merges) == train_huggingface_merges(
         corpus * 3, 700
     )
-
-
-class TestTrainAndPack:
-    def test_train_and_pack(self, corpus, tmp_path):
-        packed = train_and_pack(corpus * 3, tmp_path / "data", vocab_size=400, chunk_tokens=8, progress=False)
-        dataset = tokjax.open_dataset(tmp_path / "data", packed.trained.tokenizer)
-        assert dataset.num_documents == packed.dataset.num_documents == len(corpus) * 3
-        assert (
-            dataset.tokenizer
-            == packed.trained.tokenizer
-            == train(corpus * 3, 400, special_tokens=["<|endoftext|>"]).tokenizer
-        )
-        assert dataset.chunk_tokens == 8
-        texts = [
-            tokjax.decode(dataset.tokenizer, dataset.document(i), skip_special_tokens=True) for i in range(3)
-        ]
-        assert texts == corpus[:3]
-
-    def test_iterator_is_read_once(self, corpus, tmp_path):
-        from_list = train_and_pack(corpus, tmp_path / "list", vocab_size=300, progress=False)
-        from_iterator = train_and_pack(iter(corpus), tmp_path / "iterator", vocab_size=300, progress=False)
-        assert from_list.trained.merges == from_iterator.trained.merges
-        assert from_list.dataset[:4] == from_iterator.dataset[:4]
-
-    def test_iterable_that_can_be_read_once(self, corpus, tmp_path):
-        class Once:
-            iterator = iter(corpus)
-
-            def __iter__(self):
-                return self.iterator
-
-        packed = train_and_pack(Once(), tmp_path / "data", vocab_size=300, progress=False)
-        assert packed.dataset.num_documents == len(corpus)
-
-    def test_special_tokens_in_the_corpus(self, tmp_path):
-        texts = ["low<|endoftext|>lower", "low<|pad|>est"]
-        options = {"vocab_size": 262, "special_tokens": ["<|pad|>"], "progress": False}
-        with pytest.raises(
-            tokjax.errors.DisallowedSpecialTokenError, match=r"in document 2, the text holds .*'<\|pad\|>'"
-        ):
-            train_and_pack(texts, tmp_path / "data", **options)
-        packed = train_and_pack(texts, tmp_path / "data", allowed_special="all", **options)
-        assert packed.dataset.num_documents == 3
-        dataset = tokjax.open_dataset(tmp_path / "data")
-        assert tokjax.pad_id(dataset.tokenizer) is None
-        assert 256 in dataset.document(2)
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"pass \['<x>'\]"):
-            train_and_pack(texts, tmp_path / "other", vocab_size=300, special_tokens="<x>")
-
-    def test_files_are_split_at_the_eos(self, corpus, tmp_path):
-        path = tmp_path / "corpus.txt"
-        path.write_text("</s>".join(corpus))
-        packed = train_and_pack(
-            path,
-            tmp_path / "data",
-            vocab_size=300,
-            special_tokens=["<pad>"],
-            eos_token="</s>",
-            progress=False,
-        )
-        assert packed.dataset.num_documents == len(corpus)
-        assert tokjax.special_tokens(packed.trained.tokenizer) == {"<pad>": 256, "</s>": 257}
-        with pytest.raises(tokjax.errors.DatasetExistsError, match="overwrite=True"):
-            train_and_pack(path, tmp_path / "data", vocab_size=300, progress=False)
 
 
 @pytest.mark.slow

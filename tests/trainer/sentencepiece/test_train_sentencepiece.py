@@ -3,7 +3,6 @@
 import io
 import logging
 
-import numpy as np
 import pytest
 import sentencepiece as library
 
@@ -90,13 +89,6 @@ def test_options_reach_the_library():
     assert ours.vocab[5] == b"<call>"
     assert ours.options["trainer"] == "sentencepiece"
     assert ours.options["user_defined_symbols"] == ["<call>", "a,b", 'q"']
-
-
-@pytest.mark.parametrize("model_type", SIZES)
-def test_training_is_deterministic(model_type):
-    first, second = (train(model_type=model_type, vocab_size=SIZES[model_type]) for _ in range(2))
-    assert first.tokenizer.model_proto == second.tokenizer.model_proto
-    assert first.tokenizer == second.tokenizer
 
 
 def test_files_and_texts_give_equal_results(tmp_path, monkeypatch):
@@ -267,19 +259,3 @@ def test_piece_with_several_roles():
     tokenizer = train(eos_token="<e>", pad_token="<e>", bos_token="<e>").tokenizer
     assert tokjax.pad_id(tokenizer) == tokjax.eos_id(tokenizer) == tokjax.bos_id(tokenizer) == 1
     assert tokjax.encode_result(tokenizer, "").ids.tolist() == [1, 1]
-
-
-def test_tokenizer_works_with_batches_files_and_datasets(tmp_path):
-    tokenizer = train(byte_fallback=True, vocab_size=480, model_type="bpe", pad_token="<pad>").tokenizer
-    batch = tokjax.encode_batch_result(tokenizer, TEXTS)
-    padded = tokjax.collate_padded_batch(batch, pad_id=tokjax.pad_id(tokenizer))
-    assert padded.ids.shape == (len(TEXTS), batch.lengths.max())
-    assert (padded.ids[np.arange(len(TEXTS)), batch.lengths - 1] == tokjax.eos_id(tokenizer)).all()
-    loaded = tokjax.load_tokenizer(tokjax.save_tokenizer(tokenizer, tmp_path / "tokenizer.json"))
-    assert loaded == tokenizer
-    field = tokjax.PackedTokenField(tokenizer)
-    tokjax.write_dataset(TEXTS, field, tmp_path / "packed")
-    dataset = tokjax.open_dataset(tmp_path / "packed")
-    assert dataset.tokenizer == tokenizer
-    assert dataset.read(0, len(batch.ids)).tolist() == batch.ids.tolist()
-    assert tokjax.quick_causal_lm_batch(tokenizer, TEXTS[:2]).labels.shape[0] == 2

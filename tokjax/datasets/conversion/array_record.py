@@ -8,7 +8,7 @@ import numpy as np
 
 from tokjax._util.atomic_files import write_atomically
 from tokjax.core.ragged import make_row_splits
-from tokjax.corpus.array_record import import_array_record, iter_records, measure
+from tokjax.corpus.array_record import count_records, import_array_record, iter_records
 from tokjax.corpus.tf_example import serialize_example
 from tokjax.datasets.conversion.token_streams import TokenStream, check_absent
 from tokjax.datasets.dataset_types import RawTextDataset
@@ -37,7 +37,7 @@ def read(path: Path, tokenizer: Any) -> TokenStream:  # noqa: ARG001 (the record
     Raises:
         SourceError: the file is damaged, or a record has no ids.
     """
-    num_records, _, _ = measure(path)
+    num_records = count_records(path)
     splits = make_row_splits([len(ids) for ids in _iter_records_of_ids(path, 0, num_records)])
 
     def read_ids(start: int, stop: int) -> NDArray[np.int64]:
@@ -51,7 +51,7 @@ def read(path: Path, tokenizer: Any) -> TokenStream:  # noqa: ARG001 (the record
 
 def _iter_records_of_ids(path: Path, start: int, stop: int) -> Iterator[NDArray[np.int64]]:
     """Yields the ids of the records `[start, stop)`."""
-    for location, record in iter_records(path, start, stop, list):
+    for location, record in iter_records(path, start, stop):
         if isinstance(record, SourceError):
             raise record
         ids = record.get(_IDS, ())

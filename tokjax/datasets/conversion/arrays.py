@@ -1,4 +1,4 @@
-"""NumPy's `.npy` and PyTorch's `.pt`: one array of integers. Its rows are documents.
+"""NumPy's `.npy`: one array of integers. Its rows are documents.
 
 The documents of a one-dimensional array end with the EOS token.
 """
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax._util.atomic_files import convert_npy_errors, write_atomically
-from tokjax._util.imports import import_optional
 from tokjax.core import protocol
 from tokjax.datasets.conversion.token_streams import (
     TokenStream,
@@ -43,22 +42,6 @@ def read_npy(path: Path, tokenizer: Any) -> TokenStream:
         raise SourceError(f"{path}: truncated, or not an .npy file: {error}") from error
     if not isinstance(ids, np.ndarray):
         raise SourceError(f"{path}: holds several arrays; save the array of ids as an .npy")
-    return _split_rows(ids, path, tokenizer)
-
-
-def read_torch(path: Path, tokenizer: Any) -> TokenStream:
-    """Loads a `.pt` file.
-
-    Raises:
-        SourceError: the file does not hold one tensor of integers of one or two dimensions.
-    """
-    torch = import_optional("torch", extra="torch", purpose=f"reading {path}")
-    try:
-        ids = torch.load(path, weights_only=True, map_location="cpu").numpy()
-    except OSError:
-        raise
-    except Exception as error:  # (any exception, if the file is damaged)
-        raise SourceError(f"{path}: does not hold one tensor: {error!r:.120}") from error
     return _split_rows(ids, path, tokenizer)
 
 

@@ -11,7 +11,7 @@ from tokjax._util.atomic_files import clear_incomplete_directory, open_atomic_di
 from tokjax._util.checks import check_int
 from tokjax._util.urls import reject_urls
 from tokjax.core import protocol
-from tokjax.datasets.conversion import array_record, arrays, levanter, llm_c, megatron, nanogpt
+from tokjax.datasets.conversion import array_record, arrays, megatron, nanogpt
 from tokjax.datasets.conversion.formats import detect_format
 from tokjax.datasets.conversion.token_streams import check_ids, iter_documents
 from tokjax.datasets.document_sources import compute_digests
@@ -31,11 +31,8 @@ if TYPE_CHECKING:
 
 _READERS = {
     "nanogpt": nanogpt.read,
-    "llm.c": llm_c.read,
     "megatron": megatron.read,
     "npy": arrays.read_npy,
-    "torch": arrays.read_torch,
-    "levanter": levanter.read,
     "array_record": array_record.read,
 }
 
@@ -55,19 +52,16 @@ def convert_dataset(
     | format | file | documents |
     |---|---|---|
     | `"nanogpt"` | `.bin`, `uint16` without a header | end with the tokenizer's EOS token |
-    | `"llm.c"` | `.bin`, `uint16` or `uint32` after a header | begin with EOS (moved to the end) or BOS |
     | `"megatron"` | `.idx` or `.bin`, next to each other | as recorded in the index |
     | `"npy"` | `.npy` of integers, one or two dimensions | rows; in one dimension, as for nanoGPT |
-    | `"torch"` | `.pt`, one tensor (needs `torch`) | as for `.npy` |
-    | `"levanter"` | directory of a `TreeCache` (needs `tokjax[levanter]`) | its rows |
     | `"array_record"` | `.array_record` with `input_ids` (needs `tokjax[arrayrecord]`) | its records |
 
     Args:
-        path: path of the token file, or of the directory of a cache.
+        path: path of the token file.
         tokenizer: tokenizer that produced the ids. It determines the vocabulary size and the EOS token.
         out: path of the dataset directory to write.
-        format: format of the file; `None` to detect it from the file name and the header, and for a `.bin`
-            from the header of an `.idx` of the same name.
+        format: format of the file; `None` to detect it from the file name, and for a `.bin` from the header
+            of an `.idx` of the same name.
         chunk_tokens: number of ids that a loader returns per chunk, as in `PackedTokenField`.
         shard_size: number of ids at which a shard is closed, as in `write_dataset`.
         overwrite: whether to replace an existing dataset, as in `write_dataset`.
@@ -96,7 +90,10 @@ def convert_dataset(
         with ShardWriter(directory, field, shard_size, (), lambda _: None, counts_text=False) as writer:
             for documents, encoded in iter_documents(stream, field.data_dtype):
                 writer.add(compute_digests(documents), encoded)
-        described = {"converted": str(source.resolve()), "num_bytes": _measure(source)}
+        described = {
+            "converted": str(source.resolve()),
+            "num_bytes": source.stat().st_size if source.is_file() else 0,
+        }
         manifest = finish_dataset(directory, field, plan, described, writer.shards)
     return summarize_dataset(manifest, target)
 
@@ -105,15 +102,6 @@ def _detect_contents(path: Path, named: TokenFormat | None) -> TokenFormat:
     """Returns the format that the caller named, or that the contents or the name of a file indicate."""
     if named is None and not (path.exists() or path.with_suffix(".bin").exists()):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-    if named is None and levanter.is_cache(path):
-        return "levanter"
-    kind = detect_format(path, named)
-    if named is not None or kind != "nanogpt":
-        return kind
-    return "llm.c" if llm_c.has_header(path) else "megatron" if megatron.has_index(path) else "nanogpt"
-
-
-def _measure(path: Path) -> int:
-    """Returns the size of a file, or of all files of a directory."""
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
+    is_cache = named is None and (path / "shard_ledger.json").is_file()
+    kind = detect_format(path, "levanter" if is_cache else named)
+    return "megatron" if named is None and kind == "nanogpt" and megatron.has_index(path) else kind

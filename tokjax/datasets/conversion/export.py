@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tokjax._util.checks import check_int
 from tokjax._util.urls import reject_urls
-from tokjax.datasets.conversion import array_record, arrays, levanter, llm_c, megatron, nanogpt
+from tokjax.datasets.conversion import array_record, arrays, megatron, nanogpt
 from tokjax.datasets.conversion.formats import detect_format
 from tokjax.datasets.dataset_types import RawTextDataset, TokenDataset
 from tokjax.errors import InvalidArgumentError
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
 _WRITERS: dict[TokenFormat, Callable[..., tuple[Path, ...]]] = {
     "nanogpt": nanogpt.write,
-    "llm.c": llm_c.write,
     "megatron": megatron.write,
     "npy": arrays.write_npy,
-    "levanter": levanter.write,
     "array_record": array_record.write,
 }
 
@@ -45,9 +43,8 @@ def export_dataset(
     Args:
         dataset: open dataset of token ids; for `"array_record"` also of texts.
         path: path of the file to write; for `"megatron"` that of the `.idx`, next to which a `.bin` is
-            written; for `"levanter"` that of the directory.
-        format: format to write; `None` to detect it from the file name. `"torch"` is not supported:
-            `torch.from_numpy` accepts an `.npy`.
+            written.
+        format: format to write; `None` to detect it from the file name.
         max_tokens: for `"array_record"`, maximum number of ids of a record; longer documents become several
             records. `None` for no limit.
         overwrite: whether to replace existing files.
@@ -57,14 +54,10 @@ def export_dataset(
 
     Raises:
         DatasetExistsError: a file exists and `overwrite` is not set.
-        InvalidArgumentError: the format can't represent these ids, or can't be written.
+        InvalidArgumentError: the format can't represent these ids.
     """
     reject_urls(path)
     kind = detect_format(Path(path), format)
-    if kind not in _WRITERS:
-        raise InvalidArgumentError(
-            "writing a .pt is not supported; write an .npy, which torch.from_numpy(np.load(...)) accepts"
-        )
     holds_ids, writes_records = isinstance(dataset, TokenDataset), kind == "array_record"
     if not holds_ids and not (writes_records and isinstance(dataset, RawTextDataset)):
         raise InvalidArgumentError(

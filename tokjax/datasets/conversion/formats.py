@@ -9,14 +9,23 @@ from tokjax.errors import Hint, InvalidArgumentError
 if TYPE_CHECKING:
     from pathlib import Path
 
-TokenFormat: TypeAlias = Literal["nanogpt", "llm.c", "megatron", "npy", "torch", "levanter", "array_record"]
-_SUFFIXES: dict[str, TokenFormat] = {
+TokenFormat: TypeAlias = Literal["nanogpt", "megatron", "npy", "array_record"]
+_SUFFIXES = {
     ".bin": "nanogpt",
     ".idx": "megatron",
     ".npy": "npy",
     ".pt": "torch",
     ".array_record": "array_record",
 }
+OTHER_WAYS = {
+    "llm.c": "pass the documents of numpy.fromfile(PATH, 'uint16', offset=1024) to write_dataset, each as "
+    "{'ids': DOCUMENT}",
+    "levanter": "pass the rows of its input_ids, which tensorstore reads, to write_dataset, each as {'ids': "
+    "ROW}; Levanter trains on the batches of a loader",
+    "torch": "numpy.save('ids.npy', torch.load(PATH, weights_only=True).numpy()) writes a file to convert, "
+    "and torch.from_numpy(numpy.load('ids.npy')) reads an exported one",
+}
+"""What to do with files of formats that other libraries read better."""
 
 
 def detect_format(path: Path, named: str | None) -> TokenFormat:
@@ -26,6 +35,8 @@ def detect_format(path: Path, named: str | None) -> TokenFormat:
         InvalidArgumentError: there is no such format, or the suffix indicates none.
     """
     kind = named or _SUFFIXES.get(path.suffix)
+    if kind in OTHER_WAYS:
+        raise InvalidArgumentError(f"the format {kind!r} is not read or written; {OTHER_WAYS[kind]}")
     if kind not in get_args(TokenFormat):
         cause = (
             f"can't detect a format from the name {path.name!r}" if named is None else f"format is {named!r}"

@@ -8,7 +8,7 @@ import numpy as np
 
 from tokjax._util.atomic_files import write_atomically
 from tokjax.core import protocol
-from tokjax.datasets.conversion import llm_c
+from tokjax.datasets.conversion.formats import OTHER_WAYS
 from tokjax.datasets.conversion.token_streams import (
     TokenStream,
     check_absent,
@@ -16,7 +16,7 @@ from tokjax.datasets.conversion.token_streams import (
     split_after,
     write_ids,
 )
-from tokjax.errors import Hint, InvalidArgumentError, SourceError
+from tokjax.errors import InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tokjax.datasets.dataset_types import TokenDataset
 
 _DTYPE = np.dtype("<u2")
+_LLM_C_HEADERS = [number.to_bytes(4, "little") for number in (20240520, 20240801)]
+"""First bytes of llm.c's files for GPT-2 and for Llama 3."""
 _INSPECTED_IDS = 1 << 16
 _MIN_INSPECTED_IDS = 64
 """Number of ids from which a regular pattern is no coincidence."""
@@ -38,10 +40,9 @@ def read(path: Path, tokenizer: Any) -> TokenStream:
         SourceError: the file has an odd number of bytes, or the header of llm.c, or ids of another dtype.
     """
     size = path.stat().st_size
-    if llm_c.has_header(path):  # (read as uint16 ids, the header would be noise)
-        raise SourceError(
-            f"{path}: begins with a header of llm.c", hint=Hint("pass format='llm.c'", "pass --format llm.c")
-        )
+    with path.open("rb") as file:
+        if file.read(4) in _LLM_C_HEADERS:  # (read as uint16 ids, the header would be noise)
+            raise SourceError(f"{path}: begins with a header of llm.c; {OTHER_WAYS['llm.c']}")
     if size % 2:
         raise SourceError(
             f"{path}: has {size} bytes, an odd number, so it does not hold uint16 ids; it is truncated, or "

@@ -63,37 +63,11 @@ def iter_ranges(start: int, stop: int) -> Iterator[tuple[int, int]]:
         yield first, min(first + BATCH_TOKENS, stop)
 
 
-def find_positions(read: Callable[[int, int], NDArray[Any]], num_ids: int, token: int) -> NDArray[np.int64]:
-    """Returns the positions of an id, `int64`.
-
-    Args:
-        read: function that returns the ids `[start, stop)`.
-        num_ids: total number of ids.
-        token: the id to find.
-    """
-    parts = [np.flatnonzero(read(start, stop) == token) + start for start, stop in iter_ranges(0, num_ids)]
-    return np.concatenate([np.zeros(0, np.int64), *parts])
-
-
-def make_splits(positions: NDArray[np.int64], num_ids: int) -> NDArray[np.int64]:
-    """Returns the splits of documents that begin at the given positions.
-
-    Args:
-        positions: positions at which a document begins, in increasing order, `int64`. The first one begins at
-            0, and none is empty.
-        num_ids: total number of ids.
-    """
-    return np.unique(np.concatenate([[0], positions, [num_ids]]))
-
-
 def split_after(ids: NDArray[Any], eos: int | None) -> NDArray[np.int64]:
     """Returns the splits of documents that end after each EOS id; one document if `eos` is `None`."""
-    ends = (
-        np.zeros(0, np.int64)
-        if eos is None
-        else find_positions(lambda start, stop: ids[start:stop], len(ids), eos) + 1
-    )
-    return make_splits(ends, len(ids))
+    ranges = () if eos is None else iter_ranges(0, len(ids))
+    ends = [np.flatnonzero(ids[start:stop] == eos) + start + 1 for start, stop in ranges]
+    return np.unique(np.concatenate([[0], *ends, [len(ids)]]))
 
 
 def check_ids(stream: TokenStream, vocab_size: int, path: Path) -> None:

@@ -110,10 +110,6 @@ class RowSchedule:
         """The batch sizes of all phases, without repetition, ascending."""
         return sorted({phase.batch_size for phase in self.phases})
 
-    def get_phase(self, step: int) -> Phase:
-        """Returns the phase of a step."""
-        return self.phases[bisect_right(self._first_steps, step) - 1]
-
     def locate(self, step: int) -> StepRows:
         """Returns the rows of a step. The rows of each source are spread evenly over the batch."""
         index = bisect_right(self._first_steps, step) - 1

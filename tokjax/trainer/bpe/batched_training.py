@@ -35,9 +35,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from tokjax.core.vocabulary import ID_BITS
-from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.bytes_to_unicode import BYTES
-from tokjax.trainer.bpe.checkpoints import Checkpoint, CheckpointFile
 from tokjax.trainer.bpe.frequent_segments import (
     FrequentSegments,
     find_frequent_segments,
@@ -130,7 +128,6 @@ def train_merges(
     num_tokens: int,
     rules: TrainingRules,
     advance: AdvanceProgress,
-    checkpoint: CheckpointFile | None = None,
     alphabet: Alphabet = BYTE_ALPHABET,
 ) -> MergeResult:
     """Merges pairs until there are `num_tokens` new tokens, or no pair is frequent enough.
@@ -140,57 +137,32 @@ def train_merges(
         num_tokens: number of new tokens.
         rules: options that decide which pair is merged next.
         advance: function that is called with the number of new tokens after each step.
-        checkpoint: file to resume from, if it exists, and to write to at intervals; `None` for no
-            checkpoints.
         alphabet: the tokens that the ids of `symbols` refer to.
 
     Raises:
-        InvalidArgumentError: the checkpoint is damaged, belongs to another training run, or has more tokens
-            than requested.
-        KeyboardInterrupt: training was interrupted. The message reports how many merges were saved.
+        KeyboardInterrupt: training was interrupted. The message reports the number of merges.
     """
-    previous = checkpoint.load() if checkpoint else None
-    merger = _Merger(previous or Checkpoint((), symbols), rules, alphabet)
-    done = merger.num_new
-    if checkpoint and done > num_tokens:
-        raise InvalidArgumentError(
-            f"{checkpoint.path} has {done} new tokens, more than the {num_tokens} requested; pass another "
-            "checkpoint, or a larger vocab_size"
-        )
-    if checkpoint and not previous:
-        checkpoint.save(
-            merger.make_checkpoint()
-        )  # an unwritable path raises now, not after hours of training
-    advance(done)
+    merger = _Merger(symbols, rules, alphabet)
     try:
         while merger.num_new < num_tokens:
             new = merger.advance(num_tokens - merger.num_new)
             if new is None:
                 break
             advance(new)
-            if checkpoint and checkpoint.is_due():
-                checkpoint.try_to_save(merger.make_checkpoint())
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_format_interruption(merger.num_new, num_tokens, checkpoint)) from None
-    if checkpoint and merger.num_new > done:
-        checkpoint.try_to_save(merger.make_checkpoint())
+        raise KeyboardInterrupt(
+            f"training was interrupted after {merger.num_new:,} of {num_tokens:,} merges; nothing was saved; "
+            "with counts that save_pretoken_counts saved, the corpus is not read again"
+        ) from None
     merger.result.num_tokens = merger.pretokens.count_tokens()
     return merger.result
-
-
-def _format_interruption(done: int, requested: int, checkpoint: CheckpointFile | None) -> str:
-    message = f"training was interrupted after {done:,} of {requested:,} merges; "
-    if checkpoint is None:
-        return message + "nothing was saved"
-    saved = f"{checkpoint.path} has {checkpoint.num_saved:,} of them"
-    return f"{message}{saved}; to resume, train again with the same checkpoint"
 
 
 class _Merger:
     """The state of training.
 
     Args:
-        start: the merges to resume from, and the pre-tokens after them.
+        symbols: the pre-tokens as ids of the alphabet.
         rules: options that decide which pair is merged next.
         alphabet: the tokens that training starts from.
 
@@ -199,15 +171,13 @@ class _Merger:
         result: the tokens and merges so far.
     """
 
-    def __init__(self, start: Checkpoint, rules: TrainingRules, alphabet: Alphabet = BYTE_ALPHABET) -> None:
-        self.pretokens = LinkedPretokens(start.symbols)
+    def __init__(self, symbols: Symbols, rules: TrainingRules, alphabet: Alphabet = BYTE_ALPHABET) -> None:
+        self.pretokens = LinkedPretokens(symbols)
         self.result = MergeResult(dict(alphabet.tokens))
         self._rules = rules
         self._prefix = alphabet.prefix
         self._next_id = rules.first_id
         self._ids_by_token = {token: id_ for id_, token in self.result.token.items()}
-        for left, right, _ in start.id_merges:
-            self._record(left, right)
         self._tie_keys = TIE_KEYS[rules.tie_break](self.result.token)
         self._width = _MIN_WIDTH
         self._pairs = PairTable(self.pretokens, self._group_all_pairs())
@@ -216,10 +186,6 @@ class _Merger:
     def num_new(self) -> int:
         """Number of new tokens so far."""
         return self._next_id - self._rules.first_id
-
-    def make_checkpoint(self) -> Checkpoint:
-        """Returns the state that training can resume from."""
-        return Checkpoint(self.result.id_merges, self.pretokens.as_symbols())
 
     def advance(self, limit: int) -> int | None:
         """Merges one or more pairs.

@@ -33,7 +33,6 @@ from tokjax.trainer.bpe.linked_symbols import Symbols
 from tokjax.trainer.bpe.train_bpe import (
     TrainedBPE,
     build_stats,
-    check_checkpoint_path,
     compute_num_merges,
     describe_pairs,
     make_rules,
@@ -44,7 +43,6 @@ from tokjax.trainer.pretoken_counts import PretokenCounts
 from tokjax.trainer.results import warn_if_exhausted
 
 if TYPE_CHECKING:
-    import os
     from concurrent.futures import Executor
 
     from numpy.typing import NDArray
@@ -67,7 +65,6 @@ def continue_bpe(
     min_frequency: int = 1,
     max_token_length: int | None = None,
     tie_break: TieBreak = "lexicographic",
-    checkpoint: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     executor: Executor | None = None,
     progress: bool = True,
@@ -89,7 +86,6 @@ def continue_bpe(
         max_token_length: as in `train_bpe`, for new tokens.
         tie_break: as in `train_bpe`. With `"huggingface"`, of equally frequent pairs the one with the lower
             ids is merged first.
-        checkpoint: as in `train_bpe`.
         workers: as in `train_bpe`.
         executor: as in `train_bpe`.
         progress: as in `train_bpe`.
@@ -101,8 +97,8 @@ def continue_bpe(
     Raises:
         UnsupportedTokenizerError: the tokenizer is not a byte-level BPE.
         InvalidArgumentError: an option or the source is invalid; `vocab_size` is smaller than the vocabulary;
-            the counts were made with another pattern or without a special token; the tokenizer changes texts
-            before they are split, and `source` is a corpus; or the checkpoint is invalid.
+            the counts were made with another pattern or without a special token; or the tokenizer changes
+            texts before they are split, and `source` is a corpus.
         TrainingError: a worker of the executor died.
 
     >>> from tokjax.trainer import train_bpe
@@ -125,7 +121,6 @@ def continue_bpe(
     old_size = tokenizer.vocabulary.size
     rules = make_rules(old_size, min_frequency, max_token_length, tie_break)
     num_merges = compute_num_merges(vocab_size, old_size, f"the {old_size} ids of the tokenizer")
-    file = None if checkpoint is None else check_checkpoint_path(checkpoint)
     pattern = make_pattern_splitter(tokenizer.pattern if pattern is None else pattern).pattern
     begin = time.perf_counter()
     if isinstance(source, PretokenCounts):
@@ -146,14 +141,11 @@ def continue_bpe(
     symbols = encode_counts(tokenizer, counts)
     end_of_encoding = time.perf_counter()
     merged = merge_pairs(
-        counts,
         symbols,
         num_tokens=num_merges,
         rules=rules,
-        checkpoint=file,
         progress=progress,
         alphabet=Alphabet({id_: token for token, id_ in tokenizer.vocabulary.ordinary.items()}),
-        initial=protocol.fingerprint(tokenizer),
     )
     seconds = {
         "counting": end_of_counting - begin,

@@ -192,18 +192,6 @@ class LinkedPretokens:
         self.after[-1] = self.before[0] = size - 1  # the last separator is also before the first pre-token
         self._num_single = symbols.num_single
 
-    def as_symbols(self) -> Symbols:
-        """Returns the current symbols of all pre-tokens, without links."""
-        # A separator has the weight of the pre-token before it.
-        ends = np.flatnonzero(self.symbol == _SEPARATOR)
-        current = np.flatnonzero(self.symbol >= 0)
-        lengths = np.diff(np.searchsorted(current, ends), prepend=0)
-        counts = self.get_weights(ends)
-        long = lengths > 1
-        selected = np.repeat(long, lengths)
-        num_single = int(counts[lengths == 1].sum()) + self._num_single
-        return Symbols(self.symbol[current[selected]], lengths[long], counts[long], num_single)
-
     def get_weights(self, at: NDArray[np.integer]) -> NDArray[np.int64]:
         """Returns the number of occurrences in the corpus of the pre-token at each position, `int64`."""
         weights: NDArray[np.int64] = self._weights.take(self._links[at, _WEIGHT_INDEX])

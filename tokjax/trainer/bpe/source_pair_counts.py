@@ -68,15 +68,12 @@ class SourcePairCounts:
         """Returns the count of each pair in each source, `float64`, shape `(num_pairs, num_sources)`."""
         return self._counts[: len(self.rows)]
 
-    def merge(self, pair: int, new: int) -> NDArray[np.int64]:
+    def merge(self, pair: int, new: int) -> None:
         """Merges a pair in all sources.
 
         Args:
             pair: key of the pair.
             new: the symbol that it becomes.
-
-        Returns:
-            The number of tokens that each source has less, `int64`, shape `(num_sources,)`.
         """
         pretokens = self._pretokens
         at = np.flatnonzero(self._symbols == pair >> ID_BITS).astype(np.int32)
@@ -90,8 +87,6 @@ class SourcePairCounts:
         formed = pretokens.merge(merges)
         self._symbols[merges.at], self._symbols[merges.removed] = new, REMOVED
         self._add(formed.at, 1)
-        weights = pretokens.get_weights(merges.at)
-        return np.bincount(self._source.take(merges.at), weights, self._counts.shape[1]).astype(np.int64)
 
     def _add(self, at: Positions, sign: int) -> None:
         """Adds the pairs at positions to the counts, or subtracts them."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from tokjax._util.checks import check_int
@@ -21,14 +19,12 @@ from tokjax.trainer.bpe.batched_training import (
     TrainingRules,
     train_merges,
 )
-from tokjax.trainer.bpe.checkpoints import CheckpointFile
 from tokjax.trainer.bpe.linked_symbols import make_symbols
 from tokjax.trainer.counting import resolve_counts, resolve_special_tokens
 from tokjax.trainer.results import Trained, TrainingStats, format_missing_pairs, warn_if_exhausted
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from concurrent.futures import Executor
 
     from tokjax.core.vocabulary import Role
@@ -66,7 +62,6 @@ def train_bpe(
     min_frequency: int = 1,
     max_token_length: int | None = None,
     tie_break: TieBreak = "lexicographic",
-    checkpoint: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     executor: Executor | None = None,
     progress: bool = True,
@@ -95,9 +90,6 @@ def train_bpe(
             tokens are shorter than the limit, but pairs of bytes are always allowed.)
         tie_break: which of several equally frequent pairs is merged first: `"lexicographic"` for the greatest
             pair of byte strings, `"huggingface"` for the choice of Hugging Face's trainer.
-        checkpoint: path of a checkpoint file. It is written every ten seconds while pairs are merged, and at
-            the end. If it exists, training resumes from it, and the result is the same. `vocab_size` may be
-            larger than before.
         workers: number of workers, as in `count_pretokens`.
         executor: executor of the workers, as in `count_pretokens`.
         progress: whether to show a progress bar for each phase, on standard error.
@@ -110,8 +102,7 @@ def train_bpe(
         The trained tokenizer, its merges, and statistics of the training.
 
     Raises:
-        InvalidArgumentError: an option or the source is invalid, or the checkpoint is damaged, belongs to
-            another training run, or has more merges than requested.
+        InvalidArgumentError: an option or the source is invalid.
         TrainingError: a worker of the executor died.
 
     >>> trained = train_bpe(["low low low lower"], vocab_size=259, progress=False)
@@ -133,7 +124,6 @@ def train_bpe(
         "unk": unk_token,
     }
     make_vocabulary({}, special_ids, roles)  # raises for invalid roles before the training, not after it
-    file = None if checkpoint is None else check_checkpoint_path(checkpoint)
     begin = time.perf_counter()
     counts = resolve_counts(
         source,
@@ -145,9 +135,7 @@ def train_bpe(
         progress=progress,
     )
     end_of_counting = time.perf_counter()
-    merged = merge_pairs(
-        counts, make_symbols(counts), num_tokens=num_merges, rules=rules, checkpoint=file, progress=progress
-    )
+    merged = merge_pairs(make_symbols(counts), num_tokens=num_merges, rules=rules, progress=progress)
     seconds = {"counting": end_of_counting - begin, "merging": time.perf_counter() - end_of_counting}
     tokenizer = byte_level_bpe(
         {token: id_ for id_, token in merged.token.items()},
@@ -177,41 +165,16 @@ def train_bpe(
 
 
 def merge_pairs(
-    counts: PretokenCounts,
     symbols: Symbols,
     *,
     num_tokens: int,
     rules: TrainingRules,
-    checkpoint: Path | None,
     progress: bool,
     alphabet: Alphabet = BYTE_ALPHABET,
-    initial: str | None = None,
 ) -> MergeResult:
-    """Merges pairs of counted pre-tokens, with a progress bar and a checkpoint file.
-
-    Args:
-        counts: the pre-tokens.
-        symbols: the pre-tokens as ids of the alphabet.
-        num_tokens: number of new tokens.
-        rules: options that decide which pair is merged next.
-        checkpoint: path of the checkpoint file; `None` for no checkpoints.
-        progress: whether to show a progress bar.
-        alphabet: the tokens that the ids of `symbols` refer to.
-        initial: fingerprint of the tokenizer that has these tokens; `None` for the bytes.
-    """
-    training = {"counts": counts.fingerprint, "initial": initial, **rules._asdict()}
-    with (
-        show_progress_bar("merging", num_tokens, unit="merges", enabled=progress) as advance,
-        _advise_checkpoint(checkpoint),
-    ):
-        return train_merges(
-            symbols,
-            num_tokens=num_tokens,
-            rules=rules,
-            checkpoint=None if checkpoint is None else CheckpointFile(checkpoint, training),
-            advance=advance,
-            alphabet=alphabet,
-        )
+    """Merges pairs of counted pre-tokens as `train_merges` does, with a progress bar."""
+    with show_progress_bar("merging", num_tokens, unit="merges", enabled=progress) as advance:
+        return train_merges(symbols, num_tokens=num_tokens, rules=rules, advance=advance, alphabet=alphabet)
 
 
 def build_stats(
@@ -234,28 +197,6 @@ def describe_pairs(rules: TrainingRules) -> str:
     """Returns a description of the pairs that can be merged, for the warning that there are too few."""
     limit = "" if rules.max_token_length is None else f" and has at most {rules.max_token_length} bytes"
     return format_missing_pairs(rules.min_frequency) + limit
-
-
-@contextmanager
-def _advise_checkpoint(checkpoint: Path | None) -> Iterator[None]:
-    """Adds to a `KeyboardInterrupt` how to make training resumable, if there is no checkpoint file."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        if checkpoint is not None:
-            raise
-        raise KeyboardInterrupt(f"{error}; train with a checkpoint file to be able to resume") from None
-
-
-def check_checkpoint_path(checkpoint: str | os.PathLike[str]) -> Path:
-    """Returns the path of a checkpoint file, or raises `InvalidArgumentError` if it can't be a file."""
-    path = Path(checkpoint)
-    if not path.parent.is_dir() or path.is_dir():
-        raise InvalidArgumentError(
-            f"checkpoint {str(checkpoint)!r} is a directory, or its directory does not exist; pass the path "
-            "of a file"
-        )
-    return path
 
 
 def compute_num_merges(vocab_size: int, minimum: int, needed_for: str) -> int:
