@@ -35,6 +35,7 @@ from tokjax.encoding.chat.text_sources import (
     make_text,
 )
 from tokjax.encoding.chat.token_sources import compute_token_sources, find_runs
+from tokjax.encoding.chat.turns import Renderings, find_prompt, find_turns
 from tokjax.encoding.encode import encode_result
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.objectives.completion_masks import chat_loss_mask
@@ -189,15 +190,12 @@ def encode_chat(
             "the assistant's tokens can't be determined. It may use the time or a random number, or add text "
             "to the result of the filters 'safe' and 'e'. Pass mask=False to get the ids without a mask"
         )
-    prompt_start = len(text)
-    if add_generation_prompt:
-        prompt_start = renderer.find_prompt(rendered_messages, text)
+    message_roles = [message.get("role") for message in conversation]
+    render = renderer.make_renderings(rendered_messages, text, add_generation_prompt)
+    turns = find_turns(text, get_runs(sourced_text), message_roles, render)
+    prompt_start = find_prompt(text, get_runs(sourced_text), turns, len(message_roles), render)
     runs = find_runs(
-        sourced_text,
-        [message.get("role") for message in conversation],
-        renderer.find_header(rendered_messages),
-        prompt_start,
-        allow_lost=compiled.has_generation_blocks,
+        sourced_text, message_roles, turns, prompt_start, allow_lost=compiled.has_generation_blocks
     )
     sources = compute_token_sources(runs, full_text, offsets)
     has_blocks = compiled.has_generation_blocks
@@ -226,29 +224,26 @@ class _ChatRenderer:
             text = make_text(text, Source(-1, "scaffold"))
         return tracker.resolve(text), generated
 
-    def find_header(self, messages: list[Message]) -> str:
-        """Returns the text that the template writes before an answer; empty if there is none."""
-        end = next((i for i, message in enumerate(messages) if message.get("role") == _ASSISTANT), None)
-        if end is None:
-            return ""
-        try:
-            text = self.render_text(messages[:end], True)
-        except InvalidArgumentError:  # for example, the template needs a message of the user
-            return ""
-        return text[self.find_prompt(messages[:end], text) :]
+    def make_renderings(self, messages: list[Message], text: str, prompt: bool) -> Renderings:
+        """Returns functions that render the first messages.
 
-    def find_prompt(self, messages: list[Message], text: str) -> int:
-        """Returns the position of the generation prompt in a text that was rendered with it."""
-        try:
-            without = self.render_text(messages, False)
-        except InvalidArgumentError:
-            without = None
-        if without is not None and text.startswith(without):
-            return len(without)
-        # The template writes something else instead, for example a token for the end of the text.
-        runs = get_runs(self.render_sources(messages, True)[0])
-        start, stop, source = runs[-1] if runs else (0, 0, Source(-1, "scaffold"))
-        return start if source == Source(-1, "scaffold") else stop
+        Args:
+            messages: all messages.
+            text: the text that the template writes for them.
+            prompt: whether it was rendered with a generation prompt.
+        """
+
+        def get_text(count: int, with_prompt: bool) -> str | None:
+            if count == len(messages) and with_prompt == prompt:
+                return text
+            try:
+                return self.render_text(messages[:count], with_prompt)
+            except InvalidArgumentError:  # for example, the template needs a message of the user
+                return None
+
+        return Renderings(
+            get_text, lambda *args: get_runs(self.render_sources(messages[: args[0]], args[1])[0])
+        )
 
     def render_text(self, messages: list[Message], prompt: bool) -> str:
         """Renders messages and returns only the text."""
