@@ -353,12 +353,12 @@ def test_calls_and_results_under_other_names():
 def test_lost_sources_name_the_function(expression, function):
     template = "{% set texts = messages | map(attribute='content') | list %}{{ " + expression + " }}"
     with pytest.raises(tokjax.errors.InvalidArgumentError) as error:
-        tokjax.encode_chat(BYTES, CONVERSATION, template)
+        tokjax.encode_chat(BYTES, CONVERSATION[:2], template)
     message = str(error.value)
     assert message.startswith("the chat template makes ")
     assert f" with {function}, which combines texts of different origin" in message
     assert "Pass mask=False to get the ids without a mask" in message
-    assert tokjax.encode_chat(BYTES, CONVERSATION, template, mask=False).sources is None
+    assert tokjax.encode_chat(BYTES, CONVERSATION[:2], template, mask=False).sources is None
 
 
 @pytest.mark.parametrize(
@@ -397,8 +397,8 @@ def test_expressions_that_keep_the_field(expression):
     }
     assert set(runs) == fields
     # Outside a loop, all text without a source is outside the messages.
-    expression = expression.replace("m.content", "messages[1].content")
-    runs = [run.split(":")[0] for run in read(messages, "{{ " + expression + " }}")]
+    expression = expression.replace("m.content", "messages[0].content")
+    runs = [run.split(":")[0] for run in read(messages[1:], "{{ " + expression + " }}")]
     assert "assistant.content*" in runs
 
 
@@ -441,7 +441,8 @@ def test_answers_in_the_step_of_another_message():
 def test_templates_can_not_read_sources():
     template = "{% for m in messages %}{{ m.content.get_runs is defined }}{{ m.content._stops is defined }}"
     template += "{{ m._index is defined }}{{ (m.content | attr('_sources')) is defined }}{% endfor %}"
-    assert tokjax.encode_chat(BYTES, CONVERSATION[:1], template).text == "False" * 4
+    messages = [{"role": "user", "content": ""}]
+    assert tokjax.encode_chat(BYTES, messages, template).text == "False" * 4
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ prompt, which is the difference between two renderings of the messages before it
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,10 @@ from tokjax.encoding.chat.messages import (
     copy_json,
     copy_messages,
     encode_with_hidden,
+    find_unwritten_messages,
     hide_special_tokens,
+    mark_end,
+    pop_weights,
     replace_with_placeholders,
 )
 from tokjax.encoding.chat.text_sources import (
@@ -43,13 +47,15 @@ from tokjax.offsets import char_to_byte_spans
 from tokjax.pretokenize.special_tokens import resolve_special
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from tokjax.core.protocol import Special
     from tokjax.core.records import TokenizationResult
     from tokjax.encoding.chat.messages import Message
+    from tokjax.encoding.chat.token_sources import Run
+    from tokjax.encoding.chat.turns import SourceRun
 
 _ASSISTANT = "assistant"
 _UNTRUSTED = ("tools", "documents")
@@ -83,6 +89,7 @@ def encode_chat(
     template: str,
     *,
     add_generation_prompt: bool = False,
+    continue_final_message: bool = False,
     mask: bool = True,
     allowed_special: Special = (),
     disallowed_special: Special = "all",
@@ -94,9 +101,10 @@ def encode_chat(
     Templates are Jinja templates in the format of Hugging Face's libraries (`load_chat_template` reads one
     from a model's directory). A template runs in Jinja's sandbox with bounded time and memory. Its variables
     are `messages`, `add_generation_prompt`, the declared ones of `bos_token`, `eos_token`, `pad_token` and
-    `unk_token`, and `variables`. `tools` and `documents` are `None` unless they are in `variables`. Keys of
-    messages whose value is `None` are omitted. `reasoning_content` and `thinking` are aliases: templates read
-    one or the other.
+    `unk_token`, and `variables`. `tools` and `documents` are `None` unless they are in `variables`. Templates
+    read the messages as they are, with these exceptions: `reasoning_content` and `thinking` are aliases,
+    because templates read one or the other. Messages in ShareGPT's format, `{"from": "human", "value": ...}`,
+    become messages with `role` and `content`; the roles `human` and `gpt` become `user` and `assistant`.
 
     Each token gets the role and the field of the text that it is from, which is followed through the
     template: content, reasoning, tool calls and tool results of the messages; the scaffold, which the
@@ -105,8 +113,11 @@ def encode_chat(
     loss masks of them. A token with text of several sources belongs to the answer, if one of them does.
 
     The assistant's tokens are the contents of `{% generation %}` blocks if the template has such blocks.
-    Otherwise they are all text of the assistant's messages except the headers. (If the template has no
-    generation prompt, this includes the role.)
+    Otherwise they are the turns of the assistant. A turn begins where the text of the messages before it with
+    a generation prompt ends. (If the template has no generation prompt, it includes the role.) It ends with
+    the text that the template writes for its end, also where that is in front of the next message. A message
+    of the assistant with `"weight": 0` or `"train": False` has no tokens in `assistant_mask`. With 1, `True`
+    or neither key it has.
 
     Special tokens that the template writes are always recognized. In messages, `tools` and `documents` they
     raise an error by default, because a user could end a turn with them. With `disallowed_special=()` they
@@ -120,6 +131,8 @@ def encode_chat(
             reads.
         template: the Jinja template.
         add_generation_prompt: whether to end with the prompt for an answer of the assistant.
+        continue_final_message: whether to end within the last message, after its content, so that a model
+            continues it.
         mask: whether to compute `assistant_mask`, `sources` and `message_indices`.
         allowed_special: special tokens that are recognized in messages: names, or `"all"`.
         disallowed_special: special tokens that raise an error in messages: names, or `"all"` for every one
@@ -131,16 +144,18 @@ def encode_chat(
     Raises:
         DisallowedSpecialTokenError: a message contains a disallowed special token, or the template makes one
             of the texts of messages.
-        InvalidArgumentError: the template is invalid, raises an error or exceeds its limits; it drops the
-            content of a message because it is a text instead of a list of parts; or it combines texts of
-            several messages with a function after which their origin is unknown, which the error names (pass
-            `mask=False`).
+        InvalidArgumentError: a message has no role, or an invalid weight; the template is invalid, raises an
+            error or exceeds its limits; it writes nothing of a message that has a text, for example of an
+            unknown role; or it combines texts of several messages with a function after which their origin
+            is unknown, which the error names (pass `mask=False`).
         MissingExtraError: Jinja is not installed.
     """
     vocabulary = protocol.get_vocabulary(tokenizer)
+    _check_options(variables or {}, add_generation_prompt, continue_final_message)
     allowed, disallowed = resolve_special(vocabulary.special_names, allowed_special, disallowed_special)
     not_allowed = frozenset(vocabulary.special) - allowed
     conversation = copy_messages(messages)
+    excluded = pop_weights(conversation)
     check_strings(conversation, "messages", disallowed)
     template_variables: dict[str, Any] = {"tools": None, "documents": None, **(variables or {})}
     template_variables = {
@@ -160,7 +175,8 @@ def encode_chat(
     def make_renderer(change: Callable[[str], str]) -> _ChatRenderer:
         changed = copy_json(untrusted, "", lambda text, _: change(text)) if hidden.names else {}
         limit = check_int("max_characters", max_characters, minimum=1)
-        return _ChatRenderer(compiled, roles | template_variables | changed, limit)
+        continued = len(conversation) if continue_final_message else None
+        return _ChatRenderer(compiled, roles | template_variables | changed, limit, continued)
 
     renderer = make_renderer(hidden.hide)
     rendered_messages = conversation
@@ -183,55 +199,79 @@ def encode_chat(
     if not mask:
         return EncodedChat(result, None, full_text)
     offsets = _get_offsets(tokenizer, full_text, result)
-    sourced_text, generated = renderer.render_sources(rendered_messages, add_generation_prompt)
-    if sourced_text != text:
-        raise InvalidArgumentError(
-            "the chat template writes another text for the same messages when their origin is followed, so "
-            "the assistant's tokens can't be determined. It may use the time or a random number, or add text "
-            "to the result of the filters 'safe' and 'e'. Pass mask=False to get the ids without a mask"
-        )
-    message_roles = [message.get("role") for message in conversation]
-    render = renderer.make_renderings(rendered_messages, text, add_generation_prompt)
-    turns = find_turns(text, get_runs(sourced_text), message_roles, render)
-    prompt_start = find_prompt(text, get_runs(sourced_text), turns, len(message_roles), render)
-    runs = find_runs(
-        sourced_text, message_roles, turns, prompt_start, allow_lost=compiled.has_generation_blocks
-    )
+    runs, generated = renderer.find_runs(rendered_messages, text, add_generation_prompt)
     sources = compute_token_sources(runs, full_text, offsets)
     has_blocks = compiled.has_generation_blocks
     assistant_mask: Any = (
         _compute_mask(full_text, offsets, generated) if has_blocks else chat_loss_mask(sources.codes)
     )
+    if excluded:
+        _check_messages_known(assistant_mask, sources.messages)
+        assistant_mask = np.where(np.isin(sources.messages, excluded), np.int32(0), assistant_mask)
     return EncodedChat(result, assistant_mask, full_text, *sources)
+
+
+def _check_messages_known(mask: NDArray[np.int32], messages: NDArray[np.int32]) -> None:
+    """Checks that each token of the assistant is known to be of a message."""
+    if (mask[messages < 0] > 0).any():
+        raise InvalidArgumentError(
+            "a message has the weight 0, and the chat template writes text outside of messages in a "
+            "{% generation %} block, so that the tokens of the message can't be determined"
+        )
+
+
+def _check_options(variables: Mapping[str, Any], prompt: bool, continued: bool) -> None:
+    if prompt and continued:
+        raise InvalidArgumentError(
+            "add_generation_prompt begins another message, and continue_final_message ends within the last "
+            "one; pass one of them"
+        )
+    for name in ("messages", "add_generation_prompt", "continue_final_message"):
+        if name in variables:
+            raise InvalidArgumentError(f"variables has {name!r}; pass it as an argument of encode_chat")
 
 
 class _ChatRenderer:
     """A compiled template with its variables, which renders different lists of messages."""
 
-    def __init__(self, template: ChatTemplate, variables: dict[str, Any], max_characters: int) -> None:
+    def __init__(
+        self, template: ChatTemplate, variables: dict[str, Any], max_characters: int, continued: int | None
+    ) -> None:
         self._template = template
         self._variables = variables
         self._max_characters = max_characters
+        self._continued = continued  # number of messages of which the last one is continued
+        self._marker = f"\ue000{secrets.token_hex(16)}\ue001 "
 
     def render_sources(
         self, messages: list[Message], prompt: bool
     ) -> tuple[SourcedText, list[tuple[int, int]]]:
         """Renders messages, and returns the text and the spans of `{% generation %}` blocks."""
-        answers = {i for i, message in enumerate(messages) if message.get("role") == _ASSISTANT}
+        answers = {i for i, message in enumerate(messages) if message["role"] == _ASSISTANT}
         tracker = Tracker(answers)
         text, generated = self._render(messages, prompt, tracker)
         if not isinstance(text, SourcedText):  # there are no messages
             text = make_text(text, Source(-1, "scaffold"))
         return tracker.resolve(text), generated
 
-    def make_renderings(self, messages: list[Message], text: str, prompt: bool) -> Renderings:
-        """Returns functions that render the first messages.
+    def find_runs(
+        self, messages: list[Message], text: str, prompt: bool
+    ) -> tuple[list[Run], list[tuple[int, int]]]:
+        """Returns the runs of a rendered text, and the spans of `{% generation %}` blocks.
 
         Args:
-            messages: all messages.
+            messages: the messages.
             text: the text that the template writes for them.
             prompt: whether it was rendered with a generation prompt.
         """
+        sourced, generated = self.render_sources(messages, prompt)
+        if sourced != text:
+            raise InvalidArgumentError(
+                "the chat template writes another text for the same messages when their origin is followed, "
+                "so the assistant's tokens can't be determined. It may use the time or a random number, or "
+                "add text to the result of the filters 'safe' and 'e'. Pass mask=False to get the ids "
+                "without a mask"
+            )
 
         def get_text(count: int, with_prompt: bool) -> str | None:
             if count == len(messages) and with_prompt == prompt:
@@ -241,9 +281,15 @@ class _ChatRenderer:
             except InvalidArgumentError:  # for example, the template needs a message of the user
                 return None
 
-        return Renderings(
-            get_text, lambda *args: get_runs(self.render_sources(messages[: args[0]], args[1])[0])
-        )
+        def get_source_runs(count: int, with_prompt: bool) -> list[SourceRun]:
+            return get_runs(self.render_sources(messages[:count], with_prompt)[0])
+
+        roles = [message["role"] for message in messages]
+        render = Renderings(get_text, get_source_runs)
+        turns = find_turns(text, get_runs(sourced), roles, render)
+        prompt_start = find_prompt(text, get_runs(sourced), turns, len(roles), render)
+        allow_lost = self._template.has_generation_blocks
+        return find_runs(sourced, roles, turns, prompt_start, allow_lost=allow_lost), generated
 
     def render_text(self, messages: list[Message], prompt: bool) -> str:
         """Renders messages and returns only the text."""
@@ -252,12 +298,32 @@ class _ChatRenderer:
     def _render(
         self, messages: list[Message], prompt: bool, tracker: Tracker | None = None
     ) -> RenderedTemplate:
+        is_continued = len(messages) == self._continued
+        if is_continued:
+            messages = mark_end(messages, self._marker)
         completed: Any = add_reasoning_aliases(messages)
         changed = {
             "messages": add_sources(completed) if tracker else completed,
             "add_generation_prompt": prompt,
         }
-        return self._template.render(self._variables | changed, self._max_characters, tracker)
+        rendered = self._template.render(self._variables | changed, self._max_characters, tracker)
+        return self._cut(rendered) if is_continued else rendered
+
+    def _cut(self, rendered: RenderedTemplate) -> RenderedTemplate:
+        """Removes the marker at the end of the last message, and the text after it."""
+        text, spans = rendered
+        marker = self._marker.strip()
+        start = str.rfind(text, marker)
+        if start < 0:
+            raise InvalidArgumentError(
+                "the chat template does not write the end of the last message, where "
+                "continue_final_message=True ends"
+            )
+        is_trimmed = not str.startswith(text, self._marker, start)
+        text = text[:start].rstrip() if is_trimmed else text[:start]
+        return RenderedTemplate(
+            text, [(begin, min(end, len(text))) for begin, end in spans if begin < len(text)]
+        )
 
 
 def _check_counts(text: str, expected: str, names: frozenset[str]) -> None:
@@ -283,11 +349,9 @@ def _check_counts(text: str, expected: str, names: frozenset[str]) -> None:
 def _check_contents(
     renderer: _ChatRenderer, messages: list[Message], text: str, template: str, prompt: bool
 ) -> None:
-    """Checks that the template does not drop a content because it is a text instead of a list of parts.
+    """Checks that the template writes each message that has a text.
 
-    Templates of some multimodal models loop over the parts of each content. The characters of a text have
-    none of the keys of a part, so nothing is written for them. Such a template writes the same for any other
-    text, and writes the text if it is a part. If it drops a message on purpose, it also drops the part.
+    It may change texts, for example to upper case. Then other texts give another result.
 
     Args:
         renderer: the template.
@@ -297,44 +361,33 @@ def _check_contents(
         prompt: whether the text ends with a generation prompt.
 
     Raises:
-        InvalidArgumentError: a content is dropped that would be written as a list of parts.
+        InvalidArgumentError: nothing is written of the texts of a message.
     """
-    missing = set(_find_missing_contents(messages, text))
-    if not missing:
-        return
 
-    def render(change: Callable[[str], Any]) -> str | None:
-        changed = [
-            message | {"content": change(message["content"])} if i in missing else message
-            for i, message in enumerate(messages)
-        ]
+    def render(index: int, changed: Message) -> str | None:
         try:
-            return renderer.render_text(changed, prompt)
+            return renderer.render_text([*messages[:index], changed, *messages[index + 1 :]], prompt)
         except InvalidArgumentError:  # for example, the template takes no lists
             return None
 
-    if render(lambda content: content.replace("x", "y")) != text:
-        return  # the template changes the text, for example to upper case
-    with_parts = render(lambda content: [{"type": "text", "text": content}]) or ""
-    dropped = next((i for i in sorted(missing) if messages[i]["content"] in with_parts), None)
-    if dropped is not None:
-        example = {"role": messages[dropped].get("role"), "content": [{"type": "text", "text": "..."}]}
-        raise InvalidArgumentError(
-            f"the chat template {template!r:.60}... drops messages[{dropped}]['content'], because it is a "
-            f"text and the template writes lists of parts; pass the message as {example}"
-        )
-
-
-def _find_missing_contents(messages: list[Message], text: str) -> Iterator[int]:
-    """Returns an iterator over the messages whose content is a text that does not occur in `text`."""
-    position = 0
-    for i, message in enumerate(messages):
+    for i in find_unwritten_messages(messages, text):
+        message = messages[i]
+        changed = copy_json(message, "", lambda part, _: part.replace("x", "z"))
+        if render(i, changed | {"role": message["role"]}) != text:
+            continue
         content = message.get("content")
-        if isinstance(content, str) and content.strip():
-            start = text.find(content, position)  # most templates keep the order, so this takes linear time
-            if start < 0 and content not in text:
-                yield i
-            position = max(position, start)
+        with_part = render(i, message | {"content": [{"type": "text", "text": content}]}) or text
+        if isinstance(content, str) and content.strip() and content in with_part and with_part != text:
+            example = {"role": message["role"], "content": [{"type": "text", "text": "..."}]}
+            raise InvalidArgumentError(
+                f"the chat template {template!r:.60}... drops messages[{i}]['content'], because it is a "
+                f"text and the template writes lists of parts; pass the message as {example}"
+            )
+        raise InvalidArgumentError(
+            f"the chat template {template!r:.60}... writes no text of messages[{i}], which has the role "
+            f"{message['role']!r} and the keys {list(message)[:20]}; pass a role and keys that the template "
+            "reads, or remove the message"
+        )
 
 
 def _check_unchanged(text: str, expected: str, hidden: HiddenTokens) -> None:

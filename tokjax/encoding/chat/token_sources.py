@@ -65,7 +65,7 @@ class TokenSources(NamedTuple):
 
 
 def find_runs(
-    text: SourcedText, roles: Sequence[Any], turns: Mapping[int, Turn], prompt_start: int, *, allow_lost: bool
+    text: SourcedText, roles: Sequence[str], turns: Mapping[int, Turn], prompt_start: int, *, allow_lost: bool
 ) -> list[Run]:
     """Lists the runs of a rendered conversation, which cover it.
 
@@ -88,7 +88,7 @@ def find_runs(
     fields = np.repeat(np.array([CHAT_FIELDS.index(field) for _, field in origins], np.int8), lengths)
     _assign_turns(messages, fields, turns, len(roles))
     fields[prompt_start:], messages[prompt_start:] = CHAT_FIELDS.index("generation_prompt"), -1
-    names = [_ROLE_NAMES.get(role, "other") if isinstance(role, str) else "other" for role in roles]
+    names = [_ROLE_NAMES.get(role, "other") for role in roles]
     changes = np.flatnonzero((np.diff(messages) != 0) | (np.diff(fields) != 0)) + 1
     bounds = [0, *changes.tolist(), len(messages)] if len(messages) else []
     runs = []

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,7 +79,7 @@ class Turn:
 
 
 def find_turns(
-    text: str, runs: Sequence[SourceRun], roles: Sequence[Any], render: Renderings
+    text: str, runs: Sequence[SourceRun], roles: Sequence[str], render: Renderings
 ) -> dict[int, Turn]:
     """Finds the turns of the answers that the template writes, by the index of the message.
 
