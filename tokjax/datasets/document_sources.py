@@ -36,6 +36,7 @@ from tokjax.corpus.record_files import RECORD_FORMATS
 from tokjax.corpus.sources import Source, describe_chunk, find_source_files, read_chunk, read_documents
 from tokjax.corpus.tables import (
     TABLE_FORMATS,
+    drop_null_keys,
     find_ids_column,
     is_arrow_table,
     iter_table_records,
@@ -549,7 +550,7 @@ def _iter_items(source: Any, reader: RecordReader) -> Iterator[Any]:
         source = source.with_format(None)  # rows of Python objects, and not of tensors or of Arrow scalars
     for rows in source.select_columns(names).iter(batch_size=_ROWS_PER_READ):
         for values in zip(*(rows[name] for name in names), strict=True):
-            yield dict(zip(names, values, strict=True))
+            yield dict(zip(names, map(drop_null_keys, values) if reader.keys else values, strict=True))
 
 
 def _get_kind(item: object) -> str:
