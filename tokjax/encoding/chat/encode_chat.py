@@ -2,8 +2,8 @@
 
 The assistant's text is located by its source, not by searching for it. The conversation is rendered with
 texts that know which message they are from (`text_sources`), and each token gets a role and a field
-(`token_sources`). The first answer shows what the template writes in front of an answer: the generation
-prompt, which is the difference between two renderings of the messages before it.
+(`token_sources`). Renderings of the messages before and up to an answer show where its turn begins and ends
+(`turns`).
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class EncodedChat(NamedTuple):
 
     Attributes:
         result: the encoded `text`. Special tokens that the template writes are recognized.
-        assistant_mask: 1 for tokens that contain text of the assistant, otherwise 0, `int32`, shape
-            `(num_tokens,)`; the `loss_mask` of `causal_lm_labels`. `None` with `mask=False`.
+        assistant_mask: 1 for tokens of the assistant's turns, except those of the weight 0, otherwise 0;
+            `int32`, shape `(num_tokens,)`; the `loss_mask` of `causal_lm_labels`. `None` with `mask=False`.
         text: the rendered conversation.
         sources: the role and the field of each token, for `tokjax.objectives.chat_loss_mask`; `int8`, shape
             `(num_tokens,)`. `None` with `mask=False`.

@@ -106,12 +106,12 @@ def find_turns(
         if turn.begin < 0:  # the template can't render the messages before it
             header = header or _get_prompt(len(roles), render)
             turn.begin = turn.first + _match_prompt(header, text[turn.first :], turn.first_text - turn.first)
-    known = {}  # the end of a turn that begins with a text
+    ends: dict[tuple[str, str], str] = {}  # by the text after the answer in its step, and the next role
     for i, (message, turn) in enumerate(turns.items()):
         turn.last_text = max(turn.last_text, turn.begin)
         turn.end = max(turn.end, turn.last_text)
-        written = text[turn.last_text : turn.end]
-        end = known.get(written) if i >= _MAX_MEASURED else None
+        key = text[turn.last_text : turn.end], "".join(roles[message + 1 : message + 2])
+        end = ends.get(key) if i >= _MAX_MEASURED else None
         if end is not None and text.startswith(end, turn.last_text):
             turn.stop = turn.last_text + len(end)
         else:
@@ -119,7 +119,7 @@ def find_turns(
             if turn.stop == turn.last_text and message + 1 in located:
                 others = [span for i, span in located.items() if roles[i] == roles[message + 1]]
                 turn.stop = _find_end_before_next(text, turn, located[message + 1], others)
-            known[written] = text[turn.last_text : turn.stop]
+            ends[key] = text[turn.last_text : turn.stop]
     return turns
 
 
