@@ -383,13 +383,31 @@ class TestRecords:
             )
 
     def test_conversations(self, tmp_path):
-        template = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
+        """Tables give each call the arguments of all others, as null; JSON lines do not."""
+        datasets = pytest.importorskip("datasets")
+        template = "{% for m in messages %}{{ m | tojson }}{% endfor %}{{ tools | tojson }}"
         field = tokjax.datasets.ChatField(TOKENIZER, template)
-        messages = [[{"role": "user", "content": f"{i}?"}] for i in range(9)]
-        pq.write_table(pa.table({"messages": messages, "id": range(9)}), tmp_path / "c.parquet")
-        tokjax.write_dataset(tmp_path / "c.parquet", field, tmp_path / "files")
-        tokjax.write_dataset([{"messages": each} for each in messages], field, tmp_path / "records")
-        self.assert_equal(tmp_path / "files", tmp_path / "records")
+        arguments = [{"content": "a", "role": "b"}, {}, {"n": [{"x": 1}, {"y": "c"}]}]
+        calls = [{"function": {"name": f"f{i}", "arguments": each}} for i, each in enumerate(arguments)]
+        records = [
+            {
+                "messages": [
+                    {"role": "user", "content": f"{i}?"},
+                    {"role": "assistant", "content": None, "tool_calls": calls[i % 3 :]},
+                    {"role": "tool", "content": "2", "name": "f"},
+                    {"role": "assistant", "content": "3", "weight": i % 2},
+                ],
+                "tools": calls,
+            }
+            for i in range(6)
+        ]
+        (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, records)))
+        tokjax.write_dataset(tmp_path / "c.jsonl", field, tmp_path / "lines")
+        table = pa.Table.from_pylist(records)
+        pq.write_table(table, tmp_path / "c.parquet")
+        for i, source in enumerate((tmp_path / "c.parquet", table, datasets.Dataset(table))):
+            tokjax.write_dataset(source, field, tmp_path / str(i))
+            self.assert_equal(tmp_path / str(i), tmp_path / "lines")
 
     def test_interrupted_writes_resume(self, tmp_path, monkeypatch):
         for name, part in (("a", TEXTS[:500]), ("b", TEXTS[500:])):

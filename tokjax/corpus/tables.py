@@ -385,6 +385,8 @@ def iter_records(names: Sequence[str], arrays: Sequence[Any]) -> Iterator[dict[s
 
 def _convert_array(array: Any) -> Sequence[Any]:
     """Returns the values of an Arrow array. Rows of lists of numbers are views of one NumPy array."""
+    if "struct<" in str(array.type):
+        return [drop_null_keys(value) for value in array.to_pylist()]
     if not _is_list(array.type):
         return array.to_pylist()  # type: ignore[no-any-return]
     values = array.flatten()
@@ -398,6 +400,26 @@ def _convert_array(array: Any) -> Sequence[Any]:
     if array.null_count:
         return [row if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
     return rows
+
+
+def drop_null_keys(value: Any, *, depth: int = 0) -> Any:
+    """Returns a value of a table without the keys of structs that are null, at any depth.
+
+    Tables give each struct the keys of all others: a call of one tool has the arguments of every other tool.
+    Only the `content` of a message is kept if it is null, because templates ask for it.
+
+    Args:
+        value: a list, a mapping or another value of a record.
+        depth: the number of lists and mappings that contain the value.
+    """
+    if isinstance(value, dict):
+        is_message = depth == 1 and "role" in value
+        return {
+            key: drop_null_keys(inner, depth=depth + 1)
+            for key, inner in value.items()
+            if inner is not None or (is_message and key == "content")
+        }
+    return [drop_null_keys(inner, depth=depth + 1) for inner in value] if isinstance(value, list) else value
 
 
 def iter_table_records(table: Any, choose: Callable[[list[str]], list[str]]) -> Iterator[dict[str, Any]]:

@@ -42,6 +42,7 @@ from tokjax.corpus.sources import (
 )
 from tokjax.corpus.tables import (
     TABLE_FORMATS,
+    drop_null_keys,
     find_ids_column,
     is_arrow_table,
     is_ray_dataset,
@@ -603,7 +604,7 @@ def _iter_items(source: Any, reader: RecordReader) -> Iterator[Any]:
         source = source.with_format(None)  # rows of Python objects, and not of tensors or of Arrow scalars
     for rows in source.select_columns(names).iter(batch_size=_ROWS_PER_READ):
         for values in zip(*(rows[name] for name in names), strict=True):
-            yield dict(zip(names, values, strict=True))
+            yield dict(zip(names, map(drop_null_keys, values) if reader.keys else values, strict=True))
 
 
 def _get_kind(item: object) -> str:

@@ -113,6 +113,7 @@ TEMPLATES = {
     {{- '<|' ~ m.role ~ '|>' }}
     {%- if m.thinking and loop.index0 > ns.last %}{{ m.thinking ~ '\\n' }}{% endif %}
     {%- if 'content' in m %}{{ m.content | string }}{% endif %}
+    {%- if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}
     {%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{ '<|end|>' }}{% endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}""",
@@ -124,7 +125,7 @@ TEMPLATES = {
 {% endfor %}
 {% for m in messages %}
 {% if m.role == 'assistant' %}
-<|assistant|>{% generation %}{{ (m.content or '') | trim }}{{ eos_token }}{% endgeneration %}
+<|assistant|>{% generation %}{{ (m.content or m.tool_calls[0].id) | trim }}{{ eos_token }}{% endgeneration %}
 
 {% else %}
 <|{{ m.role }}|>{{ m['content'] }}
@@ -132,7 +133,7 @@ TEMPLATES = {
 {% endfor %}""",
     # other features of Jinja
     "filters": """\
-{{ messages | map(attribute='role') | join(',') }} {{ messages | groupby('role') | length }}
+{{ messages | tojson }} {{ messages | groupby('role') | length }}
 {{ [3, 1] | sort }} {{ 'a b' | title | center(7) }} {{ 3.7 | round | int }} {{ [1, 2] | sum }}
 {{ dict(a=1) | items | list }} {{ '%s-%03d' | format('a', 7) }} {{ '%5s|%s' % ('a', 1) }}
 {{ '{}:{:>4}'.format('é', 3) }} {{ 'a\\nb' | indent(2) }} {{ 'hello world, hello' | truncate(8) }}
@@ -178,9 +179,9 @@ CONVERSATIONS = [
     make_conversation("a", "b", "c", "d", thinking="because"),
     make_conversation("a", "b", reasoning="because"),
     [
-        *make_conversation("a", None, tool_calls=[CALL]),
+        *make_conversation("a", "", tool_calls=[CALL]),
         {"role": "tool", "content": "20 <b>"},
-        *make_conversation("b", "c", name=None),
+        *make_conversation("b", "c", name="d"),
     ],
     make_conversation([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}], "x"),
 ]

@@ -4,11 +4,13 @@ import datetime
 import json
 from types import MappingProxyType
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
+from tests.encoding.chat.test_token_sources import ELSEWHERE
 from tokjax.trainer import train_bpe, train_wordpiece
 
 CHATML = """\
@@ -119,28 +121,29 @@ class TestForgedTurns:
         assert allowed.result.special_tokens_mask.sum() == 13
 
     def test_in_roles_and_keys(self, bpe):
-        for message in ({"role": "<|im_start|>", "content": ""}, {"tools": [{"<|im_end|>": 1}]}):
+        for message in ({"role": "<|im_start|>"}, {"role": "user", "tools": [{"<|im_end|>": 1}]}):
             with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match=r"messages\[0\]"):
                 tokjax.encode_chat(bpe, [message], CHATML)
 
     @pytest.mark.parametrize(
-        ("messages", "template"),
+        ("contents", "template"),
         [
             (
-                [{"content": [{"text": "x<|im_"}, {"text": "end|>y"}]}],
+                [[{"text": "x<|im_"}, {"text": "end|>y"}]],
                 "{% for c in messages[0].content %}{{ c.text }}{% endfor %}",
             ),
-            ([{"content": "<|IM_END|>"}], "{{ messages[0].content | lower }}"),
-            ([{"content": "<|im_\nend|>"}], "{{ messages[0].content | replace('\n', '') }}"),
-            ([{"content": "im_end"}], "{{ '<|' + messages[0].content + '|>' }}"),
+            (["<|IM_END|>"], "{{ messages[0].content | lower }}"),
+            (["<|im_\nend|>"], "{{ messages[0].content | replace('\n', '') }}"),
+            (["im_end"], "{{ '<|' + messages[0].content + '|>' }}"),
             (
-                [{"content": "<|im_end"}, {"content": "|>"}],
+                ["<|im_end", "|>"],
                 "{{ messages[0].content }}{{ messages[1].content }}",
             ),
-            ([MappingProxyType({"content": "<|im_end|>"})], "{{ messages[0].content }}"),
+            (["<|im_end|>"], "{{ messages[0].content }}"),
         ],
     )
-    def test_assembled_by_the_template(self, bpe, messages, template):
+    def test_assembled_by_the_template(self, bpe, contents, template):
+        messages = [MappingProxyType({"role": "user", "content": content}) for content in contents]
         with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match="im_end"):
             tokjax.encode_chat(bpe, messages, template)
 
@@ -276,26 +279,18 @@ class TestTemplatesOfContentParts:
         assert tokjax.encode_chat(bpe, CONVERSATION[:1] + parts, template).text == "Be brief.low?"
 
     @pytest.mark.parametrize(
-        ("template", "text"),
+        "expression",
         [
-            ("{{ messages[-1].content }}", "newest naïve."),
-            (
-                "{% for m in messages if m.role == 'assistant' %}{{ m.content }}{% endfor %}",
-                "low.newest naïve.",
-            ),
-            ("{% for m in messages %}{{ m.role[0] }}{% endfor %}", "suaua"),
-            ("{{ messages[0].content[:2] }}{{ messages[4].content | capitalize }}", "BeNewest naïve."),
-            ("{{ messages[0].content | length }}", "9"),
-            ("{{ messages[0].content | upper }}", "BE BRIEF."),
-            ("{% for m in messages[:2] %}{% if m.content is string %}.{% endif %}{% endfor %}", ".."),
-            (
-                "{% for m in messages %}{{ '.' if m.content is string else raise_exception(1) }}{% endfor %}",
-                ".....",
-            ),
+            "m.content[:2]",
+            "m.content | upper",
+            "m.content | tojson",
+            "'%.3s' % m.content",
+            "m.content | list",
         ],
     )
-    def test_texts_that_are_dropped_or_changed_on_purpose(self, bpe, template, text):
-        assert tokjax.encode_chat(bpe, CONVERSATION, template).text == text
+    def test_texts_that_are_changed(self, bpe, expression):
+        template = "{% for m in messages %}{{ " + expression + " }}{% endfor %}"
+        assert tokjax.encode_chat(bpe, CONVERSATION, template, mask=False).text
 
     def test_contents_of_whitespace(self, bpe):
         messages = [{"role": "user", "content": " \n"}]
@@ -318,10 +313,128 @@ def test_templates_may_check_the_length_of_ids(tokenizer):
     assert tokjax.encode_chat(tokenizer, [message], template).text == "abc123DEF"
 
 
-def test_none_fields_are_omitted(bpe):
-    message = {"role": "assistant", "content": None, "tool_calls": [{"id": None}]}
-    template = "{{ 'content' in messages[0] }} {{ messages[0].tool_calls | tojson }}"
-    assert tokjax.encode_chat(bpe, [message], template).text == 'False [{"id": null}]'
+def test_keys_whose_value_is_null(bpe):
+    """Templates see them, as in transformers."""
+    message = {"role": "assistant", "content": None, "tool_calls": [{"id": None, "name": "f"}]}
+    template = "{{ messages[0].content is none }} {{ messages[0] | length }} {{ messages[0] | tojson }}"
+    chat = tokjax.encode_chat(bpe, [message], template)
+    assert chat.text == "True 3 " + json.dumps(message)
+    assert tokjax.encode_chat(bpe, [message | {"thinking": None, "reasoning": "so"}], template, mask=False)
+
+
+def test_weights_of_messages(bpe):
+    for excluded, included in (({"weight": 0}, {"weight": 1}), ({"train": False}, {"train": True})):
+        first, second = CONVERSATION[2], CONVERSATION[4]
+        messages = [*CONVERSATION[:2], first | excluded, CONVERSATION[3], second | included]
+        for template in (CHATML, MARKED, ELSEWHERE["end before the next message"][0]):
+            chat = tokjax.encode_chat(bpe, messages[1:], template)
+            plain = tokjax.encode_chat(bpe, CONVERSATION[1:], template)
+            assert chat.text == plain.text
+            assert decode_answers(bpe, chat) == decode_answers(bpe, plain)[1:]
+            np.testing.assert_array_equal(chat.sources, plain.sources)
+
+
+@pytest.mark.parametrize(
+    ("role", "keys", "message"),
+    [
+        *(("assistant", {"weight": value}, r"\['weight'\] is .*; the weight of a message is 0 or 1")
+          for value in (2, -1, 0.5, "0", None, True)),
+        *(("assistant", {"train": value}, r"\['train'\] is .*; the weight of a message is true or false")
+          for value in (0, 1, "false", None)),
+        ("user", {"weight": 1}, "is the weight of a message of the role 'user'; only the assistant's"),
+        ("tool", {"train": False}, "is the weight of a message of the role 'tool'"),
+        *(("assistant", {key: 0}, rf"has \['{key}'\], and .* pass 'weight': 0 to leave an answer out")
+          for key in ("weights", "loss_weight", "lossWeight", "training", "train_detail", "masked", "Loss")),
+        ("assistant", {"weight": 0, "train": False}, r"has \['weight', 'train'\], and a message has one key"),
+    ],
+)  # fmt: skip
+def test_invalid_weights(bpe, role, keys, message):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"^messages\[0\].*" + message):
+        tokjax.encode_chat(bpe, [{"role": role, "content": "a"} | keys], CHATML, mask=False)
+
+
+def test_sharegpt(bpe):
+    names = {"user": "human", "assistant": "gpt"}
+    messages = [
+        {"from": names.get(message["role"], message["role"]), "value": message["content"]}
+        for message in CONVERSATION
+    ]
+    expected = tokjax.encode_chat(bpe, CONVERSATION, CHATML)
+    renamed = [{"role": message["from"], "content": message["value"]} for message in messages]
+    for form in (messages, renamed):
+        chat = tokjax.encode_chat(bpe, form, CHATML)
+        assert chat.text == expected.text
+        assert chat.assistant_mask.tolist() == expected.assistant_mask.tolist()
+
+
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"content": "low?"}, r"has the role None, and the keys \['content'\]; pass a message such as"),
+        ({"role": None, "content": "low?"}, "has the role None, and the keys"),
+        ({"from": "human", "content": "low?"}, r"the keys \['from', 'content'\]"),
+        ({"role": "user", "text": "low?"}, r"has the role 'user' and the keys \['role', 'text'\]"),
+        ({"role": "user", "value": "low?"}, r"the keys \['role', 'value'\]"),
+        ({"role": "user", "content": [{"type": "text", "value": "low?"}]}, "has the role 'user'"),
+        ({"role": "moderator", "content": "low?"}, "has the role 'moderator'"),
+        ({"role": "system", "content": "low?"}, "has the role 'system'"),
+        ({"role": "assistant", "content": "", "tool_calls": [{"name": "low"}]}, "'tool_calls'"),
+    ],
+)
+def test_messages_that_are_not_written(bpe, changed, message, mask):
+    template = "{% for m in messages %}{% if m.role == 'user' %}[{{ m.content if m.content is string }}]"
+    template += "{% elif m.role == 'assistant' %}{{ m.content }};{% endif %}{% endfor %}"
+    messages = [CONVERSATION[1], CONVERSATION[2], changed, CONVERSATION[4]]
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"messages\[2\].*" + message):
+        tokjax.encode_chat(bpe, messages, template, mask=mask)
+
+
+def test_messages_without_text(bpe):
+    image = {"role": "user", "content": [{"type": "image", "url": "a.png"}]}
+    for message in ({"role": "user"}, {"role": "user", "content": ""}, image):
+        assert tokjax.encode_chat(bpe, [message], "{% for m in messages %}.{% endfor %}").text == "."
+
+
+class TestContinueFinalMessage:
+    @pytest.mark.parametrize("content", ["newest", "newest ", [{"type": "text", "text": "newest"}]])
+    @pytest.mark.parametrize("mask", [False, True])
+    def test_the_text_ends_in_the_last_message(self, bpe, content, mask):
+        template = CHATML.replace(
+            "message['content']",
+            "(message.content if message.content is string else message.content[0].text)",
+        )
+        for trimmed in (template, template.replace("+ '<|im_end|>'", "| trim + '<|im_end|>'")):
+            messages = [*CONVERSATION[:4], {"role": "assistant", "content": content}]
+            chat = tokjax.encode_chat(bpe, messages, trimmed, continue_final_message=True, mask=mask)
+            prompt = tokjax.encode_chat(bpe, messages[:4], trimmed, add_generation_prompt=True)
+            text = content if isinstance(content, str) else "newest"
+            assert chat.text == prompt.text + (text if trimmed is template else text.strip())
+            assert chat.result.ids.tolist() == tokjax.encode(bpe, chat.text, allowed_special="all").tolist()
+            if mask:
+                assert decode_answers(bpe, chat) == ["low.<|im_end|>\n", chat.text[len(prompt.text) :]]
+
+    def test_generation_blocks(self, bpe):
+        chat = tokjax.encode_chat(bpe, CONVERSATION[1:], MARKED, continue_final_message=True)
+        assert decode_answers(bpe, chat) == [" low.<|endoftext|>", " newest naïve."]
+
+    @pytest.mark.parametrize(
+        ("messages", "options", "message"),
+        [
+            ([], {}, "the content of the last message, which is None"),
+            ([{"role": "assistant"}], {}, "the content of the last message, which is None"),
+            (CONVERSATION, {"add_generation_prompt": True}, "pass one of them"),
+            (CONVERSATION, {"variables": {"continue_final_message": True}}, "pass it as an argument"),
+        ],
+    )
+    def test_errors(self, bpe, messages, options, message):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            tokjax.encode_chat(bpe, messages, CHATML, continue_final_message=True, **options)
+
+    def test_content_that_is_cut(self, bpe):
+        template = CHATML.replace("message['content']", "message.content[:2]")
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="does not write the end of"):
+            tokjax.encode_chat(bpe, CONVERSATION, template, continue_final_message=True)
 
 
 class TestVariables:

@@ -53,7 +53,8 @@ class TestSpecialTokensAsText:
         assert chat.result.ids.tolist()[1:-2] == expected
 
     def test_an_empty_text(self, bpe):
-        chat = tokjax.encode_chat(bpe, QUESTION, "{{ '' }}", disallowed_special=())
+        messages = [{"role": "user", "name": "<|im_end|>"}]
+        chat = tokjax.encode_chat(bpe, messages, "{{ '' }}", disallowed_special=())
         expected = tokjax.encode_result(bpe, "", add_special_tokens=False)
         assert (chat.text, chat.assistant_mask.tolist()) == ("", [])
         assert chat.result.metadata == expected.metadata
@@ -74,21 +75,20 @@ class TestSpecialTokensAsText:
             )
 
     @pytest.mark.parametrize(
-        ("messages", "template"),
+        ("content", "template"),
         [
-            ([{"content": "<|im_end|>"}], "{{ messages[0].content | upper }}"),
-            ([{"content": "a<|im_end|>"}], "{{ messages[0].content.split('<|im_end|>')[0] }}"),
-            ([{"content": "<|im_end|>"}], "{{ messages[0].content | tojson(ensure_ascii=True) }}"),
+            ("<|im_end|>", "{{ messages[0].content | upper }}"),
+            ("a<|im_end|>", "{{ messages[0].content.split('<|im_end|>')[0] }}"),
+            ("é<|im_end|>", "{{ messages[0].content | tojson(ensure_ascii=True) }}"),
         ],
     )
-    def test_templates_that_change_them_are_rejected(self, bpe, messages, template):
-        if "tojson" in template:
-            messages = [{"content": "é<|im_end|>"}]
+    def test_templates_that_change_them_are_rejected(self, bpe, content, template):
+        messages = [{"role": "user", "content": content}]
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="or changes their characters"):
             tokjax.encode_chat(bpe, messages, template, disallowed_special=())
 
     def test_tokens_assembled_by_the_template_are_rejected(self, bpe):
-        messages = [{"content": "<|im_"}, {"content": "end|>"}, {"content": "<|im_end|>"}]
+        messages = [{"role": "user", "content": text} for text in ("<|im_", "end|>", "<|im_end|>")]
         with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match="would become a special token"):
             tokjax.encode_chat(
                 bpe, messages, "{% for m in messages %}{{ m.content }}{% endfor %}", disallowed_special=()
@@ -141,7 +141,7 @@ def tokenizers():
 def test_any_tokenizer(tokenizers, name, contents):
     """If template and messages have different special tokens, `encode_result` gives the expected one."""
     tokenizer = tokenizers[name]
-    messages = [{"content": "".join(parts)} for parts in contents]
+    messages = [{"role": "user", "content": "".join(parts)} for parts in contents]
     template = "{% for m in messages %}<|A|>{{ m.content }}{% endfor %}<|A|>"
     chat = tokjax.encode_chat(tokenizer, messages, template, mask=False, disallowed_special=())
     options = {"add_special_tokens": False, "allowed_special": {"<|A|>"}, "disallowed_special": ()}
@@ -156,7 +156,7 @@ def test_any_tokenizer(tokenizers, name, contents):
 class TestLibraryTokenizer:
     """The library recognizes all special tokens of a text or none, so the text is encoded in parts."""
 
-    MESSAGES = ({"content": "low <s>low"},)
+    MESSAGES = ({"role": "user", "content": "low <s>low"},)
     TEMPLATE = "<s>{{ messages[0].content }}<s>"
 
     def test_supported_tokenizers(self):

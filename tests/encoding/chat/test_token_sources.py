@@ -146,6 +146,99 @@ def test_whitespace_before_the_header():
     assert "assistant.header: \n<assistant>" in read(CONVERSATION, template)
 
 
+BEGIN = "{% for m in messages %}"
+END = "{% endfor %}"
+# Templates that write the end of a turn or the next header elsewhere, and the text that a model writes.
+ELSEWHERE = {
+    "end before the next message": (
+        BEGIN + "{{ '</>' if not loop.first }}<{{ m.role }}>{{ m.content }}" + END + "</>"
+        "{{ '<assistant>' if add_generation_prompt }}",
+        ["two</>", "four</>"],
+    ),
+    "end after the last message only with a prompt": (
+        BEGIN
+        + "<{{ m.role }}>{{ m.content }}{{ '</>' if not loop.last or add_generation_prompt }}"
+        + END
+        + "{{ '<assistant>' if add_generation_prompt and messages[-1].role != 'assistant' }}",
+        ["two</>", "four"],
+    ),
+    "end before the next message of a user only": (
+        BEGIN
+        + "{{ '</>' if m.role == 'user' and not loop.first }}<{{ m.role }}>{{ m.content }}"
+        + END
+        + "{{ '<assistant>' if add_generation_prompt }}",
+        ["two</>", "four"],
+    ),
+    "always a prompt": (QUOTED.split("{% if")[0] + "<assistant>", ["two</>", "four</>"]),
+    "always a prompt, with more text in answers": (
+        BEGIN
+        + "<{{ m.role }}>{{ '<text>' if m.role == 'assistant' }}{{ m.content }}</>"
+        + END
+        + "<assistant>",
+        ["<text>two</>", "<text>four</>"],
+    ),
+    "next header in the step of an answer": (
+        BEGIN + "{{ '<user>' if loop.first }}{{ m.content }}{% if m.role == 'user' %}<assistant>{% else %}</>"
+        "{{ '<user>' if not loop.last }}{% endif %}" + END,
+        ["two</>", "four</>"],
+    ),
+    "instructions before the prompt": (
+        QUOTED.replace("%}<assistant>", "%}<system>Act!</><assistant>"),
+        ["two</>", "four</>"],
+    ),
+    "no header": (BEGIN + "{{ m.content }}{{ '</>' if m.role == 'assistant' }}" + END, ["two</>", "four</>"]),
+    "longer prompt than in the history": (
+        QUOTED.replace("%}<assistant>", "%}<assistant>\n<think>"),
+        ["two</>", "four</>"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_turns_end_where_the_model_ends_them(name):
+    template, written = ELSEWHERE[name]
+    assert [run.split(": ", 1)[1] for run in join_turns(read(CONVERSATION, template))] == written
+    # The rendering of the messages before an answer ends where its turn begins.
+    tool = {"role": "tool", "content": "data"}
+    for messages in (CONVERSATION, [*CONVERSATION[:2], tool, CONVERSATION[3]], [*CONVERSATION * 7]):
+        chat = tokjax.encode_chat(BYTES, messages, template)
+        for i in range(1, len(messages), 2):
+            before = tokjax.encode_chat(BYTES, messages[:i], template, mask=False, add_generation_prompt=True)
+            begin = len(before.text)
+            if chat.text.startswith(before.text):
+                assert chat.assistant_mask[begin - 1 : begin + 1].tolist() == [0, 1]
+
+
+def join_turns(runs):
+    """Joins the consecutive runs that are in the mask."""
+    joined = []
+    for i, run in enumerate(runs):
+        if "*" in run:
+            field, text = run.split(": ", 1)
+            joined.append(joined.pop() + text if i and "*" in runs[i - 1] else f"{field}: {text}")
+    return joined
+
+
+@pytest.mark.parametrize("prompt", [False, True])
+def test_prompts_at_the_end(prompt):
+    """A prompt that the template always writes is not part of the answer before it."""
+    template = ELSEWHERE["always a prompt"][0]
+    runs = read(CONVERSATION, template, add_generation_prompt=prompt)
+    assert runs[-4:] == [*ANSWER, "assistant.generation_prompt: <assistant>"]
+    template = ELSEWHERE["end after the last message only with a prompt"][0]
+    runs = read(CONVERSATION, template, add_generation_prompt=prompt)
+    assert runs[-2 - prompt :] == [*ANSWER[:2], *ANSWER[2:][:prompt]]
+
+
+def test_end_of_the_last_turn_after_a_tool_call():
+    template = """{% for m in messages %}{{ '</>' if not loop.first }}<{{ m.role }}>{{ m.content }}
+{%- if m.tool_calls %}({{ m.tool_calls | tojson }}){% endif %}{% endfor %}</>
+{{- '<assistant>' if add_generation_prompt }}"""
+    messages = [CONVERSATION[0], {"role": "assistant", "content": "", "tool_calls": [CALL]}]
+    for last in ([], [{"role": "tool", "content": "20"}]):
+        assert join_turns(read([*messages, *last], template))[0].endswith("}])</>")
+
+
 WITH_REASONING = [
     {"role": "user", "content": "one"},
     {"role": "assistant", "content": "<think>why</think>\n\ntwo"},
@@ -260,12 +353,12 @@ def test_calls_and_results_under_other_names():
 def test_lost_sources_name_the_function(expression, function):
     template = "{% set texts = messages | map(attribute='content') | list %}{{ " + expression + " }}"
     with pytest.raises(tokjax.errors.InvalidArgumentError) as error:
-        tokjax.encode_chat(BYTES, CONVERSATION, template)
+        tokjax.encode_chat(BYTES, CONVERSATION[:2], template)
     message = str(error.value)
     assert message.startswith("the chat template makes ")
     assert f" with {function}, which combines texts of different origin" in message
     assert "Pass mask=False to get the ids without a mask" in message
-    assert tokjax.encode_chat(BYTES, CONVERSATION, template, mask=False).sources is None
+    assert tokjax.encode_chat(BYTES, CONVERSATION[:2], template, mask=False).sources is None
 
 
 @pytest.mark.parametrize(
@@ -304,8 +397,8 @@ def test_expressions_that_keep_the_field(expression):
     }
     assert set(runs) == fields
     # Outside a loop, all text without a source is outside the messages.
-    expression = expression.replace("m.content", "messages[1].content")
-    runs = [run.split(":")[0] for run in read(messages, "{{ " + expression + " }}")]
+    expression = expression.replace("m.content", "messages[0].content")
+    runs = [run.split(":")[0] for run in read(messages[1:], "{{ " + expression + " }}")]
     assert "assistant.content*" in runs
 
 
@@ -348,7 +441,8 @@ def test_answers_in_the_step_of_another_message():
 def test_templates_can_not_read_sources():
     template = "{% for m in messages %}{{ m.content.get_runs is defined }}{{ m.content._stops is defined }}"
     template += "{{ m._index is defined }}{{ (m.content | attr('_sources')) is defined }}{% endfor %}"
-    assert tokjax.encode_chat(BYTES, CONVERSATION[:1], template).text == "False" * 4
+    messages = [{"role": "user", "content": ""}]
+    assert tokjax.encode_chat(BYTES, messages, template).text == "False" * 4
 
 
 @pytest.mark.parametrize(

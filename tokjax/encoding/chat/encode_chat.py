@@ -2,13 +2,14 @@
 
 The assistant's text is located by its source, not by searching for it. The conversation is rendered with
 texts that know which message they are from (`text_sources`), and each token gets a role and a field
-(`token_sources`). The first answer shows what the template writes in front of an answer: the generation
-prompt, which is the difference between two renderings of the messages before it.
+(`token_sources`). Renderings of the messages before and up to an answer show where its turn begins and ends
+(`turns`).
 """
 
 from __future__ import annotations
 
 import datetime
+import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,10 @@ from tokjax.encoding.chat.messages import (
     copy_json,
     copy_messages,
     encode_with_hidden,
+    find_unwritten_messages,
     hide_special_tokens,
+    mark_end,
+    pop_weights,
     replace_with_placeholders,
 )
 from tokjax.encoding.chat.text_sources import (
@@ -37,6 +41,7 @@ from tokjax.encoding.chat.text_sources import (
     make_text,
 )
 from tokjax.encoding.chat.token_sources import compute_token_sources, find_runs
+from tokjax.encoding.chat.turns import Renderings, find_prompt, find_turns
 from tokjax.encoding.encode import encode_batch_result, encode_result
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.objectives.completion_masks import chat_loss_mask
@@ -44,13 +49,15 @@ from tokjax.offsets import char_to_byte_spans
 from tokjax.pretokenize.special_tokens import resolve_special
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from tokjax.core.protocol import Special
     from tokjax.core.records import TokenizationResult
     from tokjax.encoding.chat.messages import Message
+    from tokjax.encoding.chat.token_sources import Run
+    from tokjax.encoding.chat.turns import SourceRun
 
 _ASSISTANT = "assistant"
 _MAX_CHARACTERS = 1 << 22
@@ -65,8 +72,8 @@ class EncodedChat(NamedTuple):
 
     Attributes:
         result: the encoded `text`. Special tokens that the template writes are recognized.
-        assistant_mask: 1 for tokens that contain text of the assistant, otherwise 0, `int32`, shape
-            `(num_tokens,)`; the `loss_mask` of `causal_lm_labels`. `None` with `mask=False`.
+        assistant_mask: 1 for tokens of the assistant's turns, except those of the weight 0, otherwise 0;
+            `int32`, shape `(num_tokens,)`; the `loss_mask` of `causal_lm_labels`. `None` with `mask=False`.
         text: the rendered conversation.
         sources: the role and the field of each token, for `tokjax.objectives.chat_loss_mask`; `int8`, shape
             `(num_tokens,)`. `None` with `mask=False`.
@@ -87,6 +94,7 @@ def encode_chat(
     template: str,
     *,
     add_generation_prompt: bool = False,
+    continue_final_message: bool = False,
     mask: bool = True,
     allowed_special: Special = (),
     disallowed_special: Special = "all",
@@ -99,9 +107,10 @@ def encode_chat(
     Templates are Jinja templates in the format of Hugging Face's libraries (`load_chat_template` reads one
     from a model's directory). A template runs in Jinja's sandbox with bounded time and memory. Its variables
     are `messages`, `add_generation_prompt`, the declared ones of `bos_token`, `eos_token`, `pad_token` and
-    `unk_token`, and `variables`. `tools` and `documents` are `None` unless they are in `variables`. Keys of
-    messages whose value is `None` are omitted. `reasoning_content` and `thinking` are aliases: templates read
-    one or the other.
+    `unk_token`, and `variables`. `tools` and `documents` are `None` unless they are in `variables`. Templates
+    read the messages as they are, with these exceptions: `reasoning_content` and `thinking` are aliases,
+    because templates read one or the other. Messages in ShareGPT's format, `{"from": "human", "value": ...}`,
+    become messages with `role` and `content`; the roles `human` and `gpt` become `user` and `assistant`.
 
     Each token gets the role and the field of the text that it is from, which is followed through the
     template: content, reasoning, tool calls and tool results of the messages; the scaffold, which the
@@ -110,8 +119,11 @@ def encode_chat(
     loss masks of them. A token with text of several sources belongs to the answer, if one of them does.
 
     The assistant's tokens are the contents of `{% generation %}` blocks if the template has such blocks.
-    Otherwise they are all text of the assistant's messages except the headers. (If the template has no
-    generation prompt, this includes the role.)
+    Otherwise they are the turns of the assistant. A turn begins where the text of the messages before it with
+    a generation prompt ends. (If the template has no generation prompt, it includes the role.) It ends with
+    the text that the template writes for its end, also where that is in front of the next message. A message
+    of the assistant with `"weight": 0` or `"train": False` has no tokens in `assistant_mask`. With 1, `True`
+    or neither key it has.
 
     Special tokens that the template writes are always recognized. In messages, `tools` and `documents` they
     raise an error by default, because a user could end a turn with them. With `disallowed_special=()` they
@@ -125,6 +137,8 @@ def encode_chat(
             reads.
         template: the Jinja template.
         add_generation_prompt: whether to end with the prompt for an answer of the assistant.
+        continue_final_message: whether to end within the last message, after its content, so that a model
+            continues it.
         mask: whether to compute `assistant_mask`, `sources` and `message_indices`.
         allowed_special: special tokens that are recognized in messages: names, or `"all"`.
         disallowed_special: special tokens that raise an error in messages: names, or `"all"` for every one
@@ -137,10 +151,10 @@ def encode_chat(
     Raises:
         DisallowedSpecialTokenError: a message contains a disallowed special token, or the template makes one
             of the texts of messages.
-        InvalidArgumentError: the template is invalid, raises an error or exceeds its limits; it drops the
-            content of a message because it is a text instead of a list of parts; or it combines texts of
-            several messages with a function after which their origin is unknown, which the error names (pass
-            `mask=False`).
+        InvalidArgumentError: a message has no role, or an invalid weight; the template is invalid, raises an
+            error or exceeds its limits; it writes nothing of a message that has a text, for example of an
+            unknown role; or it combines texts of several messages with a function after which their origin
+            is unknown, which the error names (pass `mask=False`).
         MissingExtraError: Jinja is not installed.
     """
     steps = _encode_in_steps(
@@ -148,6 +162,7 @@ def encode_chat(
         messages,
         template,
         add_generation_prompt=add_generation_prompt,
+        continue_final_message=continue_final_message,
         mask=mask,
         allowed_special=allowed_special,
         disallowed_special=disallowed_special,
@@ -201,6 +216,7 @@ def _encode_in_steps(
     template: str,
     *,
     add_generation_prompt: bool = False,
+    continue_final_message: bool = False,
     mask: bool = True,
     allowed_special: Special = (),
     disallowed_special: Special = "all",
@@ -210,9 +226,11 @@ def _encode_in_steps(
 ) -> Generator[str, TokenizationResult, EncodedChat]:
     """Yields the text to encode, receives its result, and returns the conversation. See `encode_chat`."""
     vocabulary = protocol.get_vocabulary(tokenizer)
+    _check_options(variables or {}, add_generation_prompt, continue_final_message)
     allowed, disallowed = resolve_special(vocabulary.special_names, allowed_special, disallowed_special)
     not_allowed = frozenset(vocabulary.special) - allowed
     conversation = copy_messages(messages)
+    excluded = pop_weights(conversation)
     check_strings(conversation, "messages", disallowed)
     template_variables: dict[str, Any] = {"tools": None, "documents": None, **(variables or {})}
     template_variables = {
@@ -233,7 +251,8 @@ def _encode_in_steps(
     def make_renderer(change: Callable[[str], str]) -> _ChatRenderer:
         changed = copy_json(untrusted, "", lambda text, _: change(text)) if hidden.names else {}
         limit = check_int("max_characters", max_characters, minimum=1)
-        return _ChatRenderer(compiled, clock | roles | template_variables | changed, limit)
+        continued = len(conversation) if continue_final_message else None
+        return _ChatRenderer(compiled, clock | roles | template_variables | changed, limit, continued)
 
     renderer = make_renderer(hidden.hide)
     rendered_messages = conversation
@@ -257,73 +276,97 @@ def _encode_in_steps(
     if not mask:
         return EncodedChat(result, None, full_text)
     offsets = _get_offsets(tokenizer, full_text, result)
-    sourced_text, generated = renderer.render_sources(rendered_messages, add_generation_prompt)
-    if sourced_text != text:
-        raise InvalidArgumentError(
-            "the chat template writes another text for the same messages when their origin is followed, so "
-            "the assistant's tokens can't be determined. It may use the time or a random number, or add text "
-            "to the result of the filters 'safe' and 'e'. Pass mask=False to get the ids without a mask"
-        )
-    prompt_start = len(text)
-    if add_generation_prompt:
-        prompt_start = renderer.find_prompt(rendered_messages, text)
-    runs = find_runs(
-        sourced_text,
-        [message.get("role") for message in conversation],
-        renderer.find_header(rendered_messages),
-        prompt_start,
-        allow_lost=compiled.has_generation_blocks,
-    )
+    runs, generated = renderer.find_runs(rendered_messages, text, add_generation_prompt)
     sources = compute_token_sources(runs, full_text, offsets)
     has_blocks = compiled.has_generation_blocks
     assistant_mask: Any = (
         _compute_mask(full_text, offsets, generated) if has_blocks else chat_loss_mask(sources.codes)
     )
+    if excluded:
+        _check_messages_known(assistant_mask, sources.messages)
+        assistant_mask = np.where(np.isin(sources.messages, excluded), np.int32(0), assistant_mask)
     return EncodedChat(result, assistant_mask, full_text, *sources)
+
+
+def _check_messages_known(mask: NDArray[np.int32], messages: NDArray[np.int32]) -> None:
+    """Checks that each token of the assistant is known to be of a message."""
+    if (mask[messages < 0] > 0).any():
+        raise InvalidArgumentError(
+            "a message has the weight 0, and the chat template writes text outside of messages in a "
+            "{% generation %} block, so that the tokens of the message can't be determined"
+        )
+
+
+def _check_options(variables: Mapping[str, Any], prompt: bool, continued: bool) -> None:
+    if prompt and continued:
+        raise InvalidArgumentError(
+            "add_generation_prompt begins another message, and continue_final_message ends within the last "
+            "one; pass one of them"
+        )
+    for name in ("messages", "add_generation_prompt", "continue_final_message"):
+        if name in variables:
+            raise InvalidArgumentError(f"variables has {name!r}; pass it as an argument of encode_chat")
 
 
 class _ChatRenderer:
     """A compiled template with its variables, which renders different lists of messages."""
 
-    def __init__(self, template: ChatTemplate, variables: dict[str, Any], max_characters: int) -> None:
+    def __init__(
+        self, template: ChatTemplate, variables: dict[str, Any], max_characters: int, continued: int | None
+    ) -> None:
         self._template = template
         self._variables = variables
         self._max_characters = max_characters
+        self._continued = continued  # number of messages of which the last one is continued
+        self._marker = f"\ue000{secrets.token_hex(16)}\ue001 "
 
     def render_sources(
         self, messages: list[Message], prompt: bool
     ) -> tuple[SourcedText, list[tuple[int, int]]]:
         """Renders messages, and returns the text and the spans of `{% generation %}` blocks."""
-        answers = {i for i, message in enumerate(messages) if message.get("role") == _ASSISTANT}
+        answers = {i for i, message in enumerate(messages) if message["role"] == _ASSISTANT}
         tracker = Tracker(answers)
         text, generated = self._render(messages, prompt, tracker)
         if not isinstance(text, SourcedText):  # there are no messages
             text = make_text(text, Source(-1, "scaffold"))
         return tracker.resolve(text), generated
 
-    def find_header(self, messages: list[Message]) -> str:
-        """Returns the text that the template writes before an answer; empty if there is none."""
-        end = next((i for i, message in enumerate(messages) if message.get("role") == _ASSISTANT), None)
-        if end is None:
-            return ""
-        try:
-            text = self.render_text(messages[:end], True)
-        except InvalidArgumentError:  # for example, the template needs a message of the user
-            return ""
-        return text[self.find_prompt(messages[:end], text) :]
+    def find_runs(
+        self, messages: list[Message], text: str, prompt: bool
+    ) -> tuple[list[Run], list[tuple[int, int]]]:
+        """Returns the runs of a rendered text, and the spans of `{% generation %}` blocks.
 
-    def find_prompt(self, messages: list[Message], text: str) -> int:
-        """Returns the position of the generation prompt in a text that was rendered with it."""
-        try:
-            without = self.render_text(messages, False)
-        except InvalidArgumentError:
-            without = None
-        if without is not None and text.startswith(without):
-            return len(without)
-        # The template writes something else instead, for example a token for the end of the text.
-        runs = get_runs(self.render_sources(messages, True)[0])
-        start, stop, source = runs[-1] if runs else (0, 0, Source(-1, "scaffold"))
-        return start if source == Source(-1, "scaffold") else stop
+        Args:
+            messages: the messages.
+            text: the text that the template writes for them.
+            prompt: whether it was rendered with a generation prompt.
+        """
+        sourced, generated = self.render_sources(messages, prompt)
+        if sourced != text:
+            raise InvalidArgumentError(
+                "the chat template writes another text for the same messages when their origin is followed, "
+                "so the assistant's tokens can't be determined. It may use the time or a random number, or "
+                "add text to the result of the filters 'safe' and 'e'. Pass mask=False to get the ids "
+                "without a mask"
+            )
+
+        def get_text(count: int, with_prompt: bool) -> str | None:
+            if count == len(messages) and with_prompt == prompt:
+                return text
+            try:
+                return self.render_text(messages[:count], with_prompt)
+            except InvalidArgumentError:  # for example, the template needs a message of the user
+                return None
+
+        def get_source_runs(count: int, with_prompt: bool) -> list[SourceRun]:
+            return get_runs(self.render_sources(messages[:count], with_prompt)[0])
+
+        roles = [message["role"] for message in messages]
+        render = Renderings(get_text, get_source_runs)
+        turns = find_turns(text, get_runs(sourced), roles, render)
+        prompt_start = find_prompt(text, get_runs(sourced), turns, len(roles), render)
+        allow_lost = self._template.has_generation_blocks
+        return find_runs(sourced, roles, turns, prompt_start, allow_lost=allow_lost), generated
 
     def render_text(self, messages: list[Message], prompt: bool) -> str:
         """Renders messages and returns only the text."""
@@ -332,12 +375,32 @@ class _ChatRenderer:
     def _render(
         self, messages: list[Message], prompt: bool, tracker: Tracker | None = None
     ) -> RenderedTemplate:
+        is_continued = len(messages) == self._continued
+        if is_continued:
+            messages = mark_end(messages, self._marker)
         completed: Any = add_reasoning_aliases(messages)
         changed = {
             "messages": add_sources(completed) if tracker else completed,
             "add_generation_prompt": prompt,
         }
-        return self._template.render(self._variables | changed, self._max_characters, tracker)
+        rendered = self._template.render(self._variables | changed, self._max_characters, tracker)
+        return self._cut(rendered) if is_continued else rendered
+
+    def _cut(self, rendered: RenderedTemplate) -> RenderedTemplate:
+        """Removes the marker at the end of the last message, and the text after it."""
+        text, spans = rendered
+        marker = self._marker.strip()
+        start = str.rfind(text, marker)
+        if start < 0:
+            raise InvalidArgumentError(
+                "the chat template does not write the end of the last message, where "
+                "continue_final_message=True ends"
+            )
+        is_trimmed = not str.startswith(text, self._marker, start)
+        text = text[:start].rstrip() if is_trimmed else text[:start]
+        return RenderedTemplate(
+            text, [(begin, min(end, len(text))) for begin, end in spans if begin < len(text)]
+        )
 
 
 def _check_counts(text: str, expected: str, names: frozenset[str]) -> None:
@@ -363,11 +426,9 @@ def _check_counts(text: str, expected: str, names: frozenset[str]) -> None:
 def _check_contents(
     renderer: _ChatRenderer, messages: list[Message], text: str, template: str, prompt: bool
 ) -> None:
-    """Checks that the template does not drop a content because it is a text instead of a list of parts.
+    """Checks that the template writes each message that has a text.
 
-    Templates of some multimodal models loop over the parts of each content. The characters of a text have
-    none of the keys of a part, so nothing is written for them. Such a template writes the same for any other
-    text, and writes the text if it is a part. If it drops a message on purpose, it also drops the part.
+    It may change texts, for example to upper case. Then other texts give another result.
 
     Args:
         renderer: the template.
@@ -377,44 +438,33 @@ def _check_contents(
         prompt: whether the text ends with a generation prompt.
 
     Raises:
-        InvalidArgumentError: a content is dropped that would be written as a list of parts.
+        InvalidArgumentError: nothing is written of the texts of a message.
     """
-    missing = set(_find_missing_contents(messages, text))
-    if not missing:
-        return
 
-    def render(change: Callable[[str], Any]) -> str | None:
-        changed = [
-            message | {"content": change(message["content"])} if i in missing else message
-            for i, message in enumerate(messages)
-        ]
+    def render(index: int, changed: Message) -> str | None:
         try:
-            return renderer.render_text(changed, prompt)
+            return renderer.render_text([*messages[:index], changed, *messages[index + 1 :]], prompt)
         except InvalidArgumentError:  # for example, the template takes no lists
             return None
 
-    if render(lambda content: content.replace("x", "y")) != text:
-        return  # the template changes the text, for example to upper case
-    with_parts = render(lambda content: [{"type": "text", "text": content}]) or ""
-    dropped = next((i for i in sorted(missing) if messages[i]["content"] in with_parts), None)
-    if dropped is not None:
-        example = {"role": messages[dropped].get("role"), "content": [{"type": "text", "text": "..."}]}
-        raise InvalidArgumentError(
-            f"the chat template {template!r:.60}... drops messages[{dropped}]['content'], because it is a "
-            f"text and the template writes lists of parts; pass the message as {example}"
-        )
-
-
-def _find_missing_contents(messages: list[Message], text: str) -> Iterator[int]:
-    """Returns an iterator over the messages whose content is a text that does not occur in `text`."""
-    position = 0
-    for i, message in enumerate(messages):
+    for i in find_unwritten_messages(messages, text):
+        message = messages[i]
+        changed = copy_json(message, "", lambda part, _: part.replace("x", "z"))
+        if render(i, changed | {"role": message["role"]}) != text:
+            continue
         content = message.get("content")
-        if isinstance(content, str) and content.strip():
-            start = text.find(content, position)  # most templates keep the order, so this takes linear time
-            if start < 0 and content not in text:
-                yield i
-            position = max(position, start)
+        with_part = render(i, message | {"content": [{"type": "text", "text": content}]}) or text
+        if isinstance(content, str) and content.strip() and content in with_part and with_part != text:
+            example = {"role": message["role"], "content": [{"type": "text", "text": "..."}]}
+            raise InvalidArgumentError(
+                f"the chat template {template!r:.60}... drops messages[{i}]['content'], because it is a "
+                f"text and the template writes lists of parts; pass the message as {example}"
+            )
+        raise InvalidArgumentError(
+            f"the chat template {template!r:.60}... writes no text of messages[{i}], which has the role "
+            f"{message['role']!r} and the keys {list(message)[:20]}; pass a role and keys that the template "
+            "reads, or remove the message"
+        )
 
 
 def _check_unchanged(text: str, expected: str, hidden: HiddenTokens) -> None:

@@ -20,6 +20,7 @@ raises an error otherwise.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,15 +35,22 @@ from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.special_tokens import reject_special, split_at_special
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from tokjax.core.records import TokenizationBatch, TokenizationResult
 
 
 _PLAIN_TEXT = re.compile(r"[\w -]*")
+_PLACEHOLDER = re.compile(r"x\d+")
 PLAIN_KEYS = ("role", "type")
 """Keys whose values select branches of a template. They must match `_PLAIN_TEXT`."""
 REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
+_SHAREGPT_KEYS = {"from": "role", "value": "content"}
+_SHAREGPT_ROLES = {"human": "user", "gpt": "assistant"}
+_WEIGHT_KEY = re.compile(r"(?<![A-Za-z])(?:weight|train|loss|mask)|Weight|Train|Loss|Mask")
+"""Matches keys that look like weights of messages."""
+_KEYS_WITHOUT_TEXT = (*PLAIN_KEYS, *REASONING_KEYS, "name", "id", "tool_call_id")
+"""Keys of a message whose values a template may drop."""
 _PRIVATE_USE = range(0xF0000, 0xFFFFE)
 _MAX_DEPTH = 100
 """Maximum nesting depth of messages. It keeps recursive functions below Python's recursion limit."""
@@ -51,11 +59,11 @@ Message = dict[str, Any]
 
 
 def copy_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """Copies messages to lists and dicts, without the keys whose value is `None`.
+    """Copies messages to lists and dicts. Messages in ShareGPT's format become those of OpenAI's.
 
     Raises:
-        InvalidArgumentError: `messages` is not a sequence of mappings, or contains something that is not JSON
-            data.
+        InvalidArgumentError: `messages` is not a sequence of mappings, a message has no role, or contains
+            something that is not JSON data.
     """
     untyped: object = messages
     if isinstance(untyped, (str, bytes)) or not isinstance(untyped, Sequence):
@@ -64,10 +72,51 @@ def copy_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
     for i, message in enumerate(messages):
         if not isinstance(message, Mapping):
             raise InvalidArgumentError(f"messages[{i}] must map 'role' and 'content', not be {message!r:.80}")
-        copied.append(
-            copy_json({key: value for key, value in message.items() if value is not None}, f"messages[{i}]")
-        )
+        copy = copy_json(message, f"messages[{i}]")
+        if _SHAREGPT_KEYS.keys() <= copy.keys() and copy.keys().isdisjoint(_SHAREGPT_KEYS.values()):
+            copy = {_SHAREGPT_KEYS.get(key, key): value for key, value in copy.items()}
+        role = copy.get("role")
+        if not isinstance(role, str):
+            raise InvalidArgumentError(
+                f"messages[{i}] has the role {role!r:.80}, and the keys {list(copy)[:20]}; pass a message "
+                "such as {'role': 'user', 'content': TEXT}, or {'from': 'human', 'value': TEXT}"
+            )
+        copied.append(copy | {"role": _SHAREGPT_ROLES.get(role, role)})
     return copied
+
+
+def pop_weights(messages: list[Message]) -> list[int]:
+    """Removes the keys `weight` and `train` of messages, which a template must not see.
+
+    Returns:
+        The indices of the messages that do not count as targets.
+
+    Raises:
+        InvalidArgumentError: a value is invalid, the message is not one of the assistant, or another key
+            looks like one of the two.
+    """
+    excluded = []
+    for i, message in enumerate(messages):
+        keys = [key for key in message if isinstance(key, str) and _WEIGHT_KEY.search(key)]
+        for key in keys:
+            value = message.pop(key)
+            path = f"messages[{i}][{key!r}]"
+            if len(keys) > 1 or key not in ("weight", "train"):
+                raise InvalidArgumentError(
+                    f"messages[{i}] has {keys}, and a message has one key for its weight: pass 'weight': 0 "
+                    "to leave an answer out of the mask, or 'train': false; otherwise remove the key"
+                )
+            if isinstance(value, bool) != (key == "train") or value not in (0, 1):
+                expected = "0 or 1" if key == "weight" else "true or false"
+                raise InvalidArgumentError(f"{path} is {value!r:.80}; the weight of a message is {expected}")
+            if message["role"] != "assistant":
+                raise InvalidArgumentError(
+                    f"{path} is the weight of a message of the role {message['role']!r}; only the "
+                    "assistant's messages have one, and no others count, so remove the key"
+                )
+            if not value:
+                excluded.append(i)
+    return excluded
 
 
 def copy_json(
@@ -107,11 +156,11 @@ def add_reasoning_aliases(messages: list[Message]) -> list[Message]:
     """Returns the messages with their reasoning under both names that templates read.
 
     The names are `reasoning_content` and `thinking`. The value is that of the first key of `REASONING_KEYS`
-    that a message has. A message that has its own `thinking` keeps it.
+    that is not null. A message that has its own `thinking` keeps it.
     """
     completed = []
     for message in messages:
-        reasoning = next((message[key] for key in REASONING_KEYS if key in message), None)
+        reasoning = next((message[key] for key in REASONING_KEYS if message.get(key) is not None), None)
         aliases = {} if reasoning is None else {"reasoning_content": reasoning}
         completed.append({"thinking": reasoning} | message | aliases if aliases else message)
     return completed
@@ -147,7 +196,7 @@ def check_strings(value: Any, path: str, disallowed: frozenset[str]) -> None:
 
 
 def replace_with_placeholders(value: Any, placeholders: dict[str, str], key: str = "") -> Any:
-    """Copies messages and replaces each text by a placeholder: `x0`, `x1xxx` and so on.
+    """Copies messages and replaces each text by a placeholder: `x0`, `x1yyy` and so on.
 
     Rendering the copy shows which special tokens a template writes for any messages.
     Equal texts have equal placeholders, because templates compare messages. A placeholder is as long as its
@@ -161,13 +210,60 @@ def replace_with_placeholders(value: Any, placeholders: dict[str, str], key: str
     """
     if isinstance(value, str):
         is_unchanged = key in PLAIN_KEYS or not value.strip()
-        placeholder = f"x{len(placeholders)}".ljust(len(value), "x")
+        placeholder = f"x{len(placeholders)}".ljust(len(value), "y")
         return value if is_unchanged else placeholders.setdefault(value, placeholder)
     if isinstance(value, dict):
         return {name: replace_with_placeholders(inner, placeholders, name) for name, inner in value.items()}
     if isinstance(value, list):
         return [replace_with_placeholders(inner, placeholders) for inner in value]
     return value
+
+
+def mark_end(messages: list[Message], marker: str) -> list[Message]:
+    """Appends a marker to the content of the last message, or to the last text of its parts.
+
+    Raises:
+        InvalidArgumentError: there is no such text.
+    """
+    content = messages[-1].get("content") if messages else None
+    if isinstance(content, str):
+        return [*messages[:-1], messages[-1] | {"content": content + marker}]
+    parts = content if isinstance(content, list) else []
+    for i, part in reversed(list(enumerate(parts))):
+        if isinstance(part, dict) and isinstance(part.get("text"), str):
+            marked = [*parts[:i], part | {"text": part["text"] + marker}, *parts[i + 1 :]]
+            return [*messages[:-1], messages[-1] | {"content": marked}]
+    raise InvalidArgumentError(
+        "continue_final_message=True ends after the content of the last message, which is "
+        f"{content!r:.80}; pass messages whose last one has a text"
+    )
+
+
+def find_unwritten_messages(messages: Sequence[Message], text: str) -> list[int]:
+    """Returns the indices of messages that have texts, none of which occurs in a rendered text.
+
+    Templates may drop reasoning and names. A part of a content that is not text has none.
+
+    Args:
+        messages: messages with placeholders for their texts.
+        text: the text that a template writes for them.
+    """
+    written = Counter(_PLACEHOLDER.findall(text))
+    names = [
+        set(_PLACEHOLDER.findall(" ".join(_list_texts(message, _KEYS_WITHOUT_TEXT)))) for message in messages
+    ]
+    owners = Counter(name for own in names for name in own)
+    return [i for i, own in enumerate(names) if own and all(written[name] < owners[name] for name in own)]
+
+
+def _list_texts(value: Any, keys_without_text: Collection[str] = PLAIN_KEYS) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        if value.get("type") not in (None, "text", "function"):  # an image, for example
+            return []
+        value = [inner for key, inner in value.items() if key not in keys_without_text]
+    return [text for inner in value for text in _list_texts(inner)] if isinstance(value, list) else []
 
 
 class HiddenTokens(NamedTuple):

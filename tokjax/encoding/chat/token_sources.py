@@ -1,7 +1,7 @@
 r"""The role, the field and the message of each token of a conversation.
 
-The rendered text has a source for each run of characters (`text_sources`). Here the literal text in front of
-an answer is recognized as its header, and each token gets one run. With the generation prompt `"A:"`:
+The rendered text has a source for each run of characters (`text_sources`). Here the text in front of an
+answer is marked as its header (`turns`), and each token gets one run. With the generation prompt `"A:"`:
 
     text       "U: "       "hi\n"     "A:"       "low."     "\n"        "A:"
     message    0           0          1          1          1           -1
@@ -18,17 +18,19 @@ import numpy as np
 
 from tokjax.encoding.chat.text_sources import TOOL_ROLES, get_runs
 from tokjax.errors import InvalidArgumentError
-from tokjax.objectives.completion_masks import ANSWER_FIELDS, ANSWER_TEXTS, CHAT_FIELDS, CHAT_ROLES
+from tokjax.objectives.completion_masks import ANSWER_FIELDS, CHAT_FIELDS, CHAT_ROLES
 from tokjax.offsets import char_to_byte_spans
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from tokjax.encoding.chat.text_sources import SourcedText
+    from tokjax.encoding.chat.turns import SourceRun, Turn
 
 _ROLE_NAMES = {role: role for role in CHAT_ROLES} | dict.fromkeys(TOOL_ROLES, "tool")
+_SCAFFOLD = CHAT_FIELDS.index("scaffold")
 _MAX_SHOWN = 60
 
 
@@ -63,80 +65,81 @@ class TokenSources(NamedTuple):
 
 
 def find_runs(
-    text: SourcedText, roles: Sequence[Any], prompt: str, num_before_prompt: int, *, allow_lost: bool
+    text: SourcedText, roles: Sequence[str], turns: Mapping[int, Turn], prompt_start: int, *, allow_lost: bool
 ) -> list[Run]:
     """Lists the runs of a rendered conversation, which cover it.
 
     Args:
         text: the rendered text.
         roles: the role of each message.
-        prompt: the generation prompt that the template writes before an answer.
-        num_before_prompt: number of characters before the generation prompt at the end of the text.
+        turns: the turns of the answers.
+        prompt_start: position of the generation prompt at the end of the text.
         allow_lost: whether text whose sources were lost becomes scaffold outside the messages.
 
     Raises:
         InvalidArgumentError: the sources of a part of the text were lost.
     """
-    names = [_ROLE_NAMES.get(role, "other") if isinstance(role, str) else "other" for role in roles]
-    plain = str.__str__(text)
-    runs: list[Run] = []
-    started: set[int] = set()
-    for start, stop, source in get_runs(text):
-        message, field = source.message, source.field
-        if source.lost_by:
-            if not allow_lost:
-                shown = plain[start:stop]
-                raise InvalidArgumentError(
-                    f"the chat template makes {shown[:_MAX_SHOWN]!r} with {source.lost_by}, which combines "
-                    "texts of different origin, so that the assistant's tokens can't be determined. Pass "
-                    "mask=False to get the ids without a mask, or put {% generation %} and "
-                    "{% endgeneration %} around the assistant's text in the template"
-                )
-            message, field = -1, "scaffold"
-        role = names[message] if message >= 0 else "none"
-        split = start
-        if role == "assistant" and message not in started:
-            started.add(message)
-            if field == "scaffold":
-                split += _measure_header(plain[start:stop], prompt)
-        runs.append(Run(start, split, message, role, "header"))
-        end = min(stop, max(split, num_before_prompt))
-        runs.append(Run(split, end, message, role, field))
-        runs.append(Run(end, stop, -1, "assistant", "generation_prompt"))
-    runs = [run for run in runs if run.start < run.stop]
+    sources = get_runs(text)
+    if not allow_lost:
+        _check_known(text, sources)
+    origins = [(-1, "scaffold") if source.lost_by else source[:2] for *_, source in sources]
+    lengths = [stop - start for start, stop, _ in sources]
+    messages = np.repeat(np.array([message for message, _ in origins], np.int32), lengths)
+    fields = np.repeat(np.array([CHAT_FIELDS.index(field) for _, field in origins], np.int8), lengths)
+    _assign_turns(messages, fields, turns, len(roles))
+    fields[prompt_start:], messages[prompt_start:] = CHAT_FIELDS.index("generation_prompt"), -1
+    names = [_ROLE_NAMES.get(role, "other") for role in roles]
+    changes = np.flatnonzero((np.diff(messages) != 0) | (np.diff(fields) != 0)) + 1
+    bounds = [0, *changes.tolist(), len(messages)] if len(messages) else []
+    runs = []
+    for start, stop in pairwise(bounds):
+        message, field = int(messages[start]), CHAT_FIELDS[fields[start]]
+        outside = "assistant" if field == "generation_prompt" else "none"
+        runs.append(Run(start, stop, message, names[message] if message >= 0 else outside, field))
     _assign_text_outside_loops(runs)
     return runs
 
 
-def _assign_text_outside_loops(runs: list[Run]) -> None:
-    """Assigns text that the template writes outside of loops to the message that it is a part of.
+def _check_known(text: str, sources: Sequence[SourceRun]) -> None:
+    """Raises `InvalidArgumentError` if the sources of a part of a text were lost."""
+    for start, stop, source in sources:
+        if source.lost_by:
+            shown = str.__str__(text)[start:stop][:_MAX_SHOWN]
+            raise InvalidArgumentError(
+                f"the chat template makes {shown!r} with {source.lost_by}, which combines "
+                "texts of different origin, so that the assistant's tokens can't be determined. Pass "
+                "mask=False to get the ids without a mask, or put {% generation %} and "
+                "{% endgeneration %} around the assistant's text in the template"
+            )
 
-    That is text between two texts of a message. It is also text after the last message, if that is an answer
-    and the template has written nothing else after it, or nothing for it before it: templates without a loop
-    over messages write the end of an answer there, or `{{ eos_token }}` after the loop.
-    """
+
+def _assign_turns(
+    messages: NDArray[np.int32], fields: NDArray[np.int8], turns: Mapping[int, Turn], num_messages: int
+) -> None:
+    """Assigns scaffold at the bounds of turns to the answer or to the next message, and marks the headers."""
+    is_scaffold = fields == _SCAFFOLD
+    for index, turn in turns.items():
+        after, rest = slice(turn.last_text, turn.stop), slice(turn.stop, turn.end)
+        following = index + 1 if index + 1 < num_messages else -1
+        messages[rest][is_scaffold[rest] & (messages[rest] == index)] = following
+        messages[after][is_scaffold[after]] = index
+    for index, turn in turns.items():
+        before = slice(turn.begin, turn.first)
+        if is_scaffold[before].all():
+            messages[before] = index
+        header = slice(min(turn.first, turn.before), turn.begin)
+        fields[header][messages[header] == index] = CHAT_FIELDS.index("header")
+
+
+def _assign_text_outside_loops(runs: list[Run]) -> None:
+    """Assigns text outside of loops, between two texts of a message, to this message."""
     known = [i for i, run in enumerate(runs) if run.message >= 0]
-    for first, last in pairwise([*known, len(runs)]):
+    for first, last in pairwise(known):
         before = runs[first]
-        if last < len(runs):
-            belongs = before.message == runs[last].message
-        else:
-            start = next(run for run in runs if run.message == before.message)
-            belongs = before.role == "assistant" and not {before.field, start.field}.isdisjoint(ANSWER_TEXTS)
-        if belongs:
+        if before.message == runs[last].message:
             for i in range(first + 1, last):
                 if runs[i].field == "scaffold":
                     runs[i] = runs[i]._replace(message=before.message, role=before.role)
-
-
-def _measure_header(text: str, prompt: str) -> int:
-    """Returns how many characters at the start of a message are text of the generation prompt."""
-    common = next((i for i, pair in enumerate(zip(text, prompt, strict=False)) if pair[0] != pair[1]), None)
-    if common is None:
-        return min(len(text), len(prompt))
-    core = prompt.strip()  # the template may write other whitespace around it
-    start = text.find(core) if core else -1
-    return start + len(core) if start >= 0 and not text[:start].strip() else common
 
 
 def compute_token_sources(runs: list[Run], text: str, offsets: NDArray[np.integer[Any]]) -> TokenSources:

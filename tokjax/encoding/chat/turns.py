@@ -1,0 +1,283 @@
+r"""Turns of the assistant: where the text that a model writes begins and ends in a rendered conversation.
+
+A turn begins where the generation prompt after the messages before it ends. It ends where the conversation
+ends if the answer is its last message. Both are measured by rendering these messages, because templates may
+write the end of a turn in front of the next message, as below, only after the last message, or never:
+
+    messages                  rendered text
+    user                      "<bom>user hi<eom>"
+    user                      "<bom>user hi<eom><bom>assistant"                      with a generation prompt
+    user, assistant           "<bom>user hi<eom><bom>assistant low.<eom>"
+    user, assistant, user     "<bom>user hi<eom><bom>assistant low.<eom><bom>user ok<eom>"
+                                                              ~~~~~~~~~~ the turn
+
+If a template rewrites earlier messages (drops their reasoning), a rendering is not the start of the text.
+Then only the text after the last text of its messages is compared.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tokjax.encoding.chat.text_sources import Source
+
+    SourceRun = tuple[int, int, Source]
+    """Start and stop of a run of characters, and their source."""
+
+_MAX_MEASURED = 8
+"""Number of turns that are measured, which is quadratic. After them, the same text has the same bounds."""
+_OPEN_TAG = re.compile(r"<[^<>\s]*$")
+
+
+class Renderings(NamedTuple):
+    """Renderings of the first messages of a conversation.
+
+    Attributes:
+        get_text: function of the number of messages and of whether to write a generation prompt; it returns
+            `None` if the template raises an error.
+        get_runs: function of the same arguments that returns the sources of this text.
+    """
+
+    get_text: Callable[[int, bool], str | None]
+    get_runs: Callable[[int, bool], list[SourceRun]]
+
+    def get_text_after_messages(self, num_messages: int, prompt: bool) -> str:
+        """Returns the text after the last text of a message; empty if the template raises an error."""
+        text = self.get_text(num_messages, prompt)
+        if text is None:
+            return ""
+        runs = self.get_runs(num_messages, prompt)
+        return text[max((stop for _, stop, source in runs if source.field != "scaffold"), default=0) :]
+
+
+@dataclass
+class Turn:
+    """Positions of an answer in the rendered text, in characters, 0-based.
+
+    Attributes:
+        before: end of the last text of a message before it.
+        first: start of the text that the template writes for it.
+        first_text: start of its first text.
+        last_text: end of its last text.
+        end: end of the text that the template writes for it.
+        begin: end of the generation prompt before it, which may be within its text.
+        stop: end of the turn, which may be in front of the next message.
+    """
+
+    before: int
+    first: int
+    first_text: int = -1
+    last_text: int = -1
+    end: int = -1
+    begin: int = -1
+    stop: int = -1
+
+
+def find_turns(
+    text: str, runs: Sequence[SourceRun], roles: Sequence[str], render: Renderings
+) -> dict[int, Turn]:
+    """Finds the turns of the answers that the template writes, by the index of the message.
+
+    Args:
+        text: the rendered text.
+        runs: the sources of its characters.
+        roles: the role of each message.
+        render: renderings of the first messages.
+    """
+    located = _locate_messages(runs)
+    turns = {message: span for message, span in located.items() if roles[message] == "assistant"}
+    known: dict[str, str] = {}  # the prompt at the start of a text in front of an answer
+    for i, (message, turn) in enumerate(turns.items()):
+        written = text[turn.before : turn.first_text]
+        prompt = known.get(written) if i >= _MAX_MEASURED else None
+        if prompt is not None and text.startswith(prompt, turn.before):
+            turn.begin = turn.before + len(prompt)
+        else:
+            turn.begin = _measure_begin(text, turn, message, render)
+            if turn.begin >= turn.before:
+                known[written] = text[turn.before : turn.begin]
+    header = _find_header(text, turns)
+    for turn in turns.values():
+        if turn.begin < 0:  # the template can't render the messages before it
+            header = header or _get_prompt(len(roles), render)
+            turn.begin = turn.first + _match_prompt(header, text[turn.first :], turn.first_text - turn.first)
+    ends: dict[tuple[str, str], str] = {}  # by the text after the answer in its step, and the next role
+    for i, (message, turn) in enumerate(turns.items()):
+        turn.last_text = max(turn.last_text, turn.begin)
+        turn.end = max(turn.end, turn.last_text)
+        key = text[turn.last_text : turn.end], "".join(roles[message + 1 : message + 2])
+        end = ends.get(key) if i >= _MAX_MEASURED else None
+        if end is not None and text.startswith(end, turn.last_text):
+            turn.stop = turn.last_text + len(end)
+        else:
+            turn.stop = _measure_stop(text, turn, message, len(roles), header, render)
+            if turn.stop == turn.last_text and message + 1 in located:
+                others = [span for i, span in located.items() if roles[i] == roles[message + 1]]
+                turn.stop = _find_end_before_next(text, turn, located[message + 1], others)
+            ends[key] = text[turn.last_text : turn.stop]
+    return turns
+
+
+def find_prompt(
+    text: str, runs: Sequence[SourceRun], turns: dict[int, Turn], num_messages: int, render: Renderings
+) -> int:
+    """Returns the position of the generation prompt at the end of a text; its length if there is none.
+
+    Args:
+        text: the rendered text.
+        runs: the sources of its characters.
+        turns: the turns of the answers.
+        num_messages: number of messages.
+        render: renderings of the first messages.
+    """
+    last = turns.get(num_messages - 1)
+    num_before = last.stop if last else 0
+    without = render.get_text(num_messages, False)
+    if without == text:
+        header = _find_header(text, turns)  # some templates always write a generation prompt
+        start = len(text.removesuffix(header))
+        return start if start >= num_before else len(text)
+    if without is not None and text.startswith(without):
+        return max(len(without), num_before)
+    # The template writes something else instead, for example a token for the end of the text.
+    start, stop, source = runs[-1] if runs else (0, 0, None)
+    return start if source and source.message < 0 and source.field == "scaffold" else stop
+
+
+def _find_header(text: str, turns: dict[int, Turn]) -> str:
+    """Returns the text of the last answer that the generation prompt provides; empty if it is whitespace."""
+    headers = (text[turn.first : max(turn.begin, 0)] for turn in reversed(turns.values()))
+    return next((header for header in headers if header.strip()), "")
+
+
+def _locate_messages(runs: Sequence[SourceRun]) -> dict[int, Turn]:
+    """Finds the texts of messages."""
+    located: dict[int, Turn] = {}
+    last_text = 0
+    for start, stop, source in runs:
+        span = None
+        if source.message >= 0:
+            span = located.setdefault(source.message, Turn(last_text, start))
+            span.end = stop
+        if source.field != "scaffold":
+            if span:
+                if span.first_text < 0:
+                    span.before, span.first_text = last_text, start
+                span.last_text = stop
+            last_text = stop
+    for span in located.values():
+        if span.first_text < 0:
+            span.first_text = span.end
+    return located
+
+
+def _get_prompt(num_messages: int, render: Renderings) -> str:
+    """Returns the generation prompt after all messages; empty if it can't be determined."""
+    with_prompt, without = (render.get_text(num_messages, prompt) for prompt in (True, False))
+    is_start = with_prompt is not None and without is not None and with_prompt.startswith(without)
+    return with_prompt[len(without) :] if is_start else ""  # type: ignore[index, arg-type]
+
+
+def _measure_begin(text: str, turn: Turn, message: int, render: Renderings) -> int:
+    """Returns where the prompt for an answer ends; -1 if the template can't render the messages before it."""
+    prompt = render.get_text(message, True)
+    if prompt is None:
+        return -1
+    if text.startswith(prompt):
+        return len(prompt)
+    prompt = render.get_text_after_messages(message, True)
+    num_before = turn.first_text - turn.before
+    matched = turn.before + _match_prompt(prompt, text[turn.before :], num_before)
+    for end in range(
+        turn.first_text, turn.first, -1
+    ):  # a prompt may have more instructions before its header
+        if prompt.endswith(text[turn.first : end]) and text[turn.first : end].strip():
+            return max(matched, end)
+    return max(matched, turn.first)
+
+
+def _match_prompt(prompt: str, text: str, num_before: int) -> int:
+    """Returns the number of characters at the start of a text that a prompt provides.
+
+    Differences in whitespace are ignored.
+
+    Args:
+        prompt: the prompt.
+        text: the text.
+        num_before: number of characters before the answer. Only a complete prompt may include more.
+    """
+    position = matched = 0
+    for character in prompt:
+        while position < len(text) and text[position] != character and text[position].isspace():
+            position += 1
+        if text[position : position + 1] == character:
+            position += 1
+            matched = position
+        elif character.isspace():
+            position = matched
+        else:
+            matched = min(matched, num_before)  # without the start of another tag
+            return len(_OPEN_TAG.sub("", text[:matched]))
+    return matched
+
+
+def _measure_stop(
+    text: str, turn: Turn, message: int, num_messages: int, header: str, render: Renderings
+) -> int:
+    """Returns where a turn ends: where the text ends if the answer is the last message.
+
+    Some templates write the end only in front of another message, or of a generation prompt.
+    """
+    tail = _get_tail(text, turn, message + 1, header, render, prompt=False)
+    written = text[turn.last_text : turn.end].removesuffix(header)
+    if not written.strip():
+        if not tail.strip():
+            tail = _get_tail(text, turn, message + 1, header, render, prompt=True) or tail
+        return turn.last_text + len(tail)
+    if not tail.strip():
+        return turn.last_text + len(written)
+    if not tail[len(written) :].strip():
+        return turn.last_text + min(len(tail), len(written))
+    if message + 1 == num_messages and turn.first < turn.first_text:
+        # Text after a loop over messages ends the conversation, and not the turn, if a prompt replaces it.
+        ended, prompted = (render.get_text(num_messages, prompt) or "" for prompt in (False, True))
+        if ended == prompted or not prompted.startswith(ended):
+            tail = written
+    return turn.last_text + len(tail)
+
+
+def _find_end_before_next(text: str, turn: Turn, following: Turn, others: Sequence[Turn]) -> int:
+    """Returns where a turn ends if the template writes its end in front of the next message.
+
+    Then other messages of the same role begin with a part of the text in front of the next message.
+    """
+    between = text[turn.last_text : following.first_text]
+    for other in others:
+        start = text[other.first : other.first_text]
+        end = between.removesuffix(start)
+        if start.strip() and end.strip() and len(end) < len(between):
+            return turn.last_text + len(end)
+    return turn.stop
+
+
+def _get_tail(
+    text: str, turn: Turn, num_messages: int, header: str, render: Renderings, *, prompt: bool
+) -> str:
+    """Returns what the template writes after an answer that is the last message, without a generation prompt.
+
+    Empty if other text follows the answer.
+    """
+    rendered = render.get_text(num_messages, prompt)
+    if rendered is None:
+        return ""
+    if len(rendered) - len(header) >= turn.begin:
+        rendered = rendered.removesuffix(header)
+    if text.startswith(rendered):
+        return rendered[turn.last_text :]
+    tail = render.get_text_after_messages(num_messages, prompt).removesuffix(header)
+    return tail if text.startswith(tail, turn.last_text) else ""
