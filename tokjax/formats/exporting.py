@@ -85,10 +85,6 @@ def _export_tokjax(tokenizer: Any, path: Path) -> tuple[Path, ...]:
 def _export_huggingface(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     if isinstance(tokenizer, HuggingFaceTokenizer):
         contents = tokenizer.loaded.contents
-    elif isinstance(tokenizer, SentencePieceTokenizer):
-        raise UnsupportedTokenizerError(
-            "a SentencePiece model can't be written as a tokenizer.json; pass format='sentencepiece'"
-        )
     else:
         contents = build_tokenizer_json(tokenizer)
     target = _resolve_target(path, "tokenizer.json")
