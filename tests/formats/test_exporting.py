@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import logging
 from functools import lru_cache
+from pathlib import Path
 
 import pytest
 import sentencepiece
@@ -269,9 +270,14 @@ def test_sentencepiece_model(tmp_path, model_type):
         )
 
 
-def test_tokjax_format(tmp_path):
+def test_tokjax_format(tmp_path, caplog):
     [path] = tokjax.formats.export_tokenizer(train_tokenizer(), tmp_path, "tokjax")
     assert tokjax.load_tokenizer(path) == train_tokenizer()
+    assert not caplog.messages
+    tokjax.save_tokenizer(train_tokenizer(), tmp_path / "new" / "tokenizer.json")
+    assert (
+        "tokenizer.json is a file of tokjax, which other libraries can't read, with the name" in caplog.text
+    )
 
 
 BYTES = {bytes([i]): i for i in range(256)}
@@ -429,6 +435,37 @@ def test_round_trip_of_special_tokens_with_custom_names(tmp_path):
         reference("a<|im_end|>")["input_ids"]
         == tokjax.encode(again, "a<|im_end|>", allowed_special="all").tolist()
     )
+
+
+@pytest.mark.parametrize(
+    ("format_", "names"),
+    [
+        ("huggingface", ["tokenizer.json"]),
+        ("tokjax", ["tokenizer.tokjax.json"]),
+        ("tiktoken", ["ranks.tiktoken"]),
+        ("gpt2", ["vocab.json", "merges.txt"]),
+    ],
+)
+def test_files_and_directories(tmp_path, format_, names):
+    """A path with the suffix of the format is a file. All others are directories, which are created."""
+    tokenizer, export = train_tokenizer(), tokjax.formats.export_tokenizer
+    file = tmp_path / "a" / f"x{Path(names[0]).suffix}"
+    if format_ != "gpt2":
+        assert export(tokenizer, file, format_) == (file,)
+    file.with_name("x").mkdir(parents=True)
+    for directory in (tmp_path / "b" / "hf", tmp_path / "v1.5", file.with_name("x")):
+        for _ in range(2):
+            written = export(tokenizer, directory, format_)
+            assert written == tuple(directory / name for name in names)
+        config = directory / "tokenizer_config.json"
+        assert config.exists() == (format_ in ("huggingface", "gpt2"))
+    other = tmp_path / "other"
+    other.touch()
+    message = (
+        f"{other} is a file; to write the format '{format_}', pass .*a directory, in which {names[0]} is"
+    )
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        export(tokenizer, other, format_)
 
 
 def test_unknown_format(tmp_path):
