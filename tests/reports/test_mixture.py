@@ -72,6 +72,8 @@ def test_shortfall_equals_the_program_with_all_inequalities(texts, training_text
     found = estimate(tokenizer, sources)
     assert found.shortfall * found.num_merges == pytest.approx(expected, rel=1e-5, abs=1e-2)
     assert sum(found.shares.values()) == pytest.approx(1)
+    for name, (lowest, highest) in found.ranges.items():
+        assert -1e-6 <= lowest <= found.shares[name] + 1e-6 <= highest + 2e-6 <= 1 + 1e-5
     assert min(found.shares.values()) >= -1e-9
 
 
@@ -83,6 +85,7 @@ def test_shares_of_the_training_data_are_found(languages, shares):
     found = estimate(tokenizer, training)
     for name, weight in weights.items():
         assert found.shares[name] == pytest.approx(weight / sum(shares), abs=0.003)
+        assert found.ranges[name] == pytest.approx((found.shares[name],) * 2, abs=0.003)
     assert found.shortfall < 1e-3
     assert found.num_merges == 344
 
@@ -95,6 +98,9 @@ def test_shares_are_found_from_other_samples(languages):
     found = estimate(trained.tokenizer, others)
     for name, weight in weights.items():
         assert found.shares[name] == pytest.approx(weight, abs=0.05)
+        lowest, highest = found.ranges[name]
+        assert lowest <= min(weight, found.shares[name]) <= max(weight, found.shares[name]) <= highest
+        assert highest - lowest < 0.4
     assert 0 < found.shortfall < 100
     with_merges = tokjax.byte_level_bpe(
         trained.tokenizer.vocabulary.ordinary, merges=tuple(dict.fromkeys(trained.merges))
@@ -172,6 +178,19 @@ class TestNormalizers:
         assert found.shares["a"] == pytest.approx(0.75, abs=0.03)
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="the first 344 merges are no evidence"):
             self.estimate(without, samples, None)
+
+
+def test_sources_that_resemble_each_other_have_wide_ranges(languages):
+    training, others = languages
+    mixed = mix_counts({name: training[name] for name in "ab"}, {"a": 0.6, "b": 0.4})
+    tokenizer = train(mixed, 400).tokenizer
+    found = estimate(tokenizer, {"a": others["a"], "b": others["b"], "twin of a": others["a"]})
+    for name in ("a", "twin of a"):
+        lowest, highest = found.ranges[name]
+        assert lowest == pytest.approx(0, abs=1e-6)
+        assert highest > 0.55
+    lowest, highest = found.ranges["b"]
+    assert lowest <= 0.4 <= highest < lowest + 0.3
 
 
 def test_a_source_that_is_absent_has_no_share(languages):
