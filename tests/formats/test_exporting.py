@@ -274,7 +274,7 @@ def test_tokjax_format(tmp_path, caplog):
     [path] = tokjax.formats.export_tokenizer(train_tokenizer(), tmp_path, "tokjax")
     assert tokjax.load_tokenizer(path) == train_tokenizer()
     assert not caplog.messages
-    tokjax.save_tokenizer(train_tokenizer(), tmp_path / "new" / "tokenizer.json")
+    tokjax.save_tokenizer(train_tokenizer(), tmp_path / "tokenizer.json")
     assert (
         "tokenizer.json is a file of tokjax, which other libraries can't read, with the name" in caplog.text
     )

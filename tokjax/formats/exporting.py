@@ -113,6 +113,7 @@ def resolve_target(path: str | os.PathLike[str], format_: Format) -> _Target:
 
 
 def _export_tokjax(tokenizer: Any, target: _Target) -> tuple[Path, ...]:
+    target.file.parent.mkdir(parents=True, exist_ok=True)
     return (save_tokenizer(tokenizer, target.file),)
 
 

@@ -115,7 +115,6 @@ def save_tokenizer(tokenizer: SegmentModel | HuggingFaceTokenizer, path: str | o
     Args:
         tokenizer: a built-in tokenizer, or one that runs on the `tokenizers` library.
         path: path of the file, or of an existing directory, in which it is named `tokenizer.tokjax.json`.
-            Its parent directory is created.
 
     Returns:
         The path of the file.
@@ -138,7 +137,6 @@ def save_tokenizer(tokenizer: SegmentModel | HuggingFaceTokenizer, path: str | o
             "pass another name, or write Hugging Face's format with export_tokenizer or tokjax export",
             target,
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
     contents = {"format": FORMAT, "version": VERSION, **to_json(tokenizer)}
     contents["checksum"] = compute_json_checksum(contents)
     lines = (f"{json.dumps(name)}: {json.dumps(value)}" for name, value in contents.items())
