@@ -110,7 +110,7 @@ def estimate_mixture(
             `count_pretokens(..., pattern=tokenizer.pattern)`. Texts must be normalized as the tokenizer does,
             which `count_pretokens` does for the patterns of published tokenizers.
         max_merges: number of merges to use, from the first one on. More merges give better estimates, and
-            take more time: about a minute for 1,000 merges and 10 MB of text.
+            take more time: one or two minutes for 1,000 merges and 10 MB of text.
         progress: whether to show progress bars on standard error.
 
     Returns:
