@@ -43,7 +43,7 @@ def make_dataset(corpus, directory, vocab_size, **execution):
     begin = time.perf_counter()
     counts = count_pretokens(corpus, special_tokens=[SEPARATOR], pattern="cl100k", **execution)
     tokenizer = train_bpe(counts, vocab_size=vocab_size).tokenizer
-    tokjax.save_tokenizer(tokenizer, directory / "tokenizer.json")
+    tokjax.save_tokenizer(tokenizer, directory / "bpe.json")
     field, dataset_path = tokjax.PackedTokenField(tokenizer), directory / "dataset"
     options = {"separator": SEPARATOR, "shard_size": 4_000_000, "progress": True, "overwrite": True}
     tokjax.write_dataset(corpus, field, dataset_path, **options, **execution)

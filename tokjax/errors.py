@@ -112,7 +112,7 @@ class SourceError(TokjaxError, ValueError):
 
 
 class MissingExtraError(TokjaxError, ImportError):
-    """A feature needs an optional package that is not installed."""
+    """A feature needs an optional package that is not installed, or only in an unsupported version."""
 
 
 class TooManyTracesError(TokjaxError, RuntimeError):

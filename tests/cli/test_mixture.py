@@ -38,7 +38,10 @@ def test_output_equals_that_of_reports(workspace):
     tokenizer = tokjax.load_tokenizer(workspace / "t.json")
     sources = {name: count_pretokens([text], pattern="o200k", progress=False) for name, text in TEXTS.items()}
     estimate = tokjax.reports.estimate_mixture(tokenizer, sources, max_merges=20, progress=False)
-    rows = {name: f"{share:.1%}" for name, share in estimate.shares.items()}
+    rows = {
+        name: rf"{share:.1%} \({estimate.ranges[name][0]:.1%} to {estimate.ranges[name][1]:.1%}\)"
+        for name, share in estimate.shares.items()
+    }
     rows |= {"merges": estimate.num_merges, "shortfall": f"{estimate.shortfall:.1f}"}
     for name, value in rows.items():
         assert re.search(rf"{name} .* {value} ", output), name

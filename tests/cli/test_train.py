@@ -39,6 +39,22 @@ def test_train_equals_train_bpe(workspace, corpus):
     assert tokenizer == expected.tokenizer
 
 
+def test_export(workspace, tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    arguments = ["export", "--tokenizer", workspace / "t.json", "--out", tmp_path / "new" / "hf"]
+    exported = tmp_path / "new" / "hf" / "tokenizer.json"
+    assert get_output(*arguments).split() == [str(exported)]
+    text = "a lower café"
+    expected = tokjax.encode(tokjax.load_tokenizer(workspace / "t.json"), text).tolist()
+    assert tokenizers.Tokenizer.from_file(str(exported)).encode(text).ids == expected
+    assert "tokenizer.json exists; to replace it, pass --overwrite" in run_rejected(*arguments)
+    get_output(*arguments, "--overwrite")
+    message = (
+        "--format must be 'tokjax', 'huggingface', 'gpt2', 'sentencepiece', 'tiktoken', 'wordpiece', not"
+    )
+    assert message in run_rejected(*arguments, "--format", "x")
+
+
 @pytest.mark.parametrize(
     ("model", "options", "kind"),
     [

@@ -125,9 +125,7 @@ class TestSentencePiece:
         assert tokjax.vocab_size(self.load(tmp_path, proto, {1: describe("<s>")}, legacy=False)) == 120
 
     def test_spaces_in_symbols(self, proto, tmp_path):
-        with pytest.raises(
-            FormatError, match="a SentencePiece symbol can't contain whitespace, as 'a b' doe"
-        ):
+        with pytest.raises(FormatError, match="a SentencePiece symbol can't contain a space, as 'a b' doe"):
             self.load(tmp_path, proto, {120: describe("a b", special=False)})
 
     @pytest.mark.parametrize(

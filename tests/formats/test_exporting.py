@@ -4,16 +4,18 @@ import base64
 import dataclasses
 import logging
 from functools import lru_cache
+from pathlib import Path
 
 import pytest
 import sentencepiece
 import tiktoken
 import tokenizers
-from hypothesis import given, strategies as st
+from hypothesis import assume, given, strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
 from tests.support.huggingface_tokenizers import make_pair
+from tests.support.sentencepiece_models import build_bpe_model
 from tests.support.split_patterns import SINGLE_EXPRESSIONS
 from tests.support.text_strategies import hard_texts
 from tokjax.core.utf8 import is_encodable
@@ -34,6 +36,23 @@ def train_tokenizer(pattern="gpt2"):
     return train_bpe(CORPUS * 3, vocab_size=500, **options).tokenizer
 
 
+SENTENCEPIECE = {
+    "sentencepiece": {"byte_fallback": True, "normalization": "identity", "remove_extra_whitespaces": False},
+    "sentencepiece, normalized": {"byte_fallback": True, "bos_token": "<s>"},
+    "sentencepiece, symbols": {
+        "user_defined_symbols": ["\n", "\n\n", "<call>", "▁x"],
+        "normalization": "identity",
+    },
+    "sentencepiece, no space added": {"add_dummy_prefix": False},
+}
+
+
+def train_sentencepiece_bpe(**options):
+    return train_sentencepiece(
+        CORPUS * 3, model_type="bpe", vocab_size=480, progress=False, **options
+    ).tokenizer
+
+
 @lru_cache
 def export_to(name, directory):
     """Exports a tokenizer; returns it, and the library's tokenizer that was read from the file."""
@@ -48,6 +67,7 @@ def export_to(name, directory):
             ).tokenizer
         ),
         **{kind: lambda kind=kind: make_pair(kind)[1] for kind in WORD_BPE},
+        **{kind: lambda kind=kind: train_sentencepiece_bpe(**SENTENCEPIECE[kind]) for kind in SENTENCEPIECE},
         "words": lambda: train_word_level(CORPUS, vocab_size=50, progress=False).tokenizer,
         "lower-case words": lambda: (
             train_word_level(CORPUS, vocab_size=50, splitter="bert", lowercase=True, progress=False).tokenizer
@@ -81,6 +101,7 @@ NAMES = [
     "cased wordpiece",
     "words",
     "lower-case words",
+    *SENTENCEPIECE,
 ]
 
 
@@ -97,7 +118,10 @@ def test_tokenizer_json_gives_the_same_ids(directories, name, text, pair):
     expected = reference.encode(text, pair)
     assert result.ids.tolist() == expected.ids
     assert result.token_type_ids.tolist() == expected.type_ids
-    if name not in WITHOUT_PRE_TOKENS:  # in the library, a whole text is one pre-token there
+    if name not in (
+        *WITHOUT_PRE_TOKENS,
+        *SENTENCEPIECE,
+    ):  # in the library, a whole text is one pre-token there
         assert [i if i >= 0 else None for i in result.word_ids.tolist()] == expected.word_ids
 
 
@@ -106,16 +130,37 @@ def test_tokenizer_json_round_trip(directories, name, caplog):
     tokenizer, _ = export_to(name, directories[name])
     with caplog.at_level(logging.INFO, "tokjax"):
         again = tokjax.load_tokenizer(directories[name])
-    assert "runs on the tokenizers library" not in caplog.text
-    assert type(again) is type(tokenizer)
     assert again.vocabulary.special == tokenizer.vocabulary.special
     assert again.vocabulary.roles == tokenizer.vocabulary.roles
     assert again.vocabulary.template == tokenizer.vocabulary.template
+    if name in SENTENCEPIECE:
+        return
+    assert "runs on the tokenizers library" not in caplog.text
+    assert type(again) is type(tokenizer)
     for text in CORPUS:
         assert (
             tokjax.encode_result(again, text).offsets.tolist()
             == tokjax.encode_result(tokenizer, text).offsets.tolist()
         )
+
+
+@given(
+    pieces=st.lists(st.text("ab▁", min_size=2, max_size=5), min_size=1, max_size=9, unique=True),
+    symbols=st.lists(st.text("ab<", min_size=2, max_size=3), max_size=2, unique=True),
+    text=st.text("aab <", max_size=20),
+    bytes_=st.booleans(),
+)
+def test_random_sentencepiece_models(tmp_path_factory, pieces, symbols, text, bytes_):
+    pieces = [*(piece for piece in pieces if piece not in symbols), *"ab▁<"]
+    proto = build_bpe_model(pieces, symbols, byte_fallback=bytes_)
+    path = tmp_path_factory.getbasetemp() / "sentencepiece.json"
+    try:
+        tokjax.formats.export_tokenizer(tokjax.sentencepiece(proto), path, "huggingface")
+    except tokjax.errors.UnsupportedTokenizerError:
+        assume(not symbols)
+        raise
+    reference = sentencepiece.SentencePieceProcessor(model_proto=proto)
+    assert tokenizers.Tokenizer.from_file(str(path)).encode(text).ids == reference.encode(text)
 
 
 def test_transformers_load_a_directory(tmp_path):
@@ -225,9 +270,14 @@ def test_sentencepiece_model(tmp_path, model_type):
         )
 
 
-def test_tokjax_format(tmp_path):
+def test_tokjax_format(tmp_path, caplog):
     [path] = tokjax.formats.export_tokenizer(train_tokenizer(), tmp_path, "tokjax")
     assert tokjax.load_tokenizer(path) == train_tokenizer()
+    assert not caplog.messages
+    tokjax.save_tokenizer(train_tokenizer(), tmp_path / "tokenizer.json")
+    assert (
+        "tokenizer.json is a file of tokjax, which other libraries can't read, with the name" in caplog.text
+    )
 
 
 BYTES = {bytes([i]): i for i in range(256)}
@@ -333,9 +383,29 @@ BYTES = {bytes([i]): i for i in range(256)}
             "a merge uses a token that a later merge makes, too",
         ),
         (
+            lambda: train_sentencepiece(CORPUS, vocab_size=120, progress=False).tokenizer,
+            "huggingface",
+            "models of the type bpe, not unigram; pass format='sentencepiece' to write the .model",
+        ),
+        (
+            lambda: train_sentencepiece_bpe(user_defined_symbols=["\n"]),
+            "huggingface",
+            r"a model with the user-defined symbol '\\n', which its normalizer changes elsewhere",
+        ),
+        (
+            lambda: tokjax.sentencepiece(build_bpe_model(["ab", "a"])),
+            "huggingface",
+            "a model with the piece 'ab', of which a character is not a piece",
+        ),
+        (
+            lambda: tokjax.sentencepiece(build_bpe_model(["ab", "ba", *"ab"], scores=[-1, -1, -2, -3])),
+            "huggingface",
+            "a model with the pieces '(ab|ba)' and '(ab|ba)' of equal scores",
+        ),
+        (
             lambda: "gpt2",
             "huggingface",
-            "MetaspaceBPE, WordBPE, WordPieceTokenizer, WordLevelTokenizer, not for str",
+            "MetaspaceBPE, .*, not for str",
         ),
     ],
 )
@@ -365,6 +435,37 @@ def test_round_trip_of_special_tokens_with_custom_names(tmp_path):
         reference("a<|im_end|>")["input_ids"]
         == tokjax.encode(again, "a<|im_end|>", allowed_special="all").tolist()
     )
+
+
+@pytest.mark.parametrize(
+    ("format_", "names"),
+    [
+        ("huggingface", ["tokenizer.json"]),
+        ("tokjax", ["tokenizer.tokjax.json"]),
+        ("tiktoken", ["ranks.tiktoken"]),
+        ("gpt2", ["vocab.json", "merges.txt"]),
+    ],
+)
+def test_files_and_directories(tmp_path, format_, names):
+    """A path with the suffix of the format is a file. All others are directories, which are created."""
+    tokenizer, export = train_tokenizer(), tokjax.formats.export_tokenizer
+    file = tmp_path / "a" / f"x{Path(names[0]).suffix}"
+    if format_ != "gpt2":
+        assert export(tokenizer, file, format_) == (file,)
+    file.with_name("x").mkdir(parents=True)
+    for directory in (tmp_path / "b" / "hf", tmp_path / "v1.5", file.with_name("x")):
+        for _ in range(2):
+            written = export(tokenizer, directory, format_)
+            assert written == tuple(directory / name for name in names)
+        config = directory / "tokenizer_config.json"
+        assert config.exists() == (format_ in ("huggingface", "gpt2"))
+    other = tmp_path / "other"
+    other.touch()
+    message = (
+        f"{other} is a file; to write the format '{format_}', pass .*a directory, in which {names[0]} is"
+    )
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        export(tokenizer, other, format_)
 
 
 def test_unknown_format(tmp_path):

@@ -257,7 +257,7 @@ def test_extension_errors(tokenizer):
     unigram = make_tokenizer("unigram")
     with pytest.raises(Error, match="the model already has the piece '▁the', of another type"):
         tokjax.extend_vocabulary(unigram, ["▁the"], special=True)
-    with pytest.raises(Error, match="can't contain whitespace, as 'a b' does"):
+    with pytest.raises(Error, match="can't contain a space, as 'a b' does"):
         tokjax.extend_vocabulary(unigram, ["a b"])
     for name in ("bytes", "characters"):
         with pytest.raises(Unsupported, match="no tokens of several .* pass special=True"):

@@ -178,6 +178,12 @@ word_bpe = bpe(
     byte_fallback=False,
     ignore_merges=False,
 )
+byte_affix_bpe = bpe(
+    [*LETTERS, *(f"{letter}</w>" for letter in LETTERS), *(f"##{letter}" for letter in LETTERS)],
+    BYTE_PIECES,
+    unk_token=None,
+    byte_fallback=True,
+)
 any_bpe = bpe([*LETTERS, "▁", "Ġ", "_", " ", "</w>", "##a"]) | bpe(BYTES) | bpe([*BYTE_PIECES, *LETTERS])
 
 
@@ -389,6 +395,12 @@ _LAYOUTS = {
         st.none() | normalizers.filter(lambda part: part["type"] == "BertNormalizer") | st.just(BERT),
         one_of("WhitespaceSplit", "BertPreTokenizer").flatmap(step),
         step("BPEDecoder", suffix=st.just("</w>")),
+    ),
+    "byte affix": (
+        byte_affix_bpe,
+        st.none() | st.just({"type": "NFKC"}),
+        step("WhitespaceSplit") | metaspace,
+        st.none(),
     ),
     "word level": (
         word_level(),

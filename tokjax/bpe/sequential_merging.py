@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import heapq
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, AnyStr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ def merge_bytes(text: bytes, rules: MergeRules) -> list[bytes]:
     return merge(text, rules.get_rank)
 
 
-def merge_by_scanning(text: bytes, get_rank: Callable[[bytes, bytes], int | None]) -> list[bytes]:
+def merge_by_scanning(text: AnyStr, get_rank: Callable[[AnyStr, AnyStr], int | None]) -> list[AnyStr]:
     """Merges by scanning the ranks of all pairs for each merge: O(n²), and fast for short pre-tokens."""
     parts = [text[i : i + 1] for i in range(len(text))]
     pair_ranks = list(map(get_rank, parts, parts[1:]))

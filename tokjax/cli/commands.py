@@ -1,4 +1,4 @@
-"""The command line application: its options, and the commands `pack` and `inspect`.
+"""The command line application: its options, and the commands `pack`, `inspect` and `export`.
 
 Commands compose functions of the library and print tables. An error of the library is printed as one line,
 and the exit code is 1.
@@ -10,7 +10,7 @@ import codecs
 import sys
 from enum import StrEnum
 from pathlib import Path  # noqa: TC003 (typer reads the annotations)
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -38,6 +38,10 @@ from tokjax.cli.report import report
 from tokjax.cli.table_format import make_stats_table, make_token_table
 from tokjax.cli.train import train
 from tokjax.corpus.decompression import open_decompressed, report_damage
+from tokjax.formats.exporting import resolve_target
+
+if TYPE_CHECKING:
+    from tokjax.formats.detection import Format
 
 app = typer.Typer(
     help="Train tokenizers, encode text into packed token arrays, and inspect both.",
@@ -189,6 +193,35 @@ def inspect(
     Console().print(
         make_token_table(result, limit, is_complete=len(content) < nbytes or isinstance(content, str))
     )
+
+
+@app.command()
+def export(
+    tokenizer: TokenizerOption,
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Directory, or a file with the suffix of the format: .json, .tiktoken, .txt or .model.",
+        ),
+    ],
+    to_format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="huggingface (tokenizer.json), tiktoken, gpt2, wordpiece, sentencepiece or tokjax.",
+        ),
+    ] = "huggingface",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+) -> None:
+    """Write a tokenizer in the format of another library, with the same ids."""
+    loaded: Any = tokjax.load_tokenizer(tokenizer)
+    target = resolve_target(out, cast("Format", to_format)).file
+    if target.exists() and not overwrite:
+        raise tokjax.errors.InvalidArgumentError(f"{target} exists; to replace it, pass --overwrite")
+    for file in tokjax.formats.export_tokenizer(loaded, out, cast("Format", to_format)):
+        typer.echo(file)
 
 
 for command in (stats, verify, merge, convert, rebuild):

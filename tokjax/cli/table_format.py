@@ -115,7 +115,8 @@ def make_mixture_table(tokenizer: str, estimate: MixtureEstimate) -> Table:
     """Returns a table with the estimated share of each source, and how well the shares explain the merges."""
     table = _make_two_column_table(tokenizer)
     for source, share in estimate.shares.items():
-        table.add_row(Text(source), f"{share:.1%}")
+        lowest, highest = estimate.ranges[source]
+        table.add_row(Text(source), f"{share:.1%} ({lowest:.1%} to {highest:.1%})")
     table.add_section()
     table.add_row("merges", f"{estimate.num_merges:,}")
     table.add_row("shortfall", f"{estimate.shortfall:.1f}")

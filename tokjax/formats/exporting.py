@@ -7,7 +7,7 @@ import json
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax._util.atomic_files import reject_home, write_atomically, write_files_atomically
 from tokjax._util.urls import reject_urls
@@ -18,7 +18,7 @@ from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
 from tokjax.formats.huggingface.definition import get_added_token_ids
 from tokjax.formats.huggingface.export import build_tokenizer_json, iter_merges
 from tokjax.formats.tokenizer_files import BERT_ROLES, CONFIG_FILE
-from tokjax.formats.tokjax_json import save_tokenizer
+from tokjax.formats.tokjax_json import TOKENIZER_FILE, save_tokenizer
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.sentencepiece import SentencePieceTokenizer
 from tokjax.models.wordpiece import WordPieceTokenizer
@@ -47,56 +47,86 @@ def export_tokenizer(tokenizer: Any, path: str | os.PathLike[str], format: Forma
     | format | tokenizers | files |
     |---|---|---|
     | `"huggingface"` | BPE, WordPiece, word level, and those that run on `tokenizers` | `tokenizer.json` |
-    | `"tiktoken"` | byte-level BPE that merges by rank | ranks; without split pattern and special tokens |
+    | `"tiktoken"` | byte-level BPE that merges by rank; without the pattern | `ranks.tiktoken` |
     | `"gpt2"` | byte-level BPE with GPT-2's split pattern | `vocab.json` and `merges.txt` |
     | `"wordpiece"` | WordPiece | `vocab.txt` |
-    | `"sentencepiece"` | SentencePiece | the `.model` |
+    | `"sentencepiece"` | SentencePiece | `tokenizer.model` |
     | `"tokjax"` | all built-in tokenizers | `tokenizer.tokjax.json`, as written by `save_tokenizer` |
 
-    In a directory, the files get these names, and `tokenizer.model` or `ranks.tiktoken` where the table has
-    none. For the formats of the Hugging Face libraries, a `tokenizer_config.json` with the roles of the
-    special tokens is written to the same directory. Only a `tokenizer.json` contains the template, that is,
-    the special tokens that are inserted around texts. Each file is replaced atomically.
+    A path that ends with the suffix of the file in the table is that of the file. Any other path, and that of
+    an existing directory, is a directory: it is created if necessary, and the file gets the name in the
+    table. For the formats of the Hugging Face libraries, a `tokenizer_config.json` with the roles of the
+    special tokens is written to the directory. Only a `tokenizer.json` contains the template, that is, the
+    special tokens that are inserted around texts. Each file is replaced atomically.
+
+    A SentencePiece model with a normalizer that replaces characters has the same ids in a `tokenizer.json`
+    except where a combining mark follows a character that is replaced: the `tokenizers` library may drop it.
 
     Args:
         tokenizer: a tokjax tokenizer.
-        path: path of an existing directory or of the file. For `"gpt2"`, path of a directory, which is
-            created if it does not exist.
+        path: path of the file or of a directory.
         format: one of the formats above.
 
     Returns:
         The paths of the files that contain the tokenizer.
 
     Raises:
-        InvalidArgumentError: the format is unknown, or `path` is a URL.
+        InvalidArgumentError: the format is unknown, or `path` is a URL, or a file with another suffix.
         UnsupportedTokenizerError: the format can't represent the tokenizer or one of its options.
     """
-    if format not in _EXPORTERS:
-        raise InvalidArgumentError(f"format must be {', '.join(map(repr, _EXPORTERS))}, not {format!r}")
+    target = resolve_target(path, format)
+    return _EXPORTERS[format](tokenizer, target)
+
+
+class _Target(NamedTuple):
+    """Where to write.
+
+    Attributes:
+        file: path of the first file.
+        is_directory: whether the caller passed a directory, for which the names of files are fixed.
+    """
+
+    file: Path
+    is_directory: bool
+
+
+def resolve_target(path: str | os.PathLike[str], format_: Format) -> _Target:
+    """Returns the file to write: `path` itself if it has the suffix of the format, or a file in it.
+
+    Raises:
+        InvalidArgumentError: as in `export_tokenizer`.
+    """
+    if format_ not in _EXPORTERS:
+        raise InvalidArgumentError(f"format must be {', '.join(map(repr, _EXPORTERS))}, not {format_!r}")
     reject_urls(path)
     reject_home(path)
-    return _EXPORTERS[format](tokenizer, Path(path))
+    path, name = Path(path), _FILES[format_]
+    if path.suffix == Path(name).suffix and format_ != "gpt2" and not path.is_dir():
+        return _Target(path, False)
+    if path.is_file():
+        file = "" if format_ == "gpt2" else f"a path that ends with {Path(name).suffix!r}, or "
+        raise InvalidArgumentError(
+            f"{path} is a file; to write the format {format_!r}, pass {file}a directory, in which {name} is "
+            "written"
+        )
+    return _Target(path / name, True)
 
 
-def _export_tokjax(tokenizer: Any, path: Path) -> tuple[Path, ...]:
-    return (save_tokenizer(tokenizer, path),)
+def _export_tokjax(tokenizer: Any, target: _Target) -> tuple[Path, ...]:
+    target.file.parent.mkdir(parents=True, exist_ok=True)
+    return (save_tokenizer(tokenizer, target.file),)
 
 
-def _export_huggingface(tokenizer: Any, path: Path) -> tuple[Path, ...]:
+def _export_huggingface(tokenizer: Any, target: _Target) -> tuple[Path, ...]:
     if isinstance(tokenizer, HuggingFaceTokenizer):
         contents = tokenizer.loaded.contents
-    elif isinstance(tokenizer, SentencePieceTokenizer):
-        raise UnsupportedTokenizerError(
-            "a SentencePiece model can't be written as a tokenizer.json; pass format='sentencepiece'"
-        )
     else:
         contents = build_tokenizer_json(tokenizer)
-    target = _resolve_target(path, "tokenizer.json")
     text = json.dumps(contents, ensure_ascii=False, indent=1)
-    return _write_with_config(tokenizer.vocabulary, path, "huggingface", {target: text})
+    return _write_with_config(tokenizer.vocabulary, target, "huggingface", {target.file: text})
 
 
-def _export_tiktoken(tokenizer: Any, path: Path) -> tuple[Path, ...]:
+def _export_tiktoken(tokenizer: Any, target: _Target) -> tuple[Path, ...]:
     _check_type(tokenizer, ByteLevelBPE, "tiktoken")
     _check_expressible(tokenizer, "a rank file", normalizer=None, add_prefix_space=False, trim_offsets=None)
     ranks = tokenizer.vocabulary.mergeable
@@ -112,16 +142,16 @@ def _export_tiktoken(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     if tokenizer.vocabulary.added_names:
         name = min(tokenizer.vocabulary.added_names)
         raise UnsupportedTokenizerError(f"a rank file can't mark {name!r} as an added token")
-    target = _resolve_target(path, "ranks.tiktoken")
     lines = (
         (base64.b64encode(token) or b"=") + b" %d\n" % rank
         for token, rank in sorted((ranks | empty_token).items(), key=itemgetter(1))
     )
-    write_atomically(target, lambda file: file.write(b"".join(lines)))
-    return (target,)
+    target.file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(target.file, lambda file: file.write(b"".join(lines)))
+    return (target.file,)
 
 
-def _export_gpt2(tokenizer: Any, path: Path) -> tuple[Path, ...]:
+def _export_gpt2(tokenizer: Any, target: _Target) -> tuple[Path, ...]:
     _check_type(tokenizer, ByteLevelBPE, "gpt2")
     _check_expressible(
         tokenizer, "GPT-2's format", normalizer=None, add_prefix_space=False, trim_offsets=None
@@ -143,17 +173,15 @@ def _export_gpt2(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     forms = {map_bytes_to_unicode(token): id_ for token, id_ in ranks.items()}
     forms |= tokenizer.vocabulary.unreachable_ids
     forms |= get_added_token_ids(tokenizer.vocabulary, forms)
-    path.mkdir(parents=True, exist_ok=True)
-    vocab, merges = path / "vocab.json", path / "merges.txt"
     ordered = dict(sorted(forms.items(), key=lambda item: item[1]))
     texts = {
-        vocab: json.dumps(ordered, ensure_ascii=False),
-        merges: "".join(["#version: 0.2\n", *lines]),
+        target.file: json.dumps(ordered, ensure_ascii=False),
+        target.file.with_name("merges.txt"): "".join(["#version: 0.2\n", *lines]),
     }
-    return _write_with_config(tokenizer.vocabulary, path, "gpt2", texts)
+    return _write_with_config(tokenizer.vocabulary, target, "gpt2", texts)
 
 
-def _export_wordpiece(tokenizer: Any, path: Path) -> tuple[Path, ...]:
+def _export_wordpiece(tokenizer: Any, target: _Target) -> tuple[Path, ...]:
     _check_type(tokenizer, WordPieceTokenizer, "wordpiece")
     _check_expressible(
         tokenizer, "a vocab.txt", continuing_prefix="##", max_word_characters=100, cleanup=True
@@ -162,7 +190,7 @@ def _export_wordpiece(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     if tokenizer.vocabulary.added_names:
         name = min(tokenizer.vocabulary.added_names)
         raise UnsupportedTokenizerError(f"a vocab.txt can't mark {name!r} as an added token")
-    if not path.is_dir() and dict(tokenizer.vocabulary.special).keys() - _BERT_SPECIAL:
+    if not target.is_directory and dict(tokenizer.vocabulary.special).keys() - _BERT_SPECIAL:
         raise UnsupportedTokenizerError(
             f"a vocab.txt can't mark special tokens, which are {list(tokenizer.vocabulary.special)}; pass a "
             "directory, so that a tokenizer_config.json is written as well"
@@ -173,7 +201,6 @@ def _export_wordpiece(tokenizer: Any, path: Path) -> tuple[Path, ...]:
             raise UnsupportedTokenizerError(f"a vocab.txt needs consecutive ids, and no token has id {id_}")
         if form.endswith("\r") or "\n" in form:
             raise UnsupportedTokenizerError(f"a vocab.txt can't contain {form!r}, which has a line break")
-    target = _resolve_target(path, "vocab.txt")
     normalizer = tokenizer.normalizer
     config_fields = {
         "do_lower_case": normalizer.lowercase,
@@ -181,12 +208,11 @@ def _export_wordpiece(tokenizer: Any, path: Path) -> tuple[Path, ...]:
         "tokenize_chinese_chars": normalizer.handle_chinese_chars,
     }
     text = "".join(form + "\n" for form in forms)
-    return _write_with_config(tokenizer.vocabulary, path, "wordpiece", {target: text}, **config_fields)
+    return _write_with_config(tokenizer.vocabulary, target, "wordpiece", {target.file: text}, **config_fields)
 
 
-def _export_sentencepiece(tokenizer: Any, path: Path) -> tuple[Path, ...]:
+def _export_sentencepiece(tokenizer: Any, target: _Target) -> tuple[Path, ...]:
     _check_type(tokenizer, SentencePieceTokenizer, "sentencepiece")
-    target = _resolve_target(path, "tokenizer.model")
     vocabulary = tokenizer.vocabulary
     if vocabulary.added_tokens:
         name = min(vocabulary.added_tokens)
@@ -196,8 +222,8 @@ def _export_sentencepiece(tokenizer: Any, path: Path) -> tuple[Path, ...]:
         "add_bos_token": before == (vocabulary.get_role_id("bos"),),
         "add_eos_token": after == (vocabulary.get_role_id("eos"),),
     }
-    contents = {target: tokenizer.model_proto}
-    return _write_with_config(tokenizer.vocabulary, path, "sentencepiece", contents, **config_fields)
+    contents = {target.file: tokenizer.model_proto}
+    return _write_with_config(tokenizer.vocabulary, target, "sentencepiece", contents, **config_fields)
 
 
 def _check_type(tokenizer: Any, kind: type, format_: Format) -> None:
@@ -254,14 +280,9 @@ def _check_tokens_reachable(tokenizer: ByteLevelBPE, ranks: Mapping[bytes, int])
             )
 
 
-def _resolve_target(path: Path, name: str) -> Path:
-    """Returns the path of the file to write: `path` itself, or `name` in it if it is a directory."""
-    return path / name if path.is_dir() else path
-
-
 def _write_with_config(
     vocabulary: Vocabulary,
-    path: Path,
+    target: _Target,
     format_: str,
     contents: Mapping[Path, str | bytes],
     **config_fields: object,
@@ -273,7 +294,7 @@ def _write_with_config(
 
     Args:
         vocabulary: vocabulary of the tokenizer.
-        path: path that the caller of `export_tokenizer` passed.
+        target: where to write.
         format_: format of the files.
         contents: contents by path of the file.
         **config_fields: additional fields of the `tokenizer_config.json`.
@@ -282,7 +303,9 @@ def _write_with_config(
         The paths of the files, without the `tokenizer_config.json`.
     """
     files = dict(contents)
-    if path.is_dir():
+    directory = target.file.parent
+    directory.mkdir(parents=True, exist_ok=True)
+    if target.is_directory:
         roles = dict(vocabulary.roles)
         if format_ == "wordpiece":
             for role, other in BERT_ROLES.items():
@@ -301,7 +324,7 @@ def _write_with_config(
             "additional_special_tokens": sorted(additional, key=vocabulary.get_id),
             **config_fields,
         }
-        files = {path / CONFIG_FILE: json.dumps(config, ensure_ascii=False, indent=1), **files}
+        files = {directory / CONFIG_FILE: json.dumps(config, ensure_ascii=False, indent=1), **files}
     write_files_atomically([(file, partial(_write_contents, value)) for file, value in files.items()])
     return tuple(contents)
 
@@ -310,7 +333,16 @@ def _write_contents(contents: str | bytes, file: BinaryIO) -> None:
     file.write(contents.encode("utf-8") if isinstance(contents, str) else contents)
 
 
-_EXPORTERS: Mapping[Format, Callable[[Any, Path], tuple[Path, ...]]] = {
+_FILES: Mapping[str, str] = {
+    "tokjax": TOKENIZER_FILE,
+    "huggingface": "tokenizer.json",
+    "gpt2": "vocab.json",
+    "sentencepiece": "tokenizer.model",
+    "tiktoken": "ranks.tiktoken",
+    "wordpiece": "vocab.txt",
+}
+"""Name of the first file in a directory, by format."""
+_EXPORTERS: Mapping[Format, Callable[[Any, _Target], tuple[Path, ...]]] = {
     "tokjax": _export_tokjax,
     "huggingface": _export_huggingface,
     "gpt2": _export_gpt2,

@@ -34,6 +34,7 @@ A file is one JSON object with these fields:
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,8 @@ FORMAT = "tokjax-tokenizer"
 VERSION = 2
 TOKENIZER_FILE = "tokenizer.tokjax.json"
 """Name of the file in a directory."""
+_NAME_OF_HUGGING_FACE = "tokenizer.json"
+logger = logging.getLogger("tokjax")
 
 _WRITERS: dict[type[Any], Callable[[Any], dict[str, Any]]] = {
     ByteLevelBPE: byte_bpe.to_json,
@@ -106,6 +109,9 @@ _READERS: dict[str, Callable[[dict[str, Any]], SegmentModel | HuggingFaceTokeniz
 def save_tokenizer(tokenizer: SegmentModel | HuggingFaceTokenizer, path: str | os.PathLike[str]) -> Path:
     """Saves a tokenizer to one JSON file, atomically. Load it with `load_tokenizer`.
 
+    Other libraries can't read the file: `formats.export_tokenizer` writes their formats. So a file named
+    `tokenizer.json` logs a warning.
+
     Args:
         tokenizer: a built-in tokenizer, or one that runs on the `tokenizers` library.
         path: path of the file, or of an existing directory, in which it is named `tokenizer.tokjax.json`.
@@ -125,6 +131,12 @@ def save_tokenizer(tokenizer: SegmentModel | HuggingFaceTokenizer, path: str | o
             f"save_tokenizer can't write a {type(tokenizer).__name__}; it writes {supported}"
         )
     target = _resolve_file(path)
+    if target.name == _NAME_OF_HUGGING_FACE:
+        logger.warning(
+            "%s is a file of tokjax, which other libraries can't read, with the name that Hugging Face uses; "
+            "pass another name, or write Hugging Face's format with export_tokenizer or tokjax export",
+            target,
+        )
     contents = {"format": FORMAT, "version": VERSION, **to_json(tokenizer)}
     contents["checksum"] = compute_json_checksum(contents)
     lines = (f"{json.dumps(name)}: {json.dumps(value)}" for name, value in contents.items())

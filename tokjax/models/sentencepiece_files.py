@@ -290,15 +290,15 @@ def append_pieces(proto: bytes, piece_types: Mapping[str, PieceType]) -> bytes:
 
     Raises:
         InvalidArgumentError: the model has one of them as a piece of another type, or a user-defined symbol
-            contains whitespace.
+            contains a space or `▁`.
     """
     types = {text: piece_type for text, _, piece_type in iter_pieces(proto)}
     becomes_symbol: set[bytes] = set()
     new_messages: list[bytes] = []
     for name, piece_type in piece_types.items():
         is_symbol, name_bytes = piece_type == PieceType.USER_DEFINED, name.encode("utf-8")
-        if is_symbol and (name.split() != [name] or "\u2581" in name):
-            raise InvalidArgumentError(f"a SentencePiece symbol can't contain whitespace, as {name!r} does")
+        if is_symbol and (" " in name or "\u2581" in name):
+            raise InvalidArgumentError(f"a SentencePiece symbol can't contain a space, as {name!r} does")
         if name not in types:
             new_messages.append(_write_bytes(1, name_bytes) + _write_integer(3, piece_type))
         elif is_symbol and types[name] == PieceType.NORMAL:

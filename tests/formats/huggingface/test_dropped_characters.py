@@ -68,8 +68,9 @@ def get_character_spans(text, result):
     return [tuple(span) for span, i in zip(spans, result.sequence_ids.tolist(), strict=True) if i == 0]
 
 
-@pytest.mark.parametrize("name", PRE_TOKENIZERS)
-@pytest.mark.parametrize("repeats", [1, FEW_CHARACTERS])
+@pytest.mark.parametrize(
+    ("name", "repeats"), [*((name, 1) for name in PRE_TOKENIZERS), ("WhitespaceSplit", FEW_CHARACTERS)]
+)
 @given(text=texts)
 def test_spans_equal_the_oracle(name, repeats, text):
     """Long texts are encoded word by word, if the words are separate."""
@@ -153,3 +154,23 @@ def test_vocabulary_without_some_bytes(trim_offsets):
     assert spans[:2] == [b"a", space + b"axb"]
     assert b"".join(spans[2:]) == space + "日c".encode() + space + "日".encode()
     assert np.count_nonzero(result.offsets) == result.offsets.size
+
+
+@pytest.mark.parametrize("repeats", [1, 150])
+@pytest.mark.parametrize("affix", [{"end_of_word_suffix": "</w>"}, {"continuing_subword_prefix": "##"}])
+def test_bytes_of_affixes_stay_in_their_word(affix, repeats):
+    """Unknown characters become the bytes of themselves and of the affix: more tokens than bytes."""
+    forms = ["a", "b", "a</w>", "b</w>", "##a", *(f"<0x{byte:02X}>" for byte in range(256))]
+    model = models.BPE({form: i for i, form in enumerate(forms)}, [], byte_fallback=True, **affix)
+    reference = Tokenizer(model)
+    reference.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    texts = ["b中 ab", "aa中 a中中", "b a", "中", "ab b中a", "a 中中 b"]
+    tokenizer = tokjax.formats.from_huggingface(reference)
+    batch = tokjax.encode_batch_result(tokenizer, texts * repeats)
+    for text, row in zip(texts, batch, strict=False):
+        assert row.ids.tolist() == reference.encode(text).ids
+        tokjax.offsets.assert_offsets_contract(text, row.offsets)
+        words = text.split()
+        for (first, last), word in zip(row.offsets.tolist(), row.word_ids.tolist(), strict=True):
+            start = len(" ".join([*words[:word], ""]).encode()) + 1
+            assert start <= first <= last <= start + len(words[word].encode())

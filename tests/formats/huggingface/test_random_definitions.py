@@ -12,7 +12,8 @@ import tokjax
 from tests.support.definition_strategies import BYTE_PIECES, definitions, texts
 from tests.support.huggingface_tokenizers import DefinitionStub
 from tests.support.span_checks import assert_contract, assert_spans_agree
-from tokjax.formats.huggingface.dropped_characters import drops_characters
+from tokjax.formats.huggingface import library_encoding, word_engine
+from tokjax.formats.huggingface.dropped_characters import needs_character_spans
 from tokjax.formats.huggingface.loaded_definition import LoadedDefinition
 from tokjax.pretokenize.bytes_to_unicode import map_unicode_to_bytes
 
@@ -75,13 +76,6 @@ def is_random(definition, expected, text, pair):
 def trims_twice(definition):
     """Returns whether two post-processors trim offsets: the second one removes letters."""
     return json.dumps(definition["post_processor"]).count('"trim_offsets": true') > 1
-
-
-def has_byte_affix(model):
-    """Returns whether words have a prefix or suffix of byte tokens, whose spans in the library are wrong."""
-    if model["type"] != "BPE" or not model["byte_fallback"]:
-        return False
-    return bool(model["end_of_word_suffix"] or model["continuing_subword_prefix"])
 
 
 def splits_bytes(definition):
@@ -169,11 +163,7 @@ def check(definition, text, pair, ids):
         if composes:  # the library's spans contain only the first of several composed characters
             view = tokjax.tokenization_view(tokenizer, input_text)
             assert_contract(view, result.offsets[result.sequence_ids == sequence].tolist())
-        elif (
-            has_byte_affix(definition["model"])
-            or trims_twice(definition)
-            or drops_characters(LoadedDefinition(json.dumps(definition)))
-        ):
+        elif trims_twice(definition) or needs_character_spans(LoadedDefinition(json.dumps(definition))):
             assert_contract(input_text, spans)
         else:
             assert_spans_agree(input_text, spans, library_spans)
@@ -223,3 +213,53 @@ def test_random_definition(case):
 @settings(max_examples=3000)
 def test_many_random_definitions(case):
     check(*case)
+
+
+@st.composite
+def batches(draw):
+    definition = draw(definitions())
+    if draw(st.booleans()):
+        definition["normalizer"] = None
+    definition["pre_tokenizer"] = draw(st.sampled_from(SEPARATE_WORDS))
+    return definition, draw(st.lists(texts(definition), min_size=1, max_size=5))
+
+
+SEPARATE_WORDS = [
+    {"type": "WhitespaceSplit"},
+    {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True},
+]
+
+
+def encode_batch(tokenizer, rows):
+    return call_library(tokjax.encode_batch_result, tokenizer, rows, allowed_special="all")
+
+
+def check_batch(definition, rows):
+    """Checks that a row is the same alone and in batches, in which the words are in random order."""
+    if load_library_tokenizer(definition) is None:
+        return
+    with tokjax.limits(text_growth=1 << 30):
+        tokenizer = tokjax.formats.from_huggingface(DefinitionStub(definition))
+    alone = [encode_batch(tokenizer, [row]) for row in rows]
+    if None in alone:  # the library can't encode a text
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(library_encoding, "FEW_CHARACTERS", -1)
+        patch.setattr(word_engine, "_WORDS_PER_TEXT", 3)
+        batch = encode_batch(tokenizer, rows * 2)
+    for row, [expected] in zip(batch, alone * 2, strict=True):
+        for column in ("ids", "offsets", "word_ids", "sequence_ids", "special_tokens_mask"):
+            np.testing.assert_array_equal(getattr(row, column), getattr(expected, column), err_msg=column)
+
+
+@given(batches())
+@settings(max_examples=60)
+def test_rows_do_not_depend_on_other_rows(case):
+    check_batch(*case)
+
+
+@pytest.mark.slow
+@given(batches())
+@settings(max_examples=3000)
+def test_many_rows_do_not_depend_on_other_rows(case):
+    check_batch(*case)

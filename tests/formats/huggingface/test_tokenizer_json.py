@@ -6,6 +6,7 @@ import unicodedata
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import assume, given, strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -244,6 +245,23 @@ def test_other_objects_are_rejected():
         tokjax.errors.UnsupportedTokenizerError, match=r"not str; a slow tokenizer has no offsets"
     ):
         tokjax.formats.from_huggingface("bert-base-uncased")
+
+
+def test_versions_of_the_library_with_another_interface(monkeypatch, tmp_path):
+    """Version 1 has no definitions, offsets and word ids. The file is not to blame."""
+    make_pair("unigram")[0].save(str(tmp_path / "tokenizer.json"))
+    new = type("Tokenizer", (), {"__module__": "tokenizers.tokenizers"})()
+    monkeypatch.setattr(tokenizers, "__version__", "1.0.0-rc.3")
+    message = (
+        r"needs tokenizers>=0\.22,<1, and version 1\.0\.0-rc\.3 is installed; .* 'tokjax\[huggingface\]'"
+    )
+    for load, source in (
+        (tokjax.load_tokenizer, tmp_path),
+        (tokjax.load_tokenizer, new),
+        (tokjax.formats.from_huggingface, new),
+    ):
+        with pytest.raises(tokjax.errors.MissingExtraError, match=message):
+            load(source)
 
 
 def test_dataset_stores_the_tokenizer(tmp_path):

@@ -8,6 +8,7 @@ import sentencepiece as library
 
 import tokjax
 from tests.conftest import CORPUS
+from tokjax.bpe.array_engine import FEW_CHARACTERS
 from tokjax.trainer import Trained, train_sentencepiece
 from tokjax.trainer.sentencepiece import sentences
 
@@ -89,6 +90,20 @@ def test_options_reach_the_library():
     assert ours.vocab[5] == b"<call>"
     assert ours.options["trainer"] == "sentencepiece"
     assert ours.options["user_defined_symbols"] == ["<call>", "a,b", 'q"']
+
+
+def test_symbols_of_whitespace_are_matched():
+    symbols = [*"\t\n\r\v\x85\xa0\u2028\u3000", "a\tb", "▁\t"]
+    tokenizer = train(vocab_size=120, user_defined_symbols=symbols).tokenizer
+    pieces = set(symbols)
+    for repeats in (1, FEW_CHARACTERS):
+        text = "low\u3000\t low\n\n\nx a\tb\v\r\x85\xa0\u2028 \t" * repeats
+        result = tokjax.encode_result(tokenizer, text, add_special_tokens=False)
+        assert result.ids.tolist() == tokenizer.processor.encode(text)
+        assert pieces <= set(result.tokens)
+        for token, (first, last) in zip(result.tokens, result.offsets.tolist(), strict=True):
+            if token in pieces:
+                assert text.encode()[first - 1 : last - 1] == token.replace("▁", " ").encode()
 
 
 def test_files_and_texts_give_equal_results(tmp_path, monkeypatch):
@@ -207,6 +222,11 @@ def test_incomplete_vocabulary_is_reported(model_type, caplog):
         ),
         ({"user_defined_symbols": ["</s>"]}, "'</s>' is a duplicate, or a special token"),
         ({"user_defined_symbols": ["<x>", "<x>"]}, "'<x>' is a duplicate, or a special token"),
+        (
+            {"user_defined_symbols": ["a b"]},
+            "symbol 'a b' contains a space or U\\+0000, .*; write U\\+2581 for a space",
+        ),
+        ({"user_defined_symbols": ["<0x41>"]}, "symbol '<0x41>' is the name of a byte piece"),
         ({"special_tokens": ["\ud800"]}, r"special token '\\ud800' has a lone surrogate"),
         ({"unk_token": None}, "unk_token is None; a model needs that piece"),
         ({"eos_token": "<unk>"}, "eos_token and unk_token are both '<unk>'"),

@@ -1,15 +1,19 @@
-"""Spans of the tokens of a BPE model that drops characters: one without an unknown token.
+"""Spans of the tokens of a BPE model whose words have more or fewer symbols than characters.
 
-The library's model drops the characters of a word that are not in its vocabulary, and merges the others as if
-they were adjacent. It counts offsets in the remaining characters, so that they are those of other letters
-from the first dropped character on. Here, they are counted in all characters, which a second tokenizer finds.
-It has the same steps, but an unknown token and no merges, so that its tokens are the characters:
+Without an unknown token, the library's model drops the characters of a word that are not in its vocabulary,
+and merges the others as if they were adjacent. It counts offsets in the remaining characters, so that they
+are those of other letters from the first dropped character on. Here, they are counted in all characters,
+which a second tokenizer finds. It has the same steps, but an unknown token and no merges, so that its tokens
+are the characters:
 
     word                       a    X    b    c    d         with the merge of b and c, and without X
     characters, with spans     a    ?    b    c    d         [0, 1) [1, 2) [2, 3) [3, 4) [4, 5)
     tokens                     a         bc        d
     the library's spans        a    Xb        c              [0, 1) [1, 3) [3, 4)
     spans here                 a         bc        d         [0, 1) [2, 4) [4, 5)
+
+With byte fallback, a model makes byte tokens of an unknown character *and* of the prefix or suffix of words.
+The library counts each as a byte of the word, so that spans leave the word. Here, they end with it.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from tokjax.formats.huggingface.loaded_definition import load_library_tokenizer
 from tokjax.pretokenize.bytes_to_unicode import ALPHABET
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from numpy.typing import NDArray
 
@@ -50,12 +54,30 @@ class _Characters(NamedTuple):
         """Returns the characters of a mask."""
         return _Characters(self.spans[mask], self.words[mask], self.is_known[mask])
 
+    def clip_to_words(self, spans: NDArray[np.int64], words: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns spans, shape `(n, 2)`, clipped to the span of the word of each, shape `(n,)`."""
+        firsts = np.flatnonzero(np.diff(self.words, prepend=-1))
+        starts = np.minimum.reduceat(self.spans[:, 0], firsts)
+        stops = np.maximum.reduceat(self.spans[:, 1], firsts)
+        index = np.searchsorted(self.words[firsts], words)
+        return np.clip(spans, starts[index, None], stops[index, None])
 
-def drops_characters(loaded: LoadedDefinition) -> bool:
+
+def has_byte_affix(model: Mapping[str, Any]) -> bool:
+    """Returns whether a model makes byte tokens of the prefix or suffix of words."""
+    affixes = "continuing_subword_prefix", "end_of_word_suffix"
+    return bool(model.get("byte_fallback")) and any(map(model.get, affixes))
+
+
+def needs_character_spans(loaded: LoadedDefinition) -> bool:
+    """Returns whether the library's spans can be those of other characters."""
+    return has_byte_affix(loaded.pipeline["model"]) or _drops_characters(loaded)
+
+
+def _drops_characters(loaded: LoadedDefinition) -> bool:
     """Returns whether the model of a definition may drop characters that are not in its vocabulary."""
     model, library = loaded.pipeline["model"], loaded.library_tokenizer
-    options = "unk_token", "byte_fallback", "continuing_subword_prefix"
-    if type(library.model).__name__ != "BPE" or any(map(model.get, options[:2])):
+    if type(library.model).__name__ != "BPE" or model.get("unk_token") or model.get("byte_fallback"):
         return False
     encodes_bytes = any(
         step.get("type") == "ByteLevel"
@@ -71,10 +93,10 @@ def drops_characters(loaded: LoadedDefinition) -> bool:
 
 @dataclass(frozen=True)
 class CharacterSpans:
-    """Corrects the spans of tokens in words with dropped characters.
+    """Corrects the spans of tokens in words with unknown characters.
 
     Attributes:
-        loaded: definition of a tokenizer whose model may drop characters.
+        loaded: definition of a tokenizer for which `needs_character_spans` is true.
     """
 
     loaded: LoadedDefinition
@@ -89,16 +111,18 @@ class CharacterSpans:
         """
         spans = np.array(encoding.offsets, np.int64).reshape(-1, 2)
         characters = self._find_characters(text, encode_special_tokens)
-        dropped = characters.words[~characters.is_known]
-        if not len(dropped):
+        unknown = np.unique(characters.words[~characters.is_known])
+        if not len(unknown):
             return spans
         words = _to_array(encoding.word_ids)
+        tokens = np.flatnonzero(np.isin(words, unknown))
+        spans[tokens] = characters.clip_to_words(spans[tokens], words[tokens])
         counts = self._num_characters.take(encoding.ids)
         # The number of known characters shows that merging made the tokens, unlike with `ignore_merges`.
         num_words = int(characters.words.max()) + 1
         in_tokens = np.bincount(words[words >= 0], counts[words >= 0], num_words)
         is_corrected = in_tokens == np.bincount(characters.words, characters.is_known, num_words)
-        is_corrected[np.setdiff1d(np.arange(num_words), dropped)] = False
+        is_corrected[np.setdiff1d(np.arange(num_words), unknown)] = False
         tokens = np.flatnonzero((words >= 0) & is_corrected.take(words, mode="clip"))
         if len(tokens):
             known = characters.take(characters.is_known & is_corrected[characters.words])
@@ -127,6 +151,7 @@ class CharacterSpans:
             "merges": [],
             "unk_token": unknown,
             "fuse_unk": False,
+            "byte_fallback": False,
             "ignore_merges": False,
             "dropout": None,
         }

@@ -35,8 +35,10 @@ from tokjax.formats.huggingface.definition import (
     get_added_token_ids,
 )
 from tokjax.formats.huggingface.metaspace_definition import build_metaspace_parts
+from tokjax.formats.huggingface.sentencepiece_definition import build_sentencepiece_parts
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.metaspace_bpe import MetaspaceBPE
+from tokjax.models.sentencepiece import SentencePieceTokenizer
 from tokjax.models.word_bpe import END_OF_WORD, WordBPE, merge_order_is_unique
 from tokjax.models.word_level import WordLevelTokenizer
 from tokjax.models.wordpiece import WordPieceTokenizer
@@ -315,6 +317,7 @@ def _build_template_piece(piece: TemplatePiece) -> dict[str, Any]:
 _EXPORTERS: Mapping[type, Callable[[Any], dict[str, Any]]] = {
     ByteLevelBPE: _build_byte_level,
     MetaspaceBPE: build_metaspace_parts,
+    SentencePieceTokenizer: build_sentencepiece_parts,
     WordBPE: _build_word_bpe,
     WordPieceTokenizer: _build_wordpiece,
     WordLevelTokenizer: _build_word_level,

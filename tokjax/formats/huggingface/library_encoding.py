@@ -23,7 +23,7 @@ from tokjax.bpe.array_engine import FEW_CHARACTERS
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import is_encodable, to_characters
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
-from tokjax.formats.huggingface.dropped_characters import CharacterSpans, drops_characters
+from tokjax.formats.huggingface.dropped_characters import CharacterSpans, needs_character_spans
 from tokjax.formats.huggingface.library_spans import LibrarySpans
 from tokjax.formats.huggingface.loaded_definition import raise_as
 from tokjax.formats.huggingface.word_engine import WordEngine, find_word_rules, has_unsuitable_added_token
@@ -301,8 +301,8 @@ class LibraryEncoder:
 
     @cached_property
     def _character_spans(self) -> CharacterSpans | None:
-        """Corrects spans, if the model can drop characters."""
-        return CharacterSpans(self.loaded) if drops_characters(self.loaded) else None
+        """Corrects spans, if those of the library can be those of other characters."""
+        return CharacterSpans(self.loaded) if needs_character_spans(self.loaded) else None
 
     def _compute_source_columns(
         self, texts: Sequence[Text], encodings: Sequence[Any], rows: Sequence[NDArray[np.int32]], library: Any

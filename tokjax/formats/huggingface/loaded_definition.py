@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tokjax._util.imports import import_optional
-from tokjax.errors import TokenizerFormatError
+from tokjax.errors import MissingExtraError, TokenizerFormatError
 from tokjax.formats.huggingface.definition import get_steps, is_byte_level
 
 if TYPE_CHECKING:
@@ -77,14 +77,30 @@ def select_pipeline(contents: Mapping[str, Any]) -> dict[str, Any]:
     return {**contents, "model": model}
 
 
+def import_tokenizers() -> Any:
+    """Imports the `tokenizers` library. Version 1 has no `from_str`, offsets and word ids.
+
+    Raises:
+        MissingExtraError: the library is not installed, or in a version that has another interface.
+    """
+    tokenizers = import_optional("tokenizers", extra="huggingface", purpose="this tokenizer")
+    version: str = tokenizers.__version__
+    if not (0, 22) <= tuple(map(int, version.split(".")[:2])) < (1, 0):
+        raise MissingExtraError(
+            f"this tokenizer needs tokenizers>=0.22,<1, and version {version} is installed; "
+            "pip install 'tokjax[huggingface]'"
+        )
+    return tokenizers
+
+
 def load_library_tokenizer(definition: str) -> Any:
     """Loads the library's `Tokenizer` for a definition, without padding and truncation.
 
     Raises:
-        MissingExtraError: the library is not installed.
+        MissingExtraError: the library is not installed, or in a version that has another interface.
         TokenizerFormatError: the library can't read the definition.
     """
-    tokenizers = import_optional("tokenizers", extra="huggingface", purpose="this tokenizer")
+    tokenizers = import_tokenizers()
     with raise_as(TokenizerFormatError, "the tokenizers library can't read it"):
         instance = tokenizers.Tokenizer.from_str(definition)
     instance.no_padding()

@@ -43,11 +43,11 @@ from tokjax.models.metaspace_bpe import MetaspaceBPE, make_metaspace_bpe
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from tokjax.core.vocabulary import Role
+    from tokjax.core.vocabulary import Role, Vocabulary
     from tokjax.models.metaspace_bpe import PrefixSpace
 
-_PREPEND = {"type": "Prepend", "prepend": METASPACE}
-_SPACE_TO_METASPACE = {"type": "Replace", "pattern": {"String": " "}, "content": METASPACE}
+PREPEND = {"type": "Prepend", "prepend": METASPACE}
+SPACE_TO_METASPACE = {"type": "Replace", "pattern": {"String": " "}, "content": METASPACE}
 _DECODERS: list[dict[str, Any]] = [
     {"type": "Replace", "pattern": {"String": METASPACE}, "content": " "},
     {"type": "ByteFallback"},
@@ -144,7 +144,7 @@ def _parse_space_handling(contents: Mapping[str, Any]) -> _SpaceHandling:
     """
     normalizers, pre_tokenizers = get_steps(contents, "normalizer"), get_steps(contents, "pre_tokenizer")
     types = [step.get("type") for step in pre_tokenizers]
-    if normalizers in ([_PREPEND, _SPACE_TO_METASPACE], [_SPACE_TO_METASPACE]):
+    if normalizers in ([PREPEND, SPACE_TO_METASPACE], [SPACE_TO_METASPACE]):
         # Gemma's file also splits at spaces. That has no effect: the normalizer has replaced all of them.
         splits_at_spaces = types == ["Split"] and pre_tokenizers[0].get("pattern") == {"String": " "}
         if not types or (splits_at_spaces and not get_flag(pre_tokenizers[0], "invert")):
@@ -205,13 +205,34 @@ def _check_pieces(ordinary: set[str], merges: Sequence[tuple[str, str]]) -> None
 
 def build_metaspace_parts(tokenizer: MetaspaceBPE) -> dict[str, Any]:
     """Builds the normalizer, pre-tokenizer, decoder and model of a `tokenizer.json`, for export."""
-    vocabulary = tokenizer.vocabulary
+    return {
+        **_build_space_steps(tokenizer),
+        **build_model_parts(tokenizer.vocabulary, tokenizer.merges, strip=tokenizer.strip),
+    }
+
+
+def build_model_parts(
+    vocabulary: Vocabulary,
+    merges: Sequence[tuple[str, str]],
+    *,
+    strip: bool,
+    byte_fallback: bool = True,
+    ignore_merges: bool = False,
+) -> dict[str, Any]:
+    """Builds the decoder and the model of a vocabulary that writes spaces as `▁`, for export.
+
+    Args:
+        vocabulary: all tokens.
+        merges: pairs of written forms, in order of priority.
+        strip: whether decoding removes a space at the start of a text.
+        byte_fallback: whether unknown characters become byte tokens.
+        ignore_merges: whether a pre-token that is a token becomes it without merging.
+    """
     forms = {form.decode("utf-8"): id_ for form, id_ in vocabulary.ordinary.items()}
     forms |= vocabulary.unreachable_ids
     forms |= get_added_token_ids(vocabulary, forms)
     return {
-        **_build_space_steps(tokenizer),
-        "decoder": {"type": "Sequence", "decoders": [*_DECODERS, *([_STRIP] if tokenizer.strip else [])]},
+        "decoder": {"type": "Sequence", "decoders": [*_DECODERS, *([_STRIP] if strip else [])]},
         "model": {
             "type": "BPE",
             "dropout": None,
@@ -219,10 +240,10 @@ def build_metaspace_parts(tokenizer: MetaspaceBPE) -> dict[str, Any]:
             "continuing_subword_prefix": None,
             "end_of_word_suffix": None,
             "fuse_unk": True,
-            "byte_fallback": True,
-            "ignore_merges": False,
+            "byte_fallback": byte_fallback,
+            "ignore_merges": ignore_merges,
             "vocab": dict(sorted(forms.items(), key=lambda item: item[1])),
-            "merges": [list(merge) for merge in tokenizer.merges],
+            "merges": [list(merge) for merge in merges],
         },
     }
 
@@ -230,9 +251,9 @@ def build_metaspace_parts(tokenizer: MetaspaceBPE) -> dict[str, Any]:
 def _build_space_steps(tokenizer: MetaspaceBPE) -> dict[str, Any]:
     """Builds the normalizer or pre-tokenizer for spaces: the inverse of `_parse_space_handling`."""
     if tokenizer.add_prefix_space == "always":
-        return {"normalizer": {"type": "Sequence", "normalizers": [_PREPEND, _SPACE_TO_METASPACE]}}
+        return {"normalizer": {"type": "Sequence", "normalizers": [PREPEND, SPACE_TO_METASPACE]}}
     if tokenizer.add_prefix_space is None and not tokenizer.split_words:
-        return {"normalizer": _SPACE_TO_METASPACE}
+        return {"normalizer": SPACE_TO_METASPACE}
     [scheme] = (name for name, prefix in _SCHEMES.items() if prefix == tokenizer.add_prefix_space)
     split = tokenizer.split_words
     return {

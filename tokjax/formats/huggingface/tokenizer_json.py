@@ -17,6 +17,7 @@ from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggi
 from tokjax.formats.huggingface.built_in import build_builtin_tokenizer
 from tokjax.formats.huggingface.declared_tokens import merge_declared_tokens
 from tokjax.formats.huggingface.definition import RequiresLibraryError
+from tokjax.formats.huggingface.loaded_definition import import_tokenizers
 from tokjax.formats.tokenizer_files import (
     as_path,
     parse_json_object,
@@ -118,11 +119,14 @@ def from_huggingface(
 
     Raises:
         InvalidArgumentError: a role names a token that is not special.
+        MissingExtraError: the installed version of `tokenizers` has another interface.
         TokenizerFormatError: the definition of the tokenizer is invalid or exceeds `tokjax.limits`.
         UnsupportedTokenizerError: `tokenizer` is of another type.
     """
     library = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if not (hasattr(library, "to_str") and hasattr(library, "encode_batch")):
+        if type(library).__module__.partition(".")[0] == "tokenizers":
+            import_tokenizers()  # raises for a version whose tokenizers have no definition
         raise UnsupportedTokenizerError(
             f"from_huggingface takes a tokenizers.Tokenizer or a fast tokenizer of transformers, not "
             f"{type(tokenizer).__name__}; a slow tokenizer has no offsets: load it with use_fast=True"

@@ -56,6 +56,7 @@ from tokjax.formats.huggingface.character_kinds import (
     is_ordinary_character,
 )
 from tokjax.formats.huggingface.definition import get_steps
+from tokjax.formats.huggingface.dropped_characters import has_byte_affix
 from tokjax.formats.huggingface.unigram_words import (
     FEW_WORDS,
     SentenceRules,
@@ -132,7 +133,7 @@ def find_word_rules(contents: Mapping[str, Any]) -> WordRules | None:
     trims = any(step.get("trim_offsets") for step in get_steps(contents, "post_processor"))
     model = contents["model"]
     raises = model.get("type") == "Unigram" and model.get("unk_id") is None  # for unknown characters
-    if keeps_spaces is None or trims or raises or model.get("dropout"):
+    if keeps_spaces is None or trims or raises or model.get("dropout") or has_byte_affix(model):
         return None
     steps = get_steps(contents, "normalizer")
     strips = [step for step in steps if step.get("type") == "Strip"]
@@ -488,13 +489,19 @@ class _WordEncoder:
         """Makes the entries of joined words from their encoding."""
         words, text, starts, follow = joined
         offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)
-        word_of_token = np.searchsorted(starts, offsets[:, 0], "right") - 1
         ids = np.array(encoding.ids, np.int32)
         pretokens = np.array(encoding.word_ids, np.int64)
         steps = np.diff(pretokens, prepend=-1)
+        # A pre-token is in the word in which it starts, whatever the library reports for its other tokens.
+        firsts = np.flatnonzero(steps)
+        word_of_token = np.searchsorted(starts, offsets[firsts, 0], "right") - 1
+        word_of_token = np.repeat(word_of_token, np.diff(firsts, append=len(ids)))
         is_first = np.diff(word_of_token, prepend=-2) > 0
         # A pre-token without ids would make the word ids of the tokens after it larger.
         is_irregular = (steps > 1) | (is_first & (steps != 1)) | np.isin(ids, self._added_ids)
+        # The words are in order, and only the first pre-token can be the word before them.
+        is_irregular |= np.diff(word_of_token, prepend=-1) < 0
+        is_irregular |= (word_of_token < 0) & (pretokens > 0)
         if is_irregular.any() and len(words) > 1:
             # An added token can change the words after it: find the words with added tokens.
             half = len(words) // 2
@@ -511,16 +518,14 @@ class _WordEncoder:
             ],
             bool,
         )
-        is_hazard[word_of_token[kept[is_irregular[kept]]]] = True
+        is_hazard |= is_irregular.any()
         byte_starts = starts if text.isascii() else find_character_starts(text).take(starts)
-        spans = self._locate(text, encoding) - 1
-        return Entries(
-            ids[kept],
-            spans[kept] - byte_starts[word_of_token[kept], None],
-            (steps > 0)[kept],
-            splits,
-            is_hazard,
-        )
+        spans = (self._locate(text, encoding) - 1)[kept] - byte_starts[word_of_token[kept], None]
+        # Words whose spans are those of other words depend on the words around them.
+        word_bytes = np.fromiter(map(count_bytes, words), np.int64, len(words))
+        leaves = (spans[:, 0] < 0) | (spans[:, 1] > word_bytes[word_of_token[kept]])
+        is_hazard[word_of_token[kept[leaves]]] = True
+        return Entries(ids[kept], spans, (steps > 0)[kept], splits, is_hazard)
 
 
 class _JoinedWords(NamedTuple):

@@ -41,7 +41,6 @@ Normalization = Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"
 
 _ERRORS_ONLY = 2
 _DEFAULT_WORKERS = 16
-_INVALID_IN_SYMBOL = re.compile(r"\s|\x00|<0x[0-9A-F]{2}>")
 _BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 _INTERNAL_DETAILS = re.compile(r"INTERNAL: |\S*\.cc\(\d+\) |\[[^]]*\] ?")
 _SAMPLE_BYTES = 1 << 20
@@ -103,7 +102,8 @@ def train_sentencepiece(
         model_type: `"unigram"`, `"bpe"`, `"word"` or `"char"`.
         special_tokens: names of special tokens. The text is split at them, they are not trained on, and they
             become control pieces.
-        user_defined_symbols: strings that are always encoded as one piece each.
+        user_defined_symbols: strings that are always encoded as one piece each, such as `"<call>"` or a line
+            feed. A space in them is written as `▁` (U+2581).
         character_coverage: fraction of all characters of the text that have pieces, from 0.98 to 1.
         byte_fallback: whether to encode characters without a piece as bytes instead of UNK.
         normalization: normalization of texts: `"nmt_nfkc"`, `"nfkc"`, one of these with `"_cf"` (case
@@ -334,10 +334,12 @@ def _collect_named_pieces(
             )
         if symbol in reserved:
             raise InvalidArgumentError(f"user-defined symbol {symbol!r} is a duplicate, or a special token")
-        if _INVALID_IN_SYMBOL.search(symbol):
+        if _BYTE_PIECE.fullmatch(symbol):
+            raise InvalidArgumentError(f"user-defined symbol {symbol!r} is the name of a byte piece")
+        if " " in symbol or "\0" in symbol:
             raise InvalidArgumentError(
-                f"user-defined symbol {symbol!r} contains whitespace, U+0000 or the name of a byte piece, "
-                "and would never match in a text; write U+2581 for a space"
+                f"user-defined symbol {symbol!r} contains a space or U+0000, and would never match in a "
+                "text; write U+2581 for a space"
             )
         reserved[symbol] = None
     return list(reserved)

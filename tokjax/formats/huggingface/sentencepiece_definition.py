@@ -1,0 +1,148 @@
+r"""Definition of a SentencePiece BPE model, for export as a `tokenizer.json`.
+
+The model merges the pair of pieces whose concatenation has the highest score. A `tokenizer.json` lists pairs
+in order of priority: here, for each piece, all pairs that it is the concatenation of. The normalizer of the
+model becomes these steps:
+
+    step                                   if the model
+    `Precompiled`                          replaces characters
+    `Replace` of `\A +` by nothing         removes and merges spaces
+    `Replace` of ` {2,}` by one space
+    `Replace` of `[ ▁]+\z` by nothing
+    `Prepend` of `▁`                       adds a space before texts
+    `Replace` of a space by `▁`            is any model
+
+User-defined symbols become pre-tokens (`Split`), which are encoded to their token by `ignore_merges`. As
+added tokens, they would be matched before the normalizer, which would then remove the spaces beside them.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from tokjax.bpe.sequential_merging import merge_by_scanning
+from tokjax.errors import UnsupportedTokenizerError
+from tokjax.formats.huggingface.metaspace_definition import (
+    PREPEND,
+    SPACE_TO_METASPACE,
+    build_model_parts,
+)
+from tokjax.models.metaspace import METASPACE
+from tokjax.models.sentencepiece_files import parse_model_info, parse_pieces
+from tokjax.models.sentencepiece_spans import SPACE
+from tokjax.pretokenize.character_map import parse_character_map
+
+if TYPE_CHECKING:
+    from tokjax.models.sentencepiece import SentencePieceTokenizer
+    from tokjax.models.sentencepiece_files import ModelInfo, Pieces
+
+_WITHOUT_EXPORT = "; pass format='sentencepiece' to write the .model"
+
+
+def build_sentencepiece_parts(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
+    """Builds the normalizer, pre-tokenizer, decoder and model of a `tokenizer.json`.
+
+    Raises:
+        UnsupportedTokenizerError: the format can't represent the model.
+    """
+    info = parse_model_info(tokenizer.model_proto)
+    pieces = parse_pieces(tokenizer.model_proto, has_byte_fallback=info.has_byte_fallback)
+    if info.model_type != "bpe":
+        raise UnsupportedTokenizerError(
+            f"a tokenizer.json can be written for SentencePiece models of the type bpe, not {info.model_type}"
+            f"{_WITHOUT_EXPORT}"
+        )
+    merged = sorted((piece for piece in pieces.scores if len(piece) > 1), key=pieces.scores.__getitem__)[::-1]
+    _check_model(info, pieces, merged)
+    merges = [
+        (piece[:index], piece[index:])
+        for piece in merged
+        for index in range(len(piece) - 1, 0, -1)
+        if piece[:index] in pieces.scores and piece[index:] in pieces.scores
+    ]
+    spaces = info.spaces
+    return {
+        "normalizer": _build_normalizer(info),
+        "pre_tokenizer": _build_symbol_split(pieces.symbols) if pieces.symbols else None,
+        **build_model_parts(
+            tokenizer.vocabulary,
+            merges,
+            strip=spaces.is_added or spaces.are_merged,
+            byte_fallback=bool(pieces.byte_ids),
+            ignore_merges=bool(pieces.symbols),
+        ),
+    }
+
+
+def _check_model(info: ModelInfo, pieces: Pieces, merged: list[str]) -> None:
+    """Raises `UnsupportedTokenizerError` if merging pairs by rank gives other pieces than the model.
+
+    Args:
+        info: properties of the model.
+        pieces: pieces of the model.
+        merged: pieces of several characters, by descending score.
+    """
+    if info.spaces.is_suffix or info.spaces.mark != SPACE:
+        raise UnsupportedTokenizerError(
+            f"a tokenizer.json needs a model that writes spaces as ▁ before words{_WITHOUT_EXPORT}"
+        )
+    ranks = {piece: rank for rank, piece in enumerate(merged)}
+    problems = [
+        *("unused pieces" for _ in range(pieces.has_unused)),
+        *(
+            f"the pieces {first!r} and {second!r} of equal scores"
+            for first, second in itertools.pairwise(merged)
+            if pieces.scores[first] == pieces.scores[second]
+        ),
+        *(
+            f"the piece {piece!r}, of which a character is not a piece"
+            for piece in merged
+            if not pieces.scores.keys() >= {*piece}
+        ),
+        # A pre-token that is a piece becomes this piece if the model has user-defined symbols.
+        *(
+            f"the piece {piece!r}, which its characters do not merge to, and user-defined symbols"
+            for piece in (merged if pieces.symbols else ())
+            if merge_by_scanning(piece, lambda left, right: ranks.get(left + right)) != [piece]
+        ),
+        *_find_changed_symbols(info, pieces),
+    ]
+    if problems:
+        raise UnsupportedTokenizerError(
+            f"a tokenizer.json can't represent a model with {problems[0]}{_WITHOUT_EXPORT}"
+        )
+
+
+def _find_changed_symbols(info: ModelInfo, pieces: Pieces) -> list[str]:
+    """Returns the descriptions of user-defined symbols that the normalizer of the definition would change."""
+    replacements, joining = parse_character_map(info.charsmap)
+    changed = replacements.keys() | joining
+    return [
+        f"the user-defined symbol {symbol!r}, which its normalizer changes elsewhere"
+        for symbol in pieces.symbols
+        if not changed.isdisjoint(symbol)
+    ]
+
+
+def _build_normalizer(info: ModelInfo) -> dict[str, Any]:
+    steps: list[dict[str, Any]] = []
+    if info.charsmap:
+        charsmap = base64.b64encode(info.charsmap).decode("ascii")
+        steps.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
+    if info.spaces.are_merged:
+        steps += [
+            {"type": "Replace", "pattern": {"Regex": expression}, "content": content}
+            for expression, content in ((r"\A +", ""), (" {2,}", " "), (rf"[ {METASPACE}]+\z", ""))
+        ]
+    steps += [PREPEND] * info.spaces.is_added
+    steps.append(SPACE_TO_METASPACE)
+    return {"type": "Sequence", "normalizers": steps} if len(steps) > 1 else steps[0]
+
+
+def _build_symbol_split(symbols: list[str]) -> dict[str, Any]:
+    """Builds the pre-tokenizer that isolates symbols. The longest one that matches is taken."""
+    expressions = ("".join(f"\\x{{{ord(c):x}}}" for c in symbol) for symbol in sorted(symbols, key=len)[::-1])
+    pattern = {"Regex": "|".join(expressions)}
+    return {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
