@@ -54,7 +54,7 @@ def test_readme_has_install_and_test_commands():
     readme = (ROOT / "README.md").read_text()
     assert "pip install '.[examples]' && python examples/train_lm.py" in readme
     assert "pip install -e '.[test]' && pytest" in readme
-    ci = (ROOT / ".ci" / "tests").read_text()
+    ci = (ROOT / ".ci" / "run").read_text()
     headings = re.findall(r'^run_readme_command "(.+)"', ci, re.MULTILINE)
     assert len(headings) == 2
     assert all(f"\n## {heading}\n" in readme for heading in headings)
