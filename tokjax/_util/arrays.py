@@ -1,8 +1,7 @@
 """Array operations that NumPy and JAX spell differently: scans, lookups and scatters.
 
 Each function takes NumPy or JAX arrays, and returns an array of the same library with the same values. The
-functions that take rows compute each row separately. On a mesh with explicit axes, a result
-therefore keeps the sharding of its rows, and JAX does not ask for one.
+functions that take rows compute each row separately, so that rows on different devices stay there.
 """
 
 from __future__ import annotations
@@ -305,7 +304,7 @@ def count_below(rows: Any, bounds: Any) -> Any:
 
 
 def gather(table: Any, index: Any) -> Any:
-    """Returns `table[index]`, with the sharding of `index` if that is on a mesh with explicit axes.
+    """Returns `table[index]`.
 
     Args:
         table: shape `(n, ...)`.
@@ -314,26 +313,7 @@ def gather(table: Any, index: Any) -> Any:
     xp = get_namespace(table, index)
     if xp is np:
         return np.take(table, index, axis=0)
-    table, index = xp.asarray(table), xp.asarray(index)
-    return table.at[index].get(mode="clip", **_get_out_sharding(table, index))
-
-
-def _get_out_sharding(table: Any, index: Any) -> dict[str, Any]:
-    """Returns the `out_sharding` argument of a lookup, which JAX requires on a mesh with explicit axes.
-
-    The result has the sharding of the index. If only the table is on such a mesh, the result is replicated on
-    all devices.
-    """
-    import jax  # noqa: PLC0415 (loaded already)
-
-    index_sharding, table_sharding = jax.typeof(index).sharding, jax.typeof(table).sharding
-    explicit = jax.sharding.AxisType.Explicit
-    if explicit in index_sharding.mesh.axis_types:
-        return {"out_sharding": index_sharding}
-    if explicit in table_sharding.mesh.axis_types:
-        replicated = jax.sharding.PartitionSpec()  # type: ignore[no-untyped-call]
-        return {"out_sharding": jax.sharding.NamedSharding(table_sharding.mesh, replicated)}
-    return {}
+    return xp.asarray(table).at[xp.asarray(index)].get(mode="clip")
 
 
 def take_or_fill(name: str, flat: Array, index: Array, present: Array, fill: int) -> Array:

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tokjax._util.eager_jit import with_auto_axes
 from tokjax.device.boundaries import SplitTables, decode_characters, find_starts
 from tokjax.device.hash_table import ABSENT, HashTable, compute_hashes, find
 from tokjax.device.merging import MergeTables, merge_words
@@ -139,6 +140,7 @@ def _align(number: int) -> int:
 
 
 @partial(jax.jit, static_argnames="capacities")
+@with_auto_axes
 def encode_jit(
     tables: TokenizerTables, data: Array, row_splits: Array, *, capacities: Capacities | None = None
 ) -> DeviceTokens:
@@ -376,6 +378,7 @@ class DeviceBytes(NamedTuple):
 
 
 @partial(jax.jit, static_argnames="capacity")
+@with_auto_axes
 def decode_jit(tables: TokenizerTables, ids: Array, row_splits: Array, *, capacity: int) -> DeviceBytes:
     """Decodes tokens on a device: the exact inverse of `encode_jit`.
 
