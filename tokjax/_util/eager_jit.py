@@ -1,4 +1,4 @@
-"""Compilation of eager calls with JAX arrays, each as one program, and functions on meshes with explicit axes."""
+"""Decorators of array functions: one program per eager call, and meshes with explicit axes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ def jit_eager(function: Callable[Parameters, Result]) -> Callable[Parameters, Re
         function: a function of pytrees of arrays and of options. Its checks must not read the values of JAX
             arrays.
     """
-
     function = with_auto_axes(function)
 
     @functools.wraps(function)
@@ -68,10 +67,10 @@ def jit_eager(function: Callable[Parameters, Result]) -> Callable[Parameters, Re
 def with_auto_axes(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Decorates a function so that it accepts arrays that are sharded on a mesh with explicit axes.
 
-    On such a mesh, JAX raises for each operation whose result has no obvious sharding: gathers, scans, slices of
-    a sharded axis. The axes are therefore automatic inside of the function, and the compiler chooses how to
-    shard. An axis of a result is sharded like the same axis of the first sharded argument if both have the same
-    length, and replicated otherwise.
+    On such a mesh, JAX raises for each operation whose result has no obvious sharding: gathers, scans, slices
+    of a sharded axis. The axes are therefore automatic inside of the function, and the compiler chooses how
+    to shard. An axis of a result is sharded like the same axis of the first sharded argument if both have
+    the same length, and replicated otherwise.
 
     Args:
         function: a function of pytrees of arrays and of options.
@@ -88,20 +87,22 @@ def with_auto_axes(function: Callable[Parameters, Result]) -> Callable[Parameter
             return function(*args, **kwargs)
         first = max(on_mesh, key=lambda leaf: any(jax.typeof(leaf).sharding.spec))
         mesh, spec = jax.typeof(first).sharding.mesh, jax.typeof(first).sharding.spec
-
-        def reshard(leaf: Any, sharding: Any) -> Any:
-            return jax.sharding.reshard(leaf, sharding) if is_jax(leaf) else leaf
+        partition: Any = jax.sharding.PartitionSpec
+        reshard: Any = jax.sharding.reshard
 
         def restore(leaf: Any) -> Any:
-            sizes = zip(spec, first.shape, np.shape(leaf), strict=False)
+            if not is_jax(leaf):
+                return leaf
+            sizes = zip(spec, first.shape, leaf.shape, strict=False)
             axes = [name if before == after else None for name, before, after in sizes]
-            return reshard(leaf, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes)))
+            return reshard(leaf, jax.sharding.NamedSharding(mesh, partition(*axes)))
 
         types = jax.sharding.AxisType
         automatic = [types.Auto if kind is types.Explicit else kind for kind in mesh.axis_types]
         with jax.sharding.use_abstract_mesh(mesh.update(axis_types=tuple(automatic))):
-            unsharded = jax.sharding.PartitionSpec()
-            args, kwargs = jax.tree.map(lambda leaf: reshard(leaf, unsharded), (args, kwargs))
+            args, kwargs = jax.tree.map(
+                lambda leaf: reshard(leaf, partition()) if is_jax(leaf) else leaf, (args, kwargs)
+            )
             result = function(*args, **kwargs)
         return jax.tree.map(restore, result)  # type: ignore[no-any-return]
 
@@ -109,7 +110,7 @@ def with_auto_axes(function: Callable[Parameters, Result]) -> Callable[Parameter
 
 
 def _is_on_explicit_mesh(leaf: object) -> bool:
-    """Returns whether a leaf is a JAX array on a mesh with explicit axes, in a version of JAX that supports them."""
+    """Returns whether a leaf is a JAX array on a mesh with explicit axes (if JAX supports them)."""
     if not is_jax(leaf):
         return False
     import jax  # noqa: PLC0415 (loaded already)
