@@ -52,20 +52,31 @@ def to_host(array: Any) -> np.ndarray[Any, Any]:
     return np.asarray(sys.modules["jax"].device_get(array) if is_jax(array) else array)
 
 
-def as_integers(name: str, values: Any, dtype: type[np.integer[Any]]) -> np.ndarray[Any, Any]:
+def as_integers(
+    name: str,
+    values: Any,
+    dtype: type[np.integer[Any]],
+    *,
+    under_jit: str = "call the function outside of it",
+) -> np.ndarray[Any, Any]:
     """Returns `values` as a NumPy array of an integer dtype.
 
     Args:
         name: name of the argument, for error messages.
         values: integers or booleans, an array or nested lists of any shape.
         dtype: integer dtype of the result.
+        under_jit: what to do under `jax.jit`, where the values are unknown, for the error message.
 
     Raises:
-        InvalidArgumentError: the values are not integers, do not fit the dtype, or have rows of unequal
-            length.
+        InvalidArgumentError: the values are not integers, do not fit the dtype, have rows of unequal length,
+            or are traced.
     """
     try:
         array = np.asarray(values)
+    except TypeError as error:
+        if not type(error).__module__.startswith("jax"):
+            raise
+        raise InvalidArgumentError(f"the values of {name} are unknown under jax.jit; {under_jit}") from None
     except ValueError:
         raise InvalidArgumentError(
             f"{name} must be an array of integers, not rows of unequal length"
@@ -77,12 +88,12 @@ def as_integers(name: str, values: Any, dtype: type[np.integer[Any]]) -> np.ndar
     if array.dtype.kind not in "iub":
         raise InvalidArgumentError(f"{name} must be integers, not {array.dtype}")
     limits = np.iinfo(dtype)
-    if array.dtype.itemsize > np.dtype(dtype).itemsize or array.dtype.kind == "u":
+    may_exceed = array.dtype.itemsize > np.dtype(dtype).itemsize or array.dtype.kind == "u"
+    if may_exceed and array.size and (array.max() > limits.max or array.min() < limits.min):
         outside = (array > limits.max) | (array < limits.min)
-        if outside.any():
-            raise InvalidArgumentError(
-                f"{name} holds {array[outside].flat[0]}, which does not fit {np.dtype(dtype).name}"
-            )
+        raise InvalidArgumentError(
+            f"{name} holds {array[outside].flat[0]}, which does not fit {np.dtype(dtype).name}"
+        )
     return array.astype(dtype, copy=False)
 
 
@@ -316,24 +327,29 @@ def gather(table: Any, index: Any) -> Any:
     return xp.asarray(table).at[xp.asarray(index)].get(mode="clip")
 
 
-def take_or_fill(name: str, flat: Array, index: Array, present: Array, fill: int) -> Array:
+def take_or_fill(
+    name: str, flat: Array, index: Array, present: Array, fill: int, dtype: Any = np.int32
+) -> Array:
     """Returns `flat[index]` where `present` is true, and `fill` elsewhere. `flat` may be empty.
 
     Args:
         name: name of `flat`, for error messages.
-        flat: integers, shape `(n, ...)`.
+        flat: integers, or values of `dtype`, shape `(n, ...)`.
         index: integers of any shape; ignored where `present` is false.
         present: booleans, the shape of `index`.
         fill: integer for the positions where `present` is false.
+        dtype: dtype of the result.
 
     Returns:
-        `int32`, the shape of `index` followed by the trailing axes of `flat`.
+        Values of `dtype`, the shape of `index` followed by the trailing axes of `flat`.
     """
     xp = get_namespace(flat, index, fill)
-    filler = xp.asarray(fill, dtype=np.int32)
+    filler = xp.asarray(fill, dtype=dtype)
     trailing = flat.shape[1:]
     if flat.shape[0] == 0:
-        return xp.broadcast_to(filler, index.shape + trailing) + xp.zeros((), np.int32)  # type: ignore[no-any-return]
-    values = as_int32(name, gather(flat, xp.where(present, index, 0)))
+        return xp.full(index.shape + trailing, filler)  # type: ignore[no-any-return]
+    values = gather(flat, xp.where(present, index, 0))
+    if dtype is np.int32:
+        values = as_int32(name, values)
     mask = present.reshape(present.shape + (1,) * len(trailing))
     return xp.where(mask, values, filler)  # type: ignore[no-any-return]
