@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from tokjax.bpe.pretoken_cache import CacheLookup
 
 _ID_DTYPE = np.dtype(np.int32)
-FEW_CHARACTERS = 3000
+FEW_CHARACTERS = 11_000
 """Up to this many characters (plus one per text), a Python loop over pre-tokens is used. For so short a text
-it is faster than dozens of array calls."""
+it is faster than dozens of array calls if most pre-tokens are in the cache."""
 _INSERT_BATCH_SIZE, _MAX_PENDING_CHUNKS = 1 << 15, 16
 """Misses are merged and inserted after this many misses, or this many chunks that wait for them."""
 _TASKS_PER_THREAD = 8
