@@ -25,8 +25,7 @@ from tokjax.device import (
     tokenizer_tables,
 )
 
-CAPACITIES = Capacities(*[NUM_BYTES] * len(Capacities._fields))
-"""Enough for any text: no array has more entries than there are bytes."""
+CAPACITIES = suggest_capacities(NUM_BYTES, any_text=True)
 WORDS = [b" the", b" lowest", b"newest", b"=====", b"aaaa", b"ab" * 20, b"abcabc" * 15, b"x" * 200]
 SPECIAL = [b"<|endoftext|>", b"<|pad|>", b"<|endoftext|><|endoftext|>", b"<|", b"<|endof", b"<|pad|"]
 texts = st.lists(

@@ -57,6 +57,8 @@ class PackedBlocks(NamedTuple):
     def causal_lm_labels(self, *, ignore_index: int = -100, loss_mask: Array | None = None) -> Array:
         """Returns the next id within each segment, as the function `causal_lm_labels` does.
 
+        **A loss in JAX does not ignore the label -100.** Weight it by `tokjax.label_weights(labels)`.
+
         Args:
             ignore_index: label at the end of each segment, on padding, and for targets that do not count.
             loss_mask: mask of the *targets* that count, shape `(blocks, block_size)`. The default is the
