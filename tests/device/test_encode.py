@@ -274,6 +274,13 @@ def test_vmap_and_shard_map(o200k, o200k_tables):
     sharded = jax.jit(shard_map(encode, mesh=mesh, in_specs=(PartitionSpec(), rows, rows), out_specs=rows))
     for tokens in (encode(o200k_tables, data, splits), sharded(o200k_tables, data, splits)):
         jax.tree.map(np.testing.assert_array_equal, tokens, expected)
+    if jax.__version_info__ >= (0, 9):  # (meshes with explicit axes)
+        with jax.set_mesh(jax.make_mesh((4,), ("bytes",))):
+            on_mesh = jax.device_put(data[0], PartitionSpec("bytes"))
+            tokens = encode_jit(o200k_tables, on_mesh, splits[0], capacities=CAPACITIES)
+            text = decode_jit(o200k_tables, tokens.ids, tokens.row_splits, capacity=NUM_BYTES)
+        jax.tree.map(np.testing.assert_array_equal, tokens, jax.tree.map(lambda leaf: leaf[0], expected))
+        assert bytes(np.asarray(text.data)[: text.num_bytes]) == b"the lowest\xff it's"
 
 
 @pytest.mark.slow
