@@ -273,22 +273,6 @@ def test_lengths_in_dot_product_attention(documents):
     np.testing.assert_allclose(np.asarray(by_lengths)[present], np.asarray(by_mask)[present], atol=1e-5)
 
 
-def test_masks_and_labels_on_a_mesh(documents):
-    """Values are equal on several devices, and results are sharded like the rows."""
-    mesh = jax.make_mesh((4,), ("batch",))
-    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
-    padded = tokjax.collate_padded_batch(tokjax.ragged_from_rows(documents), pad_id=0)
-    attention_mask = jax.device_put(padded.attention_mask, sharding)
-    mask = jax.jit(lambda m: tokjax.masks.make_attention_mask(attention_mask=m))(attention_mask)
-    assert mask.sharding.is_equivalent_to(sharding, mask.ndim)
-    expected = tokjax.masks.make_attention_mask(attention_mask=padded.attention_mask)
-    assert np.array_equal(np.asarray(mask), expected)
-    ids = jax.device_put(padded.ids, sharding)
-    labels = jax.jit(tokjax.causal_lm_labels)(ids, attention_mask)
-    assert np.array_equal(labels, tokjax.causal_lm_labels(padded.ids, padded.attention_mask))
-    assert labels.sharding.is_equivalent_to(sharding, 2)
-
-
 @given(st.lists(st.integers(0, 6), max_size=4), st.integers(0, 6))
 def test_create_attention_mask(lengths, width):
     mask = assert_agrees(lambda n: tokjax.create_attention_mask(n, width), np.array(lengths, np.int32))

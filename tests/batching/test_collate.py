@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.oracles import batching as oracle
-from tests.support.numpy_jax_agreement import assert_agrees, assert_same
+from tests.support.numpy_jax_agreement import assert_agrees, assert_agrees_in_jax, assert_same
 from tests.support.ragged_batches import make_full_ragged
 
 ids = st.integers(0, 9)
@@ -101,16 +101,86 @@ def test_non_results_are_rejected():
         tokjax.collate_padded_batch(results, pad_id=0)
 
 
-def test_lengths_are_unknown_under_jit():
+def test_lengths_are_unknown_under_jit(tokenizer):
     ragged = jax.tree.map(jnp.asarray, tokjax.ragged_from_rows([[1], [1, 2, 3]]))
     for function, message in (
         (lambda r: tokjax.collate_padded_batch(r, pad_id=0), "pad_ragged"),
         (lambda r: tokjax.pad_ragged(r, length=2, pad_id=0, truncation=None), "truncation='right'"),
         (lambda r: tokjax.pack_blocks(r, block_size=2, pad_id=0), "plan on the host"),
         (lambda r: tokjax.find_document_boundaries(r.ids, 0), "max_documents=NUMBER"),
+        (lambda r: tokjax.make_ragged(*r[:2]), r"values of ids are .*call tokjax.Ragged\(ids, row_splits\)"),
+        (lambda r: tokjax.ragged_from_rows([r.ids, [*r.ids]]), "values of row 0 are unknown under jax.jit"),
+        (lambda r: tokjax.decode(tokenizer, [*r.ids]), "values of ids .*call tokjax.device.decode_jit"),
+        (lambda r: tokjax.decode_bytes(tokenizer, r.ids), "decode on the host"),
+        (lambda r: tokjax.decode_batch(tokenizer, r), "decode on the host"),
+        (lambda r: tokjax.decode_batch(tokenizer, r.ids[None]), "decode on the host"),
+        (lambda r: tokjax.decode_step(tokenizer, tokjax.DecodeState(), r.ids[0]), "decode on the host"),
+        (lambda r: tokjax.id_to_token(tokenizer, r.ids[0]), "value of id is unknown under jax.jit; pass a"),
+        (lambda r: tokjax.pad_ragged(r, length=r.ids[0], pad_id=0), "value of length .* static_argnames"),
+        (lambda r: tokjax.LengthBuckets.fit(r.lengths, 2), "choose the bucket on the host"),
     ):
         with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
             jax.jit(function)(ragged)
+
+
+def pad_side_columns(ragged, flat, pairs):
+    columns = {"log_probs": flat, "pairs": pairs, "loss_mask": flat > 0}
+    options = {"pad_side": "left", "columns": ["ids"], "side_columns": columns}
+    return tokjax.pad_ragged(ragged, length=4, pad_id=0, **options)
+
+
+def test_side_columns():
+    """Floats per token are padded with 0, in their dtype, as arrays or rows, and also in JAX."""
+    rows = [[0.5, -0.25], [], [1.0, 2.0, -3.0, 4.0, 5.0]]
+    ragged = jax.tree.map(np.int32, tokjax.ragged_from_rows([[7] * len(row) for row in rows]))
+    flat = np.float32([value for row in rows for value in row])
+    pairs = np.stack([flat, flat], axis=1).astype(np.float16)
+    batch = pad_side_columns(ragged, flat, pairs)
+    expected = [[0.0] * (4 - len(row)) + row[:4] for row in rows]
+    assert batch.columns["log_probs"].tolist() == expected
+    assert batch.columns["pairs"].tolist() == np.float16(expected)[..., None].repeat(2, -1).tolist()
+    assert batch.loss_mask.tolist() == [[int(value > 0) for value in row] for row in expected]
+    by_rows = tokjax.collate_padded_batch(
+        ragged, pad_id=0, length=4, truncation="right", pad_side="left", side_columns={"log_probs": rows}
+    )
+    assert np.array_equal(by_rows.columns["log_probs"], batch.columns["log_probs"])
+    dtypes = (np.int32, np.float32, np.float16)
+    assert_agrees_in_jax(pad_side_columns, batch, (ragged, flat, pairs), eager=True, dtypes=dtypes)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ({"x": [[0.5], [0.5]]}, "row 1 of x has 1 entries, and row 1 has 2 ids"),
+        ({"x": [[0.5]]}, "x has 1 rows, and there are 2 rows of ids"),
+        ({"x": np.ones(2)}, r"x has shape \(2,\), and the flat ids of all rows have \(3,\)"),
+        ({"x": np.array(["a", "b", "c"])}, "x must be numbers, not <U1"),
+        ({"offsets": np.ones(3)}, "offsets is no side column"),
+    ],
+)
+def test_invalid_side_columns_are_rejected(column, message):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        tokjax.collate_padded_batch(tokjax.ragged_from_rows([[1], [2, 3]]), pad_id=0, side_columns=column)
+
+
+def test_rows_are_copied_one_by_one_or_together(tokenizer):
+    """Long rows, results whose columns differ, and results without offsets give the batch of a plain loop."""
+    texts = ["a b" * 400, "", "c" * 700]
+    batch = tokjax.encode_batch_result(tokenizer, texts)
+    for pad_side, truncation, length in (("left", None, None), ("right", "left", 600), ("left", "right", 9)):
+        for results in (batch, [*batch]):
+            padded = tokjax.collate_padded_batch(
+                results, pad_id=9, length=length, pad_side=pad_side, truncation=truncation
+            )
+            width = padded.ids.shape[1]
+            for row, result in enumerate(batch):
+                kept = slice(-width, None) if truncation == "left" else slice(width)
+                count = min(len(result), width)
+                at = slice(count) if pad_side == "right" else slice(width - count, None)
+                assert np.array_equal(padded.ids[row, at], result.ids[kept])
+                assert np.array_equal(padded.offsets[row, at], result.offsets[kept])
+                assert padded.attention_mask[row].sum() == padded.attention_mask[row, at].sum() == count
+                assert (np.delete(padded.ids[row], at) == 9).all()
 
 
 @given(st.lists(ids, max_size=9), st.integers(0, 9))

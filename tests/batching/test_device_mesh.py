@@ -1,11 +1,13 @@
-"""Tests of array functions on several devices: equal values, and results sharded like the rows."""
+"""Tests of array functions on several devices: equal values, and results sharded like the arguments."""
 
+from contextlib import nullcontext
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 import tokjax
 
@@ -83,6 +85,9 @@ ROW_FUNCTIONS = {
     "sides of pairs": (tokjax.packing.split_preference_pairs, SEGMENTS, RANDOM_MASK),
     "roles": (tokjax.objectives.chat_loss_mask, IDS),
     "answers": (partial(tokjax.objectives.assistant_loss_mask, start_ids=[1], end_ids=[2]), IDS),
+    "weights of labels": (tokjax.label_weights, IDS),
+    "positions": (tokjax.compute_positions, RANDOM_MASK),
+    "positions in segments": (lambda s: tokjax.compute_positions(s, segment_ids=s, offset=2), SEGMENTS),
     "labels of several tokens": (
         lambda i, s, m: tokjax.multi_token_labels(i, s, 3, segment_ids=s, loss_mask=m),
         IDS,
@@ -159,13 +164,18 @@ ROW_FUNCTIONS |= {
         "labels": tokjax.PackedBlocks.causal_lm_labels,
         "MaxText": tokjax.PackedBlocks.to_maxtext,
         "Levanter": tokjax.PackedBlocks.to_levanter,
+        "T5X": tokjax.PackedBlocks.to_t5x,
+        "Tunix": tokjax.PackedBlocks.to_tunix,
+        "lengths": lambda blocks: blocks.lengths,
         "cumulative lengths": partial(tokjax.PackedBlocks.cu_seqlens, max_segments=5),
     }.items()
 }
 RAGGED = tokjax.Ragged(IDS.reshape(-1), np.arange(0, ROWS * LENGTH + 1, LENGTH, dtype=np.int32))
 PLAN = tokjax.packing.plan_packing(RAGGED.lengths, 40, overlong="split")
 FLAT_TOKEN_FUNCTIONS = {
-    "padded": lambda r: tokjax.pad_ragged(r, length=30, pad_id=-1),
+    "padded": lambda r: tokjax.pad_ragged(r, length=30, pad_id=-1, side_columns={"x": r.ids}),
+    "padded sequence": lambda r: tokjax.pad_sequence(r.ids, 20, -1),
+    "documents": lambda r: tokjax.find_document_boundaries(r.ids, 3, max_documents=20),
     "packed": lambda r: tokjax.packing.apply_packing(PLAN, r, pad_id=-1),
     "middles": lambda r: tokjax.objectives.fill_in_the_middle(
         r, make_draws(ROWS, 4), prefix_id=101, middle_id=102, suffix_id=103, size=ROWS * (LENGTH + 3)
@@ -173,11 +183,46 @@ FLAT_TOKEN_FUNCTIONS = {
 }
 
 
-@pytest.fixture(params=["Auto", pytest.param("Explicit", marks=pytest.mark.slow)])
-def mesh(request):
-    if request.param == "Explicit" and jax.__version_info__ < (0, 9):
-        pytest.skip("before JAX 0.9, some of its functions do not support explicit axes")
-    return Mesh(jax.devices(), ("data",), axis_types=(jax.sharding.AxisType[request.param],))
+HAS_EXPLICIT_AXES = jax.__version_info__ >= (0, 9)
+"""Whether array functions support explicit axes, which `jax.make_mesh` creates since this version."""
+
+
+class Layout(NamedTuple):
+    """Sharding of rows, and of tokens along the rows, over four devices."""
+
+    shape: tuple[int, ...]
+    names: tuple[str, ...]
+    is_explicit: bool = HAS_EXPLICIT_AXES
+
+    def make_mesh(self):
+        kinds = jax.sharding.AxisType
+        kind = kinds.Explicit if self.is_explicit else kinds.Auto
+        return jax.make_mesh(self.shape, self.names, axis_types=(kind,) * len(self.names))
+
+    def use_mesh(self, mesh):
+        return jax.set_mesh(mesh) if HAS_EXPLICIT_AXES else nullcontext()
+
+    def shard(self, mesh, array):
+        """Puts the rows of an array, and its first axis of tokens if the layout shards it, on the mesh."""
+        spec = ["data"]
+        if "length" in self.names and LENGTH in array.shape[1:]:
+            spec += [None] * array.shape[1:].index(LENGTH) + ["length"]
+        return jax.device_put(array, NamedSharding(mesh, PartitionSpec(*spec)))
+
+
+ROWS_AND_LENGTH = Layout((2, 2), ("data", "length"))
+LAYOUTS = {
+    "rows and length": ROWS_AND_LENGTH,
+    "rows": Layout((4,), ("data",)),
+    "rows, automatic": Layout((4,), ("data",), is_explicit=False),
+}
+
+
+@pytest.fixture(
+    params=[name if i == 0 else pytest.param(name, marks=pytest.mark.slow) for i, name in enumerate(LAYOUTS)]
+)
+def layout(request):
+    return LAYOUTS[request.param]
 
 
 def assert_equal(expected, actual):
@@ -187,23 +232,45 @@ def assert_equal(expected, actual):
 
 
 @pytest.mark.parametrize("name", ROW_FUNCTIONS)
-def test_rows(name, mesh):
+def test_rows(name, layout):
+    """An axis of a result is sharded like the same axis of the first argument, if the axes are explicit."""
     function, *arrays = ROW_FUNCTIONS[name]
-    sharded = jax.device_put(arrays, NamedSharding(mesh, PartitionSpec("data")))
-    with jax.numpy_rank_promotion("raise"):  # (as users may set it)
+    mesh = layout.make_mesh()
+    with layout.use_mesh(mesh), jax.numpy_rank_promotion("raise"):  # (as users may set it)
+        sharded = [layout.shard(mesh, array) for array in arrays]
         result = jax.jit(function)(*sharded)
     assert_equal(function(*arrays), result)
     for leaf in jax.tree.leaves(result):
-        assert leaf.sharding.shard_shape(leaf.shape)[0] == ROWS // 4
+        shape = leaf.sharding.shard_shape(leaf.shape)
+        if layout.is_explicit or "length" not in layout.names:
+            assert shape[0] == ROWS // mesh.shape["data"]
+        if layout.is_explicit and leaf.shape[1:2] == arrays[0].shape[1:2]:
+            assert shape[1] == sharded[0].sharding.shard_shape(sharded[0].shape)[1]
+
+
+def test_transformations_on_a_mesh():
+    """Eager calls and `vmap` over sharded rows, outside of `jax.set_mesh`."""
+    mesh = ROWS_AND_LENGTH.make_mesh()
+    ids, segments = (ROWS_AND_LENGTH.shard(mesh, array) for array in (IDS, SEGMENTS))
+    count = partial(tokjax.packing.cu_seqlens, max_segments=5)
+    expected = tokjax.causal_lm_labels(IDS, SEGMENTS), count(SEGMENTS)
+
+    def compute(ids, segments):
+        return tokjax.causal_lm_labels(ids, segments), count(segments)
+
+    assert_equal(expected, compute(ids, segments))
+    assert_equal(expected, jax.jit(jax.vmap(compute))(ids, segments))
 
 
 @pytest.mark.parametrize("name", FLAT_TOKEN_FUNCTIONS)
 @pytest.mark.parametrize("spec", [PartitionSpec(), PartitionSpec("data")])
-def test_flat_tokens(name, spec, mesh):
-    """Flat rows may cross devices, so that the result is replicated."""
+def test_flat_tokens(name, spec, layout):
     function = FLAT_TOKEN_FUNCTIONS[name]
-    sharded = RAGGED._replace(
-        ids=jax.device_put(RAGGED.ids, NamedSharding(mesh, spec)),
-        row_splits=jax.device_put(RAGGED.row_splits, NamedSharding(mesh, PartitionSpec())),
-    )
-    assert_equal(function(RAGGED), jax.jit(function)(sharded))
+    mesh = layout.make_mesh()
+    with layout.use_mesh(mesh):
+        sharded = RAGGED._replace(
+            ids=jax.device_put(RAGGED.ids, NamedSharding(mesh, spec)),
+            row_splits=jax.device_put(RAGGED.row_splits, NamedSharding(mesh, PartitionSpec())),
+        )
+        result = jax.jit(function)(sharded)
+    assert_equal(function(RAGGED), result)

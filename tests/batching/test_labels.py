@@ -2,7 +2,9 @@
 
 from functools import partial
 
+import jax
 import numpy as np
+import optax
 import pytest
 from hypothesis import given, strategies as st
 
@@ -119,3 +121,23 @@ def test_one_based_ids(row):
     one_based = assert_agrees(partial(tokjax.to_one_based, ignore_index=-1), array)
     assert one_based.tolist() == [i if i == -1 else i + 1 for i in row]
     assert assert_agrees(partial(tokjax.to_zero_based, ignore_index=-1), one_based).tolist() == row
+
+
+get_weights = partial(tokjax.label_weights, ignore_index=-1)
+LOGITS = np.random.default_rng(0).normal(size=(2, 5, 7)).astype(np.float32)
+
+
+@get_max_examples(20)
+@given(draw_integer_arrays((2, 5), -1, 6))
+def test_label_weights(labels):
+    """The loss of safe labels and weights is that of the labels that are ids, in NumPy and in JAX."""
+    safe, weights = assert_agrees(get_weights, labels, dtypes=(np.int32, np.float32))
+    assert weights.dtype == np.float32
+    assert weights.tolist() == (labels >= 0).astype(int).tolist()
+    assert safe.tolist() == np.maximum(labels, 0).tolist()
+    losses = optax.softmax_cross_entropy_with_integer_labels(LOGITS, safe) * weights
+    log_probs = np.asarray(jax.nn.log_softmax(LOGITS))
+    expected = -sum(
+        log_probs[row, i, labels[row, i]] for row, i in zip(*np.nonzero(labels >= 0), strict=True)
+    )
+    np.testing.assert_allclose(losses.sum(), expected, atol=1e-5)

@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 import tokjax
 from tests.support.text_strategies import byte_strings, hard_texts
@@ -114,6 +114,7 @@ def test_many_empty_texts(tokenizer):
 
 
 @given(texts=st.lists(hard_texts | byte_strings, max_size=4))
+@example(texts=["low" * 300 + "日" * 600])  # long pre-tokens, which the loop merges by arrays
 def test_loop_equals_arrays(any_tokenizer, texts):
     expected = tokjax.encode_batch_result(any_tokenizer, texts)
     array_engine.FEW_CHARACTERS = 10**9

@@ -25,8 +25,7 @@ from tokjax.device import (
     tokenizer_tables,
 )
 
-CAPACITIES = Capacities(*[NUM_BYTES] * len(Capacities._fields))
-"""Enough for any text: no array has more entries than there are bytes."""
+CAPACITIES = suggest_capacities(NUM_BYTES, any_text=True)
 WORDS = [b" the", b" lowest", b"newest", b"=====", b"aaaa", b"ab" * 20, b"abcabc" * 15, b"x" * 200]
 SPECIAL = [b"<|endoftext|>", b"<|pad|>", b"<|endoftext|><|endoftext|>", b"<|", b"<|endof", b"<|pad|"]
 texts = st.lists(
@@ -275,6 +274,13 @@ def test_vmap_and_shard_map(o200k, o200k_tables):
     sharded = jax.jit(shard_map(encode, mesh=mesh, in_specs=(PartitionSpec(), rows, rows), out_specs=rows))
     for tokens in (encode(o200k_tables, data, splits), sharded(o200k_tables, data, splits)):
         jax.tree.map(np.testing.assert_array_equal, tokens, expected)
+    if jax.__version_info__ >= (0, 9):  # (meshes with explicit axes)
+        with jax.set_mesh(jax.make_mesh((4,), ("bytes",))):
+            on_mesh = jax.device_put(data[0], PartitionSpec("bytes"))
+            tokens = encode_jit(o200k_tables, on_mesh, splits[0], capacities=CAPACITIES)
+            text = decode_jit(o200k_tables, tokens.ids, tokens.row_splits, capacity=NUM_BYTES)
+        jax.tree.map(np.testing.assert_array_equal, tokens, jax.tree.map(lambda leaf: leaf[0], expected))
+        assert bytes(np.asarray(text.data)[: text.num_bytes]) == b"the lowest\xff it's"
 
 
 @pytest.mark.slow

@@ -121,8 +121,8 @@ def test_spans_of_other_models_equal_the_library(name, texts):
 
 def test_the_library_encodes_short_and_first_texts(models):
     tokenizer = tokjax.sentencepiece(models["runs"].model_proto)
-    text = "a" * (array_engine.FEW_CHARACTERS + 1)
-    tokjax.encode(tokenizer, "a" * array_engine.FEW_CHARACTERS)
+    text = "a" * (sentencepiece_module.FEW_CHARACTERS + 1)
+    tokjax.encode(tokenizer, "a" * sentencepiece_module.FEW_CHARACTERS)
     assert "_engine" not in vars(tokenizer)
     tokjax.encode(tokenizer, text)  # more than 16 bytes per piece
     assert vars(tokenizer)["_engine"] is not None

@@ -198,9 +198,9 @@ class TestLossMasks:
         ("mask", "message"),
         [
             (np.ones(7, int), r"loss_mask has shape \(7,\), and the flat ids of all rows have \(8,\)"),
-            ([[1, 1, 1], [1]], "loss_mask has 2 rows, and there are 4 rows of ids; pass one mask"),
+            ([[1, 1, 1], [1]], "loss_mask has 2 rows, and there are 4 rows of ids; pass the values of each"),
             ([[1, 1, 1], [1, 1], [], [1, 1, 1]], "row 1 of loss_mask has 2 entries, and row 1 has 1 ids"),
-            ([1, 1, 1, 1, 1, 1, 1, 1], "or a list with a mask for each row"),
+            ([1, 1, 1, 1, 1, 1, 1, 1], "or a list with the values of each row"),
         ],
     )
     def test_mismatched_masks_are_rejected(self, mask, message):

@@ -1,8 +1,7 @@
 """Array operations that NumPy and JAX spell differently: scans, lookups and scatters.
 
 Each function takes NumPy or JAX arrays, and returns an array of the same library with the same values. The
-functions that take rows compute each row separately. On a mesh with explicit axes, a result
-therefore keeps the sharding of its rows, and JAX does not ask for one.
+functions that take rows compute each row separately, so that rows on different devices stay there.
 """
 
 from __future__ import annotations
@@ -53,20 +52,31 @@ def to_host(array: Any) -> np.ndarray[Any, Any]:
     return np.asarray(sys.modules["jax"].device_get(array) if is_jax(array) else array)
 
 
-def as_integers(name: str, values: Any, dtype: type[np.integer[Any]]) -> np.ndarray[Any, Any]:
+def as_integers(
+    name: str,
+    values: Any,
+    dtype: type[np.integer[Any]],
+    *,
+    under_jit: str = "call the function outside of it",
+) -> np.ndarray[Any, Any]:
     """Returns `values` as a NumPy array of an integer dtype.
 
     Args:
         name: name of the argument, for error messages.
         values: integers or booleans, an array or nested lists of any shape.
         dtype: integer dtype of the result.
+        under_jit: what to do under `jax.jit`, where the values are unknown, for the error message.
 
     Raises:
-        InvalidArgumentError: the values are not integers, do not fit the dtype, or have rows of unequal
-            length.
+        InvalidArgumentError: the values are not integers, do not fit the dtype, have rows of unequal length,
+            or are traced.
     """
     try:
         array = np.asarray(values)
+    except TypeError as error:
+        if not type(error).__module__.startswith("jax"):
+            raise
+        raise InvalidArgumentError(f"the values of {name} are unknown under jax.jit; {under_jit}") from None
     except ValueError:
         raise InvalidArgumentError(
             f"{name} must be an array of integers, not rows of unequal length"
@@ -78,12 +88,12 @@ def as_integers(name: str, values: Any, dtype: type[np.integer[Any]]) -> np.ndar
     if array.dtype.kind not in "iub":
         raise InvalidArgumentError(f"{name} must be integers, not {array.dtype}")
     limits = np.iinfo(dtype)
-    if array.dtype.itemsize > np.dtype(dtype).itemsize or array.dtype.kind == "u":
+    may_exceed = array.dtype.itemsize > np.dtype(dtype).itemsize or array.dtype.kind == "u"
+    if may_exceed and array.size and (array.max() > limits.max or array.min() < limits.min):
         outside = (array > limits.max) | (array < limits.min)
-        if outside.any():
-            raise InvalidArgumentError(
-                f"{name} holds {array[outside].flat[0]}, which does not fit {np.dtype(dtype).name}"
-            )
+        raise InvalidArgumentError(
+            f"{name} holds {array[outside].flat[0]}, which does not fit {np.dtype(dtype).name}"
+        )
     return array.astype(dtype, copy=False)
 
 
@@ -305,7 +315,7 @@ def count_below(rows: Any, bounds: Any) -> Any:
 
 
 def gather(table: Any, index: Any) -> Any:
-    """Returns `table[index]`, with the sharding of `index` if that is on a mesh with explicit axes.
+    """Returns `table[index]`.
 
     Args:
         table: shape `(n, ...)`.
@@ -314,46 +324,32 @@ def gather(table: Any, index: Any) -> Any:
     xp = get_namespace(table, index)
     if xp is np:
         return np.take(table, index, axis=0)
-    table, index = xp.asarray(table), xp.asarray(index)
-    return table.at[index].get(mode="clip", **_get_out_sharding(table, index))
+    return xp.asarray(table).at[xp.asarray(index)].get(mode="clip")
 
 
-def _get_out_sharding(table: Any, index: Any) -> dict[str, Any]:
-    """Returns the `out_sharding` argument of a lookup, which JAX requires on a mesh with explicit axes.
-
-    The result has the sharding of the index. If only the table is on such a mesh, the result is replicated on
-    all devices.
-    """
-    import jax  # noqa: PLC0415 (loaded already)
-
-    index_sharding, table_sharding = jax.typeof(index).sharding, jax.typeof(table).sharding
-    explicit = jax.sharding.AxisType.Explicit
-    if explicit in index_sharding.mesh.axis_types:
-        return {"out_sharding": index_sharding}
-    if explicit in table_sharding.mesh.axis_types:
-        replicated = jax.sharding.PartitionSpec()  # type: ignore[no-untyped-call]
-        return {"out_sharding": jax.sharding.NamedSharding(table_sharding.mesh, replicated)}
-    return {}
-
-
-def take_or_fill(name: str, flat: Array, index: Array, present: Array, fill: int) -> Array:
+def take_or_fill(
+    name: str, flat: Array, index: Array, present: Array, fill: int, dtype: Any = np.int32
+) -> Array:
     """Returns `flat[index]` where `present` is true, and `fill` elsewhere. `flat` may be empty.
 
     Args:
         name: name of `flat`, for error messages.
-        flat: integers, shape `(n, ...)`.
+        flat: integers, or values of `dtype`, shape `(n, ...)`.
         index: integers of any shape; ignored where `present` is false.
         present: booleans, the shape of `index`.
         fill: integer for the positions where `present` is false.
+        dtype: dtype of the result.
 
     Returns:
-        `int32`, the shape of `index` followed by the trailing axes of `flat`.
+        Values of `dtype`, the shape of `index` followed by the trailing axes of `flat`.
     """
     xp = get_namespace(flat, index, fill)
-    filler = xp.asarray(fill, dtype=np.int32)
+    filler = xp.asarray(fill, dtype=dtype)
     trailing = flat.shape[1:]
     if flat.shape[0] == 0:
-        return xp.broadcast_to(filler, index.shape + trailing) + xp.zeros((), np.int32)  # type: ignore[no-any-return]
-    values = as_int32(name, gather(flat, xp.where(present, index, 0)))
+        return xp.full(index.shape + trailing, filler)  # type: ignore[no-any-return]
+    values = gather(flat, xp.where(present, index, 0))
+    if dtype is np.int32:
+        values = as_int32(name, values)
     mask = present.reshape(present.shape + (1,) * len(trailing))
     return xp.where(mask, values, filler)  # type: ignore[no-any-return]

@@ -38,6 +38,11 @@ def check_int(name: str, value: SupportsIndex, *, minimum: int | None = None) ->
     try:
         number = operator.index(value)
     except TypeError:
+        if is_traced(value):
+            raise InvalidArgumentError(
+                f"the value of {name} is unknown under jax.jit; pass a Python integer, for instance by "
+                "static_argnames, or call the function outside of it"
+            ) from None
         raise InvalidArgumentError(f"{name} must be an integer, not {value!r}") from None
     if isinstance(value, bool):
         raise InvalidArgumentError(f"{name} must be an integer, not {value!r}")

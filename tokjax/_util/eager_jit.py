@@ -1,4 +1,4 @@
-"""Compilation of eager calls with JAX arrays, each as one program."""
+"""Decorators of array functions: one program per eager call, and meshes with explicit axes."""
 
 from __future__ import annotations
 
@@ -34,10 +34,13 @@ def jit_eager(function: Callable[Parameters, Result]) -> Callable[Parameters, Re
     | NumPy arrays, or NumPy and JAX arrays together | unchanged; values are checked on the host |
     | an option that is not hashable | unchanged |
 
+    On a mesh with explicit axes the function runs as `with_auto_axes` describes.
+
     Args:
         function: a function of pytrees of arrays and of options. Its checks must not read the values of JAX
             arrays.
     """
+    function = with_auto_axes(function)
 
     @functools.wraps(function)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -59,6 +62,61 @@ def jit_eager(function: Callable[Parameters, Result]) -> Callable[Parameters, Re
         return result
 
     return call
+
+
+def with_auto_axes(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Decorates a function so that it accepts arrays that are sharded on a mesh with explicit axes.
+
+    On such a mesh, JAX raises for each operation whose result has no obvious sharding: gathers, scans, slices
+    of a sharded axis. The axes are therefore automatic inside of the function, and the compiler chooses how
+    to shard. An axis of a result is sharded like the same axis of the first sharded argument if both have
+    the same length, and replicated otherwise.
+
+    Args:
+        function: a function of pytrees of arrays and of options.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        if not _has_jax_array((*args, *kwargs.values())):
+            return function(*args, **kwargs)
+        import jax  # noqa: PLC0415 (loaded already)
+
+        on_mesh = [leaf for leaf in jax.tree.leaves((args, kwargs)) if _is_on_explicit_mesh(leaf)]
+        if not on_mesh:
+            return function(*args, **kwargs)
+        first = max(on_mesh, key=lambda leaf: any(jax.typeof(leaf).sharding.spec))
+        mesh, spec = jax.typeof(first).sharding.mesh, jax.typeof(first).sharding.spec
+        partition: Any = jax.sharding.PartitionSpec
+        reshard: Any = jax.sharding.reshard
+
+        def restore(leaf: Any) -> Any:
+            if not is_jax(leaf):
+                return leaf
+            sizes = zip(spec, first.shape, leaf.shape, strict=False)
+            axes = [name if before == after else None for name, before, after in sizes]
+            return reshard(leaf, jax.sharding.NamedSharding(mesh, partition(*axes)))
+
+        types = jax.sharding.AxisType
+        automatic = [types.Auto if kind is types.Explicit else kind for kind in mesh.axis_types]
+        with jax.sharding.use_abstract_mesh(mesh.update(axis_types=tuple(automatic))):
+            args, kwargs = jax.tree.map(
+                lambda leaf: reshard(leaf, partition()) if is_jax(leaf) else leaf, (args, kwargs)
+            )
+            result = function(*args, **kwargs)
+        return jax.tree.map(restore, result)  # type: ignore[no-any-return]
+
+    return call
+
+
+def _is_on_explicit_mesh(leaf: object) -> bool:
+    """Returns whether a leaf is a JAX array on a mesh with explicit axes (if JAX supports them)."""
+    if not is_jax(leaf):
+        return False
+    import jax  # noqa: PLC0415 (loaded already)
+
+    axis_types = jax.typeof(leaf).sharding.mesh.axis_types
+    return jax.sharding.AxisType.Explicit in axis_types and hasattr(jax.sharding, "use_abstract_mesh")
 
 
 def _has_jax_array(values: tuple[Any, ...]) -> bool:

@@ -23,18 +23,20 @@ from tokjax._util.checks import check_id, check_int
 from tokjax._util.display import display_batch
 from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.length_buckets import LengthBuckets
-from tokjax.core.array_inputs import as_ragged
+from tokjax.core.array_inputs import as_ragged, flatten_column
 from tokjax.core.ragged import COLUMNS, concatenate_ranges
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from tokjax.core.ragged import Ragged
     from tokjax.core.records import MergedWindows, Results, Windows
 
 Side: TypeAlias = Literal["left", "right"]
 PADDED_COLUMNS = (*COLUMNS, "attention_mask")
+_LONG_ROW = 500
+"""Length of rows that are copied one by one. Shorter rows are copied together, by a mask."""
 _FILL_VALUES = {"offsets": 0, "token_type_ids": 0, "word_ids": -1, "sequence_ids": -1}
 
 
@@ -51,9 +53,9 @@ class PaddedBatch(NamedTuple):
         word_ids: `(batch, length)`, -1 on padding; `None` if the input has none.
         sequence_ids: `(batch, length)`, -1 on padding; `None` if the input has none.
         loss_mask: `(batch, length)`, 1 on the tokens that count as targets, 0 on other tokens and on padding;
-            `None` unless a loader loaded a column of this name.
-        columns: other side columns of a dataset by name, in their own dtypes: `(batch, length)` for columns
-            per token, with their fill value on padding, and `(batch,)` for columns per document. `None`
+            `None` without a side column of this name.
+        columns: other side columns by name, in their own dtypes: `(batch, length)` for columns per token,
+            with their fill value on padding, and `(batch,)` for columns per document of a dataset. `None`
             without such columns.
 
     Columns that were not requested are `None`; ids and attention mask are always present.
@@ -103,6 +105,7 @@ def collate_padded_batch(
     truncation: Side | None = None,
     mark_pad_as_special: bool = True,
     columns: Collection[str] | None = None,
+    side_columns: Mapping[str, Any] | None = None,
 ) -> PaddedBatch:
     """Pads results to a common length.
 
@@ -125,16 +128,22 @@ def collate_padded_batch(
         columns: names of the columns to return: `"ids"` and `"attention_mask"` (which are always returned),
             `"special_tokens_mask"`, `"token_type_ids"`, `"offsets"`, `"word_ids"`, `"sequence_ids"`; by
             default all that the input has.
+        side_columns: other values per token, by name, for instance log-probabilities or weights: an array
+            of shape `(n, ...)`, aligned with the flat ids of all rows, or a list with the values of each row.
+            They keep their dtype, are 0 on padding, and are in `columns` of the batch. One named `loss_mask`
+            becomes the loss mask of the batch.
 
     Raises:
-        InvalidArgumentError: a row is too long and `truncation` is not set, or options exclude each other.
+        InvalidArgumentError: a row is too long and `truncation` is not set, options exclude each other, or a
+            side column is not aligned with the ids.
 
     >>> from tokjax.core.ragged import ragged_from_rows
     >>> collate_padded_batch(ragged_from_rows([[5, 6, 7], [8]]), pad_id=0).ids
     array([[5, 6, 7],
            [8, 0, 0]], dtype=int32)
     """
-    ragged = as_ragged(results)
+    requested = _check_columns(columns)
+    ragged = as_ragged(results, requested)
     if is_traced(ragged.row_splits):
         raise InvalidArgumentError(
             "collate_padded_batch needs the lengths of rows, which are unknown under jax.jit; call "
@@ -151,7 +160,8 @@ def collate_padded_batch(
         pad_side=pad_side,
         truncation=truncation,
         mark_pad_as_special=mark_pad_as_special,
-        columns=columns,
+        columns=requested,
+        side_columns=side_columns,
     )
 
 
@@ -164,6 +174,7 @@ def pad_ragged(
     truncation: Side | None = "right",
     mark_pad_as_special: bool = True,
     columns: Collection[str] | None = None,
+    side_columns: Mapping[str, Any] | None = None,
 ) -> PaddedBatch:
     """Pads rows to a fixed length; runs under `jax.jit`, where `length` is static.
 
@@ -177,6 +188,7 @@ def pad_ragged(
             longer rows, which works only outside of `jax.jit`.
         mark_pad_as_special: whether `special_tokens_mask` is 1 on padding.
         columns: names of the columns to return, as in `collate_padded_batch`.
+        side_columns: other values per token, as in `collate_padded_batch`.
 
     Returns:
         `int32` arrays of shape `(rows, length)`: NumPy arrays for NumPy inputs and JAX arrays for JAX inputs.
@@ -184,12 +196,14 @@ def pad_ragged(
     Raises:
         InvalidArgumentError: a row is too long and `truncation` is `None`, or an option is invalid.
     """
-    requested = _check_options(length, pad_id, pad_side, truncation, columns)
-    ragged = as_ragged(results)
+    requested = _check_columns(columns)
+    _check_options(length, pad_id, pad_side, truncation)
+    ragged = as_ragged(results, requested)
     if truncation is None:
         _reject_long_rows(ragged.row_splits, length)
     return _pad_rows(
         ragged,
+        _flatten_side_columns(side_columns or {}, ragged),
         pad_id,
         length=length,
         pad_side=pad_side,
@@ -202,6 +216,7 @@ def pad_ragged(
 @jit_eager
 def _pad_rows(
     ragged: Ragged,
+    side_columns: dict[str, Array],
     pad_id: int,
     *,
     length: int,
@@ -211,7 +226,7 @@ def _pad_rows(
     requested: frozenset[str],
 ) -> PaddedBatch:
     """Pads rows after the options are checked; eager JAX runs it as one compiled program."""
-    xp = get_namespace(*ragged, pad_id)
+    xp = get_namespace(*ragged, *side_columns.values(), pad_id)
     integers = partial(as_integers, dtype=np.int64) if xp is np else as_int32
     splits = integers("row_splits", ragged.row_splits)
     starts, lengths = splits[:-1], splits[1:] - splits[:-1]
@@ -225,12 +240,17 @@ def _pad_rows(
         if name in requested and getattr(ragged, name) is not None
     }
     pad = _pad_by_scatter if xp is np else _pad_by_gather
-    present, columns = pad({"ids": ragged.ids} | flat, fill_values, starts, row_lengths, length, pad_side)
+    flat = {"ids": ragged.ids, **flat, **side_columns}
+    present, columns = pad(flat, fill_values, starts, row_lengths, length, pad_side)
+    others = {name: columns.pop(name) for name in side_columns}
     if "special_tokens_mask" in requested - columns.keys():
-        columns["special_tokens_mask"] = (1 - present) * np.int32(mark_pad_as_special)
+        padding = np.int32(1) - present if mark_pad_as_special else xp.zeros_like(present)
+        columns["special_tokens_mask"] = padding
     if "token_type_ids" in requested - columns.keys():
         columns["token_type_ids"] = xp.zeros_like(present)
-    return PaddedBatch(attention_mask=present, **columns)  # type: ignore[arg-type]
+    if "loss_mask" in others:
+        columns["loss_mask"] = others.pop("loss_mask").astype(bool).astype(np.int32)
+    return PaddedBatch(attention_mask=present, **columns, columns=others or None)
 
 
 def _pad_by_gather(
@@ -245,14 +265,14 @@ def _pad_by_gather(
 
     Args:
         flat: flat columns, shape `(n, ...)` each.
-        fill_values: value on padding of each column.
+        fill_values: value on padding of each column that becomes `int32`. Others are 0 there.
         starts: index of the first token of each row to copy, integers, shape `(rows,)`.
         row_lengths: number of tokens of each row to copy, integers, shape `(rows,)`.
         length: number of positions per row of the result.
         pad_side: side to pad.
 
     Returns:
-        The attention mask and the padded columns, `int32`, shape `(rows, length, ...)`.
+        The attention mask and the padded columns, shape `(rows, length, ...)`.
     """
     xp = get_namespace(starts, *flat.values())
     within = xp.arange(length, dtype=np.int32)[None, :]
@@ -260,7 +280,10 @@ def _pad_by_gather(
         within = within - (np.int32(length) - row_lengths)[:, None]
     present = (within >= 0) & (within < row_lengths[:, None])
     index = starts[:, None] + within
-    columns = {name: take_or_fill(name, flat[name], index, present, fill_values[name]) for name in flat}
+    columns = {
+        name: take_or_fill(name, values, index, present, fill_values.get(name, 0), _get_dtype(name, values))
+        for name, values in flat.items()
+    }
     return present.astype(np.int32), columns
 
 
@@ -279,20 +302,38 @@ def _pad_by_scatter(
     position = np.arange(length, dtype=np.min_scalar_type(-length - 1))  # (narrow integers compare faster)
     rows = row_lengths.astype(position.dtype)[:, None]
     present = position < rows if pad_side == "right" else position >= length - rows
-    source = _select_source(starts, row_lengths)
-    widths = {name: math.prod(column.shape[1:]) for name, column in flat.items()}
-    # All columns share one array: the allocator reuses one large block for the next batch.
+    source, counts = _select_source(starts, row_lengths), row_lengths.tolist()
+    own = {name: values for name, values in flat.items() if name in fill_values}
+    widths = {name: math.prod(column.shape[1:]) for name, column in own.items()}
+    # All `int32` columns share one array: the allocator reuses one large block for the next batch.
     block = np.empty((1 + sum(widths.values()), *present.shape), np.int32)
     block[0] = present
     columns: dict[str, Array] = {}
     first = 1
     for name, column in flat.items():
-        padded = block[first : first + widths[name]].reshape(*present.shape, *column.shape[1:])
-        padded.fill(fill_values[name])
-        padded[present] = as_int32(name, column[source])
+        shape = *present.shape, *column.shape[1:]
+        if name in own:
+            padded = block[first : first + widths[name]].reshape(shape)
+            padded.fill(fill_values[name])
+            first += widths[name]
+            tokens = as_int32(name, column[source])
+        else:
+            padded, tokens = np.zeros(shape, column.dtype), column[source]
+        if length < _LONG_ROW:
+            padded[present] = tokens
+        else:
+            _copy_rows(tokens, padded, counts, pad_side)
         columns[name] = padded
-        first += widths[name]
     return block[0], columns
+
+
+def _copy_rows(tokens: Any, padded: Any, counts: list[int], pad_side: Side) -> None:
+    """Writes the tokens of all rows, shape `(n, ...)`, to rows of shape `(rows, length, ...)`, in place."""
+    begin = 0
+    for row, count in zip(padded, counts, strict=True):
+        position = slice(count) if pad_side == "right" else slice(len(row) - count, None)
+        row[position] = tokens[begin : begin + count]
+        begin += count
 
 
 def _select_source(starts: Any, row_lengths: Any) -> Any:
@@ -411,17 +452,37 @@ def _reject_long_rows(row_splits: Array, length: int) -> None:
         )
 
 
-def _check_options(
-    length: int, pad_id: int, pad_side: str, truncation: str | None, columns: Collection[str] | None
-) -> frozenset[str]:
-    """Returns the names of the requested columns; raises `InvalidArgumentError` for an invalid option."""
+def _check_options(length: int, pad_id: int, pad_side: str, truncation: str | None) -> None:
+    """Raises `InvalidArgumentError` for an invalid option."""
     check_int("length", length, minimum=0)
     check_id("pad_id", pad_id)
     if pad_side not in ("left", "right"):
         raise InvalidArgumentError(f"pad_side must be 'left' or 'right', not {pad_side!r}")
     if truncation not in ("left", "right", None):
         raise InvalidArgumentError(f"truncation must be 'left', 'right' or None, not {truncation!r}")
-    requested = set(PADDED_COLUMNS if columns is None else columns)
+
+
+def _check_columns(columns: Collection[str] | None) -> frozenset[str]:
+    """Returns the names of the requested columns; raises `InvalidArgumentError` for an unknown one."""
+    requested = frozenset(PADDED_COLUMNS if columns is None else columns)
     if isinstance(columns, str) or requested - set(PADDED_COLUMNS):
         raise InvalidArgumentError(f"columns must be names from {', '.join(PADDED_COLUMNS)}, not {columns!r}")
-    return frozenset(requested)
+    return requested
+
+
+def _flatten_side_columns(side_columns: Mapping[str, Any], ragged: Ragged) -> dict[str, Array]:
+    """Returns the side columns as flat arrays; raises `InvalidArgumentError` for an invalid one."""
+    flat = {name: flatten_column(name, values, ragged) for name, values in side_columns.items()}
+    for name, values in flat.items():
+        if name in PADDED_COLUMNS:
+            raise InvalidArgumentError(
+                f"{name} is no side column; pass results that have it, or another name"
+            )
+        if values.dtype.kind in "OSUMm":
+            raise InvalidArgumentError(f"{name} must be numbers, not {values.dtype}")
+    return flat
+
+
+def _get_dtype(name: str, values: Any) -> Any:
+    """Returns the dtype of a padded column: `int32`, and its own for a side column."""
+    return np.int32 if name in COLUMNS else values.dtype

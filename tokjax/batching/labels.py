@@ -53,6 +53,9 @@ def causal_lm_labels(
     equals the EOS id is safe. Gaps in the mask are skipped: the label of the position before a gap is the
     first valid id after it.
 
+    **A loss in JAX does not ignore the label -100: it takes the id 100 from the end, and is finite.** Weight
+    it by `label_weights(labels)`.
+
     Args:
         ids: token ids, integers, shape `(..., length)`.
         attention_mask: nonzero on valid positions, shape `(..., length)`.
@@ -266,6 +269,39 @@ def _look_ahead_with_gaps(rows: _LabelInputs, count: int) -> Any:
         labels.append(xp.take_along_axis(targets, position, axis=-1))
         position = xp.take_along_axis(pointers, position, axis=-1)
     return xp.stack(labels, axis=-2)
+
+
+@jit_eager
+def label_weights(labels: Array, *, ignore_index: int = -100) -> tuple[Array, Array]:
+    """Returns labels that are safe to look up, and the weight of each in the loss.
+
+    `ignore_index` is no id. In JAX, an index of -100 counts from the end, so
+    `optax.softmax_cross_entropy_with_integer_labels(logits, labels)` returns finite losses of a wrong id. Use
+
+        labels, weights = label_weights(labels)
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+        loss = (losses * weights).sum() / weights.sum()
+
+    Args:
+        labels: ids of target tokens, or `ignore_index`; integers, any shape.
+        ignore_index: label of positions without a target.
+
+    Returns:
+        Labels with 0 in place of `ignore_index`, `int32`, and weights, 1 on targets and 0 elsewhere,
+        `float32`, both of the shape of `labels`: NumPy arrays for a NumPy input and JAX arrays for a JAX
+        input.
+
+    Raises:
+        InvalidArgumentError: the labels are not integers, or `ignore_index` is not an integer.
+
+    >>> label_weights(np.array([7, 4, -100]))
+    (array([7, 4, 0], dtype=int32), array([1., 1., 0.], dtype=float32))
+    """
+    xp = get_namespace(labels, ignore_index)
+    check_id("ignore_index", ignore_index)
+    targets = as_int32("labels", labels)
+    counts = targets != xp.asarray(ignore_index, dtype=np.int32)
+    return xp.where(counts, targets, np.int32(0)), counts.astype(np.float32)
 
 
 def to_one_based(ids: Array, *, ignore_index: int = -100) -> Array:

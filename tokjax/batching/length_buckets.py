@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 
-from tokjax._util.arrays import as_integers, is_traced
+from tokjax._util.arrays import as_integers
 from tokjax._util.checks import check_float, check_int
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.errors import InvalidArgumentError
@@ -227,11 +227,8 @@ def _count_lengths(lengths: Sequence[int] | Array, step: int) -> _LengthCounts:
 
 def _check_lengths(lengths: Sequence[int] | Array | int) -> NDArray[np.int64]:
     """Returns lengths as `int64`; raises `InvalidArgumentError` if one is not an `int32` from 0."""
-    if is_traced(lengths):
-        raise InvalidArgumentError(
-            "the values of lengths are unknown under jax.jit; choose the bucket on the host"
-        )
-    counts: NDArray[np.int64] = as_integers("lengths", lengths, np.int32).astype(np.int64)
+    flat = as_integers("lengths", lengths, np.int32, under_jit="choose the bucket on the host")
+    counts: NDArray[np.int64] = flat.astype(np.int64)
     if counts.min(initial=0) < 0:
         raise InvalidArgumentError(f"lengths must be at least 0, not {counts.min()}")
     return counts

@@ -25,6 +25,7 @@ from tokjax.bpe.dropout import (
     merge_with_dropout,
 )
 from tokjax.bpe.encoded_segments import EncodedChunk, EncodedSegments, join_chunks, make_encoded_chunk
+from tokjax.bpe.hash_tables import make_pretokens
 from tokjax.bpe.pretoken_cache import PretokenCache, PretokenIds
 from tokjax.bpe.sequential_merging import merge_pretoken
 from tokjax.core.ragged import make_row_splits
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
     from tokjax.bpe.pretoken_cache import CacheLookup
 
 _ID_DTYPE = np.dtype(np.int32)
-FEW_CHARACTERS = 3000
+FEW_CHARACTERS = 11_000
 """Up to this many characters (plus one per text), a Python loop over pre-tokens is used. For so short a text
-it is faster than dozens of array calls."""
+it is faster than dozens of array calls if most pre-tokens are in the cache."""
 _INSERT_BATCH_SIZE, _MAX_PENDING_CHUNKS = 1 << 15, 16
 """Misses are merged and inserted after this many misses, or this many chunks that wait for them."""
 _TASKS_PER_THREAD = 8
@@ -131,9 +132,7 @@ class ArrayEngine:
         self._split = pre_tokenizer.split
         self._token = make_token()
         self._characters = 0  # total of the calls that used the loop because the tables were not built yet
-        self._dict_cache = PretokenDictCache(
-            lambda pretoken: merge_pretoken(from_characters(pretoken), rules)
-        )
+        self._dict_cache = PretokenDictCache(self._merge_pretoken)
 
     def encode_segments(
         self,
@@ -238,6 +237,14 @@ class ArrayEngine:
             after: ids to insert after them.
         """
         return [before, *map(self._dict_cache.__getitem__, self._split(text)), after]
+
+    def _merge_pretoken(self, pretoken: str) -> Iterable[int]:
+        """Returns the ids of one pre-token: of a long one by the arrays, if their tables are built."""
+        data = from_characters(pretoken)
+        if len(pretoken) <= MAX_DICT_CACHE_PRETOKEN or "_cache" not in vars(self):
+            return merge_pretoken(data, self._rules)
+        (lookup,) = self._cache.insert([self._cache.find(make_pretokens([data]))])
+        return self._cache.get_ids(lookup).ids
 
     def _encode_with_loop(self, segments: Segments, *, begins_word: bool) -> EncodedSegments:
         """Encodes segments like `encode_segments`, with a loop over pre-tokens and the dictionary cache."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
 
-from tokjax._util.arrays import Array, as_int32, as_mask, is_jax
+from tokjax._util.arrays import Array, as_int32, as_mask, is_jax, is_traced, to_host
 from tokjax.core.ragged import COLUMNS, Ragged, make_row_splits
 from tokjax.core.records import MergedWindows, TokenizationBatch, TokenizationResult, Windows
 from tokjax.errors import InvalidArgumentError
 
 
-def as_ragged(results: Any) -> Ragged:
+def as_ragged(results: Any, columns: Collection[str] = COLUMNS) -> Ragged:
     """Converts tokenization results to one `Ragged`.
 
     | argument | rows |
@@ -25,15 +25,20 @@ def as_ragged(results: Any) -> Ragged:
 
     A column that no result has is `None`.
 
+    Args:
+        results: the results.
+        columns: names of the columns that are needed. Others need not be computed, and may be `None`.
+
     Raises:
         InvalidArgumentError: the argument is of another type, or only some of the results have a column.
     """
     if isinstance(results, Windows):
-        return as_ragged(results.batch)
+        return as_ragged(results.batch, columns)
     if isinstance(results, MergedWindows):
         return _values_to_ragged(results)
     if isinstance(results, TokenizationBatch):
-        return results.ragged
+        needed = {name: getattr(results, name) for name in COLUMNS[1:] if name in columns}
+        return Ragged(results.ids, results.row_splits, **needed)
     if isinstance(results, Ragged):
         return results
     if isinstance(results, TokenizationResult):
@@ -44,9 +49,9 @@ def as_ragged(results: Any) -> Ragged:
     for i, row in enumerate(rows):
         if not isinstance(row, TokenizationResult):
             raise _make_type_error(row, f"result {i}")
-    columns = {name: _concatenate_column(rows, name) for name in COLUMNS[1:]}
+    needed = {name: _concatenate_column(rows, name) for name in COLUMNS[1:] if name in columns}
     ids = np.concatenate([np.zeros(0, np.int32), *(row.ids for row in rows)])
-    return Ragged(ids, make_row_splits(map(len, rows)), **columns)
+    return Ragged(ids, make_row_splits(map(len, rows)), **needed)
 
 
 def _make_type_error(value: object, name: str) -> InvalidArgumentError:
@@ -73,6 +78,51 @@ def _values_to_ragged(merged: Any) -> Ragged:
             "shape (n,)"
         )
     return Ragged(values, merged.row_splits, merged.offsets)
+
+
+def flatten_column(name: str, values: Any, ragged: Ragged) -> Any:
+    """Returns a column as one array that is aligned with the flat ids of all rows, shape `(n, ...)`.
+
+    Args:
+        name: name of the column, for error messages.
+        values: the array itself, or the values of each row: a `Ragged` or a list of rows.
+        ragged: rows of tokens.
+
+    Raises:
+        InvalidArgumentError: the column has another number of rows or of values.
+    """
+    if isinstance(values, Ragged):
+        lengths, flat = values.lengths, values.ids
+    elif is_jax(values) or isinstance(values, np.ndarray):
+        lengths, flat = None, values
+    else:
+        rows = [np.asarray(row) for row in values]
+        if any(row.ndim == 0 for row in rows):
+            raise InvalidArgumentError(
+                f"{name} must be an array of shape (n,), aligned with the flat ids of all rows, or a list "
+                "with the values of each row"
+            )
+        lengths = np.array([len(row) for row in rows], np.int64)
+        flat = np.concatenate([row for row in rows if len(row)] or [np.zeros(0, np.int32)])
+    if lengths is not None and not is_traced(lengths) and not is_traced(ragged.row_splits):
+        row_lengths, counts = np.diff(to_host(ragged.row_splits)), to_host(lengths)
+        if len(counts) != len(row_lengths):
+            raise InvalidArgumentError(
+                f"{name} has {len(counts)} rows, and there are {len(row_lengths)} rows of ids; pass the "
+                "values of each row"
+            )
+        if (counts != row_lengths).any():
+            row = int(np.flatnonzero(counts != row_lengths)[0])
+            raise InvalidArgumentError(
+                f"row {row} of {name} has {counts[row]} entries, and row {row} has {row_lengths[row]} ids; "
+                "pass one entry for each id"
+            )
+    if flat.shape[:1] != ragged.ids.shape:
+        raise InvalidArgumentError(
+            f"{name} has shape {flat.shape}, and the flat ids of all rows have {ragged.ids.shape}; pass one "
+            "entry for each id, or a list with the values of each row"
+        )
+    return flat
 
 
 def as_tokens(ids: Array, name: str = "ids") -> Any:

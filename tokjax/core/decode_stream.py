@@ -126,7 +126,7 @@ def decode_step(
     ''
     'é'
     """
-    new_ids = as_flat_ids(np.asarray(ids)[None] if np.ndim(ids) == 0 else ids)
+    new_ids = as_flat_ids([ids] if np.ndim(ids) == 0 else ids)  # type: ignore[arg-type]
     get_vocabulary(tokenizer).check_ids(new_ids)
     window = np.concatenate([state.context, state.pending, new_ids])
     context, pending = _NO_IDS, _NO_IDS

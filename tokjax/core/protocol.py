@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Vocabulary
 
 _IDS_PER_BLOCK = 1 << 16
+_DECODE_UNDER_JIT = (
+    "decode on the host what the jitted function returns, or call tokjax.device.decode_jit there"
+)
 _ADAPTERS = {
     "tokenizers": "from_huggingface",
     "transformers": "from_huggingface",
@@ -221,7 +224,7 @@ def as_flat_ids(ids: ArrayLike) -> NDArray[np.int32]:
         raise InvalidArgumentError(f"decode takes ids, not a {type(ids).__name__}; use decode_batch for it")
     if hasattr(ids, "ids"):
         raise InvalidArgumentError(f"decode takes ids, not a {type(ids).__name__}; pass its .ids")
-    flat: NDArray[np.int32] = as_integers("ids", ids, np.int32)
+    flat: NDArray[np.int32] = as_integers("ids", ids, np.int32, under_jit=_DECODE_UNDER_JIT)
     if flat.ndim != 1:
         raise InvalidArgumentError(
             f"decode takes the ids of one text, shape (n,), not {flat.shape}; decode_batch takes many"
@@ -237,8 +240,11 @@ def as_flat_rows(rows: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
             raise InvalidArgumentError(
                 f"decode_batch takes a batch, a Ragged or rows of ids, not {type(rows).__name__}"
             )
-        ragged = ragged_from_rows(rows)
-    return as_integers("ids", ragged.ids, np.int32), as_integers("row_splits", ragged.row_splits, np.int64)
+        ragged = ragged_from_rows(map(as_flat_ids, rows))
+    return (
+        as_integers("ids", ragged.ids, np.int32, under_jit=_DECODE_UNDER_JIT),
+        as_integers("row_splits", ragged.row_splits, np.int64, under_jit=_DECODE_UNDER_JIT),
+    )
 
 
 def _decode_tokens(

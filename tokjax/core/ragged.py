@@ -32,6 +32,7 @@ _COLUMN_SHAPES = {
 }
 COLUMNS = tuple(_COLUMN_SHAPES)
 """Names of the columns of a `Ragged`, in order."""
+_RAGGED_UNDER_JIT = "call tokjax.Ragged(ids, row_splits) there, which checks nothing"
 
 
 @short_repr
@@ -89,8 +90,8 @@ def make_ragged(ids: Any, row_splits: Any, **columns: Any) -> Ragged:
     >>> make_ragged([5, 6, 7], [0, 1, 3]).lengths
     array([1, 2])
     """
-    flat = as_integers("ids", ids, np.int32)
-    splits = as_integers("row_splits", row_splits, np.int64)
+    flat = as_integers("ids", ids, np.int32, under_jit=_RAGGED_UNDER_JIT)
+    splits = as_integers("row_splits", row_splits, np.int64, under_jit=_RAGGED_UNDER_JIT)
     if splits.ndim != 1 or len(splits) == 0 or splits[0] != 0 or (np.diff(splits) < 0).any():
         raise InvalidArgumentError(
             f"row_splits must start at 0 and never decrease, shape (rows + 1,); got {_format_array(splits)}"
@@ -105,7 +106,7 @@ def make_ragged(ids: Any, row_splits: Any, **columns: Any) -> Ragged:
             raise InvalidArgumentError(f"Ragged has no column {name!r}; it has {', '.join(COLUMNS)}")
         if column is not None:
             dtype = np.int64 if name == "offsets" else np.int32
-            checked[name] = as_integers(name, column, dtype)
+            checked[name] = as_integers(name, column, dtype, under_jit=_RAGGED_UNDER_JIT)
     for name, column in {"ids": flat, **checked}.items():
         expected = (len(flat), *_COLUMN_SHAPES[name])
         if column.shape != expected:
@@ -125,7 +126,9 @@ def ragged_from_rows(rows: Iterable[Sequence[int] | Array]) -> Ragged:
     >>> ragged_from_rows([[5], [], [6, 7]]).row_splits
     array([0, 1, 1, 3])
     """
-    arrays = [as_integers(f"row {i}", row, np.int32) for i, row in enumerate(rows)]
+    arrays = [
+        as_integers(f"row {i}", row, np.int32, under_jit=_RAGGED_UNDER_JIT) for i, row in enumerate(rows)
+    ]
     for i, row in enumerate(arrays):
         if row.ndim != 1:
             raise InvalidArgumentError(f"row {i} has shape {row.shape}; a row is a flat list of ids")

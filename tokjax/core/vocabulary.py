@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from tokjax._util.checks import check_int
 from tokjax._util.display import short_repr
 from tokjax.core.template import Template, make_template, template_from_json, template_to_json
 from tokjax.errors import Hint, InvalidArgumentError, MissingSpecialTokenError, UnknownTokenError
@@ -278,6 +279,7 @@ class Vocabulary:
     def get_bytes(self, id_: int) -> bytes:
         """Returns the exact bytes of an id, or raises `UnknownTokenError`."""
         tokens, position = self._index
+        check_int("id", id_)
         index = position[id_] if 0 <= id_ < self.size else -1
         if index < 0:
             raise UnknownTokenError(f"the vocabulary has no id {id_}; {self._describe_ids()}")

@@ -20,7 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tokjax._util.checks import check_int
 from tokjax._util.display import short_repr
+from tokjax._util.eager_jit import with_auto_axes
 from tokjax.device.boundaries import SplitTables, decode_characters, find_starts
 from tokjax.device.hash_table import ABSENT, HashTable, compute_hashes, find
 from tokjax.device.merging import MergeTables, merge_words
@@ -117,15 +119,21 @@ class DeviceTokens(NamedTuple):
     needed: Capacities
 
 
-def suggest_capacities(num_bytes: int) -> Capacities:
-    """Returns capacities for a number of bytes of ordinary text, such as prose and source code.
+def suggest_capacities(num_bytes: int, *, any_text: bool = False) -> Capacities:
+    """Returns capacities for a number of bytes of text.
 
-    They do not hold text of many long words, or of many words that are not in the table.
+    By default they are for prose and source code in languages that the vocabulary was trained on. They do not
+    hold text of many long words, or of many words that are not in the table, such as Chinese or Russian text
+    with the vocabulary of GPT-2.
 
     Args:
         num_bytes: number of bytes of all texts together, with padding.
+        any_text: whether the capacities are enough for any text of this size. The program then needs more
+            memory and time.
     """
-    num_bytes = _align(num_bytes)
+    num_bytes = _align(check_int("num_bytes", num_bytes, minimum=1))
+    if any_text:  # no array has more entries than there are bytes
+        return Capacities(*[num_bytes] * len(Capacities._fields))
     return Capacities(
         tokens=num_bytes // 2 + 64,
         words=num_bytes * 9 // 32 + 64,
@@ -142,6 +150,7 @@ def _align(number: int) -> int:
 
 
 @partial(jax.jit, static_argnames="capacities")
+@with_auto_axes
 def encode_jit(
     tables: TokenizerTables, data: Array, row_splits: Array, *, capacities: Capacities | None = None
 ) -> DeviceTokens:
@@ -159,7 +168,9 @@ def encode_jit(
         capacities: static sizes; `suggest_capacities(n)` by default.
 
     Returns:
-        The tokens. If `exceeded` is true, call again with larger capacities: `needed` has the numbers.
+        The tokens. If `exceeded` is true, call again with larger capacities: `needed` has the numbers, and
+        `suggest_capacities(n, any_text=True)` is always enough. For functions of rows, make a `Ragged` of
+        them: `tokjax.pad_ragged(tokjax.Ragged(tokens.ids, tokens.row_splits), ...)`.
     """
     if not data.shape[0]:
         raise InvalidArgumentError("data must have at least one byte; pass padding after the texts")
@@ -380,6 +391,7 @@ class DeviceBytes(NamedTuple):
 
 
 @partial(jax.jit, static_argnames="capacity")
+@with_auto_axes
 def decode_jit(tables: TokenizerTables, ids: Array, row_splits: Array, *, capacity: int) -> DeviceBytes:
     """Decodes tokens on a device: the exact inverse of `encode_jit`.
 

@@ -22,7 +22,6 @@ import numpy as np
 
 from tokjax._util.limits import no_limits
 from tokjax._util.threads import map_in_threads
-from tokjax.bpe.array_engine import FEW_CHARACTERS
 from tokjax.bpe.encoded_segments import Corrections, EncodedSegments, concatenate_segments
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context
@@ -61,6 +60,7 @@ from tokjax.models.sentencepiece_spans import (
     flag_piece_word_beginnings,
     normalize_texts,
 )
+from tokjax.models.word_engine import FEW_CHARACTERS
 from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokjax._util.parallel import make_token, map_in_parallel
-from tokjax.bpe.array_engine import FEW_CHARACTERS, PretokenDictCache, count_ids, join_ids_to_freeze
+from tokjax.bpe.array_engine import PretokenDictCache, count_ids, join_ids_to_freeze
 from tokjax.bpe.batched_merging import MergedPretokens
 from tokjax.bpe.chunks import (
     CHUNK_CHARACTERS,
@@ -49,6 +49,11 @@ if TYPE_CHECKING:
     from tokjax.bpe.chunks import Pieces
     from tokjax.bpe.hash_tables import Pretokens
     from tokjax.pretokenize.word_boundaries import Splitter
+
+
+FEW_CHARACTERS = 3000
+"""Up to this many characters, a Python loop over words, or another library, is faster than array calls. The
+loop of BPE is faster for longer texts, too (`array_engine.FEW_CHARACTERS`)."""
 
 
 class WordMatcher(ABC):

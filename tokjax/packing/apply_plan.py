@@ -34,15 +34,13 @@ from tokjax._util.arrays import (
     as_int32,
     as_mask,
     get_namespace,
-    is_jax,
     is_traced,
     take_or_fill,
     to_host,
 )
 from tokjax._util.checks import check_id
 from tokjax._util.eager_jit import jit_eager
-from tokjax.core.array_inputs import as_ragged
-from tokjax.core.ragged import Ragged
+from tokjax.core.array_inputs import as_ragged, flatten_column
 from tokjax.errors import InvalidArgumentError
 from tokjax.packing.packed_blocks import PackedBlocks
 from tokjax.packing.plans import PackingPlan, plan_packing
@@ -50,6 +48,7 @@ from tokjax.packing.plans import PackingPlan, plan_packing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tokjax.core.ragged import Ragged
     from tokjax.core.records import Results, TokenizationResult
     from tokjax.packing.plans import Overlong, Strategy
 
@@ -218,37 +217,9 @@ def separate_chats(results: Any, loss_mask: LossMask | None) -> tuple[Any, LossM
 
 def flatten_loss_mask(loss_mask: Any, ragged: Ragged) -> Any:
     """Returns a loss mask as an array that is aligned with the flat ids: `int32`, 0 or 1, shape `(n,)`."""
-    if isinstance(loss_mask, Ragged):
-        lengths, flat = loss_mask.lengths, loss_mask.ids
-    elif is_jax(loss_mask) or isinstance(loss_mask, np.ndarray):
-        lengths, flat = None, loss_mask
-    else:
-        rows = [np.asarray(row) for row in loss_mask]
-        if any(row.ndim != 1 for row in rows):
-            raise InvalidArgumentError(
-                "loss_mask must be an array of shape (n,), aligned with the flat ids of all rows, or a list "
-                "with a mask for each row"
-            )
-        lengths = np.array([len(row) for row in rows], np.int64)
-        flat = np.concatenate([np.zeros(0, np.int32), *rows])
-    if lengths is not None and not is_traced(lengths) and not is_traced(ragged.row_splits):
-        row_lengths, mask_lengths = np.diff(to_host(ragged.row_splits)), to_host(lengths)
-        if len(mask_lengths) != len(row_lengths):
-            raise InvalidArgumentError(
-                f"loss_mask has {len(mask_lengths)} rows, and there are {len(row_lengths)} rows of ids; pass "
-                "one mask for each row"
-            )
-        if (mask_lengths != row_lengths).any():
-            row = int(np.flatnonzero(mask_lengths != row_lengths)[0])
-            raise InvalidArgumentError(
-                f"row {row} of loss_mask has {mask_lengths[row]} entries, and row {row} has "
-                f"{row_lengths[row]} ids; pass one entry for each id"
-            )
-    if flat.shape != ragged.ids.shape:
-        raise InvalidArgumentError(
-            f"loss_mask has shape {flat.shape}, and the flat ids of all rows have {ragged.ids.shape}; pass "
-            "one entry for each id, or a list with a mask for each row"
-        )
+    flat = flatten_column("loss_mask", loss_mask, ragged)
+    if flat.ndim != 1:
+        raise InvalidArgumentError(f"loss_mask must have one number for each id, not shape {flat.shape}")
     return as_mask(get_namespace(flat), "loss_mask", flat).astype(np.int32)
 
 

@@ -10,6 +10,7 @@ from tokjax._util.arrays import Array, get_namespace, is_traced, to_host
 from tokjax._util.display import display_batch
 from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.labels import causal_lm_labels
+from tokjax.batching.positions import compute_positions, find_starts
 from tokjax.errors import InvalidArgumentError
 from tokjax.masks import make_attention_mask
 from tokjax.packing import segments
@@ -52,6 +53,8 @@ class PackedBlocks(NamedTuple):
 
     def causal_lm_labels(self, *, ignore_index: int = -100, loss_mask: Array | None = None) -> Array:
         """Returns the next id within each segment, as the function `causal_lm_labels` does.
+
+        **A loss in JAX does not ignore the label -100.** Weight it by `tokjax.label_weights(labels)`.
 
         Args:
             ignore_index: label at the end of each segment, on padding, and for targets that do not count.
@@ -174,7 +177,7 @@ class PackedBlocks(NamedTuple):
         xp = get_namespace(self.ids)
         shifted = xp.concatenate([self.ids[..., :1], self.ids[..., :-1]], axis=-1)
         present = self.segment_ids > 0
-        inputs = xp.where(segments.find_starts(self.segment_ids), np.int32(bos_id), shifted)
+        inputs = xp.where(find_starts(self.segment_ids), np.int32(bos_id), shifted)
         weights = present if self.loss_mask is None else present & (self.loss_mask != 0)
         return {
             "decoder_target_tokens": self.ids,
@@ -196,7 +199,7 @@ class PackedBlocks(NamedTuple):
             whether a token counts as a target of the token before it. `attention_mask`, `bool`, shape
             `(blocks, block_size, block_size)`.
         """
-        targets = (self.segment_ids > 0) & ~segments.find_starts(self.segment_ids)
+        targets = (self.segment_ids > 0) & ~find_starts(self.segment_ids)
         return {
             "input_tokens": self.ids,
             "input_mask": targets if self.loss_mask is None else targets & (self.loss_mask != 0),
@@ -242,7 +245,7 @@ class PackedBlocks(NamedTuple):
                 "to_huggingface outside of it"
             )
         xp = get_namespace(self.segment_ids)
-        starts = np.array(to_host(segments.find_starts(self.segment_ids)))
+        starts = np.array(to_host(find_starts(self.segment_ids)))
         starts[..., :1] = True  # a block that is empty
         bounds = np.append(np.flatnonzero(starts), starts.size).astype(np.int32)
         cu_seq_lens, max_length = xp.asarray(bounds), int(np.diff(bounds).max(initial=0))
@@ -258,7 +261,7 @@ class PackedBlocks(NamedTuple):
 @jit_eager
 def _convert_for_huggingface(blocks: PackedBlocks, *, ignore_index: int) -> dict[str, Any]:
     xp = get_namespace(*blocks)
-    positions = segments.compute_positions(blocks.segment_ids)
+    positions = compute_positions(blocks.segment_ids, segment_ids=blocks.segment_ids)
     counts = positions > 0
     if blocks.loss_mask is not None:
         counts = counts & (blocks.loss_mask != 0)

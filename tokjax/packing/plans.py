@@ -280,12 +280,12 @@ def _build_plan(pieces: _Pieces, order: NDArray[np.int64], block_size: int, row_
 
 
 def _check_lengths(lengths: Sequence[int] | Array, block_size: int) -> NDArray[np.int64]:
-    if is_traced(lengths):
-        raise InvalidArgumentError(
-            "plan_packing needs the values of lengths, which are unknown under jax.jit; plan on the host, "
-            "and call apply_packing(plan, ragged, pad_id=PAD_ID) in the jitted function"
-        )
-    counts = as_integers("lengths", lengths, np.int64)
+    counts = as_integers(
+        "lengths",
+        lengths,
+        np.int64,
+        under_jit="plan on the host, and call apply_packing(plan, ragged, pad_id=PAD_ID) there",
+    )
     if counts.ndim != 1 or (counts < 0).any():
         raise InvalidArgumentError("lengths must be non-negative integers, shape (documents,)")
     longest = int(counts.max(initial=0))

@@ -9,8 +9,8 @@ import numpy as np
 from tokjax._util.arrays import Array, get_namespace
 from tokjax._util.display import short_repr
 from tokjax._util.eager_jit import jit_eager
+from tokjax.batching.positions import compute_positions
 from tokjax.core.array_inputs import as_aligned_mask, as_tokens
-from tokjax.packing.segments import compute_positions
 
 
 @short_repr
@@ -56,4 +56,4 @@ def split_preference_pairs(segment_ids: Array, rejected: Array) -> PreferenceSeg
     is_rejected = as_aligned_mask(xp, "rejected", rejected, pairs)
     sides = np.int32(2) * pairs - np.int32(1) + is_rejected.astype(np.int32)
     segments = xp.where(pairs > 0, sides, np.int32(0))
-    return PreferenceSegments(segments, compute_positions(segments))
+    return PreferenceSegments(segments, compute_positions(segments, segment_ids=segments))

@@ -8,11 +8,9 @@ import numpy as np
 
 from tokjax._util.arrays import (
     Array,
-    compute_prefix_maximum,
     count_below,
     get_namespace,
     is_traced,
-    make_positions,
     to_host,
 )
 from tokjax._util.checks import check_int
@@ -82,36 +80,6 @@ def cudnn_segments(segment_ids: Array, max_segments: int) -> dict[str, Array]:
         InvalidArgumentError: as for `cu_seqlens`.
     """
     return _build_cudnn_segments(cu_seqlens(segment_ids, max_segments))
-
-
-def find_starts(segments: Any) -> Any:
-    """Returns whether each token, or the padding after a segment, begins a segment.
-
-    Args:
-        segments: as in `compute_positions`.
-
-    Returns:
-        `bool`, shape `(..., length)`.
-    """
-    xp = get_namespace(segments)
-    previous = xp.concatenate([xp.zeros_like(segments[..., :1]), segments[..., :-1]], axis=-1)
-    return segments != previous
-
-
-def compute_positions(segments: Any) -> Any:
-    """Returns the position of each token in its segment, and 0 on padding.
-
-    Args:
-        segments: segment of each token, different from those beside it, and 0 on padding; `int32`, shape
-            `(..., length)`.
-
-    Returns:
-        `int32`, shape `(..., length)`.
-    """
-    xp = get_namespace(segments)
-    position = make_positions(xp, segments.shape[-1], segments.ndim)
-    start = compute_prefix_maximum(xp.where(find_starts(segments), position, np.int32(0)))
-    return xp.where(segments > 0, position - start, np.int32(0))
 
 
 @jit_eager

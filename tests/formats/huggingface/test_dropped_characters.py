@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
 import tokjax
-from tokjax.bpe.array_engine import FEW_CHARACTERS
+from tokjax.models.word_engine import FEW_CHARACTERS
 from tokjax.pretokenize.bytes_to_unicode import ALPHABET, map_bytes_to_unicode
 
 MERGES = [("b", "c"), ("a", "b"), ("bc", "d"), ("d", "d"), ("ab", "e"), ("e", "é")]

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._util.threads import resolve_num_threads
-from tokjax.bpe.array_engine import FEW_CHARACTERS
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import is_encodable, to_characters
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
@@ -34,6 +33,7 @@ from tokjax.models.assembly import (
     compute_sequence_ids,
     compute_word_ids,
 )
+from tokjax.models.word_engine import FEW_CHARACTERS
 from tokjax.pretokenize.special_tokens import has_special, reject_special_in_texts, resolve_special
 
 if TYPE_CHECKING:
