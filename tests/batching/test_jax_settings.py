@@ -58,6 +58,7 @@ EXPORTED_FIRST = {
 }
 HOST_FUNCTIONS = {
     "align_spans",
+    "batch_to_dict",
     "byte_to_token",
     "char_to_token",
     "causal_mask",
@@ -78,7 +79,7 @@ HOST_FUNCTIONS = {
     "trim_offsets",
     "word_to_tokens",
 }
-"""Functions that do not take JAX arrays, or return NumPy arrays or lists."""
+"""Functions that do not compute with JAX arrays, or return NumPy arrays or lists."""
 
 
 def test_all_array_functions_are_tested():
