@@ -17,7 +17,7 @@ def read_marked(path, limit):
     """Reads texts with labelled spans.
 
     Args:
-        path: CoNLL columns, or JSON of spaCy or Prodigy. A CoNLL file is split into documents, or into
+        path: CoNLL columns, or the JSON of annotation tools. A CoNLL file is split into documents, or into
             sentences if it has no document boundaries. `None` for docstrings of the installed packages.
         limit: maximum number of texts.
 
@@ -30,7 +30,7 @@ def read_marked(path, limit):
         texts, spans, sources = ([row[i] for row in docstrings] for i in range(3))
         return texts, tokjax.align.spans_from_characters(texts, spans), sources
     if path.suffix in (".json", ".jsonl"):
-        rows = tokjax.corpus.read_spacy(path)
+        rows = tokjax.corpus.read_annotations(path)
     else:
         documents = tokjax.corpus.read_conll(path, unit="document")
         rows = documents if len(documents) > 1 else tokjax.corpus.read_conll(path)

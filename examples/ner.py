@@ -4,7 +4,7 @@
 
 The data are docstrings of the installed Python packages, whose authors have marked functions, classes,
 methods and so on with markup such as :func:`name`. The markup is removed, and the tagger predicts it from the
-text. `--data FILE` reads CoNLL columns, or JSON of spaCy or Prodigy. The last tenth is held out, without
+text. `--data FILE` reads CoNLL columns, or the JSON of annotation tools. The last tenth is held out, without
 splitting the docstrings of a file. The baseline looks up the names that are marked in the training texts.
 """
 
@@ -35,10 +35,7 @@ def encode_texts_as_windows(tokenizer, texts):
 
 def compute_tags(windows, texts, spans, labels):
     """Returns the tag of the first token of each word, and -100 elsewhere, shape `(num_windows, LENGTH)`."""
-    texts, spans = ([rows[i] for i in windows.text_ids] for rows in (texts, spans))
-    aligned = tokjax.align.align_spans(
-        windows.batch, spans, labels=labels, texts=texts, first_subword_only=True
-    )
+    aligned = tokjax.align.align_spans(windows, spans, labels=labels, texts=texts, first_subword_only=True)
     ragged = tokjax.make_ragged(aligned.labels, windows.batch.row_splits)
     return tokjax.collate_padded_batch(ragged, pad_id=-100, length=LENGTH).ids
 

@@ -39,6 +39,13 @@ from tests.support.token_strategies import LABELS, array, make_ragged_rows
             tokjax.errors.InvalidArgumentError,
             "a start or stop that is not a valid integer",
         ),
+        (
+            [((1, 2), (4, 5), "PER")],
+            tokjax.errors.InvalidArgumentError,
+            r"discontinuous; .* pass its parts as separate spans: \(1, 2, 'PER'\), \(4, 5, 'PER'\)",
+        ),
+        ([(1, (4, 5), "PER")], tokjax.errors.InvalidArgumentError, "is not a valid integer"),
+        ([([1], [4], "PER")], tokjax.errors.InvalidArgumentError, "is not a valid integer"),
         ([[(1, 3, "PER")]], tokjax.errors.InvalidArgumentError, "a span is"),
         (["PER"], tokjax.errors.InvalidArgumentError, "a span is .* not 'PER'"),
         ("PER", tokjax.errors.InvalidArgumentError, "must be a list of"),
@@ -55,6 +62,18 @@ from tests.support.token_strategies import LABELS, array, make_ragged_rows
 def test_invalid_spans_are_rejected(spans, error, message):
     with pytest.raises(error, match=message):
         tokjax.align.align_spans(array([(1, 9)]), spans, labels=LABELS)
+
+
+@pytest.mark.parametrize("span", [((0, 1), (4, 5), "X"), ((0,), (4,), "X"), (0, (4, 5), "X"), ((), (), "X")])
+def test_malformed_spans_are_rejected_by_all_functions(span):
+    """NumPy makes arrays of several axes of them."""
+    for call in (
+        lambda spans: tokjax.align.span_columns(spans, ["X"]),
+        lambda spans: tokjax.align.spans_from_characters(["abcdef"], spans),
+        lambda spans: tokjax.align.spans_to_characters(["abcdef"], spans),
+    ):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="is discontinuous|not a valid integer"):
+            call([[span]])
 
 
 def test_invalid_arguments_are_rejected():

@@ -1,6 +1,7 @@
 """Tests of `spans_from_characters` and `spans_to_characters`."""
 
 import pytest
+import regex
 from hypothesis import given, strategies as st
 
 import tokjax
@@ -76,6 +77,48 @@ def test_positions_out_of_range(text, pair):
         with pytest.raises(tokjax.errors.OffsetsContractError) as batch_error:
             convert(["é", text, "a"], [[], [(1, 1, "PER"), (*pair, "PER")], [(0, 9, "PER")]])
         assert str(batch_error.value) == f"text 1: {separate_error.value}"
+
+
+EMOJI = "💩This 👩‍👩‍👧 e\u0301 \r\n Zoë"
+
+
+@given(any_strings | st.text("💩👩\u200de\u0301\r\n🇩🇪a", max_size=12), st.data())
+def test_units_equal_counting_the_text_before_each_position(text, data):
+    """Each unit, in both directions; the positions between graphemes are valid in all of them."""
+    text = to_characters(text)  # with surrogate pairs joined
+    edges = [0]
+    for grapheme in regex.findall(r"\X", text):
+        edges.append(edges[-1] + len(grapheme))
+    first, last = sorted(data.draw(st.tuples(*[st.integers(0, len(edges) - 1)] * 2)))
+    start, stop = edges[first], edges[last]
+    expected = tokjax.align.spans_from_characters([text], [[(start, stop, "X")]])
+    utf16 = [len(text[:edge].encode("utf-16-le")) // 2 for edge in (start, stop)]
+    for unit, span in (("codepoint", (start, stop)), ("utf16", utf16), ("grapheme", (first, last))):
+        spans = [[(*span, "X"), (-1, -1, "Y")]]
+        in_bytes = tokjax.align.spans_from_characters([text], spans, unit=unit)
+        assert in_bytes == [[*expected[0], (0, 0, "Y")]]
+        assert tokjax.align.spans_to_characters([text], in_bytes, unit=unit) == spans
+
+
+def test_errors_name_the_units_in_which_spans_are_valid():
+    for text, unit, span, message in (
+        (EMOJI, "utf16", (1, 5), r"inside a surrogate pair; .* unit='codepoint' and unit='grapheme'$"),
+        (EMOJI, "utf16", (0, 28), "must keep 0 <= start <= stop <= 25 UTF-16 code units$"),
+        (
+            EMOJI,
+            "codepoint",
+            (0, 22),
+            "<= 21 characters; the spans of this text are valid with unit='utf16'$",
+        ),
+        (EMOJI, "grapheme", (0, 16), "<= 15 graphemes; .* unit='codepoint' and unit='utf16'$"),
+        ("\ud83d\ude42!", "utf16", (1, 2), "inside a surrogate pair; .* unit='codepoint' "),
+    ):
+        with pytest.raises(tokjax.errors.OffsetsContractError, match=f"text 1: span 0 is .*{message}"):
+            tokjax.align.spans_from_characters(["a", text], [[(0, 1, "X")], [(*span, "X")]], unit=unit)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="unit must be 'codepoint', .*, not 'utf8'"):
+        tokjax.align.spans_to_characters(["a"], [[]], unit="utf8")
+    inside = tokjax.align.spans_to_characters([EMOJI], [[(2, 3, "X")]], unit="utf16")
+    assert inside == [[(0, 2, "X")]]  # rounded outward
 
 
 def test_invalid_spans_are_rejected():

@@ -47,16 +47,20 @@ def test_merge_windows_equals_a_loop(tokenizer, texts, capacity, data):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_merged_labels_restore_spans(tokenizer, scheme):
-    """Spans that fit into a window are restored from the merged labels of all windows."""
+@pytest.mark.parametrize(("max_length", "stride"), [(17, 10), (12, 0), (2, 0), (3, 1)])
+def test_merged_labels_restore_spans(tokenizer, scheme, max_length, stride):
+    """Also spans that are longer than a window, and spans across the border of two windows."""
     text = "low lower widest newest " * 8
-    words = [(m, m + 5, "PER") for m in range(5, len(text), 24)]
-    windows = tokjax.encode_windows(tokenizer, [text], max_length=17, stride=10)
+    words = [(m, m + 12, "PER") for m in range(5, len(text), 24)]
+    windows = tokjax.encode_windows(tokenizer, [text], max_length=max_length, stride=stride)
     aligned = tokjax.align.align_spans(windows, [words], labels=LABELS, scheme=scheme)
-    merged = tokjax.align.merge_windows(windows, aligned.labels, stride=10)
+    merged = tokjax.align.merge_windows(windows, aligned.labels, stride=stride)
+    tokens = tokjax.encode_result(tokenizer, text, add_special_tokens=False)
+    full = tokjax.align.align_spans(tokens, words, labels=LABELS, scheme=scheme)
+    assert merged.values.tolist() == full.labels.tolist()
     tagset = tokjax.align.TagSet(LABELS, scheme)
     assert tokjax.align.spans_from_labels(merged.offsets, merged.values, tagset, texts=[text]) == words
-    assert tokjax.align.spans_from_labels(merged, merged.values, tagset, texts=[text]) == [words]
+    assert tokjax.align.spans_from_labels(merged, merged.values, tagset, texts=[text], strict=True) == [words]
 
 
 class TestAlignmentOfWindows:
@@ -80,7 +84,18 @@ class TestAlignmentOfWindows:
             **({"texts": [self.TEXTS[text] for text in windows.text_ids]} if options else {}),
         }
         separate = tokjax.align.align_spans(windows.batch, labels=LABELS, **by_window)
-        assert aligned.labels.tolist() == separate.labels.tolist()
+        tokens = tokjax.encode_batch_result(tokjax.byte_level(), self.TEXTS)
+        tags = tokjax.align.align_spans(tokens, self.SPANS, labels=LABELS, **options).labels
+        expected = [
+            tags[tokens.row_splits[text] + start - 1]  # one token per byte
+            for text, window in zip(windows.text_ids, windows.batch, strict=True)
+            for start in window.offsets[:, 0]
+        ]
+        assert aligned.labels.tolist() == expected
+        backwards = tokjax.Windows([*windows.batch][::-1], windows.text_ids[::-1])
+        labels = tokjax.align.align_spans(backwards, self.SPANS, labels=LABELS, **options).labels
+        rows = np.split(labels, np.cumsum([*map(len, backwards.batch)])[:-1])
+        assert np.concatenate(rows[::-1]).tolist() == expected
         counts, splits = [], np.cumsum([0, *map(len, by_window["spans"])])
         for text in range(3):
             windows_of_text = np.flatnonzero(windows.text_ids == text)

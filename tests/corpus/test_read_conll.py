@@ -80,6 +80,7 @@ def test_rows_and_comments_that_start_with_a_hash(tmp_path):
         (b"# a b O\n\nb x\n#c O\n", r"line 3: .* in column -1, not \['b', 'x'\]"),
         (b"a O\r\rb\r", r"line 3: .* not \['b'\]"),
         (b"a\tB-\t", "line 1: "),
+        (b"a O\nb B\n", "line 2: the tag 'B' in column -1 has no label; a tag is 'O', or .* 'B-LABEL'"),
         (b"\na PER\n", "line 2: .*pass word_column= and tag_column="),
         (b"\tO\n", "line 1: "),
         (b"a O\n\xff O\n", "line 2: not UTF-8"),
@@ -141,6 +142,18 @@ def test_word_column_and_documents(tmp_path):
     path.write_text("1 -DOCSTART- O\n1 Zoe B-PER\n\n1 flew O\n1 -DOCSTART- O\n1 Kim B-PER\n")
     documents = tokjax.corpus.read_conll(path, word_column=1, unit="document")
     assert [document.text for document in documents] == ["Zoe flew", "Kim"]
+
+
+def test_ranges_and_empty_nodes_of_conllu_are_left_out(tmp_path):
+    path = tmp_path / "words.conllu"
+    rows = ["# text = vámonos al mar", "1-2\tvámonos\t_", "1\tvamos\tO", "2\tnos\tB-PER", "2.1\te\tO"]
+    path.write_text("\n".join([*rows, "3-4\tal\tO", "3\ta\tO", "4\tel\tI-X", ""]), encoding="utf-8")
+    [text] = tokjax.corpus.read_conll(path, word_column=1)
+    assert text.words == ("vamos", "nos", "a", "el")
+    path.write_text("1-2 O\n1 O\n3.5 O\n")  # scores and numbers are words
+    assert tokjax.corpus.read_conll(path)[0].words == ("1-2", "1", "3.5")
+    path.write_text("2011-12 a O\n2011-12 b O\n")  # documents and not words have these ids
+    assert tokjax.corpus.read_conll(path, word_column=1)[0].words == ("a", "b")
 
 
 def test_labels_contain_spaces(tmp_path):

@@ -48,6 +48,8 @@ class FlatTokens(NamedTuple):
         sequence_ids: index, 0 or 1, of each token's text in its pair, shape `(n,)`, or `None`.
         text_ids: index of the text of each window, `int64`, shape `(rows,)`; `None` where each row is a whole
             text.
+        is_normalized: whether the offsets refer to the normalized text.
+        ids: token ids, shape `(n,)`; `None` where the input has no ids.
     """
 
     offsets: NDArray[np.integer[Any]]
@@ -57,6 +59,8 @@ class FlatTokens(NamedTuple):
     word_ids: NDArray[np.integer[Any]] | None = None
     sequence_ids: NDArray[np.integer[Any]] | None = None
     text_ids: NDArray[np.int64] | None = None
+    is_normalized: bool = False
+    ids: NDArray[np.integer[Any]] | None = None
 
     @property
     def num_rows(self) -> int:
@@ -121,10 +125,12 @@ def make_flat_tokens(offsets: Any, word_ids: Any = None) -> FlatTokens:
     if isinstance(offsets, Windows):
         return _read_windows(offsets)
     if isinstance(offsets, MergedWindows):
-        spans = np.asarray(offsets.offsets)
-        return FlatTokens(spans, np.asarray(offsets.row_splits, np.int64), spans.shape, is_one_text=False)
+        spans, splits = np.asarray(offsets.offsets), np.asarray(offsets.row_splits, np.int64)
+        is_normalized = is_reference_normalized(offsets)
+        return FlatTokens(spans, splits, spans.shape, is_one_text=False, is_normalized=is_normalized)
     is_one_text = isinstance(offsets, TokenizationResult)
-    ragged = as_ragged(_as_results(offsets))
+    results = _as_results(offsets)
+    ragged = as_ragged(results)
     if ragged.offsets is None:
         raise InvalidArgumentError("the results have no offsets; encode with return_offsets=True")
     spans = np.asarray(ragged.offsets)
@@ -135,7 +141,69 @@ def make_flat_tokens(offsets: Any, word_ids: Any = None) -> FlatTokens:
         is_one_text,
         None if ragged.word_ids is None else np.asarray(ragged.word_ids),
         None if ragged.sequence_ids is None else np.asarray(ragged.sequence_ids),
+        is_normalized=is_reference_normalized(results),
+        ids=np.asarray(ragged.ids),
     )
+
+
+def find_text_positions(tokens: FlatTokens, sequence_id: int) -> NDArray[np.int64]:
+    """Returns the position of each token in its text, where windows share tokens.
+
+    Offsets do not tell the tokens of a text apart, since the bytes of a character that was normalized can be
+    several tokens. So the tokens that a window shares with the window before it are found: they are the last
+    ones there, and the first ones here.
+
+    Args:
+        tokens: the tokens of windows.
+        sequence_id: index of the text in its pair, 0 or 1; 0 without pairs.
+
+    Returns:
+        Increasing positions, `int64`, shape `(n,)`; 0 for tokens of the other text and without bytes.
+    """
+    assert tokens.text_ids is not None
+    keys = np.column_stack([tokens.offsets, *([] if tokens.ids is None else [tokens.ids])])
+    is_in_text = keys[:, 0] < keys[:, 1]
+    if tokens.sequence_ids is not None:
+        is_in_text &= tokens.sequence_ids == sequence_id
+    positions, previous = np.zeros(len(keys), np.int64), (-1, np.zeros(0, np.int64))
+    indices = np.flatnonzero(is_in_text)
+    parts = np.split(indices, np.searchsorted(indices, tokens.row_splits[1:-1]))
+    windows = [(int(tokens.text_ids[row]), part) for row, part in enumerate(parts) if len(part)]
+    for text, current in sorted(windows, key=lambda window: (window[0], keys[window[1][0], 0])):
+        positions[current] = np.arange(len(current))
+        if text == previous[0]:
+            shared = _count_shared_tokens(keys[previous[1]], keys[current])
+            positions[current] += positions[previous[1][-1]] + 1 - shared
+        previous = text, current
+    return positions
+
+
+def _count_shared_tokens(before: NDArray[Any], current: NDArray[Any]) -> int:
+    """Returns the number of tokens at the end of a window that are at the start of the next one."""
+    for first in np.flatnonzero((before == current[0]).all(axis=1)).tolist():
+        shared = len(before) - first
+        if np.array_equal(before[first:], current[:shared]):
+            return int(shared)
+    return 0
+
+
+def is_reference_normalized(results: Any) -> bool:
+    """Returns whether the offsets of results refer to the normalized text. Arrays do not record it."""
+    if isinstance(results, list):
+        return any(map(is_reference_normalized, results))
+    metadata = getattr(results, "metadata", results)
+    return getattr(metadata, "offsets_reference", None) == "tokenizer_normalized_text"
+
+
+def reject_normalized_offsets(is_normalized: bool) -> None:
+    """Raises `InvalidArgumentError` if offsets that are used with a text refer to the normalized text."""
+    if is_normalized:
+        raise InvalidArgumentError(
+            "the offsets refer to the normalized text, where a word can have other bytes than in the text; "
+            "pass map_offsets_to_input(tokenizer, text, results), with all texts for a batch or windows "
+            "(before merge_windows). To align in the normalized text, encode tokenization_view(tokenizer, "
+            "text) with assume_normalized=True"
+        )
 
 
 def select_tokens(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import unicodedata
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
@@ -20,12 +21,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.align.flat_tokens import FlatTokens
-    from tokjax.align.offset_trimming import TextWhitespace
+    from tokjax.align.offset_trimming import JoinedTexts, TextWhitespace
     from tokjax.align.spans import LabelledSpan
     from tokjax.align.tagset import TagSet
     from tokjax.core.ragged import Ragged
     from tokjax.core.records import MergedWindows, TokenizationBatch, TokenizationResult, Windows
     from tokjax.core.utf8 import Text
+
+
+_MAX_MARK_BYTES = 256
+"""Number of bytes after a span in which combining marks are searched."""
 
 
 class _Options(TypedDict, total=False):
@@ -95,7 +100,8 @@ def spans_from_labels(
             the end of the last word. Set it for tags made with `first_subword_only`.
         ignore_index: tag of tokens to skip.
         texts: the texts that the offsets refer to; a list of one text for a single result. With texts,
-            whitespace at the edges of tokens is not part of a span.
+            whitespace at the edges of tokens is not part of a span, and a span contains the combining marks
+            after its last character that no token has, since a normalizer removed them.
         word_ids: index of the word of each token, where `offsets` is an array: `(n,)` or `(batch, length)`.
         sequence_id: index of the text to decode in its pair, 0 or 1; 0 without pairs.
         index_base: index of a text's first byte in the result, 1 or 0.
@@ -105,7 +111,8 @@ def spans_from_labels(
         lists for a batch. `spans_to_characters` converts them to 0-based characters.
 
     Raises:
-        InvalidArgumentError: an id is not the id of a tag, or `tag_ids` does not have one entry per token.
+        InvalidArgumentError: an id is not the id of a tag, `tag_ids` does not have one entry per token, or
+            `texts` is passed with offsets that refer to normalized texts (see `map_offsets_to_input`).
 
     >>> indices = np.array([[0, 0], [1, 4], [5, 9], [9, 10]])
     >>> from tokjax.align.tagset import TagSet
@@ -127,7 +134,8 @@ def spans_from_labels(
             "array[attention_mask == 1]"
         )
     tags = tags.reshape(-1)
-    whitespace = None if texts is None else mark_whitespace(tokens, join_texts(texts))
+    joined = None if texts is None else join_texts(texts)
+    whitespace = None if joined is None else mark_whitespace(tokens, joined)
     is_skipped = tags == ignore_index
     if whitespace is not None:
         is_skipped |= whitespace.tokens
@@ -144,6 +152,8 @@ def spans_from_labels(
         _compute_token_spans(tokens, begins, whitespace)[:, 0],
         _compute_token_spans(tokens, ends, whitespace)[:, 1],
     )
+    if joined is not None and not joined.data.isascii():
+        stops = _include_removed_marks(tokens, ends, stops, joined)
     if index_base == 0:
         starts, stops = starts - 1, stops - 1
     labels = map(tagset.labels.__getitem__, tagset.tag_classes[tags[begins]].tolist())
@@ -187,6 +197,33 @@ def _compute_token_spans(
     return trim_token_spans(
         tokens, whitespace, indices, np.searchsorted(tokens.row_splits, indices, "right") - 1
     )
+
+
+def _include_removed_marks(
+    tokens: FlatTokens, ends: NDArray[np.int64], stops: NDArray[np.int64], texts: JoinedTexts
+) -> NDArray[np.int64]:
+    """Returns the stops of spans, moved after combining marks that no token has.
+
+    Args:
+        tokens: all tokens.
+        ends: index of the last token of each span, shape `(spans,)`.
+        stops: stop of each span, shape `(spans,)`.
+        texts: the texts.
+    """
+    stops = stops.copy()
+    rows = np.searchsorted(tokens.row_splits, ends, "right") - 1
+    shift = texts.shift[rows if tokens.text_ids is None else tokens.text_ids[rows]]
+    data = np.frombuffer(texts.data, np.uint8)
+    next_starts = tokens.offsets[np.minimum(ends + 1, len(tokens.offsets) - 1), 0]
+    for span in np.flatnonzero((data[stops + shift] >= 0xC0) & (next_starts != stops)).tolist():
+        row = slice(*tokens.row_splits[rows[span] : rows[span] + 2])
+        starts_after = tokens.offsets[row][tokens.offsets[row, 1] > stops[span], 0]
+        limit = int(starts_after.min(initial=len(data)) + shift[span])
+        start = int(stops[span] + shift[span])
+        following = texts.data[start : min(limit, start + _MAX_MARK_BYTES)].decode("utf-8", "replace")
+        marks = takewhile(lambda mark: unicodedata.category(mark).startswith("M"), following)
+        stops[span] += len("".join(marks).encode())
+    return stops
 
 
 def _find_word_ends(

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._util.checks import reject_one_text
-from tokjax.align.flat_tokens import BLOCK, make_flat_tokens
+from tokjax.align.flat_tokens import BLOCK, make_flat_tokens, reject_normalized_offsets
 from tokjax.align.spans import check_rows, find_span_row, format_span
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import to_utf8
@@ -68,6 +68,7 @@ def trim_offsets(offsets: Any, texts: Sequence[Text]) -> NDArray[np.int64]:
         only becomes the empty span at its end; `(0, 0)` stays.
 
     Raises:
+        InvalidArgumentError: the offsets refer to normalized texts; see `map_offsets_to_input`.
         OffsetsContractError: a token is outside its text.
 
     >>> trim_offsets(np.array([[1, 4], [4, 9]]), ["New York"]).tolist()
@@ -209,8 +210,10 @@ def mark_whitespace(tokens: FlatTokens, texts: JoinedTexts) -> TextWhitespace:
     """Marks the tokens that consist of whitespace only.
 
     Raises:
+        InvalidArgumentError: the offsets refer to the normalized texts.
         OffsetsContractError: a token is outside its text.
     """
+    reject_normalized_offsets(tokens.is_normalized)
     check_rows("texts", len(texts.num_bytes), tokens)
     num_bytes, shift = texts.num_bytes, texts.shift
     if tokens.text_ids is not None:
@@ -278,8 +281,7 @@ def _reject_outside_token(tokens: FlatTokens, whitespace: TextWhitespace, token:
     span = tuple(tokens.offsets[token].tolist())
     raise OffsetsContractError(
         f"text {tokens.get_text(row)}: a token has the span {span}, and the text has "
-        f"{whitespace.num_bytes[row]} bytes, of which the first has index 1; pass the text that was encoded "
-        "(see tokenization_view)"
+        f"{whitespace.num_bytes[row]} bytes, of which the first has index 1; pass the text that was encoded"
     )
 
 

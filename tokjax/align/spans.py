@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from operator import itemgetter
@@ -147,6 +148,8 @@ def build_flat_spans(rows: Sequence[Any]) -> FlatSpans:
         if sum(map(len, flat)) != 3 * len(flat):
             raise ValueError
         starts, stops = (as_integers("positions", [*map(itemgetter(i), flat)], np.int64) for i in (0, 1))
+        if starts.ndim != 1 or stops.ndim != 1:
+            raise ValueError
         return FlatSpans(starts, stops, [*map(itemgetter(2), flat)], splits)
     except (TypeError, ValueError, KeyError, IndexError, OverflowError):
         raise InvalidArgumentError(_describe_wrong_span(rows)) from None
@@ -228,12 +231,23 @@ def _describe_wrong_span(rows: Sequence[Any]) -> str:
         for span in value:
             if not isinstance(span, Sequence) or isinstance(span, (str, bytes)) or len(span) != 3:
                 return f"text {row}: a span is (start, stop, label), not {span!r:.80}"
-            for position in span[:2]:
-                if isinstance(position, bool) or not hasattr(position, "__index__") or abs(position) >= 2**62:
-                    return (
-                        f"text {row}: the span {span!r:.80} has a start or stop that is not a valid integer"
-                    )
+            if all(isinstance(part, Sequence) and len(part) == 2 for part in span[:2]):
+                parts = ", ".join(f"{(*part, span[2])!r:.80}" for part in span[:2])
+                return (
+                    f"text {row}: the span {span!r:.80} is discontinuous; a span is (start, stop, label), so "
+                    f"pass its parts as separate spans: {parts}"
+                )
+            if not all(map(_is_position, span[:2])):
+                return f"text {row}: the span {span!r:.80} has a start or stop that is not a valid integer"
     return "spans must be, for each text, a list of (start, stop, label)"
+
+
+def _is_position(value: Any) -> bool:
+    """Returns whether a value is an integer that fits `int64`."""
+    try:
+        return not isinstance(value, bool) and abs(operator.index(value)) < 2**62
+    except TypeError:
+        return False
 
 
 def _describe_unknown_label(rows: Sequence[Any], class_ids: dict[str, int]) -> str:

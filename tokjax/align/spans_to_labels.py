@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from tokjax._util.display import describe_batch
-from tokjax.align.flat_tokens import make_flat_tokens, select_tokens
+from tokjax.align.flat_tokens import find_text_positions, make_flat_tokens, select_tokens
 from tokjax.align.offset_trimming import fit_spans, join_texts, mark_whitespace, trim_token_spans
 from tokjax.align.spans import (
     SpanColumns,
@@ -99,7 +99,8 @@ def align_spans(
     A token is labelled if its byte span is not empty. Inserted special tokens, padding and tokens that are
     trimmed to nothing get `ignore_index`; the special-tokens mask is not used. If a part of a span is
     truncated, the remaining tokens are tagged as a complete span. The tags of a text are therefore always
-    valid in their scheme.
+    valid in their scheme. If the end of a window splits a span, its part in the next window continues its
+    tags, so that the tags are valid after `merge_windows`.
 
     Args:
         offsets: a `TokenizationResult`, a `TokenizationBatch`, a `Ragged`, a list of results, `Windows`,
@@ -134,7 +135,8 @@ def align_spans(
 
     Raises:
         InvalidArgumentError: a span is empty or has an unknown label; two spans overlap; a token is partly
-            inside a span and `on_partial="error"`; or options are invalid.
+            inside a span and `on_partial="error"`; `texts` is passed with offsets that refer to normalized
+            texts (see `map_offsets_to_input`); or options are invalid.
         OffsetsContractError: a span is outside its text, or starts or stops inside a character. (The end of a
             text and its characters are checked only with `texts`.)
 
@@ -172,7 +174,11 @@ def align_spans(
         pairs = pairs.select(~is_partial)
     pairs = pairs.select(_is_first_pair(pairs.tokens))
     flat = ~selection.is_selected * np.int32(ignore_index)
-    flat[pairs.tokens] = _compute_tags(pairs.spans, columns.classes[order], tagset)
+    positions = None if tokens.text_ids is None else find_text_positions(tokens, sequence_id)
+    is_first, is_last = _find_span_ends(pairs, order, positions)
+    position = FIRST * is_first + LAST * is_last
+    tags = 1 + columns.classes[order[pairs.spans]] * np.int32(tagset.num_roles)
+    flat[pairs.tokens] = tags + tagset.role_at_position[position]
     counts = np.bincount(order[pairs.spans], minlength=len(columns.starts)).astype(np.int32)
     return SpanLabels(flat.reshape(tokens.shape[:-1]), counts)
 
@@ -263,11 +269,33 @@ def _is_first_pair(tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
     return tokens > np.append(-1, np.maximum.accumulate(tokens))[:-1]
 
 
-def _compute_tags(spans: NDArray[np.int64], classes: Any, tagset: TagSet) -> NDArray[np.int32]:
-    """Returns the tag of the token of each pair, from its position in its span."""
-    is_first = np.diff(spans, prepend=-1) > 0
-    position = FIRST * is_first + LAST * np.append(is_first, True)[1:]
-    return 1 + classes[spans] * np.int32(tagset.num_roles) + tagset.role_at_position[position]  # type: ignore[no-any-return]
+def _find_span_ends(
+    pairs: _SpanTokenPairs, order: NDArray[np.int64], positions: NDArray[np.int64] | None
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Returns whether the token of each pair is the first one of its span, and whether it is the last one.
+
+    If the end of a window splits a span, its part in the next window continues it:
+
+        windows        to New            |  York is
+        tags           O  B-LOC          |  I-LOC O
+
+    Args:
+        pairs: the pairs.
+        order: index of the span of the caller by the index of the span in `pairs`, which differs for each
+            window of its text.
+        positions: position of each token in its text, where the rows are windows.
+    """
+    is_first = np.diff(pairs.spans, prepend=-1) > 0
+    is_last = np.append(is_first, True)[1:]
+    if positions is not None:
+        spans, token_positions = order[pairs.spans], positions[pairs.tokens]
+        first = np.full(order.max(initial=-1) + 1, len(positions))
+        last = np.zeros_like(first)
+        np.minimum.at(first, spans, token_positions)
+        np.maximum.at(last, spans, token_positions)
+        is_first &= token_positions == first[spans]
+        is_last &= token_positions == last[spans]
+    return is_first, is_last
 
 
 def _reject_partial_tokens(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokjax._util.checks import check_int
+from tokjax.align.flat_tokens import is_reference_normalized, reject_normalized_offsets
 from tokjax.core.records import TokenizationResult
 from tokjax.errors import InvalidArgumentError
 from tokjax.offsets import char_to_byte_spans
@@ -25,7 +26,8 @@ def byte_to_token(result: TokenizationResult, byte: int, *, sequence_id: int = 0
 
     Args:
         result: encoding of one text or of a pair of texts, with offsets.
-        byte: 1-based position of the byte in the text that the offsets refer to.
+        byte: 1-based position of the byte in the text that the offsets refer to, which is the normalized text
+            unless `result.metadata.offsets_reference` is `"input_text"`.
         sequence_id: index of the text in its pair, 0 or 1; 0 without pairs.
 
     Raises:
@@ -52,10 +54,12 @@ def char_to_token(
         sequence_id: index of the text in its pair, 0 or 1; 0 without pairs.
 
     Raises:
-        InvalidArgumentError: the result has no offsets.
+        InvalidArgumentError: the result has no offsets, or they refer to the normalized text; see
+            `map_offsets_to_input`.
         OffsetsContractError: the index is beyond the end of the text.
     """
     position = check_int("character", character, minimum=0)
+    reject_normalized_offsets(is_reference_normalized(result))
     [[byte, _]] = char_to_byte_spans(text, [(position, position + 1)])
     return byte_to_token(result, int(byte), sequence_id=sequence_id)
 

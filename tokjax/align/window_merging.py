@@ -19,6 +19,7 @@ import numpy as np
 
 from tokjax._util.arrays import Array, as_integers, get_namespace, is_jax, is_traced
 from tokjax._util.checks import check_int
+from tokjax.align.flat_tokens import is_reference_normalized
 from tokjax.core.array_inputs import as_ragged
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.core.records import MergedWindows
@@ -80,6 +81,8 @@ def merge_windows(windows: Windows, values: Array, *, stride: int, sequence_id: 
     is_new = np.diff(positions[order], prepend=-1) > 0
     best = tokens[order[is_new]]
     merged = MergedWindows(get_namespace(values).take(values, best, axis=0), ragged.offsets[best], splits)
+    if is_reference_normalized(windows.batch):
+        merged = merged._replace(offsets_reference="tokenizer_normalized_text")
     # Every position must have a token, and all windows must agree on its offsets. Another stride shifts the
     # windows against each other, which these checks detect in most cases.
     is_complete = len(best) == splits[-1] and np.array_equal(

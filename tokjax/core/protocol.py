@@ -28,6 +28,7 @@ from tokjax._util.arrays import as_integers
 from tokjax._util.atomic_files import compute_json_checksum
 from tokjax.core.option_errors import explain_unknown_options
 from tokjax.core.ragged import Ragged, concatenate_ranges, ragged_from_rows
+from tokjax.core.result_mapping import accept_results
 from tokjax.core.template import template_to_json
 from tokjax.core.vocabulary import drop_lookup_roles, format_token
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
@@ -267,9 +268,14 @@ def normalize(tokenizer: Any, text: Text) -> Text:
     return text
 
 
+@accept_results
 @singledispatch
-def map_offsets_to_input(tokenizer: Any, text: Text, offsets: ArrayLike) -> NDArray[np.int64]:
+def map_offsets_to_input(
+    tokenizer: Any, text: Text | Sequence[Text], offsets: Any, *, pair: Text | Sequence[Text] | None = None
+) -> Any:
     """Maps offsets into the normalized text to offsets into the text itself.
+
+    Map results before the functions of `tokjax.align` use them with spans of the texts as they were passed.
 
     The normalized text is `tokenization_view(tokenizer, text)`. If normalization joined or replaced
     characters, a span is rounded outward to all characters that were changed together. The sentinel `(0, 0)`
@@ -277,11 +283,23 @@ def map_offsets_to_input(tokenizer: Any, text: Text, offsets: ArrayLike) -> NDAr
 
     Args:
         tokenizer: any registered tokenizer.
-        text: text before normalization.
-        offsets: 1-based byte spans in the normalized text, shape `(n, 2)`.
+        text: text before normalization, or the texts of a batch or of windows.
+        offsets: 1-based byte spans in the normalized text, shape `(n, 2)`; or a `TokenizationResult`, a
+            `TokenizationBatch` or `Windows`. Types of tokenizers register the function for an array.
+        pair: second text of a pair, or the second texts of a batch or of windows.
 
     Returns:
-        1-based byte spans in `text`, `int64`, shape `(n, 2)`.
+        1-based byte spans in `text`, `int64`, shape `(n, 2)`; or the results with such offsets, whose
+        `metadata.offsets_reference` is then `"input_text"`. Results that refer to it already are returned.
+
+    Raises:
+        InvalidArgumentError: the results have no offsets, or the number of texts is wrong.
+
+    >>> from tokjax import encode_result, wordpiece
+    >>> bert = wordpiece(["[UNK]", "[CLS]", "[SEP]", "e", "kim"])
+    >>> result = encode_result(bert, "é Kim", add_special_tokens=False)
+    >>> result.offsets.tolist(), map_offsets_to_input(bert, "é Kim", result).offsets.tolist()
+    ([[1, 2], [3, 6]], [[1, 3], [4, 7]])
     """
     get_vocabulary(tokenizer)
     return np.array(offsets, np.int64).reshape(-1, 2)

@@ -497,8 +497,10 @@ class MergedWindows(NamedTuple):
         values: one value for each token, shape `(n, ...)`.
         offsets: 1-based byte spans, `int64`, shape `(n, 2)`.
         row_splits: bounds of each text's tokens, `int64`, shape `(num_texts + 1,)`.
+        offsets_reference: text that the offsets refer to, as in `ResultMetadata`.
     """
 
     values: Array
     offsets: NDArray[np.int64]
     row_splits: NDArray[np.int64]
+    offsets_reference: OffsetsReference = "input_text"

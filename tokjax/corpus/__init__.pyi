@@ -1,5 +1,6 @@
 from .annotated_text import (
     AnnotatedText as AnnotatedText,
+    read_annotations as read_annotations,
     read_conll as read_conll,
     read_spacy as read_spacy,
 )

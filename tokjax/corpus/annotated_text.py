@@ -1,4 +1,4 @@
-"""Annotated text for token classification: readers for CoNLL columns and for spaCy JSON."""
+"""Annotated text for token classification: readers for CoNLL columns and for the JSON of annotation tools."""
 
 from __future__ import annotations
 
@@ -8,20 +8,25 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from reprlib import repr as shorten
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tokjax._util.checks import check_int
+from tokjax.align.character_spans import check_unit, unit_to_byte_spans
 from tokjax.core.utf8 import count_bytes
 from tokjax.errors import InvalidArgumentError, OffsetsContractError, SourceError
-from tokjax.offsets import char_to_byte_spans
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Sequence
 
+    from tokjax.align.character_spans import Unit
+
 
 _TAG = re.compile(r"O|[BIELSU]-\S(.*\S)?")
+_TAG_WITHOUT_LABEL = re.compile(r"[BIELSU]-?")
 _DOCUMENT_START = "-DOCSTART-"
+_RANGE_OR_EMPTY_NODE = re.compile(r"\d+[-.]\d+")
+"""Ids of CoNLL-U for a range of words, and for a word that is not in the text."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,10 @@ def read_conll(
     A line that starts with `#` is a comment, unless it has the format of a row: a tag in the tag column, the
     same number of columns as the first row that does not start with `#`, and tabs if that row has tabs. For
     example, among rows of two columns `# O` is a row, and `# this is O` is a comment.
+
+    In CoNLL-U, whose first column numbers the words, ranges such as `1-2` and empty nodes such as `8.1` are
+    left out. They are recognized if neither the word nor the tag is in the first column, and a row has the
+    number `1` there.
 
     Args:
         path: the path of a UTF-8 file.
@@ -114,6 +123,8 @@ def _iter_rows(path: Path, word_column: int, tag_column: int) -> Iterator[tuple[
     The word is then `-DOCSTART-` at the start of a document, and `""` for an empty line.
     """
     lines = [(number, line, _split_columns(line)) for number, line in enumerate(read_lines(path), 1)]
+    if any(columns[:1] == ["1"] for *_, columns in lines):
+        lines = [line for line in lines if not _is_range_or_empty_node(line[2], word_column, tag_column)]
     # The first row that can't be a comment decides how rows look, for all lines that start with "#".
     rows_without_hash = (
         line
@@ -131,6 +142,11 @@ def _iter_rows(path: Path, word_column: int, tag_column: int) -> Iterator[tuple[
         has_tabs = first is None or "\t" in line or "\t" not in first[1]
         if line.startswith("#") and not (is_row and has_tabs):
             continue
+        if _TAG_WITHOUT_LABEL.fullmatch(tag):
+            raise SourceError(
+                f"{path}, line {number}: the tag {tag!r} in column {tag_column} has no label; a tag is "
+                "'O', or a prefix with a label, such as 'B-LABEL'"
+            )
         if not is_row:
             width = f" of {len(first[2])}, as in line {first[0]}" if first and first[0] != number else ""
             raise SourceError(
@@ -139,6 +155,12 @@ def _iter_rows(path: Path, word_column: int, tag_column: int) -> Iterator[tuple[
             )
         first = first or (number, line, columns)
         yield word, tag
+
+
+def _is_range_or_empty_node(columns: Sequence[str], word_column: int, tag_column: int) -> bool:
+    """Returns whether the first column is an id of CoNLL-U, and not one of a word."""
+    is_id_column = columns and 0 not in (word_column % len(columns), tag_column % len(columns))
+    return bool(is_id_column and _RANGE_OR_EMPTY_NODE.fullmatch(columns[0]))
 
 
 def _find_separator(columns: Sequence[str], word_column: int) -> str | None:
@@ -187,38 +209,66 @@ def _build_tagged_text(rows: Sequence[tuple[str, str]]) -> AnnotatedText:
     return AnnotatedText(" ".join(words), tuple(spans), words, tuple(tags))
 
 
-_SPAN_KEYS = ("entities", "ents", "spans")
+_SPAN_KEYS = ("entities", "ents", "spans", "label", "labels")
 
 
-def read_spacy(path: str | os.PathLike[str]) -> list[AnnotatedText]:
-    """Reads texts with labelled character spans from JSON, as written by spaCy and its annotation tools.
+def read_annotations(
+    path: str | os.PathLike[str], *, unit: Unit | None = None, text_key: str = "text"
+) -> list[AnnotatedText]:
+    """Reads texts with labelled spans from the JSON that annotation tools export.
 
     The file is JSON lines, a list of records, a single record, or `{"annotations": [...]}` with a list of
-    records. A record has one of these formats:
+    records. A record has one of these formats, and its spans count characters in the unit of its tool:
 
-    - `[text, {"entities": [[start, end, label], ...]}]`, spaCy's training format;
-    - `{"text": ..., "spans": [{"start": ..., "end": ..., "label": ...}, ...]}`, Prodigy's format;
-    - `{"text": ..., "ents": [...], ...}`, the format of `Doc.to_json()`.
+    - spaCy and Prodigy (code points): `[text, {"entities": [[start, end, label], ...]}]`, or `"text"` with
+      `"ents"` (`Doc.to_json()`) or `"spans"`, lists of `{"start": ..., "end": ..., "label": ...}`;
+    - doccano (code points, or graphemes in projects that count them: pass `unit="grapheme"`): `"text"` with
+      `"label"` or `"labels"`, a list of `[start, end, label]`, or with `"entities"`, a list of
+      `{"start_offset": ..., "end_offset": ..., "label": ...}`;
+    - Label Studio (UTF-16), JSON: `"data"` with the text, and `"annotations"`. Spans are the values of their
+      results, `{"start": ..., "end": ..., "labels": [...]}`. If a task has several annotations, they must
+      have the same spans. A task without annotations is skipped;
+    - Label Studio (UTF-16), JSON_MIN: `"text"` and lists of such values.
 
-    Each format may use any of the three keys and either type of span. These parts are ignored: an identifier
-    after the label of a span, named groups of spans, `{"spans": {name: [...]}}`, beside entities, records
-    with an `"answer"` other than `"accept"`, and `null` in a list of records.
+    A span with several labels becomes several spans. These parts are ignored: an identifier after the label
+    of a span, named groups of spans, `{"spans": {name: [...]}}`, beside entities, records with an `"answer"`
+    other than `"accept"`, `null` in a list of records, and in tasks of Label Studio predictions, cancelled
+    annotations and results that are not labels.
 
     Args:
-        path: the path of a UTF-8 file. Its spans are 0-based half-open character positions.
+        path: the path of a UTF-8 file.
+        unit: the unit of the positions, as in `spans_from_characters`; `None` for that of the tool.
+        text_key: the name of the text in a record, or in the `"data"` of a task of Label Studio.
 
     Returns:
         One `AnnotatedText` per record, its spans converted to 1-based byte positions.
 
     Raises:
-        SourceError: a record has another format, or a span lies outside of its text; the error names the
-            record.
+        InvalidArgumentError: the unit is unknown.
+        SourceError: a record has another format, has lists of spans or annotations that differ, or a span
+            lies outside of its text, or begins or ends inside a character; the error names the record.
     """
-    return [
-        _parse_annotated_text(record, location)
-        for location, record in _iter_records(Path(path))
-        if not (isinstance(record, dict) and record.get("answer", "accept") != "accept")
-    ]
+    if unit is not None:
+        check_unit(unit)
+    texts = []
+    for location, record in _iter_records(Path(path)):
+        parsed = _parse_record(record, location, text_key)
+        if parsed is not None:
+            texts.append(_build_annotated_text(parsed, unit or parsed.unit, location))
+    return texts
+
+
+def read_spacy(path: str | os.PathLike[str]) -> list[AnnotatedText]:
+    """Reads JSON as `read_annotations` does: its name when it read the records of spaCy and Prodigy only."""
+    return read_annotations(path)
+
+
+class _Record(NamedTuple):
+    """A text and its spans, whose positions count characters in a unit."""
+
+    text: str
+    spans: list[tuple[int, int, str]]
+    unit: Unit
 
 
 def _iter_records(path: Path) -> Iterator[tuple[str, Any]]:
@@ -253,7 +303,7 @@ def _parse_json(path: Path, lines: list[str], number: int) -> Any:
 
 def _iter_document_records(document: Any, path: Path, number: int) -> Iterator[tuple[str, Any]]:
     """Yields `(location, record)` for each record of a JSON value that starts in line `number`."""
-    if isinstance(document, dict) and "annotations" in document and "text" not in document:
+    if isinstance(document, dict) and document.keys() & {"annotations", "text", "data"} == {"annotations"}:
         document = document["annotations"]
     if isinstance(document, list) and not (document and isinstance(document[0], str)):
         for index, record in enumerate(document):
@@ -263,47 +313,103 @@ def _iter_document_records(document: Any, path: Path, number: int) -> Iterator[t
         yield f"{path}, line {number}", document
 
 
-def _parse_annotated_text(record: Any, location: str) -> AnnotatedText:
-    text, spans = _parse_text_and_spans(record, location)
+def _build_annotated_text(record: _Record, unit: Unit, location: str) -> AnnotatedText:
     try:
-        byte_spans = char_to_byte_spans(text, [span[:2] for span in spans]).tolist()
-    except (OffsetsContractError, InvalidArgumentError) as error:
+        byte_spans = unit_to_byte_spans(record.text, [span[:2] for span in record.spans], unit).tolist()
+    except (OffsetsContractError, OverflowError) as error:
         raise SourceError(f"{location}: {error}") from error
-    labelled = [(start, stop, span[2]) for (start, stop), span in zip(byte_spans, spans, strict=True)]
-    return AnnotatedText(text, tuple(labelled))
+    spans = [(*pair, span[2]) for pair, span in zip(byte_spans, record.spans, strict=True)]
+    return AnnotatedText(record.text, tuple(spans))
 
 
-def _parse_text_and_spans(record: Any, location: str) -> tuple[str, list[tuple[int, int, str]]]:
+def _parse_record(record: Any, location: str, text_key: str) -> _Record | None:
+    """Returns the text and the spans of a record, or `None` for a record without an accepted annotation."""
     if isinstance(record, list) and len(record) == 2 and isinstance(record[1], dict):
-        record = {**record[1], "text": record[0]}
-    if not isinstance(record, dict) or not isinstance(record.get("text"), str):
+        record = {**record[1], text_key: record[0]}
+    is_task = isinstance(record, dict) and isinstance(record.get("data"), dict)
+    fields = record["data"] if is_task else record
+    if isinstance(record, dict) and record.get("answer", "accept") != "accept":
+        return None
+    if not isinstance(fields, dict) or not isinstance(fields.get(text_key), str):
         raise SourceError(
-            f"{location}: a record is [text, {{'entities': [...]}}] or {{'text': ..., 'spans': [...]}}, not "
-            f"{shorten(record)}"
+            f"{location}: a record is [text, {{'entities': [...]}}], {{{text_key!r}: ..., 'spans': [...]}} "
+            f"or another format of read_annotations, not {shorten(record)}; if its text has another name, "
+            "pass text_key="
         )
-    span_lists = {name: record[name] for name in _SPAN_KEYS if name in record}
-    if len(span_lists) > 1 and isinstance(span_lists.get("spans"), dict):
-        del span_lists["spans"]
-    if not span_lists or not all(isinstance(spans, list) for spans in span_lists.values()):
-        raise SourceError(
-            f"{location}: the record has no list of 'entities', 'ents' or 'spans' (and named groups of spans "
-            f"are not read), only {[*record]}"
-        )
-    labelled = {
-        name: [_parse_span(span, location) for span in spans] for name, spans in span_lists.items() if spans
+    unit: Unit = "utf16"
+    if is_task:
+        lists = _find_task_lists(record, location)
+    else:
+        lists = _find_label_studio_lists(record)
+        if not lists:
+            unit, lists = "codepoint", _find_span_lists(record, location)
+    if not lists:
+        return None
+    parsed = {
+        name: [each for span in spans for each in _parse_span(span, location)]
+        for name, spans in lists.items()
+        if spans or is_task
     }
-    if len({tuple(sorted(spans)) for spans in labelled.values()}) > 1:
-        names = " and ".join(map(repr, labelled))
+    if len({tuple(sorted(spans)) for spans in parsed.values()}) > 1:
+        names = " and ".join(map(repr, parsed))
         raise SourceError(f"{location}: the record has {names}, which differ; keep only one of them")
-    return record["text"], next(iter(labelled.values()), [])
+    return _Record(fields[text_key], next(iter(parsed.values()), []), unit)
 
 
-def _parse_span(span: Any, location: str) -> tuple[int, int, str]:
+def _find_task_lists(task: dict[str, Any], location: str) -> dict[str, list[Any]]:
+    """Returns the spans of each annotation of a task of Label Studio, which are made by different people."""
+    lists = {}
+    try:
+        for index, annotation in enumerate(task["annotations"]):
+            if not annotation.get("was_cancelled"):
+                results = [
+                    item for item in annotation["result"] if item.get("type", "labels").endswith("labels")
+                ]
+                lists[f"annotation {index}"] = [item["value"] for item in results]
+    except (AttributeError, KeyError, TypeError):
+        raise SourceError(
+            f"{location}: a task of Label Studio has 'annotations' with a 'result', a list of {{'type': "
+            f"'labels', 'value': ...}}, not {shorten(task.get('annotations'))}; export it as JSON or JSON_MIN"
+        ) from None
+    return lists
+
+
+def _find_label_studio_lists(record: dict[str, Any]) -> dict[str, list[Any]]:
+    """Returns the spans of a record of JSON_MIN, whose lists have the names of the tags that made them."""
+    lists = [value for value in record.values() if isinstance(value, list)]
+    spans = [span for spans in lists for span in spans if isinstance(span, dict) and "labels" in span]
+    return {"labels": spans} if spans or "annotation_id" in record else {}
+
+
+def _find_span_lists(record: dict[str, Any], location: str) -> dict[str, list[Any]]:
+    """Returns the lists of spans of a record of spaCy, Prodigy or doccano; all must have the same spans."""
+    lists = {name: record[name] for name in _SPAN_KEYS if name in record}
+    for name in ("label", "labels"):  # also the class of a text, in some records beside its spans
+        if len(lists) > 1 and not _is_list_of_lists(lists.get(name)):
+            lists.pop(name, None)
+    if len(lists) > 1 and isinstance(lists.get("spans"), dict):
+        del lists["spans"]
+    if not lists or not all(isinstance(spans, list) for spans in lists.values()):
+        raise SourceError(
+            f"{location}: the record has no list of 'entities', 'ents' or 'spans' (or doccano's 'label'; "
+            f"named groups of spans are not read), only {[*record]}"
+        )
+    return lists
+
+
+def _is_list_of_lists(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, list) for each in value)
+
+
+def _parse_span(span: Any, location: str) -> list[tuple[int, int, str]]:
+    """Returns a span once for each of its labels."""
+    values = span
     if isinstance(span, dict):
-        span = [span.get(key) for key in ("start", "end", "label")]
-    match span:
-        case [int(start), int(stop), str(label)] | [int(start), int(stop), str(label), _] if (
-            label and start >= 0
-        ):
-            return start, stop, label
-    raise SourceError(f"{location}: a span has a start, an end and a label, not {shorten(span)}")
+        keys = ("start_offset", "end_offset") if "start_offset" in span else ("start", "end")
+        values = [*map(span.get, keys), span.get("labels", span.get("label"))]
+    match values:
+        case [int(start), int(stop), label] | [int(start), int(stop), label, _] if start >= 0:
+            labels = label if isinstance(label, list) and isinstance(span, dict) else [label]
+            if labels and all(isinstance(each, str) and each for each in labels):
+                return [(start, stop, each) for each in labels]
+    raise SourceError(f"{location}: a span has a start, an end and a label, not {shorten(values)}")

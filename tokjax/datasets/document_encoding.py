@@ -440,13 +440,7 @@ def _get_input_offsets(field: Any, texts: Sequence[Text], batch: TokenizationBat
         raise InvalidArgumentError(
             f"{type(field.tokenizer).__name__} does not compute offsets, which source='byte_lengths' needs"
         )
-    if batch.metadata.offsets_reference != "tokenizer_normalized_text":
-        return np.asarray(batch.offsets)
-    parts = [
-        protocol.map_offsets_to_input(field.tokenizer, text, row.offsets)  # type: ignore[arg-type]
-        for text, row in zip(texts, batch, strict=True)
-    ]
-    return np.concatenate([np.zeros((0, 2), np.int64), *parts])
+    return np.asarray(protocol.map_offsets_to_input(field.tokenizer, texts, batch).offsets)
 
 
 def _check_custom_rows(field: TokenField, result: Any, num_documents: int) -> _Rows:

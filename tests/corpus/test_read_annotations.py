@@ -1,4 +1,4 @@
-"""Tests of `read_spacy`: texts with labelled character spans in JSON."""
+"""Tests of `read_annotations`: texts with labelled character spans in JSON."""
 
 import json
 
@@ -48,18 +48,94 @@ def to_prodigy(name):
 def test_each_format_of_records_is_read(tmp_path, content):
     path = tmp_path / "train.json"
     path.write_text(content, encoding="utf-8")
-    assert tokjax.corpus.read_spacy(path) == EXPECTED
+    assert tokjax.corpus.read_annotations(path) == EXPECTED
+
+
+EMOJI = "💩Zoë 👩‍👩‍👧 Kim"
+LABEL_STUDIO = [
+    {
+        "value": {"start": start, "end": stop, "text": "", "labels": labels},
+        "from_name": "ner",
+        "type": "labels",
+    }
+    for start, stop, labels in ((2, 5, ["PER"]), (15, 18, ["PER", "ORG"]))
+]
+RELATION, CHOICE = {"type": "relation", "from_id": "a"}, {"type": "choices", "value": {"choices": ["x"]}}
+IN_BYTES = ((5, 9, "PER"), (29, 32, "PER"), (29, 32, "ORG"))
+
+
+@pytest.mark.parametrize(
+    ("records", "options", "expected"),
+    [
+        ([{"id": 1, "text": EMOJI, "label": [[1, 4, "PER"]], "Comments": []}], {}, IN_BYTES[:1]),
+        (
+            [
+                {
+                    "text": EMOJI,
+                    "entities": [{"id": 0, "label": "PER", "start_offset": 1, "end_offset": 4}],
+                    "relations": [],
+                }
+            ],
+            {},
+            IN_BYTES[:1],
+        ),
+        ([{"text": EMOJI, "labels": [[7, 10, "PER"]]}], {"unit": "grapheme"}, IN_BYTES[1:2]),
+        (
+            [
+                {
+                    "data": {"body": EMOJI, "text": "x"},
+                    "annotations": [
+                        {"result": [*LABEL_STUDIO, RELATION, CHOICE]},
+                        {"result": [], "was_cancelled": True},
+                    ],
+                    "predictions": [{"result": LABEL_STUDIO[:1]}],
+                },
+                {"data": {"body": "skipped"}, "annotations": []},
+            ],
+            {"text_key": "body"},
+            IN_BYTES,
+        ),
+        (
+            [
+                {
+                    "text": EMOJI,
+                    "first": [LABEL_STUDIO[0]["value"]],
+                    "second": [LABEL_STUDIO[1]["value"]],
+                    "annotation_id": 1,
+                }
+            ],
+            {},
+            IN_BYTES,
+        ),
+        ([{"text": EMOJI, "annotation_id": 1, "sentiment": "good"}], {}, ()),
+        (
+            [{"text": EMOJI, "spans": [{"start": 1, "end": 4, "label": "PER"}], "label": "A"}],
+            {},
+            IN_BYTES[:1],
+        ),
+    ],
+)
+def test_each_tool_has_its_unit(tmp_path, records, options, expected):
+    """Code points in doccano, Prodigy and spaCy, and UTF-16 in Label Studio."""
+    path = tmp_path / "export.json"
+    for content in (json.dumps(records), "\n".join(map(json.dumps, records))):
+        path.write_text(content)
+        assert tokjax.corpus.read_annotations(path, **options) == [
+            tokjax.corpus.AnnotatedText(EMOJI, expected)
+        ]
 
 
 def test_file_with_a_single_record(tmp_path):
     path = tmp_path / "train.jsonl"
     for record in (SPACY[0], to_prodigy("spans")[0], to_prodigy("ents")[0]):
         path.write_text(json.dumps(record))
-        assert tokjax.corpus.read_spacy(path) == EXPECTED[:1]
+        assert tokjax.corpus.read_annotations(path) == tokjax.corpus.read_spacy(path) == EXPECTED[:1]
         path.write_text("\n" + json.dumps(record, indent=2) + "\n")
-        assert tokjax.corpus.read_spacy(path) == EXPECTED[:1]
+        assert tokjax.corpus.read_annotations(path) == EXPECTED[:1]
     path.write_text("")
-    assert tokjax.corpus.read_spacy(path) == []
+    assert tokjax.corpus.read_annotations(path) == []
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="unit must be"):
+        tokjax.corpus.read_annotations(path, unit="utf8")
 
 
 @pytest.mark.parametrize(
@@ -89,13 +165,33 @@ def test_file_with_a_single_record(tmp_path):
         ("[1]", "record 0: a record is"),
         ("3", "line 1: a record is"),
         ("null", "line 1: a record is"),
+        (
+            '{"data": {"body": "a"}, "annotations": []}',
+            "line 1: a record is .* has another name, pass text_key=",
+        ),
+        ('{"data": {"text": "a"}, "annotations": [3]}', "line 1: a task of Label Studio has 'annotations'"),
+        (
+            (
+                '{"data": {"text": "a"}, "annotations": [{"result": []}, '
+                '{"result": [{"value": {"start": 0, "end": 1, "labels": ["X"]}}]}]}'
+            ),
+            "line 1: the record has 'annotation 0' and 'annotation 1', which differ",
+        ),
+        (
+            '{"text": "💩a", "label": [{"start": 1, "end": 2, "labels": ["X"]}]}',
+            "line 1: span 0 is .* inside a surrogate pair; .* unit='codepoint'",
+        ),
+        (
+            '{"text": "a", "label": [{"start": 0, "end": 1, "labels": []}]}',
+            r"line 1: a span has .* \[0, 1, \[\]\]",
+        ),
     ],
 )
 def test_invalid_files_are_rejected(tmp_path, content, message):
     path = tmp_path / "train.json"
-    path.write_text(content)
+    path.write_text(content, encoding="utf-8")
     with pytest.raises(tokjax.errors.SourceError, match=f"train.json, {message}"):
-        tokjax.corpus.read_spacy(path)
+        tokjax.corpus.read_annotations(path)
 
 
 def test_deeply_nested_and_huge_json_is_rejected(tmp_path):
@@ -111,4 +207,4 @@ def test_deeply_nested_and_huge_json_is_rejected(tmp_path):
     ]:
         path.write_text(content)
         with pytest.raises(tokjax.errors.SourceError, match=f"train.json, {message}"):
-            tokjax.corpus.read_spacy(path)
+            tokjax.corpus.read_annotations(path)
