@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax._util.atomic_files import (
     DirectoryKind,
+    clear_incomplete_directory,
     compute_file_sha256,
     delete,
     finish_replacement,
@@ -334,6 +335,49 @@ def finish_dataset(
     manifest = Manifest(plan, None if saved is None else saved.name, source, tuple(shards), files)
     write_manifest(directory, manifest)
     (directory / PROGRESS_FILE).unlink(missing_ok=True)
+    return manifest
+
+
+def write_once(
+    target: Path,
+    is_same: Callable[[Manifest], bool],
+    write: Callable[[Path], Manifest],
+    *,
+    overwrite: bool,
+) -> WrittenDataset:
+    """Writes a dataset that has no progress record, unless an earlier call has finished it.
+
+    A call that was killed after it wrote the manifest leaves a complete dataset, before or after the rename.
+
+    Args:
+        target: path of the dataset.
+        is_same: function that returns whether a manifest is the one of the dataset to write.
+        write: function that writes the dataset to an empty directory, and returns its manifest.
+        overwrite: whether to replace another dataset, or finished shards of another interrupted writer.
+
+    Raises:
+        DatasetExistsError: there are such files, and `overwrite` is not set.
+    """
+    finish_replacement(target, DATASET)
+    manifest = None if overwrite else _find_finished(target, is_same)
+    if manifest is None:
+        with open_atomic_directory(target, DATASET, overwrite=overwrite) as directory:
+            manifest = _find_finished(directory, is_same)
+            if manifest is None:
+                clear_incomplete_directory(directory, DATASET, overwrite=overwrite)
+                manifest = write(directory)
+    return summarize_dataset(manifest, target)
+
+
+def _find_finished(directory: Path, is_same: Callable[[Manifest], bool]) -> Manifest | None:
+    """Returns the manifest of a complete dataset if it is the one to write, else `None`."""
+    try:
+        manifest = read_manifest(directory)
+        if not is_same(manifest):
+            return None
+        Dataset(directory, manifest).verify()
+    except DatasetError:
+        return None
     return manifest
 
 
