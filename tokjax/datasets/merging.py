@@ -167,7 +167,7 @@ def rebuild_dataset(
     tokenizer: Any = None,
     *,
     trust_source: bool = False,
-    progress: bool = False,
+    progress: bool = True,
 ) -> WrittenDataset:
     """Writes a dataset again from its source files, after these or the tokenizer have changed.
 

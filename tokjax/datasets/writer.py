@@ -134,7 +134,7 @@ def write_dataset(
     workers: int | None = None,
     executor: Executor | None = None,
     overwrite: bool = False,
-    progress: bool = False,
+    progress: bool = True,
 ) -> WrittenDataset:
     """Encodes documents and writes them as a dataset directory.
 
