@@ -89,7 +89,7 @@ def make_loaders(bench: Bench) -> dict[str, Callable[[], Any]]:
     packed = write_packed_dataset(bench.scratch, bench.choose(IDS, QUICK_IDS))
     tokenizer = load_ranks_tokenizer(bench.ranks)
     text = bench.text(MEGABYTES)
-    tokjax.write_dataset(text.documents, tokjax.RawTextField(), bench.scratch / "raw")
+    tokjax.write_dataset(text.documents, tokjax.RawTextField(), bench.scratch / "raw", progress=False)
     raw = tokjax.open_dataset(bench.scratch / "raw", tokenizer)
     return {
         "packed ids": partial(tokjax.PackedTokenLoader, packed, batch_size=BATCH, chunk_tokens=LENGTH),

@@ -98,7 +98,7 @@ def main(
     check_tokenizer(tokenizer)  # raises an error unless the type fulfils the protocol
     bpe = train_bpe(texts, vocab_size=vocab_size, pattern="cl100k", progress=False).tokenizer
     field = tokjax.PackedTokenField(tokenizer, chunk_tokens=64, disallowed_special=())
-    tokjax.write_dataset(texts, field, directory, overwrite=True, progress=True)
+    tokjax.write_dataset(texts, field, directory, overwrite=True)
     dataset = tokjax.open_dataset(directory, tokenizer)  # a custom type is passed, not loaded
     batch = tokjax.PackedTokenLoader(dataset, batch_size=4).batch_at(0)
     print(f"passed {len(CHECKS)} checks; a batch of {dataset}:\n{tokjax.show_batch(batch, tokenizer)}")

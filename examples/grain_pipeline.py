@@ -68,7 +68,7 @@ def main(
 ):
     texts, held_out = map(split_paragraphs, read_corpus(corpus, megabytes))
     tokenizer = train_bpe(texts, vocab_size=vocab_size, special_tokens=["<pad>"], progress=False).tokenizer
-    tokjax.write_dataset(texts, tokjax.RawTextField(), directory / "texts", overwrite=True, progress=True)
+    tokjax.write_dataset(texts, tokjax.RawTextField(), directory / "texts", overwrite=True)
     encode = partial(tokjax.encode_result, tokenizer, max_length=length, disallowed_special=())
     pad_id = tokjax.token_to_id(tokenizer, "<pad>")
     to_batch = partial(tokjax.collate_padded_batch, pad_id=pad_id, length=length, columns=())

@@ -4,9 +4,9 @@
 
 A policy samples an answer after the last token of each dialogue. The reward is the share of digits in the
 bytes of the answer, so it depends on the text, not on the tokens. Then a verdict is appended, and the turn is
-encoded again, since sampled tokens are often not those that the tokenizer makes of the same text. All of this
-is one jitted step. A transfer guard raises an error if a step needs an array from the host or, on an
-accelerator, copies one to it.
+encoded again, to show encoding on the device: the ids often differ from those that were sampled. To train on
+conversations, keep the sampled ids, and append only those of the verdict. All of this is one jitted step. A
+transfer guard raises an error if it needs an array from the host or, on an accelerator, copies one to it.
 """
 
 import sys

@@ -9,8 +9,12 @@ program prints a table of losses, and the held-out bits per byte before and afte
 
 import hashlib
 import math
+import signal
 import sys
 from pathlib import Path
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # JAX would ignore Ctrl-C while it is imported
 
 import jax
 import numpy as np
@@ -34,7 +38,7 @@ def prepare_datasets(directory, texts, vocab_size, length):
     directory.mkdir(parents=True, exist_ok=True)  # fails before the training if it is not writable
     trained = train_bpe(texts, vocab_size=vocab_size, pattern="cl100k", special_tokens=[SEPARATOR])
     print(f"writing the dataset, {path}")
-    tokjax.write_dataset(texts, tokjax.PackedTokenField(trained.tokenizer, length), path, progress=True)
+    tokjax.write_dataset(texts, tokjax.PackedTokenField(trained.tokenizer, length), path)
     return tokjax.open_dataset(path)
 
 
@@ -102,6 +106,7 @@ def main(
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         typer.run(main)
     except (tokjax.TokjaxError, OSError) as error:

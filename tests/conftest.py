@@ -18,6 +18,8 @@ import tokjax
 from tests.support.hypothesis_profiles import is_thorough, load_profiles
 
 load_profiles()
+# Most tests write small datasets, for which a progress bar takes longer than the rest.
+tokjax.write_dataset.__kwdefaults__["progress"] = False
 
 
 @pytest.hookimpl(trylast=True)  # after Hypothesis has loaded the profile of the command line

@@ -238,7 +238,7 @@ def measure_writing(bench: Bench) -> None:
         )
 
     def write() -> None:
-        tokjax.write_dataset(text.documents, field, target, overwrite=True)
+        tokjax.write_dataset(text.documents, field, target, overwrite=True, progress=False)
 
     size = {"bytes": sum(len(document.encode()) for document in text.documents)}
     bench.compare(WRITING, {"encoding alone": encode, "writing": write}, bench.rounds(5), extra=size)

@@ -68,7 +68,7 @@ def measure_strategies(ranks: str, text: str, directory: str, rounds: int) -> di
     size = sum(len(text.encode()) for text in texts)
     results, loops = {}, {}
     for name, (make_field, make_loader) in MAKERS.items():
-        tokjax.write_dataset(texts, make_field(tokenizer), Path(directory) / name)
+        tokjax.write_dataset(texts, make_field(tokenizer), Path(directory) / name, progress=False)
         dataset = tokjax.open_dataset(Path(directory) / name, tokenizer)
         loader = make_loader(dataset)
         results[name] = {

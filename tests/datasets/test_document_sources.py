@@ -15,7 +15,7 @@ from tests.support.record_files import write_array_record
 from tokjax.core.utf8 import to_utf8
 from tokjax.corpus.files import text_files
 from tokjax.corpus.readers import iter_file_chunks
-from tokjax.datasets import Column
+from tokjax.datasets import Column, document_encoding
 
 
 class TestSources:
@@ -241,3 +241,50 @@ class TestBadRecords:
         bad = []
         assert pickle.loads(pickle.dumps(chunk)).read(bad) == [("low", True)]
         assert "row 2 has 1 fields" in bad[0].message
+
+
+def write_source(path, texts):
+    """Writes texts in the format of a path. The size of the file is that of the texts."""
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+    if path.suffix == ".parquet":
+        from pyarrow import parquet, table
+
+        parquet.write_table(table({"text": texts}), path, compression="none")
+    elif path.suffix == ".tar":
+        with tarfile.open(path, "w") as archive:
+            for i, text in enumerate(texts):
+                member = tarfile.TarInfo(f"{i}.txt")
+                member.size = len(text)
+                archive.addfile(member, io.BytesIO(text.encode()))
+    elif path.suffix == ".gz":
+        path.write_bytes(gzip.compress(lines, compresslevel=0, mtime=0))
+    else:
+        path.write_bytes(lines if path.suffix == ".jsonl" else "text\n{}\n".format("\n".join(texts)).encode())
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".csv", ".jsonl", ".jsonl.gz", ".tar", ".parquet"])
+def test_file_that_is_overwritten_in_place(tmp_path, monkeypatch, suffix):
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    path, new = tmp_path / f"a{suffix}", tmp_path / f"new{suffix}"
+    write_source(path, ["an old text", "another one"])
+    write_source(new, ["some writer", "changed all"])
+    assert path.stat().st_size == new.stat().st_size
+    compute = document_encoding.encode_documents
+
+    def overwrite_and_compute(*arguments, **options):
+        with path.open("r+b") as file:
+            file.write(new.read_bytes())
+        return compute(*arguments, **options)
+
+    field = tokjax.TokenizedTextField(TOKENIZER)
+    monkeypatch.setattr("tokjax.datasets.shard_writing.encode_documents", overwrite_and_compute)
+    with pytest.raises(
+        tokjax.errors.SourceError, match=rf"a\{suffix}: changed .* same call again when it no"
+    ):
+        tokjax.write_dataset(path, field, tmp_path / "data", workers=1)
+    monkeypatch.undo()
+    assert sorted(tmp_path.iterdir()) == sorted([path, new])
+    tokjax.write_dataset(path, field, tmp_path / "data")
+    text = b"".join(tokjax.decode_bytes(TOKENIZER, ids) for ids in tokjax.open_dataset(tmp_path / "data"))
+    assert b"some writer" in text

@@ -63,7 +63,7 @@ def pair(records, tmp_path_factory):
 
 
 def list_copies(directory):
-    return sorted(path.name for path in directory.glob("*/*"))
+    return sorted(path.name for path in directory.glob("*/[!.]*"))
 
 
 def read_shard(dataset, shard):
@@ -164,10 +164,18 @@ class TestLimit:
         assert (0, "tokens") not in other._open_shards
 
     def test_other_files_are_neither_counted_nor_deleted(self, url, tmp_path):
-        kept = [tmp_path / "notes" / TOKENS[0], tmp_path / ("0" * 16) / "thesis.npy", tmp_path / "a.npy"]
-        for path in kept:
+        """A dataset, unmarked files and a link have names like those of copies."""
+        own, link, elsewhere = tmp_path / "0123456789abcdef", tmp_path / ("f" * 16), tmp_path / "elsewhere"
+        tokjax.write_dataset(TEXTS, PACKED, own, shard_size=1000)
+        kept = [tmp_path / "notes" / TOKENS[0], tmp_path / ("0" * 16) / TOKENS[0], tmp_path / "a.npy"]
+        for path in [*kept, elsewhere / TOKENS[0]]:
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(bytes(10 * NBYTES))
+        for path in (own, elsewhere):
+            (path / ".tokjax-copies").touch()
+        link.symlink_to(elsewhere)
+        kept += [*own.iterdir(), *link.iterdir()]
+        for path in kept:
             os.utime(path, (0, 0))
         dataset = tokjax.open_dataset(url, download_dir=tmp_path, download_bytes=NBYTES)
         for shard in range(3):
@@ -179,7 +187,7 @@ class TestLimit:
         dataset = tokjax.open_dataset(url, download_bytes=2 * NBYTES)
         for shard in range(3):
             read_shard(dataset, shard)
-        assert sorted(path.name for path in dataset.path.iterdir()) == TOKENS[1:3]
+        assert sorted(path.name for path in dataset.path.glob("[!.]*")) == TOKENS[1:3]
 
     def test_options_are_pickled(self, url, tmp_path):
         options = {"download_bytes": 2 * NBYTES, "read_ranges": True, "fetch_ahead": 3}
@@ -224,7 +232,7 @@ class TestInterruptedDownloads:
         def fail(name):
             calls.append(name)
             if len(calls) == 2:  # half of the file is written
-                assert {path.suffix for path in tmp_path.glob("*/*")} == {".partial", ".lock"}
+                assert {path.suffix for path in tmp_path.glob("*/.shard*")} == {".partial", ".lock"}
                 raise ConnectionResetError("reset by the peer")
 
         monkeypatch.setattr(counted, "before", staticmethod(fail))
@@ -249,7 +257,7 @@ class TestInterruptedDownloads:
     @pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[:-1] + b"\xff"])
     def test_damaged_copies_are_downloaded_again(self, url, counted, tmp_path, damage, verify):
         read_shard(tokjax.open_dataset(url, download_dir=tmp_path), 0)
-        [copy] = tmp_path.glob("*/*")
+        [copy] = tmp_path.glob("*/shard*")
         copy.write_bytes(damage(copy.read_bytes()))
         counted.requests.clear()
         dataset = tokjax.open_dataset(url, download_dir=tmp_path, verify_on_touch=verify)
@@ -316,7 +324,10 @@ def test_killed_process(tmp_path):
     tokjax.write_dataset(TEXTS, PACKED, source, shard_size=1000)
     command = [sys.executable, "-c", KILLED_PROGRAM, f"file://{source}", str(copies)]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-    assert {path.suffix: path.stat().st_size for path in copies.glob("*/*")} == {".partial": 500, ".lock": 0}
+    assert {path.suffix: path.stat().st_size for path in copies.glob("*/.shard*")} == {
+        ".partial": 500,
+        ".lock": 0,
+    }
     dataset = tokjax.open_dataset(f"file://{source}", download_dir=copies, download_bytes=2 * NBYTES)
     for shard in range(NUM_SHARDS):
         assert read_shard(dataset, shard) == make_shard(shard)

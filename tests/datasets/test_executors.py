@@ -415,43 +415,44 @@ class TestErrors:
         executor = RecordingExecutor()
         submit = executor.submit
 
-        def delete_and_submit(*arguments):
-            path.unlink(missing_ok=True)
-            return submit(*arguments)
+        def submit_elsewhere(*arguments):
+            moved = path.rename(tmp_path / "moved.txt")
+            future = submit(*arguments)
+            moved.rename(path)
+            return future
 
-        executor.submit = delete_and_submit
+        executor.submit = submit_elsewhere
         with pytest.raises(
             tokjax.errors.SourceError, match=r"a worker did not find .*corpus\.txt: .*read_documents"
         ):
             tokjax.write_dataset(path, FIELD, tmp_path / "data", separator=SEPARATOR, executor=executor)
 
-    @pytest.mark.parametrize("change", ["truncated", "changed"])
-    def test_files_that_change(self, tmp_path, change):
+    @pytest.mark.parametrize("change", ["truncated", "overwritten", "deleted"])
+    @pytest.mark.parametrize("kind", ["path", "url"])
+    def test_files_that_change(self, tmp_path, kind, change):
+        """The same call works afterwards. It keeps finished shards if their documents are the same."""
         path = write_text(tmp_path / "corpus.txt")
+        out = tmp_path / "data" if kind == "path" else f"file://{tmp_path}/data"
         executor = RecordingExecutor()
-        submit = executor.submit
+        submit, original = executor.submit, path.read_bytes()
 
         def change_and_submit(*arguments):
             if len(executor.sent) == 5:
-                if change == "truncated":
-                    os.truncate(path, path.stat().st_size // 2)
+                if change == "deleted":
+                    path.unlink(missing_ok=True)
                 else:
-                    path.write_bytes(path.read_bytes().replace(b"e", b"f"))
+                    with path.open("r+b") as file:
+                        file.write(original.replace(b"e", b"f"))
+                        file.truncate(len(original) // 2 if change == "truncated" else None)
             return submit(*arguments)
 
         executor.submit = change_and_submit
-        message = {
-            "truncated": r"corpus\.txt: became shorter while it was read",
-            "changed": r"corpus\.txt: changed while it was read",
-        }
-        with pytest.raises(tokjax.errors.SourceError, match=message[change]):
-            tokjax.write_dataset(
-                path, FIELD, tmp_path / "data", separator=SEPARATOR, executor=executor, **OPTIONS
-            )
-        if change == "changed":
-            with pytest.raises(tokjax.errors.DatasetMismatchError, match="another source"):
-                self.write(path, tmp_path / "data", separator=SEPARATOR)
-        self.write(path, tmp_path / "data", separator=SEPARATOR, overwrite=True)
+        expected = "no longer exists, and finished" if change == "deleted" else "changed while it was read"
+        with pytest.raises(tokjax.errors.SourceError, match=rf"corpus\.txt: {expected}"):
+            tokjax.write_dataset(path, FIELD, out, separator=SEPARATOR, executor=executor, **OPTIONS)
+        if change == "deleted":
+            path.write_bytes(original)
+        self.write(path, out, separator=SEPARATOR)
         tokjax.write_dataset(path, FIELD, tmp_path / "expected", separator=SEPARATOR, **OPTIONS)
         assert read_files(tmp_path / "data") == read_files(tmp_path / "expected")
 

@@ -77,6 +77,34 @@ def test_writing_again_after_a_kill(template, root):
         assert len(tokjax.open_dataset(data)) == 1
 
 
+@pytest.mark.parametrize("call", ["merge", "convert"])
+def test_the_same_call_finishes_a_dataset(call, template, root, tmp_path):
+    """Merging and converting have no progress record, but what they left never needs `overwrite`."""
+    tokjax.write_dataset([(7, "a")], FIELD, tmp_path / "part")
+    tokjax.datasets.export_dataset(tokjax.open_dataset(tmp_path / "part"), tmp_path / "ids.npy")
+    write = {
+        "merge": lambda: tokjax.datasets.merge_datasets([tmp_path / "part"], root / "data"),
+        "convert": lambda: tokjax.datasets.convert_dataset(tmp_path / "ids.npy", TOKENIZER, root / "data"),
+    }[call]
+    expected, has_manifest = None, []
+    for _ in count_kill_points(write, lambda: restore_directory(template, root)):
+        has_manifest += [path.parent.name for path in root.glob("*/manifest.json")]
+        counts = write()
+        files = {path.name: path.read_bytes() for path in (root / "data").iterdir()}
+        expected = expected or (counts, files)
+        assert (counts, files) == expected
+        assert write() == counts
+    assert set(has_manifest) == {"data.incomplete", "data"}
+    tokjax.open_dataset(root / "data").verify()
+    other = tmp_path / "other"
+    tokjax.write_dataset(["other"], FIELD, other)
+    tokjax.datasets.export_dataset(tokjax.open_dataset(other), tmp_path / "ids.npy", overwrite=True)
+    with pytest.raises(tokjax.errors.DatasetExistsError, match=r"data exists; to replace it"):
+        tokjax.datasets.convert_dataset(tmp_path / "ids.npy", TOKENIZER, root / "data")
+    with pytest.raises(tokjax.errors.DatasetExistsError, match=r"data exists; to replace it"):
+        tokjax.datasets.merge_datasets([other], root / "data")
+
+
 def test_replacing_a_bundle(template, root):
     old, new = (train_bpe([text] * 3, vocab_size=258, progress=False) for text in ("old odd", "new net"))
     save_training_bundle(old, template / "bundle")

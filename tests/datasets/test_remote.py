@@ -50,7 +50,7 @@ def test_files_are_downloaded_when_needed(url, tmp_path):
     [subdirectory] = (tmp_path / "downloads").iterdir()
     assert not list(subdirectory.iterdir())
     first = dataset.read(0, 10)
-    assert [path.name for path in subdirectory.iterdir()] == ["shard-00000.tokens.npy"]
+    assert [path.name for path in subdirectory.glob("[!.]*")] == ["shard-00000.tokens.npy"]
     system, root = fsspec.core.url_to_fs(url)
     system.rm_file(f"{root}/shard-00000.tokens.npy")
     assert (

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, compress
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from tokjax._util.arrays import as_integers
 from tokjax._util.checks import LIST_PATHS_ADVICE, check_text
+from tokjax._util.urls import get_path_or_url
 from tokjax.core.utf8 import Text, to_utf8
 from tokjax.corpus.files import TextFiles, get_format, get_source_files, has_plain_text
 from tokjax.corpus.readers import (
@@ -56,6 +57,7 @@ from tokjax.errors import Hint, InvalidArgumentError, SourceError, TokjaxError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -278,8 +280,16 @@ class DocumentReader(NamedTuple):
         """Returns the documents of a batch. Those of an iterable have been read before."""
         if isinstance(batch, Documents):
             return batch
-        read = self._read_texts if self.records is None else self._read_records
-        return read(batch.chunks).skip(batch.num_skipped)
+        before = _get_versions(batch.chunks)
+        read = (self._read_texts if self.records is None else self._read_records)(batch.chunks)
+        # The driver compares the files, too, but workers on other machines may have copies of them.
+        for path, version in _get_versions(batch.chunks).items():
+            if version != before[path]:
+                raise SourceError(
+                    f"{get_path_or_url(path)}: changed while it was read; make the same call again when it "
+                    "no longer changes"
+                )
+        return read.skip(batch.num_skipped)
 
     def _read_texts(self, chunks: Sequence[Any]) -> Documents:
         texts: list[Text | Record] = []
@@ -312,6 +322,13 @@ class DocumentReader(NamedTuple):
                     texts.append(document)
                     locations.append(location)
         return Documents(None, texts, locations.__getitem__, report=ReadingReport().add_skipped(bad))
+
+
+def _get_versions(chunks: Sequence[Any]) -> dict[Path, tuple[int, int]]:
+    """Returns the size and the modification time of each file that is read for chunks."""
+    is_read = (isinstance(chunk, RowChunk) or getattr(chunk, "data", b"") is None for chunk in chunks)
+    statuses = {chunk.path: chunk.path.stat() for chunk in compress(chunks, is_read)}
+    return {path: (status.st_size, status.st_mtime_ns) for path, status in statuses.items()}
 
 
 def _describe_location(locations: Sequence[tuple[int, str]], index: int) -> str:

@@ -5,6 +5,9 @@ The copies of a dataset are in a subdirectory that is named after a digest of th
 
     s3://bucket/corpus/shard-00000.tokens.npy   ──▶   DOWNLOAD_DIR/3f9a.../shard-00000.tokens.npy
 
+The subdirectory is marked by a file, `.tokjax-copies`. Copies are only deleted from marked subdirectories
+without a manifest: a dataset that a user wrote may have such a name, too, and copies have no manifest.
+
 With a limit, the least recently used copies are deleted before another file is downloaded. The access time of
 a copy is the time of its last use, so that all processes that share the directory know it:
 
@@ -38,6 +41,7 @@ from tokjax._util.atomic_files import compute_sha256, delete_abandoned, get_iden
 from tokjax._util.locks import ThreadLock, keep_locked
 from tokjax._util.urls import make_temporary_directory
 from tokjax.datasets.caches import LocalCopy, close_deleted_shards
+from tokjax.datasets.manifest import MANIFEST_FILE
 from tokjax.datasets.remote import FileRange, RemoteDirectory
 from tokjax.errors import DatasetCorruptError, InvalidArgumentError
 
@@ -51,6 +55,8 @@ if TYPE_CHECKING:
 _SUBDIRECTORY = re.compile("[0-9a-f]{16}")
 _COPY = re.compile(r"shard-\d{5,}\.[a-z][a-z0-9_]*\.npy|tokenizer\.tokjax\.json")
 _PARTIAL = re.compile(r"\..*\.partial")
+_MARK = ".tokjax-copies"
+"""File that marks a subdirectory as one of copies."""
 
 _MAX_GAP = 1 << 12
 """Maximum number of bytes between ranges that are requested together: a request takes longer than they do."""
@@ -198,7 +204,7 @@ class Downloads(RemoteDirectory):
         self, target: Path, record: FileRecord, verified: dict[str, FileIdentity]
     ) -> BinaryIO:
         """Downloads a file and opens it. Of several processes, one downloads it, and the others wait."""
-        target.parent.mkdir(parents=True, exist_ok=True)
+        _mark(target.parent)
         lock = target.with_name(f".{target.name}.lock")
         with keep_locked(lock):
             try:
@@ -258,8 +264,7 @@ class Downloads(RemoteDirectory):
         """Returns all copies below `download_dir`, and their size with that of files being downloaded."""
         directories = [self.local]
         if self.options.directory is not None:
-            entries = self.options.directory.iterdir()
-            directories = [path for path in entries if _SUBDIRECTORY.fullmatch(path.name) and path.is_dir()]
+            directories = [path for path in self.options.directory.iterdir() if _holds_copies(path)]
         copies, total = [], 0
         for directory in directories:
             delete_abandoned(directory)
@@ -272,6 +277,26 @@ class Downloads(RemoteDirectory):
                         if is_copy:
                             copies.append(_Copy(status.st_atime_ns, status.st_size, path))
         return copies, total
+
+
+def _mark(directory: Path) -> None:
+    """Marks a subdirectory as one of copies, and makes it if it was deleted.
+
+    Raises:
+        InvalidArgumentError: it holds a dataset that was not downloaded, whose files would be replaced.
+    """
+    if (directory / MANIFEST_FILE).exists():
+        raise InvalidArgumentError(
+            f"{directory} holds a dataset, so it can't hold downloaded copies; pass another download_dir"
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / _MARK).touch()
+
+
+def _holds_copies(path: Path) -> bool:
+    """Returns whether a path is a marked subdirectory of copies, and not a dataset, or a link to one."""
+    is_marked = _SUBDIRECTORY.fullmatch(path.name) and not path.is_symlink() and (path / _MARK).is_file()
+    return bool(is_marked) and not (path / MANIFEST_FILE).exists()
 
 
 class _Copy(NamedTuple):

@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tokjax._util.atomic_files import (
     NotRegularFileError,
-    clear_incomplete_directory,
     finish_replacement,
-    open_atomic_directory,
     open_regular,
     resolve,
     write_atomically,
@@ -27,7 +26,7 @@ from tokjax.datasets.manifest import Manifest, Plan, write_manifest
 from tokjax.datasets.manifest_validation import read_manifest
 from tokjax.datasets.opening import open_dataset
 from tokjax.datasets.shards import write_array
-from tokjax.datasets.writer import DATASET, WrittenDataset, summarize_dataset, write_dataset
+from tokjax.datasets.writer import DATASET, WrittenDataset, write_dataset, write_once
 from tokjax.errors import (
     DatasetCorruptError,
     DatasetIncompleteError,
@@ -38,7 +37,7 @@ from tokjax.errors import (
 from tokjax.formats.tokjax_json import read_tokjax
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
     from typing import BinaryIO
 
@@ -52,6 +51,8 @@ _WRITE_AGAIN = Hint(
     "write_dataset(SOURCE, FIELD, PATH, overwrite=True)", "tokjax pack FILES --out PATH --overwrite"
 )
 _COPY_SIZE = 1 << 20
+_DOC_IDS = ".doc_id.npy"
+"""End of the name of the file with the ids of the documents of a shard."""
 
 
 def merge_datasets(
@@ -77,8 +78,8 @@ def merge_datasets(
 
     Raises:
         DatasetCorruptError: a file was altered.
-        DatasetExistsError: `out` exists, or holds finished shards of an interrupted writer, and `overwrite`
-            is not set.
+        DatasetExistsError: `out` holds another dataset, or finished shards of another interrupted writer, and
+            `overwrite` is not set. The same dataset is left unchanged.
         DatasetMismatchError: the datasets were written with different fields, options or tokenizers.
         InvalidArgumentError: `paths` is empty, or not a list.
     """
@@ -86,34 +87,82 @@ def merge_datasets(
     if not is_list or not all(isinstance(path, (str, os.PathLike)) for path in paths):
         raise InvalidArgumentError(f"paths must be a list of the paths of datasets, not {paths!r:.200}")
     reject_urls(out, *paths)
+    target = resolve(out)
+    finish_replacement(target, DATASET)
     datasets = [open_dataset(path) for path in paths]
     first: Manifest = datasets[0].manifest
     for dataset in datasets[1:]:
         _check_alike(datasets[0].path, first.plan, dataset.path, dataset.manifest.plan)
-    target = resolve(out)
-    with open_atomic_directory(target, DATASET, overwrite=overwrite) as directory:
-        clear_incomplete_directory(directory, DATASET, overwrite=overwrite)
-        shards: list[Shard] = []
-        first_document = num_read = 0
-        for dataset in datasets:
-            is_numbered = all(shard.is_numbered for shard in dataset.manifest.shards)
-            doc_ids = dataset.documents["doc_id"] + np.uint64(num_read * is_numbered)
-            start = 0
-            for shard in dataset.manifest.shards:
-                ids = doc_ids[start : start + shard.num_documents]
-                default_ids = np.arange(start, start + len(ids), dtype=np.uint64) + np.uint64(first_document)
-                stored_ids = None if np.array_equal(ids, default_ids) else ids
-                copied = _copy_shard(dataset.path, shard, directory, f"shard-{len(shards):05d}", stored_ids)
-                shards.append(replace(copied, is_numbered=is_numbered or stored_ids is None))
-                start += len(ids)
-            first_document += len(doc_ids)
-            num_read += sum(shard.num_source_documents for shard in dataset.manifest.shards)
-        for name, record in first.files.items():
-            _copy(datasets[0].path / name, directory / name, record)
-        num_skipped = sum(dataset.manifest.num_skipped for dataset in datasets)
-        manifest = replace(first, shards=tuple(shards), source=None, num_skipped=num_skipped)
-        write_manifest(directory, manifest)
-    return summarize_dataset(manifest, target)
+    copies = list(_plan_copies(datasets))
+    num_skipped = sum(dataset.manifest.num_skipped for dataset in datasets)
+    shards = tuple(copy.shard for copy in copies)
+    manifest = replace(first, shards=shards, source=None, num_skipped=num_skipped)
+    return write_once(
+        target,
+        lambda other: other.fingerprint == manifest.fingerprint,
+        partial(_write_copies, datasets[0].path, manifest, copies),
+        overwrite=overwrite,
+    )
+
+
+class _ShardCopy(NamedTuple):
+    """Shard of a merged dataset.
+
+    Attributes:
+        directory: directory of the dataset that it is copied from.
+        source: its description there.
+        shard: its description in the merged dataset.
+        doc_ids: ids of its documents as they are stored, shape `(num_documents,)`; `None` if they continue
+            the count, in which case no file is written for them.
+    """
+
+    directory: Path
+    source: Shard
+    shard: Shard
+    doc_ids: NDArray[Any] | None
+
+
+def _plan_copies(datasets: Sequence[Any]) -> Iterator[_ShardCopy]:
+    """Yields the shards of a merged dataset, with the checksums that their files will have."""
+    index = first_document = num_read = 0
+    for dataset in datasets:
+        is_numbered = all(shard.is_numbered for shard in dataset.manifest.shards)
+        doc_ids = dataset.documents["doc_id"] + np.uint64(num_read * is_numbered)
+        start = 0
+        for shard in dataset.manifest.shards:
+            name = f"shard-{index:05d}"
+            files = {
+                name + file.removeprefix(shard.name): record
+                for file, record in shard.files.items()
+                if not file.endswith(_DOC_IDS)
+            }
+            ids = doc_ids[start : start + shard.num_documents]
+            default_ids = np.arange(start, start + len(ids), dtype=np.uint64) + np.uint64(first_document)
+            stored = None
+            if not np.array_equal(ids, default_ids):
+                stored = ids.astype(get_unsigned_dtype(int(ids.max(initial=0))))
+                files[name + _DOC_IDS] = write_array(None, [stored], stored.dtype)
+            copied = replace(shard, name=name, files=files, is_numbered=is_numbered or stored is None)
+            yield _ShardCopy(dataset.path, shard, copied, stored)
+            start += len(ids)
+            index += 1
+        first_document += len(doc_ids)
+        num_read += sum(shard.num_source_documents for shard in dataset.manifest.shards)
+
+
+def _write_copies(first: Path, manifest: Manifest, copies: Sequence[_ShardCopy], directory: Path) -> Manifest:
+    """Writes a merged dataset, with the tokenizer of the first one, and returns its manifest."""
+    for copy in copies:
+        name = copy.shard.name
+        if copy.doc_ids is not None:
+            write_array(directory / (name + _DOC_IDS), [copy.doc_ids], copy.doc_ids.dtype)
+        for file, record in copy.source.files.items():
+            if not file.endswith(_DOC_IDS):
+                _copy(copy.directory / file, directory / (name + file.removeprefix(copy.source.name)), record)
+    for name, record in manifest.files.items():
+        _copy(first / name, directory / name, record)
+    write_manifest(directory, manifest)
+    return manifest
 
 
 def rebuild_dataset(
@@ -121,7 +170,7 @@ def rebuild_dataset(
     tokenizer: Any = None,
     *,
     trust_source: bool = False,
-    progress: bool = False,
+    progress: bool = True,
 ) -> WrittenDataset:
     """Writes a dataset again from its source files, after these or the tokenizer have changed.
 
@@ -197,32 +246,6 @@ def _check_alike(first: Path, plan: Plan, other: Path, other_plan: Plan) -> None
                 f"{first} was written with {name}={first_value!r}, {other} with {other_value!r}; only "
                 "datasets with the same field, options and tokenizer can be merged"
             )
-
-
-def _copy_shard(
-    source: Path, shard: Shard, directory: Path, name: str, doc_ids: NDArray[np.uint64] | None
-) -> Shard:
-    """Copies the files of a shard under another name, and returns its description.
-
-    Args:
-        source: directory of the shard.
-        shard: shard to copy.
-        directory: directory to copy to.
-        name: new name of the shard.
-        doc_ids: ids of its documents, `uint64`, shape `(num_documents,)`; `None` if they continue the count,
-            in which case no file is written for them.
-    """
-    files = {}
-    for file, record in shard.files.items():
-        renamed = name + file.removeprefix(shard.name)
-        if not renamed.endswith(".doc_id.npy"):
-            _copy(source / file, directory / renamed, record)
-            files[renamed] = record
-    if doc_ids is not None:
-        renamed = f"{name}.doc_id.npy"
-        stored = doc_ids.astype(get_unsigned_dtype(int(doc_ids.max(initial=0))))
-        files[renamed] = write_array(directory / renamed, [stored], stored.dtype)
-    return replace(shard, name=name, files=files)
 
 
 def _copy(source: Path, target: Path, record: FileRecord) -> None:

@@ -34,7 +34,7 @@ import itertools
 import json
 import os
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tokjax._util.atomic_files import (
@@ -81,6 +81,8 @@ PROGRESS_FILE = "progress.jsonl"
 """Name of the progress record in the directory of an interrupted writer."""
 _FORMAT = "tokjax-dataset-progress-2"
 """Value of the field `format` in each line of the record. Version 1 had other digests of documents."""
+_SOURCE_CHANGED = {"source": "changed"}
+"""Last line of the record of a writer that stopped because its source changed."""
 _RESTART_HINT = make_overwrite_hint("start over", ", or delete it")
 """Hint of errors about an interrupted writer that can't be resumed."""
 
@@ -92,10 +94,13 @@ class Progress:
     Attributes:
         plan: settings that the writer was started with.
         shards: finished shards, in stream order.
+        source_changed: whether the writer stopped because the source changed while it was read. The next one
+            starts over if the documents of the shards are not those of the source.
     """
 
     plan: Plan
     shards: tuple[Shard, ...]
+    source_changed: bool = False
 
 
 def resume(
@@ -140,7 +145,7 @@ def resume(
     if difference is None:
         return remaining, finished
     message = f"{location} was started with another source ({difference}); pass the same one"
-    if not overwrite:
+    if not (overwrite or (progress is not None and progress.source_changed)):
         raise DatasetMismatchError(message, hint=_RESTART_HINT)
     if restart is None:
         raise DatasetMismatchError(
@@ -230,8 +235,9 @@ def read_progress(directory: Path, location: object) -> Progress | None:
     hint = make_overwrite_hint("start over", f", or delete {location}")
     try:
         *lines, _ = read_regular(directory / PROGRESS_FILE).split(b"\n")
-        plan, *shards = (unseal_contents(line, path, _FORMAT, hint) for line in lines)
-        return Progress(Plan(**plan["plan"]), tuple(parse_shard(shard["shard"]) for shard in shards))
+        plan, *entries = (unseal_contents(line, path, _FORMAT, hint) for line in lines)
+        shards = tuple(parse_shard(entry["shard"]) for entry in entries if entry != _SOURCE_CHANGED)
+        return Progress(Plan(**plan["plan"]), shards, _SOURCE_CHANGED in entries)
     except (FileNotFoundError, DatasetMismatchError):
         return None
     except DatasetCorruptError:
@@ -253,7 +259,15 @@ def has_progress(directory: Path) -> bool:
 def start_progress(directory: Path, progress: Progress) -> None:
     """Writes a progress record atomically, with its plan and the shards that are finished."""
     lines = [_encode_line({"plan": describe_plan(progress.plan)}), *map(_encode_shard_line, progress.shards)]
+    lines += [_encode_line(_SOURCE_CHANGED)] * progress.source_changed
     write_atomically(directory / PROGRESS_FILE, lambda file: file.writelines(lines))
+
+
+def record_source_change(directory: Path) -> None:
+    """Records in a progress record with finished shards that the source changed while it was read."""
+    progress = read_progress(directory, directory) if has_progress(directory) else None
+    if progress is not None:
+        start_progress(directory, replace(progress, source_changed=True))
 
 
 def add_progress(directory: Path, shard: Shard) -> None:

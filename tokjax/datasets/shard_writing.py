@@ -42,7 +42,7 @@ from tokjax.datasets.document_sources import (
 )
 from tokjax.datasets.fields.conversation import ConversationField
 from tokjax.datasets.shards import ShardWriter
-from tokjax.errors import DatasetError, SourceError
+from tokjax.errors import DatasetError, SourceError, TokjaxError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -223,6 +223,50 @@ def _split_batch(digests: DocumentDigests) -> Iterator[tuple[int, int]]:
     parts = (np.cumsum(digests.num_bytes + _DOCUMENT_BYTES) - 1) // _BATCH_SIZE
     bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(parts)]
     yield from zip(bounds, bounds[1:], strict=False)
+
+
+class SourceChangedError(SourceError):
+    """A file of the source was altered or replaced while it was read."""
+
+
+@contextmanager
+def report_missing_files() -> Iterator[None]:
+    """Replaces the error for a file of the source that was deleted or renamed after it was found.
+
+    Raises:
+        SourceError: a file is missing.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise SourceError(
+            f"{error.filename}: no longer exists, and finished shards are kept; restore it and make the same "
+            "call again, which resumes"
+        ) from error
+
+
+@contextmanager
+def report_source_changes(job: WriteJob, on_change: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Replaces errors in the block by the cause, if files of the source have changed or are missing.
+
+    A change can show as a torn line, as a damaged table, or as documents that differ from finished shards.
+
+    Args:
+        job: input of the writer.
+        on_change: function that is called if files have changed.
+
+    Raises:
+        SourceError: a file has changed, or is missing.
+    """
+    try:
+        yield
+    except (TokjaxError, OSError) as error:
+        try:
+            job.check_source()
+        except SourceChangedError as change:
+            on_change()
+            raise change from error
+        raise
 
 
 @contextmanager

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
     from types import TracebackType
-    from typing import BinaryIO
 
     from numpy.typing import NDArray
 
@@ -247,31 +246,28 @@ class ShardWriter:
         self._on_shard(shard)
 
 
-def write_array(path: Path, parts: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> FileRecord:
+def write_array(path: Path | None, parts: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> FileRecord:
     """Writes a one-dimensional array as an `.npy` file, atomically.
 
     Args:
-        path: path of the file.
+        path: path of the file; `None` to compute its size and checksum only.
         parts: consecutive parts of the array, each one-dimensional.
         dtype: dtype of all parts.
 
     Returns:
         Size and checksum of the file.
     """
-    digest = hashlib.sha256()
     header = io.BytesIO()
     described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
     np.lib.format.write_array_header_1_0(header, {**described, "shape": (sum(map(len, parts)),)})
     contents = [part.view(np.uint8).data for part in parts if len(part)]
     blocks: list[bytes | memoryview] = [header.getvalue(), *contents]
-
-    def write(file: BinaryIO) -> None:
-        for block in blocks:
-            digest.update(block)
-            file.write(block)
-
-    write_atomically(path, write)
-    return FileRecord(path.stat().st_size, digest.hexdigest())
+    digest = hashlib.sha256()
+    for block in blocks:
+        digest.update(block)
+    if path is not None:
+        write_atomically(path, lambda file: file.writelines(blocks))
+    return FileRecord(sum(map(len, blocks)), digest.hexdigest())
 
 
 def _sort_by_bucket(

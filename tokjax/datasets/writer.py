@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax._util.atomic_files import (
     DirectoryKind,
+    clear_incomplete_directory,
     compute_file_sha256,
     delete,
     finish_replacement,
@@ -59,16 +60,23 @@ from tokjax.datasets.resuming import (
     has_progress,
     load_manifest_if_unchanged,
     read_progress,
+    record_source_change,
     resume,
     start_progress,
 )
-from tokjax.datasets.shard_writing import WriteJob, get_batch_size, write_shards
+from tokjax.datasets.shard_writing import (
+    SourceChangedError,
+    WriteJob,
+    get_batch_size,
+    report_missing_files,
+    report_source_changes,
+    write_shards,
+)
 from tokjax.errors import (
     DatasetError,
     DatasetExistsError,
     DatasetMismatchError,
     InvalidArgumentError,
-    SourceError,
     UnsupportedTokenizerError,
     make_overwrite_hint,
 )
@@ -133,7 +141,7 @@ def write_dataset(
     workers: int | None = None,
     executor: Executor | None = None,
     overwrite: bool = False,
-    progress: bool = False,
+    progress: bool = True,
 ) -> WrittenDataset:
     """Encodes documents and writes them as a dataset directory.
 
@@ -190,14 +198,16 @@ def write_dataset(
         raise InvalidArgumentError(
             f"separator must be a non-empty str, or None if each text is one document; got {separator!r}"
         )
-    source = resolve_files(source, text_column, skip_bad_records=skip_bad_records)
-    source_entry = describe_source(source, separator)
-    reader = make_document_reader(
-        source, separator, make_record_reader(field, text_column), skip_bad_records=skip_bad_records
-    )
+    with report_missing_files():
+        source = resolve_files(source, text_column, skip_bad_records=skip_bad_records)
+        files = _get_files(source)
+        source_entry = describe_source(source, separator)
+        reader = make_document_reader(
+            source, separator, make_record_reader(field, text_column), skip_bad_records=skip_bad_records
+        )
     in_memory = executor is not None and isinstance(source, TextFiles) and bool(source.fetched)
     read = partial(iter_batches, source, reader, get_batch_size(executor), in_memory=in_memory)
-    check = partial(_check_unchanged, source, _get_files(source))
+    check = partial(_check_unchanged, source, files)
     job = WriteJob(field, plan, reader, read(), source_entry, max_in_flight, executor, progress, check)
     restart = None if isinstance(source, Iterator) else read  # (an iterator can't be read twice)
     if is_url(path):
@@ -205,7 +215,8 @@ def write_dataset(
     target = resolve(path)
     finish_replacement(target, DATASET)
     if target.exists() and not overwrite:
-        manifest = load_manifest_if_unchanged(lambda: read_manifest(target), job, target)
+        with report_source_changes(job):
+            manifest = load_manifest_if_unchanged(lambda: read_manifest(target), job, target)
         try:
             Dataset(target, manifest).verify()
         except DatasetError as error:
@@ -213,7 +224,10 @@ def write_dataset(
                 f"{target} is damaged: {error.message}", hint=make_overwrite_hint("write it again")
             ) from error
         return summarize_dataset(manifest, target)
-    with open_atomic_directory(target, DATASET, overwrite=overwrite) as directory:
+    with (
+        open_atomic_directory(target, DATASET, overwrite=overwrite) as directory,
+        report_source_changes(job, partial(record_source_change, directory)),
+    ):
         load_progress = partial(find_progress, directory)
         check = partial(check_files, directory)
         job, finished = resume(job, load_progress, check, directory, restart, overwrite=overwrite)
@@ -236,7 +250,17 @@ def _write_remotely(
     Object stores have no atomic rename of directories. With `overwrite`, an existing dataset is therefore
     deleted first.
     """
-    with remote.lock_writers(), tempfile.TemporaryDirectory(prefix="tokjax-") as staging:
+
+    def record_change() -> None:
+        record_source_change(directory)
+        if has_progress(directory):
+            remote.put(directory / PROGRESS_FILE)
+
+    with (
+        remote.lock_writers(),
+        tempfile.TemporaryDirectory(prefix="tokjax-") as staging,
+        report_source_changes(job, record_change),
+    ):
         directory = Path(staging)
         if remote.read(MANIFEST_FILE) is not None:
             if not overwrite:
@@ -298,12 +322,14 @@ def _get_files(source: DocumentSource) -> tuple[SourceFile, ...]:
 
 
 def _check_unchanged(source: DocumentSource, files: tuple[SourceFile, ...]) -> None:
-    """Raises `SourceError` if files have changed since positions in them were planned."""
-    for before, now in zip(files, _get_files(source), strict=True):
+    """Raises `SourceError` if files have changed since they were planned, or no longer exist."""
+    with report_missing_files():
+        current = _get_files(source)
+    for before, now in zip(files, current, strict=True):
         if before != now:
-            raise SourceError(
-                f"{before.path}: changed while it was read, from {before.nbytes:,} to {now.nbytes:,} bytes; "
-                "write the dataset again when it no longer changes"
+            raise SourceChangedError(
+                f"{before.path}: changed while it was read ({before.nbytes:,} bytes before, {now.nbytes:,} "
+                "now), so the result is discarded; make the same call again when it no longer changes"
             )
 
 
@@ -357,6 +383,49 @@ def finish_dataset(
     )
     write_manifest(directory, manifest)
     (directory / PROGRESS_FILE).unlink(missing_ok=True)
+    return manifest
+
+
+def write_once(
+    target: Path,
+    is_same: Callable[[Manifest], bool],
+    write: Callable[[Path], Manifest],
+    *,
+    overwrite: bool,
+) -> WrittenDataset:
+    """Writes a dataset that has no progress record, unless an earlier call has finished it.
+
+    A call that was killed after it wrote the manifest leaves a complete dataset, before or after the rename.
+
+    Args:
+        target: path of the dataset.
+        is_same: function that returns whether a manifest is the one of the dataset to write.
+        write: function that writes the dataset to an empty directory, and returns its manifest.
+        overwrite: whether to replace another dataset, or finished shards of another interrupted writer.
+
+    Raises:
+        DatasetExistsError: there are such files, and `overwrite` is not set.
+    """
+    finish_replacement(target, DATASET)
+    manifest = None if overwrite else _find_finished(target, is_same)
+    if manifest is None:
+        with open_atomic_directory(target, DATASET, overwrite=overwrite) as directory:
+            manifest = _find_finished(directory, is_same)
+            if manifest is None:
+                clear_incomplete_directory(directory, DATASET, overwrite=overwrite)
+                manifest = write(directory)
+    return summarize_dataset(manifest, target)
+
+
+def _find_finished(directory: Path, is_same: Callable[[Manifest], bool]) -> Manifest | None:
+    """Returns the manifest of a complete dataset if it is the one to write, else `None`."""
+    try:
+        manifest = read_manifest(directory)
+        if not is_same(manifest):
+            return None
+        Dataset(directory, manifest).verify()
+    except DatasetError:
+        return None
     return manifest
 
 

@@ -71,7 +71,7 @@ def check_stored(field: Any) -> None:
     with tempfile.TemporaryDirectory() as directory:
         paths = [Path(directory, str(workers)) for workers in (1, 2)]
         for workers, path in enumerate(paths, 1):
-            write_dataset(texts, field, path, shard_size=64, workers=workers)
+            write_dataset(texts, field, path, shard_size=64, workers=workers, progress=False)
         one, two = map(open_dataset, paths, [field.tokenizer] * 2)
         assert one.fingerprint == two.fingerprint, "two workers write a different dataset than one"
         assert one.field == field, f"the dataset has the field {one.field}, not {field}"

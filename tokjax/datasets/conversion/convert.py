@@ -7,27 +7,32 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokjax._util.atomic_files import clear_incomplete_directory, open_atomic_directory, resolve
+import numpy as np
+
+from tokjax._util.atomic_files import resolve
 from tokjax._util.checks import check_int
 from tokjax._util.urls import reject_urls
 from tokjax.core import protocol
 from tokjax.datasets.conversion import array_record, arrays, megatron, nanogpt
 from tokjax.datasets.conversion.formats import detect_format
 from tokjax.datasets.conversion.token_streams import check_ids, iter_documents
-from tokjax.datasets.document_sources import compute_digests
+from tokjax.datasets.document_sources import SourceHash, compute_digests
 from tokjax.datasets.fields.packed_tokens import PackedTokenField
 from tokjax.datasets.shards import ShardWriter
 from tokjax.datasets.writer import (
-    DATASET,
     DEFAULT_SHARD_SIZE,
     WrittenDataset,
     finish_dataset,
     make_plan,
-    summarize_dataset,
+    write_once,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tokjax.datasets.conversion.formats import TokenFormat
+    from tokjax.datasets.conversion.token_streams import TokenStream
+    from tokjax.datasets.manifest import Manifest, Shard
 
 _READERS = {
     "nanogpt": nanogpt.read,
@@ -70,8 +75,8 @@ def convert_dataset(
         The counts of the dataset, and its path.
 
     Raises:
-        DatasetExistsError: `out` exists, or holds finished shards of an interrupted writer, and `overwrite`
-            is not set.
+        DatasetExistsError: `out` holds another dataset, or finished shards of another interrupted writer, and
+            `overwrite` is not set. The same dataset is left unchanged.
         FileNotFoundError: the path does not exist.
         DatasetMismatchError: an id is not in the tokenizer's vocabulary. Nothing was written.
         SourceError: the file is damaged or has another format.
@@ -84,18 +89,37 @@ def convert_dataset(
     )
     check_ids(stream, protocol.vocab_size(tokenizer), source)
     plan = make_plan(field, check_int("shard_size", shard_size, minimum=1))
-    target = resolve(out)
-    with open_atomic_directory(target, DATASET, overwrite=overwrite) as directory:
-        clear_incomplete_directory(directory, DATASET, overwrite=overwrite)
+    described = {
+        "converted": str(source.resolve()),
+        "num_bytes": source.stat().st_size if source.is_file() else 0,
+    }
+
+    def is_same(manifest: Manifest) -> bool:
+        return (manifest.plan, manifest.source) == (plan, described) and _have_same_documents(
+            manifest.shards, stream, field.data_dtype
+        )
+
+    def write(directory: Path) -> Manifest:
         with ShardWriter(directory, field, shard_size, (), lambda _: None, counts_text=False) as writer:
             for documents, encoded in iter_documents(stream, field.data_dtype):
                 writer.add(compute_digests(documents), encoded)
-        described = {
-            "converted": str(source.resolve()),
-            "num_bytes": source.stat().st_size if source.is_file() else 0,
-        }
-        manifest = finish_dataset(directory, field, plan, described, writer.shards)
-    return summarize_dataset(manifest, target)
+        return finish_dataset(directory, field, plan, described, writer.shards)
+
+    return write_once(resolve(out), is_same, write, overwrite=overwrite)
+
+
+def _have_same_documents(shards: Sequence[Shard], stream: TokenStream, dtype: np.dtype[Any]) -> bool:
+    """Returns whether the documents of shards are those of a stream, by their digests."""
+    stops = np.cumsum([0, *(shard.num_documents for shard in shards)]).tolist()
+    if stops[-1] != len(stream.splits) - 1:
+        return False
+    digest = SourceHash()
+    for shard, start, stop in zip(shards, stops, stops[1:], strict=False):
+        for documents, _ in iter_documents(stream, dtype, start, stop):
+            digest.add(compute_digests(documents))
+        if digest.pop() != shard.source_sha256:
+            return False
+    return True
 
 
 def _detect_contents(path: Path, named: TokenFormat | None) -> TokenFormat:

@@ -82,15 +82,18 @@ def check_ids(stream: TokenStream, vocab_size: int, path: Path) -> None:
             )
 
 
-def iter_documents(stream: TokenStream, dtype: np.dtype[Any]) -> Iterator[tuple[Documents, EncodedDocuments]]:
+def iter_documents(
+    stream: TokenStream, dtype: np.dtype[Any], first: int = 0, stop: int | None = None
+) -> Iterator[tuple[Documents, EncodedDocuments]]:
     """Iterates over batches of documents, about `BATCH_TOKENS` ids each.
 
     Args:
         stream: token ids and their documents.
         dtype: dtype of the ids in the batches.
+        first: index of the first document.
+        stop: index after the last document; `None` for all.
     """
-    splits = stream.splits
-    first = 0
+    splits = stream.splits[: None if stop is None else stop + 1]
     while first < len(splits) - 1:
         last = max(int(np.searchsorted(splits, splits[first] + BATCH_TOKENS, "right")) - 1, first + 1)
         data = np.array(stream.read(int(splits[first]), int(splits[last])), dtype)
