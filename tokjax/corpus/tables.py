@@ -413,11 +413,11 @@ def drop_null_keys(value: Any, *, depth: int = 0) -> Any:
         depth: the number of lists and mappings that contain the value.
     """
     if isinstance(value, dict):
-        is_message = depth == 1 and "role" in value
+        is_message = depth <= 1 and not value.keys().isdisjoint(("role", "from"))
         return {
             key: drop_null_keys(inner, depth=depth + 1)
             for key, inner in value.items()
-            if inner is not None or (is_message and key == "content")
+            if inner is not None or (is_message and key in ("content", "value"))
         }
     return [drop_null_keys(inner, depth=depth + 1) for inner in value] if isinstance(value, list) else value
 

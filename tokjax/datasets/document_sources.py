@@ -175,11 +175,10 @@ class RecordReader(NamedTuple):
             content = [self.text_column.partition(".")[0]]
         if not set(content) & set(columns):
             if self.keys or self.text_column != DEFAULT_COLUMN or IDS_KEY not in columns:
-                missing = self.keys[0] if self.keys else self.text_column
-                raise InvalidArgumentError(
-                    f"the dataset has no column {missing!r}, it has {list(columns[:20])}; pass "
-                    "text_column=NAME"
-                )
+                missing, advice = f"no column {self.text_column!r}", "; pass text_column=NAME"
+                if self.keys:
+                    missing, advice = f"none of the columns {list(self.keys)}", ""
+                raise InvalidArgumentError(f"the dataset has {missing}, it has {list(columns[:20])}{advice}")
             content = [IDS_KEY]
         return [name for name in (*content, *(column.name for column in self.columns)) if name in columns]
 

@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 import tokjax
 from tests.conftest import CORPUS
 from tests.encoding.chat.test_token_sources import ELSEWHERE
+from tokjax.objectives.completion_masks import CHAT_ROLES
 from tokjax.trainer import train_bpe, train_wordpiece
 
 CHATML = """\
@@ -323,26 +324,30 @@ def test_keys_whose_value_is_null(bpe):
 
 
 def test_weights_of_messages(bpe):
-    for excluded, included in (({"weight": 0}, {"weight": 1}), ({"train": False}, {"train": True})):
-        first, second = CONVERSATION[2], CONVERSATION[4]
-        messages = [*CONVERSATION[:2], first | excluded, CONVERSATION[3], second | included]
+    for excluded, included in (
+        ({"weight": 0}, {"weight": 1, "train": None}),
+        ({"train": False}, {"train": True}),
+    ):
+        _, question, first, another, second = CONVERSATION
+        messages = [CONVERSATION[0], question | excluded, first | excluded, another, second | included]
         for template in (CHATML, MARKED, ELSEWHERE["end before the next message"][0]):
             chat = tokjax.encode_chat(bpe, messages[1:], template)
             plain = tokjax.encode_chat(bpe, CONVERSATION[1:], template)
             assert chat.text == plain.text
             assert decode_answers(bpe, chat) == decode_answers(bpe, plain)[1:]
-            np.testing.assert_array_equal(chat.sources, plain.sources)
+            is_first = chat.message_indices == 1
+            expected = np.where(is_first, plain.sources % 8 + 8 * CHAT_ROLES.index("other"), plain.sources)
+            np.testing.assert_array_equal(chat.sources, expected)
 
 
 @pytest.mark.parametrize(
     ("role", "keys", "message"),
     [
         *(("assistant", {"weight": value}, r"\['weight'\] is .*; the weight of a message is 0 or 1")
-          for value in (2, -1, 0.5, "0", None, True)),
+          for value in (2, -1, 0.5, "0", True)),
         *(("assistant", {"train": value}, r"\['train'\] is .*; the weight of a message is true or false")
-          for value in (0, 1, "false", None)),
-        ("user", {"weight": 1}, "is the weight of a message of the role 'user'; only the assistant's"),
-        ("tool", {"train": False}, "is the weight of a message of the role 'tool'"),
+          for value in (0, 1, "false")),
+        ("user", {"weight": 1}, "is 1, and the role is 'user'; only messages of the assistant count"),
         *(("assistant", {key: 0}, rf"has \['{key}'\], and .* pass 'weight': 0 to leave an answer out")
           for key in ("weights", "loss_weight", "lossWeight", "training", "train_detail", "masked", "Loss")),
         ("assistant", {"weight": 0, "train": False}, r"has \['weight', 'train'\], and a message has one key"),

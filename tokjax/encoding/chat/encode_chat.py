@@ -44,7 +44,7 @@ from tokjax.encoding.chat.token_sources import compute_token_sources, find_runs
 from tokjax.encoding.chat.turns import Renderings, find_prompt, find_turns
 from tokjax.encoding.encode import encode_batch_result, encode_result
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
-from tokjax.objectives.completion_masks import chat_loss_mask
+from tokjax.objectives.completion_masks import CHAT_ROLES, chat_loss_mask
 from tokjax.offsets import char_to_byte_spans
 from tokjax.pretokenize.special_tokens import resolve_special
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from tokjax.core.protocol import Special
     from tokjax.core.records import TokenizationResult
     from tokjax.encoding.chat.messages import Message
-    from tokjax.encoding.chat.token_sources import Run
+    from tokjax.encoding.chat.token_sources import Run, TokenSources
     from tokjax.encoding.chat.turns import SourceRun
 
 _ASSISTANT = "assistant"
@@ -122,8 +122,8 @@ def encode_chat(
     Otherwise they are the turns of the assistant. A turn begins where the text of the messages before it with
     a generation prompt ends. (If the template has no generation prompt, it includes the role.) It ends with
     the text that the template writes for its end, also where that is in front of the next message. A message
-    of the assistant with `"weight": 0` or `"train": False` has no tokens in `assistant_mask`. With 1, `True`
-    or neither key it has.
+    of the assistant with `"weight": 0` or `"train": False` has no tokens in `assistant_mask`, and its tokens
+    have the role `other` in `sources`. With 1, `True`, `None` or neither key it counts.
 
     Special tokens that the template writes are always recognized. In messages, `tools` and `documents` they
     raise an error by default, because a user could end a turn with them. With `disallowed_special=()` they
@@ -283,18 +283,27 @@ def _encode_in_steps(
         _compute_mask(full_text, offsets, generated) if has_blocks else chat_loss_mask(sources.codes)
     )
     if excluded:
-        _check_messages_known(assistant_mask, sources.messages)
-        assistant_mask = np.where(np.isin(sources.messages, excluded), np.int32(0), assistant_mask)
+        assistant_mask, sources = _exclude_messages(excluded, assistant_mask, sources)
     return EncodedChat(result, assistant_mask, full_text, *sources)
 
 
-def _check_messages_known(mask: NDArray[np.int32], messages: NDArray[np.int32]) -> None:
-    """Checks that each token of the assistant is known to be of a message."""
-    if (mask[messages < 0] > 0).any():
+def _exclude_messages(
+    excluded: list[int], mask: NDArray[np.int32], sources: TokenSources
+) -> tuple[NDArray[np.int32], TokenSources]:
+    """Removes answers from the mask, and gives their tokens the role `other`, which no mask counts.
+
+    Raises:
+        InvalidArgumentError: a token of the assistant is not known to be of a message.
+    """
+    if (mask[sources.messages < 0] > 0).any():
         raise InvalidArgumentError(
             "a message has the weight 0, and the chat template writes text outside of messages in a "
             "{% generation %} block, so that the tokens of the message can't be determined"
         )
+    is_excluded = np.isin(sources.messages, excluded)
+    others = sources.codes % np.int8(8) + np.int8(8 * CHAT_ROLES.index("other"))
+    codes = np.where(is_excluded, others, sources.codes)
+    return np.where(is_excluded, np.int32(0), mask), sources._replace(codes=codes)
 
 
 def _check_options(variables: Mapping[str, Any], prompt: bool, continued: bool) -> None:
