@@ -406,7 +406,7 @@ def drop_null_keys(value: Any, *, depth: int = 0) -> Any:
     """Returns a value of a table without the keys of structs that are null, at any depth.
 
     Tables give each struct the keys of all others: a call of one tool has the arguments of every other tool.
-    Only the `content` of a message is kept if it is null, because templates ask for it.
+    Only the content of a message is kept if it is null, because templates ask for it.
 
     Args:
         value: a list, a mapping or another value of a record.
@@ -419,7 +419,8 @@ def drop_null_keys(value: Any, *, depth: int = 0) -> Any:
             for key, inner in value.items()
             if inner is not None or (is_message and key in ("content", "value"))
         }
-    return [drop_null_keys(inner, depth=depth + 1) for inner in value] if isinstance(value, list) else value
+    is_list = isinstance(value, list) or (isinstance(value, np.ndarray) and value.dtype == object)
+    return [drop_null_keys(inner, depth=depth + 1) for inner in value] if is_list else value
 
 
 def iter_table_records(table: Any, choose: Callable[[list[str]], list[str]]) -> Iterator[dict[str, Any]]:

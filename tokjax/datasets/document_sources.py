@@ -452,6 +452,10 @@ def _read_item(
     if kind == "pair":
         doc_id, content = _check_pair(number, item, reader.separator)
     if isinstance(content, Mapping):
+        if records.keys:  # the record can be the row of a table
+            content = {**content} | {
+                key: drop_null_keys(content[key]) for key in records.keys if key in content
+            }
         return doc_id, records.read(content, f"document {number if doc_id is None else doc_id}")
     if records.needs_records:
         raise InvalidArgumentError(
@@ -603,7 +607,7 @@ def _iter_items(source: Any, reader: RecordReader) -> Iterator[Any]:
         source = source.with_format(None)  # rows of Python objects, and not of tensors or of Arrow scalars
     for rows in source.select_columns(names).iter(batch_size=_ROWS_PER_READ):
         for values in zip(*(rows[name] for name in names), strict=True):
-            yield dict(zip(names, map(drop_null_keys, values) if reader.keys else values, strict=True))
+            yield dict(zip(names, values, strict=True))
 
 
 def _get_kind(item: object) -> str:
