@@ -259,7 +259,7 @@ class TestTemplatesOfContentParts:
             tokjax.encode_chat(bpe, CONVERSATION, PARTS_ONLY, **options)
         assert str(error.value) == (
             "the chat template \"{% for m in messages %}{{ m.role | capitalize }}{{ ':' if m... drops "
-            "messages[0]['content'], because it is a text and the template writes lists of parts; pass the "
+            "messages[0], because its content is a text and the template writes lists of parts; pass the "
             "message as {'role': 'system', 'content': [{'type': 'text', 'text': '...'}]}"
         )
 
@@ -296,6 +296,41 @@ class TestTemplatesOfContentParts:
     def test_contents_of_whitespace(self, bpe):
         messages = [{"role": "user", "content": " \n"}]
         assert tokjax.encode_chat(bpe, messages, PARTS_ONLY).text == "User: <|im_end|>\n"
+
+
+class TestToolCalls:
+    """Templates may write tool calls never, or only without a content."""
+
+    CALL = {"role": "assistant", "content": "a", "tool_calls": [{"function": {"arguments": "b"}}]}  # noqa: RUF012
+    EITHER = (
+        "{% for m in messages %}{{ m.tool_calls[0].function.arguments if m.content is none else m.content }}"
+    )
+
+    @pytest.mark.parametrize("template", [CHATML, EITHER + "{% endfor %}"])
+    def test_they_are_not_written(self, bpe, template):
+        message = r"writes no text of \['tool_calls'\] of messages\[5\], which has the role 'assistant'"
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            tokjax.encode_chat(bpe, [*CONVERSATION, self.CALL], template, mask=False)
+
+    def test_content_must_be_null(self, bpe):
+        template = self.EITHER + "{% endfor %}"
+        message = r"drops messages\[0\].* writes tool calls if it is null; pass .*'content': None}"
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            tokjax.encode_chat(bpe, [self.CALL | {"content": ""}], template)
+        assert tokjax.encode_chat(bpe, [self.CALL | {"content": None}], template).text == "b"
+
+
+def test_instructions_with_the_last_question(bpe):
+    """Templates of Mistral drop them when the conversation ends with an answer."""
+    template = """{% for m in messages[1:] %}
+{%- if m.role == 'user' and loop.last %}[{{ messages[0].content }} {% elif m.role == 'user' %}[{% endif %}
+{{- m.content }}{{ ']' if m.role == 'user' else ';' }}{% endfor %}"""
+    chat = tokjax.encode_chat(bpe, CONVERSATION, template)
+    assert chat.text == "[low?]low.;[low?]newest naïve.;"
+    assert decode_answers(bpe, chat) == ["low.;", "newest naïve.;"]
+    assert tokjax.encode_chat(bpe, CONVERSATION[:4], template).text == "[low?]low.;[Be brief. low?]"
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"writes no text of messages\[0\]"):
+        tokjax.encode_chat(bpe, [CONVERSATION[1], *CONVERSATION[2:]], template)
 
 
 @pytest.mark.parametrize("key", ["reasoning_content", "thinking", "reasoning"])

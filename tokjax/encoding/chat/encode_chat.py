@@ -9,6 +9,7 @@ texts that know which message they are from (`text_sources`), and each token get
 from __future__ import annotations
 
 import datetime
+import re
 import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 _ASSISTANT = "assistant"
 _MAX_CHARACTERS = 1 << 22
 _TEXT_OPTIONS: dict[str, Any] = {"add_special_tokens": False, "allowed_special": "all"}
+_INSTRUCTIONS = ("system", "developer")
 _UNTRUSTED = ("tools", "documents")
 """Variables that are checked like messages, because they often contain text of third parties."""
 
@@ -450,29 +452,45 @@ def _check_contents(
         InvalidArgumentError: nothing is written of the texts of a message.
     """
 
-    def render(index: int, changed: Message) -> str | None:
+    def render(rendered: list[Message], with_prompt: bool) -> str | None:
         try:
-            return renderer.render_text([*messages[:index], changed, *messages[index + 1 :]], prompt)
+            return renderer.render_text(rendered, with_prompt)
         except InvalidArgumentError:  # for example, the template takes no lists
             return None
 
-    for i in find_unwritten_messages(messages, text):
+    def is_written(i: int, part: Message, rendered: list[Message], with_prompt: bool = prompt) -> bool:
+        changed = copy_json(part, "", lambda text, _: re.sub(r"^x(?=\d)", "z", text))
+        changed = rendered[i] | changed | {"role": rendered[i]["role"]}
+        others = [*rendered[:i], changed, *rendered[i + 1 :]]
+        written = render(rendered, with_prompt)
+        return written is not None and written != render(others, with_prompt)
+
+    for i, part in find_unwritten_messages(messages, text):
         message = messages[i]
-        changed = copy_json(message, "", lambda part, _: part.replace("x", "z"))
-        if render(i, changed | {"role": message["role"]}) != text:
+        role, content = message["role"], message.get("content")
+        # Mistral's templates write instructions with the last question, and only while it has no answer.
+        question = next((j for j in range(i, len(messages)) if messages[j]["role"] == "user"), i)
+        if is_written(i, part, messages) or (
+            role in _INSTRUCTIONS and is_written(i, part, messages[: question + 1], with_prompt=True)
+        ):
             continue
-        content = message.get("content")
-        with_part = render(i, message | {"content": [{"type": "text", "text": content}]}) or text
-        if isinstance(content, str) and content.strip() and content in with_part and with_part != text:
-            example = {"role": message["role"], "content": [{"type": "text", "text": "..."}]}
+        problem = "the template writes lists of parts"
+        other: list[Any] | None = [{"type": "text", "text": content}]
+        if not content or not str(content).strip():
+            problem, other = "the template writes tool calls if it is null", None
+        changed = message | {"content": other}
+        others = [*messages[:i], changed, *messages[i + 1 :]]
+        if isinstance(content, str) and is_written(i, changed if part is message else part, others):
+            example = {"role": role, "content": other and [{"type": "text", "text": "..."}]}
             raise InvalidArgumentError(
-                f"the chat template {template!r:.60}... drops messages[{i}]['content'], because it is a "
-                f"text and the template writes lists of parts; pass the message as {example}"
+                f"the chat template {template!r:.60}... drops messages[{i}], because its content is a "
+                f"text and {problem}; pass the message as {example}"
             )
+        dropped = f"messages[{i}]" if part is message else f"{list(part)} of messages[{i}]"
         raise InvalidArgumentError(
-            f"the chat template {template!r:.60}... writes no text of messages[{i}], which has the role "
-            f"{message['role']!r} and the keys {list(message)[:20]}; pass a role and keys that the template "
-            "reads, or remove the message"
+            f"the chat template {template!r:.60}... writes no text of {dropped}, which has the role {role!r} "
+            f"and the keys {list(message)[:20]}; pass a role and keys that the template reads, or remove the "
+            "message"
         )
 
 

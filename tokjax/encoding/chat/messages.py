@@ -45,6 +45,7 @@ _PLACEHOLDER = re.compile(r"x\d+")
 PLAIN_KEYS = ("role", "type")
 """Keys whose values select branches of a template. They must match `_PLAIN_TEXT`."""
 REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
+TOOL_CALL_KEYS = ("tool_calls", "function_call", "function_calls")
 _SHAREGPT_KEYS = {"from": "role", "value": "content"}
 _SHAREGPT_ROLES = {"human": "user", "gpt": "assistant"}
 _WEIGHT_KEY = re.compile(r"(?<![A-Za-z])(?:weight|train|loss|mask)|Weight|Train|Loss|Mask")
@@ -243,21 +244,34 @@ def mark_end(messages: list[Message], marker: str) -> list[Message]:
     )
 
 
-def find_unwritten_messages(messages: Sequence[Message], text: str) -> list[int]:
-    """Returns the indices of messages that have texts, none of which occurs in a rendered text.
+def find_unwritten_messages(messages: Sequence[Message], text: str) -> list[tuple[int, Message]]:
+    """Finds messages that have texts, or tool calls, none of which occurs in a rendered text.
 
-    Templates may drop reasoning and names. A part of a content that is not text has none.
+    Templates may drop reasoning, names, and the content of a message with tool calls. A part of a content
+    that is not text has none.
 
     Args:
         messages: messages with placeholders for their texts.
         text: the text that a template writes for them.
+
+    Returns:
+        The index of each of these messages, and the message, or the part of it that is not written.
     """
     written = Counter(_PLACEHOLDER.findall(text))
-    names = [
-        set(_PLACEHOLDER.findall(" ".join(_list_texts(message, _KEYS_WITHOUT_TEXT)))) for message in messages
-    ]
+
+    def find_names(value: Message) -> set[str]:
+        return set(_PLACEHOLDER.findall(" ".join(_list_texts(value, _KEYS_WITHOUT_TEXT))))
+
+    names = [find_names(message) for message in messages]
     owners = Counter(name for own in names for name in own)
-    return [i for i, own in enumerate(names) if own and all(written[name] < owners[name] for name in own)]
+    unwritten = []
+    for i, message in enumerate(messages):
+        calls = {key: message[key] for key in TOOL_CALL_KEYS if key in message}
+        for part, own in ((message, names[i]), (calls, find_names(calls))):
+            if own and all(written[name] < owners[name] for name in own):
+                unwritten.append((i, part))
+                break
+    return unwritten
 
 
 def _list_texts(value: Any, keys_without_text: Collection[str] = PLAIN_KEYS) -> list[str]:
