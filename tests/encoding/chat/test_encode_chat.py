@@ -375,6 +375,15 @@ def test_weights_of_messages(bpe):
             np.testing.assert_array_equal(chat.sources, expected)
 
 
+def test_eos_after_an_excluded_answer(bpe):
+    template = "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% else %}"
+    template += "{% generation %}{{ m.content }}{% endgeneration %}{% endif %}{% endfor %}"
+    template += "{% generation %}{{ '<|im_end|>' }}{% endgeneration %}"
+    for excluded, expected in ((2, ["newest naïve.<|im_end|>"]), (4, ["low."])):
+        messages = [each | {"weight": 0} if i == excluded else each for i, each in enumerate(CONVERSATION)]
+        assert decode_answers(bpe, tokjax.encode_chat(bpe, messages[1:], template)) == expected
+
+
 @pytest.mark.parametrize(
     ("role", "keys", "message"),
     [
@@ -394,7 +403,7 @@ def test_invalid_weights(bpe, role, keys, message):
 
 
 def test_sharegpt(bpe):
-    names = {"user": "human", "assistant": "gpt"}
+    names = {"user": "human", "assistant": "chatgpt"}
     messages = [
         {"from": names.get(message["role"], message["role"]), "value": message["content"]}
         for message in CONVERSATION

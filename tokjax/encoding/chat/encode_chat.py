@@ -294,15 +294,20 @@ def _exclude_messages(
 ) -> tuple[NDArray[np.int32], TokenSources]:
     """Removes answers from the mask, and gives their tokens the role `other`, which no mask counts.
 
+    Text after all messages, such as an EOS token after a loop, belongs to the last message.
+
     Raises:
         InvalidArgumentError: a token of the assistant is not known to be of a message.
     """
-    if (mask[sources.messages < 0] > 0).any():
+    messages = sources.messages.copy()
+    last = np.flatnonzero(messages >= 0).max(initial=-1)
+    messages[last + 1 :] = messages[last] if last >= 0 else -1
+    if (mask[messages < 0] > 0).any():
         raise InvalidArgumentError(
             "a message has the weight 0, and the chat template writes text outside of messages in a "
             "{% generation %} block, so that the tokens of the message can't be determined"
         )
-    is_excluded = np.isin(sources.messages, excluded)
+    is_excluded = np.isin(messages, excluded)
     others = sources.codes % np.int8(8) + np.int8(8 * CHAT_ROLES.index("other"))
     codes = np.where(is_excluded, others, sources.codes)
     return np.where(is_excluded, np.int32(0), mask), sources._replace(codes=codes)

@@ -47,7 +47,7 @@ PLAIN_KEYS = ("role", "type")
 REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
 TOOL_CALL_KEYS = ("tool_calls", "function_call", "function_calls")
 _SHAREGPT_KEYS = {"from": "role", "value": "content"}
-_SHAREGPT_ROLES = {"human": "user", "gpt": "assistant"}
+_SHAREGPT_ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant"}
 _WEIGHT_KEY = re.compile(r"(?<![A-Za-z])(?:weight|train|loss|mask)|Weight|Train|Loss|Mask")
 """Matches keys that look like weights of messages."""
 _KEYS_WITHOUT_TEXT = (*PLAIN_KEYS, *REASONING_KEYS, "name", "id", "tool_call_id")
