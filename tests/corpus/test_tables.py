@@ -7,6 +7,7 @@ import pickle
 import struct
 
 import loky
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -405,7 +406,9 @@ class TestRecords:
         tokjax.write_dataset(tmp_path / "c.jsonl", field, tmp_path / "lines")
         table = pa.Table.from_pylist(records)
         pq.write_table(table, tmp_path / "c.parquet")
-        for i, source in enumerate((tmp_path / "c.parquet", table, datasets.Dataset(table))):
+        rows = table.to_pylist()  # (as a generator over the rows of a table yields them)
+        rows[0]["messages"] = np.array(rows[0]["messages"], object)
+        for i, source in enumerate((tmp_path / "c.parquet", table, datasets.Dataset(table), rows)):
             tokjax.write_dataset(source, field, tmp_path / str(i))
             self.assert_equal(tmp_path / str(i), tmp_path / "lines")
 

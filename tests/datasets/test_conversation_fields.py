@@ -103,6 +103,43 @@ class TestVariables:
         kind(CHATS, VARIABLES, variable_keys=["date_string"], allowed_special="all").encode_rows([record])
 
 
+def to_sharegpt(value):
+    """Returns a record in ShareGPT's format."""
+    names = {"role": "from", "content": "value", "messages": "conversations", "prompt": "conversations"}
+    roles = {"user": "human", "assistant": "gpt"}
+    if isinstance(value, dict):
+        return {names.get(key, key): to_sharegpt(inner) for key, inner in value.items()}
+    return [*map(to_sharegpt, value)] if isinstance(value, list) else roles.get(value, value)
+
+
+@pytest.mark.parametrize("convert", [dict, to_sharegpt])
+def test_excluded_answers(convert, tmp_path):
+    """Neither the stored mask nor one of the sources counts them, whatever the records are read from."""
+    datasets, pa = pytest.importorskip("datasets"), pytest.importorskip("pyarrow")
+    sources = Column("sources", "int8", source="field")
+    first, last = [user("q"), answer("one") | {"weight": 0}], [user("r"), answer("two")]
+    excluded = answer("three") | {"train": False}
+    pair = {"prompt": first, "chosen": [*last, user("s"), excluded], "rejected": answer("no")}
+    for field, record, expected in (
+        (ChatField(CHATS, CHATML, columns=[sources]), {"messages": first + last}, "two"),
+        (ChatField(CHATS, CHATML, train_on="last"), {"messages": last + last}, "two"),
+        (PreferenceField(CHATS, CHATML), pair, "two<|im_end|>\nno"),
+    ):
+        records = [convert(record)] * 2
+        (tmp_path / "chats.jsonl").write_text("\n".join(map(json.dumps, records)))
+        table = pa.Table.from_pylist(records)
+        for source in (tmp_path / "chats.jsonl", table, datasets.Dataset(table), table.to_pylist()):
+            tokjax.write_dataset(source, field, tmp_path / "data", overwrite=True)
+            dataset = tokjax.open_dataset(tmp_path / "data")
+            mask = dataset.column("loss_mask")[1]
+            assert (
+                tokjax.decode(CHATS, dataset[1][mask], skip_special_tokens=False) == expected + "<|im_end|>\n"
+            )
+            if sources in field.columns:
+                stored = tokjax.objectives.chat_loss_mask(dataset.column("sources")[1])
+                assert stored.tolist() == mask.tolist()
+
+
 def test_last_answer():
     messages = [user("one"), answer("two"), user("three"), answer("four"), user("five")]
     generation = """{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}
@@ -152,6 +189,18 @@ def test_last_answer():
         (
             lambda: ChatField(CHATS, CHATML).encode_rows([json.dumps(CHAT | {"chat_template_kwargs": "[]"})]),
             r"'chat_template_kwargs' must map names of variables to values, not be \[\]",
+        ),
+        (
+            lambda: ChatField(CHATS, CHATML).encode_rows(['{"tools": []}']),
+            r"the record has neither 'messages' nor 'conversations', it has \['tools'\]",
+        ),
+        (
+            lambda: ChatField(CHATS, CHATML).encode_rows([json.dumps(CHAT | {"conversations": []})]),
+            "the record has 'messages' and 'conversations'; remove one of them",
+        ),
+        (
+            lambda: PreferenceField(CHATS, CHATML).encode_rows([json.dumps(PAIR | {"conversations": []})]),
+            "the record has 'prompt' and 'conversations'; remove one of them",
         ),
     ],
 )

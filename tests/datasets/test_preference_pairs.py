@@ -336,9 +336,9 @@ GOOD = {"prompt": "a", "chosen": "b", "rejected": "c"}
             MESSAGES["explicit prompt"] | {"tools": "f(x)"},
             r"'tools' is the text 'f\(x\)', not JSON: ",
         ),
-        (CHATML, {"chosen": ["b"], "rejected": ["c"]}, "'chosen' must be a list of messages, each with a"),
-        (CHATML, {"chosen": [], "rejected": []}, r"'chosen' must be a list of messages.*not \[\]"),
-        (CHATML, {"prompt": [], "chosen": CHOSEN, "rejected": REJECTED}, "'prompt' must be a list of"),
+        (CHATML, {"chosen": ["b"], "rejected": ["c"]}, r"chosen\[0\] must map 'role' and 'content', not"),
+        (CHATML, {"chosen": [], "rejected": []}, "'chosen' has no messages; pass a list such as"),
+        (CHATML, {"prompt": [], "chosen": CHOSEN, "rejected": REJECTED}, "'prompt' has no messages"),
         (
             CHATML,
             {"prompt": "other", "chosen": HISTORY + CHOSEN, "rejected": HISTORY + REJECTED},

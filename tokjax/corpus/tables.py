@@ -406,20 +406,21 @@ def drop_null_keys(value: Any, *, depth: int = 0) -> Any:
     """Returns a value of a table without the keys of structs that are null, at any depth.
 
     Tables give each struct the keys of all others: a call of one tool has the arguments of every other tool.
-    Only the `content` of a message is kept if it is null, because templates ask for it.
+    Only the content of a message is kept if it is null, because templates ask for it.
 
     Args:
         value: a list, a mapping or another value of a record.
         depth: the number of lists and mappings that contain the value.
     """
     if isinstance(value, dict):
-        is_message = depth == 1 and "role" in value
+        is_message = depth <= 1 and not value.keys().isdisjoint(("role", "from"))
         return {
             key: drop_null_keys(inner, depth=depth + 1)
             for key, inner in value.items()
-            if inner is not None or (is_message and key == "content")
+            if inner is not None or (is_message and key in ("content", "value"))
         }
-    return [drop_null_keys(inner, depth=depth + 1) for inner in value] if isinstance(value, list) else value
+    is_list = isinstance(value, list) or (isinstance(value, np.ndarray) and value.dtype == object)
+    return [drop_null_keys(inner, depth=depth + 1) for inner in value] if is_list else value
 
 
 def iter_table_records(table: Any, choose: Callable[[list[str]], list[str]]) -> Iterator[dict[str, Any]]:

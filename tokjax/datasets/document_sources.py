@@ -177,11 +177,10 @@ class RecordReader(NamedTuple):
             content = [self.text_column.partition(".")[0]]
         if not set(content) & set(columns):
             if self.keys or self.text_column != DEFAULT_COLUMN or IDS_KEY not in columns:
-                missing = self.keys[0] if self.keys else self.text_column
-                raise InvalidArgumentError(
-                    f"the dataset has no column {missing!r}, it has {list(columns[:20])}; pass "
-                    "text_column=NAME"
-                )
+                missing, advice = f"no column {self.text_column!r}", "; pass text_column=NAME"
+                if self.keys:
+                    missing, advice = f"none of the columns {list(self.keys)}", ""
+                raise InvalidArgumentError(f"the dataset has {missing}, it has {list(columns[:20])}{advice}")
             content = [IDS_KEY]
         return [name for name in (*content, *(column.name for column in self.columns)) if name in columns]
 
@@ -470,6 +469,10 @@ def _read_item(
     if kind == "pair":
         doc_id, content = _check_pair(number, item, reader.separator)
     if isinstance(content, Mapping):
+        if records.keys:  # the record can be the row of a table
+            content = {**content} | {
+                key: drop_null_keys(content[key]) for key in records.keys if key in content
+            }
         return doc_id, records.read(content, f"document {number if doc_id is None else doc_id}")
     if records.needs_records:
         raise InvalidArgumentError(
@@ -621,7 +624,7 @@ def _iter_items(source: Any, reader: RecordReader) -> Iterator[Any]:
         source = source.with_format(None)  # rows of Python objects, and not of tensors or of Arrow scalars
     for rows in source.select_columns(names).iter(batch_size=_ROWS_PER_READ):
         for values in zip(*(rows[name] for name in names), strict=True):
-            yield dict(zip(names, map(drop_null_keys, values) if reader.keys else values, strict=True))
+            yield dict(zip(names, values, strict=True))
 
 
 def _get_kind(item: object) -> str:

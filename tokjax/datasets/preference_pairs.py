@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax.core import protocol
-from tokjax.datasets.fields.conversation import VARIABLE_KEYS, Conversation
+from tokjax.datasets.fields.conversation import VARIABLE_KEYS, Conversation, find_key, read_messages
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -29,9 +29,12 @@ if TYPE_CHECKING:
     from tokjax.core.protocol import Special
     from tokjax.core.utf8 import Text
     from tokjax.datasets.fields.conversation import ConversationField
+    from tokjax.encoding.chat.messages import Message
 
 SIDES = ("chosen", "rejected")
-PAIR_KEYS = ("prompt", *SIDES, *VARIABLE_KEYS)
+PROMPT_KEYS = ("prompt", "conversations")
+"""Keys of a record that can have the prompt. ShareGPT's format has the second."""
+PAIR_KEYS = (*PROMPT_KEYS, *SIDES, *VARIABLE_KEYS)
 """Keys of a record that form a preference pair."""
 
 
@@ -91,15 +94,17 @@ def encode_text_pairs(
 
 def _parse_texts(record: Mapping[str, Any]) -> tuple[str | None, str, str]:
     """Returns the prompt, if there is one, and both sides with the prompt."""
-    prompt, chosen, rejected = _get_sides(record)
+    prompt_key = _check_keys(record)
     for key in PAIR_KEYS:
         if key in record and not isinstance(record[key], str):
             raise InvalidArgumentError(
                 f"{key!r} is {record[key]!r:.80}, and the field encodes texts; for messages, pass "
                 "PreferenceField(tokenizer, template), with a chat template such as load_chat_template(PATH)"
             )
-    if prompt is None:
+    chosen, rejected = (record[side] for side in SIDES)
+    if prompt_key is None:
         return None, chosen, rejected
+    prompt = record[prompt_key]
     return prompt, prompt + chosen, prompt + rejected
 
 
@@ -148,53 +153,52 @@ def encode_chat_pairs(
     return list(zip(sides[::2], sides[1::2], strict=True))
 
 
-def _parse_messages(record: Mapping[str, Any]) -> tuple[list[Any], list[Any], list[Any]]:
+def _parse_messages(record: Mapping[str, Any]) -> tuple[list[Message], list[Message], list[Message]]:
     """Returns the messages of the prompt, and those of each side after the prompt."""
-    prompt, chosen, rejected = _get_sides(record)
-    for side in SIDES:
-        _check_messages(side, record[side])
+    prompt_key = _check_keys(record)
+    chosen, rejected = (_read_messages(record, side) for side in SIDES)
     shared = next(
         (i for i, pair in enumerate(zip(chosen[:-1], rejected[:-1], strict=False)) if pair[0] != pair[1]),
         min(len(chosen), len(rejected)) - 1,
     )
-    if isinstance(prompt, str):  # a copy of a message of both sides
-        if all(message.get("content") != prompt for message in chosen[:shared]):
+    if prompt_key and isinstance(record[prompt_key], str):  # a copy of a message of both sides
+        text = record[prompt_key]
+        if all(message.get("content") != text for message in chosen[:shared]):
             raise InvalidArgumentError(
-                f"'prompt' is the text {prompt!r:.80}, which is not a message at the start of both sides; "
-                "pass the prompt as messages, such as [{'role': 'user', 'content': prompt}]"
+                f"{prompt_key!r} is the text {text!r:.80}, which is not a message at the start of both "
+                "sides; pass the prompt as messages, such as [{'role': 'user', 'content': prompt}]"
             )
-    elif prompt is not None:
-        _check_messages("prompt", prompt)
+    elif prompt_key:
+        prompt = _read_messages(record, prompt_key)
         if chosen[:shared][: len(prompt)] != prompt:
             return prompt, chosen, rejected
         shared = len(prompt)
     return chosen[:shared], chosen[shared:], rejected[shared:]
 
 
-def _check_messages(key: str, messages: Any) -> None:
-    if isinstance(messages, str):
+def _read_messages(record: Mapping[str, Any], key: str) -> list[Message]:
+    """Returns the messages of a side or of the prompt."""
+    value = record[key]
+    if isinstance(value, str):
         raise InvalidArgumentError(
-            f"{key!r} is the text {messages!r:.80}, and the field has a chat template, which needs messages, "
+            f"{key!r} is the text {value!r:.80}, and the field has a chat template, which needs messages, "
             "such as [{'role': 'user', 'content': text}]; to encode texts as they are, pass "
             "PreferenceField(tokenizer) without a template"
         )
-    if not (
-        isinstance(messages, list)
-        and messages
-        and all(isinstance(message, dict) and "role" in message for message in messages)
-    ):
+    messages = read_messages(record, key)
+    if not messages:
         raise InvalidArgumentError(
-            f"{key!r} must be a list of messages, each with a 'role', such as "
-            f"[{{'role': 'user', 'content': text}}], not {messages!r:.80}"
+            f"{key!r} has no messages; pass a list such as [{{'role': 'user', 'content': text}}]"
         )
+    return messages
 
 
-def _get_sides(record: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-    """Returns the prompt, or `None`, and the values of both sides."""
+def _check_keys(record: Mapping[str, Any]) -> str | None:
+    """Checks the keys of a record, and returns the one of the prompt; `None` if it has none."""
     missing = [side for side in SIDES if side not in record]
     if missing:
         raise InvalidArgumentError(
             f"the record has no {missing[0]!r}; a preference pair has 'chosen' and 'rejected', and "
             f"optionally 'prompt', and this one has {list(record)}"
         )
-    return record.get("prompt"), record["chosen"], record["rejected"]
+    return find_key(record, PROMPT_KEYS)

@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 import tokjax
 from tests.conftest import CORPUS
 from tests.encoding.chat.test_token_sources import ELSEWHERE
+from tokjax.objectives.completion_masks import CHAT_ROLES
 from tokjax.trainer import train_bpe, train_wordpiece
 
 CHATML = """\
@@ -258,7 +259,7 @@ class TestTemplatesOfContentParts:
             tokjax.encode_chat(bpe, CONVERSATION, PARTS_ONLY, **options)
         assert str(error.value) == (
             "the chat template \"{% for m in messages %}{{ m.role | capitalize }}{{ ':' if m... drops "
-            "messages[0]['content'], because it is a text and the template writes lists of parts; pass the "
+            "messages[0], because its content is a text and the template writes lists of parts; pass the "
             "message as {'role': 'system', 'content': [{'type': 'text', 'text': '...'}]}"
         )
 
@@ -297,6 +298,41 @@ class TestTemplatesOfContentParts:
         assert tokjax.encode_chat(bpe, messages, PARTS_ONLY).text == "User: <|im_end|>\n"
 
 
+class TestToolCalls:
+    """Templates may write tool calls never, or only without a content."""
+
+    CALL = {"role": "assistant", "content": "a", "tool_calls": [{"function": {"arguments": "b"}}]}  # noqa: RUF012
+    EITHER = (
+        "{% for m in messages %}{{ m.tool_calls[0].function.arguments if m.content is none else m.content }}"
+    )
+
+    @pytest.mark.parametrize("template", [CHATML, EITHER + "{% endfor %}"])
+    def test_they_are_not_written(self, bpe, template):
+        message = r"writes no text of \['tool_calls'\] of messages\[5\], which has the role 'assistant'"
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            tokjax.encode_chat(bpe, [*CONVERSATION, self.CALL], template, mask=False)
+
+    def test_content_must_be_null(self, bpe):
+        template = self.EITHER + "{% endfor %}"
+        message = r"drops messages\[0\].* writes tool calls if it is null; pass .*'content': None}"
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            tokjax.encode_chat(bpe, [self.CALL | {"content": ""}], template)
+        assert tokjax.encode_chat(bpe, [self.CALL | {"content": None}], template).text == "b"
+
+
+def test_instructions_with_the_last_question(bpe):
+    """Templates of Mistral drop them when the conversation ends with an answer."""
+    template = """{% for m in messages[1:] %}
+{%- if m.role == 'user' and loop.last %}[{{ messages[0].content }} {% elif m.role == 'user' %}[{% endif %}
+{{- m.content }}{{ ']' if m.role == 'user' else ';' }}{% endfor %}"""
+    chat = tokjax.encode_chat(bpe, CONVERSATION, template)
+    assert chat.text == "[low?]low.;[low?]newest naïve.;"
+    assert decode_answers(bpe, chat) == ["low.;", "newest naïve.;"]
+    assert tokjax.encode_chat(bpe, CONVERSATION[:4], template).text == "[low?]low.;[Be brief. low?]"
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"writes no text of messages\[0\]"):
+        tokjax.encode_chat(bpe, [CONVERSATION[1], *CONVERSATION[2:]], template)
+
+
 @pytest.mark.parametrize("key", ["reasoning_content", "thinking", "reasoning"])
 def test_reasoning_field_names(bpe, key):
     template = "{{ messages[0].thinking }},{{ messages[0].reasoning_content }}"
@@ -323,26 +359,39 @@ def test_keys_whose_value_is_null(bpe):
 
 
 def test_weights_of_messages(bpe):
-    for excluded, included in (({"weight": 0}, {"weight": 1}), ({"train": False}, {"train": True})):
-        first, second = CONVERSATION[2], CONVERSATION[4]
-        messages = [*CONVERSATION[:2], first | excluded, CONVERSATION[3], second | included]
+    for excluded, included in (
+        ({"weight": 0}, {"weight": 1, "train": None}),
+        ({"train": False}, {"train": True}),
+    ):
+        _, question, first, another, second = CONVERSATION
+        messages = [CONVERSATION[0], question | excluded, first | excluded, another, second | included]
         for template in (CHATML, MARKED, ELSEWHERE["end before the next message"][0]):
             chat = tokjax.encode_chat(bpe, messages[1:], template)
             plain = tokjax.encode_chat(bpe, CONVERSATION[1:], template)
             assert chat.text == plain.text
             assert decode_answers(bpe, chat) == decode_answers(bpe, plain)[1:]
-            np.testing.assert_array_equal(chat.sources, plain.sources)
+            is_first = chat.message_indices == 1
+            expected = np.where(is_first, plain.sources % 8 + 8 * CHAT_ROLES.index("other"), plain.sources)
+            np.testing.assert_array_equal(chat.sources, expected)
+
+
+def test_eos_after_an_excluded_answer(bpe):
+    template = "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% else %}"
+    template += "{% generation %}{{ m.content }}{% endgeneration %}{% endif %}{% endfor %}"
+    template += "{% generation %}{{ '<|im_end|>' }}{% endgeneration %}"
+    for excluded, expected in ((2, ["newest naïve.<|im_end|>"]), (4, ["low."])):
+        messages = [each | {"weight": 0} if i == excluded else each for i, each in enumerate(CONVERSATION)]
+        assert decode_answers(bpe, tokjax.encode_chat(bpe, messages[1:], template)) == expected
 
 
 @pytest.mark.parametrize(
     ("role", "keys", "message"),
     [
         *(("assistant", {"weight": value}, r"\['weight'\] is .*; the weight of a message is 0 or 1")
-          for value in (2, -1, 0.5, "0", None, True)),
+          for value in (2, -1, 0.5, "0", True)),
         *(("assistant", {"train": value}, r"\['train'\] is .*; the weight of a message is true or false")
-          for value in (0, 1, "false", None)),
-        ("user", {"weight": 1}, "is the weight of a message of the role 'user'; only the assistant's"),
-        ("tool", {"train": False}, "is the weight of a message of the role 'tool'"),
+          for value in (0, 1, "false")),
+        ("user", {"weight": 1}, "is 1, and the role is 'user'; only messages of the assistant count"),
         *(("assistant", {key: 0}, rf"has \['{key}'\], and .* pass 'weight': 0 to leave an answer out")
           for key in ("weights", "loss_weight", "lossWeight", "training", "train_detail", "masked", "Loss")),
         ("assistant", {"weight": 0, "train": False}, r"has \['weight', 'train'\], and a message has one key"),
@@ -354,7 +403,7 @@ def test_invalid_weights(bpe, role, keys, message):
 
 
 def test_sharegpt(bpe):
-    names = {"user": "human", "assistant": "gpt"}
+    names = {"user": "human", "assistant": "chatgpt"}
     messages = [
         {"from": names.get(message["role"], message["role"]), "value": message["content"]}
         for message in CONVERSATION

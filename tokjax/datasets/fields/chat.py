@@ -13,18 +13,26 @@ from tokjax._util.checks import check_int
 from tokjax._util.display import short_repr
 from tokjax.core.ragged import ragged_from_rows
 from tokjax.datasets.columns import LOSS_MASK, Column, check_columns
-from tokjax.datasets.fields.conversation import VARIABLE_KEYS, Conversation, ConversationField
+from tokjax.datasets.fields.conversation import (
+    VARIABLE_KEYS,
+    Conversation,
+    ConversationField,
+    find_key,
+    read_messages,
+)
 from tokjax.datasets.fields.options import check_template, set_columns
 from tokjax.datasets.fields.token_field import RowsWithColumns
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tokjax.core.protocol import Special
     from tokjax.core.utf8 import Text
+    from tokjax.encoding.chat.messages import Message
 
 
+_MESSAGE_KEYS = ("messages", "conversations")
 _SOURCES = Column("sources", "int8", source="field")
 """Column of the role and the field of each token of a conversation."""
 
@@ -34,7 +42,8 @@ _SOURCES = Column("sources", "int8", source="field")
 class ChatField(ConversationField):
     """Token ids of conversations, with a loss mask of the assistant's tokens. Needs `tokjax[chat]`.
 
-    Documents are records with `"messages"`, which `encode_chat` encodes. They can have variables of the
+    Documents are records with `"messages"`, or with `"conversations"` as in ShareGPT's format, which
+    `encode_chat` encodes. They can have variables of the
     template: `"tools"`, `"documents"`, and others in the mapping `"chat_template_kwargs"` (also as texts in
     JSON), and those of `variable_keys`. The column `loss_mask` is 1 on the tokens of the assistant. The
     dataset opens as a `PackedDataset`, and every loader of ids can load it. With
@@ -66,7 +75,7 @@ class ChatField(ConversationField):
     """
 
     TYPE_ID: ClassVar[int] = 45
-    RECORD_KEYS: ClassVar[tuple[str, ...]] = ("messages", *VARIABLE_KEYS)
+    RECORD_KEYS: ClassVar[tuple[str, ...]] = (*_MESSAGE_KEYS, *VARIABLE_KEYS)
 
     template: str
     max_tokens: int | None = None
@@ -94,7 +103,7 @@ class ChatField(ConversationField):
         """Encodes conversations, given as JSON objects, into ids and loss masks, without truncation."""
         ids, masks, sources = [], [], []
         records = map(json.loads, texts)
-        conversations = [Conversation(record.get("messages"), record) for record in records]
+        conversations = [Conversation(_read_conversation(record), record) for record in records]
         for chat, is_target in self.encode_messages(conversations, threads):
             ids.append(chat.result.ids)
             masks.append(is_target)
@@ -103,3 +112,12 @@ class ChatField(ConversationField):
         if any(column == _SOURCES for column in self.columns):
             columns[_SOURCES.name] = np.concatenate([np.zeros(0, np.int8), *sources])
         return RowsWithColumns(ragged_from_rows(ids), columns)
+
+
+def _read_conversation(record: Mapping[str, Any]) -> list[Message]:
+    key = find_key(record, _MESSAGE_KEYS)
+    if key is None:
+        raise InvalidArgumentError(
+            f"the record has neither {' nor '.join(map(repr, _MESSAGE_KEYS))}, it has {list(record)[:20]}"
+        )
+    return read_messages(record, key)

@@ -15,7 +15,7 @@ from tokjax.core import protocol
 from tokjax.datasets.fields.options import check_template, get_special_options, set_limit, set_special
 from tokjax.datasets.fields.token_field import TokenField
 from tokjax.encoding.chat.encode_chat import encode_chats
-from tokjax.encoding.chat.messages import check_strings, copy_json
+from tokjax.encoding.chat.messages import check_strings, copy_json, copy_messages
 from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.special_tokens import resolve_special
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from tokjax.core.protocol import Special
     from tokjax.encoding.chat.encode_chat import EncodedChat
+    from tokjax.encoding.chat.messages import Message
 
 _CHECKED_VARIABLES = ("tools", "documents")
 """Variables whose texts `encode_chat` searches for special tokens."""
@@ -42,12 +43,12 @@ class Conversation(NamedTuple):
     """A conversation to encode.
 
     Attributes:
-        messages: its messages.
+        messages: its messages, from `read_messages`.
         record: record with the variables of the template.
         num_prompt: number of messages at the start whose answers are not targets.
     """
 
-    messages: Any
+    messages: list[Message]
     record: Mapping[str, Any]
     num_prompt: int = 0
 
@@ -152,7 +153,7 @@ class ConversationField(TokenField):
     def _find_targets(self, chat: EncodedChat, conversation: Conversation) -> NDArray[np.bool_]:
         messages, _, num_prompt = conversation
         is_target = np.asarray(chat.assistant_mask, bool)
-        answers = [i for i, message in enumerate(messages) if message.get("role") == "assistant"]
+        answers = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
         if self.train_on == "last" and answers:
             num_prompt = max(num_prompt, answers[-1])
         if any(i < num_prompt for i in answers):
@@ -186,6 +187,28 @@ class ConversationField(TokenField):
             for key, value in others.items():
                 check_strings(value, repr(key), not_allowed)
         return variables
+
+
+def find_key(record: Mapping[str, Any], keys: Sequence[str]) -> str | None:
+    """Returns which one of several keys a record has; `None` if it has none of them.
+
+    Raises:
+        InvalidArgumentError: it has more than one.
+    """
+    present = [key for key in keys if key in record]
+    if len(present) > 1:
+        raise InvalidArgumentError(f"the record has {' and '.join(map(repr, present))}; remove one of them")
+    return present[0] if present else None
+
+
+def read_messages(record: Mapping[str, Any], key: str) -> list[Message]:
+    """Returns the messages under a key of a record, in OpenAI's format. A mapping is one message.
+
+    Raises:
+        InvalidArgumentError: the value is no list of messages in OpenAI's or in ShareGPT's format.
+    """
+    value = record[key]
+    return copy_messages([value] if isinstance(value, dict) else value, key)
 
 
 def _format_date(date: object) -> str | None:

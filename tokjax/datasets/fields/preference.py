@@ -33,9 +33,10 @@ _PAIR_COLUMNS = (Column(LOSS_MASK, "bool", source="field"), Column("rejected", "
 class PreferenceField(ConversationField):
     """Token ids of preference pairs, with a loss mask of the answers. For DPO and similar objectives.
 
-    Documents are records with `"chosen"` and `"rejected"`, and optionally `"prompt"`, as texts or as lists of
-    messages. Without `"prompt"`, it is what both sides begin with; a prompt of messages that both sides begin
-    with is not repeated. Messages can come with variables of the template, as for `ChatField`.
+    Documents are records with `"chosen"` and `"rejected"`, and optionally `"prompt"` (`"conversations"` in
+    ShareGPT's format), as texts or as lists of messages. Without a prompt, it is what both sides begin with;
+    a prompt of messages that both sides begin with is not repeated. Messages can come with variables of the
+    template, as for `ChatField`.
 
     Each pair is one document: the prompt and the chosen answer, then the prompt and the rejected answer. The
     column `loss_mask` is 1 on the answers, and the column `rejected` on the tokens of the second side.

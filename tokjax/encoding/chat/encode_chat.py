@@ -9,6 +9,7 @@ texts that know which message they are from (`text_sources`), and each token get
 from __future__ import annotations
 
 import datetime
+import re
 import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,7 +45,7 @@ from tokjax.encoding.chat.token_sources import compute_token_sources, find_runs
 from tokjax.encoding.chat.turns import Renderings, find_prompt, find_turns
 from tokjax.encoding.encode import encode_batch_result, encode_result
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
-from tokjax.objectives.completion_masks import chat_loss_mask
+from tokjax.objectives.completion_masks import CHAT_ROLES, chat_loss_mask
 from tokjax.offsets import char_to_byte_spans
 from tokjax.pretokenize.special_tokens import resolve_special
 
@@ -56,12 +57,13 @@ if TYPE_CHECKING:
     from tokjax.core.protocol import Special
     from tokjax.core.records import TokenizationResult
     from tokjax.encoding.chat.messages import Message
-    from tokjax.encoding.chat.token_sources import Run
+    from tokjax.encoding.chat.token_sources import Run, TokenSources
     from tokjax.encoding.chat.turns import SourceRun
 
 _ASSISTANT = "assistant"
 _MAX_CHARACTERS = 1 << 22
 _TEXT_OPTIONS: dict[str, Any] = {"add_special_tokens": False, "allowed_special": "all"}
+_INSTRUCTIONS = ("system", "developer")
 _UNTRUSTED = ("tools", "documents")
 """Variables that are checked like messages, because they often contain text of third parties."""
 
@@ -122,8 +124,8 @@ def encode_chat(
     Otherwise they are the turns of the assistant. A turn begins where the text of the messages before it with
     a generation prompt ends. (If the template has no generation prompt, it includes the role.) It ends with
     the text that the template writes for its end, also where that is in front of the next message. A message
-    of the assistant with `"weight": 0` or `"train": False` has no tokens in `assistant_mask`. With 1, `True`
-    or neither key it has.
+    of the assistant with `"weight": 0` or `"train": False` has no tokens in `assistant_mask`, and its tokens
+    have the role `other` in `sources`. With 1, `True`, `None` or neither key it counts.
 
     Special tokens that the template writes are always recognized. In messages, `tools` and `documents` they
     raise an error by default, because a user could end a turn with them. With `disallowed_special=()` they
@@ -283,18 +285,32 @@ def _encode_in_steps(
         _compute_mask(full_text, offsets, generated) if has_blocks else chat_loss_mask(sources.codes)
     )
     if excluded:
-        _check_messages_known(assistant_mask, sources.messages)
-        assistant_mask = np.where(np.isin(sources.messages, excluded), np.int32(0), assistant_mask)
+        assistant_mask, sources = _exclude_messages(excluded, assistant_mask, sources)
     return EncodedChat(result, assistant_mask, full_text, *sources)
 
 
-def _check_messages_known(mask: NDArray[np.int32], messages: NDArray[np.int32]) -> None:
-    """Checks that each token of the assistant is known to be of a message."""
+def _exclude_messages(
+    excluded: list[int], mask: NDArray[np.int32], sources: TokenSources
+) -> tuple[NDArray[np.int32], TokenSources]:
+    """Removes answers from the mask, and gives their tokens the role `other`, which no mask counts.
+
+    Text after all messages, such as an EOS token after a loop, belongs to the last message.
+
+    Raises:
+        InvalidArgumentError: a token of the assistant is not known to be of a message.
+    """
+    messages = sources.messages.copy()
+    last = np.flatnonzero(messages >= 0).max(initial=-1)
+    messages[last + 1 :] = messages[last] if last >= 0 else -1
     if (mask[messages < 0] > 0).any():
         raise InvalidArgumentError(
             "a message has the weight 0, and the chat template writes text outside of messages in a "
             "{% generation %} block, so that the tokens of the message can't be determined"
         )
+    is_excluded = np.isin(messages, excluded)
+    others = sources.codes % np.int8(8) + np.int8(8 * CHAT_ROLES.index("other"))
+    codes = np.where(is_excluded, others, sources.codes)
+    return np.where(is_excluded, np.int32(0), mask), sources._replace(codes=codes)
 
 
 def _check_options(variables: Mapping[str, Any], prompt: bool, continued: bool) -> None:
@@ -441,29 +457,45 @@ def _check_contents(
         InvalidArgumentError: nothing is written of the texts of a message.
     """
 
-    def render(index: int, changed: Message) -> str | None:
+    def render(rendered: list[Message], with_prompt: bool) -> str | None:
         try:
-            return renderer.render_text([*messages[:index], changed, *messages[index + 1 :]], prompt)
+            return renderer.render_text(rendered, with_prompt)
         except InvalidArgumentError:  # for example, the template takes no lists
             return None
 
-    for i in find_unwritten_messages(messages, text):
+    def is_written(i: int, part: Message, rendered: list[Message], with_prompt: bool = prompt) -> bool:
+        changed = copy_json(part, "", lambda text, _: re.sub(r"^x(?=\d)", "z", text))
+        changed = rendered[i] | changed | {"role": rendered[i]["role"]}
+        others = [*rendered[:i], changed, *rendered[i + 1 :]]
+        written = render(rendered, with_prompt)
+        return written is not None and written != render(others, with_prompt)
+
+    for i, part in find_unwritten_messages(messages, text):
         message = messages[i]
-        changed = copy_json(message, "", lambda part, _: part.replace("x", "z"))
-        if render(i, changed | {"role": message["role"]}) != text:
+        role, content = message["role"], message.get("content")
+        # Mistral's templates write instructions with the last question, and only while it has no answer.
+        question = next((j for j in range(i, len(messages)) if messages[j]["role"] == "user"), i)
+        if is_written(i, part, messages) or (
+            role in _INSTRUCTIONS and is_written(i, part, messages[: question + 1], with_prompt=True)
+        ):
             continue
-        content = message.get("content")
-        with_part = render(i, message | {"content": [{"type": "text", "text": content}]}) or text
-        if isinstance(content, str) and content.strip() and content in with_part and with_part != text:
-            example = {"role": message["role"], "content": [{"type": "text", "text": "..."}]}
+        problem = "the template writes lists of parts"
+        other: list[Any] | None = [{"type": "text", "text": content}]
+        if not content or not str(content).strip():
+            problem, other = "the template writes tool calls if it is null", None
+        changed = message | {"content": other}
+        others = [*messages[:i], changed, *messages[i + 1 :]]
+        if isinstance(content, str) and is_written(i, changed if part is message else part, others):
+            example = {"role": role, "content": other and [{"type": "text", "text": "..."}]}
             raise InvalidArgumentError(
-                f"the chat template {template!r:.60}... drops messages[{i}]['content'], because it is a "
-                f"text and the template writes lists of parts; pass the message as {example}"
+                f"the chat template {template!r:.60}... drops messages[{i}], because its content is a "
+                f"text and {problem}; pass the message as {example}"
             )
+        dropped = f"messages[{i}]" if part is message else f"{list(part)} of messages[{i}]"
         raise InvalidArgumentError(
-            f"the chat template {template!r:.60}... writes no text of messages[{i}], which has the role "
-            f"{message['role']!r} and the keys {list(message)[:20]}; pass a role and keys that the template "
-            "reads, or remove the message"
+            f"the chat template {template!r:.60}... writes no text of {dropped}, which has the role {role!r} "
+            f"and the keys {list(message)[:20]}; pass a role and keys that the template reads, or remove the "
+            "message"
         )
 
 

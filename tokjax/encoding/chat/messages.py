@@ -45,8 +45,9 @@ _PLACEHOLDER = re.compile(r"x\d+")
 PLAIN_KEYS = ("role", "type")
 """Keys whose values select branches of a template. They must match `_PLAIN_TEXT`."""
 REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
+TOOL_CALL_KEYS = ("tool_calls", "function_call", "function_calls")
 _SHAREGPT_KEYS = {"from": "role", "value": "content"}
-_SHAREGPT_ROLES = {"human": "user", "gpt": "assistant"}
+_SHAREGPT_ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant"}
 _WEIGHT_KEY = re.compile(r"(?<![A-Za-z])(?:weight|train|loss|mask)|Weight|Train|Loss|Mask")
 """Matches keys that look like weights of messages."""
 _KEYS_WITHOUT_TEXT = (*PLAIN_KEYS, *REASONING_KEYS, "name", "id", "tool_call_id")
@@ -58,8 +59,12 @@ _MAX_DEPTH = 100
 Message = dict[str, Any]
 
 
-def copy_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
+def copy_messages(messages: Sequence[Mapping[str, Any]], name: str = "messages") -> list[Message]:
     """Copies messages to lists and dicts. Messages in ShareGPT's format become those of OpenAI's.
+
+    Args:
+        messages: the messages.
+        name: their name in error messages.
 
     Raises:
         InvalidArgumentError: `messages` is not a sequence of mappings, a message has no role, or contains
@@ -67,18 +72,18 @@ def copy_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
     """
     untyped: object = messages
     if isinstance(untyped, (str, bytes)) or not isinstance(untyped, Sequence):
-        raise InvalidArgumentError(f"messages must be a list of messages, not {messages!r:.80}")
+        raise InvalidArgumentError(f"{name} must be a list of messages, not {messages!r:.80}")
     copied = []
     for i, message in enumerate(messages):
         if not isinstance(message, Mapping):
-            raise InvalidArgumentError(f"messages[{i}] must map 'role' and 'content', not be {message!r:.80}")
-        copy = copy_json(message, f"messages[{i}]")
+            raise InvalidArgumentError(f"{name}[{i}] must map 'role' and 'content', not be {message!r:.80}")
+        copy = copy_json(message, f"{name}[{i}]")
         if _SHAREGPT_KEYS.keys() <= copy.keys() and copy.keys().isdisjoint(_SHAREGPT_KEYS.values()):
             copy = {_SHAREGPT_KEYS.get(key, key): value for key, value in copy.items()}
         role = copy.get("role")
         if not isinstance(role, str):
             raise InvalidArgumentError(
-                f"messages[{i}] has the role {role!r:.80}, and the keys {list(copy)[:20]}; pass a message "
+                f"{name}[{i}] has the role {role!r:.80}, and the keys {list(copy)[:20]}; pass a message "
                 "such as {'role': 'user', 'content': TEXT}, or {'from': 'human', 'value': TEXT}"
             )
         copied.append(copy | {"role": _SHAREGPT_ROLES.get(role, role)})
@@ -86,22 +91,22 @@ def copy_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
 
 
 def pop_weights(messages: list[Message]) -> list[int]:
-    """Removes the keys `weight` and `train` of messages, which a template must not see.
+    """Removes the keys `weight` and `train` of messages, which a template must not see. Null is no weight.
 
     Returns:
-        The indices of the messages that do not count as targets.
+        The indices of the answers that do not count as targets.
 
     Raises:
-        InvalidArgumentError: a value is invalid, the message is not one of the assistant, or another key
-            looks like one of the two.
+        InvalidArgumentError: a value is invalid, a message that is not one of the assistant has the weight 1,
+            or another key looks like one of the two.
     """
     excluded = []
     for i, message in enumerate(messages):
         keys = [key for key in message if isinstance(key, str) and _WEIGHT_KEY.search(key)]
-        for key in keys:
-            value = message.pop(key)
+        weights = [(key, message.pop(key)) for key in keys]
+        for key, value in (weights := [pair for pair in weights if pair[1] is not None]):
             path = f"messages[{i}][{key!r}]"
-            if len(keys) > 1 or key not in ("weight", "train"):
+            if len(weights) > 1 or key not in ("weight", "train"):
                 raise InvalidArgumentError(
                     f"messages[{i}] has {keys}, and a message has one key for its weight: pass 'weight': 0 "
                     "to leave an answer out of the mask, or 'train': false; otherwise remove the key"
@@ -109,13 +114,13 @@ def pop_weights(messages: list[Message]) -> list[int]:
             if isinstance(value, bool) != (key == "train") or value not in (0, 1):
                 expected = "0 or 1" if key == "weight" else "true or false"
                 raise InvalidArgumentError(f"{path} is {value!r:.80}; the weight of a message is {expected}")
-            if message["role"] != "assistant":
+            if message["role"] == "assistant":
+                excluded += [] if value else [i]
+            elif value:
                 raise InvalidArgumentError(
-                    f"{path} is the weight of a message of the role {message['role']!r}; only the "
-                    "assistant's messages have one, and no others count, so remove the key"
+                    f"{path} is {value!r}, and the role is {message['role']!r}; only messages of the "
+                    "assistant count, so remove the key"
                 )
-            if not value:
-                excluded.append(i)
     return excluded
 
 
@@ -239,21 +244,34 @@ def mark_end(messages: list[Message], marker: str) -> list[Message]:
     )
 
 
-def find_unwritten_messages(messages: Sequence[Message], text: str) -> list[int]:
-    """Returns the indices of messages that have texts, none of which occurs in a rendered text.
+def find_unwritten_messages(messages: Sequence[Message], text: str) -> list[tuple[int, Message]]:
+    """Finds messages that have texts, or tool calls, none of which occurs in a rendered text.
 
-    Templates may drop reasoning and names. A part of a content that is not text has none.
+    Templates may drop reasoning, names, and the content of a message with tool calls. A part of a content
+    that is not text has none.
 
     Args:
         messages: messages with placeholders for their texts.
         text: the text that a template writes for them.
+
+    Returns:
+        The index of each of these messages, and the message, or the part of it that is not written.
     """
     written = Counter(_PLACEHOLDER.findall(text))
-    names = [
-        set(_PLACEHOLDER.findall(" ".join(_list_texts(message, _KEYS_WITHOUT_TEXT)))) for message in messages
-    ]
+
+    def find_names(value: Message) -> set[str]:
+        return set(_PLACEHOLDER.findall(" ".join(_list_texts(value, _KEYS_WITHOUT_TEXT))))
+
+    names = [find_names(message) for message in messages]
     owners = Counter(name for own in names for name in own)
-    return [i for i, own in enumerate(names) if own and all(written[name] < owners[name] for name in own)]
+    unwritten = []
+    for i, message in enumerate(messages):
+        calls = {key: message[key] for key in TOOL_CALL_KEYS if key in message}
+        for part, own in ((message, names[i]), (calls, find_names(calls))):
+            if own and all(written[name] < owners[name] for name in own):
+                unwritten.append((i, part))
+                break
+    return unwritten
 
 
 def _list_texts(value: Any, keys_without_text: Collection[str] = PLAIN_KEYS) -> list[str]:

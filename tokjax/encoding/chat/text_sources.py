@@ -22,12 +22,11 @@ from bisect import bisect_left, bisect_right
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from tokjax.encoding.chat.messages import PLAIN_KEYS, REASONING_KEYS
+from tokjax.encoding.chat.messages import PLAIN_KEYS, REASONING_KEYS, TOOL_CALL_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-_TOOL_CALL_KEYS = ("tool_calls", "function_call", "function_calls")
 TOOL_ROLES = ("tool", "function", "ipython", "observation", "environment")
 """Roles of messages with results of tools."""
 _CONVERSION = re.compile(r"%(?:\((.*?)\))?[^a-zA-Z%]*[hlL]?[a-zA-Z%]")
@@ -335,7 +334,7 @@ def add_sources(messages: Sequence[dict[str, Any]]) -> list[SourcedMessage]:
         for key, value in message.items():
             if key in REASONING_KEYS:
                 copied[key] = _copy(value, Source(i, "reasoning"))
-            elif key in _TOOL_CALL_KEYS:
+            elif key in TOOL_CALL_KEYS:
                 copied[key] = _copy(value, Source(i, "tool_call"))
             elif key == "content":
                 copied[key] = _copy(value, Source(i, "tool_result" if is_result else "content"))
