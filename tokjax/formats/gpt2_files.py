@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.core.vocabulary import TEMPLATE_ROLES, make_vocabulary
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.formats.added_tokens import ADVICE
 from tokjax.formats.huggingface.byte_level_definition import build_split_steps
 from tokjax.formats.huggingface.declared_tokens import merge_declared_tokens
 from tokjax.formats.huggingface.definition import decode_byte_level_forms
@@ -25,6 +24,7 @@ from tokjax.formats.tokenizer_files import (
     read_lines,
     resolve_roles,
 )
+from tokjax.formats.transformers_classes import check_class
 from tokjax.models.byte_bpe import Normalizer, get_default_normalizer, make_byte_level_bpe
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.roles_and_templates import replace_roles
@@ -48,21 +48,6 @@ _GPT2 = "GPT2Tokenizer"
 _HEADER = "#version"
 _END_OF_WORD = "</w>"
 _FLAGS = MappingProxyType(dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False))
-_NOT_LIKE_GPT2 = (
-    "BioGptTokenizer",
-    "BlenderbotTokenizer",
-    "BlenderbotSmallTokenizer",
-    "ClvpTokenizer",
-    "CohereTokenizer",
-    "CTRLTokenizer",
-    "LayoutLMv3Tokenizer",
-    "LukeTokenizer",
-    "MarkupLMTokenizer",
-    "NougatTokenizer",
-    "Speech2Text2Tokenizer",
-    "WhisperTokenizer",
-)
-"""Classes of transformers for such files that have other rules."""
 _PATTERNS: Mapping[str | None, Pattern] = {"Qwen2Tokenizer": "qwen2", "Qwen3_5Tokenizer": "qwen3_5"}
 """Split patterns by class, if it is not that of GPT-2."""
 _ROBERTA_ROLES: Mapping[Role, str] = {  # transformers adds missing tokens in this order
@@ -146,7 +131,8 @@ def read_gpt2(
     companion = read_companion_config(source.parent)
     _check_is_gpt2(source, forms)
     class_name = find_tokenizer_class(source.parent, companion.config)
-    pattern = pattern or _find_pattern(source, class_name)
+    check_class(source, class_name)
+    pattern = pattern or _PATTERNS.get(class_name, "gpt2")
     add_prefix_space = bool(add_prefix_space or companion.config.get("add_prefix_space"))
     role_names = _find_roles(class_name, companion)
     if class_name in _ROLES:
@@ -258,19 +244,6 @@ def _list_added_tokens(
 def _make_entry(name: str, forms: Mapping[str, int]) -> dict[str, Any]:
     """Returns a special token without options, as in a `tokenizer.json`, with the id -1 if it is new."""
     return {"id": forms.get(name, -1), "content": name, **_FLAGS, "special": True}
-
-
-def _find_pattern(source: Path, class_name: str | None) -> Pattern:
-    """Returns the split pattern of the class of transformers that the directory names.
-
-    Raises:
-        TokenizerFormatError: the class has rules that such files can't express.
-    """
-    if class_name in _NOT_LIKE_GPT2:
-        raise TokenizerFormatError(
-            f"{source.parent}: its files name {class_name}, which has other rules than GPT-2; {ADVICE}"
-        )
-    return _PATTERNS.get(class_name, "gpt2")
 
 
 def _build_definition(

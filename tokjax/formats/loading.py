@@ -160,8 +160,7 @@ def load_tokenizer(
       RoBERTa's, the CLS and the SEP token are inserted into texts; otherwise BOS and EOS, if it sets
       `add_bos_token` and `add_eos_token`.
     - `"sentencepiece"`: `bos_token` and `eos_token` are inserted into texts; `"auto"` selects the token with
-      the role, which is declared in the configuration files or else in the model. Files of ALBERT and
-      XLNet run on the `tokenizers` library, and without these options insert the tokens of their class.
+      the role, which is declared in the configuration files or else in the model.
     - `"sentencepiece_vocab"` also accepts `unk_token`, `model_type`, `normalizer` and `special_tokens` (names
       of control pieces). A `.vocab` file contains neither the normalization nor the type of pieces with the
       score 0. An option is required where its default, that of SentencePiece's trainer, can be wrong.

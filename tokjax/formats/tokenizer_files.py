@@ -42,6 +42,7 @@ _CLASSES_BY_MODEL_TYPE = {
     "camembert": "CamembertTokenizer",
     "clip": "CLIPTokenizer",
     "cohere": "CohereTokenizer",
+    "cohere2": "CohereTokenizer",
     "cpmant": "CpmAntTokenizer",
     "ctrl": "CTRLTokenizer",
     "data2vec-text": "RobertaTokenizer",
@@ -49,6 +50,7 @@ _CLASSES_BY_MODEL_TYPE = {
     "deberta-v2": "DebertaV2Tokenizer",
     "esm": "EsmTokenizer",
     "flaubert": "FlaubertTokenizer",
+    "fnet": "FNetTokenizer",
     "gpt-sw3": "GPTSw3Tokenizer",
     "ibert": "RobertaTokenizer",
     "layoutlmv3": "LayoutLMv3Tokenizer",
@@ -79,6 +81,7 @@ _CLASSES_BY_MODEL_TYPE = {
     "roberta-prelayernorm": "RobertaTokenizer",
     "roformer": "RoFormerTokenizer",
     "seamless_m4t": "SeamlessM4TTokenizer",
+    "seamless_m4t_v2": "SeamlessM4TTokenizer",
     "siglip": "SiglipTokenizer",
     "speech_to_text": "Speech2TextTokenizer",
     "switch_transformers": "T5Tokenizer",
@@ -90,6 +93,8 @@ _CLASSES_BY_MODEL_TYPE = {
     "xlm-roberta": "XLMRobertaTokenizer",
     "xlm-roberta-xl": "XLMRobertaTokenizer",
     "xlnet": "XLNetTokenizer",
+    "xmod": "XLMRobertaTokenizer",
+    "yoso": "AlbertTokenizer",
 }
 """Classes of transformers by `model_type`: those of which the readers of files know more than of others."""
 CONFIG_FILE = "tokenizer_config.json"
