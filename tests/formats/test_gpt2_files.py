@@ -74,7 +74,7 @@ class TestGPT2Files:
         vocab = {"a": 0, f"{character}</w>": 1}
         self.write(tmp_path, vocab, b"#version: 0.2\n")
         with pytest.raises(
-            FormatError, match="its tokens end in '</w>', so it is not .*; pass format='word_bpe'"
+            FormatError, match=r"vocab\.json has tokens that end in '</w>', .*, splitter=\.\.\.\)"
         ):
             tokjax.load_tokenizer(tmp_path)
 

@@ -24,7 +24,7 @@ from tokjax.formats.tokenizer_files import (
     read_lines,
     resolve_roles,
 )
-from tokjax.formats.transformers_classes import check_class
+from tokjax.formats.transformers_classes import check_class, reject_word_merges
 from tokjax.models.byte_bpe import Normalizer, get_default_normalizer, make_byte_level_bpe
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.roles_and_templates import replace_roles
@@ -334,10 +334,7 @@ def _check_is_gpt2(source: Path, forms: Mapping[str, int]) -> None:
     has_all_bytes = all(character in forms for character in ALPHABET)
     has_ends = any(character + _END_OF_WORD in forms for character in ALPHABET)
     if "a" + _END_OF_WORD in forms or (has_ends and not has_all_bytes):
-        raise TokenizerFormatError(
-            f"{source}: its tokens end in '</w>', so it is not a byte-level BPE like GPT-2's; pass "
-            "format='word_bpe', or 'clip' for CLIP's files"
-        )
+        reject_word_merges(source)
 
 
 def _read_merges(path: Path, ordinary: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:

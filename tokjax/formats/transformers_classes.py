@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from tokjax.errors import TokenizerFormatError
+from tokjax.formats.tokenizer_files import find_tokenizer_class, read_companion_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +47,20 @@ def check_class(source: Path, class_name: str | None) -> None:
         reject_files(source.parent, reason, class_name)
 
 
+def reject_word_merges(source: Path) -> NoReturn:
+    """Raises `TokenizerFormatError` for a `vocab.json` with tokens that end in `</w>`.
+
+    Args:
+        source: path of the vocabulary.
+    """
+    check_class(source, find_tokenizer_class(source.parent, read_companion_config(source.parent).config))
+    reject_files(
+        source.parent,
+        f"{source.name} has tokens that end in '</w>', as in CLIP and OpenAI's GPT, and no file says how "
+        "texts are split into words (if you know that, call tokjax.word_bpe(TOKENS, MERGES, splitter=...))",
+    )
+
+
 def reject_files(directory: Path | str, reason: str, class_name: str | None = None) -> NoReturn:
     """Raises `TokenizerFormatError` for files of such a class, with the calls that work.
 
@@ -62,7 +77,7 @@ def reject_files(directory: Path | str, reason: str, class_name: str | None = No
         )
     else:
         advice = (
-            "transformers has no tokenizer.json for it: register a custom type that wraps the object of "
+            "transformers has no tokenizer.json for them: register a custom type that wraps the object of "
             f"transformers.AutoTokenizer.from_pretrained({str(directory)!r}) (docs/extending.md)"
         )
     raise TokenizerFormatError(f"{directory}: {reason}; {advice}")

@@ -26,6 +26,7 @@ from tokjax.formats.tokenizer_files import (
     read_companion_config,
     read_lines,
 )
+from tokjax.formats.transformers_classes import check_class
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.roles_and_templates import replace_roles
 from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece
@@ -148,6 +149,7 @@ def read_wordpiece(
 
 def _check_splitter(source: Path, name: str, config: Mapping[str, Any]) -> None:
     """Raises `TokenizerFormatError` if the configuration names a class that splits texts otherwise."""
+    check_class(source, name)
     how = _OTHER_SPLITTERS.get(name)
     if name == "BertJapaneseTokenizer":
         words, subwords = config.get("word_tokenizer_type", "basic"), config.get("subword_tokenizer_type")
