@@ -1,7 +1,6 @@
 """Tests of GPT-2's two files: `vocab.json` and `merges.txt`."""
 
 import json
-import re
 
 import pytest
 from hypothesis import given
@@ -152,43 +151,6 @@ class TestGPT2Files:
         text = f"a {name} {name}er lowest"
         ids = tokjax.encode(tokenizer, text, allowed_special={name}).tolist()
         assert ids == transformers.AutoTokenizer.from_pretrained(tmp_path)(text)["input_ids"]
-
-    @pytest.mark.parametrize(
-        ("class_name", "names"),
-        [
-            ("RobertaTokenizer", ["<s>", "</s>", "<pad>", "<unk>", "<mask>"]),
-            ("LongformerTokenizer", ["<s>", "</s>", "<pad>", "<unk>", "<mask>"]),
-            ("DebertaTokenizer", ["[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]"]),
-        ],
-    )
-    def test_classes_that_insert_tokens(self, all_files, tmp_path, class_name, names):
-        self.write_with_tokens(all_files, tmp_path, names, tokenizer_class=class_name)
-        roles = ("bos", "eos", "pad", "unk", "cls", "sep", "mask")
-        texts = ["", "low", f" low {names[4]} lower{names[1]} "]
-        tokenizer = self.check_equal_to_transformers(tmp_path, texts, roles)
-        spans = tokjax.encode_result(tokenizer, "low  low", add_special_tokens=False).offsets
-        assert spans[-1].tolist() == ([5, 9] if class_name == "DebertaTokenizer" else [6, 9])
-        with pytest.raises(
-            FormatError, match=re.escape(f"inserts {names[0]!r} into texts, which is not one")
-        ):
-            tokjax.load_tokenizer(tmp_path, special_tokens=names[1:])
-
-    def test_missing_tokens_of_the_class(self, all_files, tmp_path):
-        """They get the next ids, as in transformers."""
-        config = {"tokenizer_class": "RobertaTokenizer", "sep_token": "<d>"}
-        self.write_with_tokens(all_files, tmp_path, ["<pad>"], **config)
-        roles = ("bos", "eos", "pad", "unk", "sep", "mask")
-        tokenizer = self.check_equal_to_transformers(tmp_path, ["low<mask> <unk>"], roles)
-        assert tokjax.vocab_size(tokenizer) == len(self.vocab(all_files)) + 6
-
-    def test_declared_cls_and_sep_tokens(self, all_files, tmp_path):
-        """BOS and EOS stay those of the class."""
-        names = ["<s>", "</s>", "<pad>", "<unk>", "<mask>", "<c>", "<d>"]
-        config = {"tokenizer_class": "RobertaTokenizer", "cls_token": "<c>", "sep_token": "<d>"}
-        self.write_with_tokens(all_files, tmp_path, names, **config)
-        roles = ("bos", "eos", "cls", "sep")
-        tokenizer = self.check_equal_to_transformers(tmp_path, ["low"], roles)
-        assert [tokenizer.vocabulary.roles[role] for role in roles] == ["<s>", "</s>", "<c>", "<d>"]
 
     @pytest.mark.parametrize(
         "config",

@@ -153,9 +153,8 @@ def load_tokenizer(
       are not applied.
     - `"gpt2"` also accepts `unk_token`, `pattern`, `special_tokens` (names; by default those that the
       configuration files declare, and `<|endoftext|>`), `normalizer` and `add_prefix_space`. The default
-      pattern is GPT-2's, or Qwen's if the configuration names its tokenizer. If it names a class like
-      RoBERTa's, the CLS and the SEP token are inserted into texts; otherwise BOS and EOS, if it sets
-      `add_bos_token` and `add_eos_token`.
+      pattern is GPT-2's, or Qwen's if the configuration names its tokenizer. BOS and EOS are inserted into
+      texts if it sets `add_bos_token` and `add_eos_token`.
     - `"sentencepiece"`: `bos_token` and `eos_token` are inserted into texts; `"auto"` selects the token with
       the role, which is declared in the configuration files or else in the model.
     - `"sentencepiece_vocab"` also accepts `unk_token`, `model_type`, `normalizer` and `special_tokens` (names
@@ -170,8 +169,8 @@ def load_tokenizer(
     - `"word_bpe"` also accepts the options of `word_bpe` except `clean_text` and `handle_chinese_chars`. By
       default, the ids equal those of KeemenaSubwords.jl's `load_bpe` and `load_bytebpe`, which begin at 1.
 
-    Files whose ids only a class of transformers defines, such as those of ALBERT, CLIP and XLM-R without a
-    `tokenizer.json`, are an error that names the way to load them.
+    Files whose ids only a class of transformers defines, such as those of RoBERTa, CLIP and XLM-R without
+    a `tokenizer.json`, are an error that names the way to load them.
 
     Files from untrusted sources are parsed within `tokjax.limits`, which bound time and memory.
 

@@ -1,7 +1,8 @@
 """Classes of transformers whose ids are not in the files that they read, but in their Python code.
 
-They put other tokens before the pieces of a `.model`, change texts before a model encodes them, or split them
-into words by their own rules. Their files are rejected, so that no text gets other ids than in transformers.
+They put other tokens before the pieces of a `.model` or around texts, change texts before a model encodes
+them, or split them into words by their own rules. Their files are rejected, so that no text gets other ids
+than in transformers.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _WITH_DEFINITION = (
-    "Albert Barthez Blenderbot Camembert CLIP Cohere DebertaV2 FNet Herbert LayoutLMv3 "
-    "LayoutXLM Luke MarkupLM MBart50 MBart MLuke Nllb Nougat OpenAIGPT Pegasus RemBert "
-    "SeamlessM4T Whisper XGLM XLMRoberta XLNet"
+    "Albert Bart Barthez Blenderbot Camembert CLIP Cohere Deberta DebertaV2 FNet Herbert "
+    "LayoutLMv3 LayoutXLM LED Longformer Luke MarkupLM MBart MBart50 MLuke Mvp Nllb Nougat "
+    "OpenAIGPT Pegasus RemBert Roberta SeamlessM4T Whisper XGLM XLMRoberta XLNet"
 )
 """Names of the classes, without `Tokenizer`, that transformers saves as a `tokenizer.json`."""
 _PYTHON_ONLY = (
