@@ -16,7 +16,6 @@ from tokjax.formats.huggingface.export import build_template_step
 from tokjax.formats.huggingface.tokenizer_json import build_tokenizer
 from tokjax.formats.tokenizer_files import (
     as_path,
-    find_tokenizer_class,
     make_template_of_each_text,
     parse_token_ids,
     read_companion_config,
@@ -24,7 +23,7 @@ from tokjax.formats.tokenizer_files import (
     read_lines,
     resolve_roles,
 )
-from tokjax.formats.transformers_classes import check_class, reject_word_merges
+from tokjax.formats.transformers_classes import find_tokenizer_class, reject_word_merges
 from tokjax.models.byte_bpe import Normalizer, get_default_normalizer, make_byte_level_bpe
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.roles_and_templates import replace_roles
@@ -104,8 +103,7 @@ def read_gpt2(
     forms = parse_token_ids(read_json_object(source), str(source))
     companion = read_companion_config(source.parent)
     _check_is_gpt2(source, forms)
-    class_name = find_tokenizer_class(source.parent, companion.config)
-    check_class(source, class_name)
+    class_name = find_tokenizer_class(source, companion.config)
     pattern = pattern or _PATTERNS.get(class_name, "gpt2")
     add_prefix_space = bool(add_prefix_space or companion.config.get("add_prefix_space"))
     role_names = _find_roles(class_name, companion)

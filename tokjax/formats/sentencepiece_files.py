@@ -30,12 +30,11 @@ from tokjax.formats.added_tokens import (
 from tokjax.formats.tokenizer_files import (
     CONFIG_FILE,
     as_path,
-    find_tokenizer_class,
     read_companion_config,
     read_lines,
     resolve_roles,
 )
-from tokjax.formats.transformers_classes import check_class
+from tokjax.formats.transformers_classes import find_tokenizer_class
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.metaspace import BYTE_FORMS, METASPACE
 from tokjax.models.sentencepiece import SentencePieceTokenizer, declare_roles, sentencepiece
@@ -162,8 +161,7 @@ def _make_tokenizer(
 ) -> SentencePieceTokenizer:
     companion = read_companion_config(source.parent)
     passed: dict[Role, str | None] = {"bos": bos_token, "eos": eos_token, "pad": pad_token}
-    class_name = find_tokenizer_class(source.parent, companion.config)
-    check_class(source, class_name)
+    class_name = find_tokenizer_class(source, companion.config)
     plain = sentencepiece(model, pad_token=None if pad_token is None else "auto")
     tokenizer = _add_tokens(plain, source, companion, is_t5=class_name in _T5_CLASSES)
     overrides = {role: None if name == "auto" else name for role, name in passed.items()}

@@ -7,12 +7,14 @@ than in transformers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+import re
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tokjax.errors import TokenizerFormatError
-from tokjax.formats.tokenizer_files import find_tokenizer_class, read_companion_config
+from tokjax.formats.tokenizer_files import MODEL_CONFIG_FILE, read_companion_config, read_json_object
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 _WITH_DEFINITION = (
@@ -32,20 +34,51 @@ _HAS_DEFINITION = {
     for name in names.split()
 }
 """Class to whether transformers saves it as a `tokenizer.json`."""
+_CLASSES_BY_MODEL_TYPE = {
+    **{name.removesuffix("Tokenizer").lower(): name for name in _HAS_DEFINITION},
+    "cohere2": "CohereTokenizer",
+    "cpmant": "CpmAntTokenizer",
+    "data2vectext": "RobertaTokenizer",
+    "esm": "EsmTokenizer",
+    "ibert": "RobertaTokenizer",
+    "mt5": "MT5Tokenizer",
+    "nllbmoe": "NllbTokenizer",
+    "pegasusx": "PegasusTokenizer",
+    "qwen35": "Qwen3_5Tokenizer",
+    "robertaprelayernorm": "RobertaTokenizer",
+    "roformer": "RoFormerTokenizer",
+    "seamlessm4tv2": "SeamlessM4TTokenizer",
+    "speechtotext": "Speech2TextTokenizer",
+    "xlmrobertaxl": "XLMRobertaTokenizer",
+    "xmod": "XLMRobertaTokenizer",
+    "yoso": "AlbertTokenizer",
+    **dict.fromkeys(("qwen2", "qwen2moe", "qwen3", "qwen3moe"), "Qwen2Tokenizer"),
+    **dict.fromkeys(("longt5", "switchtransformers", "t5", "umt5"), "T5Tokenizer"),
+}
+"""Classes by the letters and digits of the `model_type`: those of which readers know more than of others."""
 
 
-def check_class(source: Path, class_name: str | None) -> None:
-    """Raises `TokenizerFormatError` if only Python code defines the ids of a class.
+def find_tokenizer_class(source: Path, config: Mapping[str, Any]) -> str | None:
+    """Returns the class of transformers that reads a vocabulary or a model, if a configuration file names it.
 
     Args:
         source: path of the vocabulary or the model.
-        class_name: name of the class, from `find_tokenizer_class`.
+        config: contents of the `tokenizer_config.json` in its directory.
+
+    Raises:
+        TokenizerFormatError: only the Python code of that class defines the ids.
     """
-    if class_name in _HAS_DEFINITION:
-        reason = f"its files name {class_name}, and only that class of transformers defines their ids"
+    path = source.parent / MODEL_CONFIG_FILE
+    model_config = read_json_object(path) if path.is_file() else {}
+    name = config.get("tokenizer_class") or model_config.get("tokenizer_class")
+    name = name or _CLASSES_BY_MODEL_TYPE.get(re.sub("[-_]", "", str(model_config.get("model_type"))))
+    name = name.removesuffix("Fast") if isinstance(name, str) else None
+    if name in _HAS_DEFINITION:
+        reason = f"its files name {name}, and only that class of transformers defines their ids"
         if ".model" in source.name:
             reason += f" (those of the model itself are tokjax.sentencepiece({str(source)!r}))"
-        reject_files(source.parent, reason, class_name)
+        reject_files(source.parent, reason, name)
+    return name
 
 
 def reject_word_merges(source: Path) -> NoReturn:
@@ -54,7 +87,7 @@ def reject_word_merges(source: Path) -> NoReturn:
     Args:
         source: path of the vocabulary.
     """
-    check_class(source, find_tokenizer_class(source.parent, read_companion_config(source.parent).config))
+    find_tokenizer_class(source, read_companion_config(source.parent).config)  # can raise, too
     reject_files(
         source.parent,
         f"{source.name} has tokens that end in '</w>', as in CLIP and OpenAI's GPT, and no file says how "

@@ -18,12 +18,11 @@ from tokjax.errors import TokenizerFormatError
 from tokjax.formats.added_tokens import read_added_special_tokens
 from tokjax.formats.tokenizer_files import (
     as_path,
-    find_tokenizer_class,
     read_companion_config,
     read_lines,
     resolve_roles,
 )
-from tokjax.formats.transformers_classes import check_class, reject_files, reject_word_merges
+from tokjax.formats.transformers_classes import find_tokenizer_class, reject_files, reject_word_merges
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.word_bpe import (
     CONTINUATION,
@@ -120,7 +119,7 @@ def read_word_bpe(
     if source.suffix == ".json":
         reject_word_merges(source)
     companion = read_companion_config(source.parent)
-    check_class(source, find_tokenizer_class(source.parent, companion.config))
+    find_tokenizer_class(source, companion.config)  # can raise
     tokens = _read_tokens(source)
     pairs = _read_merges(merges_path, tokens)
     _check_files_match(source, merges_path, tokens, pairs)
