@@ -4,7 +4,6 @@
 `MODELS`, `NORMALIZERS`, `PRE_TOKENIZERS` and `POST_PROCESSORS` are compared with the `tokenizers` library.
 """
 
-import gzip
 import unicodedata
 from functools import lru_cache
 
@@ -26,6 +25,7 @@ from tests.support.sentencepiece_models import NAMES, train_sentencepiece_models
 from tests.support.span_checks import check_result, find_uncovered, get_view
 from tests.support.text_strategies import byte_strings, hard_texts
 from tokjax.core.utf8 import to_utf8
+from tokjax.pretokenize.bytes_to_unicode import ALPHABET
 from tokjax.trainer import train_bpe, train_word_level, train_wordpiece
 
 SPECIAL = ["<s>", "</s>", "<pad>"]
@@ -57,12 +57,13 @@ def export_and_load(tokenizer, directory, file_format):
     return tokjax.load_tokenizer(paths[:2] if file_format == "gpt2" else paths[0], file_format)
 
 
-def load_clip(directory):
-    path = directory / "bpe_simple_vocab_16e6.txt.gz"
-    path.write_bytes(
-        gzip.compress(b'"bpe_simple_vocab_16e6.txt#version: 0.2\nl o\nlo w</w>\nt h\nth e</w>\n')
-    )
-    return tokjax.load_tokenizer(path)
+def load_clip(_):
+    transformers = pytest.importorskip("transformers", minversion="5")
+    merges = [("l", "o"), ("lo", "w</w>"), ("t", "h"), ("th", "e</w>")]
+    forms = [*ALPHABET, *(f"{character}</w>" for character in ALPHABET), *map("".join, merges)]
+    forms += ["<|startoftext|>", "<|endoftext|>"]
+    vocab = {form: id_ for id_, form in enumerate(forms)}
+    return tokjax.load_tokenizer(transformers.CLIPTokenizer(vocab=vocab, merges=merges))
 
 
 def load_sentencepiece(name):
@@ -91,7 +92,7 @@ TOKENIZERS = {
     "WordPiece": lambda _: make_wordpiece(),
     "WordPiece, cased": lambda _: make_wordpiece(lowercase=False),
     "word level": lambda _: train_word_level(CORPUS, vocab_size=60, progress=False).tokenizer,
-    "CLIP files": load_clip,
+    "CLIP": load_clip,
     "GPT-2 files": lambda path: export_and_load(make_byte_bpe(), path, "gpt2"),
     "WordPiece files": lambda path: export_and_load(make_wordpiece(), path, "wordpiece"),
     "tokjax files": lambda path: export_and_load(make_byte_bpe(), path, "tokjax"),

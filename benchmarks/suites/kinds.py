@@ -92,7 +92,7 @@ HUGGING_FACE = {
     "unigram that splits at whitespace and marks, on tokenizers": make_unigram_of_words,
 }
 ADDED_TOKENS = {"unigram that splits at whitespace and marks, on tokenizers": [".", "-", "(", ")", '"']}
-"""Added tokens that split words, as in the `.model` files of ALBERT and XLNet."""
+"""Added tokens that split words, as in ALBERT and XLNet."""
 
 
 def drop_special_bytes(trained: Tokenizer) -> Tokenizer:

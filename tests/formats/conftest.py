@@ -9,7 +9,7 @@ from tokjax.trainer import train_bpe, train_sentencepiece, train_wordpiece
 
 @pytest.fixture(scope="session")
 def all_files(tmp_path_factory):
-    """Returns a directory with tokenizer files of all formats but CLIP's."""
+    """Returns a directory with tokenizer files of all formats."""
     directory = tmp_path_factory.mktemp("all")
     bpe = train_bpe(CORPUS, vocab_size=300, special_tokens=["<|endoftext|>"], progress=False).tokenizer
     pieces = train_sentencepiece(CORPUS, vocab_size=150, progress=False).tokenizer

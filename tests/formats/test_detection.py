@@ -247,8 +247,6 @@ def test_compressed_ranks(all_files, tmp_path):
     [
         ("tekken_240718.json", "tiktoken"),
         ("tekken.json", "tiktoken"),
-        ("bpe_simple_vocab_16e6.txt", "clip"),
-        ("bpe_simple_vocab_16e6.txt.gz", "clip"),
     ],
 )
 def test_usual_names(tmp_path, name, format_):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from tokjax._util.atomic_files import open_regular
 from tokjax.core import protocol
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.formats.clip_files import END, START, is_clip_header
 from tokjax.formats.tiktoken_files import describe_json_ranks, is_rank_file
 from tokjax.formats.tokenizer_files import (
     ADDED_TOKENS_FILE,
@@ -23,12 +22,12 @@ from tokjax.formats.tokenizer_files import (
     SPECIAL_TOKENS_FILE,
     as_path,
     check_is_file,
-    find_tokenizer_class,
+    decompress_header,
     read_bytes,
-    read_companion_config,
     read_json_object,
 )
 from tokjax.formats.tokjax_json import TOKENIZER_FILE
+from tokjax.formats.transformers_classes import reject_files, reject_word_merges
 from tokjax.formats.word_bpe_files import find_word_end_symbols
 from tokjax.models.format_errors import check_is_not_pointer
 
@@ -45,11 +44,8 @@ Format = Literal[
     "tiktoken",
     "wordpiece",
     "word_bpe",
-    "clip",
 ]
 FORMATS: tuple[Format, ...] = get_args(Format)
-PAIR_FORMATS: tuple[Format, ...] = ("gpt2", "word_bpe", "clip")
-"""Formats of a `vocab.json` and a list of merges."""
 
 _PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 _VOCAB_TXT = "vocab.txt"
@@ -65,10 +61,10 @@ _SENTENCEPIECE_NAMES = (
 _JSON_RANKS_NAME = re.compile(r"tekken(_[0-9]+)?\.json|claude\.json")
 _RANKS_SUFFIXES = (".tiktoken", ".tiktoken.gz")
 _CLIP_NAMES = ("bpe_simple_vocab_16e6.txt.gz", "bpe_simple_vocab_16e6.txt")
+_CLIP_HEADER = b'"bpe_simple_vocab_16e6.txt#version'
 _FORMATS_BY_NAME: Mapping[str, Format] = {
     TOKENIZER_FILE: "tokjax",
     "tokenizer.json": "huggingface",
-    **dict.fromkeys(_CLIP_NAMES, "clip"),
 }
 _COMPANIONS = (CONFIG_FILE, SPECIAL_TOKENS_FILE, ADDED_TOKENS_FILE, CHAT_TEMPLATE_FILE)
 """Files that are read with a tokenizer if they are in its directory."""
@@ -109,16 +105,15 @@ def detect_tokenizer_files(path: str | os.PathLike[str] | Iterable[Any]) -> Dete
 
     1. `tokenizer.tokjax.json`
     2. `tokenizer.json`
-    3. `vocab.json` with `merges.txt`: like GPT-2's, or a classic BPE or CLIP's if the merges have `</w>`
+    3. `vocab.json` with `merges.txt`, like GPT-2's
     4. `encoder.json` with `vocab.bpe`
     5. a SentencePiece model with a usual name (`tokenizer.model`, `spiece.model`, `sentencepiece.bpe.model`,
        `spm.model`, `tokenizer.model.v3`) or as a single `*.model`, or a rank file with such a name
     6. a single `*.tiktoken`, `*.tiktoken.gz`, `tekken.json`, `tekken_240718.json` or other date, or
        `claude.json`
-    7. `bpe_simple_vocab_16e6.txt.gz`, compressed or not
-    8. `vocab.txt` with `merges.txt` or `bpe.codes`: a classic BPE
-    9. `vocab.txt` alone: WordPiece
-    10. a single `*.vocab`: pieces and scores of a SentencePiece model
+    7. `vocab.txt` with `merges.txt` or `bpe.codes`: a classic BPE
+    8. `vocab.txt` alone: WordPiece
+    9. a single `*.vocab`: pieces and scores of a SentencePiece model
 
     Args:
         path: path of a directory or a file, or a pair of file paths.
@@ -172,16 +167,18 @@ def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
 
 
 def _detect_text_file(source: Path, header: bytes) -> DetectedTokenizer:
-    if is_clip_header(header):
-        return DetectedTokenizer("clip", (source,), "its first bytes are those of CLIP's merge file")
+    if decompress_header(header).startswith(_CLIP_HEADER):
+        reject_files(
+            "openai/clip-vit-base-patch32",
+            f"{source} has CLIP's merges, and no file says how texts are split",
+        )
     if header.startswith(b"#version") or source.name in ("merges.txt", "vocab.bpe", "bpe.codes"):
         return _find_partner(source, "it is a list of merges")
     if source.suffix == ".txt" and _is_text(header):
         return _detect_vocab_txt(source, "it is text with one token per line")
     if header.startswith(GZIP_HEADER):
         raise TokenizerFormatError(
-            f"{source}: is compressed with gzip; decompress it first (only rank files and CLIP's merge file "
-            "are read as they are)"
+            f"{source}: is compressed with gzip; decompress it first (only rank files are read as they are)"
         )
     raise TokenizerFormatError(
         f"{source}: unknown tokenizer format; the file begins with {header[:30]!r}. If it is in one of the "
@@ -284,7 +281,7 @@ def _get_single(
             f"{directory}: contains no tokenizer in a supported format, only {sorted(present)[:20]}. Looked "
             f"for {TOKENIZER_FILE}, tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe, "
             f"{', '.join(_SENTENCEPIECE_NAMES)}, *.model, *.tiktoken, tekken.json, claude.json, "
-            f"{_CLIP_NAMES[0]}, vocab.txt, alone or with merges.txt or bpe.codes, and *.vocab"
+            "vocab.txt, alone or with merges.txt or bpe.codes, and *.vocab"
         )
     if len(groups) > 1:
         names = [name for (name,) in groups]
@@ -301,7 +298,7 @@ def _detect_in_directory(directory: Path) -> DetectedTokenizer:
     paths = tuple(directory / name for name in names)
     reason = f"{directory} has {' and '.join(names)}"
     if names in _PAIRS:
-        return _classify_pair(paths[0], paths[1], reason)
+        return _detect_gpt2(paths[0], paths[1], reason)
     if names[0] == _VOCAB_TXT:
         return _detect_vocab_txt(paths[0], f"{directory} has {_VOCAB_TXT}")
     format_ = _FORMATS_BY_NAME.get(names[0], "tiktoken" if _is_ranks_name(names[0]) else None)
@@ -311,19 +308,14 @@ def _detect_in_directory(directory: Path) -> DetectedTokenizer:
     return detected._replace(reason=f"{reason}, and {detected.reason}")
 
 
-def _classify_pair(vocab: Path, merges: Path, reason: str) -> DetectedTokenizer:
-    """Determines the format of a map of tokens to ids and a list of merges, from the contents."""
+def _detect_gpt2(vocab: Path, merges: Path, reason: str) -> DetectedTokenizer:
+    """Returns a map of tokens to ids and a list of merges as GPT-2's; raises for merges on words."""
     lines = read_bytes(merges).split(b"\n") if merges.suffix != ".json" else []
-    if not any(b"</w>" in line for line in lines):
-        return DetectedTokenizer("gpt2", (vocab, merges), reason)
-    pairs = [line.decode("utf-8", "replace").split()[:2] for line in lines]
-    if not find_word_end_symbols(pairs):
-        return DetectedTokenizer("gpt2", (vocab, merges), reason)
-    name = find_tokenizer_class(vocab.parent, read_companion_config(vocab.parent).config)
-    is_clip = name == "CLIPTokenizer" or (name is None and {START, END} <= read_json_object(vocab).keys())
-    return DetectedTokenizer(
-        "clip" if is_clip else "word_bpe", (vocab, merges), f"{reason}, and its merges end words with '</w>'"
-    )
+    if any(b"</w>" in line for line in lines):
+        pairs = [line.decode("utf-8", "replace").split()[:2] for line in lines]
+        if find_word_end_symbols(pairs):
+            reject_word_merges(vocab)
+    return DetectedTokenizer("gpt2", (vocab, merges), reason)
 
 
 def _detect_vocab_txt(source: Path, reason: str) -> DetectedTokenizer:
@@ -401,7 +393,7 @@ def _find_partner(source: Path, reason: str) -> DetectedTokenizer:
             vocab, merges = (source.parent / name for name in names)
             if vocab.is_file() and merges.is_file():
                 is_json = vocab.suffix == ".json"
-                return _classify_pair(vocab, merges, reason) if is_json else _detect_vocab_txt(vocab, reason)
+                return _detect_gpt2(vocab, merges, reason) if is_json else _detect_vocab_txt(vocab, reason)
     raise TokenizerFormatError(
         f"{source}: {reason.partition(',')[0]}, which is one of the two files of a tokenizer; pass both, "
         "[VOCAB, MERGES], or one of them under its usual name with the other in the same directory"
@@ -423,7 +415,7 @@ def _detect_pair(paths: Iterable[Any]) -> DetectedTokenizer:
             f"{vocab} and {merges}. For a vocabulary with one token per line, pass [VOCAB, MERGES] and "
             "format='word_bpe'"
         )
-    return _classify_pair(vocab, merges, "they are a map of tokens to ids and a list of merges")
+    return _detect_gpt2(vocab, merges, "they are a map of tokens to ids and a list of merges")
 
 
 def _is_text(header: bytes) -> bool:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.core.vocabulary import TEMPLATE_ROLES, make_vocabulary
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.formats.added_tokens import ADVICE
 from tokjax.formats.huggingface.byte_level_definition import build_split_steps
 from tokjax.formats.huggingface.declared_tokens import merge_declared_tokens
 from tokjax.formats.huggingface.definition import decode_byte_level_forms
@@ -17,7 +16,6 @@ from tokjax.formats.huggingface.export import build_template_step
 from tokjax.formats.huggingface.tokenizer_json import build_tokenizer
 from tokjax.formats.tokenizer_files import (
     as_path,
-    find_tokenizer_class,
     make_template_of_each_text,
     parse_token_ids,
     read_companion_config,
@@ -25,6 +23,7 @@ from tokjax.formats.tokenizer_files import (
     read_lines,
     resolve_roles,
 )
+from tokjax.formats.transformers_classes import find_tokenizer_class, reject_word_merges
 from tokjax.models.byte_bpe import Normalizer, get_default_normalizer, make_byte_level_bpe
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.roles_and_templates import replace_roles
@@ -48,48 +47,8 @@ _GPT2 = "GPT2Tokenizer"
 _HEADER = "#version"
 _END_OF_WORD = "</w>"
 _FLAGS = MappingProxyType(dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False))
-_NOT_LIKE_GPT2 = (
-    "BioGptTokenizer",
-    "BlenderbotTokenizer",
-    "BlenderbotSmallTokenizer",
-    "ClvpTokenizer",
-    "CohereTokenizer",
-    "CTRLTokenizer",
-    "LayoutLMv3Tokenizer",
-    "LukeTokenizer",
-    "MarkupLMTokenizer",
-    "NougatTokenizer",
-    "Speech2Text2Tokenizer",
-    "WhisperTokenizer",
-)
-"""Classes of transformers for such files that have other rules."""
 _PATTERNS: Mapping[str | None, Pattern] = {"Qwen2Tokenizer": "qwen2", "Qwen3_5Tokenizer": "qwen3_5"}
 """Split patterns by class, if it is not that of GPT-2."""
-_ROBERTA_ROLES: Mapping[Role, str] = {  # transformers adds missing tokens in this order
-    "bos": "<s>",
-    "eos": "</s>",
-    "unk": "<unk>",
-    "sep": "</s>",
-    "pad": "<pad>",
-    "cls": "<s>",
-    "mask": "<mask>",
-}
-_ROLES: Mapping[str | None, Mapping[Role, str]] = {
-    **dict.fromkeys(
-        ("BartTokenizer", "LEDTokenizer", "LongformerTokenizer", "MvpTokenizer", "RobertaTokenizer"),
-        _ROBERTA_ROLES,
-    ),
-    "DebertaTokenizer": {
-        "bos": "[CLS]",
-        "eos": "[SEP]",
-        "unk": "[UNK]",
-        "sep": "[SEP]",
-        "pad": "[PAD]",
-        "cls": "[CLS]",
-        "mask": "[MASK]",
-    },
-}
-"""Default special tokens of the classes that insert the CLS and the SEP token around texts."""
 
 
 def read_gpt2(
@@ -116,9 +75,8 @@ def read_gpt2(
         pattern: split pattern, as in `byte_level_bpe`; the files do not contain it. `None` is `"qwen2"` or
             `"qwen3_5"` if a configuration file names that class, and otherwise `"gpt2"`.
         special_tokens: names of the special tokens. `None` uses `<|endoftext|>`, if it is in the vocabulary,
-            and all special and added tokens that the configuration files in the directory of `vocab` declare,
-            or that the class of RoBERTa or DeBERTa has. As beside a `tokenizer.json`, those that are not in
-            the vocabulary get the next ids.
+            and all special and added tokens that the configuration files in the directory of `vocab` declare.
+            As beside a `tokenizer.json`, those that are not in the vocabulary get the next ids.
         normalizer: normalization of texts, as in `byte_level_bpe`.
         add_prefix_space: whether a space is added before text that does not begin with one. It is also added
             if the `tokenizer_config.json` sets `add_prefix_space`.
@@ -130,35 +88,32 @@ def read_gpt2(
 
     Returns:
         A tokenizer that inserts no special tokens into texts, like GPT-2's, or BOS and EOS if the
-        `tokenizer_config.json` sets `add_bos_token` and `add_eos_token`, like OPT's, or the CLS and the SEP
-        token if a configuration file names a class of RoBERTa, BART, LED, Longformer, MVP or DeBERTa. Use
-        `with_template` to insert others. If some of the 256 bytes are not in the vocabulary, the tokenizer
-        runs on the `tokenizers` library and drops these bytes from texts, as transformers does. Added tokens
-        that a built-in tokenizer can't match in the same way need the library, too.
+        `tokenizer_config.json` sets `add_bos_token` and `add_eos_token`, like OPT's. Use `with_template`
+        to insert others. If some of the 256 bytes are not in the vocabulary, the tokenizer runs on the
+        `tokenizers` library and drops these bytes from texts, as transformers does. Added tokens that a
+        built-in tokenizer can't match in the same way need the library, too.
 
     Raises:
         FileNotFoundError: a file does not exist.
         InvalidArgumentError: an option is invalid, or a role names a token that is not special.
-        TokenizerFormatError: a file is damaged or in another format, or the two files do not match.
+        TokenizerFormatError: a file is damaged or in another format, the two files do not match, or the
+            configuration names a class with other rules, such as RoBERTa's.
     """
     source = as_path(vocab)
     forms = parse_token_ids(read_json_object(source), str(source))
     companion = read_companion_config(source.parent)
     _check_is_gpt2(source, forms)
-    class_name = find_tokenizer_class(source.parent, companion.config)
-    pattern = pattern or _find_pattern(source, class_name)
+    class_name = find_tokenizer_class(source, companion.config)
+    pattern = pattern or _PATTERNS.get(class_name, "gpt2")
     add_prefix_space = bool(add_prefix_space or companion.config.get("add_prefix_space"))
     role_names = _find_roles(class_name, companion)
-    if class_name in _ROLES:
-        defaults: dict[str, dict[str, Any]] = {name: {} for name in role_names.values()}
-        companion = companion._replace(special={**defaults, **companion.special})
     overrides: dict[Role, str | None] = {
         "bos": bos_token,
         "eos": eos_token,
         "pad": pad_token,
         "unk": unk_token,
     }
-    usual_tokens = [*role_names.values(), *([] if class_name in _ROLES else [_END_OF_TEXT])]
+    usual_tokens = [*role_names.values(), _END_OF_TEXT]
     added_tokens = _list_added_tokens(source, forms, companion, usual_tokens, special_tokens)
     special = {entry["content"]: entry["id"] for entry in added_tokens if entry["special"]}
     ordinary, unreachable_ids = decode_byte_level_forms(
@@ -169,15 +124,11 @@ def read_gpt2(
     pairs = _read_merges(as_path(merges), {**decode_byte_level_forms(special_forms)[0], **ordinary})
     present = {role: name for role, name in overrides.items() if name is not None}
     template = _make_template(companion.config, {**role_names, **present}, special)
-    if class_name in _ROLES or not _is_like_gpt2(forms, ordinary, added_tokens, special, pairs):
+    if not _is_like_gpt2(forms, ordinary, added_tokens, special, pairs):
         contents = _build_definition(
             forms, added_tokens, pairs, pattern, normalizer, add_prefix_space=add_prefix_space
         )
-        if class_name in _ROLES:
-            contents["post_processor"] = _build_post_processor(
-                source, class_name, special, role_names, add_prefix_space=add_prefix_space
-            )
-        elif template != EMPTY_TEMPLATE:
+        if template != EMPTY_TEMPLATE:
             contents["post_processor"] = build_template_step(template, special)
         return replace_roles(build_tokenizer(None, contents, role_names, str(source)), overrides)
     with as_format_errors(str(source)):
@@ -197,9 +148,9 @@ def read_gpt2(
 def _find_roles(class_name: str | None, companion: CompanionConfig) -> dict[Role, str]:
     """Returns the names of the tokens with a role, which the class or the configuration files declare.
 
-    GPT-2 has no CLS and SEP tokens that could become BOS and EOS, and other classes have all of these.
+    GPT-2 has no CLS and SEP tokens that could become BOS and EOS.
     """
-    roles = {**_ROLES.get(class_name, {"eos": _END_OF_TEXT}), **companion.declared_roles}
+    roles: dict[Role, str] = {"eos": _END_OF_TEXT, **companion.declared_roles}
     if class_name == _GPT2 and companion.config.get("add_bos_token"):
         roles.setdefault("bos", _END_OF_TEXT)
     return roles
@@ -260,19 +211,6 @@ def _make_entry(name: str, forms: Mapping[str, int]) -> dict[str, Any]:
     return {"id": forms.get(name, -1), "content": name, **_FLAGS, "special": True}
 
 
-def _find_pattern(source: Path, class_name: str | None) -> Pattern:
-    """Returns the split pattern of the class of transformers that the directory names.
-
-    Raises:
-        TokenizerFormatError: the class has rules that such files can't express.
-    """
-    if class_name in _NOT_LIKE_GPT2:
-        raise TokenizerFormatError(
-            f"{source.parent}: its files name {class_name}, which has other rules than GPT-2; {ADVICE}"
-        )
-    return _PATTERNS.get(class_name, "gpt2")
-
-
 def _build_definition(
     forms: Mapping[str, int],
     added_tokens: list[dict[str, Any]],
@@ -327,44 +265,12 @@ def _make_template(
     return make_template_of_each_text(before, after)
 
 
-def _build_post_processor(
-    source: Path,
-    class_name: str | None,
-    special: Mapping[str, int],
-    names: Mapping[Role, str],
-    *,
-    add_prefix_space: bool,
-) -> dict[str, Any]:
-    """Builds the post-processor of RoBERTa or DeBERTa, which inserts the CLS and the SEP token.
-
-    Raises:
-        TokenizerFormatError: one of the two is not a special token.
-    """
-    cls, sep = names["cls"], names["sep"]
-    missing = [name for name in (cls, sep) if name not in special]
-    if missing:
-        raise TokenizerFormatError(
-            f"{source}: {class_name} inserts {missing[0]!r} into texts, which is not one of the special "
-            f"tokens {list(special)[:20]}"
-        )
-    return {
-        "type": "RobertaProcessing",
-        "sep": [sep, special[sep]],
-        "cls": [cls, special[cls]],
-        "trim_offsets": class_name != "DebertaTokenizer",
-        "add_prefix_space": add_prefix_space,
-    }
-
-
 def _check_is_gpt2(source: Path, forms: Mapping[str, int]) -> None:
     """Raises for files of a classic BPE, which look alike."""
     has_all_bytes = all(character in forms for character in ALPHABET)
     has_ends = any(character + _END_OF_WORD in forms for character in ALPHABET)
     if "a" + _END_OF_WORD in forms or (has_ends and not has_all_bytes):
-        raise TokenizerFormatError(
-            f"{source}: its tokens end in '</w>', so it is not a byte-level BPE like GPT-2's; pass "
-            "format='word_bpe', or 'clip' for CLIP's files"
-        )
+        reject_word_merges(source)
 
 
 def _read_merges(path: Path, ordinary: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:

@@ -13,10 +13,8 @@ from tokjax._util.garbage_collection import pause_garbage_collection
 from tokjax.core import protocol
 from tokjax.errors import InvalidArgumentError
 from tokjax.formats.adapters import from_sentencepiece, from_tiktoken, get_tiktoken_encoding
-from tokjax.formats.clip_files import read_clip
 from tokjax.formats.detection import (
     FORMATS,
-    PAIR_FORMATS,
     DetectedTokenizer,
     Format,
     detect_tokenizer_files,
@@ -76,8 +74,8 @@ class LoadOptions(TypedDict, total=False):
         max_word_characters: maximum length of a word in characters, as in `wordpiece`.
         cleanup: whether decoding removes the space before punctuation, as in `wordpiece`.
         end_of_word: mark of the end of a word, as in `word_bpe`, or `"auto"` to determine it from the files.
-        splitter: rule that separates words, as in `word_bpe`; `None` for that of the files.
-        unknown: text that becomes one unknown token, as in `word_bpe`; `None` for that of the files.
+        splitter: rule that separates words, as in `word_bpe`; `None` for `"whitespace"`.
+        unknown: text that becomes one unknown token, as in `word_bpe`; `None` for `"word"`.
         byte_level: whether words are merged from bytes, as in `word_bpe`; `None` to determine it from the
             files.
     """
@@ -139,8 +137,7 @@ def load_tokenizer(
     | `"sentencepiece_vocab"` | a `.vocab` file with pieces and scores, if there is no `.model` |
     | `"tiktoken"` | a rank file, `tekken.json`, `claude.json` |
     | `"wordpiece"` | `vocab.txt` |
-    | `"word_bpe"` | `vocab.txt` and `merges.txt` or `bpe.codes`; `vocab.json` and `merges.txt` with `</w>` |
-    | `"clip"` | `bpe_simple_vocab_16e6.txt.gz`, or CLIP's `vocab.json` and `merges.txt` |
+    | `"word_bpe"` | `vocab.txt` and `merges.txt` |
 
     Where the format does not define the roles of special tokens (BOS, EOS, padding, CLS, SEP, mask), they are
     read from the `tokenizer_config.json` and `special_tokens_map.json` in the same directory. Without a BOS
@@ -156,12 +153,10 @@ def load_tokenizer(
       are not applied.
     - `"gpt2"` also accepts `unk_token`, `pattern`, `special_tokens` (names; by default those that the
       configuration files declare, and `<|endoftext|>`), `normalizer` and `add_prefix_space`. The default
-      pattern is GPT-2's, or Qwen's if the configuration names its tokenizer. If it names a class like
-      RoBERTa's, the CLS and the SEP token are inserted into texts; otherwise BOS and EOS, if it sets
-      `add_bos_token` and `add_eos_token`.
+      pattern is GPT-2's, or Qwen's if the configuration names its tokenizer. BOS and EOS are inserted into
+      texts if it sets `add_bos_token` and `add_eos_token`.
     - `"sentencepiece"`: `bos_token` and `eos_token` are inserted into texts; `"auto"` selects the token with
-      the role, which is declared in the configuration files or else in the model. Files of ALBERT and
-      XLNet run on the `tokenizers` library, and without these options insert the tokens of their class.
+      the role, which is declared in the configuration files or else in the model.
     - `"sentencepiece_vocab"` also accepts `unk_token`, `model_type`, `normalizer` and `special_tokens` (names
       of control pieces). A `.vocab` file contains neither the normalization nor the type of pieces with the
       score 0. An option is required where its default, that of SentencePiece's trainer, can be wrong.
@@ -172,11 +167,10 @@ def load_tokenizer(
     - `"wordpiece"` also accepts the options of `wordpiece`. Without a `tokenizer_config.json`, `lowercase` is
       required if the vocabulary has tokens in upper case.
     - `"word_bpe"` also accepts the options of `word_bpe` except `clean_text` and `handle_chinese_chars`. By
-      default they are determined from the files. With a `vocab.txt`, the ids equal those of
-      KeemenaSubwords.jl's `load_bpe` and `load_bytebpe`, which begin at 1; with a `vocab.json`, those of the
-      class of transformers that a configuration file names, such as `OpenAIGPTTokenizer`.
-    - `"clip"`: texts are normalized to NFC and lower case, without ftfy. The tokenizer runs on the
-      `tokenizers` library.
+      default, the ids equal those of KeemenaSubwords.jl's `load_bpe` and `load_bytebpe`, which begin at 1.
+
+    Files whose ids only a class of transformers defines, such as those of RoBERTa, CLIP and XLM-R without
+    a `tokenizer.json`, are an error that names the way to load them.
 
     Files from untrusted sources are parsed within `tokjax.limits`, which bound time and memory.
 
@@ -299,7 +293,6 @@ _READERS: Mapping[Format, Callable[..., SegmentModel | HuggingFaceTokenizer]] = 
     "tiktoken": read_tiktoken,
     "wordpiece": read_wordpiece,
     "word_bpe": read_word_bpe,
-    "clip": read_clip,
 }
 _ADAPTERS: Mapping[str, Callable[..., SegmentModel | HuggingFaceTokenizer]] = {
     "tokenizers": from_huggingface,
@@ -317,11 +310,8 @@ def _detect(path: Any, format_: Format | Literal["auto"]) -> DetectedTokenizer:
     if not isinstance(path, (str, bytes)) and not hasattr(path, "__fspath__"):
         return DetectedTokenizer(format_, tuple(map(as_path, path)), "from the argument format=")
     target = as_path(path)
-    is_pair = format_ in ("gpt2", "word_bpe") or (format_ == "clip" and target.suffix == ".json")
-    if is_pair or target.is_dir():
+    if format_ in ("gpt2", "word_bpe") or target.is_dir():
         detected = detect_tokenizer_files(target)
-        if len(detected.files) > 1 and {format_, detected.format} <= set(PAIR_FORMATS):
-            return detected._replace(format=format_)
         if detected.format != format_:
             raise InvalidArgumentError(
                 f"{target} contains a tokenizer of the format {detected.format!r} ({detected.reason}), not "

@@ -18,7 +18,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from tokjax.core.vocabulary import TEMPLATE_ROLES, can_have_role, select_roles
+from tokjax.core.vocabulary import TEMPLATE_ROLES, select_roles
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.added_tokens import (
     ADVICE,
@@ -27,16 +27,14 @@ from tokjax.formats.added_tokens import (
     read_added_tokens,
     select_new_tokens,
 )
-from tokjax.formats.albert_xlnet_files import ALBERT_XLNET_CLASSES, read_albert_xlnet
-from tokjax.formats.piece_layouts import arrange_pieces
 from tokjax.formats.tokenizer_files import (
     CONFIG_FILE,
     as_path,
-    find_tokenizer_class,
     read_companion_config,
     read_lines,
     resolve_roles,
 )
+from tokjax.formats.transformers_classes import find_tokenizer_class
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.metaspace import BYTE_FORMS, METASPACE
 from tokjax.models.sentencepiece import SentencePieceTokenizer, declare_roles, sentencepiece
@@ -49,9 +47,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokjax.core.vocabulary import Role
-    from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
     from tokjax.formats.tokenizer_files import CompanionConfig
-    from tokjax.models.base import SegmentModel
 
 Normalization = Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"]
 TextModelType = Literal["unigram", "bpe"]
@@ -79,14 +75,13 @@ def read_sentencepiece(
     bos_token: str | None = None,
     eos_token: str | None = None,
     pad_token: str | None = "auto",
-) -> SentencePieceTokenizer | SegmentModel | HuggingFaceTokenizer:
+) -> SentencePieceTokenizer:
     """Reads a SentencePiece model.
 
     The roles of special tokens are read from the `tokenizer_config.json` or `special_tokens_map.json` in the
     same directory, where tokens that do not exist are ignored, and otherwise from the model. Added tokens,
     from `added_tokens_decoder` or `added_tokens.json`, are appended to the pieces, and so are the sentinels
-    of T5 (`extra_ids`, or a class or `model_type` of T5). If a configuration file names the class of ALBERT
-    or XLNet, the model is read as by that class, with the `tokenizers` library; see `read_albert_xlnet`.
+    of T5 (`extra_ids`, or a class or `model_type` of T5).
 
     Args:
         path: path of the `.model` file.
@@ -98,8 +93,9 @@ def read_sentencepiece(
     Raises:
         FileNotFoundError: the file does not exist.
         InvalidArgumentError: there is no such special token.
-        TokenizerFormatError: the file is not a SentencePiece model, or is truncated; or the ids of added
-            tokens do not follow those of the model.
+        TokenizerFormatError: the file is not a SentencePiece model, or is truncated; the ids of added tokens
+            do not follow those of the model; or the configuration names a class with other ids, such as
+            XLM-R's.
     """
     source = as_path(path)
     return _make_tokenizer(source, source, bos_token, eos_token, pad_token)
@@ -115,7 +111,7 @@ def read_sentencepiece_vocab(
     eos_token: str | None = None,
     pad_token: str | None = "auto",
     unk_token: str | None = None,
-) -> SentencePieceTokenizer | SegmentModel | HuggingFaceTokenizer:
+) -> SentencePieceTokenizer:
     """Reads the list of pieces and scores that SentencePiece's trainer writes next to a model.
 
     If you have the `.model`, load that: its scores are exact, and it has the settings of normalization. With
@@ -162,13 +158,10 @@ def read_sentencepiece_vocab(
 
 def _make_tokenizer(
     model: Path | bytes, source: Path, bos_token: str | None, eos_token: str | None, pad_token: str | None
-) -> SentencePieceTokenizer | SegmentModel | HuggingFaceTokenizer:
+) -> SentencePieceTokenizer:
     companion = read_companion_config(source.parent)
     passed: dict[Role, str | None] = {"bos": bos_token, "eos": eos_token, "pad": pad_token}
-    class_name = find_tokenizer_class(source.parent, companion.config)
-    if class_name in ALBERT_XLNET_CLASSES:
-        return read_albert_xlnet(model, source, class_name, companion, passed)
-    model, layout = arrange_pieces(model, source, class_name, companion)
+    class_name = find_tokenizer_class(source, companion.config)
     plain = sentencepiece(model, pad_token=None if pad_token is None else "auto")
     tokenizer = _add_tokens(plain, source, companion, is_t5=class_name in _T5_CLASSES)
     overrides = {role: None if name == "auto" else name for role, name in passed.items()}
@@ -176,15 +169,8 @@ def _make_tokenizer(
     ignored = {"unk"} if pad_token is not None else {"unk", "pad"}
     declared = {role: name for role, name in companion.declared_roles.items() if role not in ignored}
     vocabulary = tokenizer.vocabulary
-    for role, name in layout.roles.items():
-        if not can_have_role(name, role, vocabulary.ordinary, vocabulary.special):
-            raise TokenizerFormatError(
-                f"{source}: has no piece {name!r}, which {class_name} needs; for the ids of the model, call "
-                f"tokjax.sentencepiece({str(source)!r})"
-            )
     roles = {
         **vocabulary.roles,
-        **layout.roles,
         **select_roles(declared, vocabulary.ordinary, vocabulary.special),
         **resolve_roles(vocabulary.special, overrides, {}),
     }

@@ -33,65 +33,6 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP_HEADER = b"\x1f\x8b"
 """First bytes of a file in the gzip format."""
 _MAX_DECOMPRESSED_BYTES = 1 << 26
-_CLASSES_BY_MODEL_TYPE = {
-    "albert": "AlbertTokenizer",
-    "bart": "BartTokenizer",
-    "biogpt": "BioGptTokenizer",
-    "blenderbot": "BlenderbotTokenizer",
-    "blenderbot-small": "BlenderbotSmallTokenizer",
-    "camembert": "CamembertTokenizer",
-    "clip": "CLIPTokenizer",
-    "cohere": "CohereTokenizer",
-    "cpmant": "CpmAntTokenizer",
-    "ctrl": "CTRLTokenizer",
-    "data2vec-text": "RobertaTokenizer",
-    "deberta": "DebertaTokenizer",
-    "deberta-v2": "DebertaV2Tokenizer",
-    "esm": "EsmTokenizer",
-    "flaubert": "FlaubertTokenizer",
-    "gpt-sw3": "GPTSw3Tokenizer",
-    "ibert": "RobertaTokenizer",
-    "layoutlmv3": "LayoutLMv3Tokenizer",
-    "layoutxlm": "LayoutXLMTokenizer",
-    "led": "LEDTokenizer",
-    "longformer": "LongformerTokenizer",
-    "longt5": "T5Tokenizer",
-    "luke": "LukeTokenizer",
-    "m2m_100": "M2M100Tokenizer",
-    "marian": "MarianTokenizer",
-    "markuplm": "MarkupLMTokenizer",
-    "mbart": "MBartTokenizer",
-    "mluke": "MLukeTokenizer",
-    "mt5": "MT5Tokenizer",
-    "mvp": "MvpTokenizer",
-    "nllb-moe": "NllbTokenizer",
-    "openai-gpt": "OpenAIGPTTokenizer",
-    "pegasus": "PegasusTokenizer",
-    "pegasus_x": "PegasusTokenizer",
-    "plbart": "PLBartTokenizer",
-    "qwen2": "Qwen2Tokenizer",
-    "qwen2_moe": "Qwen2Tokenizer",
-    "qwen3": "Qwen2Tokenizer",
-    "qwen3_5": "Qwen3_5Tokenizer",
-    "qwen3_moe": "Qwen2Tokenizer",
-    "rembert": "RemBertTokenizer",
-    "roberta": "RobertaTokenizer",
-    "roberta-prelayernorm": "RobertaTokenizer",
-    "roformer": "RoFormerTokenizer",
-    "seamless_m4t": "SeamlessM4TTokenizer",
-    "siglip": "SiglipTokenizer",
-    "speech_to_text": "Speech2TextTokenizer",
-    "switch_transformers": "T5Tokenizer",
-    "t5": "T5Tokenizer",
-    "umt5": "T5Tokenizer",
-    "whisper": "WhisperTokenizer",
-    "xglm": "XGLMTokenizer",
-    "xlm": "XLMTokenizer",
-    "xlm-roberta": "XLMRobertaTokenizer",
-    "xlm-roberta-xl": "XLMRobertaTokenizer",
-    "xlnet": "XLNetTokenizer",
-}
-"""Classes of transformers by `model_type`: those of which the readers of files know more than of others."""
 CONFIG_FILE = "tokenizer_config.json"
 """Configuration file of a tokenizer in Hugging Face's format."""
 SPECIAL_TOKENS_FILE = "special_tokens_map.json"
@@ -330,20 +271,6 @@ def _list_special_tokens(contents: Mapping[str, Any]) -> list[Any]:
     if isinstance(listed, dict):
         listed = list(listed.values())
     return [*map(contents.get, fields), *named, *(listed if isinstance(listed, list) else [])]
-
-
-def find_tokenizer_class(directory: Path, config: Mapping[str, Any]) -> str | None:
-    """Returns the class of transformers that reads the files of a directory, if a file names it.
-
-    Args:
-        directory: directory of the files.
-        config: contents of its `tokenizer_config.json`.
-    """
-    model_config_path = directory / MODEL_CONFIG_FILE
-    model_config = read_json_object(model_config_path) if model_config_path.is_file() else {}
-    name = config.get("tokenizer_class") or model_config.get("tokenizer_class")
-    name = name or _CLASSES_BY_MODEL_TYPE.get(str(model_config.get("model_type")))
-    return name.removesuffix("Fast") if isinstance(name, str) else None
 
 
 def make_template_of_each_text(before: Sequence[str], after: Sequence[str]) -> Template:

@@ -1,4 +1,4 @@
-"""Files of classic BPE: a vocabulary (`vocab.txt` or `vocab.json`) and a list of merges on words.
+"""Files of classic BPE: a vocabulary (`vocab.txt`) and a list of merges on words (`merges.txt`).
 
 A `vocab.txt` has one token per line, and the id of a token is the number of lines before it. The end of a
 word is marked in one of two ways, which the merges show: by `</w>` as a separate symbol, or as part of the
@@ -6,31 +6,23 @@ last character. The same words in both:
 
     merges of symbols    l o   lo w   low </w>
     merges of suffixes   l o   lo w</w>
-
-PhoBERT and BERTweet have merges of suffixes, and a vocabulary with `@@` after tokens that do not end a word.
-Their `vocab.txt` is a dictionary of fairseq: each line has a token and its count, and four special tokens
-that are not in the file have the ids 0 to 3.
 """
 
 from __future__ import annotations
 
 import re
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Literal
 
-from tokjax.core.template import EMPTY_TEMPLATE, Template, make_template
 from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import TokenizerFormatError
 from tokjax.formats.added_tokens import read_added_special_tokens
 from tokjax.formats.tokenizer_files import (
     as_path,
-    find_tokenizer_class,
-    parse_token_ids,
     read_companion_config,
-    read_json_object,
     read_lines,
     resolve_roles,
 )
+from tokjax.formats.transformers_classes import find_tokenizer_class, reject_files, reject_word_merges
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.word_bpe import (
     CONTINUATION,
@@ -39,7 +31,6 @@ from tokjax.models.word_bpe import (
     Unknown,
     WordBPE,
     make_word_bpe,
-    merge_order_is_unique,
 )
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
 from tokjax.pretokenize.bytes_to_unicode import ALPHABET, BYTES
@@ -51,6 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokjax.core.vocabulary import Role, Vocabulary
+    from tokjax.formats.tokenizer_files import CompanionConfig
     from tokjax.pretokenize.word_boundaries import Splitter
 
     Merges = Sequence[tuple[str, str]]
@@ -65,51 +57,13 @@ _ROLE_NAMES: Mapping[Role, tuple[str, ...]] = {
     "eos": ("</s>", "[EOS]"),
 }
 """Usual names of special tokens, in order of preference."""
-_OTHER_SPECIAL = ("[CLS]", "[SEP]", "[MASK]", "<mask>", "<MASK>", *(f"<special{i}>" for i in range(10)))
+_OTHER_SPECIAL = ("[CLS]", "[SEP]", "[MASK]", "<mask>", "<MASK>")
 _SECOND_BYTES = frozenset(
     character for byte, character in zip(BYTES, ALPHABET, strict=True) if 0x80 <= byte < 0xC0
 )
 """Characters that write the bytes of UTF-8 after the first. All text outside of ASCII has one of them."""
-
-
-class _Family(NamedTuple):
-    """Properties of a kind of files that the files themselves do not contain.
-
-    Attributes:
-        splitter: rule that separates words; `None` if it is not known, or not one of tokjax.
-        lowercase: whether texts are converted to lower case; `None` if it is not known.
-        template: special tokens around texts; `None` for BOS before and EOS after each text.
-        unknown: text that becomes one unknown token.
-        roles: role to the name of a special token, in addition to the usual ones.
-    """
-
-    splitter: Splitter | None
-    lowercase: bool | None
-    template: Template | None = None
-    unknown: Unknown = "token"
-    roles: Mapping[Role, str] = MappingProxyType({})
-
-
-_VOCAB_TXT = _Family("whitespace", False, unknown="word")
-_SUBWORD_NMT = _Family("whitespace", False)
-_FAIRSEQ = _Family(
-    "whitespace",
-    False,
-    make_template("<s> $A </s>", "<s> $A </s> </s> $B </s>"),
-    roles={"cls": "<s>", "sep": "</s>", "mask": "<mask>"},
-)
-_FAIRSEQ_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
-_COUNTED_TOKEN = re.compile(r"(\S+) \d+")
+_COUNTED_TOKEN = re.compile(r"\S+ \d+")
 """A line of a dictionary of fairseq."""
-_MOSES = _Family(None, False)
-_OTHER_JSON = _Family(None, None, EMPTY_TEMPLATE)
-_FAMILIES: Mapping[str, _Family] = {
-    "OpenAIGPTTokenizer": _Family("bert", True, EMPTY_TEMPLATE),
-    "HerbertTokenizer": _Family("bert", False),
-    "FlaubertTokenizer": _MOSES,
-    "XLMTokenizer": _MOSES,
-}
-"""Families of the tokenizer classes of transformers."""
 
 
 def read_word_bpe(
@@ -130,31 +84,21 @@ def read_word_bpe(
 ) -> WordBPE:
     r"""Reads a vocabulary and a list of merges on words.
 
-    With a `vocab.txt`, the tokens equal those of KeemenaSubwords.jl's `load_bpe` and `load_bytebpe`: words
-    are separated by whitespace, and a word with a token that is not in the vocabulary is unknown. If its
-    tokens have `@@`, only such a token is unknown. If each line has a count, too, the ids equal those of
-    `PhobertTokenizer` and `BertweetTokenizer`, which have `<s>`, `<pad>`, `</s>` and `<unk>` before the
-    tokens of the file, and `<mask>` after them. PhoBERT needs segmented words (`sinh_viên`), and BERTweet
-    normalized tweets: prepare the texts before encoding.
-
-    With a `vocab.json`, the ids equal those of the class of transformers that a `tokenizer_config.json` or
-    `config.json` in the same directory names: `OpenAIGPTTokenizer` or `HerbertTokenizer`. `XLMTokenizer` and
-    `FlaubertTokenizer` split texts with Moses: do that before encoding, and pass `splitter="whitespace"`.
+    The tokens equal those of KeemenaSubwords.jl's `load_bpe` and `load_bytebpe`: words are separated by
+    whitespace, and a word with a token that is not in the vocabulary is unknown.
 
     Each line of the list of merges has two tokens, and optionally a count. Lines that begin with `#` before
     the first merge are comments. Lines may end in `\r\n`.
 
     Args:
-        vocab: path of the file with one token per line, or of the JSON file that maps tokens to ids.
+        vocab: path of the file with one token per line.
         merges: path of the list of merges.
         end_of_word: mark of the end of a word, as in `word_bpe`. `"auto"` determines it from the merges.
-        splitter: rule that separates words, as in `word_bpe`. `None` uses that of the class, and
-            `"whitespace"` for a `vocab.txt`.
-        unknown: text that becomes one unknown token, as in `word_bpe`. `None` is `"word"` for a `vocab.txt`,
-            and `"token"` for a `vocab.json`.
+        splitter: rule that separates words, as in `word_bpe`. `None` is `"whitespace"`.
+        unknown: text that becomes one unknown token, as in `word_bpe`. `None` is `"word"`.
         byte_level: whether words are merged from bytes. `None` determines it from the characters of the
             vocabulary.
-        lowercase: whether texts are converted to lower case; `None` as the class does. With
+        lowercase: whether texts are converted to lower case; `None` is `False`. With
             `splitter="bert"`, control characters are removed and CJK ideographs are separate words.
         strip_accents: whether nonspacing marks are removed; `None` uses the value of `lowercase`.
         special_tokens: names of additional special tokens.
@@ -168,28 +112,21 @@ def read_word_bpe(
         FileNotFoundError: a file does not exist.
         InvalidArgumentError: an option is invalid.
         TokenizerFormatError: a file is damaged or in another format, the two files do not match, they do not
-            determine an option that was not passed, or a special token is not in the vocabulary.
+            determine an option that was not passed, a special token is not in the vocabulary, or only a class
+            of transformers defines the ids.
     """
     source, merges_path = as_path(vocab), as_path(merges)
-    is_json = source.suffix == ".json"
-    tokens = parse_token_ids(read_json_object(source), str(source)) if is_json else _read_tokens(source)
-    is_dictionary = not is_json and all(map(_COUNTED_TOKEN.fullmatch, tokens))
-    if is_dictionary:
-        tokens = _parse_dictionary(source, tokens)
-    pairs, has_counts = read_merges(merges_path, tokens)
-    _check_files_match(source, merges_path, tokens, pairs)
+    if source.suffix == ".json":
+        reject_word_merges(source)
     companion = read_companion_config(source.parent)
-    if is_json:
-        family = _find_family(source, companion.config, has_counts=has_counts)
-    else:
-        continues = find_word_end_symbols(pairs) and any(token.endswith(CONTINUATION) for token in tokens)
-        family = _FAIRSEQ if is_dictionary else _SUBWORD_NMT if continues else _VOCAB_TXT
+    find_tokenizer_class(source, companion.config)  # can raise
+    tokens = _read_tokens(source)
+    pairs = _read_merges(merges_path, tokens)
+    _check_files_match(source, merges_path, tokens, pairs)
     added_tokens = read_added_special_tokens(source, tokens, companion)
-    if family.splitter == "bert":
-        _check_like_tokenizers(merges_path, tokens, pairs)
-    splitter = splitter or family.splitter or _reject_missing_splitter(source, family)
+    splitter = splitter or "whitespace"
     normalizer = bert_normalizer(
-        lowercase=_get_lowercase(source, family, splitter) if lowercase is None else lowercase,
+        lowercase=bool(lowercase),
         strip_accents=strip_accents,
         clean_text=splitter == "bert",
         handle_chinese_chars=splitter == "bert",
@@ -201,11 +138,11 @@ def read_word_bpe(
         "unk": unk_token,
     }
     special_tokens = [*special_tokens, *added_tokens, *filter(None, overrides.values())]
-    vocabulary = _make_vocabulary(source, tokens, special_tokens, overrides, family)
+    vocabulary = _make_vocabulary(source, tokens, special_tokens, overrides, companion)
     if end_of_word == "auto":
         end_of_word = _find_end_of_word(source, tokens, pairs)
     if byte_level is None:
-        byte_level = family in (_VOCAB_TXT, _OTHER_JSON) and _is_byte_level(source, vocabulary)
+        byte_level = end_of_word != CONTINUATION and _is_byte_level(source, vocabulary)
     with as_format_errors(str(source)):
         return make_word_bpe(
             vocabulary,
@@ -214,7 +151,7 @@ def read_word_bpe(
             splitter=splitter,
             end_of_word=end_of_word,
             byte_level=byte_level,
-            unknown=unknown or family.unknown,
+            unknown=unknown or "word",
         )
 
 
@@ -240,34 +177,15 @@ def _read_tokens(source: Path) -> dict[str, int]:
         if token:
             tokens[token] = len(tokens)
     check_vocab_size(len(tokens), str(source))
+    if tokens and all(map(_COUNTED_TOKEN.fullmatch, tokens)):
+        reject_files(
+            source.parent, f"{source.name} has counts, as PhoBERT's and BERTweet's", "PhobertTokenizer"
+        )
     return tokens
 
 
-def _parse_dictionary(source: Path, lines: Iterable[str]) -> dict[str, int]:
-    """Returns token to id of a dictionary of fairseq, with the special tokens that are not in the file."""
-    words = [line.rpartition(" ")[0] for line in lines]
-    names = [*_FAIRSEQ_SPECIAL, *words, *(["<mask>"] if "<mask>" not in words else [])]
-    tokens = {name: id_ for id_, name in enumerate(names)}
-    if len(tokens) < len(names):
-        name = next(name for id_, name in enumerate(names) if tokens[name] != id_)
-        raise TokenizerFormatError(f"{source}: duplicate of {name!r}; each line must be a new token")
-    return tokens
-
-
-class MergeList(NamedTuple):
-    """Contents of a list of merges.
-
-    Attributes:
-        pairs: pairs of tokens that merge, in order of priority.
-        has_counts: whether each line has a count after the pair.
-    """
-
-    pairs: list[tuple[str, str]]
-    has_counts: bool
-
-
-def read_merges(path: Path, tokens: Collection[str]) -> MergeList:
-    """Reads a list of merges.
+def _read_merges(path: Path, tokens: Collection[str]) -> list[tuple[str, str]]:
+    """Reads a list of merges, and returns them in order of priority.
 
     Args:
         path: path of the file.
@@ -294,7 +212,7 @@ def read_merges(path: Path, tokens: Collection[str]) -> MergeList:
                 f"{path}, line {number}: duplicate of {line!r} in line {line_numbers[pair]}"
             )
         line_numbers[pair] = number
-    return MergeList(list(line_numbers), num_columns == 3)
+    return list(line_numbers)
 
 
 def _is_comment(parts: list[str], tokens: Collection[str]) -> bool:
@@ -331,8 +249,10 @@ def _find_end_of_word(source: Path, tokens: Collection[str], merges: Merges) -> 
     """Determines the mark of the end of a word: from the merges, or else from the vocabulary."""
     symbols = find_word_end_symbols(merges)
     if symbols and not any(token.endswith(END_OF_WORD) for token in tokens):
-        _check_continuations(source, tokens, merges)
-        return CONTINUATION
+        raise TokenizerFormatError(
+            f"{source}: its tokens end in {CONTINUATION!r}, as subword-nmt writes them; pass "
+            "end_of_word='@@' and unknown='token'"
+        )
     if not symbols:
         made = set(map("".join, merges))
         lengths = len(END_OF_WORD), len(END_OF_WORD) + 1  # alone, or after one character
@@ -349,18 +269,6 @@ def _find_end_of_word(source: Path, tokens: Collection[str], merges: Merges) -> 
     )
 
 
-def _check_continuations(source: Path, tokens: Collection[str], merges: Merges) -> None:
-    """Raises `TokenizerFormatError` if `@@` at the end of a token can be text, or the mark after a token."""
-    mark = CONTINUATION + END_OF_WORD
-    made = map("".join, merges)
-    ends = (token.removesuffix(END_OF_WORD) for token in made if token.endswith(mark) and token != mark)
-    token = next((token for token in ends if token in tokens), None)
-    if token is not None:
-        raise TokenizerFormatError(
-            f"{source}: the token {token!r} continues a word, and a merge makes it at the end of a word"
-        )
-
-
 def _is_byte_level(source: Path, vocabulary: Vocabulary) -> bool:
     """Determines whether the characters of a vocabulary write bytes, as in GPT-2's files."""
     forms = (form.decode("utf-8").removesuffix(END_OF_WORD) for form in vocabulary.ordinary)
@@ -375,67 +283,22 @@ def _is_byte_level(source: Path, vocabulary: Vocabulary) -> bool:
     )
 
 
-def _find_family(source: Path, config: Mapping[str, Any], *, has_counts: bool) -> _Family:
-    """Returns the family of a `vocab.json`, by the class that a configuration file names."""
-    family = _FAMILIES.get(find_tokenizer_class(source.parent, config) or "")
-    return family or (_MOSES if has_counts else _OTHER_JSON)
-
-
-def _check_like_tokenizers(path: Path, tokens: Collection[str], merges: Merges) -> None:
-    """Raises `TokenizerFormatError` for merges that `tokenizers` rejects, or applies differently."""
-    for left, right in merges:
-        if not all(token in tokens for token in (left, right, left + right)):
-            raise TokenizerFormatError(
-                f"{path}: the merge of {left!r} and {right!r}: one of its tokens is not in the vocabulary"
-            )
-    if not merge_order_is_unique(merges):
-        raise TokenizerFormatError(
-            f"{path}: has a token that is used before the last merge that makes it; the ids then depend on "
-            "the library. Pass a tokenizer.json"
-        )
-
-
-def _reject_missing_splitter(source: Path, family: _Family) -> NoReturn:
-    if family is _MOSES:
-        raise TokenizerFormatError(
-            f"{source}: files of XLM or FlauBERT, which split texts with Moses; do that before encoding "
-            "(with sacremoses), join the words with spaces, and pass splitter='whitespace'"
-        )
-    raise TokenizerFormatError(
-        f"{source}: its tokens end in {END_OF_WORD!r}, and no file says how texts are split into words; pass "
-        "splitter='bert' and lowercase=True for OpenAI's GPT, splitter='whitespace' for words separated by "
-        "spaces, or a tokenizer.json"
-    )
-
-
-def _get_lowercase(source: Path, family: _Family, splitter: Splitter) -> bool:
-    if family.lowercase is not None:
-        return family.lowercase
-    if splitter == "bert":
-        raise TokenizerFormatError(
-            f"{source}: it is unknown whether texts are converted to lower case; pass lowercase=True (as for "
-            "OpenAI's GPT) or lowercase=False"
-        )
-    return False
-
-
 def _make_vocabulary(
     source: Path,
     tokens: Mapping[str, int],
     special_tokens: Sequence[str],
     overrides: Mapping[Role, str | None],
-    family: _Family,
+    companion: CompanionConfig,
 ) -> Vocabulary:
     """Makes the vocabulary. Special tokens are those passed, those of the configuration, and usual ones."""
     missing = [name for name in special_tokens if name not in tokens]
     if missing:
         raise TokenizerFormatError(f"{source}: the special token {missing[0]!r} is not in the vocabulary")
-    companion = read_companion_config(source.parent)
     usual = {role: next(filter(tokens.__contains__, names), "") for role, names in _ROLE_NAMES.items()}
     names = [*usual.values(), *_OTHER_SPECIAL, *companion.special]
     special = {name: tokens[name] for name in (*filter(tokens.__contains__, names), *special_tokens)}
-    roles = resolve_roles(special, overrides, {**usual, **family.roles, **companion.roles})
+    roles = resolve_roles(special, overrides, {**usual, **companion.roles})
     with as_format_errors(str(source)):
         ordinary = {form.encode("utf-8"): id_ for form, id_ in tokens.items() if form not in special}
         check_comparisons(special)
-        return make_vocabulary(ordinary, special, roles, family.template)
+        return make_vocabulary(ordinary, special, roles)

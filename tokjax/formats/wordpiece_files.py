@@ -22,10 +22,10 @@ from tokjax.formats.huggingface.word_definition import check_special_words
 from tokjax.formats.tokenizer_files import (
     BERT_ROLES,
     as_path,
-    find_tokenizer_class,
     read_companion_config,
     read_lines,
 )
+from tokjax.formats.transformers_classes import find_tokenizer_class
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.roles_and_templates import replace_roles
 from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece
@@ -98,7 +98,7 @@ def read_wordpiece(
     check_vocab_size(len(tokens), str(source))
     companion = read_companion_config(source.parent)
     config = companion.config
-    class_name = find_tokenizer_class(source.parent, config) or ""
+    class_name = find_tokenizer_class(source, config) or ""
     _check_splitter(source, class_name, config)
     is_japanese = class_name == "BertJapaneseTokenizer"
     declared = read_added_tokens(source.parent, companion)

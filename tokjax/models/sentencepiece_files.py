@@ -20,7 +20,7 @@ from tokjax.pretokenize.unicode_classes import CHINESE, load_code_point_flags
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
 
 def check_charsmap(charsmap: bytes) -> None:
@@ -315,32 +315,6 @@ def append_pieces(proto: bytes, piece_types: Mapping[str, PieceType]) -> bytes:
         )
     # A repeated field of a message can be extended by appending to its bytes.
     return proto + b"".join(_write_bytes(1, message) for message in new_messages)
-
-
-def replace_first_pieces(proto: bytes, replaced: Sequence[str], pieces: Sequence[str]) -> bytes:
-    """Replaces the first pieces of a serialized `ModelProto`. All pieces get new ids.
-
-    Args:
-        proto: the serialized model. If it begins with `pieces`, it is returned as it is.
-        replaced: texts of its first pieces, in any order.
-        pieces: texts of the pieces that replace them. One that is replaced keeps its type, and the others
-            become control pieces.
-
-    Raises:
-        InvalidArgumentError: the first pieces of the model are others.
-    """
-    fields = [(number, value) for number, value in iter_fields(proto) if isinstance(value, bytes)]
-    messages = [value for number, value in fields if number == 1]
-    texts = [dict(iter_fields(message))[1].decode("utf-8") for message in messages[: len(pieces)]]
-    if texts == list(pieces):
-        return proto
-    found = dict(zip(texts, messages[: len(replaced)], strict=False))
-    if found.keys() != set(replaced):
-        raise InvalidArgumentError(f"the first pieces are {list(found)}, and not {list(replaced)}")
-    control = _write_integer(3, PieceType.CONTROL)
-    first = [found.get(text) or _write_bytes(1, text.encode("utf-8")) + control for text in pieces]
-    ordered = [_write_bytes(1, message) for message in (*first, *messages[len(replaced) :])]
-    return b"".join(ordered + [_write_bytes(number, value) for number, value in fields if number != 1])
 
 
 def keep_pieces(proto: bytes, ids: Collection[int]) -> bytes:
