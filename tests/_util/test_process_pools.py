@@ -53,8 +53,11 @@ def send_half_and_die(self, data):
 
 @pytest.mark.parametrize(
     ("start", "expression"),
-    [(PROCESSES, MAP_IN_THREADS), (PROCESSES, MAP_IN_WORKERS), (LOKY, MAP_IN_WORKERS)],
-    ids=["threads", "workers", "loky"],
+    [
+        pytest.param(PROCESSES, MAP_IN_THREADS, marks=pytest.mark.slow, id="threads"),
+        pytest.param(PROCESSES, MAP_IN_WORKERS, id="workers"),
+        pytest.param(LOKY, MAP_IN_WORKERS, marks=pytest.mark.slow, id="loky"),
+    ],
 )
 def test_worker_killed_while_it_sends(start, expression, tmp_path):
     if start == LOKY:

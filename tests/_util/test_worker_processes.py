@@ -14,6 +14,7 @@ import time
 import numpy as np
 import pytest
 
+from tests.support.variants import mark_slow_except
 from tokjax._util import shared_buffers, worker_processes, worker_starts
 from tokjax._util.parallel import compute_num_processes, make_token, map_in_parallel
 from tokjax._util.shared_buffers import SharedBuffer
@@ -358,7 +359,7 @@ def test_workers_end_with_the_program(arguments):
     assert wait_until_ended(worker)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", mark_slow_except([signal.SIGKILL, signal.SIGINT], [signal.SIGKILL]))
 def test_workers_end_with_a_killed_program(number):
     program = run_program("wait", start_new_session=True)
     started, processes = (program.stdout.readline().strip() for _ in range(2))

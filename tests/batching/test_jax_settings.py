@@ -104,12 +104,14 @@ def run_with_strict_settings(function, *arrays):
         return function(*arrays)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ROW_FUNCTIONS)
 def test_rows(name):
     function, *arrays = ROW_FUNCTIONS[name]
     assert_equal(function(*arrays), run_with_strict_settings(function, *jax.device_put(arrays)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FLAT_TOKEN_FUNCTIONS)
 def test_flat_tokens(name):
     function = FLAT_TOKEN_FUNCTIONS[name]

@@ -9,6 +9,7 @@ from hypothesis import example, given, strategies as st
 
 import tokjax
 from tests.support.split_patterns import SINGLE_EXPRESSIONS
+from tests.support.variants import mark_slow_except
 from tokjax.pretokenize import special_tokens
 
 SIZE = 20_000
@@ -34,7 +35,7 @@ INPUTS = {
 }
 
 
-@pytest.mark.parametrize("pattern", SINGLE_EXPRESSIONS)
+@pytest.mark.parametrize("pattern", mark_slow_except(SINGLE_EXPRESSIONS, ["gpt2", "o200k"]))
 @pytest.mark.parametrize("name", INPUTS)
 def test_ids_equal_tiktoken(trained, name, pattern):
     ranks = dict(trained.tokenizer.vocabulary.ordinary)

@@ -7,6 +7,7 @@ from hypothesis import example, given, strategies as st
 
 import tokjax
 from tests.support.text_strategies import byte_strings, hard_texts
+from tests.support.variants import mark_slow_except
 from tokjax.bpe import array_engine, pretoken_cache
 from tokjax.bpe.array_engine import ArrayEngine
 from tokjax.bpe.chunks import as_segments
@@ -35,7 +36,9 @@ def encode_sequentially(tokenizer, texts):
     ]
 
 
-@pytest.fixture(scope="module", params=[*PATTERNS, r"\w+|\W"])
+@pytest.fixture(
+    scope="module", params=mark_slow_except([*PATTERNS, r"\w+|\W"], ["gpt2", "deepseek_v3", r"\w+|\W"])
+)
 def any_tokenizer(request, tokenizer):
     return tokjax.byte_level_bpe(dict(tokenizer.vocabulary.ordinary), pattern=request.param, normalizer=None)
 

@@ -13,6 +13,7 @@ from tokenizers import Regex, Tokenizer, decoders, models
 import tokjax
 from tests.support.huggingface_tokenizers import LIBRARY_TOKENIZERS, NATIVE_TOKENIZERS, make_pair
 from tests.support.sentencepiece_models import NAMES, train_sentencepiece_models
+from tests.support.variants import mark_slow_except
 from tests.testing.test_tokenizers import TOKENIZERS, make_tokenizer
 from tokjax.formats.huggingface.decoders import OUTER_WHITESPACE
 
@@ -179,7 +180,7 @@ def test_complete_characters_are_returned_at_once(name, data):
         assert decoded[len(emitted) :] in ("", "\ufffd")
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", mark_slow_except(ALL, list(ALL)[::5]))
 def test_steps_hold_few_ids(name):
     """Runs of any id, such as padding, and texts of many ids are held back only where they can change."""
     tokenizer = ALL[name]()

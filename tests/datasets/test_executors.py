@@ -29,6 +29,7 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
+from tests.support.variants import mark_slow_except
 from tokjax.datasets import Column
 
 SEPARATOR = "<|endoftext|>"
@@ -312,7 +313,7 @@ def write_arrow(path):
     return path
 
 
-@pytest.mark.parametrize("size", [1, 500, 1 << 24])  # (of 1: row groups are large)
+@pytest.mark.parametrize("size", mark_slow_except([1, 500, 1 << 24], [500]))  # (of 1: row groups are large)
 @pytest.mark.parametrize(
     ("write", "name"),
     [(write_lines, "c.jsonl"), (write_parquet, "c.parquet"), (write_tar, "c.tar"), (write_arrow, "c.arrow")],

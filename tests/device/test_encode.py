@@ -151,7 +151,8 @@ FILLERS = [bytes([first, second]) for first in range(0xF5, 0x100) for second in 
 same shapes, and the program is compiled once."""
 
 
-@pytest.mark.parametrize("with_merges", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("with_merges", [False, True])
 @get_max_examples(50)
 @given(
     st.lists(parts_of_words, max_size=NUM_TOKENS, unique=True),

@@ -68,6 +68,7 @@ class TestRankFiles:
         assert sorted(encoding.special_tokens.values()) == list(range(encoding.num_ranks, last + 1))
         assert set(encoding.roles.values()) <= encoding.special_tokens.keys()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("name", "pattern", "normalizer", "roles"),
         [

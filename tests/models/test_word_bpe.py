@@ -187,6 +187,7 @@ def test_ids_and_offsets_equal_the_library(pair, text):
     assert_matches_library(pair, text)
 
 
+@pytest.mark.slow
 @each_pair
 def test_every_code_point_equals_the_library(pair):
     stop = 0x110000 if pair[0] == "whitespace" else 0x3100  # the normalizer has tests of all others

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 import tokjax
 from tests.conftest import CORPUS
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
+from tests.support.variants import mark_slow_except
 from tokjax.bpe import pretoken_cache
 from tokjax.core.utf8 import to_utf8
 from tokjax.models import word_engine
@@ -200,7 +201,9 @@ def test_special_tokens_in_the_text():
 
 
 @each_kind
-@pytest.mark.parametrize("part", ["a", "é", "\u0301", "\u1b44\u302e", "中", ".,“"])
+@pytest.mark.parametrize(
+    "part", mark_slow_except(["a", "é", "\u0301", "\u1b44\u302e", "中", ".,“"], ["a", "\u0301"])
+)
 def test_long_text_takes_linear_time(pair, part):
     """With quadratic time this test would not end."""
     ours, theirs = pair()

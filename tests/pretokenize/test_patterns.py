@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 import tokjax
 from tests.support.pinned_unicode import replace_new_characters
 from tests.support.text_strategies import any_strings, hard_texts
+from tests.support.variants import mark_slow_except
 from tokjax.core.utf8 import find_character_starts, is_encodable
 from tokjax.pretokenize import pretoken_starts
 from tokjax.pretokenize.patterns import PATTERNS, make_pattern_splitter
@@ -94,7 +95,7 @@ def assert_bytes_agree(name, texts):
 
 
 @pytest.mark.parametrize("name", NAMED_AND_CUSTOM)
-@pytest.mark.parametrize("length", [0, 1, 2, 3, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("length", mark_slow_except([0, 1, 2, 3, 4], [0, 1, 2]))
 def test_all_short_texts_equal_regex(name, length):
     split = make_pattern_splitter(get_pattern(name)).split
     texts = ["".join(text) for text in itertools.product(ALPHABET, repeat=length)]

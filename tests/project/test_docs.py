@@ -8,12 +8,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
-COMPILING_PAGES = {"on-device.md", "training-libraries.md"}  # for up to a minute
+SLOW_PAGES = {"on-device.md", "training-libraries.md", "vocabulary-report.md"}
 SNIPPETS = [
     pytest.param(
         block,
         id=f"{page.name}-{i}",
-        marks=[pytest.mark.slow] if page.name in COMPILING_PAGES else [],
+        marks=[pytest.mark.slow] if page.name in SLOW_PAGES else [],
     )
     for page in PAGES
     for i, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))

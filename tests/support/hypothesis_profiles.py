@@ -2,7 +2,7 @@
 
 from hypothesis import HealthCheck, settings
 
-_EXAMPLES = {"fast": 20, "thorough": 100}
+_EXAMPLES = {"fast": 10, "thorough": 100}
 
 
 def load_profiles():

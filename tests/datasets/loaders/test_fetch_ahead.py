@@ -11,6 +11,7 @@ import pytest
 import tokjax
 from tests.support.counted_files import NUM_SHARDS, PACKED, TOKENS, list_downloads
 from tests.support.loader_cases import FIELDS, LOADERS, OTHER_TEXTS, TEXTS, TOKENIZER, are_equal
+from tests.support.variants import mark_slow_except
 from tokjax.datasets.dataset import Dataset
 
 fsspec = pytest.importorskip("fsspec")
@@ -189,7 +190,7 @@ def test_random_access_does_not_fetch_ahead(url, counted):
 
 
 @pytest.mark.parametrize("name", LOADERS)
-@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("shuffle", mark_slow_except([True, False], [True]))
 def test_batches_are_equal(urls, name, shuffle, tmp_path):
     expected = list(LOADERS[name](open_all(urls), shuffle=shuffle))
     files = [record for each in open_all(urls).values() for record in each.manifest.all_files.values()]

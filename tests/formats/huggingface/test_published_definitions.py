@@ -25,8 +25,9 @@ from tokjax.pretokenize.unicode_classes import CODE_POINTS, load_category_runs, 
 
 NAMES = list(PIPELINES)
 DEFAULT_NAMES = [
-    *("GPT-2, Phi", "o200k", "Qwen 3.5", "DeepSeek V3, DeepSeek R1", "Kimi K2", "Falcon"),
-    "SuperBPE, digits from the right",
+    "Qwen 3.5",
+    "DeepSeek V3, DeepSeek R1",
+    "Falcon",
 ]
 SOME_NAMES = mark_slow_except(NAMES, DEFAULT_NAMES)
 NUMBERS = ["1", "12", "123", "1234", "12345678", "²", "½", "٣٣٣٣", "x²1", "ò1", "²12", "1 000", "3.14", "೨0"]
