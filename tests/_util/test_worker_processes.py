@@ -108,6 +108,7 @@ def test_workers_are_used_again():
     assert use_all_processes(Numbers(np.arange(4)), 20) == first
 
 
+@pytest.mark.slow
 def test_worker_keeps_few_objects():
     for _ in range(2 * worker_processes._MAX_OBJECTS):
         use_all_processes(Numbers(np.arange(3)), 20)
@@ -264,7 +265,7 @@ def test_only_workers_that_nobody_uses_end_by_themselves(monkeypatch):
     assert len(use_all_processes(target, 20)) == 2
 
 
-@pytest.mark.parametrize("path", ["", ".", b"/tmp", 5])
+@pytest.mark.parametrize("path", mark_slow_except(["", ".", b"/tmp", 5], [""]))
 def test_worker_imports_this_package(path, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(path)
     package = tmp_path / "tokjax" / "_util"
@@ -349,7 +350,7 @@ def wait_until_ended(process):
     return False
 
 
-@pytest.mark.parametrize("arguments", [[], ["fork"]])
+@pytest.mark.parametrize("arguments", [[], pytest.param(["fork"], marks=pytest.mark.slow)])
 def test_workers_end_with_the_program(arguments):
     program = run_program(*arguments)
     output, errors = program.communicate(timeout=120)

@@ -56,6 +56,7 @@ def test_starts_of_hard_texts(pattern, texts):
     assert_same_starts(pattern, fit(texts))
 
 
+@pytest.mark.slow
 @get_max_examples(40)
 @given(st.lists(byte_strings, max_size=12))
 def test_starts_of_any_bytes(texts):

@@ -642,6 +642,7 @@ class TestPathsAndNames:
         assert not hub.requests
 
 
+@pytest.mark.slow
 def test_command(hub, files):
     """`--tokenizer` takes a name, in a fresh process with the settings of the environment."""
     hub.tokens = {"reader"}

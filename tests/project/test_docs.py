@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
-SLOW_PAGES = {"on-device.md", "training-libraries.md", "vocabulary-report.md"}
+SLOW_PAGES = {"on-device.md", "training-libraries.md", "vocabulary-report.md", "batching.md"}
 SNIPPETS = [
     pytest.param(
         block,

@@ -26,6 +26,7 @@ def run(folder, *command):
     return subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_tests_of_the_tokenizer_pass(files):
     ran = run(files, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", ".", "test_lowered.py")
     assert ran.returncode == 0, ran.stdout

@@ -93,7 +93,7 @@ def test_all_batch_types_are_tested():
     assert array_fields - NON_BATCHES == {type(batch).__name__ for batch, *_ in BATCHES.values()}
 
 
-SLOW = {"packed with a loss mask", "denoising mixture"}
+SLOW = {"packed", "packed with a loss mask", "denoising mixture"}
 
 
 @pytest.mark.parametrize(
