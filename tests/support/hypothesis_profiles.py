@@ -1,4 +1,4 @@
-"""Hypothesis profiles: `fast` (default) and `thorough` (CI: `pytest --hypothesis-profile thorough`)."""
+"""Hypothesis profiles: `fast` (default) and `thorough` (`.ci/full`: `pytest --hypothesis-profile thorough`)."""
 
 from hypothesis import HealthCheck, settings
 
@@ -24,5 +24,5 @@ def is_thorough():
 
 
 def get_max_examples(count):
-    """Returns settings with `count` examples in the thorough profile, a fifth of that in the fast one."""
+    """Returns settings with `count` examples in the thorough profile, a tenth of that in the fast one."""
     return settings(max_examples=max(count * settings.default.max_examples // _EXAMPLES["thorough"], 1))
