@@ -1,4 +1,4 @@
-"""Hypothesis profiles: `fast` (default) and `thorough` (`.ci/full`: `pytest --hypothesis-profile thorough`)."""
+"""Hypothesis profiles: `fast` (default) and `thorough` (`pytest --hypothesis-profile thorough`)."""
 
 from hypothesis import HealthCheck, settings
 
