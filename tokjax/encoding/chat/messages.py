@@ -97,14 +97,15 @@ def pop_weights(messages: list[Message]) -> list[int]:
         The indices of the answers that do not count as targets.
 
     Raises:
-        InvalidArgumentError: a value is invalid, a message that is not one of the assistant has the weight 1,
+        InvalidArgumentError: a value is invalid, a message that is not one of the assistant has such a key,
             or another key looks like one of the two.
     """
     excluded = []
     for i, message in enumerate(messages):
         keys = [key for key in message if isinstance(key, str) and _WEIGHT_KEY.search(key)]
-        weights = [(key, message.pop(key)) for key in keys]
-        for key, value in (weights := [pair for pair in weights if pair[1] is not None]):
+        popped = {key: message.pop(key) for key in keys}
+        weights = {key: value for key, value in popped.items() if value is not None}
+        for key, value in weights.items():
             path = f"messages[{i}][{key!r}]"
             if len(weights) > 1 or key not in ("weight", "train"):
                 raise InvalidArgumentError(
@@ -114,13 +115,12 @@ def pop_weights(messages: list[Message]) -> list[int]:
             if isinstance(value, bool) != (key == "train") or value not in (0, 1):
                 expected = "0 or 1" if key == "weight" else "true or false"
                 raise InvalidArgumentError(f"{path} is {value!r:.80}; the weight of a message is {expected}")
-            if message["role"] == "assistant":
-                excluded += [] if value else [i]
-            elif value:
+            if message["role"] != "assistant":
                 raise InvalidArgumentError(
                     f"{path} is {value!r}, and the role is {message['role']!r}; only messages of the "
                     "assistant count, so remove the key"
                 )
+            excluded += [] if value else [i]
     return excluded
 
 
