@@ -2,7 +2,6 @@ from .annotated_text import (
     AnnotatedText as AnnotatedText,
     read_annotations as read_annotations,
     read_conll as read_conll,
-    read_spacy as read_spacy,
 )
 from .chunk_boundaries import (
     find_chunk_boundaries as find_chunk_boundaries,

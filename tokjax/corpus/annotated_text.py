@@ -260,11 +260,6 @@ def read_annotations(
     return texts
 
 
-def read_spacy(path: str | os.PathLike[str]) -> list[AnnotatedText]:
-    """Reads JSON as `read_annotations` does: its name when it read the records of spaCy and Prodigy only."""
-    return read_annotations(path)
-
-
 class _Record(NamedTuple):
     """A text and its spans, whose positions count characters in a unit."""
 
