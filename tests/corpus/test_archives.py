@@ -270,7 +270,9 @@ class TestHostileArchives:
     def test_negative_sizes(self, read):
         header = bytearray(tarfile.TarInfo("a.txt").tobuf(tarfile.GNU_FORMAT))
         header[124:136] = b"\xff" * 4 + struct.pack(">q", -512)
-        with pytest.raises(tokjax.errors.SourceError, match=r"the member 'a\.txt' has the size -512"):
+        with pytest.raises(
+            tokjax.errors.SourceError, match=r"the member 'a\.txt' has the size -512|invalid offset"
+        ):
             read(seal(bytes(header)) + bytes(1024))
         pax = make_archive([(make_header("a.txt", pax_headers={"size": "-5000"}), b"x")])
         with pytest.raises(tokjax.errors.SourceError, match="truncated or damaged, or not a tar archive"):

@@ -19,6 +19,7 @@ import json
 import logging
 import re
 import tarfile
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn
 
 from tokjax._util.urls import get_path_or_url
@@ -27,7 +28,7 @@ from tokjax.corpus.record_fields import NAME_THE_FIELD
 from tokjax.errors import Hint, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from typing import Self
 
@@ -59,14 +60,25 @@ class _CheckedHeader(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        """Parses the 512 bytes of a header.
+        """Parses the 512 bytes of a header, and checks it as `_parse` does."""
+        return cls._parse(super().frombuf, buf, encoding, errors)
+
+    @classmethod
+    def _frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str, **options: bool) -> Self:
+        """Parses a header like `frombuf`, in whose place newer versions of Python call this method."""
+        parse = super()._frombuf  # type: ignore[misc]
+        return cls._parse(partial(parse, **options), buf, encoding, errors)
+
+    @classmethod
+    def _parse(cls, parse: Callable[..., Self], buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """Parses a header by a method of the base class.
 
         Raises:
             _ArchiveError: the header is damaged, or the archive ends without the block of zeros that marks
                 its end.
         """
         try:
-            header = super().frombuf(buf, encoding, errors)
+            header = parse(buf, encoding, errors)
         except tarfile.HeaderError as error:
             if len(buf) == tarfile.BLOCKSIZE and not any(buf):
                 raise  # the end of the archive
@@ -80,6 +92,18 @@ class _CheckedHeader(tarfile.TarInfo):
                 f"an extended header has {header.size:,} bytes, and at most {_MAX_HEADER_BYTES:,} are read"
             )
         return header
+
+    def _proc_member(self, archive: tarfile.TarFile) -> Self:
+        """Processes the blocks after a header.
+
+        Raises:
+            _ArchiveError: they are damaged, for example an extended header with a negative size.
+        """
+        try:
+            member: Self = super()._proc_member(archive)  # type: ignore[misc]
+        except tarfile.HeaderError as error:
+            raise _ArchiveError(str(error)) from error
+        return member
 
     def _proc_gnusparse_10(self, *_: object) -> NoReturn:
         """Rejects sparse files in pax format, of which the tarfile module would read a list of any length."""
