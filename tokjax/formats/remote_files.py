@@ -111,6 +111,7 @@ def _open_http(url: str) -> Any:
     try:
         return request.urlopen(url, timeout=_TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
+        error.close()  # it is the response, too
         if error.code in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
             raise FileNotFoundError(str(error)) from error
         raise
