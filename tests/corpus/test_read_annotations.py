@@ -199,8 +199,8 @@ def test_deeply_nested_and_huge_json_is_rejected(tmp_path):
     path, valid = tmp_path / "train.json", '{"text": "a", "spans": []}\n'
     nested = "[" * 300 + "]" * 300
     for content, message in [
-        ("[" * 100_000, "line 1: JSON that can't be read: .*recursion"),
-        (valid + "[" * 100_000, "line 2: JSON that can't be read: .*recursion"),
+        ("[" * 100_000, "line 1: JSON that can't be read: .*(recursion|Stack overflow)"),
+        (valid + "[" * 100_000, "line 2: JSON that can't be read: .*(recursion|Stack overflow)"),
         (valid + "1" * 5000, "line 2: JSON that can't be read: .*digits"),
         (nested, r"record 0: a record is .*, not \[{7}\.\.\.\]{7}"),
         (f'["a", {{"entities": [{nested}]}}]', r"line 1: a span has .*, not \[{7}\.\.\.\]{7}"),
