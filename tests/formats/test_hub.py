@@ -523,6 +523,12 @@ class TestErrors:
             tokjax.load_tokenizer("a/b")
         assert not hub.downloads
 
+    def test_file_with_more_bytes_than_announced(self, hub, files):
+        hub.add("a/b", files, reported_sizes={"tokenizer.json": 10})
+        self.check(
+            "a/b", "tokenizer.json has more than the 10 bytes that the hub announced; try again, or pass"
+        )
+
     def test_padding_token_that_does_not_exist(self, hub, files):
         """As of models without padding: the option chooses a token, and adds none."""
         hub.add("a/b", files)

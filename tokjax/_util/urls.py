@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokjax._util.http_client import SILENCE_SECONDS, get_client_options
 from tokjax._util.imports import import_optional
 from tokjax.errors import InvalidArgumentError, MissingExtraError
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://.+")
+
+_HTTP = re.compile(r"(?:^|::)(https?)://")
 
 
 def is_url(path: object) -> bool:
@@ -62,7 +65,8 @@ def get_file_system(url: str) -> tuple[Any, str]:
     """
     fsspec = import_optional("fsspec", extra="remote", purpose=f"reading {url}")
     try:
-        system, path = fsspec.core.url_to_fs(url)
+        options = {name: {"client_kwargs": get_client_options()} for name in _HTTP.findall(url)}
+        system, path = fsspec.core.url_to_fs(url, **options)
     except ImportError as error:
         package = getattr(error.__cause__, "name", None)
         hint = f"; pip install {package}" if package else ""
@@ -168,10 +172,15 @@ def describe_cause(error: FileNotFoundError) -> str:
 
 def as_read_error(error: Exception, where: str) -> OSError:
     """Returns an error of a file system as an `OSError` that names the URL, since some name no file."""
-    if isinstance(error, OSError):
-        error.add_note(f"while {where} was read")
+    if isinstance(error, OSError) and str(error):
+        note = f"while {where} was read"
+        if where not in str(error) and note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
         return error
-    read_error = ConnectionError(f"{where} can't be read: {type(error).__name__}: {error}")
+    cause = f"{type(error).__name__}: {error}"
+    if isinstance(error, TimeoutError):
+        cause = f"the server sent nothing for {SILENCE_SECONDS} seconds"
+    read_error = ConnectionError(f"{where} can't be read: {cause}")
     read_error.__cause__ = error
     return read_error
 

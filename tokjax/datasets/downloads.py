@@ -212,7 +212,7 @@ class Downloads(RemoteDirectory):
                 if file is None:
                     self._make_space(record.nbytes)
                 while file is None:
-                    self.download(target.name, target)
+                    self.download(target.name, target, record.nbytes)
                     with suppress(FileNotFoundError):  # another process can have deleted it already
                         file = open_regular(target)
             finally:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from tokjax._util.atomic_files import compute_sha256, write_atomically
+from tokjax._util.imports import import_optional
 from tokjax._util.locks import lock_file
 from tokjax._util.urls import as_read_error, describe_cause, get_file_system
 from tokjax.datasets.manifest import MANIFEST_FILE, RUN_AGAIN
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
     from tokjax.datasets.manifest import FileRecord, Manifest
 
+_RANGE_BYTES = 1 << 24
+"""Size of the ranges in which the rest of a file is requested after its transfer broke off."""
+
 
 class FileRange(NamedTuple):
     """Bytes `[start, stop)` of a file of a directory."""
@@ -32,6 +36,10 @@ class FileRange(NamedTuple):
     name: str
     start: int
     stop: int
+
+
+class _TooLongError(Exception):
+    """A server sent more bytes than the file has."""
 
 
 class RemoteDirectory:
@@ -98,19 +106,49 @@ class RemoteDirectory:
         if self._system[0].exists(self._path(name)):
             self._system[0].rm_file(self._path(name))
 
-    def download(self, name: str, target: Path) -> None:
+    def download(self, name: str, target: Path, nbytes: int) -> None:
         """Downloads a file atomically: an interrupted download leaves no file `target`.
+
+        If the transfer breaks off, the rest is requested once more.
+
+        Args:
+            name: name of the file.
+            target: path of the copy.
+            nbytes: size of the file. If the server sends more, the download stops, and the copy is too long.
 
         Raises:
             DatasetCorruptError: the remote file is missing.
             OSError: it can't be read.
         """
 
+        def check(_: object, received: int) -> None:
+            if received > nbytes:
+                raise _TooLongError
+
+        callbacks = import_optional("fsspec.callbacks", extra="remote", purpose=f"reading {self.url}")
+        counter = callbacks.Callback(hooks={"check": check})
+
         def write(file: BinaryIO) -> None:
             with self._explain_errors([name]):
-                self._system[0].get_file(self._path(name), file.name)
+                try:
+                    self._system[0].get_file(self._path(name), file.name, callback=counter)
+                except _TooLongError:
+                    return
+                except Exception as error:
+                    if not file.seek(0, os.SEEK_END):
+                        raise
+                    try:
+                        self._append_rest(name, file, nbytes)
+                    except DatasetCorruptError:  # the server can't send ranges
+                        raise error from None
 
         write_atomically(target, write)
+
+    def _append_rest(self, name: str, file: BinaryIO, nbytes: int) -> None:
+        """Appends the bytes of a file that did not arrive, in ranges."""
+        while (start := file.tell()) < nbytes:
+            [block] = self.read_ranges([FileRange(name, start, min(start + _RANGE_BYTES, nbytes))])
+            file.write(block)
 
     def read_ranges(self, ranges: Sequence[FileRange]) -> list[bytes]:
         """Returns ranges of files, which are requested at the same time if the file system supports it.
@@ -131,8 +169,9 @@ class RemoteDirectory:
                     raise block
         for (name, start, stop), block in zip(ranges, blocks, strict=True):
             if len(block) != stop - start:
+                received = len(block) if len(block) < stop - start else "more"
                 raise DatasetCorruptError(
-                    f"{self.url}/{name}: {len(block)} bytes were received for bytes {start} to {stop}; the "
+                    f"{self.url}/{name}: {received} bytes were received for bytes {start} to {stop}; the "
                     "file is truncated, or its server can't send ranges: pass read_ranges=False"
                 )
         return blocks

@@ -17,6 +17,7 @@ After an interrupted download, the cache has no tokenizer for the commit, instea
 from __future__ import annotations
 
 import errno
+import inspect
 import logging
 from contextlib import suppress
 from pathlib import Path
@@ -161,10 +162,28 @@ def _fetch_file(hub: Any, repository: str, file: str, commit: str, nbytes: int |
 
     The library compares the sizes of downloads, but not those of files that are in the cache.
     """
-    path = Path(hub.hf_hub_download(repository, file, revision=commit))
+    options: dict[str, Any] = {"revision": commit}
+    if nbytes is not None and "tqdm_class" in inspect.signature(hub.hf_hub_download).parameters:
+        options["tqdm_class"] = _make_counter(hub, file, nbytes)
+    path = Path(hub.hf_hub_download(repository, file, **options))
     if nbytes not in (None, path.stat().st_size):
-        path = Path(hub.hf_hub_download(repository, file, revision=commit, force_download=True))
+        path = Path(hub.hf_hub_download(repository, file, force_download=True, **options))
     return path
+
+
+def _make_counter(hub: Any, file: str, nbytes: int) -> type:
+    """Returns a class for the progress of a download, which stops it after the announced number of bytes."""
+
+    class Counter(hub.utils.tqdm):  # type: ignore[misc]
+        received = 0.0
+
+        def update(self, n: float | None = 1) -> Any:
+            self.received += n or 0
+            if self.received > nbytes:
+                raise OSError(f"{file} has more than the {nbytes:,} bytes that the hub announced")
+            return super().update(n)
+
+    return Counter
 
 
 def _select_files(name: RepositoryName, files: Collection[str]) -> list[str]:
