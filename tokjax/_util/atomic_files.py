@@ -329,14 +329,32 @@ def finish_replacement(target: Path, kind: DirectoryKind) -> None:
             _finish_replacement(target, kind)
 
 
-def resolve(path: str | os.PathLike[str]) -> Path:
-    """Returns an absolute path without symbolic links. Links that form a loop are kept.
+def check_path(path: Any) -> Path:
+    """Returns a path of the file system as a `Path`.
 
     Raises:
-        InvalidArgumentError: the path begins with the short form of a home directory.
+        InvalidArgumentError: the argument is not a path, or begins with the short form of a home directory.
     """
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
+        raise InvalidArgumentError(f"expected a path, got {repr(path)[:200]}")
+    if "\0" in os.fspath(path):
+        raise InvalidArgumentError(f"{repr(path)[:200]} has a NUL character, which no path has")
     reject_home(path)
-    return Path(os.path.realpath(path))
+    return Path(path)
+
+
+def resolve(path: str | os.PathLike[str]) -> Path:
+    """Returns the absolute path of a directory without symbolic links. Links that form a loop are kept.
+
+    Raises:
+        InvalidArgumentError: as for `check_path`, or the path is the root of a file system.
+    """
+    directory = Path(os.path.realpath(check_path(path)))
+    if not directory.name:
+        raise InvalidArgumentError(
+            f"{os.fspath(path)!r} is the root of a file system; pass a directory in it"
+        )
+    return directory
 
 
 def reject_home(path: str | os.PathLike[str]) -> None:

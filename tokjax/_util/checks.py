@@ -13,6 +13,7 @@ from typing import Any, SupportsIndex
 from tokjax._util.arrays import is_traced
 from tokjax.errors import InvalidArgumentError
 
+MAX_INT32, MAX_INT64 = (1 << 31) - 1, (1 << 63) - 1
 MANY_TEXTS_ADVICE = (
     "; a list of texts is passed to encode_batch_result, or to encode_to_array for ids alone, and the words "
     "of a text with is_pretokenized=True"
@@ -24,16 +25,19 @@ LIST_PATHS_ADVICE = "several paths are passed as a list: list(paths)"
 """End of the error for paths in an iterable that is not a list."""
 
 
-def check_int(name: str, value: SupportsIndex, *, minimum: int | None = None) -> int:
+def check_int(
+    name: str, value: SupportsIndex, *, minimum: int | None = None, maximum: int = MAX_INT64
+) -> int:
     """Returns `value` as an `int`.
 
     Args:
         name: name of the argument, for error messages.
         value: the argument.
         minimum: smallest valid value, or `None` for no bound.
+        maximum: largest valid value.
 
     Raises:
-        InvalidArgumentError: the value is not an integer (a `bool` is not one), or below the minimum.
+        InvalidArgumentError: the value is not an integer (a `bool` is not one), or out of bounds.
     """
     try:
         number = operator.index(value)
@@ -48,6 +52,8 @@ def check_int(name: str, value: SupportsIndex, *, minimum: int | None = None) ->
         raise InvalidArgumentError(f"{name} must be an integer, not {value!r}")
     if minimum is not None and number < minimum:
         raise InvalidArgumentError(f"{name} must be at least {minimum}, not {number}")
+    if number > maximum:
+        raise InvalidArgumentError(f"{name} must be at most {maximum}, not {number}")
     return number
 
 

@@ -8,6 +8,7 @@ import typer
 
 from tokjax._util.urls import is_url
 from tokjax.cli.options import STDIN, make_source, open_stdin
+from tokjax.corpus.decompression import open_source
 from tokjax.corpus.files import text_files
 from tokjax.trainer import PretokenCounts, count_pretokens, load_pretoken_counts
 
@@ -114,5 +115,5 @@ def find_paths(files: list[str]) -> tuple[Path, ...]:
 
 def _is_counts_file(path: Path) -> bool:
     """Returns whether a file is a ZIP archive, as `.npz` files are."""
-    with path.open("rb") as file:
+    with open_source(path) as file:
         return file.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC

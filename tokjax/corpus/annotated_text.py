@@ -6,19 +6,21 @@ import codecs
 import json
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from reprlib import repr as shorten
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from tokjax._util.atomic_files import check_path
 from tokjax._util.checks import check_int
 from tokjax._util.display import short_repr
 from tokjax.align.character_spans import check_unit, unit_to_byte_spans
 from tokjax.core.utf8 import count_bytes
+from tokjax.corpus.decompression import open_source
 from tokjax.errors import InvalidArgumentError, OffsetsContractError, SourceError
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from tokjax.align.character_spans import Unit
 
@@ -94,7 +96,7 @@ def read_conll(
     tag_column = check_int("tag_column", tag_column)
     texts: list[AnnotatedText] = []
     rows: list[tuple[str, str]] = []
-    for word, tag in _iter_rows(Path(path), word_column, tag_column):
+    for word, tag in _iter_rows(check_path(path), word_column, tag_column):
         if tag:
             rows.append((word, tag))
         elif rows and (word == _DOCUMENT_START or unit == "sentence"):
@@ -111,7 +113,9 @@ def read_lines(path: Path) -> list[str]:
     Only `\n`, `\r\n` and `\r` end a line: splitting a `str` would also split at characters such as U+2028.
     """
     lines = []
-    for number, line in enumerate(path.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines(), 1):
+    with open_source(path) as file:
+        data = file.read()
+    for number, line in enumerate(data.removeprefix(codecs.BOM_UTF8).splitlines(), 1):
         try:
             lines.append(line.decode("utf-8"))
         except UnicodeDecodeError as error:
@@ -253,7 +257,7 @@ def read_annotations(
     if unit is not None:
         check_unit(unit)
     texts = []
-    for location, record in _iter_records(Path(path)):
+    for location, record in _iter_records(check_path(path)):
         parsed = _parse_record(record, location, text_key)
         if parsed is not None:
             texts.append(_build_annotated_text(parsed, unit or parsed.unit, location))

@@ -18,6 +18,8 @@ A chunk is a range of records, which workers read themselves:
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,11 +31,12 @@ from tokjax._util.urls import get_path_or_url
 from tokjax.corpus.decompression import check_is_text, open_source
 from tokjax.corpus.record_fields import drop_bad_records, find_text, parse_json_record
 from tokjax.corpus.tf_example import parse_example
-from tokjax.errors import Hint, SourceError, TokjaxError
+from tokjax.errors import Hint, InvalidArgumentError, SourceError, TokjaxError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+    from typing import BinaryIO
 
     from tokjax.core.utf8 import Text
 
@@ -48,6 +51,34 @@ _PASS_TEXTS = Hint(
 def import_array_record(purpose: str) -> Any:
     """Imports the module of the library with its reader and writer."""
     return import_optional("array_record.python.array_record_module", extra="arrayrecord", purpose=purpose)
+
+
+_writers: set[int] = set()
+"""Processes that wrote a file. Their forked children lack the threads of the library, and would crash."""
+
+
+@contextmanager
+def open_array_record_writer(path: Path, file: BinaryIO, options: str) -> Iterator[Any]:
+    """Opens a writer of records.
+
+    Args:
+        path: path of the file, for errors.
+        file: open temporary file, which is replaced.
+        options: options of the library.
+
+    Raises:
+        OSError: the file can't be written.
+    """
+    library = import_array_record(f"writing {path}")
+    _writers.add(os.getpid())
+    try:
+        writer = library.ArrayRecordWriter(file.name, options)  # (the library needs a path)
+        yield writer
+        writer.close()
+    except RuntimeError as error:
+        is_full = os.strerror(errno.ENOSPC) in str(error)
+        code = errno.ENOSPC if is_full else errno.EIO
+        raise OSError(code, os.strerror(code), str(path)) from error
 
 
 def count_records(path: Path) -> int:
@@ -201,6 +232,11 @@ def _open_reader(path: Path) -> Iterator[Any]:
         SourceError: the file is truncated or damaged.
     """
     library = import_array_record(f"reading {get_path_or_url(path)}")
+    if _writers and os.getpid() not in _writers:
+        raise InvalidArgumentError(
+            f"{get_path_or_url(path)} can't be read, since this process was forked after its parent wrote an "
+            "ArrayRecord file; start it with multiprocessing.get_context('spawn')"
+        )
     open_source(path).close()  # (raises an error unless it is a regular file)
     try:
         reader = library.ArrayRecordReader(str(path), "readahead_buffer_size:0,max_parallelism:0")

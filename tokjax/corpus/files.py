@@ -11,17 +11,16 @@ import os
 import re
 import stat
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field as dataclass_field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from tokjax._util.atomic_files import reject_home
+from tokjax._util.atomic_files import read_regular, reject_home
 from tokjax._util.urls import fetch_files, is_url
 from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tokjax._util.urls import FetchedFiles
 
 FileFormat = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet", "arrow", "tar", "array_record"]
@@ -138,7 +137,7 @@ def text_files(
         raise InvalidArgumentError(f"format must be one of {get_args(FileFormat)}, not {format!r}")
     if not isinstance(field, str):
         raise InvalidArgumentError(f"field must be the name of a field, not {field!r}")
-    path_list = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    path_list = list(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
     for path in path_list:
         if not isinstance(path, (str, os.PathLike)):
             raise InvalidArgumentError(f"paths must be str or os.PathLike, not {type(path).__name__}")
@@ -315,7 +314,7 @@ def _find_saved_files(directory: Path) -> list[Path]:
 def _read_state(path: Path) -> dict[str, Any]:
     """Returns the contents of a `state.json`; an empty dict for a file of another program."""
     try:
-        state = json.loads(path.read_bytes())
+        state = json.loads(read_regular(path))
         return state if all("filename" in entry for entry in state["_data_files"]) else {}
     except (ValueError, KeyError, TypeError, RecursionError):
         return {}

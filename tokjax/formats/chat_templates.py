@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tokjax._util.atomic_files import check_path
 from tokjax.errors import TokenizerFormatError
 from tokjax.formats.names import EncodingName, parse_name
 from tokjax.formats.remote_files import open_files
@@ -24,7 +25,6 @@ from tokjax.formats.tokenizer_files import (
     CHAT_TEMPLATE_FILE,
     CHAT_TEMPLATES_DIRECTORY,
     CONFIG_FILE,
-    as_path,
     read_bytes,
     read_companion_config,
 )
@@ -59,7 +59,7 @@ def load_chat_template(path: str | os.PathLike[str], name: str = _DEFAULT) -> st
     if isinstance(parsed, EncodingName):
         raise TokenizerFormatError(f"{path!r} is an encoding of tiktoken, which has no chat template")
     with open_files(parsed or path) as found:
-        return _read_chat_template(as_path(found), name)
+        return _read_chat_template(check_path(found), name)
 
 
 def _read_chat_template(directory: Path, name: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from tokjax._util.atomic_files import open_regular
+from tokjax._util.atomic_files import check_path, open_regular
 from tokjax.core import protocol
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.tiktoken_files import describe_json_ranks, is_rank_file
@@ -20,7 +20,6 @@ from tokjax.formats.tokenizer_files import (
     GZIP_HEADER,
     MODEL_CONFIG_FILE,
     SPECIAL_TOKENS_FILE,
-    as_path,
     check_is_file,
     decompress_header,
     read_bytes,
@@ -130,7 +129,7 @@ def detect_tokenizer_files(path: str | os.PathLike[str] | Iterable[Any]) -> Dete
                 f"{protocol.suggest_tokenizer(path)}"
             )
         return _detect_pair(path)
-    target = as_path(path)
+    target = check_path(path)
     if not target.is_dir():
         return detect_tokenizer_format(target)
     return _detect_in_directory(target)
@@ -147,7 +146,7 @@ def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
         FileNotFoundError: the file does not exist.
         TokenizerFormatError: the file is not in a supported tokenizer format.
     """
-    source = as_path(path)
+    source = check_path(path)
     header = _read_header(source)
     if not header:
         raise TokenizerFormatError(f"{source}: is empty")
@@ -401,7 +400,7 @@ def _find_partner(source: Path, reason: str) -> DetectedTokenizer:
 
 
 def _detect_pair(paths: Iterable[Any]) -> DetectedTokenizer:
-    files = [as_path(path) for path in paths]
+    files = [check_path(path) for path in paths]
     if len(files) != 2:
         raise InvalidArgumentError(
             f"a tokenizer is one file or a pair of files, got {len(files)}: {', '.join(map(str, files))}"

@@ -9,7 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokjax._util.atomic_files import reject_home, write_atomically, write_files_atomically
+from tokjax._util.atomic_files import check_path, write_atomically, write_files_atomically
 from tokjax._util.urls import reject_urls
 from tokjax.bpe.merge_rules import make_rules_from_ranks
 from tokjax.bpe.sequential_merging import merge_bytes
@@ -99,8 +99,7 @@ def resolve_target(path: str | os.PathLike[str], format_: Format) -> _Target:
     if format_ not in _EXPORTERS:
         raise InvalidArgumentError(f"format must be {', '.join(map(repr, _EXPORTERS))}, not {format_!r}")
     reject_urls(path)
-    reject_home(path)
-    path, name = Path(path), _FILES[format_]
+    path, name = check_path(path), _FILES[format_]
     if path.suffix == Path(name).suffix and format_ != "gpt2" and not path.is_dir():
         return _Target(path, False)
     if path.is_file():

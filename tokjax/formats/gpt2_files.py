@@ -6,6 +6,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+from tokjax._util.atomic_files import check_path
 from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.core.vocabulary import TEMPLATE_ROLES, make_vocabulary
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
@@ -15,7 +16,6 @@ from tokjax.formats.huggingface.definition import decode_byte_level_forms
 from tokjax.formats.huggingface.export import build_template_step
 from tokjax.formats.huggingface.tokenizer_json import build_tokenizer
 from tokjax.formats.tokenizer_files import (
-    as_path,
     make_template_of_each_text,
     parse_token_ids,
     read_companion_config,
@@ -99,7 +99,7 @@ def read_gpt2(
         TokenizerFormatError: a file is damaged or in another format, the two files do not match, or the
             configuration names a class with other rules, such as RoBERTa's.
     """
-    source = as_path(vocab)
+    source = check_path(vocab)
     forms = parse_token_ids(read_json_object(source), str(source))
     companion = read_companion_config(source.parent)
     _check_is_gpt2(source, forms)
@@ -121,7 +121,7 @@ def read_gpt2(
     )
     # Merges may have special tokens.
     special_forms = {form: id_ for form, id_ in forms.items() if form in special}
-    pairs = _read_merges(as_path(merges), {**decode_byte_level_forms(special_forms)[0], **ordinary})
+    pairs = _read_merges(check_path(merges), {**decode_byte_level_forms(special_forms)[0], **ordinary})
     present = {role: name for role, name in overrides.items() if name is not None}
     template = _make_template(companion.config, {**role_names, **present}, special)
     if not _is_like_gpt2(forms, ordinary, added_tokens, special, pairs):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
+from tokjax._util.atomic_files import check_path
 from tokjax._util.garbage_collection import pause_garbage_collection
 from tokjax.core import protocol
 from tokjax.errors import InvalidArgumentError
@@ -26,7 +27,6 @@ from tokjax.formats.names import EncodingName, RepositoryName, UrlName, parse_na
 from tokjax.formats.remote_files import open_files
 from tokjax.formats.sentencepiece_files import read_sentencepiece, read_sentencepiece_vocab
 from tokjax.formats.tiktoken_files import read_tiktoken
-from tokjax.formats.tokenizer_files import as_path
 from tokjax.formats.tokjax_json import read_tokjax
 from tokjax.formats.word_bpe_files import read_word_bpe
 from tokjax.formats.wordpiece_files import read_wordpiece
@@ -308,8 +308,8 @@ def _detect(path: Any, format_: Format | Literal["auto"]) -> DetectedTokenizer:
     if format_ == "auto" or not isinstance(path, (str, os.PathLike, Iterable)):
         return detect_tokenizer_files(path)
     if not isinstance(path, (str, bytes)) and not hasattr(path, "__fspath__"):
-        return DetectedTokenizer(format_, tuple(map(as_path, path)), "from the argument format=")
-    target = as_path(path)
+        return DetectedTokenizer(format_, tuple(map(check_path, path)), "from the argument format=")
+    target = check_path(path)
     if format_ in ("gpt2", "word_bpe") or target.is_dir():
         detected = detect_tokenizer_files(target)
         if detected.format != format_:

@@ -18,6 +18,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
+from tokjax._util.atomic_files import check_path
 from tokjax.core.vocabulary import TEMPLATE_ROLES, select_roles
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.added_tokens import (
@@ -29,7 +30,6 @@ from tokjax.formats.added_tokens import (
 )
 from tokjax.formats.tokenizer_files import (
     CONFIG_FILE,
-    as_path,
     read_companion_config,
     read_lines,
     resolve_roles,
@@ -97,7 +97,7 @@ def read_sentencepiece(
             do not follow those of the model; or the configuration names a class with other ids, such as
             XLM-R's.
     """
-    source = as_path(path)
+    source = check_path(path)
     return _make_tokenizer(source, source, bos_token, eos_token, pad_token)
 
 
@@ -137,7 +137,7 @@ def read_sentencepiece_vocab(
         TokenizerFormatError: the file is not such a list, or it does not determine an option that was not
             passed.
     """
-    source = as_path(path)
+    source = check_path(path)
     for name, value, values in (
         ("model_type", model_type, get_args(TextModelType)),
         ("normalizer", normalizer, get_args(Normalization)),

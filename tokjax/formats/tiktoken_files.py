@@ -19,12 +19,12 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from tokjax._util.atomic_files import check_path
 from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.core.vocabulary import MAX_ID, make_vocabulary
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.tokenizer_files import (
     BYTE_ORDER_MARK,
-    as_path,
     decompress_header,
     parse_json_object,
     read_decompressed,
@@ -291,7 +291,7 @@ def read_tiktoken(
         TokenizerFormatError: a line is not a token and a rank, a token or rank is a duplicate, or a field of
             a JSON file is missing or invalid.
     """
-    source = as_path(path)
+    source = check_path(path)
     data = read_decompressed(source)
     default_roles: Mapping[Role, str] = _OPENAI_ROLES
     if data.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"{"):

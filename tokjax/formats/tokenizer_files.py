@@ -11,7 +11,6 @@ import io
 import json
 import os
 import zlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tokjax._util.atomic_files import get_identity, open_regular
@@ -23,6 +22,7 @@ from tokjax.models.format_errors import check_is_not_pointer, check_vocab_size
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from tokjax.core.template import Template
     from tokjax.core.vocabulary import Role
@@ -200,18 +200,6 @@ def parse_token_ids(contents: object, where: str) -> dict[str, int]:
             raise TokenizerFormatError(f"{where}: id {id_} is given to both {owner[id_]!r} and {form!r}")
         owner[id_] = form
     return contents
-
-
-def as_path(path: Any) -> Path:
-    """Converts a string or a path-like object to a `Path`.
-
-    Raises:
-        InvalidArgumentError: `path` is neither.
-    """
-    try:
-        return Path(path)
-    except TypeError as error:
-        raise InvalidArgumentError(f"expected a path, got {path!r}") from error
 
 
 class CompanionConfig(NamedTuple):

@@ -35,10 +35,9 @@ from __future__ import annotations
 
 import json
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokjax._util.atomic_files import compute_json_checksum, write_atomically
+from tokjax._util.atomic_files import check_path, compute_json_checksum, write_atomically
 from tokjax._util.urls import reject_urls
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface import adapter
@@ -70,6 +69,7 @@ from tokjax.pretokenize.special_tokens import check_comparisons
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
+    from pathlib import Path
 
     from tokjax.models.base import SegmentModel
 
@@ -198,7 +198,7 @@ def parse_tokjax(data: bytes, source: str) -> SegmentModel | HuggingFaceTokenize
 
 
 def _resolve_file(path: str | os.PathLike[str]) -> Path:
-    candidate = Path(path)
+    candidate = check_path(path)
     return candidate / TOKENIZER_FILE if candidate.is_dir() else candidate
 
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal
 
+from tokjax._util.atomic_files import check_path
 from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import TokenizerFormatError
 from tokjax.formats.added_tokens import read_added_special_tokens
 from tokjax.formats.tokenizer_files import (
-    as_path,
     read_companion_config,
     read_lines,
     resolve_roles,
@@ -115,7 +115,7 @@ def read_word_bpe(
             determine an option that was not passed, a special token is not in the vocabulary, or only a class
             of transformers defines the ids.
     """
-    source, merges_path = as_path(vocab), as_path(merges)
+    source, merges_path = check_path(vocab), check_path(merges)
     if source.suffix == ".json":
         reject_word_merges(source)
     companion = read_companion_config(source.parent)

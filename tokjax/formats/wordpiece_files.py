@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tokjax._util.atomic_files import check_path
 from tokjax.core.vocabulary import TEMPLATE_ROLES
 from tokjax.errors import Hint, TokenizerFormatError
 from tokjax.formats.added_tokens import (
@@ -21,7 +22,6 @@ from tokjax.formats.huggingface.export import build_tokenizer_json
 from tokjax.formats.huggingface.word_definition import check_special_words
 from tokjax.formats.tokenizer_files import (
     BERT_ROLES,
-    as_path,
     read_companion_config,
     read_lines,
 )
@@ -83,7 +83,7 @@ def read_wordpiece(
         MissingExtraError: the tokenizer has to run on the library, which is not installed.
         TokenizerFormatError: the file is not such a vocabulary, or `lowercase` cannot be determined.
     """
-    source = as_path(path)
+    source = check_path(path)
     tokens: dict[str, int] = {}
     for number, token in read_lines(source):
         if number == 1 and _RWKV.fullmatch(token):

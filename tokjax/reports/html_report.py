@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokjax._util.atomic_files import write_atomically
+from tokjax._util.atomic_files import check_path, write_atomically
 from tokjax._util.display import make_visible
 from tokjax._util.imports import import_optional
 from tokjax.reports.metrics import (
@@ -53,7 +53,7 @@ def save_report_html(report: VocabularyReport, path: str | os.PathLike[str]) -> 
         MissingExtraError: matplotlib or jinja2 is not installed; `pip install 'tokjax[report]'`.
     """
     check_report_libraries()
-    target = Path(path)
+    target = check_path(path)
     page = _render_report(report).encode("utf-8")
     write_atomically(target, lambda file: file.write(page))
     return target

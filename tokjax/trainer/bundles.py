@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokjax._util.atomic_files import (
     DirectoryKind,
     NotRegularFileError,
+    check_path,
     compute_file_sha256,
     compute_json_checksum,
     get_replaced_path,
@@ -152,7 +153,7 @@ def load_training_bundle(path: str | os.PathLike[str]) -> TrainingBundle:
         BundleError: `path` is not a bundle, a file of it is missing, damaged or altered, or this tokjax does
             not read its version.
     """
-    directory = Path(path)
+    directory = check_path(path)
     manifest = _read_manifest(directory)
     digests = manifest.get("digests")
     if not isinstance(digests, dict) or TOKENIZER_FILE not in digests:

@@ -16,12 +16,11 @@ import json
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from tokjax._util.atomic_files import compute_json_checksum, read_arrays, write_atomically
+from tokjax._util.atomic_files import check_path, compute_json_checksum, read_arrays, write_atomically
 from tokjax._util.checks import check_int
 from tokjax._util.display import short_repr
 from tokjax._util.locks import ThreadLock
@@ -347,7 +346,7 @@ def save_pretoken_counts(counts: PretokenCounts, path: str | os.PathLike[str]) -
     def write(file: BinaryIO) -> None:
         np.savez_compressed(file, **columns)
 
-    write_atomically(Path(path), write)
+    write_atomically(check_path(path), write)
 
 
 def load_pretoken_counts(path: str | os.PathLike[str]) -> PretokenCounts:
@@ -358,7 +357,7 @@ def load_pretoken_counts(path: str | os.PathLike[str]) -> PretokenCounts:
             another version.
     """
     try:
-        arrays = read_arrays(Path(path))
+        arrays = read_arrays(check_path(path))
         about = json.loads(arrays["about"].tobytes())
         data, lengths, counts = (arrays[name] for name in ("data", "lengths", "counts"))
         if about["version"] != _VERSION:

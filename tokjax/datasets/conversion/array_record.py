@@ -8,7 +8,7 @@ import numpy as np
 
 from tokjax._util.atomic_files import write_atomically
 from tokjax.core.ragged import make_row_splits
-from tokjax.corpus.array_record import count_records, import_array_record, iter_records
+from tokjax.corpus.array_record import count_records, iter_records, open_array_record_writer
 from tokjax.corpus.tf_example import serialize_example
 from tokjax.datasets.conversion.token_streams import TokenStream, check_absent
 from tokjax.datasets.dataset_types import RawTextDataset
@@ -75,17 +75,15 @@ def write(
         max_tokens: maximum number of ids of a record; longer documents are split. `None` for no limit.
     """
     check_absent([target], overwrite=overwrite)
-    writer_class = import_array_record(f"writing {target}").ArrayRecordWriter
 
     def write_records(file: BinaryIO) -> None:
-        writer = writer_class(file.name, _OPTIONS)  # (the library needs a path)
-        if isinstance(dataset, RawTextDataset):
-            for row in range(dataset.num_documents):
-                writer.write(serialize_example(_TEXT, dataset.text_bytes(row)))
-        else:
-            for ids in _iter_ids(dataset, max_tokens):
-                writer.write(serialize_example(_IDS, ids))
-        writer.close()
+        with open_array_record_writer(target, file, _OPTIONS) as writer:
+            if isinstance(dataset, RawTextDataset):
+                for row in range(dataset.num_documents):
+                    writer.write(serialize_example(_TEXT, dataset.text_bytes(row)))
+            else:
+                for ids in _iter_ids(dataset, max_tokens):
+                    writer.write(serialize_example(_IDS, ids))
 
     write_atomically(target, write_records)
     return (target,)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.atomic_files import resolve
+from tokjax._util.atomic_files import check_path, resolve
 from tokjax._util.checks import check_int
 from tokjax._util.urls import reject_urls
 from tokjax.core import protocol
+from tokjax.corpus.decompression import open_source
 from tokjax.datasets.conversion import array_record, arrays, megatron, nanogpt
 from tokjax.datasets.conversion.formats import detect_format
 from tokjax.datasets.conversion.token_streams import check_ids, iter_documents
@@ -29,6 +29,7 @@ from tokjax.datasets.writer import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from tokjax.datasets.conversion.formats import TokenFormat
     from tokjax.datasets.conversion.token_streams import TokenStream
@@ -79,11 +80,15 @@ def convert_dataset(
             `overwrite` is not set. The same dataset is left unchanged.
         FileNotFoundError: the path does not exist.
         DatasetMismatchError: an id is not in the tokenizer's vocabulary. Nothing was written.
+        InvalidArgumentError: the path is that of a directory, a pipe or a device.
         SourceError: the file is damaged or has another format.
     """
     reject_urls(path, out)
-    source = Path(path)
-    stream = _READERS[_detect_contents(source, format)](source, tokenizer)
+    source = check_path(path)
+    kind = _detect_contents(source, format)
+    if source.exists():
+        open_source(source).close()  # (raises an error unless it is a regular file)
+    stream = _READERS[kind](source, tokenizer)
     field = PackedTokenField(
         tokenizer, chunk_tokens, add_eos_between_docs=protocol.eos_id(tokenizer) is not None
     )

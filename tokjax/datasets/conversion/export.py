@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tokjax._util.atomic_files import check_path
 from tokjax._util.checks import check_int
 from tokjax._util.urls import reject_urls
 from tokjax.datasets.conversion import array_record, arrays, megatron, nanogpt
@@ -15,6 +15,7 @@ from tokjax.errors import InvalidArgumentError
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
+    from pathlib import Path
 
     from tokjax.datasets.conversion.formats import TokenFormat
 
@@ -57,7 +58,8 @@ def export_dataset(
         InvalidArgumentError: the format can't represent these ids.
     """
     reject_urls(path)
-    kind = detect_format(Path(path), format)
+    target = check_path(path)
+    kind = detect_format(target, format)
     holds_ids, writes_records = isinstance(dataset, TokenDataset), kind == "array_record"
     if not holds_ids and not (writes_records and isinstance(dataset, RawTextDataset)):
         raise InvalidArgumentError(
@@ -71,4 +73,4 @@ def export_dataset(
                 f"of a {type(dataset).__name__}"
             )
         options["max_tokens"] = check_int("max_tokens", max_tokens, minimum=1)
-    return _WRITERS[kind](dataset, Path(path), overwrite=overwrite, **options)
+    return _WRITERS[kind](dataset, target, overwrite=overwrite, **options)

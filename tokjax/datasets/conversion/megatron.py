@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.atomic_files import NotRegularFileError, read_regular, write_files_atomically
+from tokjax._util.atomic_files import NotRegularFileError, open_regular, read_regular, write_files_atomically
 from tokjax.core.ragged import make_row_splits
 from tokjax.datasets.conversion.token_streams import TokenStream, check_absent, make_stream, write_ids
 from tokjax.errors import InvalidArgumentError, SourceError
@@ -29,9 +29,9 @@ _DTYPES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 def has_index(data: Path) -> bool:
     """Returns whether a `.bin` has an index of Megatron next to it."""
     try:
-        with data.with_suffix(".idx").open("rb") as file:
+        with open_regular(data.with_suffix(".idx")) as file:
             return file.read(len(_MAGIC)) == _MAGIC
-    except (FileNotFoundError, IsADirectoryError):
+    except (FileNotFoundError, NotRegularFileError):
         return False
 
 

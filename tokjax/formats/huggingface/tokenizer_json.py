@@ -11,6 +11,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+from tokjax._util.atomic_files import check_path
 from tokjax.core.vocabulary import ROLES
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
@@ -19,7 +20,6 @@ from tokjax.formats.huggingface.declared_tokens import merge_declared_tokens
 from tokjax.formats.huggingface.definition import RequiresLibraryError
 from tokjax.formats.huggingface.loaded_definition import import_tokenizers
 from tokjax.formats.tokenizer_files import (
-    as_path,
     parse_json_object,
     read_bytes,
     read_companion_config,
@@ -75,7 +75,7 @@ def read_huggingface(
         MissingExtraError: the tokenizer has to run on the library, which is not installed.
         TokenizerFormatError: the file is damaged, or does not define a valid tokenizer.
     """
-    source = as_path(path)
+    source = check_path(path)
     try:
         definition = read_bytes(source).decode("utf-8-sig")
     except UnicodeDecodeError as error:
