@@ -389,14 +389,14 @@ class TestRecords:
         template = "{% for m in messages %}{{ m | tojson }}{% endfor %}{{ tools | tojson }}"
         field = tokjax.datasets.ChatField(TOKENIZER, template)
         arguments = [{"content": "a", "role": "b"}, {}, {"n": [{"x": 1}, {"y": "c"}]}]
-        calls = [{"function": {"name": f"f{i}", "arguments": each}} for i, each in enumerate(arguments)]
-        records = [
+        calls = [{"function": {"arguments": each, "name": f"f{i}"}} for i, each in enumerate(arguments)]
+        records = [  # (keys are sorted, since old versions of pyarrow sort them)
             {
                 "messages": [
-                    {"role": "user", "content": f"{i}?"},
-                    {"role": "assistant", "content": None, "tool_calls": calls[i % 3 :]},
-                    {"role": "tool", "content": "2", "name": "f"},
-                    {"role": "assistant", "content": "3", "weight": i % 2},
+                    {"content": f"{i}?", "role": "user"},
+                    {"content": None, "role": "assistant", "tool_calls": calls[i % 3 :]},
+                    {"content": "2", "role": "tool", "tool_name": "f"},
+                    {"content": "3", "role": "assistant", "weight": i % 2},
                 ],
                 "tools": calls,
             }

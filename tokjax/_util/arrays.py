@@ -63,7 +63,7 @@ def as_integers(
 
     Args:
         name: name of the argument, for error messages.
-        values: integers or booleans, an array or nested lists of any shape.
+        values: integers, an array or nested lists of any shape.
         dtype: integer dtype of the result.
         under_jit: what to do under `jax.jit`, where the values are unknown, for the error message.
 
@@ -85,7 +85,7 @@ def as_integers(
         return array
     if array.size == 0 and array.dtype.kind == "f":  # NumPy reads an empty list as float64
         array = array.astype(dtype)
-    if array.dtype.kind not in "iub":
+    if array.dtype.kind not in "iu":
         raise InvalidArgumentError(f"{name} must be integers, not {array.dtype}")
     limits = np.iinfo(dtype)
     may_exceed = array.dtype.itemsize > np.dtype(dtype).itemsize or array.dtype.kind == "u"

@@ -143,6 +143,9 @@ def write_files_atomically(files: Sequence[tuple[Path, Callable[[BinaryIO], obje
     directory = files[0][0].parent
     if not directory.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such directory", str(directory))
+    for path, _ in files:
+        if path.is_dir():
+            raise InvalidArgumentError(f"{path} is a directory; pass the path of a file")
     temporaries = [path.with_name(f".{path.name}.{secrets.token_hex(6)}.partial") for path, _ in files]
     with ExitStack() as locks:
         try:

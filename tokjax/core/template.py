@@ -20,6 +20,7 @@ A row need not have all tokens of a text: `apply_template` copies a slice of the
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -254,6 +255,8 @@ def _around_text(
 
 
 def _parse_pieces(name: str, spec: str | Sequence[str], num_texts: int) -> tuple[TemplatePiece, ...]:
+    if not isinstance(spec, Iterable):
+        raise InvalidArgumentError(f"the {name} template must be a str or a list, not {spec!r:.100}")
     parts = spec.split() if isinstance(spec, str) else list(spec)
     pieces = tuple(map(_parse_piece, parts))
     if list_text_indices(pieces) != list(range(num_texts)):

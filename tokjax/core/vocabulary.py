@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from tokjax._util.checks import check_int
+from tokjax._util.checks import check_int, check_text
 from tokjax._util.display import short_repr
 from tokjax.core.template import Template, make_template, template_from_json, template_to_json
 from tokjax.errors import Hint, InvalidArgumentError, MissingSpecialTokenError, UnknownTokenError
@@ -268,7 +268,7 @@ class Vocabulary:
                 return self.duplicate_token_ids[token]
             token_bytes = token.encode("utf-8", "surrogatepass")
         else:
-            token_bytes = token
+            token_bytes = check_text(token, "token")  # type: ignore[assignment]
         if token_bytes not in self.ordinary:
             raise UnknownTokenError(
                 f"the vocabulary has no token {token!r}; pass the name (str) of a special token, or the "

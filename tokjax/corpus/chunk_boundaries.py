@@ -19,6 +19,7 @@ import os
 import re
 from typing import TYPE_CHECKING, BinaryIO
 
+from tokjax._util.checks import check_int
 from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.unicode_classes import LETTERS_AND_NUMBERS, load_categories
 
@@ -50,7 +51,8 @@ def find_chunk_boundaries(
         empty file.
 
     Raises:
-        InvalidArgumentError: the number of chunks is less than 1, or a separator is empty or not `bytes`.
+        InvalidArgumentError: `file` is not a binary file, the number of chunks is less than 1, or a
+            separator is empty or not `bytes`.
 
     >>> import io
     >>> text = b"Text1<|endoftext|>Text2<|endoftext|>Text3"
@@ -58,8 +60,11 @@ def find_chunk_boundaries(
     [0, 23, 41]
     """
     separators = _check_separators(split_special_token)
-    if desired_num_chunks < 1:
-        raise InvalidArgumentError(f"desired_num_chunks must be at least 1, not {desired_num_chunks}")
+    check_int("desired_num_chunks", desired_num_chunks, minimum=1)
+    if not hasattr(file, "seek") or hasattr(file, "encoding"):
+        raise InvalidArgumentError(
+            f"file must be open in binary mode: open(PATH, 'rb'); got a {type(file).__name__}"
+        )
     size = file.seek(0, os.SEEK_END)
     step = max(size // desired_num_chunks, 1)
     boundaries = [0]

@@ -475,6 +475,13 @@ class Dataset:
         is_limited = remote is not None and remote.options.max_bytes is not None
         return 1 if is_limited else get_max_held_shards()
 
+    def _check_download_limit(self, shards: Iterable[int]) -> None:
+        """Logs a warning, once, if shards that are read together are larger than all copies may be."""
+        if self._files.remote is not None:
+            described = map(self.manifest.shards.__getitem__, shards)
+            names = ((shard, _format_file_name(shard, self._data_column)) for shard in described)
+            self._files.remote.check_request(sum(shard.files[name].nbytes for shard, name in names))
+
     def _find_item_shards(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[int]:
         """Returns the shards of ranges of the concatenated documents, ascending."""
         first = np.searchsorted(self._item_starts, starts, "right") - 1

@@ -120,7 +120,8 @@ class TokenDataset(Dataset):
 
     def read(self, start: int, stop: int) -> NDArray[np.int32]:
         """Returns ids `[start, stop)` of the concatenated documents, `int32`, shape `(stop - start,)`."""
-        return self.gather(np.array([start]), stop - start).reshape(-1)
+        first = check_int("start", start)
+        return self.gather(np.array([first]), check_int("stop", stop) - first).reshape(-1)
 
     def gather(self, starts: ArrayLike, length: int) -> NDArray[np.int32]:
         """Returns windows of the concatenated documents. A window may extend over several shards.
@@ -199,6 +200,7 @@ class TokenDataset(Dataset):
             )
         distinct = set(shards)
         if len(distinct) > self._max_held_shards:
+            self._check_download_limit(distinct)
             return self._copy_windows(shards, positions, sizes)
         raw = {shard: self._open(shard).raw for shard in distinct}
         windows: list[bytes | memoryview] = [

@@ -29,6 +29,7 @@ Files can also be read in ranges. Ranges of a file that are close together are o
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import time
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
     from tokjax._util.atomic_files import FileIdentity
     from tokjax.datasets.manifest import FileRecord, Manifest
+
+_log = logging.getLogger("tokjax")
 
 _SUBDIRECTORY = re.compile("[0-9a-f]{16}")
 _COPY = re.compile(r"shard-\d{5,}\.[a-z][a-z0-9_]*\.npy|tokenizer\.tokjax\.json")
@@ -96,6 +99,7 @@ class Downloads(RemoteDirectory):
         self._locks: dict[str, ThreadLock] = {}
         self._checked_sizes: set[str] = set()
         self._range_bytes: Counter[str] = Counter()
+        self._is_warned = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the URL and the options."""
@@ -121,6 +125,18 @@ class Downloads(RemoteDirectory):
             raise InvalidArgumentError(
                 f"download_bytes is {limit}, and {self.url}/{name} has {record.nbytes} bytes; pass "
                 f"download_bytes={record.nbytes} or more"
+            )
+
+    def check_request(self, nbytes: int) -> None:
+        """Logs a warning, once, if files that are read together are larger than all copies may be."""
+        if self.options.max_bytes is not None and nbytes > self.options.max_bytes and not self._is_warned:
+            self._is_warned = True
+            _log.warning(
+                "%s: the shards of one batch have %s bytes, and download_bytes is %s, so that each "
+                "batch downloads its shards again; pass a larger download_bytes, or read_ranges=True",
+                self.url,
+                f"{nbytes:,}",
+                f"{self.options.max_bytes:,}",
             )
 
     def open(self, name: str, record: FileRecord, verified: dict[str, FileIdentity]) -> BinaryIO:

@@ -19,7 +19,13 @@ from tokjax.datasets.fields.raw_text import RawTextField
 from tokjax.datasets.fields.registry import FIELDS, FIRST_CUSTOM_TYPE_ID
 from tokjax.datasets.manifest import MANIFEST_FILE, RUN_AGAIN
 from tokjax.datasets.manifest_validation import read_manifest_and_identity
-from tokjax.errors import DatasetError, DatasetIncompleteError, DatasetMismatchError, Hint
+from tokjax.errors import (
+    DatasetError,
+    DatasetIncompleteError,
+    DatasetMismatchError,
+    Hint,
+    InvalidArgumentError,
+)
 
 if TYPE_CHECKING:
     import os
@@ -184,15 +190,19 @@ def _open(
             f"{location} stores {plan.field!r} (TYPE_ID {plan.type_id}); this version of tokjax reads "
             f"{supported}, and custom fields from {FIRST_CUSTOM_TYPE_ID}"
         )
-    if tokenizer is not None and plan.tokenizer_fingerprint is not None:
+    if tokenizer is not None:
         fingerprint = protocol.fingerprint(tokenizer)
-        if fingerprint != plan.tokenizer_fingerprint:
+        if plan.tokenizer_fingerprint not in (None, fingerprint):
             raise DatasetMismatchError(
                 f"{location} was written with another tokenizer: it records fingerprint "
                 f"{plan.tokenizer_fingerprint} (vocabulary size {plan.vocab_size}), but the tokenizer passed "
                 f"has {fingerprint} (vocabulary size {protocol.vocab_size(tokenizer)})"
             )
     stored_type = _CLASSES.get(plan.type_id, TokenDataset)
+    if dataset_type is not None and not isinstance(dataset_type, type):
+        raise InvalidArgumentError(
+            f"dataset_type must be a class, such as TokenDataset, not {dataset_type!r:.100}"
+        )
     if dataset_type is not None and not issubclass(stored_type, dataset_type):
         raise DatasetMismatchError(
             f"{location} is a {stored_type.__name__}, written with {plan.field}, not a "

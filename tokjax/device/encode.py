@@ -106,7 +106,8 @@ class DeviceTokens(NamedTuple):
             `(tokens, 2)`; `(0, 0)` after the last one.
         row_splits: first token of each text, and the end, `int32`, shape `(rows + 1,)`.
         num_tokens: number of tokens, `int32`, shape `()`.
-        exceeded: whether a capacity was exceeded, `bool`, shape `()`. Then the tokens are not valid.
+        exceeded: whether a capacity was exceeded, or the row splits are invalid, `bool`, shape `()`. Then the
+            tokens are not valid.
         needed: the capacities that the texts need, `int32`. Where another capacity was exceeded before, a
             number can be too small.
     """
@@ -169,12 +170,14 @@ def encode_jit(
 
     Returns:
         The tokens. If `exceeded` is true, call again with larger capacities: `needed` has the numbers, and
-        `suggest_capacities(n, any_text=True)` is always enough. For functions of rows, make a `Ragged` of
+        `suggest_capacities(n, any_text=True)` is always enough. If `row_splits` decrease, or exceed `n`,
+        `exceeded` is true, and all numbers of `needed` are -1. For functions of rows, make a `Ragged` of
         them: `tokjax.pad_ragged(tokjax.Ragged(tokens.ids, tokens.row_splits), ...)`.
     """
     if not data.shape[0]:
         raise InvalidArgumentError("data must have at least one byte; pass padding after the texts")
-    limits = suggest_capacities(data.shape[0]) if capacities is None else capacities
+    num_bytes = data.shape[0]
+    limits = suggest_capacities(num_bytes) if capacities is None else capacities
     sizes = Capacities(*(_align(max(limit, 1)) for limit in limits))._replace(tokens=max(limits.tokens, 1))
     data = jnp.pad(data, (0, -data.shape[0] % ALIGNMENT))
     length = data.shape[0]
@@ -205,7 +208,9 @@ def encode_jit(
         special=needed_special,
     )
     exceeded = jnp.stack([need > size for need, size in zip(needed, limits, strict=True)]).any()
-    return tokens._replace(exceeded=exceeded, needed=needed)
+    is_valid = (splits[0] == 0) & (splits[1:] >= splits[:-1]).all() & (splits[-1] <= num_bytes)
+    needed = Capacities(*(jnp.where(is_valid, need, -1) for need in needed))
+    return tokens._replace(exceeded=exceeded | ~is_valid, needed=needed)
 
 
 class _Words(NamedTuple):

@@ -82,7 +82,7 @@ def check_state(state: object, identity: Mapping[str, Any]) -> int:
     if isinstance(state, (str, bytes)):
         try:
             state = json.loads(state)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidArgumentError(
                 f"state must be a value of get_state, or its JSON; this is not JSON: {error}"
             ) from error
@@ -132,9 +132,8 @@ def _as_number(value: Any) -> int:
 
 
 def _as_int(value: Any) -> Any:
-    """Converts a scalar array, as restored from a checkpoint, to an integer; returns other values as is."""
-    is_array = hasattr(value, "dtype") and np.ndim(value) == 0
-    return np.asarray(value).item() if is_array else value
+    """Converts an array, as restored from a checkpoint, to an integer or a list."""
+    return np.asarray(value).tolist() if hasattr(value, "dtype") else value
 
 
 @cache
@@ -521,6 +520,10 @@ class Batches(Generic[Batch]):
         num_shards = max(dataset._fetch_ahead for dataset in loader.datasets)
         if num_shards:
             self._fetcher = ShardFetcher(partial(_make_shard_finder, loader), stop, num_shards)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the loader and the end; a copy has a thread of its own."""
+        return type(self), (self._loader, self._stop)
 
     def __iter__(self) -> Batches[Batch]:
         """Returns the iterator itself."""

@@ -101,6 +101,8 @@ def _choose_dtype(column: Column, dtype: DTypeLike | None) -> BatchColumn:
     """Returns a column with its dtype in batches: by default the stored one, of at most 32 bits."""
     stored = np.dtype(column.dtype)
     if column.name == LOSS_MASK:
+        if dtype is not None and check_cast(column.name, np.int32, dtype) != np.int32:
+            raise InvalidArgumentError(f"the column {LOSS_MASK!r} is int32 in batches; got {dtype!r}")
         return BatchColumn(column, stored)
     if dtype is None:
         dtype = f"{stored.kind}4" if stored.itemsize > 4 else stored

@@ -44,6 +44,8 @@ def compile_ahead(
     import jax as typed_jax  # noqa: PLC0415 (slow to import)
 
     jax: Any = typed_jax  # JAX is only partly typed
+    if not callable(step):
+        raise InvalidArgumentError(f"step must be a function of a batch, not a {type(step).__name__}")
     if not isinstance(loader, Loader):
         raise InvalidArgumentError(f"loader must be a loader of tokjax, not a {type(loader).__name__}")
     if sharding is not None and jax.process_count() > 1:

@@ -441,12 +441,7 @@ class PlannedLoader(Loader[TokenDataset, PackedBlocks]):
         self, block_sizes: set[int], plan_dir: str | os.PathLike[str] | None, progress: bool
     ) -> dict[tuple[int, int], RowPlan]:
         """Returns the plan of each block size and source."""
-        try:
-            directory = None if plan_dir is None else resolve(plan_dir)
-        except TypeError:
-            raise InvalidArgumentError(
-                f"plan_dir must be the path of a directory, or None, not {plan_dir!r:.100}"
-            ) from None
+        directory = None if plan_dir is None else resolve(plan_dir)
         plans = {}
         for block_size in sorted(block_sizes):
             for source, members in enumerate(self._members):

@@ -26,8 +26,12 @@ def describe_schedule(loader: PlannedLoader, steps: Sequence[int] | None = None)
         A table with one line for each step and dataset.
 
     Raises:
-        InvalidArgumentError: `steps` is not a list of steps.
+        InvalidArgumentError: `loader` is another loader, or `steps` is not a list of steps.
     """
+    if not hasattr(loader, "phases"):
+        raise InvalidArgumentError(
+            f"loader must be a PlannedLoader, whose batches are planned, not a {type(loader).__name__}"
+        )
     if steps is not None and not isinstance(steps, Iterable):
         raise InvalidArgumentError(f"steps must be a list of steps, such as [{steps!r}], not {steps!r}")
     chosen = (

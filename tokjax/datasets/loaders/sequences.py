@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.checks import check_id, check_int
+from tokjax._util.checks import MAX_INT32, check_id, check_int
 from tokjax.batching.collate import PaddedBatch
 from tokjax.batching.length_buckets import LengthBuckets
 from tokjax.core import protocol
@@ -119,7 +119,8 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
                 "texts are encoded when they are loaded, so the longest one of a batch is unknown; pass "
                 "length=LENGTH to pad all batches to it, without multiple_of"
             )
-        self.length = check_int("length", _get_length(self.datasets) if length is None else length, minimum=1)
+        longest = _get_length(self.datasets) if length is None else length
+        self.length = check_int("length", longest, minimum=1, maximum=MAX_INT32)
         self._boundaries = _choose_boundaries(self.length, self._multiple_of, is_exact=length is not None)
         self._ends = [self._get_end_ids(each) for each in self.datasets]
         self._pad_id = resolve_pad_id(pad_id, self._find_tokenizer)

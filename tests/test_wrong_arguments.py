@@ -1,0 +1,128 @@
+"""Wrong arguments of many functions raise the library's own error, which names the value."""
+
+import os
+import pickle
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tokjax
+from tests.support.counted_files import PACKED, TOKENIZER
+
+NOT_PATHS = [None, 3, b"x", ["x"], "a\0b", True]
+PATH_FUNCTIONS = {
+    "write_dataset": lambda path, _: tokjax.write_dataset(["a"], PACKED, path),
+    "open_dataset": lambda path, _: tokjax.open_dataset(path),
+    "merge_datasets": lambda path, data: tokjax.datasets.merge_datasets([data, data], path),
+    "rebuild_dataset": lambda path, _: tokjax.datasets.rebuild_dataset(path, trust_source=True),
+    "export_dataset": lambda path, data: tokjax.datasets.export_dataset(
+        tokjax.open_dataset(data), path, "npy"
+    ),
+    "convert_dataset": lambda path, data: tokjax.datasets.convert_dataset(path, TOKENIZER, data),
+    "load_tokenizer": lambda path, _: tokjax.load_tokenizer(path),
+    "save_tokenizer": lambda path, _: tokjax.save_tokenizer(TOKENIZER, path),
+    "export_tokenizer": lambda path, _: tokjax.formats.export_tokenizer(TOKENIZER, path, "huggingface"),
+    "read_conll": lambda path, _: tokjax.corpus.read_conll(path),
+    "plan_dir": lambda path, data: tokjax.PlannedLoader(
+        tokjax.open_dataset(data), batch_size=1, block_size=128, plan_dir=path or 3
+    ),
+}
+
+
+@pytest.fixture
+def data(tmp_path):
+    tokjax.write_dataset(["a" * 99] * 4, PACKED, tmp_path / "data")
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize("name", PATH_FUNCTIONS)
+def test_arguments_that_are_no_paths(data, name):
+    for value in NOT_PATHS:
+        with pytest.raises(tokjax.errors.TokjaxError):
+            PATH_FUNCTIONS[name](value, data)
+
+
+@pytest.mark.parametrize("name", ["write_dataset", "open_dataset", "merge_datasets"])
+def test_root_of_the_file_system(data, name):
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="^'/' is the root of a file system; pass a dir"
+    ):
+        PATH_FUNCTIONS[name]("/", data)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")
+@pytest.mark.parametrize("name", ["a.bin", "a.idx", "a.npy", "a.array_record", "a.conll", "a.jsonl"])
+def test_pipes_and_devices(tmp_path, name):
+    """A pipe without a writer would block its reader, and a device has no end."""
+    os.mkfifo(tmp_path / "pipe")
+    for target in (tmp_path / "pipe", Path("/dev/zero")):
+        path = tmp_path / f"{target.name}-{name}"
+        path.symlink_to(target)
+        functions = {
+            ".conll": tokjax.corpus.read_conll,
+            ".jsonl": tokjax.corpus.read_annotations,
+        }
+        convert = partial(tokjax.datasets.convert_dataset, tokenizer=TOKENIZER, out=tmp_path / "out")
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match="is a pipe or a device, not a regular file"
+        ):
+            functions.get(path.suffix, convert)(path)
+
+
+def test_loaders_and_datasets(data):
+    dataset = tokjax.open_dataset(data)
+    loader = tokjax.PackedTokenLoader(dataset, batch_size=1)
+    state = loader.get_state()
+    wrong = {
+        "shard_size must be at most 9223372036854775807": lambda: tokjax.write_dataset(
+            ["a"], PACKED, data, shard_size=10**30
+        ),
+        "max_segments must be at most": lambda: tokjax.packing.plan_packing([1], 8, max_segments=10**30),
+        "length must be at most 2147483647": lambda: tokjax.SequenceLoader(
+            dataset, batch_size=1, length=1 << 40
+        ),
+        "state must be a value of get_state, or its JSON": lambda: loader.set_state("[" * 100_000),
+        r"the state's seed is \[0, 1\]": lambda: loader.set_state({**state, "seed": np.arange(2)}),
+        "start must be an integer, not 'a'": lambda: dataset.read("a", "b"),
+        "id must be an integer, not 'a'": lambda: tokjax.id_to_token(TOKENIZER, "a"),
+        "token must be str or bytes, not list": lambda: tokjax.token_to_id(TOKENIZER, ["a"]),
+        "ids must be integers, not bool": lambda: tokjax.decode(TOKENIZER, [True]),
+        "loader must be a PlannedLoader": lambda: tokjax.datasets.describe_schedule(loader, steps=[1]),
+        "the single template must be a str or a list": lambda: tokjax.make_template(3),
+        "step must be a function of a batch": lambda: tokjax.datasets.compile_ahead(3, loader),
+        "file must be open in binary mode": lambda: tokjax.corpus.find_chunk_boundaries(data, 3, b"x"),
+        "dataset_type must be a class": lambda: tokjax.open_dataset(data, dataset_type="x"),
+        "has no implementation for 'str'": lambda: tokjax.open_dataset(data, tokenizer="a.json"),
+    }
+    for message, call in wrong.items():
+        with pytest.raises(tokjax.errors.TokjaxError, match=message):
+            call()
+
+
+def test_directory_in_place_of_a_plan(data, tmp_path):
+    plan = partial(
+        tokjax.PlannedLoader,
+        tokjax.open_dataset(data),
+        batch_size=1,
+        block_size=128,
+        plan_dir=tmp_path / "plans",
+    )
+    plan()
+    pieces = next((tmp_path / "plans").glob("*.pieces"))
+    pieces.unlink()
+    pieces.mkdir()
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="pieces is a directory; pass the path of a file"
+    ):
+        plan()
+
+
+def test_batches_that_are_downloaded_ahead_can_be_pickled(data):
+    batches = tokjax.PackedTokenLoader(
+        tokjax.open_dataset(f"file://{data}", fetch_ahead=1), batch_size=1
+    ).repeat(1)
+    next(batches)
+    copy = pickle.loads(pickle.dumps(batches))
+    assert np.array_equal(next(copy).ids, next(batches).ids)
