@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tokjax._util.arrays import Array, get_namespace
-from tokjax._util.checks import check_id, check_int
+from tokjax._util.checks import MAX_INT32, check_id, check_int
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_aligned_integers, as_tokens
 from tokjax.errors import InvalidArgumentError
@@ -72,7 +72,7 @@ def ngram_hash_ids(
     if combine not in ("xor", "add"):
         raise InvalidArgumentError(f"combine must be 'xor' or 'add', not {combine!r}")
     check_id("pad_id", pad_id)
-    factors = tuple(_check_range("multipliers", factor, 2**64 - 1) for factor in multipliers)
+    factors = tuple(check_int("multipliers", factor, minimum=1, maximum=2**64 - 1) for factor in multipliers)
     shapes = tuple(_check_table(table, len(factors)) for table in tables)
     if not shapes:
         raise InvalidArgumentError("tables is empty; pass (n, size) of at least one table")
@@ -85,14 +85,7 @@ def _check_table(table: Any, max_n: int) -> tuple[int, int]:
     n = check_int("n of a table", table[0], minimum=1)
     if n > max_n:
         raise InvalidArgumentError(f"a table has n-grams of {n} tokens, but there are {max_n} multipliers")
-    return n, _check_range("size of a table", table[1], 2**31 - 1)
-
-
-def _check_range(name: str, value: Any, maximum: int) -> int:
-    number = check_int(name, value, minimum=1)
-    if number > maximum:
-        raise InvalidArgumentError(f"{name} must be at most {maximum}, not {number}")
-    return number
+    return n, check_int("size of a table", table[1], minimum=1, maximum=MAX_INT32)
 
 
 @jit_eager

@@ -397,9 +397,11 @@ class TestLargeSteps:
         with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"rows are counted up to 2\*\*62"):
             self.make(datasets).count_tokens(1 << 62)
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="the budget of '0' is .* smaller"):
-            tokjax.PlannedLoader(datasets["tokenized"], **PLAN, token_budgets=[1 << 62])
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="epochs is 46.* use fewer epochs"):
-            self.make(datasets, stop="first_exhausted", epochs=1 << 62)
+            tokjax.PlannedLoader(datasets["tokenized"], **PLAN, token_budgets=[(1 << 63) - 1])
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match="epochs is 9223372036854775807.* use fewer epochs"
+        ):
+            self.make(datasets, stop="first_exhausted", epochs=(1 << 63) - 1)
 
 
 def test_arguments_of_a_wrong_type(datasets):
