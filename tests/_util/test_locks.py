@@ -21,7 +21,6 @@ FORKING = """
 import os, sys, threading, time
 from pathlib import Path
 from unittest import mock
-import numpy as np
 import tokjax
 import tokjax.datasets.caches
 from tokjax._util import locks
@@ -89,19 +88,6 @@ with mock.patch.object(Dataset, "_fill", fill_later):
 print("property", succeeds_in_child(lambda: dataset.document_splits))
 done.set()
 
-batches = tokjax.prefetch_to_device(np.zeros(2) for _ in range(9))
-next(batches)
-def use_prefetched():
-    try:
-        next(batches)
-    except tokjax.errors.InvalidArgumentError as error:
-        assert "forked after prefetch_to_device(...) began" in str(error)
-        batches.close()
-    else:
-        raise AssertionError
-print("prefetch", succeeds_in_child(use_prefetched))
-batches.close()
-
 lock = locks.ThreadLock()
 with lock.current:
     child = os.fork()
@@ -145,7 +131,6 @@ def test_forked_processes(tmp_path):
     assert counts == {
         "dataset": 4,
         "property": 1,
-        "prefetch": 1,
         "forking thread": 2,
         "child does not hold the file": 2,
         "child does not release the file": 3,
@@ -252,33 +237,3 @@ class TestIteratorSharedByThreads:
         batches = iter(loader)
         copied = pickle.loads(pickle.dumps(batches))
         assert np.array_equal(next(copied).ids, next(batches).ids)
-
-
-def test_keyboard_interrupt_while_prefetching():
-    program = """
-import signal, threading, time
-import numpy as np
-import tokjax
-import tokjax.datasets.loaders.prefetch
-
-tokjax.datasets.loaders.prefetch._CLOSE_SECONDS = 0.1
-
-def source():
-    yield np.zeros(2)
-    threading.Event().wait()
-
-signal.signal(signal.SIGINT, signal.default_int_handler)
-started = time.monotonic()
-try:
-    with tokjax.prefetch_to_device(source()) as batches:
-        for _ in batches:
-            started = time.monotonic()
-            signal.setitimer(signal.ITIMER_REAL, 0.2)
-            signal.signal(signal.SIGALRM, signal.default_int_handler)
-except KeyboardInterrupt:
-    print("stopped", time.monotonic() - started < 9)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, check=False, timeout=60, text=True
-    )
-    assert (done.returncode, done.stdout) == (0, "stopped True\n"), done.stderr

@@ -103,7 +103,7 @@ def test_round_trip(name, tmp_path_factory, texts, shard_size):
 @fields
 def test_bytes_do_not_depend_on_the_number_of_workers(name, tmp_path, monkeypatch):
     monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 100)
-    texts = CORPUS * 20
+    texts = CORPUS * 12
     for workers in (1, 3, 7):
         tokjax.write_dataset(texts, FIELDS[name], tmp_path / str(workers), shard_size=300, workers=workers)
     first, *others = [

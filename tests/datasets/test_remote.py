@@ -17,7 +17,7 @@ from tokjax.trainer import count_pretokens
 fsspec = pytest.importorskip("fsspec")
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(params=["memory", pytest.param("file", marks=pytest.mark.slow)])
 def url(request, tmp_path):
     position = f"/{uuid.uuid4().hex}" if request.param == "memory" else f"{tmp_path}/remote"
     return f"{request.param}://{position}"

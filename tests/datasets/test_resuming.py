@@ -1,13 +1,10 @@
 """Tests of writers that are interrupted: the next call produces the bytes of an uninterrupted one."""
 
-import concurrent.futures
 import errno
 import os
 import signal
 import subprocess
 import sys
-import time
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
+from tests.datasets.test_executors import RecordingExecutor
 from tests.support.hypothesis_profiles import get_max_examples
 from tokjax.datasets import shards as shards_module
 
@@ -352,32 +350,10 @@ def test_concurrent_writers(tmp_path):
     tokjax.write_dataset(texts(), FIELDS["packed"], tmp_path / "data")
 
 
-class TestExecutors:
-    def test_worker_processes(self, tmp_path, complete_dataset, monkeypatch):
-        monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 200)
-        with concurrent.futures.ProcessPoolExecutor(2, get_context("spawn")) as executor:
-            for name, field in FIELDS.items():
-                tokjax.write_dataset(TEXTS, field, tmp_path / name, executor=executor, **OPTIONS)
-                assert read_files(tmp_path / name) == complete_dataset[name]
-
-    def test_killed_worker_process(self, tmp_path, complete_dataset, monkeypatch):
-        monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 200)
-        with concurrent.futures.ProcessPoolExecutor(1, get_context("spawn")) as executor:
-            worker = executor.submit(os.getpid).result()
-
-            def texts():
-                yield from TEXTS[:20]
-                os.kill(worker, signal.SIGKILL)
-                time.sleep(0.2)
-                yield from TEXTS[20:]
-
-            with pytest.raises(tokjax.errors.DatasetError, match=r"process died .*call write_dataset again"):
-                tokjax.write_dataset(
-                    texts(), FIELDS["packed"], tmp_path / "data", executor=executor, **OPTIONS
-                )
-        tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data", **OPTIONS)
-        assert read_files(tmp_path / "data") == complete_dataset["packed"]
-
-    def test_invalid_arguments(self, tmp_path):
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="must be a concurrent.futures.Executor"):
-            tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data", executor=4)
+def test_executors(tmp_path, complete_dataset, monkeypatch):
+    monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 200)
+    for name, field in FIELDS.items():
+        executor = RecordingExecutor()
+        tokjax.write_dataset(iter(TEXTS), field, tmp_path / name, executor=executor, **OPTIONS)
+        assert len(executor.sent) > 5
+        assert read_files(tmp_path / name) == complete_dataset[name]
