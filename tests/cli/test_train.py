@@ -162,14 +162,6 @@ def test_bundle(workspace, tmp_path):
     assert tokjax.load_tokenizer(tmp_path / "b") == load_training_bundle(tmp_path / "b").trained.tokenizer
 
 
-def test_option_of_another_model_is_rejected(workspace, tmp_path):
-    rejected = run(
-        "train", workspace / "corpus.txt", "-o", tmp_path / "t", "-m", "unigram", "--pattern", "gpt2"
-    )
-    assert rejected.returncode == 2
-    assert b"--pattern can't be used with --model unigram" in rejected.stderr
-
-
 LANGUAGES = {
     "en": "the meaning of the word is in the use of the word " * 30,
     "de": "die Bedeutung des Wortes ist der Gebrauch des Wortes " * 2,

@@ -112,7 +112,9 @@ class TestInterruptedRun:
         ):
             with pytest.raises(tokjax.errors.DatasetMismatchError, match=message):
                 tokjax.write_dataset(texts, FIELDS["packed"], interrupted, **OPTIONS)
-        tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, **OPTIONS)
+        others = ["other", *TEXTS]
+        tokjax.write_dataset(others, FIELDS["packed"], interrupted, overwrite=True, **OPTIONS)
+        assert len(tokjax.open_dataset(interrupted)) == len(others)
 
     def test_other_options(self, interrupted):
         other = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=7)
@@ -147,30 +149,6 @@ class TestInterruptedRun:
                 iter(["other", *TEXTS]), FIELDS["packed"], interrupted, overwrite=True, **OPTIONS
             )
 
-    def test_flipped_bit_of_the_progress_record(self, interrupted):
-        record = interrupted.with_name("data.incomplete") / "progress.jsonl"
-        data = bytearray(record.read_bytes())
-        data[data.index(b"num_items") + 13] ^= 1
-        record.write_bytes(data)
-        with pytest.raises(
-            tokjax.errors.DatasetCorruptError,
-            match=r"incomplete/progress\.jsonl was altered: .*; to start over, pass overwrite=True, or del",
-        ):
-            tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, **OPTIONS)
-
-    @pytest.mark.parametrize("damage", ["source", "shard", "record"])
-    def test_restarts_with_overwrite(self, interrupted, damage):
-        texts, incomplete = TEXTS, interrupted.with_name("data.incomplete")
-        if damage == "source":
-            texts = ["other", *TEXTS]
-        else:
-            name = "shard-00000.tokens.npy" if damage == "shard" else "progress.jsonl"
-            (incomplete / name).write_bytes((incomplete / name).read_bytes()[3:])
-        with pytest.raises(tokjax.errors.DatasetError):
-            tokjax.write_dataset(texts, FIELDS["packed"], interrupted, **OPTIONS)
-        tokjax.write_dataset(texts, FIELDS["packed"], interrupted, overwrite=True, **OPTIONS)
-        assert len(tokjax.open_dataset(interrupted)) == len(texts)
-
     def test_another_tokenizer(self, interrupted):
         other = tokjax.PackedTokenField(tokjax.byte_level(eos_token="</s>", special_tokens=["</s>"]))
         with pytest.raises(tokjax.errors.DatasetMismatchError, match="started with vocab_size=258, not 257"):
@@ -187,7 +165,10 @@ class TestInterruptedRun:
         record = interrupted.with_name("data.incomplete") / "progress.jsonl"
         complete_dataset = record.read_text()
         record.write_text(complete_dataset.replace("shard-00000", "shard-00001", 1))
-        with pytest.raises(tokjax.errors.DatasetCorruptError, match=r"progress\.jsonl was altered"):
+        with pytest.raises(
+            tokjax.errors.DatasetCorruptError,
+            match=r"incomplete/progress\.jsonl was altered: .*; to start over, pass overwrite=True, or del",
+        ):
             tokjax.write_dataset(TEXTS, FIELDS["packed"], interrupted, **OPTIONS)
         record.write_text(complete_dataset.replace("{", "", 1))
         with pytest.raises(tokjax.errors.DatasetCorruptError, match=r"progress\.jsonl is damaged"):
@@ -235,18 +216,6 @@ class TestFinishedDataset:
         (path / "manifest.json").write_text("{")
         tokjax.write_dataset(TEXTS, FIELDS["packed"], path, overwrite=True, **OPTIONS)
         tokjax.open_dataset(path).verify()
-
-    def test_replacement_while_the_dataset_is_open(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("tokjax.datasets.caches._MAX_OPEN", 2)
-        path = tmp_path / "data"
-        tokjax.write_dataset(["aaaa"] * 9, FIELDS["raw"], path, shard_size=1)
-        dataset = tokjax.open_dataset(path)
-        assert [dataset[i] for i in range(9)] == ["aaaa"] * 9
-        tokjax.write_dataset(["bbbb"] * 9, FIELDS["raw"], path, shard_size=1, overwrite=True)
-        with pytest.raises(
-            tokjax.errors.DatasetCorruptError, match="was replaced by another dataset after it was"
-        ):
-            [dataset[i] for i in range(9)]
 
     @pytest.fixture
     def path(self, tmp_path):
