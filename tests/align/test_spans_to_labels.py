@@ -267,19 +267,6 @@ def test_two_spans_in_one_token():
         tokjax.align.align_spans(offsets, spans, labels=LABELS, on_partial="error")
 
 
-def test_error_names_the_partial_token():
-    offsets = array([(1, 3), (3, 5), (5, 7)])
-    for span, token in (((2, 7), 0), ((1, 6), 2), ((3, 4), 1), ((4, 7), 1)):
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match=f"part of token {token}, whose"):
-            tokjax.align.align_spans(offsets, [(*span, "PER")], labels=LABELS, on_partial="error")
-    complete = tokjax.align.align_spans(offsets, [(1, 5, "PER")], labels=LABELS, on_partial="error")
-    assert complete.labels.tolist() == [1, 2, 0]
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="part of token 2, whose"):
-        tokjax.align.align_spans(
-            array([(1, 1), (1, 2), (2, 9)]), [(1, 4, "PER")], labels=LABELS, on_partial="error"
-        )
-
-
 def test_special_tokens_in_the_text_are_labelled(tokenizer):
     """A special token in the text has bytes and is labelled; an inserted one has no bytes and is not."""
     with_eos = tokjax.with_template(tokenizer, "<|endoftext|> $A <|pad|>")
@@ -311,15 +298,3 @@ def test_truncated_texts(tokenizer):
     aligned = tokjax.align.align_spans(truncated, spans, labels=LABELS, scheme="BILOU", texts=[text])
     assert aligned.token_counts.tolist() == [capacity - 1, 1, 0]
     assert aligned.labels[-1] == tokjax.align.TagSet(LABELS, "BILOU").get_id("U-ORG")
-
-
-def test_many_texts_equal_separate_texts(tokenizer, corpus):
-    texts = corpus * 50
-    spans = [[(*m.span(), "PER") for m in re.finditer(r"\w+", text)] for text in texts]
-    in_bytes = tokjax.align.spans_from_characters(texts, spans)
-    batch = tokjax.encode_batch_result(tokenizer, texts)
-    aligned = tokjax.align.align_spans(batch, in_bytes, labels=["PER"], texts=texts)
-    for row in (0, 7, len(texts) - 1):
-        separate = tokjax.align.align_spans(batch[row], in_bytes[row], labels=["PER"], texts=[texts[row]])
-        part = slice(*batch.row_splits[row : row + 2])
-        assert aligned.labels[part].tolist() == separate.labels.tolist()

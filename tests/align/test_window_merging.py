@@ -197,16 +197,6 @@ def test_windows_of_some_texts(tokenizer):
         assert np.diff(merged_part.row_splits).tolist() == [*map(len, rows)]
 
 
-@pytest.mark.parametrize("stride", [1, 2, 3])
-def test_wrong_stride_is_rejected(stride):
-    windows = tokjax.encode_windows(
-        tokjax.byte_level(), ["lower widest", "newest"], max_length=5, stride=stride
-    )
-    for wrong_stride in {0, 1, 2, 3} - {stride}:
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match=f"stride={wrong_stride}"):
-            tokjax.align.merge_windows(windows, windows.batch.ids, stride=wrong_stride)
-
-
 def test_invalid_windows_are_rejected(tokenizer):
     windows = tokjax.encode_windows(tokenizer, ["it's we've I'll they'd"], max_length=5, stride=2)
     values = np.zeros(len(windows.batch.ids))

@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 import tokjax
 from tests.oracles import batching as oracle
 from tests.support.numpy_jax_agreement import assert_agrees_in_jax
+from tests.support.variants import mark_slow_except
 from tokjax.packing import reorder_for_context_parallel, restore_context_parallel_order
 
 strategies = st.sampled_from(["dual_chunk", "striped"])
@@ -38,7 +39,7 @@ def reorder_in_all_ways(ids):
     return orders + restored
 
 
-@pytest.mark.parametrize("shape", [(2, 12), (6,), (2, 0), (0, 6)])
+@pytest.mark.parametrize("shape", mark_slow_except([(2, 12), (6,), (2, 0), (0, 6)], [(2, 12)]))
 def test_orders_agree_in_jax(shape):
     ids = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
     assert_agrees_in_jax(reorder_in_all_ways, reorder_in_all_ways(ids), (ids,), eager=True)
