@@ -86,11 +86,6 @@ def test_masks_of_one_kind():
     assert prefix.astype(int).tolist() == [[compute_mask_in_loop(3, lambda q, k: k < 2 or k <= q)]]
 
 
-def test_prefix_has_no_effect_without_causal():
-    prefix = np.array([[1, 0, 0]])
-    assert tokjax.masks.make_attention_mask(in_prefix=prefix, causal=False).all()
-
-
 def test_every_query_attends_to_a_key():
     left_padded = np.array([[0, 0, 1, 1]])
     mask = tokjax.masks.make_attention_mask(attention_mask=left_padded)

@@ -15,7 +15,6 @@ from tests.oracles import alignment as oracle
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.token_strategies import (
     LABELS,
-    SCHEMES,
     array,
     draw_labelled_texts,
     get_word_ids,
@@ -198,20 +197,19 @@ def test_search_methods_agree(texts, times, on_partial):
     assert align(sparse_spans).labels[: len(expected)].tolist() == expected
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_input_types_give_equal_labels(tokenizer, scheme):
+def test_input_types_give_equal_labels(tokenizer):
     texts = ["low lower", "newest"]
     batch = tokjax.encode_batch_result(tokenizer, texts)
     spans = [[(5, 10, "PER")], [(1, 7, "ORG")]]
-    expected = tokjax.align.align_spans(batch, spans, labels=LABELS, scheme=scheme)
+    expected = tokjax.align.align_spans(batch, spans, labels=LABELS)
     columns = tokjax.align.span_columns(spans, LABELS)
     for results in (batch.ragged, list(batch), jax.tree.map(jnp.asarray, batch.ragged)):
         for spans_or_columns in (spans, columns, jax.tree.map(jnp.asarray, columns)):
-            aligned = tokjax.align.align_spans(results, spans_or_columns, labels=LABELS, scheme=scheme)
+            aligned = tokjax.align.align_spans(results, spans_or_columns, labels=LABELS)
             assert aligned.labels.tolist() == expected.labels.tolist()
             assert aligned.token_counts.tolist() == expected.token_counts.tolist()
     separate = [
-        tokjax.align.align_spans(offsets, row, labels=LABELS, scheme=scheme).labels.tolist()
+        tokjax.align.align_spans(offsets, row, labels=LABELS).labels.tolist()
         for result, row in zip(batch, spans, strict=True)
         for offsets in (result, result.offsets)
     ]
@@ -250,21 +248,6 @@ def test_leading_space_before_first_word(on_partial):
     aligned = tokjax.align.align_spans(batch, spans, labels=LABELS, on_partial=on_partial, texts=texts)
     assert aligned.labels.tolist() == [-100, 1, 2, 2, 2] * 2
     assert aligned.token_counts.tolist() == [4, 4]
-
-
-def test_two_spans_in_one_token():
-    offsets, spans = array([(1, 7), (7, 9)]), [(4, 8, "ORG"), (1, 3, "PER")]
-    included = tokjax.align.align_spans(offsets, spans, labels=LABELS)
-    assert included.labels.tolist() == [1, 3]
-    assert included.token_counts.tolist() == [1, 1]
-    nested = tokjax.align.align_spans(offsets, [(1, 3, "PER"), (4, 6, "ORG")], labels=LABELS)
-    assert nested.token_counts.tolist() == [1, 0]
-    assert tokjax.align.align_spans(offsets, spans, labels=LABELS, on_partial="exclude").labels.tolist() == [
-        0,
-        0,
-    ]
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="contains only a part of token 0"):
-        tokjax.align.align_spans(offsets, spans, labels=LABELS, on_partial="error")
 
 
 def test_special_tokens_in_the_text_are_labelled(tokenizer):

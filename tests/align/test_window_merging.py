@@ -13,6 +13,7 @@ from tests.oracles import alignment as oracle
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.text_strategies import hard_texts
 from tests.support.token_strategies import SCHEMES
+from tests.support.variants import mark_slow_except
 
 LABELS = ("PER", "ORG")
 
@@ -46,7 +47,7 @@ def test_merge_windows_equals_a_loop(tokenizer, texts, capacity, data):
     ]
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", mark_slow_except(SCHEMES, ["BILOU"]))
 @pytest.mark.parametrize(("max_length", "stride"), [(17, 10), (12, 0), (2, 0), (3, 1)])
 def test_merged_labels_restore_spans(tokenizer, scheme, max_length, stride):
     """Also spans that are longer than a window, and spans across the border of two windows."""
