@@ -110,43 +110,6 @@ def test_constants_of_the_contract():
     assert tokjax.offsets.offsets_sentinel() == (0, 0)
 
 
-def test_text_of_spans():
-    assert tokjax.try_span_substring("naïve", (0, 0)) == ""
-    assert tokjax.try_span_substring("naïve", (6, 6)) == ""
-    assert tokjax.try_span_substring("naïve", (4, 4)) is None
-    assert tokjax.try_span_substring("naïve", (1, 99)) is None
-    assert tokjax.try_span_substring(b"a\xffb", (2, 3)) is None
-    assert tokjax.offsets.span_bytes(b"a\xffb", (2, 3)) == b"\xff"
-    assert tokjax.offsets.span_bytes("abc", (3, 99)) == tokjax.offsets.span_bytes("abc", (0, 0)) == b""
-    assert [tokjax.offsets.span_nbytes(s) for s in ((0, 0), (4, 4), (2, 5))] == [0, 0, 3]
-
-
-def test_overlapping_spans():
-    assert tokjax.offsets.offsets_are_nonoverlapping([])
-    assert tokjax.offsets.offsets_are_nonoverlapping([(1, 3), (0, 0), (3, 3), (3, 5)])
-    assert not tokjax.offsets.offsets_are_nonoverlapping([(1, 3), (2, 5)])
-    for spans in ([(1, 3), (0, 0)], [(0, 0), (1, 2)], [(0, 0)]):
-        assert not tokjax.offsets.offsets_are_nonoverlapping(spans, ignore_sentinel=False)
-    assert not tokjax.offsets.offsets_are_nonoverlapping([(2, 1)])
-    assert tokjax.offsets.offsets_are_nonoverlapping([(1, 4), (2, 2), (4, 5)])
-    assert not tokjax.offsets.offsets_are_nonoverlapping([(1, 4), (2, 2), (4, 5)], ignore_empty=False)
-
-
-@pytest.mark.parametrize("bad", [(0, 1), (2, 1), (1, 5), (-1, 2), (5, 5)])
-def test_violations_are_reported(bad):
-    assert not tokjax.offsets.validate_offsets_contract("abc", [(0, 0), bad])
-    with pytest.raises(tokjax.errors.OffsetsContractError) as error:
-        tokjax.offsets.assert_offsets_contract("abc", [(0, 0), bad])
-    assert f"offset 1 is {bad}" in str(error.value)
-    assert "nbytes + 1" in str(error.value)
-
-
-def test_string_boundaries_can_be_required():
-    assert tokjax.offsets.validate_offsets_contract("é", [(1, 2)])
-    assert not tokjax.offsets.validate_offsets_contract("é", [(1, 2)], require_string_boundaries=True)
-    assert tokjax.offsets.validate_offsets_contract("é", [(1, 3), (0, 0)], require_string_boundaries=True)
-
-
 def test_invalid_arguments_are_rejected():
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"shape \(n, 2\)"):
         tokjax.offsets.assert_offsets_contract("abc", [1, 2, 3])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import tiktoken
-from hypothesis import given, settings
+from hypothesis import given
 
 import tokjax
 from tests.conftest import CORPUS
@@ -21,9 +21,11 @@ from tests.support.huggingface_tokenizers import (
     NATIVE_TOKENIZERS,
     make_pair,
 )
+from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.sentencepiece_models import NAMES, train_sentencepiece_models
 from tests.support.span_checks import check_result, find_uncovered, get_view
 from tests.support.text_strategies import byte_strings, hard_texts
+from tests.support.variants import mark_slow_except
 from tokjax.core.utf8 import to_utf8
 from tokjax.pretokenize.bytes_to_unicode import ALPHABET
 from tokjax.trainer import train_bpe, train_word_level, train_wordpiece
@@ -107,6 +109,19 @@ TOKENIZERS = {
         for name in NATIVE_TOKENIZERS | LIBRARY_TOKENIZERS
     },
 }
+VARIANTS = {
+    *("byte-level BPE, NFC", "WordPiece, cased", "tokjax files", "WordPiece files", "SentencePiece files"),
+    *(
+        f"tokenizer.json, {name}"
+        for name in (
+            *("with a space", "Llama 3", "GPT-4o", "StarCoder", "DeepSeek V3", "DeepSeek LLM", "Kimi K2"),
+            *("BLOOM", "Qwen 3.5", "BERT, cased", "OpenAI GPT", "word BPE without a mark", "Gemma"),
+            "split only",
+        )
+    ),
+    *(f"SentencePiece, {name}" for name in ("bpe with bytes", "case folded", "identity, bytes", "all roles")),
+}
+"""Tokenizers of a type that another one has, with another split pattern, option or training set."""
 EXACT = ["byte-level BPE", "byte-level BPE, NFC", "bytes", "from_tiktoken", "GPT-2 files"]
 """Tokenizers whose spans have exactly the bytes of their tokens."""
 AT_BOUNDARIES = [
@@ -157,7 +172,10 @@ def get_tokenizer(tmp_path_factory):
     return make
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
+any_tokenizer = pytest.mark.parametrize("name", mark_slow_except(TOKENIZERS, TOKENIZERS.keys() - VARIANTS))
+
+
+@any_tokenizer
 class TestContract:
     def test_single_texts(self, get_tokenizer, name):
         tokenizer = get_tokenizer(name)
@@ -210,9 +228,9 @@ class TestContract:
             assert (np.diff(word_ids) >= 0).all()
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
+@any_tokenizer
+@get_max_examples(60)
 @given(text=hard_texts | byte_strings)
-@settings(max_examples=20)
 def test_contract_of_random_texts(get_tokenizer, name, text):
     tokenizer = get_tokenizer(name)
     result = tokjax.encode_result(tokenizer, text, disallowed_special=())

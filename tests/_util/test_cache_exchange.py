@@ -118,22 +118,16 @@ def test_other_copies_have_no_queues():
     assert not copied.cache.has_subscribers
 
 
-def test_queue_does_not_keep_a_deleted_cache():
-    calculator = Calculator()
-    _, (queue,), _ = make_copy(calculator)
-    calculator.square_all([1])
-    del calculator
+def test_caches_and_queues_do_not_keep_each_other():
+    deleted, calculator = Calculator(), Calculator()
+    _, (queue,), _ = make_copy(deleted)
+    _, (deleted_queue,), _ = make_copy(calculator)
+    deleted.square_all([1])
+    assert calculator.cache.has_subscribers
+    del deleted, deleted_queue
     gc.collect()
     queue.deliver([((2, 4), 1)])
     assert queue.copy() is None
-
-
-def test_cache_without_copies_has_no_subscribers():
-    calculator = Calculator()
-    _, (queue,), _ = make_copy(calculator)
-    assert calculator.cache.has_subscribers
-    del queue
-    gc.collect()
     assert not calculator.cache.has_subscribers
 
 

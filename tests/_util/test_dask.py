@@ -12,8 +12,6 @@ import tokjax
 from tests.conftest import CORPUS
 from tokjax.trainer import count_pretokens
 
-distributed = pytest.importorskip("distributed")
-
 TOKENIZER = tokjax.byte_level_bpe(
     {bytes([i]): i for i in range(256)} | {b"lo": 256}, special_tokens={"</s>": 257}, eos_token="</s>"
 )
@@ -21,6 +19,7 @@ TEXTS = [f"{i} {text}" for i in range(40) for text in CORPUS]
 FIELD = tokjax.PackedTokenField(TOKENIZER)
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -29,6 +28,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
+    distributed = pytest.importorskip("distributed")
     with (
         distributed.LocalCluster(
             n_workers=2,
@@ -48,9 +48,14 @@ def read_files(path):
 
 def test_datasets_equal_those_of_local_threads(cluster, tmp_path, monkeypatch):
     monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 1000)
-    tokjax.write_dataset(TEXTS, FIELD, tmp_path / "local", shard_size=3000)
-    tokjax.write_dataset(TEXTS, FIELD, tmp_path / "remote", shard_size=3000, executor=cluster.get_executor())
-    assert read_files(tmp_path / "local") == read_files(tmp_path / "remote")
+    path = tmp_path / "corpus.txt"
+    path.write_text("|".join(TEXTS), newline="")
+    for name, source in (("texts", TEXTS), ("file", path)):
+        local, remote = tmp_path / f"{name} local", tmp_path / f"{name} remote"
+        options = {"shard_size": 3000, "separator": "|" if source == path else None}
+        tokjax.write_dataset(source, FIELD, local, **options)
+        tokjax.write_dataset(source, FIELD, remote, executor=cluster.get_executor(), **options)
+        assert read_files(local) == read_files(remote)
 
 
 def test_killed_worker_does_not_change_dataset(cluster, tmp_path, monkeypatch):

@@ -104,12 +104,6 @@ def test_default_number_of_threads():
     assert resolve_num_threads(None) >= 1
 
 
-@given(st.integers(0, 40), st.integers(1, 4))
-def test_results_are_in_order_of_items(num_items, threads):
-    squares = [i * i for i in range(num_items)]
-    assert list(map_in_threads(lambda i: i * i, range(num_items), threads)) == squares
-
-
 @pytest.fixture(scope="module")
 def pool():
     with ThreadPoolExecutor(2) as pool:

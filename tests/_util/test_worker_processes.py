@@ -40,7 +40,7 @@ class Numbers:
         return self.numbers // value
 
     def get_process(self, _):
-        time.sleep(0.05)
+        time.sleep(0.02)
         return os.getpid()
 
     def end_elsewhere(self, value):
@@ -61,21 +61,38 @@ class NotPicklable(Numbers):
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch):
-    """Makes two cores available, and ends the workers of other tests, so that each test starts its own."""
+    """Makes two cores available. Tests share a worker unless they use `no_workers`."""
     monkeypatch.setattr(worker_processes, "resolve_num_threads", lambda threads: threads or 2)
     monkeypatch.setattr(worker_starts, "failed_starts", [])
     monkeypatch.setattr(worker_processes, "failed_starts", worker_starts.failed_starts)
+    yield
+    wait_until_returned()
+
+
+@pytest.fixture
+def no_workers():
     end_workers()
     yield
     end_workers()
 
 
-def end_workers():
+@pytest.fixture(autouse=True, scope="module")
+def end_workers_after_module():
+    end_workers()
+    yield
+    end_workers()
+
+
+def wait_until_returned():
     deadline = time.monotonic() + 60
     while worker_processes._borrowed_workers and time.monotonic() < deadline:
         gc.collect()
         time.sleep(0.01)  # a worker that is still starting is returned when it is ready
     assert not worker_processes._borrowed_workers
+
+
+def end_workers():
+    wait_until_returned()
     worker_processes._end_workers()
     worker_processes._idle_workers.clear()
 
@@ -97,18 +114,15 @@ def test_results_are_in_order():
         np.testing.assert_array_equal(rows, np.arange(3) + np.arange(100)[:, None])
 
 
-def test_both_processes_work():
-    processes = use_all_processes(Numbers(np.arange(3)), 20)
-    assert len(processes) == 2
-    assert os.getpid() in processes
-
-
 def test_workers_are_used_again():
     first = use_all_processes(Numbers(np.arange(3)), 20)
+    assert len(first) == 2
+    assert os.getpid() in first
     assert use_all_processes(Numbers(np.arange(4)), 20) == first
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_workers")
 def test_worker_keeps_few_objects():
     for _ in range(2 * worker_processes._MAX_OBJECTS):
         use_all_processes(Numbers(np.arange(3)), 20)
@@ -183,6 +197,7 @@ def test_killed_worker_with_state_is_an_error():
     assert target.total == 0
 
 
+@pytest.mark.usefixtures("no_workers")
 def test_worker_that_cannot_be_started(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     results = map_in_parallel(Numbers(np.arange(3)), make_token(), "get_process", range(8), 2, LARGE)
@@ -200,6 +215,7 @@ def test_program_without_an_interpreter_starts_nothing(monkeypatch):
     assert not worker_starts.can_start_workers()
 
 
+@pytest.mark.usefixtures("no_workers")
 def test_worker_is_discarded_after_an_interrupted_call():
     target, token = Numbers(np.arange(3)), make_token()
     use_all_processes(target, 20, token=token)
@@ -245,6 +261,7 @@ def test_late_thread_of_an_earlier_call_does_not_use_the_worker(monkeypatch):
         np.testing.assert_array_equal(rows, np.arange(3) + np.arange(60)[:, None])
 
 
+@pytest.mark.usefixtures("no_workers")
 def test_only_workers_that_nobody_uses_end_by_themselves(monkeypatch):
     target = Numbers(0)
     main = worker_processes._make_command
@@ -265,6 +282,7 @@ def test_only_workers_that_nobody_uses_end_by_themselves(monkeypatch):
     assert len(use_all_processes(target, 20)) == 2
 
 
+@pytest.mark.usefixtures("no_workers")
 @pytest.mark.parametrize("path", mark_slow_except(["", ".", b"/tmp", 5], [""]))
 def test_worker_imports_this_package(path, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(path)
@@ -295,6 +313,7 @@ def test_abandoned_iterator_returns_the_worker():
     assert not worker_processes._borrowed_workers
 
 
+@pytest.mark.usefixtures("no_workers")
 def test_small_inputs_start_nothing():
     assert compute_num_processes(8, 1 << 20) == 1
     assert compute_num_processes(8, 1 << 40) == 8
@@ -304,6 +323,7 @@ def test_small_inputs_start_nothing():
     assert not worker_processes._idle_workers
 
 
+@pytest.mark.usefixtures("no_workers")
 def test_inputs_of_unknown_size_start_workers_after_some_items():
     target, token = Numbers(np.arange(3)), make_token()
     items = worker_processes._ITEMS_PER_PROCESS
@@ -325,12 +345,11 @@ PROGRAM = """
     print(*sorted(processes), flush=True)
     if sys.argv[1:] == ["wait"]:
         time.sleep(60)
-    if sys.argv[1:] == ["fork"]:
-        child = os.fork()
-        if child == 0:
-            os._exit(len(worker_processes._idle_workers))
-        assert os.waitpid(child, 0)[1] == 0  # it has no workers
-        assert use_all_processes(Numbers(np.arange(3)), 20) == processes
+    child = os.fork()
+    if child == 0:
+        os._exit(len(worker_processes._idle_workers))
+    assert os.waitpid(child, 0)[1] == 0  # it has no workers
+    assert use_all_processes(Numbers(np.arange(3)), 20) == processes
 """
 
 
@@ -350,9 +369,8 @@ def wait_until_ended(process):
     return False
 
 
-@pytest.mark.parametrize("arguments", [[], pytest.param(["fork"], marks=pytest.mark.slow)])
-def test_workers_end_with_the_program(arguments):
-    program = run_program(*arguments)
+def test_workers_end_with_the_program():
+    program = run_program()
     output, errors = program.communicate(timeout=120)
     started, processes = output.splitlines()
     assert (started, errors, program.returncode) == ("started", "", 0)

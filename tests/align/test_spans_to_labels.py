@@ -15,7 +15,6 @@ from tests.oracles import alignment as oracle
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.token_strategies import (
     LABELS,
-    SCHEMES,
     array,
     draw_labelled_texts,
     get_word_ids,
@@ -198,20 +197,19 @@ def test_search_methods_agree(texts, times, on_partial):
     assert align(sparse_spans).labels[: len(expected)].tolist() == expected
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_input_types_give_equal_labels(tokenizer, scheme):
+def test_input_types_give_equal_labels(tokenizer):
     texts = ["low lower", "newest"]
     batch = tokjax.encode_batch_result(tokenizer, texts)
     spans = [[(5, 10, "PER")], [(1, 7, "ORG")]]
-    expected = tokjax.align.align_spans(batch, spans, labels=LABELS, scheme=scheme)
+    expected = tokjax.align.align_spans(batch, spans, labels=LABELS)
     columns = tokjax.align.span_columns(spans, LABELS)
     for results in (batch.ragged, list(batch), jax.tree.map(jnp.asarray, batch.ragged)):
         for spans_or_columns in (spans, columns, jax.tree.map(jnp.asarray, columns)):
-            aligned = tokjax.align.align_spans(results, spans_or_columns, labels=LABELS, scheme=scheme)
+            aligned = tokjax.align.align_spans(results, spans_or_columns, labels=LABELS)
             assert aligned.labels.tolist() == expected.labels.tolist()
             assert aligned.token_counts.tolist() == expected.token_counts.tolist()
     separate = [
-        tokjax.align.align_spans(offsets, row, labels=LABELS, scheme=scheme).labels.tolist()
+        tokjax.align.align_spans(offsets, row, labels=LABELS).labels.tolist()
         for result, row in zip(batch, spans, strict=True)
         for offsets in (result, result.offsets)
     ]
@@ -252,34 +250,6 @@ def test_leading_space_before_first_word(on_partial):
     assert aligned.token_counts.tolist() == [4, 4]
 
 
-def test_two_spans_in_one_token():
-    offsets, spans = array([(1, 7), (7, 9)]), [(4, 8, "ORG"), (1, 3, "PER")]
-    included = tokjax.align.align_spans(offsets, spans, labels=LABELS)
-    assert included.labels.tolist() == [1, 3]
-    assert included.token_counts.tolist() == [1, 1]
-    nested = tokjax.align.align_spans(offsets, [(1, 3, "PER"), (4, 6, "ORG")], labels=LABELS)
-    assert nested.token_counts.tolist() == [1, 0]
-    assert tokjax.align.align_spans(offsets, spans, labels=LABELS, on_partial="exclude").labels.tolist() == [
-        0,
-        0,
-    ]
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="contains only a part of token 0"):
-        tokjax.align.align_spans(offsets, spans, labels=LABELS, on_partial="error")
-
-
-def test_error_names_the_partial_token():
-    offsets = array([(1, 3), (3, 5), (5, 7)])
-    for span, token in (((2, 7), 0), ((1, 6), 2), ((3, 4), 1), ((4, 7), 1)):
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match=f"part of token {token}, whose"):
-            tokjax.align.align_spans(offsets, [(*span, "PER")], labels=LABELS, on_partial="error")
-    complete = tokjax.align.align_spans(offsets, [(1, 5, "PER")], labels=LABELS, on_partial="error")
-    assert complete.labels.tolist() == [1, 2, 0]
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="part of token 2, whose"):
-        tokjax.align.align_spans(
-            array([(1, 1), (1, 2), (2, 9)]), [(1, 4, "PER")], labels=LABELS, on_partial="error"
-        )
-
-
 def test_special_tokens_in_the_text_are_labelled(tokenizer):
     """A special token in the text has bytes and is labelled; an inserted one has no bytes and is not."""
     with_eos = tokjax.with_template(tokenizer, "<|endoftext|> $A <|pad|>")
@@ -311,15 +281,3 @@ def test_truncated_texts(tokenizer):
     aligned = tokjax.align.align_spans(truncated, spans, labels=LABELS, scheme="BILOU", texts=[text])
     assert aligned.token_counts.tolist() == [capacity - 1, 1, 0]
     assert aligned.labels[-1] == tokjax.align.TagSet(LABELS, "BILOU").get_id("U-ORG")
-
-
-def test_many_texts_equal_separate_texts(tokenizer, corpus):
-    texts = corpus * 50
-    spans = [[(*m.span(), "PER") for m in re.finditer(r"\w+", text)] for text in texts]
-    in_bytes = tokjax.align.spans_from_characters(texts, spans)
-    batch = tokjax.encode_batch_result(tokenizer, texts)
-    aligned = tokjax.align.align_spans(batch, in_bytes, labels=["PER"], texts=texts)
-    for row in (0, 7, len(texts) - 1):
-        separate = tokjax.align.align_spans(batch[row], in_bytes[row], labels=["PER"], texts=[texts[row]])
-        part = slice(*batch.row_splits[row : row + 2])
-        assert aligned.labels[part].tolist() == separate.labels.tolist()

@@ -13,6 +13,7 @@ import tokjax
 from tests.oracles import alignment as oracle
 from tests.support.numpy_jax_agreement import assert_agrees, assert_same
 from tests.support.token_strategies import schemes
+from tests.support.variants import mark_slow_except
 
 LABELS = ("PER", "ORG")
 LENGTH, WORDS = 8, 4
@@ -107,7 +108,7 @@ def test_words_from_labels(words, labels):
                 assert tagset.tags[majority[i, word]].startswith("B") is starts_span
 
 
-@pytest.mark.parametrize("wrong", [99, 5, -1])
+@pytest.mark.parametrize("wrong", mark_slow_except([99, 5, -1], [-1]))
 def test_invalid_tag_ids_are_rejected_on_the_host(wrong):
     """In JAX they are ignored; on padding any value is allowed."""
     words, labels = np.array([0, 0, 1, -1], np.int32), np.array([wrong, 3, wrong], np.int32)
@@ -120,22 +121,25 @@ def test_invalid_tag_ids_are_rejected_on_the_host(wrong):
     assert label(words, np.array([1, 3, wrong])).tolist() == [1, 2, 3, -100]
 
 
-@pytest.mark.parametrize("shape", [(0, 3), (2, 0), (3,)])
+@pytest.mark.parametrize("shape", mark_slow_except([(0, 3), (2, 0), (3,)], [(2, 0)]))
 def test_empty_arrays_under_jit(shape):
     tagset, words = tokjax.align.TagSet(LABELS), np.zeros(shape, np.int32)
     for count in (0, 2):
         labels = np.ones((*shape[:-1], count), np.int32)
         spans = np.ones((*shape[:-1], count, 2), np.int32)
-        for function, arrays in (
-            (partial(tokjax.align.labels_from_words, label_all_tokens=True, tagset=tagset), (words, labels)),
-            (
-                partial(tokjax.align.words_from_labels, num_words=count, method="majority", tagset=tagset),
-                (words, words),
-            ),
-            (tokjax.align.word_ids_from_spans, (np.stack([words, words], axis=-1), spans)),
-        ):
-            jax_arrays = jax.tree.map(jnp.asarray, arrays)
-            assert_same(function(*arrays), jax.jit(function)(*jax_arrays), jax.Array)
+        tokens = np.stack([words, words], axis=-1)
+
+        def convert(words, labels, tokens, spans, num_words=count):
+            options = {"num_words": num_words, "method": "majority", "tagset": tagset}
+            return (
+                tokjax.align.labels_from_words(words, labels, label_all_tokens=True, tagset=tagset),
+                tokjax.align.words_from_labels(words, words, **options),
+                tokjax.align.word_ids_from_spans(tokens, spans),
+            )
+
+        arrays = words, labels, tokens, spans
+        in_jax = jax.jit(convert)(*map(jnp.asarray, arrays))
+        assert_same(convert(*arrays), in_jax, jax.Array)
 
 
 spans = st.tuples(st.integers(0, 9), st.integers(0, 4)).map(lambda span: (span[0], sum(span)))

@@ -1,7 +1,6 @@
 """Tests of batching functions with all integer dtypes, traced scalars and empty arrays."""
 
 import importlib
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +10,7 @@ import pytest
 import tokjax
 from tests.support.numpy_jax_agreement import assert_agrees_in_jax
 from tests.support.ragged_batches import make_full_ragged
+from tests.support.variants import mark_slow_except
 
 # Older versions of JAX have `enable_x64` in `jax.experimental`.
 X64_MODULE = jax if hasattr(jax, "enable_x64") else importlib.import_module("jax.experimental")
@@ -19,32 +19,25 @@ X64_MODULE = jax if hasattr(jax, "enable_x64") else importlib.import_module("jax
 DTYPES = ["bool", "uint8", "int8", "uint16", "int16", "int32", "uint32", "int64"]
 
 
-FAST_CASES = {("uint32", True)}
+def apply_to_any_integers(ids, mask, splits):
+    return (
+        tokjax.causal_lm_labels(ids, mask, segment_ids=mask, loss_mask=mask),
+        tokjax.create_attention_mask(splits, 3),
+        tokjax.batch_pad_sequences(ids, splits[1:], 2, 9),
+        tokjax.pad_ragged(tokjax.Ragged(ids[0, :1], splits), length=2, pad_id=9),
+        tokjax.find_document_boundaries(ids[0], 260, max_documents=4),
+        tokjax.to_one_based(ids),
+    )
 
 
-@pytest.mark.parametrize(
-    ("dtype", "x64"),
-    [
-        pytest.param(dtype, x64, marks=[] if (dtype, x64) in FAST_CASES else [pytest.mark.slow])
-        for x64 in (False, True)
-        for dtype in DTYPES
-    ],
-)
+@pytest.mark.parametrize("x64", mark_slow_except([False, True], [True]))
+@pytest.mark.parametrize("dtype", mark_slow_except(DTYPES, ["uint32"]))
 def test_arrays_of_any_integer_dtype(dtype, x64):
     """Runs under strict dtype promotion, with and without x64."""
     ids, mask = np.array([[1, 0, 1], [0, 1, 1]], dtype), np.array([[1, 1, 0], [1, 0, 1]], dtype)
-    splits = np.array([0, 1, 1], dtype)
-    functions = [
-        (lambda i, m: tokjax.causal_lm_labels(i, m, segment_ids=m, loss_mask=m), (ids, mask)),
-        (lambda n: tokjax.create_attention_mask(n, 3), (splits,)),
-        (lambda i, n: tokjax.batch_pad_sequences(i, n, 2, 9), (ids, splits[1:])),
-        (lambda i, s: tokjax.pad_ragged(tokjax.Ragged(i, s), length=2, pad_id=9), (ids[0, :1], splits)),
-        (lambda i: tokjax.find_document_boundaries(i, 260, max_documents=4), (ids[0],)),
-        (tokjax.to_one_based, (ids,)),
-    ]
+    arrays = ids, mask, np.array([0, 1, 1], dtype)
     with X64_MODULE.enable_x64(x64):
-        for function, arrays in functions:
-            assert_agrees_in_jax(function, function(*arrays), arrays)
+        assert_agrees_in_jax(apply_to_any_integers, apply_to_any_integers(*arrays), arrays)
 
 
 def test_overflow_is_rejected():
@@ -64,23 +57,22 @@ def test_overflow_is_rejected():
         tokjax.pad_sequence(jnp.array([1.5]), 2, 0)
 
 
-def test_fill_values_may_be_traced():
-    pad = jax.jit(tokjax.pad_sequence, static_argnums=1)
-    assert pad(jnp.array([1, 2]), 4, 7).tolist() == [1, 2, 7, 7]
-    label = jax.jit(lambda ids, ignore: tokjax.causal_lm_labels(ids, ids, ignore_index=ignore))
-    assert label(jnp.array([1, 2]), -5).tolist() == [2, -5]
-
-
 def test_pad_id_and_ignore_index_may_be_traced():
-    ragged = tokjax.ragged_from_rows([[5, 6], [7]])
-    padded_ids = jax.jit(lambda pad: tokjax.pad_ragged(ragged, length=2, pad_id=pad).ids)(3)
-    assert padded_ids.tolist() == [[5, 6], [7, 3]]
-    label = jax.jit(lambda i: tokjax.causal_lm_labels(np.array([[5, 6]]), np.ones((1, 2)), ignore_index=i))
-    assert label(-7).tolist() == [[6, -7]]
+    ragged, ids = tokjax.ragged_from_rows([[5, 6], [7]]), np.array([[5, 6]])
     plan = tokjax.packing.plan_packing(ragged.lengths, 4)
-    assert jax.jit(lambda p: tokjax.packing.apply_packing(plan, ragged, pad_id=p).ids)(3).tolist() == [
-        [5, 6, 7, 3]
-    ]
+
+    @jax.jit
+    def apply(pad, ignore, ids):
+        return (
+            tokjax.pad_ragged(ragged, length=2, pad_id=pad).ids,
+            tokjax.packing.apply_packing(plan, ragged, pad_id=pad).ids,
+            tokjax.pad_sequence(ids[0], 4, pad),
+            tokjax.causal_lm_labels(ids, ids, ignore_index=ignore),
+            tokjax.causal_lm_labels(np.array([[5, 6]]), np.ones((1, 2)), ignore_index=ignore),
+        )
+
+    results = [[[5, 6], [7, 3]], [[5, 6, 7, 3]], [5, 6, 3, 3], [[6, -7]], [[6, -7]]]
+    assert [result.tolist() for result in apply(3, -7, ids)] == results
 
 
 @pytest.mark.parametrize(
@@ -102,20 +94,20 @@ def test_non_batches_are_rejected(call, message):
         call()
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [[], *(pytest.param(x, marks=pytest.mark.slow) for x in ([[]], [[7]], [[], []], [[1, 2, 3], [], [4]]))],
-)
+@pytest.mark.parametrize("rows", mark_slow_except([[], [[]], [[7]], [[], []], [[1, 2, 3], [], [4]]], [[]]))
 def test_empty_arrays_in_jax(rows):
     """Random examples may miss shapes with a zero."""
     ragged = make_full_ragged(rows)
     plan = tokjax.packing.plan_packing(ragged.lengths, 2)
-    for function in (
-        partial(tokjax.pad_ragged, length=2, pad_id=99),
-        partial(tokjax.pad_ragged, length=0, pad_id=99, pad_side="left", truncation="left"),
-        partial(tokjax.packing.apply_packing, plan, pad_id=99),
-        lambda r: tokjax.causal_lm_labels(r.ids, r.ids),
-        lambda r: tokjax.find_document_boundaries(r.ids, 7, max_documents=3),
-        lambda r: tokjax.pad_sequence(r.ids, 2, 0),
-    ):
-        assert_agrees_in_jax(function, function(ragged), (ragged,))
+
+    def apply(ragged):
+        return (
+            tokjax.pad_ragged(ragged, length=2, pad_id=99),
+            tokjax.pad_ragged(ragged, length=0, pad_id=99, pad_side="left", truncation="left"),
+            tokjax.packing.apply_packing(plan, ragged, pad_id=99),
+            tokjax.causal_lm_labels(ragged.ids, ragged.ids),
+            tokjax.find_document_boundaries(ragged.ids, 7, max_documents=3),
+            tokjax.pad_sequence(ragged.ids, 2, 0),
+        )
+
+    assert_agrees_in_jax(apply, apply(ragged), (ragged,))

@@ -145,7 +145,7 @@ def test_side_columns():
     )
     assert np.array_equal(by_rows.columns["log_probs"], batch.columns["log_probs"])
     dtypes = (np.int32, np.float32, np.float16)
-    assert_agrees_in_jax(pad_side_columns, batch, (ragged, flat, pairs), eager=True, dtypes=dtypes)
+    assert_agrees_in_jax(pad_side_columns, batch, (ragged, flat, pairs), dtypes=dtypes)
 
 
 @pytest.mark.parametrize(

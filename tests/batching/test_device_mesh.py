@@ -10,6 +10,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 import tokjax
+from tests.support.variants import mark_slow_except
 
 ROWS, LENGTH = 8, 24
 RNG = np.random.default_rng(0)
@@ -153,23 +154,21 @@ ROW_FUNCTIONS |= {
         WORDS,
     ),
 }
-ROW_FUNCTIONS |= {
-    f"blocks, {name}": (
-        lambda i, s, h, method=method: method(tokjax.PackedBlocks(i, s, s, s, s, h)),
-        IDS,
-        SEGMENTS,
-        RANDOM_MASK,
-    )
-    for name, method in {
-        "labels": tokjax.PackedBlocks.causal_lm_labels,
-        "MaxText": tokjax.PackedBlocks.to_maxtext,
-        "Levanter": tokjax.PackedBlocks.to_levanter,
-        "T5X": tokjax.PackedBlocks.to_t5x,
-        "Tunix": tokjax.PackedBlocks.to_tunix,
-        "lengths": lambda blocks: blocks.lengths,
-        "cumulative lengths": partial(tokjax.PackedBlocks.cu_seqlens, max_segments=5),
-    }.items()
+
+
+def convert_blocks(ids, segments, mask):
+    blocks = tokjax.PackedBlocks(ids, segments, segments, segments, segments, mask)
+    batches = blocks.to_maxtext(), blocks.to_levanter(), blocks.to_t5x(), blocks.to_tunix()
+    return blocks.causal_lm_labels(), blocks.lengths, blocks.cu_seqlens(max_segments=5), batches
+
+
+ROW_FUNCTIONS["blocks"] = convert_blocks, IDS, SEGMENTS, RANDOM_MASK
+VARIANTS = {
+    *("labels of segments", "truncated", "segment lengths", "cuDNN's segments", "mixture of denoisers"),
+    *("positions in segments", "labels of several tokens with gaps", "dual chunks restored"),
+    *("spans that contain tokens", "labels of words"),
 }
+"""Functions that use the operations of another function of the table."""
 RAGGED = tokjax.Ragged(IDS.reshape(-1), np.arange(0, ROWS * LENGTH + 1, LENGTH, dtype=np.int32))
 PLAN = tokjax.packing.plan_packing(RAGGED.lengths, 40, overlong="split")
 FLAT_TOKEN_FUNCTIONS = {
@@ -218,9 +217,7 @@ LAYOUTS = {
 }
 
 
-@pytest.fixture(
-    params=[name if i == 0 else pytest.param(name, marks=pytest.mark.slow) for i, name in enumerate(LAYOUTS)]
-)
+@pytest.fixture(params=mark_slow_except(LAYOUTS, ["rows and length"]))
 def layout(request):
     return LAYOUTS[request.param]
 
@@ -231,7 +228,7 @@ def assert_equal(expected, actual):
         assert np.array_equal(left, right)
 
 
-@pytest.mark.parametrize("name", ROW_FUNCTIONS)
+@pytest.mark.parametrize("name", mark_slow_except(ROW_FUNCTIONS, ROW_FUNCTIONS.keys() - VARIANTS))
 def test_rows(name, layout):
     """An axis of a result is sharded like the same axis of the first argument, if the axes are explicit."""
     function, *arrays = ROW_FUNCTIONS[name]
@@ -263,7 +260,9 @@ def test_transformations_on_a_mesh():
 
 
 @pytest.mark.parametrize("name", FLAT_TOKEN_FUNCTIONS)
-@pytest.mark.parametrize("spec", [PartitionSpec(), PartitionSpec("data")])
+@pytest.mark.parametrize(
+    "spec", [pytest.param(PartitionSpec(), marks=pytest.mark.slow), PartitionSpec("data")]
+)
 def test_flat_tokens(name, spec, layout):
     function = FLAT_TOKEN_FUNCTIONS[name]
     mesh = layout.make_mesh()

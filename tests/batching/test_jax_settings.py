@@ -21,6 +21,7 @@ from tests.batching.test_device_mesh import (
     assert_equal,
     make_draws,
 )
+from tests.support.variants import mark_slow_except
 
 LOSS_MASK = (IDS.reshape(-1) % 3 > 0).astype(np.int32)
 FLAT_TOKEN_FUNCTIONS = {
@@ -47,15 +48,7 @@ FIXED_LENGTH_FUNCTIONS = {
     "stripes",
     "bits per byte",
 }
-EXPORTED_FIRST = {
-    "labels of several tokens",
-    "labels",
-    "labels of segments",
-    "cumulative lengths",
-    "padded",
-    "attention",
-    "corrupted spans",
-}
+EXPORTED_FIRST = {"labels of segments", "cumulative lengths", "padded", "attention", "dual chunks"}
 HOST_FUNCTIONS = {
     "align_spans",
     "batch_to_dict",
@@ -134,13 +127,7 @@ def test_packing_with_a_loss_mask_and_random_draws():
     )
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in EXPORTED_FIRST else pytest.param(name, marks=pytest.mark.slow)
-        for name in ROW_FUNCTIONS
-    ],
-)
+@pytest.mark.parametrize("name", mark_slow_except(ROW_FUNCTIONS, EXPORTED_FIRST))
 def test_symbolic_shapes(name):
     function, *arrays = ROW_FUNCTIONS[name]
     symbols = {ROWS: "rows"} if name in FIXED_LENGTH_FUNCTIONS else {ROWS: "rows", LENGTH: "length"}

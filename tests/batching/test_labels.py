@@ -25,11 +25,10 @@ def test_causal_lm_labels(data, batch, length):
         data.draw(draw_rectangles(batch, length, st.integers(0, top))) for top in (9, 1, 2, 1)
     )
     arrays = [np.array(x, np.int32).reshape(batch, length) for x in (tokens, mask, segments, loss_mask)]
-    labels = assert_agrees(tokjax.causal_lm_labels, *arrays[:2])
+    labels = tokjax.causal_lm_labels(*arrays[:2])
     assert labels.tolist() == oracle.shift_labels(tokens, mask)
-    masked_labels = assert_agrees(
-        lambda i, m, s, c: tokjax.causal_lm_labels(i, m, segment_ids=s, loss_mask=c, ignore_index=-1), *arrays
-    )
+    columns = {"segment_ids": arrays[2], "loss_mask": arrays[3]}
+    masked_labels = tokjax.causal_lm_labels(*arrays[:2], ignore_index=-1, **columns)
     assert masked_labels.tolist() == oracle.shift_labels(tokens, mask, -1, segments, loss_mask)
 
 
@@ -49,20 +48,25 @@ def test_multi_token_labels(data, batch, length, count):
     assert restricted.tolist() == [oracle.look_ahead(i, m, count, -1, s, c) for i, m, s, c in rows]
 
 
-def look_three_ahead(ids, mask, segments, loss_mask):
+def make_all_labels(ids, mask, segments, loss_mask):
     """Returns labels of contiguous rows (which take another path), and of rows with gaps."""
     columns = {"segment_ids": segments, "loss_mask": loss_mask}
-    return [tokjax.multi_token_labels(ids, m, 3, **columns) for m in (segments > 0, mask)]
+    return [
+        *(tokjax.multi_token_labels(ids, m, 3, **columns) for m in (segments > 0, mask)),
+        tokjax.causal_lm_labels(ids, mask),
+        tokjax.causal_lm_labels(ids, mask, ignore_index=-1, **columns),
+        tokjax.to_zero_based(tokjax.to_one_based(ids, ignore_index=-1), ignore_index=-1),
+    ]
 
 
 @get_max_examples(20)
 @given(*(draw_integer_arrays((3, 6), 0, top) for top in (9, 1, 2, 1)))
-def test_multi_token_labels_agree_in_jax(ids, mask, segments, loss_mask):
+def test_labels_agree_in_jax(ids, mask, segments, loss_mask):
     segments = -np.sort(-segments)
     arrays = (ids, mask, segments, loss_mask)
-    both = look_three_ahead(*arrays)
-    assert_agrees_in_jax(look_three_ahead, both, arrays)
-    for labels, valid in zip(both, (segments > 0, mask), strict=True):
+    all_labels = make_all_labels(*arrays)
+    assert_agrees_in_jax(make_all_labels, all_labels, arrays)
+    for labels, valid in zip(all_labels[:2], (segments > 0, mask), strict=True):
         rows = zip(*(a.tolist() for a in (ids, valid, segments, loss_mask)), strict=True)
         assert labels.tolist() == [oracle.look_ahead(i, m, 3, -100, s, c) for i, m, s, c in rows]
 
@@ -118,13 +122,19 @@ def test_one_based_ids_that_overflow_are_rejected():
 @given(st.lists(st.integers(-1, 5), max_size=5))
 def test_one_based_ids(row):
     array = np.array(row, np.int32)
-    one_based = assert_agrees(partial(tokjax.to_one_based, ignore_index=-1), array)
+    one_based = tokjax.to_one_based(array, ignore_index=-1)
     assert one_based.tolist() == [i if i == -1 else i + 1 for i in row]
-    assert assert_agrees(partial(tokjax.to_zero_based, ignore_index=-1), one_based).tolist() == row
+    assert tokjax.to_zero_based(one_based, ignore_index=-1).tolist() == row
 
 
 get_weights = partial(tokjax.label_weights, ignore_index=-1)
 LOGITS = np.random.default_rng(0).normal(size=(2, 5, 7)).astype(np.float32)
+LOG_PROBS = LOGITS - np.log(np.exp(LOGITS).sum(axis=-1, keepdims=True))
+
+
+@jax.jit
+def compute_loss(labels, weights):
+    return (optax.softmax_cross_entropy_with_integer_labels(LOGITS, labels) * weights).sum()
 
 
 @get_max_examples(20)
@@ -135,9 +145,7 @@ def test_label_weights(labels):
     assert weights.dtype == np.float32
     assert weights.tolist() == (labels >= 0).astype(int).tolist()
     assert safe.tolist() == np.maximum(labels, 0).tolist()
-    losses = optax.softmax_cross_entropy_with_integer_labels(LOGITS, safe) * weights
-    log_probs = np.asarray(jax.nn.log_softmax(LOGITS))
     expected = -sum(
-        log_probs[row, i, labels[row, i]] for row, i in zip(*np.nonzero(labels >= 0), strict=True)
+        LOG_PROBS[row, i, labels[row, i]] for row, i in zip(*np.nonzero(labels >= 0), strict=True)
     )
-    np.testing.assert_allclose(losses.sum(), expected, atol=1e-5)
+    np.testing.assert_allclose(compute_loss(safe, weights), expected, atol=1e-5)

@@ -159,20 +159,6 @@ def test_invalid_arguments_are_rejected(call, message):
         call()
 
 
-def test_collation_with_length_buckets():
-    rows = tokjax.ragged_from_rows([[1] * 5, [2] * 3])
-    buckets = LengthBuckets([4, 8])
-    assert tokjax.collate_padded_batch(rows, pad_id=0, buckets=buckets).ids.shape == (2, 8)
-    small = LengthBuckets([4])
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError,
-        match=r"longest row has 5 tokens and does not fit any bucket of \[4\]",
-    ):
-        tokjax.collate_padded_batch(rows, pad_id=0, buckets=small)
-    truncated = tokjax.collate_padded_batch(rows, pad_id=0, buckets=small, truncation="right")
-    assert truncated.ids.tolist() == [[1, 1, 1, 1], [2, 2, 2, 0]]
-
-
 def test_datasets_and_loaders_with_length_buckets(tmp_path):
     tokenizer = tokjax.byte_level(["</s>", "<pad>"], eos_token="</s>", pad_token="<pad>")
     texts = ["x" * (i % 23) for i in range(100)]

@@ -1,6 +1,5 @@
 """Tests of positions in padded and packed rows."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 
@@ -33,20 +32,6 @@ def test_positions_count_the_tokens_before(mask, segments):
             assert padded[row].tolist() == count_slowly(mask[row], [0] * 7, offset)
             assert packed[row].tolist() == count_slowly(mask[row], segments[row], offset)
     assert_agrees(compute_both, mask, segments)
-
-
-def test_positions_of_batches_and_blocks():
-    rows = tokjax.ragged_from_rows([[5, 6, 7], [8], [9, 9]])
-    left = tokjax.collate_padded_batch(rows, pad_id=0, pad_side="left")
-    assert tokjax.compute_positions(left.attention_mask, offset=2).tolist() == [
-        [2, 3, 4],
-        [1, 1, 2],
-        [1, 2, 3],
-    ]
-    blocks = tokjax.pack_blocks(rows, block_size=4, pad_id=0)
-    assert np.array_equal(
-        tokjax.compute_positions(blocks.attention_mask, segment_ids=blocks.segment_ids), blocks.positions
-    )
 
 
 @pytest.mark.parametrize(

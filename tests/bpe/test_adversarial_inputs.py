@@ -12,7 +12,7 @@ from tests.support.split_patterns import SINGLE_EXPRESSIONS
 from tests.support.variants import mark_slow_except
 from tokjax.pretokenize import special_tokens
 
-SIZE = 20_000
+SIZE = 12_000
 RANDOM = random.Random(0)
 INPUTS = {
     "one letter": "a" * SIZE,
@@ -35,7 +35,7 @@ INPUTS = {
 }
 
 
-@pytest.mark.parametrize("pattern", mark_slow_except(SINGLE_EXPRESSIONS, ["gpt2", "o200k"]))
+@pytest.mark.parametrize("pattern", mark_slow_except(SINGLE_EXPRESSIONS, ["o200k"]))
 @pytest.mark.parametrize("name", INPUTS)
 def test_ids_equal_tiktoken(trained, name, pattern):
     ranks = dict(trained.tokenizer.vocabulary.ordinary)

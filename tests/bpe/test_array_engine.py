@@ -110,12 +110,6 @@ def test_threads_share_the_cache(tokenizer, corpus, monkeypatch):
             assert list(threads.map(lambda text: tokjax.encode(plain, text).tolist(), texts)) == expected
 
 
-def test_many_empty_texts(tokenizer):
-    batch = tokjax.encode_batch_result(tokenizer, [""] * 10_000, add_special_tokens=False)
-    assert len(batch) == 10_000
-    assert len(batch.ids) == 0
-
-
 @given(texts=st.lists(hard_texts | byte_strings, max_size=4))
 @example(texts=["low" * 300 + "日" * 600])  # long pre-tokens, which the loop merges by arrays
 def test_loop_equals_arrays(any_tokenizer, texts):

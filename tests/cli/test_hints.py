@@ -95,8 +95,9 @@ def test_merged_dataset_can_not_be_rebuilt(records, tmp_path):
 
 def iter_shell_hints():
     """Yields the `shell` argument of each `Hint` in the library, without formatted values."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    sources = (path.read_text("utf-8") for path in sorted(PACKAGE.rglob("*.py")))
+    for source in (source for source in sources if "Hint(" in source):
+        for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Hint":
                 shell = node.args[-1]
                 yield "".join(

@@ -105,18 +105,3 @@ def test_errors(workspace, arguments, code, message):
     assert done.returncode == code
     assert message in done.stderr.decode()
     assert b"Traceback" not in done.stderr
-
-
-def test_help():
-    assert "report" in get_output("--help")
-    output = get_output("report", "--help")
-    for option in (
-        "--tokenizer",
-        "--against",
-        "--kind",
-        "--separator",
-        "--html",
-        "--json",
-        "--quiet",
-    ):
-        assert option in output

@@ -99,6 +99,14 @@ def test_counts_of_several_files_are_added(workspace, tmp_path):
     assert (tmp_path / "c.json").read_bytes() == (tmp_path / "d.json").read_bytes()
 
 
+@pytest.fixture(scope="module")
+def saved_counts(workspace):
+    path = workspace / "counts"
+    options = ["--save-counts", path, "-o", workspace / "counted.json", "--vocab-size", 300, "--quiet"]
+    get_output("train", workspace / "corpus.txt", *options)
+    return path
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -113,12 +121,9 @@ def test_counts_of_several_files_are_added(workspace, tmp_path):
         ),
     ],
 )
-def test_options_incompatible_with_counts_are_rejected(workspace, tmp_path, options, message):
-    counts = tmp_path / "counts"
-    save_options = ["--save-counts", counts, "-o", tmp_path / "x.json"]
-    get_output("train", "--vocab-size", 300, "--quiet", workspace / "corpus.txt", *save_options)
+def test_options_incompatible_with_counts_are_rejected(workspace, saved_counts, tmp_path, options, message):
     options = [workspace / option if option == "corpus.txt" else option for option in options]
-    done = run("train", counts, *options, "-o", tmp_path / "y.json")
+    done = run("train", saved_counts, *options, "-o", tmp_path / "y.json")
     assert done.returncode
     assert re.search(message, strip_frames(done.stderr)), done.stderr
     assert not (tmp_path / "y.json").exists()
@@ -155,14 +160,6 @@ def test_bundle(workspace, tmp_path):
     assert b"to replace it, pass --overwrite" in again.stderr
     get_output("train", workspace / "corpus.txt", *options, "--overwrite", "-q")
     assert tokjax.load_tokenizer(tmp_path / "b") == load_training_bundle(tmp_path / "b").trained.tokenizer
-
-
-def test_option_of_another_model_is_rejected(workspace, tmp_path):
-    rejected = run(
-        "train", workspace / "corpus.txt", "-o", tmp_path / "t", "-m", "unigram", "--pattern", "gpt2"
-    )
-    assert rejected.returncode == 2
-    assert b"--pattern can't be used with --model unigram" in rejected.stderr
 
 
 LANGUAGES = {
@@ -264,7 +261,7 @@ def test_options_of_several_sources_are_checked(workspace, languages, tmp_path, 
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT")
-@pytest.mark.parametrize("ignored", [False, True])
+@pytest.mark.parametrize("ignored", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_sigint_interrupts_training(tmp_path, ignored):
     (tmp_path / "corpus.txt").write_text("the cat sat on the mat")
     arguments = ["train", tmp_path / "corpus.txt", "-o", tmp_path / "t.json", "--vocab-size", 260, "-q"]

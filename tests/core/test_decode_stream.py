@@ -12,6 +12,7 @@ from tokenizers import Regex, Tokenizer, decoders, models
 
 import tokjax
 from tests.support.huggingface_tokenizers import LIBRARY_TOKENIZERS, NATIVE_TOKENIZERS, make_pair
+from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.sentencepiece_models import NAMES, train_sentencepiece_models
 from tests.support.variants import mark_slow_except
 from tests.testing.test_tokenizers import TOKENIZERS, make_tokenizer
@@ -137,6 +138,7 @@ ALL = BUILT_IN | SENTENCEPIECE | PAIRS | LIBRARY | {"custom": CapitalizingTokeni
 
 
 @pytest.mark.parametrize("name", ALL)
+@get_max_examples(40)
 @given(data=st.data())
 def test_pieces_of_random_ids_concatenate_to_the_text(name, data):
     tokenizer = ALL[name]()

@@ -328,7 +328,7 @@ def test_text_in_any_script_is_split(tmp_path, monkeypatch, text):
         max_size=80,
     ),
     longest=st.integers(1, 20),
-    pattern=st.sampled_from(["gpt2", "cl100k", "o200k", "qwen2", "whitespace"]),
+    pattern=st.sampled_from(["gpt2", "cl100k", "o200k", "qwen2", "whitespace", r"\S+|\s+"]),
 )
 def test_chunk_boundaries_preserve_pretokens(tmp_path_factory, parts, longest, pattern):
     path = tmp_path_factory.mktemp("corpus") / "x.txt"

@@ -3,12 +3,12 @@
 import json
 import pickle
 
-import loky
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
+from tests.datasets.test_executors import RecordingExecutor
 from tests.support.record_files import make_example, make_varint, write_array_record
 from tests.support.text_strategies import hard_texts
 from tokjax.corpus.array_record import ArrayRecordChunk
@@ -58,8 +58,8 @@ def test_chunks(path, target_nbytes):
 
 def test_workers_read_records(path, tmp_path, monkeypatch):
     monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 2000)
-    with loky.ProcessPoolExecutor(2) as executor:
-        tokjax.write_dataset(path, tokjax.PackedTokenField(TOKENIZER), tmp_path / "data", executor=executor)
+    executor = RecordingExecutor()
+    tokjax.write_dataset(path, tokjax.PackedTokenField(TOKENIZER), tmp_path / "data", executor=executor)
     dataset = tokjax.open_dataset(tmp_path / "data")
     assert [tokjax.decode(TOKENIZER, ids, skip_special_tokens=True) for ids in dataset] == TEXTS
 

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import types
+from functools import cache
 
 import numpy as np
 import pytest
@@ -12,13 +13,28 @@ import pytest
 import tokjax
 from tokjax.trainer import count_pretokens
 
-datasets, pa, pd = map(pytest.importorskip, ("datasets", "pyarrow", "pandas"))
+pa, pd = map(pytest.importorskip, ("pyarrow", "pandas"))
 pyarrow_dataset = pytest.importorskip("pyarrow.dataset")
 
 FRAME = pd.DataFrame({"id": [1, 2, 3], "text": ["a b", "c", "d"]})
 TABLE = pa.table({"text": ["a b", "c", "d"]})
 FRAME_TABLE = pa.Table.from_pandas(FRAME)
-DATASET = datasets.Dataset.from_dict({"text": ["a b", "c", "d"]})
+
+
+@pytest.fixture(scope="module")
+def datasets():
+    """The library, whose import takes seconds."""
+    return pytest.importorskip("datasets")
+
+
+@cache
+def make_dataset():
+    return pytest.importorskip("datasets").Dataset.from_dict({"text": ["a b", "c", "d"]})
+
+
+def make_dataset_dict():
+    return pytest.importorskip("datasets").DatasetDict(train=make_dataset())
+
 
 RAY_PROGRAM = """
 import sys, ray, tokjax
@@ -66,7 +82,7 @@ class TestTables:
             (TABLE.to_batches()[0], "such as {}['text'].to_pylist()"),
             ({"text": ["a"]}, "is a dict with the keys ['text']; pass one of its values, such as {}['text']"),
             ({"text": "a"}, "pass one of its values, such as [{}['text']]"),
-            (datasets.DatasetDict(train=DATASET), "pass one of its values, such as {}['train']"),
+            (make_dataset_dict, "pass one of its values, such as {}['train']"),
             (
                 RayDataset(TABLE),
                 "is a RayDataset of Ray; pass its texts: (row['text'] for row in {}.iter_rows())",
@@ -79,6 +95,7 @@ class TestTables:
         ],
     )
     def test_tables_passed_as_texts_are_rejected(self, tokenizer, source, hint):
+        source = source() if callable(source) else source
         for call, name in (
             (lambda: count_pretokens(source, progress=False), "source"),
             (lambda: list(tokjax.corpus.read_documents(source, None)), "source"),
@@ -100,7 +117,7 @@ class TestTables:
     @pytest.mark.parametrize(
         "make",
         [
-            lambda: DATASET,
+            make_dataset,
             lambda: FRAME,
             lambda: TABLE,
             lambda: TABLE.to_batches()[0],
@@ -129,7 +146,7 @@ class TestTables:
         for i in range(2):
             assert list(tokjax.open_dataset(tmp_path / f"d{i}")) == [f"row {n}" for n in range(100)]
 
-    def test_nested_columns(self, tmp_path):
+    def test_nested_columns(self, datasets, tmp_path):
         records = [{"meta": {"text": text, "n": i}} for i, text in enumerate(["a b", "c"])]
         sources = [pa.Table.from_pylist(records), datasets.Dataset.from_list(records), records]
         for i, source in enumerate(sources):
@@ -151,8 +168,9 @@ class TestTables:
     @pytest.mark.parametrize("iterable", [False, True])
     @pytest.mark.parametrize("kind", ["numpy", "torch", "jax", "arrow", "pandas"])
     @pytest.mark.parametrize("column", ["text", "input_ids"])
-    def test_formats_of_datasets(self, tmp_path, tokenizer, kind, iterable, column):
-        pytest.importorskip(kind if kind in ("torch", "pandas") else "datasets")
+    def test_formats_of_datasets(self, datasets, tmp_path, tokenizer, kind, iterable, column):
+        if kind == "torch":
+            pytest.importorskip(kind)
         source = datasets.Dataset.from_dict(
             {"text": ["a b", "c"], "input_ids": [[1, 2, 3], [4]], "n": [5, 6]}
         )
@@ -166,7 +184,7 @@ class TestTables:
         assert dataset.column("n").tolist() == [5, 6]
 
     def test_transforms_of_datasets(self, tmp_path):
-        source = DATASET.with_transform(lambda rows: {"text": [text.upper() for text in rows["text"]]})
+        source = make_dataset().with_transform(lambda rows: {"text": [text.upper() for text in rows["text"]]})
         tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / "d")
         assert list(tokjax.open_dataset(tmp_path / "d")) == ["A B", "C", "D"]
 
@@ -186,7 +204,7 @@ class TestTables:
         "source",
         [
             {"text": ["a"]},
-            datasets.DatasetDict(train=DATASET),
+            make_dataset_dict,
             np.arange(3),
             TABLE["text"],
             pd.Series(["a", None]),
@@ -194,6 +212,7 @@ class TestTables:
         ],
     )
     def test_other_sources_are_rejected_by_write_dataset(self, tmp_path, source):
+        source = source() if callable(source) else source
         with pytest.raises(
             tokjax.errors.InvalidArgumentError, match=r"pass one of|must be str or bytes, not"
         ):
@@ -201,27 +220,29 @@ class TestTables:
 
     def test_other_functions_reject_a_dataset(self):
         with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"such as source\['text'\]"):
-            count_pretokens(DATASET, progress=False)
+            count_pretokens(make_dataset(), progress=False)
         with pytest.raises(
             tokjax.errors.InvalidArgumentError, match=r"\[record\['text'\] for record in records\]"
         ):
-            count_pretokens(list(DATASET), progress=False)
+            count_pretokens(list(make_dataset()), progress=False)
 
     def test_columns_of_tables_are_accepted(self, tokenizer):
-        for source in (FRAME["text"], TABLE["text"].to_pylist(), DATASET["text"], FRAME["text"][1:]):
+        for source in (FRAME["text"], TABLE["text"].to_pylist(), make_dataset()["text"], FRAME["text"][1:]):
             assert list(tokjax.corpus.read_documents(source, None))[-1] == "d"
             assert len(tokjax.encode_batch_result(tokenizer, source)) == len(source)
 
-    @pytest.mark.parametrize("saved", [DATASET, datasets.DatasetDict(train=DATASET)])
-    def test_directories_of_save_to_disk(self, tmp_path, saved):
-        saved.save_to_disk(str(tmp_path / "d"), **({"num_shards": 2} if saved is DATASET else {}))
+    @pytest.mark.parametrize(
+        ("make", "options"), [(make_dataset, {"num_shards": 2}), (make_dataset_dict, {})]
+    )
+    def test_directories_of_save_to_disk(self, tmp_path, make, options):
+        make().save_to_disk(str(tmp_path / "d"), **options)
         assert list(tokjax.corpus.read_documents(tmp_path / "d", None)) == ["a b", "c", "d"]
         tokjax.write_dataset(tmp_path / "d", tokjax.RawTextField(), tmp_path / "written")
         tokjax.datasets.rebuild_dataset(tmp_path / "written", trust_source=True)
         assert list(tokjax.open_dataset(tmp_path / "written")) == ["a b", "c", "d"]
 
-    def test_saved_datasets_that_are_not_read(self, tmp_path):
-        datasets.DatasetDict(test=DATASET, train=DATASET).save_to_disk(str(tmp_path / "d"))
+    def test_saved_datasets_that_are_not_read(self, datasets, tmp_path):
+        datasets.DatasetDict(test=make_dataset(), train=make_dataset()).save_to_disk(str(tmp_path / "d"))
         train, test = (tmp_path / "d" / name for name in ("train", "test"))
         message = rf"several saved datasets, \['{train}', '{test}'\]; pass one of them, such as '{train}'"
         with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):

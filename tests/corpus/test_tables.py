@@ -6,7 +6,6 @@ import json
 import pickle
 import struct
 
-import loky
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
+from tests.datasets.test_executors import RecordingExecutor
 from tests.support.loader_cases import TOKENIZER
 from tokjax.corpus import tables
 from tokjax.corpus.files import text_files
@@ -72,8 +72,9 @@ class TestRowGroups:
         expected = count_pretokens(TEXTS[:-1], progress=False)
         assert count_pretokens(path, progress=False) == expected
         monkeypatch.setattr("tokjax.trainer.counting._EXECUTOR_CHUNK_BYTES", 5000)
-        with loky.ProcessPoolExecutor(2) as executor:
-            assert count_pretokens(path, executor=executor, progress=False) == expected
+        executor = RecordingExecutor()
+        assert count_pretokens(path, executor=executor, progress=False) == expected
+        assert len(executor.sent) > 5
 
     def test_metadata_of_a_changed_file_are_read_again(self, path):
         assert len(read_bytes_of_documents(path)) == 999

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import tokjax
-from tokjax._util.atomic_files import compute_json_checksum
 from tokjax.datasets.manifest import MANIFEST_FILE
 
 
@@ -19,16 +18,12 @@ def test_truncated_shard(written, num_bytes):
         tokjax.open_dataset(written)
 
 
-def test_missing_shard(written):
-    (written / "shard-00001.tokens.npy").unlink()
-    with pytest.raises(tokjax.errors.DatasetCorruptError, match=r"shard-00001\.tokens\.npy is missing"):
-        tokjax.open_dataset(written)
-
-
-@pytest.mark.parametrize("name", ["shard-00001.num_tokens.npy", "tokenizer.tokjax.json"])
-def test_missing_lengths_or_tokenizer(written, name):
+@pytest.mark.parametrize(
+    "name", ["shard-00001.tokens.npy", "shard-00001.num_tokens.npy", "tokenizer.tokjax.json"]
+)
+def test_missing_files(written, name):
     (written / name).unlink()
-    with pytest.raises(tokjax.errors.DatasetCorruptError, match="is missing"):
+    with pytest.raises(tokjax.errors.DatasetCorruptError, match=f"{name} is missing"):
         tokjax.open_dataset(written)
 
 
@@ -53,15 +48,8 @@ def test_lengths_that_do_not_match_the_data(written):
         tokjax.open_dataset(written)
 
 
-def test_altered_tokenizer(written):
-    path = written / "tokenizer.tokjax.json"
-    path.write_bytes(path.read_bytes() + b" ")
-    with pytest.raises(tokjax.errors.DatasetCorruptError, match=r"tokenizer\.tokjax\.json was altered"):
-        tokjax.open_dataset(written).verify()
-
-
 def test_low_file_limit_is_not_reported_as_corruption(field, tmp_path):
-    tokjax.write_dataset(["low"] * 300, field, tmp_path / "many", shard_size=1)
+    tokjax.write_dataset(["low"] * 160, field, tmp_path / "many", shard_size=1)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (150, limits[1]))
     try:
@@ -171,56 +159,4 @@ def test_invalid_manifest(written, text):
     (written / MANIFEST_FILE).write_text(text)
     message = "is damaged: TypeError.'expected a JSON object" if text in ("[]", "null") else "is damaged"
     with pytest.raises(tokjax.errors.DatasetCorruptError, match=message):
-        tokjax.open_dataset(written)
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        (
-            lambda m: m.update(tokenizer_file="../tokenizer.json"),
-            tokjax.errors.DatasetCorruptError,
-            r"tokenizer_file is '\.\./tokenizer\.json'",
-        ),
-        (
-            lambda m: m["shards"][0]["files"].update({"/etc/passwd": [3, "0"]}),
-            tokjax.errors.DatasetCorruptError,
-            "'/etc/passwd'",
-        ),
-        (
-            lambda m: m["shards"][0].update(name="../x"),
-            tokjax.errors.DatasetCorruptError,
-            "outside its directory",
-        ),
-        (lambda m: m.pop("num_items"), tokjax.errors.DatasetCorruptError, "missing or invalid field"),
-        (
-            lambda m: m.update(num_items=7),
-            tokjax.errors.DatasetCorruptError,
-            "the total num_items is 7, but its shards",
-        ),
-        (
-            lambda m: m["shards"][0].update(num_documents="3"),
-            tokjax.errors.DatasetCorruptError,
-            "num_documents is '3'",
-        ),
-        (lambda m: m["shards"][0].update(num_items=-1), tokjax.errors.DatasetCorruptError, "num_items is -1"),
-        (lambda m: m["shards"].append(m["shards"][0]), tokjax.errors.DatasetCorruptError, "shards is"),
-        (
-            lambda m: m["shards"][0].update(bucket_documents=[1, -1]),
-            tokjax.errors.DatasetCorruptError,
-            "bucket_documents is",
-        ),
-        (lambda m: m["plan"].update(options=[]), tokjax.errors.DatasetCorruptError, "options is"),
-        (lambda m: m["plan"].update(type_id=99), tokjax.errors.DatasetMismatchError, "TYPE_ID 99"),
-    ],
-)
-def test_forged_manifest(written, change, error, message):
-    """The checksum is correct, as a forger would compute it."""
-    path = written / MANIFEST_FILE
-    manifest = json.loads(path.read_text())
-    manifest.pop("checksum")
-    change(manifest)
-    manifest["checksum"] = compute_json_checksum(manifest)
-    path.write_text(json.dumps(manifest))
-    with pytest.raises(error, match=message):
         tokjax.open_dataset(written)

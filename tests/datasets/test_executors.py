@@ -1,7 +1,7 @@
 """Tests of writing datasets from files with executors: workers receive positions in files.
 
 Each test compares with a dataset that was written by this process from the same documents in memory. Workers
-are the threads and processes of `concurrent.futures`, and those of loky, Dask, Ray and MPI.
+are the threads and processes of `concurrent.futures`, and those of loky, Ray and MPI.
 """
 
 import concurrent.futures
@@ -76,23 +76,10 @@ def start_loky():
     executor.shutdown()
 
 
-@contextmanager
-def start_dask():
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        yield client.get_executor()
-
-
 EXECUTORS = {
     "threads": lambda: concurrent.futures.ThreadPoolExecutor(2),
     "processes": start_processes,
     "loky": start_loky,
-    "dask": start_dask,
 }
 
 
@@ -113,12 +100,7 @@ def write_text(path):
     return path
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] if name == "dask" else []) for name in EXECUTORS],
-)
+@pytest.mark.parametrize("name", EXECUTORS)
 def test_executors(name, small_batches, tmp_path):
     source = write_text(tmp_path / "corpus.txt")
     tokjax.write_dataset(TEXTS, FIELD, tmp_path / "expected", **OPTIONS)

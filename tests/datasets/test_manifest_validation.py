@@ -37,6 +37,14 @@ def set_shard(**changes):
 @pytest.mark.parametrize(
     ("field", "change", "message"),
     [
+        ("packed", lambda m: m.update(tokenizer_file="../t.json"), r"tokenizer_file is '\.\./t\.json'"),
+        ("packed", lambda m: m["shards"][0]["files"].update({"/etc/passwd": [3, "0"]}), "'/etc/passwd'"),
+        ("packed", set_shard(name="../x"), "outside its directory"),
+        ("packed", lambda m: m.pop("num_items"), "num_items"),
+        ("packed", set_shard(num_documents="3"), "num_documents is '3'"),
+        ("packed", set_shard(num_items=-1), "num_items is -1"),
+        ("packed", set_shard(bucket_documents=[1, -1]), "bucket_documents is"),
+        ("packed", lambda m: m["plan"].update(options=[]), "options is"),
         ("packed", lambda m: m["plan"].update(options={}), "plan.options lacks '(chunk_tokens|a.*)'"),
         ("packed", lambda m: m["plan"]["options"].pop("chunk_tokens"), "plan.options lacks 'chunk_tokens'"),
         ("packed", set_options(chunk_size=3), "plan.options has an unknown 'chunk_size'"),
@@ -97,6 +105,13 @@ def test_invalid_manifests_are_rejected(tmp_path, field, change, message):
         tokjax.errors.DatasetCorruptError, match=f"has a missing or invalid field: .*{message}"
     ):
         tokjax.open_dataset(path)
+
+
+def test_totals_must_be_those_of_the_shards(tmp_path):
+    tokjax.write_dataset(CORPUS, FIELDS["packed"], tmp_path / "data")
+    edit_manifest(tmp_path / "data", lambda m: m.update(num_items=7))
+    with pytest.raises(tokjax.errors.DatasetCorruptError, match="total num_items is 7, but its shards"):
+        tokjax.open_dataset(tmp_path / "data")
 
 
 def test_tokenizer_file_must_be_listed(tmp_path):

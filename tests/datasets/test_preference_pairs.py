@@ -254,6 +254,7 @@ class TestDatasets:
         assert 0 < num_cut == written.num_cut < 40
         assert num_dropped == short.manifest.num_dropped
 
+    @pytest.mark.slow
     def test_sums_equal_those_of_separate_sides(self, pairs):
         """Log-probabilities by pair and side do not depend on the other side, and other pairs of the row."""
         records, dataset = pairs

@@ -3,7 +3,6 @@
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -32,33 +31,38 @@ def make_masks(length):
 @pytest.mark.parametrize("length", LENGTHS)
 def test_sums_and_maxima_of_numbers(length):
     values = np.random.default_rng(length).integers(-1000, 1000, length).astype(np.int32)
-    assert np.array_equal(jax.jit(cumulative_sum)(values), np.cumsum(values))
-    assert np.array_equal(jax.jit(running_maximum)(values), np.maximum.accumulate(values))
+    sums, maxima = jax.jit(lambda values: (cumulative_sum(values), running_maximum(values)))(values)
+    assert np.array_equal(sums, np.cumsum(values))
+    assert np.array_equal(maxima, np.maximum.accumulate(values))
 
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_sums_and_counts_of_masks(length):
-    get_sums, get_packed, get_count_before = map(jax.jit, (cumulative_sum, pack, count_before))
     positions = np.arange(length + 1, dtype=np.int32)
+
+    @jax.jit
+    def scan(mask):
+        packed = pack(mask)
+        return cumulative_sum(mask), count_before(packed, positions), packed.num_true
+
     for mask in make_masks(length):
-        packed = get_packed(mask)
-        assert np.array_equal(get_sums(mask), np.cumsum(mask))
-        assert np.array_equal(get_count_before(packed, positions), [0, *np.cumsum(mask)])
-        assert packed.num_true == mask.sum()
+        sums, counts, num_true = scan(mask)
+        assert np.array_equal(sums, np.cumsum(mask))
+        assert np.array_equal(counts, [0, *np.cumsum(mask)])
+        assert num_true == mask.sum()
 
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("capacity", mark_slow_except([1, 40, 6000], [40]))
 def test_positions_of_true_values(length, capacity):
-    get_compact = jax.jit(partial(compact, capacity=capacity, fill=-5))
-    get_true = jax.jit(lambda mask: find_true(pack(mask), capacity, -5))
+    find_both = jax.jit(lambda mask: (compact(mask, capacity, -5), find_true(pack(mask), capacity, -5)))
     for mask in make_masks(length):
         true = np.flatnonzero(mask)[:capacity]
         expected = np.append(true, np.full(capacity - len(true), -5))
-        positions, count = get_compact(mask)
+        (positions, count), true_positions = find_both(mask)
         assert count == mask.sum()
         assert np.array_equal(positions, expected)
-        assert np.array_equal(get_true(mask), expected)
+        assert np.array_equal(true_positions, expected)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -82,6 +86,12 @@ def test_segments():
 @pytest.mark.parametrize("length", LENGTHS)
 def test_neighbors_wrap_around(length):
     values = np.arange(length, dtype=np.int32)
-    neighbors = Neighbors(jnp.asarray(values), 3, 2)
-    for distance in range(-3, 3):
-        assert np.array_equal(neighbors.at(distance), np.roll(values, -distance))
+    distances = range(-3, 3)
+
+    @jax.jit
+    def get_neighbors(values):
+        neighbors = Neighbors(values, 3, 2)
+        return [neighbors.at(distance) for distance in distances]
+
+    for distance, neighbors in zip(distances, get_neighbors(values), strict=True):
+        assert np.array_equal(neighbors, np.roll(values, -distance))

@@ -38,19 +38,13 @@ def get_defaults(function):
     return {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
 
 
-@pytest.mark.parametrize("function", [*ALL, tokjax.encode_chat, tokjax.PackedTokenField])
-def test_special_tokens_in_texts_have_the_same_options(function):
-    assert [get_defaults(function)[name] for name in SPECIAL] == [(), "all"]
-
-
-@pytest.mark.parametrize("function", ALL)
-def test_special_tokens_are_added_by_default(function):
-    assert get_defaults(function)["add_special_tokens"] is True
-
-
-@pytest.mark.parametrize("function", MANY_TEXTS)
-def test_threads_are_chosen_by_default(function):
-    assert get_defaults(function)["threads"] is None
+def test_all_functions_have_the_same_defaults():
+    for function in (*ALL, tokjax.encode_chat, tokjax.PackedTokenField):
+        assert [get_defaults(function)[name] for name in SPECIAL] == [(), "all"], function
+    for function in ALL:
+        assert get_defaults(function)["add_special_tokens"] is True, function
+    for function in MANY_TEXTS:
+        assert get_defaults(function)["threads"] is None, function
 
 
 def test_arrays_and_files_have_the_options_of_batches():

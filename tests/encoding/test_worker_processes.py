@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import tokjax
+from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.remote_work import work_in_worker_processes
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
 from tokjax._util import worker_processes, worker_starts
@@ -59,7 +60,7 @@ def small_chunks():
         yield
 
 
-@settings(max_examples=20)
+@get_max_examples(50)
 @given(texts=st.lists(hard_texts | byte_strings | any_strings, min_size=1, max_size=6))
 def test_batches_equal(any_tokenizer, texts):
     texts = [*texts, "low lower " * 20]
@@ -87,8 +88,7 @@ def test_worker_gets_the_cache_of_a_used_tokenizer(plain_tokenizer, corpus):
     np.testing.assert_array_equal(ids, tokjax.encode_to_array(plain_tokenizer, corpus, threads=1).ids)
 
 
-@pytest.mark.parametrize("suffix", [".txt", ".jsonl"])
-@pytest.mark.parametrize("pattern", ["gpt2", r"\w+|\W"])
+@pytest.mark.parametrize(("suffix", "pattern"), [(".txt", "gpt2"), (".jsonl", r"\w+|\W")])
 def test_counts_equal(suffix, pattern, tmp_path, corpus, monkeypatch):
     path = tmp_path / f"corpus{suffix}"
     lines = [json.dumps({"text": f"low {i} lower"}) for i in range(200)]

@@ -1,17 +1,16 @@
 """Tests of byte-level BPE: equality with tiktoken, offsets, special tokens, normalization and patterns."""
 
-import numpy as np
 import pytest
 import tiktoken
 from hypothesis import given, strategies as st
 
 import tokjax
-from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.split_patterns import SINGLE_EXPRESSIONS
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
 from tokjax.bpe.merge_rules import make_rules_from_ranks
 from tokjax.bpe.sequential_merging import _merge_by_heap, merge_by_scanning, merge_pretoken
 from tokjax.models.byte_bpe import ByteLevelBPE
+from tokjax.pretokenize import split_steps
 from tokjax.pretokenize.patterns import make_pattern_splitter
 
 BYTES = {bytes([i]): i for i in range(256)}
@@ -119,56 +118,12 @@ def test_heap_merging_equals_scanning_with_many_ties(pretoken):
     assert _merge_by_heap(pretoken.encode(), get_rank) == merge_by_scanning(pretoken.encode(), get_rank)
 
 
-@given(text=hard_texts)
-def test_text_round_trip(tokenizer, text):
-    assert tokjax.decode(tokenizer, tokjax.encode(tokenizer, text, add_special_tokens=False)) == text
-
-
-@given(data=byte_strings)
-def test_byte_round_trip(tokenizer, data):
-    ids = tokjax.encode(tokenizer, data, disallowed_special=(), add_special_tokens=False)
-    assert tokjax.decode_bytes(tokenizer, ids) == data
-    assert (tokjax.encode(tokenizer, data.decode("utf-8", "replace"), disallowed_special=()) >= 0).all()
-
-
-@given(data=byte_strings)
-def test_bytes_encode_like_the_string(tokenizer, data):
-    text = data.decode("utf-8", "ignore")
-    assert tokjax.encode_result(tokenizer, text.encode()) == tokjax.encode_result(tokenizer, text)
-
-
 def test_invalid_byte_has_no_character_class(plain_tokenizer):
     split = make_pattern_splitter("gpt2").split
     assert split("a\udcffb \udc80") == ["a", "\udcff", "b", " \udc80"]
     result = tokjax.encode_result(plain_tokenizer, b"low\xfflow")
     assert result.word_ids.tolist()[-1] == 2
     assert result.tokens[-2] == "\\xff"
-
-
-@given(text=hard_texts | any_strings | byte_strings)
-def test_offsets_match_token_bytes(tokenizer, text):
-    result = tokjax.encode_result(tokenizer, text, disallowed_special=())
-    tokjax.offsets.assert_offsets_contract(text, result.offsets)
-    assert result.offsets[-1].tolist() == [0, 0]  # the inserted EOS
-    spans = result.offsets[:-1]
-    assert tokjax.offsets.offsets_are_nonoverlapping(spans)
-    for id_, span in zip(result.ids[:-1], spans, strict=True):
-        assert tokjax.offsets.span_bytes(text, span) == tokjax.id_to_bytes(tokenizer, id_)
-    assert sum(map(tokjax.offsets.span_nbytes, spans)) == len(tokjax.offsets.to_utf8(text))
-
-
-@given(texts=st.lists(hard_texts, max_size=4))
-def test_batch_equals_single_texts(tokenizer, texts):
-    batch = tokjax.encode_batch_result(tokenizer, texts)
-    assert list(batch) == [tokjax.encode_result(tokenizer, text) for text in texts]
-    plain = tokjax.encode_batch_result(
-        tokenizer, texts, add_special_tokens=False, return_offsets=False, return_masks=False
-    )
-    assert [r.ids.tolist() for r in plain] == [
-        tokjax.encode(tokenizer, text, add_special_tokens=False).tolist() for text in texts
-    ]
-    assert plain.offsets is None
-    assert all(r.attention_mask is None and r.special_tokens_mask is None for r in plain)
 
 
 def test_subclass_can_register_encode_texts(tokenizer):
@@ -195,16 +150,6 @@ def test_subclass_can_override_encode_segments(tokenizer, text):
     expected = tokjax.encode_result(tokenizer, text.upper())
     assert tokjax.encode_result(upper, text).tokens == expected.tokens
     assert tokjax.encode(upper, text).tolist() == expected.ids.tolist()
-
-
-@given(text=hard_texts)
-def test_pretokens_match_the_pattern(plain_tokenizer, text):
-    result = tokjax.encode_result(plain_tokenizer, text)
-    pretokens = make_pattern_splitter("gpt2").split(text)
-    joined = [""] * len(pretokens)
-    for pretoken, span in zip(result.word_ids, result.offsets, strict=True):
-        joined[pretoken] += tokjax.offsets.span_bytes(text, span).decode("latin-1")
-    assert joined == [pretoken.encode().decode("latin-1") for pretoken in pretokens]
 
 
 def test_special_tokens_are_inserted_for_declared_roles(tokenizer):
@@ -247,10 +192,6 @@ class TestSpecialTokensInText:
         assert result.special_tokens_mask.tolist() == [0, 1, 1, 0, 1]
         assert result.offsets.tolist() == [[1, 4], [4, 17], [17, 24], [24, 27], [0, 0]]
         assert result.word_ids.tolist() == [0, 1, 2, 3, -1]
-
-    def test_special_token_as_ordinary_text(self, tokenizer, plain_tokenizer):
-        ids = tokjax.encode(tokenizer, self.text, disallowed_special=(), add_special_tokens=False)
-        assert ids.tolist() == tokjax.encode(plain_tokenizer, self.text, add_special_tokens=False).tolist()
 
     def test_longest_special_token_is_matched(self, tokenizer):
         text = "<|endoftext|>" * 3
@@ -400,10 +341,11 @@ class TestPatterns:
             tokjax.byte_level_bpe(BYTES, pattern=name)
         assert make_pattern_splitter(f"(?:{name})").split(name) == [name]
 
-    def test_invalid_pattern(self):
+    def test_invalid_pattern(self, monkeypatch):
+        monkeypatch.setattr(split_steps, "_PROBE_SECONDS", 0.2)
         with pytest.raises(
             tokjax.errors.InvalidArgumentError,
-            match="takes more than 2 s for texts such as 'aaaa.*, of 101 characters",
+            match="takes more than 0.2 s for texts such as 'aaaa.*, of 101 characters",
         ):
             tokjax.byte_level_bpe(BYTES, pattern=r"(?:a|aa)+$|.")
         with pytest.raises(
@@ -412,18 +354,3 @@ class TestPatterns:
             tokjax.byte_level_bpe(BYTES, pattern="(")
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="pattern must be"):
             tokjax.byte_level_bpe(BYTES, pattern="")
-
-
-@get_max_examples(20)
-@given(length=st.integers(1, 3000), unit=st.sampled_from(["a", " ", "\n", "'s", "日", "ab", "\U0001f642"]))
-def test_long_runs(encodings_by_pattern, length, unit):
-    ours, theirs = encodings_by_pattern["o200k"]
-    text = unit * length
-    assert tokjax.encode(ours, text).tolist() == theirs.encode(text)
-
-
-def test_long_runs_take_linear_time(plain_tokenizer):
-    text = "a" * 200_000
-    result = tokjax.encode_result(plain_tokenizer, text)
-    assert tokjax.decode(plain_tokenizer, result.ids) == text
-    assert (np.diff(result.offsets[:, 0]) > 0).all()

@@ -10,9 +10,12 @@ import tokjax
 from tests.oracles.sentencepiece_spans import compute_piece_spans
 from tests.project.test_imports import find_loaded_modules
 from tests.support.sentencepiece_models import NAMES, fuzz, train_sentencepiece_models
-from tests.support.text_strategies import hard_texts
+from tests.support.variants import mark_slow_except
 from tokjax.models import sentencepiece
 from tokjax.models.sentencepiece_files import iter_fields
+
+KINDS = ["unigram", "bpe with bytes", "suffixes", "plain spaces"]
+any_kind = pytest.mark.parametrize("name", mark_slow_except(NAMES, KINDS))
 
 
 @pytest.fixture(scope="module")
@@ -64,30 +67,7 @@ def test_spans_equal_the_oracle(models, name, text):
     assert tokjax.offsets.offsets_are_nonoverlapping(offsets)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@given(text=fuzz)
-def test_spans_start_where_the_library_reports(models, name, text):
-    tokenizer = models[name]
-    serialized = tokenizer.processor.encode(tokjax.offsets.to_utf8(text), out_type="serialized_proto")
-    pieces = [dict(iter_fields(value)) for number, value in iter_fields(serialized) if number == 2]
-    spans = (encode_text(tokenizer, text).offsets - 1).tolist()
-    max_stop = 0
-    for piece, (start, stop) in zip(pieces, spans, strict=True):
-        if not tokenizer.processor.is_byte(piece[2]):
-            assert start == max(piece[4], max_stop)
-            assert stop >= piece[5]
-        max_stop = stop
-
-
-@pytest.mark.parametrize("name", ["identity", "identity, bytes"])
-@given(text=hard_texts)
-def test_spans_cover_unchanged_text(models, name, text):
-    result = encode_text(models[name], text)
-    covered = [position for start, stop in result.offsets.tolist() for position in range(start, stop)]
-    assert covered == list(range(1, len(text.encode()) + 1))
-
-
-@pytest.mark.parametrize("name", NAMES)
+@any_kind
 @given(texts=st.lists(fuzz, max_size=5))
 def test_batch_equals_single_texts(models, name, texts):
     tokenizer = models[name]
@@ -249,7 +229,7 @@ def test_vocabulary(models):
     assert {name: model.model_type for name, model in models.items()}["word"] == "word"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@any_kind
 def test_equality_of_copies(models, name, tmp_path):
     tokenizer = models[name]
     path = tmp_path / "spm.model"

@@ -15,6 +15,7 @@ from tests.support.sentencepiece_models import (
     train_by_library,
     train_sentencepiece_models,
 )
+from tests.support.variants import mark_slow_except
 from tokjax.bpe import array_engine
 from tokjax.core.utf8 import to_utf8
 from tokjax.models import sentencepiece as sentencepiece_module, sentencepiece_normalizer
@@ -66,7 +67,7 @@ text_lists = st.lists(st.one_of(short_texts, fuzz), min_size=1, max_size=4)
 
 
 @pytest.mark.parametrize("few_characters", [-1, array_engine.FEW_CHARACTERS])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mark_slow_except(NAMES, ["bpe with bytes", *BUILT_NAMES[:2], "runs"]))
 @pytest.mark.usefixtures("use_engine")
 @given(texts=text_lists)
 def test_results_equal_the_library(models, name, few_characters, texts):
@@ -104,7 +105,9 @@ def test_long_texts_are_split_only_where_nothing_merges(models, monkeypatch):
         assert ids.tolist() == expected
 
 
-@pytest.mark.parametrize("name", OTHER_NAMES)
+@pytest.mark.parametrize(
+    "name", mark_slow_except(OTHER_NAMES, ["unigram", "word", "suffixes", "plain spaces"])
+)
 @pytest.mark.usefixtures("use_engine")
 @given(texts=text_lists)
 def test_spans_of_other_models_equal_the_library(name, texts):

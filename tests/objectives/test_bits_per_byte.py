@@ -55,15 +55,6 @@ def test_ignored_labels_and_special_tokens_are_left_out():
     assert np.isnan(bits_per_byte(np.zeros((2, 0), np.float32), np.zeros((2, 0), int))).all()
 
 
-def test_sums_of_batches_give_the_total():
-    rng = np.random.default_rng(0)
-    nll, num_bytes = rng.random((6, 20), np.float32), rng.integers(0, 5, (6, 20))
-    whole = bits_per_byte(nll.reshape(-1), num_bytes.reshape(-1))
-    sums = [(b.sum(where=n > 0), n.sum()) for b, n in zip(nll, num_bytes, strict=True)]
-    by_batch = bits_per_byte(*map(np.array, zip(*sums, strict=True)))
-    assert by_batch == pytest.approx(float(whole), rel=1e-6)
-
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_losses_of_any_float_dtype(dtype):
     nll = jnp.array([0.5, 1.25], dtype if dtype != "float64" else "float32")

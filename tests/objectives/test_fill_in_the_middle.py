@@ -114,13 +114,6 @@ def test_size_under_jit():
     assert short.ids.tolist() == [PRE, SUF, 1, 2, 3, 4, MID, PRE, SUF]
 
 
-def test_documents_can_be_packed_afterwards():
-    ragged = tokjax.ragged_from_rows([[1, 2, 3, 4], [5, 6, 7]])
-    result = fim(ragged, np.float32([[0, 0.9, 0.5, 0.5], [0.9, 0, 0, 0]]))
-    packed = tokjax.pack_blocks(result, block_size=12, pad_id=0, eos_id=9)
-    assert packed.ids.tolist() == [[PRE, 1, 2, SUF, 3, 4, MID, 9, 5, 6, 7, 0]]
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -70,30 +70,6 @@ def test_masked_lm_with_word_ids(data, batch, length, probability):
     assert (actual.ids.tolist(), actual.labels.tolist()) == expected
 
 
-def test_whole_word_masking():
-    rng = np.random.default_rng(5)
-    words = np.sort(rng.integers(-1, 40, (500, 100)))
-    ids = rng.integers(0, 1000, words.shape)
-    actual = tokjax.objectives.masked_lm(
-        ids,
-        tokjax.objectives.draw_uniform(rng, (500, 3, 100)),
-        mask_id=-5,
-        vocab_size=1000,
-        special_tokens_mask=np.zeros_like(ids),
-        word_ids=words,
-    )
-    chosen = actual.labels != -100
-    same = (words[:, 1:] == words[:, :-1]) & (words[:, 1:] >= 0)
-    assert (chosen[:, 1:] == chosen[:, :-1])[same].all()
-    assert not chosen[words == -1].any()
-    assert abs(chosen[words >= 0].mean() - 0.15) < 0.01
-    masked = (actual.ids == -5)[chosen]
-    assert abs(masked.mean() - 0.8) < 0.01
-    adjacent = chosen[:, 1:] & chosen[:, :-1] & same
-    same_action = (actual.ids[:, 1:] == -5) == (actual.ids[:, :-1] == -5)
-    assert abs(same_action[adjacent].mean() - (0.8**2 + 0.2**2)) < 0.02  # independent within a word
-
-
 def test_shares_match_expected_frequencies():
     rng = np.random.default_rng(0)
     ids = np.full((1000, 1000), 7, np.int32)
@@ -225,19 +201,3 @@ def test_random_ids_are_below_vocab_size(size):
     draws[0] = 0
     actual = tokjax.objectives.masked_lm(np.array([5]), draws, vocab_size=size, **options)
     assert size * (1 - 2**-22) - 1 <= actual.ids[0] < size
-
-
-def test_all_tokens_can_be_masked():
-    ids = np.array([5, 6])
-    draws = np.full((3, 2), 0.99, np.float32)
-    actual = tokjax.objectives.masked_lm(
-        ids,
-        draws,
-        mask_id=4,
-        special_tokens_mask=[0, 0],
-        probability=1,
-        mask_share=1,
-        random_share=0,
-    )
-    assert actual.ids.tolist() == [4, 4]
-    assert actual.labels.tolist() == [5, 6]

@@ -74,17 +74,6 @@ def test_ngrams_are_numbers_in_base_vocab_size():
     assert actual.tolist() == expected
 
 
-def test_ngrams_of_packed_documents_are_those_of_single_documents():
-    documents = [[5, 6, 7, 8], [9], [5, 6]]
-    options = {"tables": [(2, 1009), (3, 10_007)], "multipliers": [31, 1_000_003, 17], "pad_id": 0}
-    blocks = tokjax.pack_blocks(tokjax.ragged_from_rows(documents), block_size=9, pad_id=0)
-    packed = ngram_hash_ids(blocks.ids, segment_ids=blocks.segment_ids, **options)[0, :7]
-    separate = [ngram_hash_ids(np.array(document), **options) for document in documents]
-    assert packed.tolist() == np.concatenate(separate).tolist()
-    across = ngram_hash_ids(blocks.ids, **options)[0, :7]
-    assert (across != packed).any(axis=-1).tolist() == [False] * 4 + [True] * 3
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -49,9 +49,15 @@ def measure_bits(nll, labels):
     return num_bytes, tokjax.objectives.bits_per_byte(nll, num_bytes), tokjax.objectives.bits_per_byte(*flat)
 
 
-def apply_next_token_functions(ids, mask, draws, rates):
+def apply_all(ids, mask, draws, rates, word_draws):
     num_bytes = tokjax.objectives.label_byte_lengths(ids, np.arange(20))
+    words = {"special_tokens_mask": 1 - mask, "word_ids": ids, "sequence_ids": mask}
+    sentinels = {"sentinel_ids": [77, 78, 79], "eos_id": 5, "pad_id": 6}
     return (
+        ANSWERS(ids),
+        tokjax.objectives.masked_lm(ids, word_draws, mask_id=1, vocab_size=9, **words),
+        tokjax.objectives.prefix_lm(ids, mask, rates[..., 0]),
+        tokjax.objectives.span_corruption(ids, mask, draws, noise_density=0.5, **sentinels),
         tokjax.multi_token_labels(ids, mask, 2, segment_ids=mask),
         tokjax.objectives.masked_diffusion(ids, mask, draws, rates, mask_id=1, segment_ids=mask),
         tokjax.objectives.masked_diffusion(ids, mask, draws, rates[..., 0], mask_id=1),
@@ -122,36 +128,6 @@ def test_empty_and_unbatched_shapes_agree_in_jax(shape):
     *rows, length = shape
     rng = np.random.default_rng(0)
     ids = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
-    mask = np.ones_like(ids)
-    answers = partial(tokjax.objectives.assistant_loss_mask, start_ids=[1], end_ids=[2])
-    assert_agrees_in_jax(answers, answers(ids), (ids,))
-    draws = tokjax.objectives.draw_uniform(rng, shape)
-    rates = tokjax.objectives.draw_uniform(rng, (*rows, 2))
-    arrays = (ids, mask, draws, rates)
-    assert_agrees_in_jax(
-        apply_next_token_functions,
-        apply_next_token_functions(*arrays),
-        arrays,
-        dtypes=(np.int32, np.float32),
-    )
-    for function, draw_shape in [
-        (
-            lambda i, m, d: tokjax.objectives.masked_lm(
-                i, d, mask_id=1, vocab_size=9, special_tokens_mask=1 - m, word_ids=i, sequence_ids=m
-            ),
-            (3, length),
-        ),
-        (tokjax.objectives.prefix_lm, ()),
-        (
-            partial(
-                tokjax.objectives.span_corruption,
-                sentinel_ids=[77, 78, 79],
-                eos_id=5,
-                pad_id=6,
-                noise_density=0.5,
-            ),
-            (length,),
-        ),
-    ]:
-        arrays = (ids, mask, tokjax.objectives.draw_uniform(rng, (*rows, *draw_shape)))
-        assert_agrees_in_jax(function, function(*arrays), arrays)
+    draws = [tokjax.objectives.draw_uniform(rng, (*rows, *more)) for more in ((length,), (2,), (3, length))]
+    arrays = (ids, np.ones_like(ids), *draws)
+    assert_agrees_in_jax(apply_all, apply_all(*arrays), arrays, dtypes=(np.int32, np.float32))

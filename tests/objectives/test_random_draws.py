@@ -14,6 +14,7 @@ def test_draws_from_generators_and_keys():
         assert draws.shape == (1000, 100)
         assert draws.dtype == np.float32
         assert isinstance(draws, np.ndarray) == isinstance(source, np.random.Generator)
+        draws = np.asarray(draws)
         assert 0 <= draws.min() < 1e-4
         assert 0.9999 < draws.max() < 1
         assert abs(float(draws.mean()) - 0.5) < 0.004

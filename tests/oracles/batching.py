@@ -30,36 +30,6 @@ def shift_labels(ids, mask, ignore_index=-100, segments=None, loss_mask=None):
     return labels
 
 
-def pack_rows(rows, block_size, pad_id, eos_id=None):
-    stream = []  # (id, row)
-    for r, row in enumerate(rows):
-        stream += [(id_, r) for id_ in row]
-        if eos_id is not None and r < len(rows) - 1:
-            stream.append((eos_id, r))
-    blocks = []
-    for start in range(0, max(len(stream), 1), block_size):
-        part = stream[start : start + block_size]
-        ids, mask, segments, positions, documents = [], [], [], [], []
-        for i, (id_, r) in enumerate(part):
-            new = i == 0 or part[i - 1][1] != r
-            segments.append((segments[-1] if segments else 0) + new)
-            positions.append(0 if new else positions[-1] + 1)
-            ids.append(id_)
-            mask.append(1)
-            documents.append(r)
-        rest = block_size - len(part)
-        blocks.append(
-            (
-                ids + [pad_id] * rest,
-                mask + [0] * rest,
-                segments + [0] * rest,
-                positions + [0] * rest,
-                documents + [-1] * rest,
-            )
-        )
-    return [list(column) for column in zip(*blocks, strict=True)], len(stream)
-
-
 def find_boundaries(ids, eos):
     boundaries, start = [], 0
     for i, id_ in enumerate(ids):

@@ -1,13 +1,14 @@
 """Linear program of mixture estimation with all inequalities. Pairs are counted again for each merge."""
 
 import numpy as np
-from scipy.optimize import linprog
 
 from tests.oracles.naive_bpe import iter_pair_counts
 
 
 def compute_shortfall(sources, nbytes, merges):
     """Returns the smallest possible sum of the allowances of all merges and pairs, per million bytes."""
+    from scipy.optimize import linprog  # its import takes longer than most tests
+
     rows, steps, pairs_of_rows, indices = [], [], [], {}
     for step, (counts, merge) in enumerate(zip(iter_pair_counts(sources, merges), merges, strict=False)):
         if not any(pairs[merge] for pairs in counts):

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
-from tests.oracles import batching as batching_oracle, packing as oracle
+from tests.oracles import packing as oracle
 from tests.support.numpy_jax_agreement import assert_agrees, assert_agrees_in_jax, assert_same
+from tests.support.variants import mark_slow_except
 
 STRATEGIES = ["concat", "first_fit", "best_fit"]
 
@@ -71,11 +72,13 @@ def check_pieces(rows, blocks, size, strategy, overlong, seed, eos_id):
         # The last document has no separator. With a seed, any document can be the last.
         last = missing.index(1) if 1 in missing else len(rows) - 1
         allowed[last] = missing[last]
-        assert sum(missing) <= 1
+        assert sum(missing) == 1 or (sum(missing) == 0 and overlong == "truncate")
         assert seed is not None or last == len(rows) - 1
     assert missing == allowed
     assert all(sum(n for *_, n in block) <= size for block in blocks)
     assert all(n > 0 for block in blocks for *_, n in block)
+    if strategy == "concat":
+        assert len(blocks) == max(1, -(-len(covered) // size))
     firsts = [block[0][:2] for block in blocks if block]
     if seed is None:
         assert firsts == sorted(firsts)
@@ -161,13 +164,18 @@ class TestLossMasks:
         for mask in (flat, flat > 0, tokjax.ragged_from_rows(self.MASKS)):
             assert pack(ragged, loss_mask=mask).loss_mask.tolist() == blocks.loss_mask.tolist()
 
-    @pytest.mark.parametrize("eos_id", [None, 1])
+    @pytest.mark.parametrize("eos_id", mark_slow_except([None, 1], [1]))
     def test_numpy_and_jax_agree(self, eos_id):
+        """The plan is an argument, too."""
         ragged, mask = tokjax.ragged_from_rows(self.ROWS), np.concatenate(self.MASKS).astype(np.int32)
         ragged = ragged._replace(row_splits=ragged.row_splits.astype(np.int32))
         plan = tokjax.packing.plan_packing(ragged.lengths, 5, separators=eos_id is not None)
-        pack = partial(tokjax.packing.apply_packing, plan, pad_id=0, eos_id=eos_id)
-        assert_agrees_in_jax(lambda r, m: pack(r, loss_mask=m), pack(ragged, loss_mask=mask), (ragged, mask))
+
+        def pack(plan, ragged, mask):
+            return tokjax.packing.apply_packing(plan, ragged, pad_id=0, eos_id=eos_id, loss_mask=mask)
+
+        arrays = plan, ragged, mask
+        assert_agrees_in_jax(pack, pack(*arrays), arrays)
 
     def test_chats_bring_their_assistant_masks(self, tokenizer):
         template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
@@ -208,34 +216,6 @@ class TestLossMasks:
             tokjax.pack_blocks(tokjax.ragged_from_rows(self.ROWS), block_size=5, pad_id=0, loss_mask=mask)
 
 
-ids = st.integers(0, 9)
-
-
-id_rows = st.lists(st.lists(ids, max_size=7), max_size=6)
-
-
-@given(id_rows, st.integers(1, 6), st.none() | st.just(50))
-def test_apply_packing(rows, block_size, eos_id):
-    ragged = tokjax.ragged_from_rows(rows)
-    plan = tokjax.packing.plan_packing([len(row) for row in rows], block_size, separators=eos_id is not None)
-    packed = assert_agrees(lambda r: tokjax.packing.apply_packing(plan, r, pad_id=99, eos_id=eos_id), ragged)
-    columns, total = batching_oracle.pack_rows(rows, block_size, 99, eos_id)
-    assert [c.tolist() for c in packed[:-2]] == columns
-    assert packed.total_tokens == total == plan.total_tokens
-    assert plan.num_blocks == len(packed.ids) == max(1, -(-total // block_size))
-    assert plan.fill_rate == total / (plan.num_blocks * block_size)
-    assert_same(
-        packed, tokjax.pack_blocks(ragged, block_size=block_size, pad_id=99, eos_id=eos_id), np.ndarray
-    )
-
-
-def test_a_plan_may_be_a_traced_argument():
-    ragged = tokjax.ragged_from_rows([[1, 2], [3]])
-    plan = tokjax.packing.plan_packing(ragged.lengths, 2, separators=True)
-    apply = partial(tokjax.packing.apply_packing, pad_id=0, eos_id=9)
-    assert assert_agrees(apply, plan, ragged).ids.tolist() == [[1, 2], [9, 3]]
-
-
 def test_packing_rejects_invalid_arguments():
     ragged = tokjax.ragged_from_rows([[1, 2], [3]])
     plan = tokjax.packing.plan_packing(ragged.lengths, 2, separators=True)
@@ -247,11 +227,5 @@ def test_packing_rejects_invalid_arguments():
             jax.jit(lambda r: tokjax.packing.apply_packing(plan, r, pad_id=0, eos_id=1))(other)
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="more than int32 can count"):
         tokjax.packing.plan_packing([2**62] * 4, 4)
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="block_size must be at least 1, not 0"):
-        tokjax.packing.plan_packing([1], 0)
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="non-negative integers"):
-        tokjax.packing.plan_packing([1, -1], 4)
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="more than int32 can count"):
         tokjax.packing.plan_packing([0], 2**31)
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="strategy must be"):
-        tokjax.packing.plan_packing([1], 4, "worst_fit")

@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 import tokjax
 from tests.oracles import batching as oracle
 from tests.support.numpy_jax_agreement import assert_agrees_in_jax
+from tests.support.variants import mark_slow_except
 from tokjax.packing import reorder_for_context_parallel, restore_context_parallel_order
 
 strategies = st.sampled_from(["dual_chunk", "striped"])
@@ -38,7 +39,7 @@ def reorder_in_all_ways(ids):
     return orders + restored
 
 
-@pytest.mark.parametrize("shape", [(2, 12), (6,), (2, 0), (0, 6)])
+@pytest.mark.parametrize("shape", mark_slow_except([(2, 12), (6,), (2, 0), (0, 6)], [(2, 12)]))
 def test_orders_agree_in_jax(shape):
     ids = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
     assert_agrees_in_jax(reorder_in_all_ways, reorder_in_all_ways(ids), (ids,), eager=True)
@@ -68,14 +69,6 @@ def test_orders_of_other_libraries():
     assert reorder_for_context_parallel(tokens, 1).tolist() == tokens.tolist()
 
 
-@pytest.mark.parametrize("strategy", ["dual_chunk", "striped"])
-def test_devices_share_the_work_of_causal_attention(strategy):
-    keys = reorder_for_context_parallel(np.arange(1, 65), 4, strategy=strategy).reshape(4, -1).sum(axis=1)
-    assert keys.max() - keys.min() <= (0 if strategy == "dual_chunk" else 3 * 16)
-    unordered = np.arange(1, 65).reshape(4, -1).sum(axis=1)
-    assert unordered.max() - unordered.min() == 48 * 16
-
-
 def test_batches_keep_their_types():
     rows = tokjax.ragged_from_rows([[1, 2, 3, 4, 5], [6, 7], [8]])
     blocks = tokjax.pack_blocks(rows, block_size=4, pad_id=0)
@@ -92,24 +85,6 @@ def test_batches_keep_their_types():
     assert json.dumps(jax.tree.map(np.ndarray.tolist, nested)) == json.dumps(
         {"a": [[[1, 3, 2, 4], [5, 7, 6, 8]], [[[0, 2, 1, 3], [0, 1, 0, 0]]]]}
     )
-
-
-def test_attention_with_positions_gives_the_same_outputs():
-    """Causal attention that compares positions does not depend on the order of the tokens."""
-    rows = tokjax.ragged_from_rows([[1, 2, 3, 4, 5], [6, 7, 8]])
-    blocks = tokjax.pack_blocks(rows, block_size=8, pad_id=0)
-    scores = np.random.default_rng(0).random((9, 9))
-
-    def attend(batch):
-        ids, segments, positions = (np.asarray(a)[0] for a in (batch.ids, batch.segment_ids, batch.positions))
-        visible = (segments[:, None] == segments) & (positions[:, None] >= positions)
-        weights = np.where(visible, np.exp(scores[ids[:, None], ids]), 0)
-        return (weights @ ids / weights.sum(axis=1))[None]
-
-    for strategy in ("dual_chunk", "striped"):
-        outputs = attend(reorder_for_context_parallel(blocks, 2, strategy=strategy))
-        restored = restore_context_parallel_order(outputs, 2, strategy=strategy)
-        np.testing.assert_allclose(restored, attend(blocks))
 
 
 @pytest.mark.parametrize(

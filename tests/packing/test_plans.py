@@ -92,7 +92,7 @@ def test_pieces_of_a_block_are_in_the_order_of_documents(strategy):
 
 
 def test_block_size_must_be_positive():
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="block_size must be at least 1"):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="block_size must be at least 1, not 0"):
         tokjax.packing.plan_packing([1], 0)
 
 
@@ -115,6 +115,7 @@ def test_block_size_must_be_positive():
         ([1], {"max_segments": 0}, "max_segments must be at least 1"),
         ([1], {"seed": 0.5}, "seed must be an integer"),
         ([[1]], {}, r"lengths must be non-negative integers, shape \(documents,\)"),
+        ([1, -1], {}, "non-negative integers"),
     ],
 )
 def test_plans_reject_invalid_arguments(lengths, options, message):

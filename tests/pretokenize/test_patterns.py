@@ -107,7 +107,7 @@ def test_all_short_texts_equal_regex(name, length):
         assert_bytes_agree(name, part)
 
 
-@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("name", mark_slow_except(PATTERNS, ["gpt2", "o200k", "deepseek_v3", "starcoder"]))
 def test_more_short_texts_equal_regex(name):
     texts = ["".join(text) for text in itertools.product([*ALPHABET[::2], *MORE], repeat=2)]
     texts += ["'" + "".join(letters) for letters in itertools.product("'sStTlLvVrReEmMdD ſ", repeat=3)]
@@ -127,7 +127,7 @@ def test_long_texts_equal_regex(name, texts):
     assert_bytes_agree(name, [*texts, ""])
 
 
-@pytest.mark.parametrize("name", NAMED_AND_CUSTOM)
+@pytest.mark.parametrize("name", mark_slow_except(NAMED_AND_CUSTOM, ["gpt2", "deepseek_v3", "lookahead"]))
 @given(texts=st.lists(hard_texts, min_size=1, max_size=4))
 def test_any_texts_agree_with_the_splitter(name, texts):
     expected = compute_expected_starts(make_pattern_splitter(get_pattern(name)).split, texts)
@@ -207,7 +207,7 @@ def test_random_expressions_equal_regex(expression, texts):
                 assert _split_by_tables(splitter.tables[0], text) == expected
 
 
-LONG = 100_000
+LONG = 50_000
 BACKTRACKING = {
     "a+(?=s)": ("a" * LONG, ["a" * LONG]),
     "a*a*a*b": ("a" * LONG, ["a" * LONG]),

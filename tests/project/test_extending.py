@@ -33,6 +33,7 @@ def test_the_tests_of_the_tokenizer_pass(files):
     assert re.search(r"\b1\d passed", ran.stdout), ran.stdout
 
 
+@pytest.mark.slow
 def test_the_field_keeps_its_contract(files):
     ran = run(files, "tagged.py")
     assert ran.returncode == 0, ran.stderr

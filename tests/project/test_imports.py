@@ -13,18 +13,34 @@ import pytest
 import tokjax
 from tokjax.models.method_hints import suggest_function
 
-SLOW_MODULES = ("jax", "sentencepiece", "regex", "rich", "typer", "matplotlib", "jinja2")
+SLOW_MODULES = {"jax", "sentencepiece", "regex", "rich", "typer", "matplotlib", "jinja2"}
 
 
-def find_loaded_modules(statement):
-    """Returns the slow modules that a fresh interpreter has loaded after a statement."""
-    code = f"{statement}\nimport sys\nprint(*[m for m in {SLOW_MODULES!r} if m in sys.modules])"
+STATEMENTS = [
+    "import tokjax",
+    "import tokjax.datasets, tokjax.reports",
+    "tokjax.TokenizationResult; tokjax.pack_blocks",
+    "tokjax.reports.vocabulary_report; tokjax.reports.report_tables; tokjax.reports.save_report_html",
+    "tokjax.pack_blocks(tokjax.ragged_from_rows([[1, 2]]), block_size=2, pad_id=0)",
+    "tokjax.show_batch(tokjax.ragged_from_rows([[97]]), tokjax.byte_level())._repr_html_()",
+    "import tokjax.trainer, tokjax.trainer.counting, tokjax.datasets.writer",  # as in workers
+    "import tokjax.cli.commands",
+    "import regex",
+]
+
+
+def test_modules_are_loaded_when_they_are_needed():
+    """One interpreter runs statements, and prints the loaded modules after each of them."""
+    code = "\n".join(["import sys", *(f"{statement}\nprint(*sys.modules)" for statement in STATEMENTS)])
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return run.stdout.split()
-
-
-def test_import_loads_no_slow_modules():
-    assert find_loaded_modules("import tokjax") == []
+    *libraries, workers, command, check = (set(line.split()) for line in run.stdout.splitlines())
+    for statement, modules in zip(STATEMENTS, libraries, strict=False):
+        assert not modules & SLOW_MODULES, statement
+    assert {"tokjax.datasets", "tokjax.reports"} <= libraries[1]
+    lazy = {"tokjax.datasets.writer", "tokjax.reports.html_report", "tokjax.core.protocol"}
+    assert not libraries[1] & lazy
+    assert "jax" not in workers | command
+    assert "regex" in check
 
 
 def test_extras_in_errors_exist():
@@ -39,44 +55,8 @@ def test_extras_in_errors_exist():
     assert {"report", "grain"} <= extras_in_errors <= extras.keys()
 
 
-def test_check_finds_slow_modules():
-    assert "regex" in find_loaded_modules("import tokjax, regex")
-
-
-def test_names_without_jax_do_not_load_it():
-    assert find_loaded_modules("import tokjax; tokjax.TokenizationResult; tokjax.pack_blocks") == []
-
-
-@pytest.mark.parametrize("module", ["tokjax.trainer", "tokjax.trainer.counting", "tokjax.datasets.writer"])
-def test_workers_never_load_jax(module):
-    assert "jax" not in find_loaded_modules(f"import {module}")
-
-
-def test_batching_on_numpy_never_loads_jax():
-    code = "import tokjax; tokjax.pack_blocks(tokjax.ragged_from_rows([[1, 2]]), block_size=2, pad_id=0)"
-    assert "jax" not in find_loaded_modules(code)
-
-
-def test_command_starts_without_jax():
-    assert "jax" not in find_loaded_modules("import tokjax.cli.commands")
-
-
-def test_report_functions_load_no_slow_modules():
-    names = ("vocabulary_report", "report_tables", "save_report_html")
-    code = "\n".join(["import tokjax", *(f"tokjax.reports.{name}" for name in names)])
-    assert find_loaded_modules(code) == []
-
-
 def find_namespaces():
     return [value for name in tokjax.__all__ if inspect.ismodule(value := getattr(tokjax, name))]
-
-
-def test_namespaces_load_modules_on_first_use():
-    code = "import sys, tokjax.datasets, tokjax.reports; print(*sys.modules)"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(run.stdout.split())
-    assert {"tokjax.datasets", "tokjax.reports"} <= loaded
-    assert not loaded & {"tokjax.datasets.writer", "tokjax.reports.html_report", "tokjax.core.protocol"}
 
 
 def test_all_names_resolve():

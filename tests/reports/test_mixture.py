@@ -144,32 +144,25 @@ class TestNormalizers:
         ):
             estimate(tokenizer, raw)
 
-    @pytest.mark.parametrize(
-        ("name", "change"),
-        [
-            ("Lowercase", str.upper),
-            ("NFKC", lambda text: text.translate({code: code + 0xFEE0 for code in range(33, 127)})),
-        ],
-    )
-    def test_tokenizer_of_another_library(self, name, change, tmp_path):
+    def test_tokenizer_of_another_library(self, tmp_path):
         """Its normalizer is not built in. So its file is loaded without it, and the texts are normalized."""
         library = pytest.importorskip("tokenizers")
         (a, *samples_a), (b, *samples_b) = make_language(0, 20_000), make_language(1, 20_000)
-        samples = {"a": change(samples_a[0]), "b": change(samples_b[0])}
+        samples = {"a": samples_a[0].upper(), "b": samples_b[0].upper()}
         trained = library.Tokenizer(library.models.BPE())
-        trained.normalizer = getattr(library.normalizers, name)()
+        trained.normalizer = library.normalizers.Lowercase()
         trained.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
         trained.decoder = library.decoders.ByteLevel()
         alphabet = library.pre_tokenizers.ByteLevel.alphabet()
         trainer = library.trainers.BpeTrainer(vocab_size=400, show_progress=False, initial_alphabet=alphabet)
         nbytes = min(len(a), len(b))
-        trained.train_from_iterator([change(text[:nbytes]) for text in (a, a, a, b)], trainer)
+        trained.train_from_iterator([text[:nbytes].upper() for text in (a, a, a, b)], trainer)
         path = tmp_path / "tokenizer.json"
         trained.save(str(path))
         tokenizer = tokjax.load_tokenizer(path)
         with pytest.raises(
             tokjax.errors.UnsupportedTokenizerError,
-            match=rf"not a HuggingFaceTokenizer\. It has the normalizer {name}: .* without the normalizer",
+            match=r"not a HuggingFaceTokenizer\. It has the normalizer Lowercase: .* without the normalizer",
         ):
             estimate(tokenizer, {"a": count(["abab"])})
         path.write_text(json.dumps({**json.loads(path.read_text()), "normalizer": None}))

@@ -10,6 +10,7 @@ import pytest
 import tokjax
 from tests.batching.test_device_mesh import IDS, OFFSETS, RANDOM_MASK, SPANS, SPECIAL_IDS, TAGS, make_draws
 from tests.support.loader_cases import PAD, TEXTS, TOKENIZER
+from tests.support.variants import mark_slow_except
 from tokjax import PackedBlocks
 from tokjax.testing import check_batch
 
@@ -93,12 +94,7 @@ def test_all_batch_types_are_tested():
     assert array_fields - NON_BATCHES == {type(batch).__name__ for batch, *_ in BATCHES.values()}
 
 
-SLOW = {"packed", "packed with a loss mask", "denoising mixture"}
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in BATCHES]
-)
+@pytest.mark.parametrize("name", mark_slow_except(BATCHES, ["padded", "causal LM", "span labels", "chunks"]))
 def test_batch_types_pass_the_check(name):
     check_batch(*BATCHES[name])
 

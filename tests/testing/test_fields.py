@@ -73,7 +73,7 @@ def test_datasets_are_rebuilt_from_their_files(tmp_path):
 
 def test_worker_processes_write_the_same_dataset(corpus, tmp_path):
     tokjax.write_dataset(corpus, FIELD, tmp_path / "local")
-    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         tokjax.write_dataset(corpus, FIELD, tmp_path / "pool", executor=pool)
     fingerprints = {tokjax.open_dataset(tmp_path / name).fingerprint for name in ("local", "pool")}
     assert len(fingerprints) == 1

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
+from tests.datasets.test_executors import RecordingExecutor
 from tests.support.text_strategies import byte_strings, hard_texts
 from tokjax.core.utf8 import from_characters, to_characters
-from tokjax.corpus import readers
 from tokjax.pretokenize.patterns import make_pattern_splitter
 from tokjax.trainer import count_pretokens, counting, train_bpe
 
@@ -30,25 +30,6 @@ class TestFiles:
         path.write_text("<|endoftext|>".join(corpus * 20))
         return path
 
-    def test_counts_match_those_of_texts(self, path, corpus):
-        special = ["<|endoftext|>"]
-        expected = train(corpus * 20, 500, special_tokens=special)
-        for source in (path, str(path), [path]):
-            assert train(source, 500, special_tokens=special).merges == expected.merges
-        twice = train([path, path], 500, special_tokens=special)
-        assert twice.merges == expected.merges
-        assert twice.stats.documents == 2 * len(corpus) * 20
-
-    @pytest.mark.parametrize("pattern", ["gpt2", "whitespace", r"\S+|\s+"])
-    def test_counts_do_not_depend_on_chunk_size(self, path, monkeypatch, pattern):
-        complete = train(path, 400, special_tokens=["<|endoftext|>"], pattern=pattern)
-        for size in (50, 777, 5000):
-            monkeypatch.setattr(counting, "_CHUNK_BYTES", size)
-            parts = train(path, 400, special_tokens=["<|endoftext|>"], pattern=pattern, workers=1)
-            assert parts.merges == complete.merges
-            assert parts.stats.documents == complete.stats.documents
-            assert parts.stats.bytes == complete.stats.bytes
-
     def test_counts_do_not_depend_on_number_of_workers(self, path, monkeypatch, corpus):
         monkeypatch.setattr(counting, "_CHUNK_BYTES", 5000)
         sequential = train(path, 400, special_tokens=["<|endoftext|>"], workers=1)
@@ -58,23 +39,6 @@ class TestFiles:
         assert sequential.stats.bytes == parallel.stats.bytes == from_texts.stats.bytes
         documents = [trained.stats.documents for trained in (sequential, parallel, from_texts)]
         assert documents == [documents[0]] * 3
-
-    def test_chunks_are_bounded_without_separators(self, tmp_path, monkeypatch):
-        path = tmp_path / "plain.txt"
-        path.write_text("the quick brown fox jumps over the lazy dog\n" * 2000)
-        monkeypatch.setattr(counting, "_CHUNK_BYTES", 1000)
-        largest = 0
-        read = readers.FileChunk.read
-
-        def read_and_measure(chunk):
-            nonlocal largest
-            largest = max(largest, chunk.nbytes)
-            return read(chunk)
-
-        monkeypatch.setattr(readers.FileChunk, "read", read_and_measure)
-        trained = train(path, 300, workers=1)
-        assert trained.stats.documents == 1
-        assert largest < 2000
 
     def test_killed_worker_raises_instead_of_hanging(self, path, monkeypatch):
         monkeypatch.setattr(counting, "_EXECUTOR_CHUNK_BYTES", 1000)
@@ -102,19 +66,9 @@ class TestFiles:
         expected = count_pretokens([tokjax.normalize(tokenizer, text)], **options)
         assert " caf\u00e9".encode() in dict(expected.items())
         normalize = partial(tokjax.normalize, tokenizer)
-        with loky.ProcessPoolExecutor(2) as executor:
-            for executor_or_none in (None, executor):
-                counts = count_pretokens(path, normalize=normalize, executor=executor_or_none, **options)
-                assert counts == expected
-
-    def test_processes_and_threads_give_equal_counts(self, path, monkeypatch):
-        monkeypatch.setattr(counting, "_EXECUTOR_CHUNK_BYTES", 5000)
-        in_threads = count_pretokens(path, special_tokens=["<|endoftext|>"], progress=False)
-        with loky.ProcessPoolExecutor(2) as executor:
-            in_processes = count_pretokens(
-                path, special_tokens=["<|endoftext|>"], progress=False, executor=executor
-            )
-        assert in_threads == in_processes
+        for executor in (None, RecordingExecutor()):
+            counts = count_pretokens(path, normalize=normalize, executor=executor, **options)
+            assert counts == expected
 
 
 @given(

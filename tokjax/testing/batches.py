@@ -32,7 +32,7 @@ def check_batch(batch: Any, *functions: Callable[[Any], Any]) -> None:
 
     >>> import tokjax
     >>> blocks = tokjax.pack_blocks(tokjax.ragged_from_rows([[5, 6, 7], [8]]), block_size=2, pad_id=0)
-    >>> check_batch(blocks, tokjax.PackedBlocks.causal_lm_labels, tokjax.PackedBlocks.to_maxtext)
+    >>> check_batch(blocks, tokjax.PackedBlocks.causal_lm_labels)
     """
     import jax  # noqa: PLC0415 (`import tokjax.testing` loads no JAX)
 

@@ -73,21 +73,6 @@ def test_resume_with_any_number_of_processes(datasets, name, counts, lengths):
         assert len(state) < 1000
 
 
-def test_resume_with_one_to_seven_processes(datasets):
-    def make():
-        return tokjax.PackedTokenLoader(datasets["packed"], batch_size=420, chunk_tokens=2, seed=4)
-
-    single, state, batches = make(), make().get_state(), []
-    for count in [*range(1, 8), *range(6, 0, -1)]:
-        parts = [make().shard(index, count) for index in range(count)]
-        for part in parts:
-            part.set_state(json.loads(json.dumps(state)))
-        rows = [next(part.repeat()) for part in parts]
-        batches.append(np.concatenate([batch.ids for batch in rows]))
-        [state] = {json.dumps(part.get_state()): part.get_state() for part in parts}.values()
-    assert all((ids == single.batch_at(step).ids).all() for step, ids in enumerate(batches))
-
-
 @pytest.mark.parametrize("name", ["raw", "tokenized", "multiples", "bucketed", "buckets", "budget"])
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_epoch_has_each_document_once(datasets, name, shuffle):

@@ -108,15 +108,10 @@ def test_long_documents(datasets):
     assert max(batch.segment_ids.max() for batch in few) == 2
 
 
-@pytest.mark.parametrize("plan", ["plain", "mixture"])
-def test_resume_with_one_seven_and_three_processes(datasets, plan):
+def test_mixture_resumes_with_one_seven_and_three_processes(datasets):
     def make():
-        options = {"batch_size": 21, "block_size": 64}
-        if plan == "plain":
-            return tokjax.PlannedLoader(datasets["tokenized"], **options)
-        return tokjax.PlannedLoader(
-            [datasets["tokenized"], datasets["packed others"]], **options, weights=[0.7, 0.3]
-        )
+        sources = [datasets["tokenized"], datasets["packed others"]]
+        return tokjax.PlannedLoader(sources, batch_size=21, block_size=64, weights=[0.7, 0.3])
 
     single = make()
     state = make().get_state()

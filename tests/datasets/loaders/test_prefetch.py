@@ -99,21 +99,50 @@ def test_program_exits_without_close(end):
         assert b"terminate" not in done.stderr
 
 
-def test_program_exits_while_the_source_blocks():
-    program = """
-import threading
+BLOCKED_PROGRAM = """
+import os, signal, threading
 import numpy as np
 import tokjax
 import tokjax.datasets.loaders.prefetch
+
 tokjax.datasets.loaders.prefetch._CLOSE_SECONDS = 0.1
+
 def source():
     yield np.zeros(2)
     threading.Event().wait()
+
+batches = tokjax.prefetch_to_device(source())
+next(batches)
+child = os.fork()
+if not child:
+    signal.alarm(30)
+    try:
+        next(batches)
+    except tokjax.errors.InvalidArgumentError as error:
+        batches.close()
+        os._exit(0 if "forked after prefetch_to_device(...) began" in str(error) else 1)
+print("child", os.waitpid(child, 0)[1])
+batches.close()
+
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+try:
+    with tokjax.prefetch_to_device(source()) as batches:
+        for _ in batches:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+except KeyboardInterrupt:
+    print("interrupted")
+
 batches = tokjax.prefetch_to_device(source())
 print(next(batches).shape)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"(2,)\n", b"")
+
+
+def test_source_that_blocks():
+    """A forked child gets an error, the waiting program can be interrupted, and the program can exit."""
+    command = [sys.executable, "-W", "ignore", "-c", BLOCKED_PROGRAM]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=60, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["child 0", "interrupted", "(2,)"]
 
 
 class TestErrors:

@@ -1,11 +1,11 @@
 """Tests of the role, the field and the message of each token, for templates of the kinds that models have."""
 
-import jax
 import numpy as np
 import pytest
 
 import tokjax
 from tests.encoding.chat.test_chat_template import CALL, TEMPLATES, TOOLS
+from tests.support.numpy_jax_agreement import assert_agrees_in_jax
 from tokjax.objectives import chat_loss_mask
 from tokjax.objectives.completion_masks import CHAT_FIELDS, CHAT_ROLES
 
@@ -553,16 +553,23 @@ def test_chat_without_messages():
 class TestLossMask:
     def test_roles_and_fields(self):
         codes = np.array([8 * role + field for role in range(7) for field in range(8)], np.int8).reshape(7, 8)
-        for roles in ((), ("user",), ("assistant", "tool"), CHAT_ROLES):
-            for fields in ((), ("header",), ("content", "scaffold"), CHAT_FIELDS[:-1]):
-                expected = np.array([[r in roles and f in fields for f in CHAT_FIELDS] for r in CHAT_ROLES])
-                for run in (chat_loss_mask, jax.jit(chat_loss_mask, static_argnames=("roles", "fields"))):
-                    mask = run(codes, roles=roles, fields=fields)
-                    np.testing.assert_array_equal(mask, expected)
-                    assert mask.dtype == np.int32
-                eager = chat_loss_mask(jax.numpy.asarray(codes), roles=roles, fields=fields)
-                assert isinstance(eager, jax.Array)
-                np.testing.assert_array_equal(eager, expected)
+        choices = [
+            {"roles": roles, "fields": fields}
+            for roles in ((), ("user",), ("assistant", "tool"), CHAT_ROLES)
+            for fields in ((), ("header",), ("content", "scaffold"), CHAT_FIELDS[:-1])
+        ]
+
+        def make_all_masks(codes):
+            return [chat_loss_mask(codes, **options) for options in choices]
+
+        masks = make_all_masks(codes)
+        for mask, options in zip(masks, choices, strict=True):
+            expected = [
+                [role in options["roles"] and field in options["fields"] for field in CHAT_FIELDS]
+                for role in CHAT_ROLES
+            ]
+            np.testing.assert_array_equal(mask, expected)
+        assert_agrees_in_jax(make_all_masks, masks, (codes,), eager=True)
 
     def test_default_is_the_mask_of_the_answers(self):
         chat = tokjax.encode_chat(BYTES, CONVERSATION, QUOTED)

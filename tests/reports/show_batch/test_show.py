@@ -12,7 +12,6 @@ from hypothesis import given, strategies as st
 from rich.console import Console
 
 import tokjax
-from tests.project.test_imports import find_loaded_modules
 from tests.support.text_strategies import any_strings
 
 EOS, PAD = 256, 257
@@ -377,11 +376,3 @@ def test_notebooks_display_batches_datasets_loaders_and_tokenizers(displayed):
             assert shown is None, name
         else:
             assert expected in "".join(HTMLContent(shown).texts), name
-
-
-def test_rich_is_imported_lazily():
-    code = (
-        "import tokjax; shown = tokjax.show_batch(tokjax.ragged_from_rows([[97]]), tokjax.byte_level()); "
-        "shown._repr_html_()"
-    )
-    assert "rich" not in find_loaded_modules(code)
