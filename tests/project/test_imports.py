@@ -29,6 +29,13 @@ STATEMENTS = [
 ]
 
 
+def find_loaded_modules(statement):
+    """Returns the slow modules that a fresh interpreter has loaded after a statement."""
+    code = f"{statement}\nimport sys\nprint(*({SLOW_MODULES!r} & sys.modules.keys()))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return run.stdout.split()
+
+
 def test_modules_are_loaded_when_they_are_needed():
     """One interpreter runs statements, and prints the loaded modules after each of them."""
     code = "\n".join(["import sys", *(f"{statement}\nprint(*sys.modules)" for statement in STATEMENTS)])

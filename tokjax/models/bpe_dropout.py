@@ -11,7 +11,7 @@ from tokjax.bpe.dropout import Dropout
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context
 from tokjax.core.token_byte_lengths import find_text_lengths
-from tokjax.errors import InvalidArgumentError, TokenizerFormatError, UnsupportedTokenizerError
+from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.models import byte_bpe, metaspace_bpe
 from tokjax.models.base import SegmentModel
 from tokjax.models.byte_bpe import ByteLevelBPE
@@ -143,9 +143,7 @@ def with_dropout(
             "SentencePiece model use sample_encode"
         )
     probability = check_float("dropout", dropout, minimum=0, maximum=1)
-    seed = check_int("seed", seed, minimum=0)
-    if seed > _MAX_SEED:
-        raise InvalidArgumentError(f"seed must be at most 2**64 - 1, not {seed}")
+    seed = check_int("seed", seed, minimum=0, maximum=_MAX_SEED)
     return BPEDropout(plain, probability, seed)
 
 

@@ -65,9 +65,7 @@ def sample_encode(
         DisallowedSpecialTokenError: the text contains a disallowed special token.
     """
     _check_type(tokenizer, ("unigram", "bpe"), "sample_encode")
-    seed = check_int("seed", seed, minimum=0)
-    if seed > 2**32 - 2:
-        raise InvalidArgumentError(f"seed must be at most 2**32 - 2, not {seed}")
+    seed = check_int("seed", seed, minimum=0, maximum=2**32 - 2)
     is_bpe = tokenizer.model_type == "bpe"
     name = f"alpha for a {tokenizer.model_type} model"
     alpha = check_float(name, alpha, minimum=0, maximum=1 if is_bpe else math.inf)

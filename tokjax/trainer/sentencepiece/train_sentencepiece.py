@@ -367,8 +367,7 @@ def _check_choices(**options: str) -> None:
 def _check_vocab_size(vocab_size: int, num_named: int, byte_fallback: bool) -> None:
     """Checks that the vocabulary has ids for all named pieces, all bytes and one more piece."""
     minimum = num_named + 256 * byte_fallback + 1
-    if check_int("vocab_size", vocab_size) > MAX_ID + 1:
-        raise InvalidArgumentError(f"vocab_size must be at most {MAX_ID + 1}, not {vocab_size}")
+    check_int("vocab_size", vocab_size, maximum=MAX_ID + 1)
     if vocab_size < minimum:
         raise InvalidArgumentError(
             f"vocab_size is {vocab_size}; {num_named} special tokens and symbols, "
