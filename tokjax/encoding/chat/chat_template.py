@@ -31,7 +31,7 @@ from __future__ import annotations
 import functools
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Set
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from tokjax._util.imports import import_optional
 from tokjax.encoding.chat.template_limits import (
     CALL,
+    LOOKUP,
     LOOP_STEP,
     MAX_BITS,
     WORK_PER_CHARACTER,
@@ -64,17 +65,22 @@ from tokjax.encoding.chat.text_sources import (
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from datetime import date
 
 _MAX_TEMPLATE_LENGTH = 1_000_000
+_MAX_TOKENS = 16_384
+_MAX_CODE_LENGTH = 2_000_000
+"""Maximum length of the Python code of a template. Each `include` lists all variables there."""
 _MAX_INDENT = 16
 """Maximum indentation of `tojson`, in characters. Nested data multiplies it."""
 _REMOVED_FILTERS = ("urlize", "striptags", "wordwrap")
 _SHALLOW_TESTS = frozenset(("defined", "undefined", "none", "string", "mapping", "sequence", "iterable"))
 """Tests that do not access the elements of a list."""
-_DEEP_METHODS = frozenset(("count", "index"))
+_DEEP_METHODS = frozenset(("count", "index", "changed", "isdisjoint"))
 """Methods that compare all elements of a list, recursively."""
+_REMAINDER_TESTS = frozenset(("odd", "even", "divisibleby"))
+"""Tests that compute `%`, which formats a string."""
 _SELECTING_FILTERS = frozenset(("default", "d", "first", "last", "min", "max", "random", "attr"))
 """Filters that return one of their arguments, or a part of one."""
 _COMBINING_FILTERS = frozenset(("replace", "format"))
@@ -189,9 +195,11 @@ def compile_template(template: str) -> ChatTemplate:
         lstrip_blocks=True,
         optimized=False,  # otherwise constant expressions are computed by the compiler, without a budget
         finalize=_make_output_finalizer(),
-        extensions=["jinja2.ext.loopcontrols", _make_generation_extension()],
+        extensions=["jinja2.ext.loopcontrols", _make_generation_extension(), _make_token_counter()],
     )
+    environment.code_generator_class = _make_code_generator_class()
     environment.filters |= {"tojson": _to_json, "indent": _make_indent_filter(), "join": _make_join_filter()}
+    environment.filters["unique"] = _make_unique_filter()
     for name in _REMOVED_FILTERS:
         del environment.filters[name]
     environment.filters = {name: _limit(name, function) for name, function in environment.filters.items()}
@@ -205,6 +213,7 @@ def compile_template(template: str) -> ChatTemplate:
         " leave": _leave_loop,
         " joined": _concatenate,
         " weighed": _spend_comparison,
+        " keyed": _spend_on_keys,
     }
     del environment.globals["lipsum"]
     environment.globals.update(
@@ -220,8 +229,9 @@ def compile_template(template: str) -> ChatTemplate:
         compiled = environment.template_class.from_code(
             environment, environment.compile(tree), environment.make_globals(None)
         )
-    except (jinja2.TemplateError, RecursionError, SyntaxError, ValueError) as error:
-        raise InvalidArgumentError(f"the chat template is not a valid Jinja template: {error}") from error
+    except (jinja2.TemplateError, RecursionError, MemoryError, SyntaxError, ValueError) as error:
+        cause = str(error) or "its statements are nested too deeply, or an if has too many elif"
+        raise InvalidArgumentError(f"the chat template is not a valid Jinja template: {cause}") from error
     return ChatTemplate(compiled, markers, environment.tokjax_has_blocks)
 
 
@@ -269,6 +279,8 @@ def _make_environment_class() -> Any:
             if type(owner) is str and tracker_var.get() and name in vars(SourcedText):
                 __function = getattr(as_sourced(owner), name)
             budget.spend(CALL)
+            if name == "get" and isinstance(owner, Mapping):
+                budget.spend_on_lookup(owner, args[0] if args else "")
             budget.spend_on_call(
                 name if isinstance(name, str) else "",
                 (*(() if owner is None else (owner,)), *args, *options.values()),
@@ -286,12 +298,16 @@ def _make_environment_class() -> Any:
             return result
 
         def getitem(self, obj: Any, argument: Any) -> Any:
-            if not isinstance(argument, (str, int)):
-                _budget.get().spend_on_text(argument)
+            budget = _budget.get()
+            budget.spend_on_lookup(obj, argument)
             _note_access(obj, argument)
-            return super().getitem(obj, argument)
+            value = super().getitem(obj, argument)
+            if not isinstance(obj, Collection):  # such as a namespace: its size does not include its values
+                budget.spend_on_text(value)
+            return value
 
         def getattr(self, obj: Any, attribute: str) -> Any:
+            _budget.get().spend(LOOKUP)
             _note_access(obj, attribute)
             return super().getattr(obj, attribute)
 
@@ -304,6 +320,8 @@ def _make_environment_class() -> Any:
             if operator == "+" and isinstance(left, str) and isinstance(right, str):  # the most frequent case
                 budget.spend(CALL + 2 * (len(left) + len(right)))
                 return concatenate((left, right)) if tracker_var.get() else left + right
+            if isinstance(left, Set) or isinstance(right, Set):
+                raise TypeError(f"the operator {operator} does not make sets; use lists")
             budget.spend_on_operator(operator, left, right)
             if operator == "%" and isinstance(left, str):
                 result: Any = format_percent(left, right)
@@ -386,6 +404,10 @@ def _make_cost_inserter() -> Any:
             self.generic_visit(node)
             return call(" weighed", [node], node.lineno) if isinstance(node.arg, nodes.Slice) else node
 
+        def visit_Dict(self, node: Any) -> Any:  # noqa: N802
+            self.generic_visit(node)
+            return call(" keyed", [node], node.lineno)
+
         def visit_Pair(self, node: Any) -> Any:  # noqa: N802
             self.generic_visit(node)
             node.key = call(" weighed", [node.key], node.lineno)
@@ -427,10 +449,14 @@ class _DictFunction:
 
     def __call__(self, *positional: Any, **values: Any) -> dict[Any, Any]:
         _budget.get().spend_on_text(positional)
+        for pairs in positional:
+            if not isinstance(pairs, Mapping):
+                _budget.get().spend_on_keys(next(iter(pair), "") for pair in pairs)
         return dict(*positional, **values)
 
     def fromkeys(self, *positional: Any) -> dict[Any, Any]:
         _budget.get().spend_on_text(positional)
+        _budget.get().spend_on_keys(*positional[:1])
         return dict.fromkeys(*positional)
 
 
@@ -445,6 +471,8 @@ def _limit(name: str, function: Callable[..., Any], *, shallow: bool = False) ->
     def call_with_budget(*args: Any, **options: Any) -> Any:
         budget = _budget.get()
         budget.spend_on_call(name, (*args[first:], *options.values()), shallow=shallow)
+        if name in _REMAINDER_TESTS:
+            budget.spend_on_operator("%", args[0], (*args[1:], *options.values(), 2)[0])
         passed = args
         if name in _COMBINING_FILTERS:
             passed = (*args[:first], as_sourced(args[first]), *args[first + 1 :])
@@ -503,6 +531,12 @@ def _spend_comparison(value: Any) -> Any:
     return value
 
 
+def _spend_on_keys(value: Any) -> Any:
+    """Returns a mapping, and spends the cost of comparing its keys."""
+    _budget.get().spend_on_keys(value)
+    return value
+
+
 @lru_cache(maxsize=1)
 def _make_output_finalizer() -> Any:
     """Makes the function that Jinja calls with each value before writing it."""
@@ -540,6 +574,38 @@ def _make_generation_extension() -> Any:
             return concatenate((begin, caller(), end))
 
     return GenerationBlocks
+
+
+@lru_cache(maxsize=1)
+def _make_token_counter() -> Any:
+    """Makes the Jinja extension that counts tokens before they are parsed."""
+    base: Any = import_optional("jinja2.ext", extra="chat", purpose="encode_chat").Extension
+
+    class TokenCounter(base):  # type: ignore[misc]
+        def filter_stream(self, stream: Any) -> Any:
+            for count, token in enumerate(stream):
+                if count == _MAX_TOKENS:
+                    raise ValueError(f"it has more than {_MAX_TOKENS:,} names, operators and other tokens")
+                yield token
+
+    return TokenCounter
+
+
+@lru_cache(maxsize=1)
+def _make_code_generator_class() -> Any:
+    """Makes Jinja's generator of Python code, with a limit on the length of the code."""
+    base: Any = import_optional("jinja2.compiler", extra="chat", purpose="encode_chat").CodeGenerator
+
+    class LimitedCodeGenerator(base):  # type: ignore[misc]
+        tokjax_length = 0
+
+        def write(self, code: str) -> None:
+            self.tokjax_length += len(code)
+            if self.tokjax_length > _MAX_CODE_LENGTH:
+                raise ValueError(f"its Python code has more than {_MAX_CODE_LENGTH:,} characters")
+            super().write(code)
+
+    return LimitedCodeGenerator
 
 
 def _split_at_markers(marked: str, begin: str, end: str) -> RenderedTemplate:
@@ -589,6 +655,24 @@ def _make_join_filter() -> Any:
         return as_sourced(to_text(d)).join(map(to_text, value))
 
     return utils.pass_eval_context(join)
+
+
+@lru_cache(maxsize=1)
+def _make_unique_filter() -> Any:
+    """Makes the filter `unique`: Jinja's, with the cost of comparing the keys."""
+    filters: Any = import_optional("jinja2.filters", extra="chat", purpose="encode_chat")
+    utils: Any = import_optional("jinja2.utils", extra="chat", purpose="encode_chat")
+
+    def unique(environment: Any, value: Any, case_sensitive: bool = False, attribute: Any = None) -> Any:
+        change = None if case_sensitive else filters.ignore_case
+        keys = list(map(filters.make_attrgetter(environment, attribute, change), value))
+        _budget.get().spend_on_keys(keys)
+        items: dict[Any, Any] = {}
+        for key, item in zip(keys, value, strict=True):
+            items.setdefault(key, item)
+        return list(items.values())
+
+    return utils.pass_environment(unique)
 
 
 def _to_json(
