@@ -19,8 +19,9 @@ For example, `{% for m in messages %}<{{ m.a ~ m.b }}>{% endfor %}` is compiled 
 
     {% for m in messages %}{% do 2 | " step" %}<{{ m.a | " joined"(m.b) }}>{% endfor %}
 
-where 2 is the number of literal characters in the body. The names of internal filters begin with a space, so
-that the syntax of templates has no way to write them. (`map(' step')` can call one, which only spends more.)
+where 2 is the number of literal characters in the body, plus `NODE` for each other node. The names of
+internal filters begin with a space, so that the syntax of templates has no way to write them. (`map(' step')`
+can call one, which only spends more.)
 
 Classes that derive from Jinja's are made in functions, so that Jinja is imported only when a template is
 used.
@@ -42,6 +43,7 @@ from tokjax.encoding.chat.template_limits import (
     LOOKUP,
     LOOP_STEP,
     MAX_BITS,
+    NODE,
     WORK_PER_CHARACTER,
     Budget,
     TemplateLimitError,
@@ -210,6 +212,7 @@ def compile_template(template: str) -> ChatTemplate:
     environment.filters |= {
         " enter": _enter_loop,
         " step": _spend_step,
+        " spend": _spend_work,
         " leave": _leave_loop,
         " joined": _concatenate,
         " weighed": _spend_comparison,
@@ -230,7 +233,9 @@ def compile_template(template: str) -> ChatTemplate:
             environment, environment.compile(tree), environment.make_globals(None)
         )
     except (jinja2.TemplateError, RecursionError, MemoryError, SyntaxError, ValueError) as error:
-        cause = str(error) or "its statements are nested too deeply, or an if has too many elif"
+        cause: object = error
+        if isinstance(error, (RecursionError, MemoryError)):  # of Python's parser
+            cause = "it is nested too deeply, or an if has too many elif"
         raise InvalidArgumentError(f"the chat template is not a valid Jinja template: {cause}") from error
     return ChatTemplate(compiled, markers, environment.tokjax_has_blocks)
 
@@ -283,7 +288,11 @@ def _make_environment_class() -> Any:
                 budget.spend_on_lookup(owner, args[0] if args else "")
             budget.spend_on_call(
                 name if isinstance(name, str) else "",
-                (*(() if owner is None else (owner,)), *args, *options.values()),
+                (
+                    *(() if owner is None or isinstance(owner, Iterator) else (owner,)),
+                    *args,
+                    *options.values(),
+                ),
                 shallow=name not in _DEEP_METHODS,
             )
             result = super().call(__context, __function, *args, **options)
@@ -303,11 +312,12 @@ def _make_environment_class() -> Any:
             _note_access(obj, argument)
             value = super().getitem(obj, argument)
             if not isinstance(obj, Collection):  # such as a namespace: its size does not include its values
+                budget.spend(3 * LOOKUP)
                 budget.spend_on_text(value)
             return value
 
         def getattr(self, obj: Any, attribute: str) -> Any:
-            _budget.get().spend(LOOKUP)
+            _budget.get().spend(LOOKUP if isinstance(obj, Collection) else 4 * LOOKUP)  # a namespace is slow
             _note_access(obj, attribute)
             return super().getattr(obj, attribute)
 
@@ -369,13 +379,19 @@ def _make_cost_inserter() -> Any:
             node.set_lineno(line)
         return filter_node
 
+    def count_work(node: Any) -> int:
+        """Returns the cost of running the body of a node once: of its literal text and its other nodes."""
+        macros = len(list(node.find_all((nodes.Macro, nodes.CallBlock))))
+        literal = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
+        return CALL * macros + literal + NODE * sum(1 for _ in node.find_all(nodes.Node))
+
     class CostInserter(base):  # type: ignore[misc]
         def visit_For(self, node: Any) -> Any:  # noqa: N802 (Jinja's name)
-            literal = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
+            work = count_work(node)
             self.generic_visit(node)
             is_name = isinstance(node.target, nodes.Name)
             item = nodes.Name(node.target.name, "load") if is_name else nodes.Const(None)
-            step = call(" step", [nodes.Const(literal), item], node.lineno)
+            step = call(" step", [nodes.Const(work), item], node.lineno)
             if node.test is not None:  # `for ... if TEST`: steps that the test skips have a cost, too
                 node.test = nodes.And(
                     call(" step", [nodes.Const(0), nodes.Const(None)], node.lineno),
@@ -388,6 +404,15 @@ def _make_cost_inserter() -> Any:
                 for name in (" enter", " leave")
             )
             return [enter, node, leave]
+
+        def visit_Macro(self, node: Any) -> Any:  # noqa: N802
+            work = nodes.Const(count_work(node))
+            self.generic_visit(node)
+            step = call(" spend", [work], node.lineno)
+            node.body.insert(0, nodes.ExprStmt(step, lineno=node.lineno))
+            return node
+
+        visit_CallBlock = visit_Block = visit_Macro  # noqa: N815
 
         def visit_Concat(self, node: Any) -> Any:  # noqa: N802
             self.generic_visit(node)
@@ -504,14 +529,20 @@ def _note_access(value: Any, key: Any) -> None:
         tracker.note_access(value, key)
 
 
-def _spend_step(literal: int, item: Any = None) -> bool:
+def _spend_work(work: int) -> bool:
+    """Spends the cost of a body."""
+    _budget.get().spend(max(work, 0))  # `map(' spend')` can pass a negative number
+    return True
+
+
+def _spend_step(work: int, item: Any = None) -> bool:
     """Begins one step of a loop.
 
     Args:
-        literal: the number of characters of literal text in the body, which are the cost.
+        work: the cost of the body.
         item: the item of the loop.
     """
-    _budget.get().spend(LOOP_STEP + max(literal, 0))  # `map(' step')` can pass a negative number
+    _spend_work(LOOP_STEP + max(work, 0))
     if tracker := tracker_var.get():
         tracker.step(item)
     return True

@@ -34,8 +34,10 @@ LOOP_STEP = 256
 """Cost of one step of a loop, in units, without its body."""
 MAX_BITS = 10_000
 """Maximum size of an integer in bits. (Python itself does not print integers above 4,300 digits.)"""
-LOOKUP = 32
+LOOKUP = 128
 """Cost of an access to an attribute or an element, in units."""
+NODE = 8
+"""Cost of a node of the syntax tree in the body of a loop or macro, in units, each time that it runs."""
 _OPERATION = 32
 _ELEMENT = 64
 
@@ -122,7 +124,9 @@ class Budget:
             if isinstance(element, (str, bytes, range)):
                 length += len(element)
             elif isinstance(element, int):
-                length += _count_bits(element) // 8
+                bits = _count_bits(element)
+                length += bits // 8
+                self.spend(bits**2 // 4096)  # the time of its conversion to text
             elif isinstance(element, (Mapping, Set)):
                 self.spend_on_keys(getattr(element, "mapping", element))  # a view has a mapping
                 stack.extend(element)
@@ -177,7 +181,7 @@ class Budget:
             if not isinstance(arguments[0], (int, float)):
                 raise TypeError(f"round needs a number, not {type(arguments[0]).__name__}")
             self.spend(_check_bits(4 * _sum_integers(arguments[1:])) ** 2 // 1024)
-        amplifies = name in _AMPLIFYING
+        amplifies = name in _AMPLIFYING or name in _SQUARE
         if not amplifies and (shallow or name in _SHALLOW):
             self.spend(sum(len(value) for value in arguments if isinstance(value, (str, bytes))))
             for value in arguments:
@@ -186,7 +190,7 @@ class Budget:
             return
         sizes = [self.spend_on_text(value) for value in arguments]
         if name in _SQUARE:
-            self.spend(max(sizes) ** 2)
+            self.spend(4 * max(sizes) ** 2)
         if amplifies and sizes:
             largest = max(sizes)
             widths = _sum_integers(arguments)
@@ -220,7 +224,7 @@ class Budget:
     def spend_on_field(self, value: Any, form: str) -> None:
         """Spends the cost of one field of `str.format`."""
         self.spend_on_text(value)
-        self.spend(sum(int(number[:19]) for number in _NUMBER.findall(form)))
+        self.spend(CALL + sum(int(number[:19]) for number in _NUMBER.findall(form)))
 
 
 def _measure_depth(value: Any) -> int:
