@@ -91,6 +91,7 @@ def render_text(template, **options):
         NUMBERS + "{% for a in r %}{% for b in r if false %}{% endfor %}{% endfor %}",
         NUMBERS + "{% for a in r %}" + "text " * 1000 + "{% endfor %}",
         "{{ dict.fromkeys(range(0, 4000 * P, P)) }}".replace("P", P),
+        "{{ {}.fromkeys(range(0, 4000 * P, P)) }}".replace("P", P),
         "{{ range(0, 4000 * P, P) | unique | length }}".replace("P", P),
         "{{ dict(range(0, 4000 * P, P) | batch(1)) }}".replace("P", P),
         KEYS + LOOP + "d.get(-1) %}{% endfor %}",

@@ -79,8 +79,8 @@ _MAX_INDENT = 16
 _REMOVED_FILTERS = ("urlize", "striptags", "wordwrap")
 _SHALLOW_TESTS = frozenset(("defined", "undefined", "none", "string", "mapping", "sequence", "iterable"))
 """Tests that do not access the elements of a list."""
-_DEEP_METHODS = frozenset(("count", "index", "changed", "isdisjoint"))
-"""Methods that compare all elements of a list, recursively."""
+_DEEP_METHODS = frozenset(("count", "index", "changed", "isdisjoint", "fromkeys"))
+"""Methods that compare or hash all elements of a list, recursively."""
 _REMAINDER_TESTS = frozenset(("odd", "even", "divisibleby"))
 """Tests that compute `%`, which formats a string."""
 _SELECTING_FILTERS = frozenset(("default", "d", "first", "last", "min", "max", "random", "attr"))
@@ -295,6 +295,8 @@ def _make_environment_class() -> Any:
                 ),
                 shallow=name not in _DEEP_METHODS,
             )
+            if name == "fromkeys":  # each dict has this method
+                budget.spend_on_keys(*args[:1] or ((),))
             result = super().call(__context, __function, *args, **options)
             if tracker_var.get() and isinstance(owner, str) and isinstance(result, bytes):
                 reject_bytes((owner, args, options), f"the method {name!r}")
@@ -480,8 +482,6 @@ class _DictFunction:
         return dict(*positional, **values)
 
     def fromkeys(self, *positional: Any) -> dict[Any, Any]:
-        _budget.get().spend_on_text(positional)
-        _budget.get().spend_on_keys(*positional[:1])
         return dict.fromkeys(*positional)
 
 
