@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from datetime import date
 
 _MAX_TEMPLATE_LENGTH = 1_000_000
-_MAX_TOKENS = 16_384
+_MAX_TOKENS = 12_000
 _MAX_CODE_LENGTH = 2_000_000
 """Maximum length of the Python code of a template. Each `include` lists all variables there."""
 _MAX_INDENT = 16

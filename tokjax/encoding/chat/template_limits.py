@@ -36,7 +36,7 @@ MAX_BITS = 10_000
 """Maximum size of an integer in bits. (Python itself does not print integers above 4,300 digits.)"""
 LOOKUP = 128
 """Cost of an access to an attribute or an element, in units."""
-NODE = 8
+NODE = 16
 """Cost of a node of the syntax tree in the body of a loop or macro, in units, each time that it runs."""
 _OPERATION = 32
 _ELEMENT = 64
