@@ -9,6 +9,13 @@ MESSAGES = [{"role": "user", "content": ""}]
 NESTED = "{% set ns = namespace(x=[1]) %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
 TUPLES = "{% set ns = namespace(x=(1,)) %}{% for i in range(16) %}{% set ns.x = (ns.x, ns.x) %}{% endfor %}"
 GROWN = "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = "
+P = str(2**61 - 1)
+KEYS = f"{{% set p = range(0, 200 * {P}, {P}) %}}{{% set d = dict.fromkeys(p) %}}"
+HIDDEN = NESTED.replace("x=[1]", "x=[1], t=(1,)").replace(
+    "{% endfor", "{% set ns.t = (ns.t, ns.t) %}{% endfor"
+)
+LOOP = "{% for i in range(1000) %}{% set y = "
+DEEP = "{% set ns = namespace(x=[1] * 1000) %}{% for i in range(60) %}{% set ns.x = [ns.x] %}{% endfor %}"
 LONG = "{% set x = 'a' * 10000 %}"
 NUMBERS = "{% set r = range(10000) %}"
 
@@ -83,12 +90,46 @@ def render_text(template, **options):
         NUMBERS + "{% for a in r %}{% for b in r %}{% endfor %}{% endfor %}",
         NUMBERS + "{% for a in r %}{% for b in r if false %}{% endfor %}{% endfor %}",
         NUMBERS + "{% for a in r %}" + "text " * 1000 + "{% endfor %}",
+        "{{ dict.fromkeys(range(0, 4000 * P, P)) }}".replace("P", P),
+        "{{ {}.fromkeys(range(0, 4000 * P, P)) }}".replace("P", P),
+        "{{ range(0, 4000 * P, P) | unique | length }}".replace("P", P),
+        "{{ dict(range(0, 4000 * P, P) | batch(1)) }}".replace("P", P),
+        KEYS + LOOP + "d.get(-1) %}{% endfor %}",
+        KEYS + LOOP + f"d[900 * {P}] %}}{{% endfor %}}",
+        KEYS + LOOP + "-1 in d %}{% endfor %}",
+        KEYS + LOOP + "d.keys() == d.keys() %}{% endfor %}",
+        KEYS + LOOP + "d.keys().isdisjoint(p) %}{% endfor %}",
+        LOOP + "{" + ", ".join(f"{i}: 1" for i in range(300)) + "} %}{% endfor %}",
+        HIDDEN + "{{ [ns] | unique(attribute='t') }}",
+        HIDDEN + "{{ [ns, ns] | sort(attribute='x') }}",
+        HIDDEN + "{{ [ns] | join(attribute='x') }}",
+        HIDDEN + "{{ {1: ns.x}.items().isdisjoint({1: [ns.x]}.items()) }}",
+        "{% for i in [1] %}" + HIDDEN + "{{ loop.changed(ns.x) }}{% endfor %}",
+        "{% set ns = namespace() %}{% set ns.a = ns %}{{ [ns] | map(attribute='a.' * 10000) }}",
+        "{% set n = namespace() %}{% set n.a = n %}{% set f = '{0' + '.a' * 10000 + '}' %}{{ f.format(n) }}",
+        "{{ ([['a' * 1000]] * 100) | sort(attribute='0,' * 100) }}",
+        "{{ ([1] * 1000) | groupby('a', default='a' * 10000) }}",
+        *(LONG + LOOP + f"x | {name} %}}{{% endfor %}}" for name in ("max", "unique", "reject", "wordcount")),
+        LONG + "{{ x.rfind('ab' + x) }}",
+        LONG + "{{ x.encode('punycode') }}",
+        LONG + "{{ (x | safe).striptags() }}",
+        NUMBERS + LOOP + "loop.cycle(*r) %}{% endfor %}",
+        LOOP + "[" + "q, " * 1000 + "] %}{% endfor %}",
+        "{% macro f() %}" + "{% set y = 1 %}" * 1000 + "{% endmacro %}" + LOOP + "f() %}{% endfor %}",
+        *(DEEP + f"{{{{ ns.x | {name} }}}}" for name in ("tojson(indent=16)", "pprint")),
+        "{{ '%1000000000d' is odd }}",
+        "{{ '%1000000000d' is divisibleby(3) }}",
         "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(99) }}",
     ],
 )
 def test_work_is_bounded(template):
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="does more work than is allowed"):
         render_text(template, max_characters=40_000)
+
+
+@pytest.mark.parametrize("start", [KEYS, LONG, NUMBERS, DEEP, HIDDEN])
+def test_attacks_begin_within_the_limit(start):
+    render_text(start + LOOP + "1 %}{% endfor %}", max_characters=40_000)
 
 
 def test_ordinary_arithmetic():
@@ -134,6 +175,21 @@ def test_long_conversations_are_far_from_the_limit(monkeypatch):
         ("{% set ns = namespace() %}{% set ns._x = 1 %}", "SecurityError: a namespace can't hold '_x'"),
         ("{{ " + "(" * 999 + "1" + ")" * 999 + " }}", "is not a valid Jinja template"),
         ("{% for a in [1] %}" * 40 + "{% endfor %}" * 40, "is not a valid Jinja template: too many"),
+        ("{{ a }}" * 6000, "more than 12,000 names, operators"),
+        ("{% if a %}" + "{% elif a %}" * 2900 + "{% endif %}", "an if has too many elif"),
+        (
+            "{% for a in b %}"
+            + "".join(f"{{% set a{i} = 1 %}}" for i in range(400))
+            + "{% include a %}" * 400
+            + "{% endfor %}",
+            "its Python code has more than 2,000,000 characters",
+        ),
+        ("{{ {}.keys() - [1] }}", "TypeError: the operator - does not make sets; use lists"),
+        (
+            "{% for a in [1, 2] %}{{ dict.fromkeys(loop) }}{% endfor %}",
+            "TypeError: the variable 'loop' can't",
+        ),
+        ("{{ 'a' | round(9, 'ceil') }}", "TypeError: round needs a number, not str"),
         ("a" * 1_000_001, "has 1000001 characters; templates have at most 1000000"),
     ],
 )

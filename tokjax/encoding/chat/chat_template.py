@@ -19,8 +19,9 @@ For example, `{% for m in messages %}<{{ m.a ~ m.b }}>{% endfor %}` is compiled 
 
     {% for m in messages %}{% do 2 | " step" %}<{{ m.a | " joined"(m.b) }}>{% endfor %}
 
-where 2 is the number of literal characters in the body. The names of internal filters begin with a space, so
-that the syntax of templates has no way to write them. (`map(' step')` can call one, which only spends more.)
+where 2 is the number of literal characters in the body, plus `NODE` for each other node. The names of
+internal filters begin with a space, so that the syntax of templates has no way to write them. (`map(' step')`
+can call one, which only spends more.)
 
 Classes that derive from Jinja's are made in functions, so that Jinja is imported only when a template is
 used.
@@ -31,7 +32,7 @@ from __future__ import annotations
 import functools
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Set
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -39,8 +40,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from tokjax._util.imports import import_optional
 from tokjax.encoding.chat.template_limits import (
     CALL,
+    LOOKUP,
     LOOP_STEP,
     MAX_BITS,
+    NODE,
     WORK_PER_CHARACTER,
     Budget,
     TemplateLimitError,
@@ -64,17 +67,22 @@ from tokjax.encoding.chat.text_sources import (
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from datetime import date
 
 _MAX_TEMPLATE_LENGTH = 1_000_000
+_MAX_TOKENS = 12_000
+_MAX_CODE_LENGTH = 2_000_000
+"""Maximum length of the Python code of a template. Each `include` lists all variables there."""
 _MAX_INDENT = 16
 """Maximum indentation of `tojson`, in characters. Nested data multiplies it."""
 _REMOVED_FILTERS = ("urlize", "striptags", "wordwrap")
 _SHALLOW_TESTS = frozenset(("defined", "undefined", "none", "string", "mapping", "sequence", "iterable"))
 """Tests that do not access the elements of a list."""
-_DEEP_METHODS = frozenset(("count", "index"))
-"""Methods that compare all elements of a list, recursively."""
+_DEEP_METHODS = frozenset(("count", "index", "changed", "isdisjoint", "fromkeys"))
+"""Methods that compare or hash all elements of a list, recursively."""
+_REMAINDER_TESTS = frozenset(("odd", "even", "divisibleby"))
+"""Tests that compute `%`, which formats a string."""
 _SELECTING_FILTERS = frozenset(("default", "d", "first", "last", "min", "max", "random", "attr"))
 """Filters that return one of their arguments, or a part of one."""
 _COMBINING_FILTERS = frozenset(("replace", "format"))
@@ -189,9 +197,11 @@ def compile_template(template: str) -> ChatTemplate:
         lstrip_blocks=True,
         optimized=False,  # otherwise constant expressions are computed by the compiler, without a budget
         finalize=_make_output_finalizer(),
-        extensions=["jinja2.ext.loopcontrols", _make_generation_extension()],
+        extensions=["jinja2.ext.loopcontrols", _make_generation_extension(), _make_token_counter()],
     )
+    environment.code_generator_class = _make_code_generator_class()
     environment.filters |= {"tojson": _to_json, "indent": _make_indent_filter(), "join": _make_join_filter()}
+    environment.filters["unique"] = _make_unique_filter()
     for name in _REMOVED_FILTERS:
         del environment.filters[name]
     environment.filters = {name: _limit(name, function) for name, function in environment.filters.items()}
@@ -202,9 +212,11 @@ def compile_template(template: str) -> ChatTemplate:
     environment.filters |= {
         " enter": _enter_loop,
         " step": _spend_step,
+        " spend": _spend_work,
         " leave": _leave_loop,
         " joined": _concatenate,
         " weighed": _spend_comparison,
+        " keyed": _spend_on_keys,
     }
     del environment.globals["lipsum"]
     environment.globals.update(
@@ -220,8 +232,11 @@ def compile_template(template: str) -> ChatTemplate:
         compiled = environment.template_class.from_code(
             environment, environment.compile(tree), environment.make_globals(None)
         )
-    except (jinja2.TemplateError, RecursionError, SyntaxError, ValueError) as error:
-        raise InvalidArgumentError(f"the chat template is not a valid Jinja template: {error}") from error
+    except (jinja2.TemplateError, RecursionError, MemoryError, SyntaxError, ValueError) as error:
+        cause: object = error
+        if isinstance(error, (RecursionError, MemoryError)):  # of Python's parser
+            cause = "it is nested too deeply, or an if has too many elif"
+        raise InvalidArgumentError(f"the chat template is not a valid Jinja template: {cause}") from error
     return ChatTemplate(compiled, markers, environment.tokjax_has_blocks)
 
 
@@ -269,11 +284,19 @@ def _make_environment_class() -> Any:
             if type(owner) is str and tracker_var.get() and name in vars(SourcedText):
                 __function = getattr(as_sourced(owner), name)
             budget.spend(CALL)
+            if name == "get" and isinstance(owner, Mapping):
+                budget.spend_on_lookup(owner, args[0] if args else "")
             budget.spend_on_call(
                 name if isinstance(name, str) else "",
-                (*(() if owner is None else (owner,)), *args, *options.values()),
+                (
+                    *(() if owner is None or isinstance(owner, Iterator) else (owner,)),
+                    *args,
+                    *options.values(),
+                ),
                 shallow=name not in _DEEP_METHODS,
             )
+            if name == "fromkeys":  # each dict has this method
+                budget.spend_on_keys(*args[:1] or ((),))
             result = super().call(__context, __function, *args, **options)
             if tracker_var.get() and isinstance(owner, str) and isinstance(result, bytes):
                 reject_bytes((owner, args, options), f"the method {name!r}")
@@ -286,12 +309,17 @@ def _make_environment_class() -> Any:
             return result
 
         def getitem(self, obj: Any, argument: Any) -> Any:
-            if not isinstance(argument, (str, int)):
-                _budget.get().spend_on_text(argument)
+            budget = _budget.get()
+            budget.spend_on_lookup(obj, argument)
             _note_access(obj, argument)
-            return super().getitem(obj, argument)
+            value = super().getitem(obj, argument)
+            if not isinstance(obj, Collection):  # such as a namespace: its size does not include its values
+                budget.spend(3 * LOOKUP)
+                budget.spend_on_text(value)
+            return value
 
         def getattr(self, obj: Any, attribute: str) -> Any:
+            _budget.get().spend(LOOKUP if isinstance(obj, Collection) else 4 * LOOKUP)  # a namespace is slow
             _note_access(obj, attribute)
             return super().getattr(obj, attribute)
 
@@ -304,6 +332,8 @@ def _make_environment_class() -> Any:
             if operator == "+" and isinstance(left, str) and isinstance(right, str):  # the most frequent case
                 budget.spend(CALL + 2 * (len(left) + len(right)))
                 return concatenate((left, right)) if tracker_var.get() else left + right
+            if isinstance(left, Set) or isinstance(right, Set):
+                raise TypeError(f"the operator {operator} does not make sets; use lists")
             budget.spend_on_operator(operator, left, right)
             if operator == "%" and isinstance(left, str):
                 result: Any = format_percent(left, right)
@@ -351,13 +381,19 @@ def _make_cost_inserter() -> Any:
             node.set_lineno(line)
         return filter_node
 
+    def count_work(node: Any) -> int:
+        """Returns the cost of running the body of a node once: of its literal text and its other nodes."""
+        macros = len(list(node.find_all((nodes.Macro, nodes.CallBlock))))
+        literal = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
+        return CALL * macros + literal + NODE * sum(1 for _ in node.find_all(nodes.Node))
+
     class CostInserter(base):  # type: ignore[misc]
         def visit_For(self, node: Any) -> Any:  # noqa: N802 (Jinja's name)
-            literal = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
+            work = count_work(node)
             self.generic_visit(node)
             is_name = isinstance(node.target, nodes.Name)
             item = nodes.Name(node.target.name, "load") if is_name else nodes.Const(None)
-            step = call(" step", [nodes.Const(literal), item], node.lineno)
+            step = call(" step", [nodes.Const(work), item], node.lineno)
             if node.test is not None:  # `for ... if TEST`: steps that the test skips have a cost, too
                 node.test = nodes.And(
                     call(" step", [nodes.Const(0), nodes.Const(None)], node.lineno),
@@ -370,6 +406,15 @@ def _make_cost_inserter() -> Any:
                 for name in (" enter", " leave")
             )
             return [enter, node, leave]
+
+        def visit_Macro(self, node: Any) -> Any:  # noqa: N802
+            work = nodes.Const(count_work(node))
+            self.generic_visit(node)
+            step = call(" spend", [work], node.lineno)
+            node.body.insert(0, nodes.ExprStmt(step, lineno=node.lineno))
+            return node
+
+        visit_CallBlock = visit_Block = visit_Macro  # noqa: N815
 
         def visit_Concat(self, node: Any) -> Any:  # noqa: N802
             self.generic_visit(node)
@@ -385,6 +430,10 @@ def _make_cost_inserter() -> Any:
         def visit_Getitem(self, node: Any) -> Any:  # noqa: N802
             self.generic_visit(node)
             return call(" weighed", [node], node.lineno) if isinstance(node.arg, nodes.Slice) else node
+
+        def visit_Dict(self, node: Any) -> Any:  # noqa: N802
+            self.generic_visit(node)
+            return call(" keyed", [node], node.lineno)
 
         def visit_Pair(self, node: Any) -> Any:  # noqa: N802
             self.generic_visit(node)
@@ -427,10 +476,12 @@ class _DictFunction:
 
     def __call__(self, *positional: Any, **values: Any) -> dict[Any, Any]:
         _budget.get().spend_on_text(positional)
+        for pairs in positional:
+            if not isinstance(pairs, Mapping):
+                _budget.get().spend_on_keys(next(iter(pair), "") for pair in pairs)
         return dict(*positional, **values)
 
     def fromkeys(self, *positional: Any) -> dict[Any, Any]:
-        _budget.get().spend_on_text(positional)
         return dict.fromkeys(*positional)
 
 
@@ -445,6 +496,8 @@ def _limit(name: str, function: Callable[..., Any], *, shallow: bool = False) ->
     def call_with_budget(*args: Any, **options: Any) -> Any:
         budget = _budget.get()
         budget.spend_on_call(name, (*args[first:], *options.values()), shallow=shallow)
+        if name in _REMAINDER_TESTS:
+            budget.spend_on_operator("%", args[0], (*args[1:], *options.values(), 2)[0])
         passed = args
         if name in _COMBINING_FILTERS:
             passed = (*args[:first], as_sourced(args[first]), *args[first + 1 :])
@@ -476,14 +529,20 @@ def _note_access(value: Any, key: Any) -> None:
         tracker.note_access(value, key)
 
 
-def _spend_step(literal: int, item: Any = None) -> bool:
+def _spend_work(work: int) -> bool:
+    """Spends the cost of a body."""
+    _budget.get().spend(max(work, 0))  # `map(' spend')` can pass a negative number
+    return True
+
+
+def _spend_step(work: int, item: Any = None) -> bool:
     """Begins one step of a loop.
 
     Args:
-        literal: the number of characters of literal text in the body, which are the cost.
+        work: the cost of the body.
         item: the item of the loop.
     """
-    _budget.get().spend(LOOP_STEP + max(literal, 0))  # `map(' step')` can pass a negative number
+    _spend_work(LOOP_STEP + max(work, 0))
     if tracker := tracker_var.get():
         tracker.step(item)
     return True
@@ -500,6 +559,12 @@ def _concatenate(*values: Any) -> str:
 def _spend_comparison(value: Any) -> Any:
     """Returns the value, and spends the cost of comparing or copying it."""
     _budget.get().spend_on_text(value)
+    return value
+
+
+def _spend_on_keys(value: Any) -> Any:
+    """Returns a mapping, and spends the cost of comparing its keys."""
+    _budget.get().spend_on_keys(value)
     return value
 
 
@@ -540,6 +605,38 @@ def _make_generation_extension() -> Any:
             return concatenate((begin, caller(), end))
 
     return GenerationBlocks
+
+
+@lru_cache(maxsize=1)
+def _make_token_counter() -> Any:
+    """Makes the Jinja extension that counts tokens before they are parsed."""
+    base: Any = import_optional("jinja2.ext", extra="chat", purpose="encode_chat").Extension
+
+    class TokenCounter(base):  # type: ignore[misc]
+        def filter_stream(self, stream: Any) -> Any:
+            for count, token in enumerate(stream):
+                if count == _MAX_TOKENS:
+                    raise ValueError(f"it has more than {_MAX_TOKENS:,} names, operators and other tokens")
+                yield token
+
+    return TokenCounter
+
+
+@lru_cache(maxsize=1)
+def _make_code_generator_class() -> Any:
+    """Makes Jinja's generator of Python code, with a limit on the length of the code."""
+    base: Any = import_optional("jinja2.compiler", extra="chat", purpose="encode_chat").CodeGenerator
+
+    class LimitedCodeGenerator(base):  # type: ignore[misc]
+        tokjax_length = 0
+
+        def write(self, code: str) -> None:
+            self.tokjax_length += len(code)
+            if self.tokjax_length > _MAX_CODE_LENGTH:
+                raise ValueError(f"its Python code has more than {_MAX_CODE_LENGTH:,} characters")
+            super().write(code)
+
+    return LimitedCodeGenerator
 
 
 def _split_at_markers(marked: str, begin: str, end: str) -> RenderedTemplate:
@@ -589,6 +686,24 @@ def _make_join_filter() -> Any:
         return as_sourced(to_text(d)).join(map(to_text, value))
 
     return utils.pass_eval_context(join)
+
+
+@lru_cache(maxsize=1)
+def _make_unique_filter() -> Any:
+    """Makes the filter `unique`: Jinja's, with the cost of comparing the keys."""
+    filters: Any = import_optional("jinja2.filters", extra="chat", purpose="encode_chat")
+    utils: Any = import_optional("jinja2.utils", extra="chat", purpose="encode_chat")
+
+    def unique(environment: Any, value: Any, case_sensitive: bool = False, attribute: Any = None) -> Any:
+        change = None if case_sensitive else filters.ignore_case
+        keys = list(map(filters.make_attrgetter(environment, attribute, change), value))
+        _budget.get().spend_on_keys(keys)
+        items: dict[Any, Any] = {}
+        for key, item in zip(keys, value, strict=True):
+            items.setdefault(key, item)
+        return list(items.values())
+
+    return utils.pass_environment(unique)
 
 
 def _to_json(

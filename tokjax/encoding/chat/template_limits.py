@@ -9,6 +9,10 @@ larger than its inputs, and after it for the result. A unit is about one charact
     {{ 'ab' * 1000 }}              2,000, before the string is allocated
     {{ items | join(', ') }}       the size of all items, times the length of the separator
     {{ 3**900 % 7**500 }}          the product of the sizes of the integers in 32-bit units
+    {{ {1: 'a', 2: 'b'} }}         the number of keys that are not strings, times their sizes
+
+Hashes of numbers and tuples are known in advance, so each such key of a dict may be compared with all others:
+`range(0, n * p, p)` with p = 2**61 - 1 has n numbers of the same hash. Hashes of strings are random.
 
 Integers have at most `MAX_BITS` bits, because the time of arithmetic grows faster than their size.
 
@@ -19,7 +23,7 @@ can be encoded on any machine.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 WORK_PER_CHARACTER = 32
@@ -30,6 +34,10 @@ LOOP_STEP = 256
 """Cost of one step of a loop, in units, without its body."""
 MAX_BITS = 10_000
 """Maximum size of an integer in bits. (Python itself does not print integers above 4,300 digits.)"""
+LOOKUP = 128
+"""Cost of an access to an attribute or an element, in units."""
+NODE = 16
+"""Cost of a node of the syntax tree in the body of a loop or macro, in units, each time that it runs."""
 _OPERATION = 32
 _ELEMENT = 64
 
@@ -37,10 +45,33 @@ _AMPLIFYING = frozenset(
     (
         *("center", "ljust", "rjust", "zfill", "expandtabs", "indent", "truncate"),
         *("replace", "translate", "join", "format", "format_map", "tojson", "xmlattr", "to_bytes"),
-        *("trim", "strip", "lstrip", "rstrip", "batch", "slice", "sum"),
+        *("trim", "strip", "lstrip", "rstrip", "batch", "slice", "sum", "sort", "groupby", "pprint"),
+        *("rfind", "rindex", "rsplit", "rpartition", "maketrans", "isdisjoint"),
     )
 )
 """Names of filters and methods whose cost can be the product of the sizes of their arguments."""
+_SQUARE = frozenset(("sum", "encode", "decode", "striptags"))
+"""Names of filters and methods whose cost can be the square of the size of an argument (codecs: punycode)."""
+_NESTED = frozenset(("pprint", "tojson"))
+"""Names of filters that process, or indent, an element once for each list or mapping around it."""
+_ITERATING = frozenset(
+    (
+        *("batch", "groupby", "join", "list", "map", "max", "min", "reject", "rejectattr", "reverse"),
+        *(
+            "select",
+            "selectattr",
+            "slice",
+            "sort",
+            "sum",
+            "title",
+            "unique",
+            "urlencode",
+            "wordcount",
+            "unescape",
+        ),
+    )
+)
+"""Names of filters and methods that access each element of a list, or each character, in Python."""
 _SHALLOW = frozenset(
     (
         *("default", "d", "first", "items", "last", "length", "list", "random", "reverse"),
@@ -93,15 +124,34 @@ class Budget:
             if isinstance(element, (str, bytes, range)):
                 length += len(element)
             elif isinstance(element, int):
-                length += _count_bits(element) // 8
-            elif isinstance(element, Mapping):
-                stack.extend(element.keys())
-                stack.extend(element.values())
+                bits = _count_bits(element)
+                length += bits // 8
+                self.spend(bits**2 // 4096)  # the time of its conversion to text
+            elif isinstance(element, (Mapping, Set)):
+                self.spend_on_keys(getattr(element, "mapping", element))  # a view has a mapping
+                stack.extend(element)
+                stack.extend(element.values() if isinstance(element, Mapping) else ())
             elif isinstance(element, Collection):
                 stack.extend(element)
+            elif isinstance(element, Iterator):  # its elements are not known in advance
+                raise TypeError("the variable 'loop' can't be written, compared or iterated over")
             self.spend(length + _ELEMENT)
             size += length
         return size
+
+    def spend_on_keys(self, keys: Iterable[Any]) -> None:
+        """Spends the cost of comparing each key that is not a string with all others."""
+        others = [key for key in keys if not isinstance(key, str)]
+        self.spend(len(others) * sum(map(self.spend_on_text, others)))
+
+    def spend_on_lookup(self, mapping: Any, key: Any) -> None:
+        """Spends the cost of an access to an element of a list or mapping."""
+        self.spend(LOOKUP)
+        if not isinstance(key, (str, int)) or isinstance(mapping, Mapping):
+            size = self.spend_on_text(key)
+            self.spend(
+                size * len(mapping) if isinstance(mapping, Mapping) and not isinstance(key, str) else 0
+            )
 
     def spend_on_result(self, value: Any) -> None:
         """Spends the cost of the memory of a new value."""
@@ -121,10 +171,17 @@ class Budget:
             shallow: whether the function does not access the contents of list elements. Names in
                 `_AMPLIFYING` override it.
         """
-        self.spend(_OPERATION)
-        if name == "round":  # it computes 10 to the power of the precision
+        self.spend(_OPERATION + _ELEMENT * len(arguments))
+        if name in _ITERATING:
+            values = arguments[0]
+            self.spend(
+                _ELEMENT * len(values) if isinstance(values, Collection) else self.spend_on_text(values)
+            )
+        if name == "round":  # it computes 10 to the power of the precision, and multiplies the value
+            if not isinstance(arguments[0], (int, float)):
+                raise TypeError(f"round needs a number, not {type(arguments[0]).__name__}")
             self.spend(_check_bits(4 * _sum_integers(arguments[1:])) ** 2 // 1024)
-        amplifies = name in _AMPLIFYING
+        amplifies = name in _AMPLIFYING or name in _SQUARE
         if not amplifies and (shallow or name in _SHALLOW):
             self.spend(sum(len(value) for value in arguments if isinstance(value, (str, bytes))))
             for value in arguments:
@@ -132,6 +189,8 @@ class Budget:
                     self.spend_on_text(value)
             return
         sizes = [self.spend_on_text(value) for value in arguments]
+        if name in _SQUARE:
+            self.spend(4 * max(sizes) ** 2)
         if amplifies and sizes:
             largest = max(sizes)
             widths = _sum_integers(arguments)
@@ -139,8 +198,9 @@ class Budget:
             self.spend(largest * (sum(sizes) - largest) + _ELEMENT * widths)
             if name == "indent":
                 self.spend(largest * widths)
-            if name == "sum":
-                self.spend(largest * largest)
+            if name in _NESTED:
+                others = sum(sizes[1:]) + _sum_integers(arguments[1:])
+                self.spend(sizes[0] * _measure_depth(arguments[0]) * (1 + others))
             if name == "format":
                 self.spend(sum(_sum_widths(form) for form in arguments if isinstance(form, str)))
 
@@ -164,7 +224,21 @@ class Budget:
     def spend_on_field(self, value: Any, form: str) -> None:
         """Spends the cost of one field of `str.format`."""
         self.spend_on_text(value)
-        self.spend(sum(int(number[:19]) for number in _NUMBER.findall(form)))
+        self.spend(CALL + sum(int(number[:19]) for number in _NUMBER.findall(form)))
+
+
+def _measure_depth(value: Any) -> int:
+    """Returns the number of nested lists and mappings."""
+    depth, level = 0, [value]
+    while level:
+        level = [
+            inner
+            for element in level
+            if isinstance(element, Collection) and not isinstance(element, (str, bytes, range))
+            for inner in (element.values() if isinstance(element, Mapping) else element)
+        ]
+        depth += 1
+    return depth
 
 
 def _count_bits(value: int) -> int:

@@ -168,7 +168,11 @@ class SourcedText(str):
         return concatenate((other, self)) if isinstance(other, str) else NotImplemented
 
     def __mul__(self, count: Any) -> str:
-        return concatenate([self] * count) if isinstance(count, int) else NotImplemented
+        if not isinstance(count, int):
+            return NotImplemented
+        if tracker := tracker_var.get():
+            tracker.spend(_RUN * max(count, 0))
+        return concatenate([self] * count)
 
     __rmul__ = __mul__
 
@@ -186,7 +190,7 @@ class SourcedText(str):
         indices = range(len(self))[key]
         if indices.step == 1:
             return self._slice(indices.start, max(indices.start, indices.stop))
-        return _make(text, ((1, self._get_source(i)) for i in indices))
+        return _make(text, [(1, self._get_source(i)) for i in indices])
 
     def lstrip(self, chars: Any = None, /) -> str:
         return self[len(self) - len(str.lstrip(self, chars)) :]
@@ -397,8 +401,10 @@ def make_text(text: str, source: Source) -> SourcedText:
     return _make(text, [(len(text), source)])
 
 
-def _make(text: str, runs: Iterable[tuple[int, Source]]) -> SourcedText:
+def _make(text: str, runs: Sequence[tuple[int, Source]]) -> SourcedText:
     """Makes a text of runs (length, source)."""
+    if tracker := tracker_var.get():
+        tracker.spend(_RUN * len(runs))
     stops: list[int] = []
     sources: list[Source] = []
     position = 0
@@ -411,8 +417,6 @@ def _make(text: str, runs: Iterable[tuple[int, Source]]) -> SourcedText:
         else:
             stops.append(position)
             sources.append(source)
-    if tracker := tracker_var.get():
-        tracker.spend(_RUN * len(stops))
     made = str.__new__(SourcedText, str.__str__(text))
     made._stops, made._sources = tuple(stops), tuple(sources)
     return made
