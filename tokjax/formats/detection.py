@@ -39,7 +39,6 @@ Format = Literal[
     "huggingface",
     "gpt2",
     "sentencepiece",
-    "sentencepiece_vocab",
     "tiktoken",
     "wordpiece",
     "word_bpe",
@@ -112,7 +111,7 @@ def detect_tokenizer_files(path: str | os.PathLike[str] | Iterable[Any]) -> Dete
        `claude.json`
     7. `vocab.txt` with `merges.txt` or `bpe.codes`: a classic BPE
     8. `vocab.txt` alone: WordPiece
-    9. a single `*.vocab`: pieces and scores of a SentencePiece model
+    9. a single `*.vocab`, for the `.model` of the same name
 
     Args:
         path: path of a directory or a file, or a pair of file paths.
@@ -280,7 +279,7 @@ def _get_single(
             f"{directory}: contains no tokenizer in a supported format, only {sorted(present)[:20]}. Looked "
             f"for {TOKENIZER_FILE}, tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe, "
             f"{', '.join(_SENTENCEPIECE_NAMES)}, *.model, *.tiktoken, tekken.json, claude.json, "
-            "vocab.txt, alone or with merges.txt or bpe.codes, and *.vocab"
+            "and vocab.txt, alone or with merges.txt or bpe.codes"
         )
     if len(groups) > 1:
         names = [name for (name,) in groups]
@@ -345,12 +344,15 @@ def _split_header(header: bytes) -> list[bytes]:
 
 
 def _detect_scored_vocabulary(source: Path) -> DetectedTokenizer:
-    """Returns the model that a list of pieces belongs to, if it is in the same directory."""
+    """Returns the model that a list of pieces belongs to; raises if it is not in the same directory."""
     model = source.with_suffix(".model")
     if model.is_file():
         detected = detect_tokenizer_format(model)
         return detected._replace(reason=f"it is the model of {source.name}, and {detected.reason}")
-    return DetectedTokenizer("sentencepiece_vocab", (source,), "its lines contain pieces and scores")
+    raise TokenizerFormatError(
+        f"{source}: a list of the pieces of a SentencePiece model, without its normalization and exact scores; "
+        "pass the path of the .model, which the trainer writes beside it"
+    )
 
 
 def _reject_text_vocabulary(source: Path, header: bytes) -> None:

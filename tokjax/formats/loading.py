@@ -25,7 +25,7 @@ from tokjax.formats.hub import check_hub_options, fetch_repository
 from tokjax.formats.huggingface.tokenizer_json import from_huggingface, read_huggingface
 from tokjax.formats.names import EncodingName, RepositoryName, UrlName, parse_name
 from tokjax.formats.remote_files import open_files
-from tokjax.formats.sentencepiece_files import read_sentencepiece, read_sentencepiece_vocab
+from tokjax.formats.sentencepiece_files import read_sentencepiece
 from tokjax.formats.tiktoken_files import read_tiktoken
 from tokjax.formats.tokjax_json import read_tokjax
 from tokjax.formats.word_bpe_files import read_word_bpe
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from typing import Literal, Unpack
 
     from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
-    from tokjax.formats.sentencepiece_files import Normalization, TextModelType
     from tokjax.models.base import SegmentModel
     from tokjax.models.byte_bpe import Normalizer
     from tokjax.models.word_bpe import EndOfWord, Unknown
@@ -58,10 +57,7 @@ class LoadOptions(TypedDict, total=False):
             formats.
         encoding: name of a published encoding of tiktoken.
         pattern: split pattern, as in `byte_level_bpe`.
-        normalizer: normalization of texts, as in `byte_level_bpe`; for `"sentencepiece_vocab"`, that of the
-            trainer: `"nmt_nfkc"`, `"nfkc"`, one of these with `"_cf"` (case folding), or `"identity"`.
-        model_type: type of a SentencePiece model, `"unigram"` or `"bpe"`; `None` to determine it from the
-            file.
+        normalizer: normalization of texts, as in `byte_level_bpe`.
         add_prefix_space: whether a space is added before text that does not begin with one.
         lowercase: whether texts are converted to lower case, as in `wordpiece`; `None` for the setting in the
             files.
@@ -88,8 +84,7 @@ class LoadOptions(TypedDict, total=False):
     special_tokens: Mapping[str, int] | Sequence[str] | None
     encoding: str | None
     pattern: Pattern | None
-    normalizer: Normalizer | Normalization | Literal["auto"] | None
-    model_type: TextModelType | None
+    normalizer: Normalizer | Literal["auto"] | None
     add_prefix_space: bool
     lowercase: bool | None
     strip_accents: bool | None
@@ -134,7 +129,6 @@ def load_tokenizer(
     | `"huggingface"` | `tokenizer.json` |
     | `"gpt2"` | `vocab.json` and `merges.txt`, or `encoder.json` and `vocab.bpe` |
     | `"sentencepiece"` | a `.model` file |
-    | `"sentencepiece_vocab"` | a `.vocab` file with pieces and scores, if there is no `.model` |
     | `"tiktoken"` | a rank file, `tekken.json`, `claude.json` |
     | `"wordpiece"` | `vocab.txt` |
     | `"word_bpe"` | `vocab.txt` and `merges.txt` |
@@ -157,9 +151,6 @@ def load_tokenizer(
       texts if it sets `add_bos_token` and `add_eos_token`.
     - `"sentencepiece"`: `bos_token` and `eos_token` are inserted into texts; `"auto"` selects the token with
       the role, which is declared in the configuration files or else in the model.
-    - `"sentencepiece_vocab"` also accepts `unk_token`, `model_type`, `normalizer` and `special_tokens` (names
-      of control pieces). A `.vocab` file contains neither the normalization nor the type of pieces with the
-      score 0. An option is required where its default, that of SentencePiece's trainer, can be wrong.
     - `"tiktoken"` also accepts `encoding`, `pattern`, `special_tokens` (name to id) and `normalizer`. A rank
       file contains neither a split pattern nor special tokens. They are taken from the published encoding
       that the file is named after (`cl100k_base.tiktoken`), or from `encoding`, or from `pattern` and
@@ -289,7 +280,6 @@ _READERS: Mapping[Format, Callable[..., SegmentModel | HuggingFaceTokenizer]] = 
     "huggingface": read_huggingface,
     "gpt2": read_gpt2,
     "sentencepiece": read_sentencepiece,
-    "sentencepiece_vocab": read_sentencepiece_vocab,
     "tiktoken": read_tiktoken,
     "wordpiece": read_wordpiece,
     "word_bpe": read_word_bpe,

@@ -20,7 +20,7 @@ from tokjax.pretokenize.unicode_classes import CHINESE, load_code_point_flags
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
 
 def check_charsmap(charsmap: bytes) -> None:
@@ -325,33 +325,6 @@ def keep_pieces(proto: bytes, ids: Collection[int]) -> bytes:
         for number, value in iter_fields(proto)
         if isinstance(value, bytes) and (number != 1 or next(next_id) in ids)
     )
-
-
-def build_model(
-    pieces: Iterable[tuple[str, float, PieceType]], model_type: ModelType, normalizer_spec: bytes
-) -> bytes:
-    """Builds a serialized `ModelProto`. Byte fallback is enabled if there are byte pieces.
-
-    Args:
-        pieces: text, score and type of each piece, in the order of the ids.
-        model_type: type of the model.
-        normalizer_spec: settings of the normalizer, a serialized `NormalizerSpec`.
-    """
-    messages: list[bytes] = []
-    unknown, has_bytes = "<unk>", False
-    for text, score, piece_type in pieces:
-        score_field = bytes([2 << 3 | _FIXED32]) + struct.pack("<f", score)
-        name_field = _write_bytes(1, text.encode("utf-8"))
-        messages.append(_write_bytes(1, name_field + score_field + _write_integer(3, piece_type)))
-        unknown = text if piece_type == PieceType.UNKNOWN else unknown
-        has_bytes = has_bytes or piece_type == PieceType.BYTE
-    [type_number] = (number for number, name in _MODEL_TYPES.items() if name == model_type)
-    trainer_spec = (
-        _write_integer(3, type_number)
-        + _write_integer(35, has_bytes)
-        + _write_bytes(45, unknown.encode("utf-8"))
-    )
-    return b"".join([*messages, _write_bytes(2, trainer_spec), _write_bytes(3, normalizer_spec)])
 
 
 def _write_bytes(number: int, data: bytes) -> bytes:
