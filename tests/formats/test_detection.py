@@ -128,9 +128,7 @@ class TestTextVocabularies:
         (tmp_path / "m.model").unlink()
         (tmp_path / "m.vocab").rename(tmp_path / name)
         for path in (tmp_path, tmp_path / name):
-            with pytest.raises(
-                FormatError, match=r"without its normalization.*; pass the path of the \.model"
-            ):
+            with pytest.raises(FormatError, match=r"normalization.*; pass the path of the \.model"):
                 tokjax.load_tokenizer(path)
 
     @pytest.mark.parametrize(

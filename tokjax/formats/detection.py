@@ -350,7 +350,7 @@ def _detect_scored_vocabulary(source: Path) -> DetectedTokenizer:
         detected = detect_tokenizer_format(model)
         return detected._replace(reason=f"it is the model of {source.name}, and {detected.reason}")
     raise TokenizerFormatError(
-        f"{source}: a list of the pieces of a SentencePiece model, without its normalization and exact scores; "
+        f"{source}: a list of the pieces of a SentencePiece model, without normalization and exact scores; "
         "pass the path of the .model, which the trainer writes beside it"
     )
 
