@@ -118,7 +118,7 @@ class TestLimit:
             assert list_copies(directory) == sorted(TOKENS[i] for i in used)
             assert [i for i in range(NUM_SHARDS) if (i, "tokens") in dataset._open_shards] == sorted(used)
 
-    def test_batches_of_more_shards_than_the_limit(self, url, tmp_path):
+    def test_batches_of_more_shards_than_the_limit(self, url, tmp_path, caplog):
         dataset = tokjax.open_dataset(url, download_dir=tmp_path, download_bytes=2 * NBYTES)
         options = {"batch_size": 30, "documents": False}
         limited = tokjax.PackedTokenLoader(dataset, **options)
@@ -126,6 +126,9 @@ class TestLimit:
             limited, tokjax.PackedTokenLoader(tokjax.open_dataset(url), **options), strict=True
         ):
             assert np.array_equal(batch.ids, other.ids)
+        [message] = caplog.messages
+        assert "the shards of one batch have" in message
+        assert "read_ranges=True" in message
         assert len(list_copies(tmp_path)) == 2
         ids = dataset.read(0, dataset.num_tokens)
         assert np.array_equal(ids, tokjax.open_dataset(url).read(0, dataset.num_tokens))

@@ -88,6 +88,16 @@ def test_ids_and_offsets_equal_the_host(any_pattern, tables, rows):
     assert_equals_host(any_pattern, tables, rows)
 
 
+@pytest.mark.parametrize(("index", "split"), [(0, 1), (1, 3), (NUM_ROWS, NUM_BYTES + 1)])
+def test_invalid_row_splits(tables, index, split):
+    data, splits = to_arrays([b"low lower"] * NUM_ROWS)
+    splits = np.array(splits)
+    splits[index] = split if index != 1 else splits[2] + split
+    tokens = encode_jit(tables, data, splits, capacities=CAPACITIES)
+    assert tokens.exceeded
+    assert {*map(int, tokens.needed)} == {-1}
+
+
 @pytest.mark.slow
 @get_max_examples(100)
 @given(rows=texts)

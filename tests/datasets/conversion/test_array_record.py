@@ -2,6 +2,7 @@
 
 import functools
 import operator
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -110,6 +111,19 @@ def test_a_failed_export_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         tokjax.datasets.export_dataset(dataset, tmp_path / "a.array_record")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    error = RuntimeError("write() failed: No space left on device; at byte 204800")
+    monkeypatch.setattr(type(dataset), "document", Mock(side_effect=error))
+    with pytest.raises(OSError, match=r"^\[Errno 28\] No space left on device: '.*a\.array_record'$"):
+        tokjax.datasets.export_dataset(dataset, tmp_path / "a.array_record")
+
+
+def test_files_in_a_forked_process(tmp_path, monkeypatch):
+    """After a file was written, the library would crash in a forked child."""
+    dataset = write_id_dataset(DOCUMENTS, tmp_path / "data", TOKENIZER)
+    tokjax.datasets.export_dataset(dataset, tmp_path / "a.array_record")
+    monkeypatch.setattr("os.getpid", lambda: 1)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="forked after its parent wrote .*'spawn'"):
+        tokjax.datasets.convert_dataset(tmp_path / "a.array_record", TOKENIZER, tmp_path / "out")
 
 
 def test_options(tmp_path):
