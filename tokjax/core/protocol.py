@@ -128,6 +128,27 @@ def encode(
 
 
 @singledispatch
+def find_matched_names(tokenizer: Any) -> frozenset[str]:
+    """Returns the tokens that are matched in any text, although they are not special: added tokens.
+
+    Args:
+        tokenizer: any registered tokenizer.
+    """
+    return get_vocabulary(tokenizer).added_names
+
+
+@singledispatch
+def make_special(tokenizer: Any, names: frozenset[str]) -> Any:
+    """Returns a tokenizer in which some of the matched tokens are special, so that text can be without them.
+
+    Args:
+        tokenizer: a tokenizer of tokjax.
+        names: some of the names of `find_matched_names`.
+    """
+    _raise_unsupported("make_special", tokenizer)
+
+
+@singledispatch
 def encode_short_result(
     tokenizer: Any,
     text: Text,

@@ -35,7 +35,7 @@ from tokjax.core.pretokens import PreTokens, make_pretokens, pre_tokenize, raise
 from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.utf8 import count_bytes, find_character_starts, from_characters, to_characters, to_utf8
-from tokjax.core.vocabulary import drop_lookup_roles, share_names
+from tokjax.core.vocabulary import drop_lookup_roles, make_vocabulary, share_names
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.assembly import (
     RowLayout,
@@ -342,6 +342,29 @@ def _reject_made_tokens(vocabulary: Vocabulary, ids: NDArray[np.int32], allowed_
                 f"a text contains {name!r}, which this model encodes as a special token even where ordinary "
                 "text is requested; allow it with allowed_special=, or disallow it"
             )
+
+
+@protocol.make_special.register(SegmentModel)
+def _make_special(tokenizer: SegmentModel, names: frozenset[str]) -> SegmentModel:
+    old = tokenizer.vocabulary
+    ids = {name: old.get_id(name) for name in names}
+    moved = frozenset(ids.values())
+    merges: tuple[Any, ...] = getattr(tokenizer, "merges", None) or ()
+    forms: set[Any] = {*names, *map(str.encode, names)}
+    kept = tuple(merge for merge in merges if forms.isdisjoint((*merge, merge[0] + merge[1])))
+    if len(kept) < len(merges):  # text must not become one of them
+        changed: Any = dataclasses.replace(tokenizer, merges=kept)  # type: ignore[type-var]
+        tokenizer = changed
+    vocabulary = make_vocabulary(
+        {token: id_ for token, id_ in old.ordinary.items() if id_ not in moved},
+        {**old.special, **ids},
+        old.roles,
+        old.explicit_template,
+        old.added_tokens,
+        {name: id_ for name, id_ in old.duplicate_token_ids.items() if name not in names},
+        old.unreachable_ids,
+    )
+    return tokenizer.replace_vocabulary(vocabulary)
 
 
 @protocol.encode_texts.register(SegmentModel)

@@ -184,6 +184,9 @@ protocol.decode_bytes.register(BPEDropout, partial(_call_without_dropout, protoc
 protocol.decode_batch.register(BPEDropout, partial(_call_without_dropout, protocol.decode_batch))
 find_decode_context.register(BPEDropout, partial(_call_without_dropout, find_decode_context))
 find_text_lengths.register(BPEDropout, partial(_call_without_dropout, find_text_lengths))
+protocol.make_special.register(BPEDropout)(
+    lambda tokenizer, names: replace(tokenizer, tokenizer=protocol.make_special(tokenizer.tokenizer, names))
+)
 protocol.normalize.register(BPEDropout, partial(_call_without_dropout, protocol.normalize))
 protocol.map_offsets_to_input.register(
     BPEDropout, partial(_call_without_dropout, protocol.map_offsets_to_input)

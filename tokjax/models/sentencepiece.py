@@ -47,6 +47,9 @@ from tokjax.models.sentencepiece_engine import EncodedIds, SentencePieceEngine, 
 from tokjax.models.sentencepiece_files import (
     ModelInfo,
     ModelType,
+    PieceType,
+    append_pieces,
+    iter_pieces,
     load_processor,
     parse_model_info,
     parse_pieces,
@@ -292,6 +295,12 @@ class SentencePieceTokenizer(SegmentModel):
         return parse_pieces(self.model_proto, has_byte_fallback=self._model_info.has_byte_fallback)
 
     @cached_property
+    def _symbols(self) -> frozenset[str]:
+        """User-defined symbols, which the model matches in any text."""
+        pieces = iter_pieces(self.model_proto)
+        return frozenset(text for text, _, piece_type in pieces if piece_type == PieceType.USER_DEFINED)
+
+    @cached_property
     def _model_info(self) -> ModelInfo:
         return parse_model_info(self.model_proto)
 
@@ -454,6 +463,20 @@ def _restore(model_proto: bytes, roles_json: Mapping[str, Any]) -> SentencePiece
     return tokenizer.replace_vocabulary(
         make_vocabulary(old.ordinary, old.special, old.roles, template, added_tokens)
     )
+
+
+@protocol.find_matched_names.register(SentencePieceTokenizer)
+def _find_matched_names(tokenizer: SentencePieceTokenizer) -> frozenset[str]:
+    return tokenizer.vocabulary.added_names | tokenizer._symbols
+
+
+@protocol.make_special.register(SentencePieceTokenizer)
+def _make_special(tokenizer: SentencePieceTokenizer, names: frozenset[str]) -> SentencePieceTokenizer:
+    """Makes the symbols control pieces, which the model does not match."""
+    symbols = dict.fromkeys(names & tokenizer._symbols, PieceType.CONTROL)
+    changed = replace(tokenizer, model_proto=append_pieces(tokenizer.model_proto, symbols))
+    make_special = protocol.make_special.dispatch(SegmentModel)
+    return make_special(changed, names)  # type: ignore[no-any-return]
 
 
 def _unpickle(model_proto: bytes, roles_json: Mapping[str, Any]) -> SentencePieceTokenizer:

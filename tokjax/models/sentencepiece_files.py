@@ -282,7 +282,8 @@ def parse_pieces(proto: bytes, *, has_byte_fallback: bool) -> Pieces:
 def append_pieces(proto: bytes, piece_types: Mapping[str, PieceType]) -> bytes:
     """Appends pieces to a serialized `ModelProto`. Names that it already has as such pieces are left out.
 
-    The new pieces get the next ids. A normal piece can become a user-defined symbol, and keeps its id.
+    The new pieces get the next ids. A normal piece can become a user-defined symbol, and a symbol a control
+    piece. Both keep their ids.
 
     Args:
         proto: the serialized model.
@@ -293,7 +294,8 @@ def append_pieces(proto: bytes, piece_types: Mapping[str, PieceType]) -> bytes:
             contains a space or `▁`.
     """
     types = {text: piece_type for text, _, piece_type in iter_pieces(proto)}
-    becomes_symbol: set[bytes] = set()
+    changed: dict[bytes, PieceType] = {}
+    changes = (PieceType.NORMAL, PieceType.USER_DEFINED), (PieceType.USER_DEFINED, PieceType.CONTROL)
     new_messages: list[bytes] = []
     for name, piece_type in piece_types.items():
         is_symbol, name_bytes = piece_type == PieceType.USER_DEFINED, name.encode("utf-8")
@@ -301,14 +303,14 @@ def append_pieces(proto: bytes, piece_types: Mapping[str, PieceType]) -> bytes:
             raise InvalidArgumentError(f"a SentencePiece symbol can't contain a space, as {name!r} does")
         if name not in types:
             new_messages.append(_write_bytes(1, name_bytes) + _write_integer(3, piece_type))
-        elif is_symbol and types[name] == PieceType.NORMAL:
-            becomes_symbol.add(name_bytes)
+        elif (types[name], piece_type) in changes:
+            changed[name_bytes] = piece_type
         elif types[name] != piece_type:
             raise InvalidArgumentError(f"the model already has the piece {name!r}, of another type")
-    if becomes_symbol:
+    if changed:
         proto = b"".join(
-            _write_bytes(number, value + _write_integer(3, PieceType.USER_DEFINED))  # replaces the type
-            if number == 1 and dict(iter_fields(value))[1] in becomes_symbol
+            _write_bytes(number, value + _write_integer(3, changed[piece]))  # replaces the type
+            if number == 1 and (piece := dict(iter_fields(value))[1]) in changed
             else _write_bytes(number, value)
             for number, value in iter_fields(proto)
             if isinstance(value, bytes)

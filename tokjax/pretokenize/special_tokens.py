@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import AddedToken
 
+_IN_BRACKETS = re.compile(r"<[^<>\s]+>")
+_HTML = re.compile(
+    "</?(?:[abiup]|[bh]r|[ou]l|li|em|strong|su[bp]|code|pre|div|span|h[1-6]|table|caption|t[dhr]"
+    "|thead|tbody|tfoot|blockquote)/?>"
+)
 _MAX_DEPTH = 40
 """The maximum depth of nested groups in the regular expression; names are not factored below it."""
 WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
@@ -56,6 +61,36 @@ def check_special_names(special_tokens: Sequence[str], argument: str = "special_
             raise InvalidArgumentError(f"duplicate special token {name!r}")
         seen.add(name)
     return special
+
+
+@lru_cache(maxsize=16)
+def select_control_names(names: frozenset[str], template: str) -> frozenset[str]:
+    """Returns the control tokens among tokens that are matched in plain text, although they are not special.
+
+    A control token looks like a marker, enclosed in symbols or with a part in angle brackets, or the chat
+    template writes it. Whitespace, single ASCII characters, and HTML tags that the template does not write
+    are text: Gemma's vocabulary has them as user-defined symbols.
+
+    Args:
+        names: added tokens, and user-defined symbols of a SentencePiece model.
+        template: the chat template.
+
+    >>> names = frozenset({"<think>", "[INST]", "<h1>", "C++", "   ", "/no"})
+    >>> sorted(select_control_names(names, "{{ '/no' }}"))
+    ['/no', '<think>', '[INST]']
+    """
+    return frozenset(name for name in names if _is_control_name(name, template))
+
+
+def _is_control_name(name: str, template: str) -> bool:
+    text = name.replace("\u2581", " ").strip()
+    if not text or (len(text) == 1 and text.isascii()):
+        return False
+    if text in template:
+        return True
+    is_enclosed = not any(character.isalnum() or character == "_" for character in (text[0], text[-1]))
+    is_marker = is_enclosed and any(map(str.isalnum, text))
+    return (is_marker or _IN_BRACKETS.search(text) is not None) and not _HTML.fullmatch(text)
 
 
 def resolve_special(

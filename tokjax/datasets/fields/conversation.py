@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from tokjax.core import protocol
 from tokjax.datasets.fields.options import check_template, get_special_options, set_limit, set_special
 from tokjax.datasets.fields.token_field import TokenField
 from tokjax.encoding.chat.encode_chat import encode_chats
-from tokjax.encoding.chat.messages import check_strings, copy_json, copy_messages
+from tokjax.encoding.chat.messages import check_strings, copy_json, copy_messages, find_control_tokens
 from tokjax.errors import InvalidArgumentError
-from tokjax.pretokenize.special_tokens import resolve_special
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -182,10 +180,9 @@ class ConversationField(TokenField):
         variables = {key: value for key, value in more.items() if value is not None} | variables
         others = {key: value for key, value in variables.items() if key not in _CHECKED_VARIABLES}
         if others:
-            names = protocol.get_vocabulary(self.tokenizer).special_names
-            _, not_allowed = resolve_special(names, allowed_special)
+            control = find_control_tokens(self.tokenizer, self.template or "", allowed_special)
             for key, value in others.items():
-                check_strings(value, repr(key), not_allowed)
+                check_strings(value, repr(key), control.not_allowed)
         return variables
 
 

@@ -20,6 +20,7 @@ from tokjax._util.display import short_repr
 from tokjax.core import protocol
 from tokjax.encoding.chat.chat_template import ChatTemplate, RenderedTemplate, compile_template, make_clock
 from tokjax.encoding.chat.messages import (
+    ControlTokens,
     HiddenTokens,
     add_reasoning_aliases,
     check_strings,
@@ -27,8 +28,8 @@ from tokjax.encoding.chat.messages import (
     copy_json,
     copy_messages,
     encode_with_hidden,
+    find_control_tokens,
     find_unwritten_messages,
-    hide_special_tokens,
     mark_end,
     pop_weights,
     replace_with_placeholders,
@@ -47,7 +48,6 @@ from tokjax.encoding.encode import encode_batch_result, encode_result
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.objectives.completion_masks import CHAT_ROLES, chat_loss_mask
 from tokjax.offsets import char_to_byte_spans
-from tokjax.pretokenize.special_tokens import resolve_special
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -100,6 +100,7 @@ def encode_chat(
     mask: bool = True,
     allowed_special: Special = (),
     disallowed_special: Special = "all",
+    trust_answers: bool = True,
     variables: Mapping[str, Any] | None = None,
     date: datetime.date | None = None,
     max_characters: int = _MAX_CHARACTERS,
@@ -133,6 +134,11 @@ def encode_chat(
     texts of messages to a special token (`"<|im_" + "end|>"`), this raises an error unless the token is
     allowed. Other `variables` are trusted.
 
+    The same holds for control tokens that are not special, but that a tokenizer matches in any text: added
+    tokens such as Qwen's `<think>` and `<tool_call>`, and user-defined symbols of a SentencePiece model. They
+    are those that look like markers, or that the template writes. In messages of the assistant they are
+    recognized, since the model writes them, unless `trust_answers` is `False`.
+
     Args:
         tokenizer: any registered tokenizer. With `mask=True` it must compute offsets.
         messages: the messages, each with a `"role"`, usually a `"content"`, and other keys that the template
@@ -145,6 +151,7 @@ def encode_chat(
         allowed_special: special tokens that are recognized in messages: names, or `"all"`.
         disallowed_special: special tokens that raise an error in messages: names, or `"all"` for every one
             that is not allowed. A special token in neither set is encoded as ordinary text.
+        trust_answers: whether control tokens that are not special are recognized in the assistant's messages.
         variables: other variables of the template, for example `tools`, as JSON data.
         date: the date, or the time, that `strftime_now` formats. `None` for the current local time.
         max_characters: maximum length of the rendered text in characters. The work and the memory of the
@@ -168,6 +175,7 @@ def encode_chat(
         mask=mask,
         allowed_special=allowed_special,
         disallowed_special=disallowed_special,
+        trust_answers=trust_answers,
         variables=variables,
         date=date,
         max_characters=max_characters,
@@ -222,33 +230,31 @@ def _encode_in_steps(
     mask: bool = True,
     allowed_special: Special = (),
     disallowed_special: Special = "all",
+    trust_answers: bool = True,
     variables: Mapping[str, Any] | None = None,
     date: datetime.date | None = None,
     max_characters: int = _MAX_CHARACTERS,
 ) -> Generator[str, TokenizationResult, EncodedChat]:
     """Yields the text to encode, receives its result, and returns the conversation. See `encode_chat`."""
-    vocabulary = protocol.get_vocabulary(tokenizer)
     _check_options(variables or {}, add_generation_prompt, continue_final_message)
-    allowed, disallowed = resolve_special(vocabulary.special_names, allowed_special, disallowed_special)
-    not_allowed = frozenset(vocabulary.special) - allowed
+    control = find_control_tokens(
+        tokenizer, template, allowed_special, disallowed_special, trust_answers=trust_answers
+    )
     conversation = copy_messages(messages)
     excluded = pop_weights(conversation)
-    check_strings(conversation, "messages", disallowed)
+    for i, message in enumerate(conversation):
+        check_strings(message, f"messages[{i}]", control.disallowed - control.get_trusted(message))
     template_variables: dict[str, Any] = {"tools": None, "documents": None, **(variables or {})}
     template_variables = {
         name: copy_json(value, f"variables[{name!r}]") for name, value in template_variables.items()
     }
     untrusted = {name: template_variables[name] for name in _UNTRUSTED}
-    check_strings(untrusted, "variables", disallowed)
+    check_strings(untrusted, "variables", control.disallowed)
     compiled = compile_template(template)
-    literal = not_allowed - disallowed  # ordinary text in messages, special tokens in the template
-    texts = collect_strings([conversation, untrusted]) if literal else []
-    hidden = hide_special_tokens(
-        literal, texts, [*collect_strings(template_variables), template] if literal else []
-    )
+    hidden = control.hide_names(conversation, untrusted, [*collect_strings(template_variables), template])
 
     clock = {"strftime_now": make_clock(date or datetime.datetime.now())}  # the same time in all renderings
-    roles = {f"{role}_token": name for role, name in vocabulary.roles.items()}
+    roles = {f"{role}_token": name for role, name in protocol.get_vocabulary(tokenizer).roles.items()}
 
     def make_renderer(change: Callable[[str], str]) -> _ChatRenderer:
         changed = copy_json(untrusted, "", lambda text, _: change(text)) if hidden.names else {}
@@ -259,22 +265,18 @@ def _encode_in_steps(
     renderer = make_renderer(hidden.hide)
     rendered_messages = conversation
     if hidden.names:
-        rendered_messages = copy_json(conversation, "", lambda text, _: hidden.hide(text))
+        rendered_messages = [control.hide_in(message, hidden) for message in conversation]
     text = renderer.render_text(rendered_messages, add_generation_prompt)
-    # Special tokens that the template itself writes are the same for any messages, so they are counted with
-    # placeholders. Any other number means that the template made or removed one with texts of messages.
-    placeholders = replace_with_placeholders(rendered_messages, {})
-    expected = renderer.render_text(placeholders, add_generation_prompt)
-    _check_counts(text, expected, not_allowed)
-    _check_contents(renderer, placeholders, expected, template, add_generation_prompt)
+    expected = _check_rendering(renderer, rendered_messages, text, control, template, add_generation_prompt)
     full_text = hidden.restore(text)
     if hidden.names:
         visible_text = make_renderer(str).render_text(conversation, add_generation_prompt)
         _check_unchanged(full_text, visible_text, hidden)
         yield ""
-        result = encode_with_hidden(tokenizer, text, hidden)
+        result = encode_with_hidden(tokenizer, text, hidden, control.matched)
     else:
         result = yield text
+    _check_ids(tokenizer, result.ids, control.matched & control.not_allowed, expected)
     if not mask:
         return EncodedChat(result, None, full_text)
     offsets = _get_offsets(tokenizer, full_text, result)
@@ -287,6 +289,46 @@ def _encode_in_steps(
     if excluded:
         assistant_mask, sources = _exclude_messages(excluded, assistant_mask, sources)
     return EncodedChat(result, assistant_mask, full_text, *sources)
+
+
+def _check_rendering(
+    renderer: _ChatRenderer,
+    messages: list[Message],
+    text: str,
+    control: ControlTokens,
+    template: str,
+    prompt: bool,
+) -> str:
+    """Checks that the template writes all messages, and makes no special tokens of their texts.
+
+    Special tokens that the template itself writes are the same for any messages, so they are counted with
+    placeholders. Any other number means that the template made or removed one with texts of messages.
+
+    Returns:
+        The rendered text with placeholders for texts that are not trusted.
+    """
+    placeholders = replace_with_placeholders(messages, {})
+    expected = renderer.render_text(placeholders, prompt)
+    _check_counts(text, expected, control.not_allowed - control.trusted)
+    _check_contents(renderer, placeholders, expected, template, prompt)
+    if any(text.count(name) != expected.count(name) for name in control.trusted):
+        expected = renderer.render_text(control.restore_answers(placeholders, messages), prompt)
+    _check_counts(text, expected, control.trusted)
+    return expected
+
+
+def _check_ids(tokenizer: Any, ids: NDArray[np.int32], names: frozenset[str], expected: str) -> None:
+    """Checks that a normalizer makes no control token of messages, for example of full-width letters.
+
+    Raises:
+        DisallowedSpecialTokenError: one of the names is more often in the ids than in the expected text.
+    """
+    for name in sorted(names):
+        if np.count_nonzero(ids == protocol.token_to_id(tokenizer, name)) > expected.count(name):
+            raise DisallowedSpecialTokenError(
+                f"the tokenizer normalizes a text of the messages to the control token {name!r}; remove it, "
+                f"or pass allowed_special={{{name!r}}}"
+            )
 
 
 def _exclude_messages(

@@ -32,11 +32,17 @@ from tokjax.core.ragged import Ragged
 from tokjax.core.records import make_batch_without_copy
 from tokjax.core.utf8 import count_bytes
 from tokjax.errors import InvalidArgumentError
-from tokjax.pretokenize.special_tokens import reject_special, split_at_special
+from tokjax.pretokenize.special_tokens import (
+    reject_special,
+    resolve_special,
+    select_control_names,
+    split_at_special,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
+    from tokjax.core.protocol import Special
     from tokjax.core.records import TokenizationBatch, TokenizationResult
 
 
@@ -298,10 +304,10 @@ class HiddenTokens(NamedTuple):
     names: dict[str, str]
     restore_table: dict[int, str]
 
-    def hide(self, text: str) -> str:
-        """Returns the text with the special tokens replaced."""
-        pieces = split_at_special(text, frozenset(self.names))
-        return "".join(self.names.get(piece, piece) for piece in pieces)
+    def hide(self, text: str, kept: frozenset[str] = frozenset()) -> str:
+        """Returns the text with the special tokens replaced, except those that are kept."""
+        pieces = split_at_special(text, frozenset(self.names) - kept)
+        return "".join(self.names.get(piece, piece) if i % 2 else piece for i, piece in enumerate(pieces))
 
     def restore(self, text: str) -> str:
         """Returns the text with the original characters."""
@@ -328,7 +334,74 @@ def hide_special_tokens(names: Iterable[str], texts: Sequence[str], others: Sequ
     return HiddenTokens(replacements, {ord(hidden): character for hidden, character in pairs})
 
 
-def encode_with_hidden(tokenizer: Any, text: str, hidden: HiddenTokens) -> TokenizationResult:
+class ControlTokens(NamedTuple):
+    """Control tokens of a tokenizer, and where texts of a conversation may contain them.
+
+    Attributes:
+        matched: those that are not special, and that the tokenizer matches in any text.
+        disallowed: those that are an error in messages.
+        not_allowed: those that are not recognized in messages.
+        trusted: those that are recognized in messages of the assistant.
+    """
+
+    matched: frozenset[str]
+    disallowed: frozenset[str]
+    not_allowed: frozenset[str]
+    trusted: frozenset[str]
+
+    def get_trusted(self, message: Message) -> frozenset[str]:
+        """Returns the tokens that are recognized in a message because of its role."""
+        return self.trusted if message["role"] == "assistant" else frozenset()
+
+    def hide_names(self, messages: Sequence[Message], untrusted: Any, others: Sequence[str]) -> HiddenTokens:
+        """Makes replacements for the tokens that are ordinary text in messages.
+
+        Args:
+            messages: the messages.
+            untrusted: other values with untrusted texts.
+            others: more texts whose characters must not be used as replacements.
+        """
+        literal = self.not_allowed - self.disallowed
+        if not literal:
+            return HiddenTokens({}, {})
+        answers = collect_strings([message for message in messages if self.get_trusted(message)])
+        texts = collect_strings([[each for each in messages if not self.get_trusted(each)], untrusted])
+        in_texts = [name for name in literal if any(name in text for text in texts)]
+        in_answers = [name for name in literal - self.trusted if any(name in text for text in answers)]
+        return hide_special_tokens({*in_texts, *in_answers}, [*texts, *answers], others)
+
+    def hide_in(self, message: Message, hidden: HiddenTokens) -> Message:
+        """Returns a message with tokens replaced, except those that are recognized because of its role."""
+        kept = self.get_trusted(message)
+        changed: Message = copy_json(message, "", lambda text, _: hidden.hide(text, kept))
+        return changed
+
+    def restore_answers(self, messages: Sequence[Message], originals: Sequence[Message]) -> list[Message]:
+        """Returns messages with the originals of those that have trusted tokens."""
+        pairs = zip(messages, originals, strict=True)
+        return [original if self.get_trusted(original) else message for message, original in pairs]
+
+
+def find_control_tokens(
+    tokenizer: Any,
+    template: str,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+    *,
+    trust_answers: bool = True,
+) -> ControlTokens:
+    """Finds the control tokens of a tokenizer. The arguments are those of `encode_chat`."""
+    special = protocol.get_vocabulary(tokenizer).special_names
+    matched = select_control_names(protocol.find_matched_names(tokenizer), template) - special
+    allowed, disallowed = resolve_special(special | matched, allowed_special, disallowed_special)
+    not_allowed = (special | matched) - allowed
+    trusted = matched & not_allowed if trust_answers else frozenset[str]()
+    return ControlTokens(matched, disallowed, not_allowed, trusted)
+
+
+def encode_with_hidden(
+    tokenizer: Any, text: str, hidden: HiddenTokens, control: frozenset[str]
+) -> TokenizationResult:
     """Encodes a text with its special tokens recognized, and its hidden special tokens as ordinary text.
 
     The result is that of encoding the restored text, except that hidden special tokens are not recognized.
@@ -337,12 +410,16 @@ def encode_with_hidden(tokenizer: Any, text: str, hidden: HiddenTokens) -> Token
         tokenizer: any registered tokenizer.
         text: the rendered text, with replacements for the hidden special tokens.
         hidden: the replacements.
+        control: control tokens that are not special, and that the tokenizer matches in any text.
 
     Raises:
         InvalidArgumentError: the tokenizer can't encode a hidden special token as ordinary text next to a
             special token of the template.
     """
-    names = frozenset(protocol.get_vocabulary(tokenizer).special)
+    without_control = (
+        protocol.make_special(tokenizer, control) if control & hidden.names.keys() else tokenizer
+    )
+    names = frozenset(protocol.get_vocabulary(without_control).special)
     pieces = ["", *split_at_special(text, names), ""]
     parts: list[TokenizationBatch] = []
     recognized = ""
@@ -353,7 +430,7 @@ def encode_with_hidden(tokenizer: Any, text: str, hidden: HiddenTokens) -> Token
             texts.append(part)
             parts.append(
                 protocol.encode_texts(
-                    tokenizer,
+                    tokenizer if allowed == "all" else without_control,
                     [part],
                     add_special_tokens=False,
                     allowed_special=allowed,

@@ -307,6 +307,17 @@ def _find_text_lengths(tokenizer: HuggingFaceTokenizer) -> NDArray[np.integer[An
     return tokenizer.decoder.find_text_lengths(partial(find_text_lengths.dispatch(object), tokenizer))
 
 
+@protocol.find_matched_names.register(HuggingFaceTokenizer)
+def _find_matched_names(tokenizer: HuggingFaceTokenizer) -> frozenset[str]:
+    tokens = tokenizer.loaded.contents.get("added_tokens") or []
+    return frozenset(token["content"] for token in tokens if not token["special"])
+
+
+@protocol.make_special.register(HuggingFaceTokenizer)
+def _make_special(tokenizer: HuggingFaceTokenizer, names: frozenset[str]) -> HuggingFaceTokenizer:
+    return _extend_vocabulary(tokenizer, sorted(names), special=True)[0]
+
+
 @extend_vocabulary.register(HuggingFaceTokenizer)
 def _extend_vocabulary(
     tokenizer: HuggingFaceTokenizer,
