@@ -39,8 +39,8 @@ class Numbers:
     def divide(self, value):
         return self.numbers // value
 
-    def get_process(self, _):
-        time.sleep(0.02)
+    def get_process(self, seconds):
+        time.sleep(seconds)
         return os.getpid()
 
     def end_elsewhere(self, value):
@@ -103,7 +103,7 @@ def use_all_processes(target, items, processes=2, token=None):
     deadline = time.monotonic() + 60
     found = set()
     while len(found) < processes and time.monotonic() < deadline:
-        found |= set(map_in_parallel(target, token, "get_process", range(items), processes, LARGE))
+        found |= set(map_in_parallel(target, token, "get_process", [0.005] * items, processes, LARGE))
     return found
 
 
@@ -170,7 +170,7 @@ def test_items_that_cannot_be_sent_are_processed_here(has_state):
 
 
 def test_object_that_cannot_be_pickled_is_used_here(caplog):
-    results = map_in_parallel(NotPicklable(np.arange(3)), make_token(), "get_process", range(8), 2, LARGE)
+    results = map_in_parallel(NotPicklable(np.arange(3)), make_token(), "get_process", [0] * 8, 2, LARGE)
     assert set(results) == {os.getpid()}
     assert not caplog.records
 
@@ -200,7 +200,7 @@ def test_killed_worker_with_state_is_an_error():
 @pytest.mark.usefixtures("no_workers")
 def test_worker_that_cannot_be_started(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    results = map_in_parallel(Numbers(np.arange(3)), make_token(), "get_process", range(8), 2, LARGE)
+    results = map_in_parallel(Numbers(np.arange(3)), make_token(), "get_process", [0.02] * 8, 2, LARGE)
     assert set(results) == {os.getpid()}
     assert not worker_starts.can_start_workers()  # it is not tried again
 
@@ -225,7 +225,7 @@ def test_worker_is_discarded_after_an_interrupted_call():
 
     def call(copy):
         try:
-            copy.call("get_process", 0)
+            copy.call("get_process", 10)
         except WorkerDiedError as error:
             errors.append(error)
 
@@ -268,14 +268,14 @@ def test_only_workers_that_nobody_uses_end_by_themselves(monkeypatch):
 
     def make_impatient(fds):
         *command, program = main(fds)
-        patch = "import tokjax._util.worker_main as module; module._IDLE_SECONDS = 0.2; "
+        patch = "import tokjax._util.worker_main as module; module._IDLE_SECONDS = 0.1; "
         return [*command, program.replace("from tokjax", patch + "from tokjax")]
 
     monkeypatch.setattr(worker_processes, "_make_command", make_impatient)
     with make_copies(target, make_token(), 1) as (copy,):
         copy.prepare()
         copy.call("add", 5)
-        time.sleep(0.6)
+        time.sleep(0.3)
         assert copy.call("add", 6) == 6
     (worker,) = worker_processes._idle_workers
     assert worker._process.wait(30) == 0
@@ -318,7 +318,7 @@ def test_small_inputs_start_nothing():
     assert compute_num_processes(8, 1 << 20) == 1
     assert compute_num_processes(8, 1 << 40) == 8
     assert compute_num_processes(1, 1 << 40) == 1
-    results = map_in_parallel(Numbers(np.arange(3)), make_token(), "get_process", range(8), 2, 100)
+    results = map_in_parallel(Numbers(np.arange(3)), make_token(), "get_process", [0] * 8, 2, 100)
     assert set(results) == {os.getpid()}
     assert not worker_processes._idle_workers
 
@@ -327,9 +327,9 @@ def test_small_inputs_start_nothing():
 def test_inputs_of_unknown_size_start_workers_after_some_items():
     target, token = Numbers(np.arange(3)), make_token()
     items = worker_processes._ITEMS_PER_PROCESS
-    assert set(map_in_parallel(target, token, "get_process", range(items - 1), 2, None)) == {os.getpid()}
+    assert set(map_in_parallel(target, token, "get_process", [0] * (items - 1), 2, None)) == {os.getpid()}
     assert not worker_processes._idle_workers
-    assert len(set(map_in_parallel(target, token, "get_process", range(40), 2, None))) == 2
+    assert len(set(map_in_parallel(target, token, "get_process", [0.02] * 40, 2, None))) == 2
 
 
 PROGRAM = """
