@@ -103,7 +103,7 @@ def use_all_processes(target, items, processes=2, token=None):
     deadline = time.monotonic() + 60
     found = set()
     while len(found) < processes and time.monotonic() < deadline:
-        found |= set(map_in_parallel(target, token, "get_process", [0.005] * items, processes, LARGE))
+        found |= set(map_in_parallel(target, token, "get_process", [0.01] * items, processes, LARGE))
     return found
 
 
@@ -369,24 +369,19 @@ def wait_until_ended(process):
     return False
 
 
-def test_workers_end_with_the_program():
-    program = run_program()
-    output, errors = program.communicate(timeout=120)
-    started, processes = output.splitlines()
-    assert (started, errors, program.returncode) == ("started", "", 0)
-    (worker,) = set(map(int, processes.split())) - {program.pid}
-    assert wait_until_ended(worker)
-
-
 @pytest.mark.parametrize("number", mark_slow_except([signal.SIGKILL, signal.SIGINT], [signal.SIGKILL]))
-def test_workers_end_with_a_killed_program(number):
-    program = run_program("wait", start_new_session=True)
-    started, processes = (program.stdout.readline().strip() for _ in range(2))
-    assert started == "started"
-    (worker,) = set(map(int, processes.split())) - {program.pid}
-    os.killpg(program.pid, number) if number == signal.SIGINT else os.kill(program.pid, number)
-    program.communicate(timeout=60)
-    assert wait_until_ended(worker)
+def test_workers_end_with_the_program(number):
+    """One program ends, and another one is killed."""
+    ending, killed = run_program(), run_program("wait", start_new_session=True)
+    output, errors = ending.communicate(timeout=120)
+    assert (errors, ending.returncode) == ("", 0)
+    output_of_killed = [killed.stdout.readline() for _ in range(2)]
+    os.killpg(killed.pid, number) if number == signal.SIGINT else os.kill(killed.pid, number)
+    killed.communicate(timeout=60)
+    for program, (started, processes) in ((ending, output.splitlines()), (killed, output_of_killed)):
+        assert started.strip() == "started"
+        (worker,) = set(map(int, processes.split())) - {program.pid}
+        assert wait_until_ended(worker)
 
 
 class TestSharedBuffer:
@@ -399,10 +394,12 @@ class TestSharedBuffer:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(fd)
 
-    def test_values_of_all_sizes(self):
+    @pytest.mark.parametrize("min_nbytes", [1, 1 << 20])
+    def test_values_of_all_sizes(self, min_nbytes, monkeypatch):
+        monkeypatch.setattr(shared_buffers, "_MIN_NBYTES", min_nbytes)
         buffer = SharedBuffer()
         other = SharedBuffer(os.dup(buffer.fd))
-        for size in (0, 1, 500_000, 5):
+        for size in (0, 1, 500_000, 5, 600_000):
             value = {"text": "é\ud800" * size, "array": np.arange(size), "none": None}
             copied = other.read(buffer.write(value))
             assert copied["text"] == value["text"]
@@ -415,11 +412,3 @@ class TestSharedBuffer:
         first, second = (SharedBuffer(os.dup(buffer.fd)).map_value(sizes) for _ in range(2))
         first += 1
         assert second.tolist() == [0, 1, 2, 3, 4]
-
-    def test_small_memory_grows(self, monkeypatch):
-        monkeypatch.setattr(shared_buffers, "_MIN_NBYTES", 1)
-        buffer = SharedBuffer()
-        other = SharedBuffer(os.dup(buffer.fd))
-        for size in range(0, 5000, 500):
-            assert other.read(buffer.write(bytes(size))) == bytes(size)
-            assert buffer.read(other.write("x" * size)) == "x" * size

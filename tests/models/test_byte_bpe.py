@@ -314,13 +314,6 @@ class TestNormalization:
         assert tokjax.normalize(tokenizer, self.decomposed) == self.decomposed
         assert tokjax.encode_result(tokenizer, "a").metadata.offsets_reference == "input_text"
 
-    def test_normalizer_option(self, tokenizer):
-        ranks = dict(tokenizer.vocabulary.ordinary)
-        assert tokjax.byte_level_bpe(ranks, pattern="qwen2", normalizer=None).normalizer is None
-        assert tokjax.byte_level_bpe(ranks, normalizer="nfc").normalizer == "nfc"
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="normalizer must be"):
-            tokjax.byte_level_bpe(ranks, normalizer="nfkc")
-
 
 class TestPatterns:
     def test_unmatched_text_is_encoded(self):

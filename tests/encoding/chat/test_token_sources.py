@@ -559,17 +559,17 @@ class TestLossMask:
             for fields in ((), ("header",), ("content", "scaffold"), CHAT_FIELDS[:-1])
         ]
 
-        def make_all_masks(codes):
-            return [chat_loss_mask(codes, **options) for options in choices]
+        def make_some_masks(codes):
+            return [chat_loss_mask(codes, **options) for options in choices[6:14:4]]
 
-        masks = make_all_masks(codes)
-        for mask, options in zip(masks, choices, strict=True):
+        for options in choices:
+            mask = chat_loss_mask(codes, **options)
             expected = [
                 [role in options["roles"] and field in options["fields"] for field in CHAT_FIELDS]
                 for role in CHAT_ROLES
             ]
             np.testing.assert_array_equal(mask, expected)
-        assert_agrees_in_jax(make_all_masks, masks, (codes,), eager=True)
+        assert_agrees_in_jax(make_some_masks, make_some_masks(codes), (codes,), eager=True)
 
     def test_default_is_the_mask_of_the_answers(self):
         chat = tokjax.encode_chat(BYTES, CONVERSATION, QUOTED)
