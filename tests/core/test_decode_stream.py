@@ -211,12 +211,6 @@ def test_decoders_whose_text_is_returned_before_the_end(name):
     assert any(texts[:-1]) == (name not in HELD_BACK)
 
 
-def test_characters_of_several_byte_tokens():
-    tokenizer = train_sentencepiece_models()["unigram with bytes"]
-    ids = [tokjax.token_to_id(tokenizer, f"<0x{byte:02X}>") for byte in "🍣é".encode()]
-    assert stream(tokenizer, [*ids, ids[0]])[0] == ["", "", "", "🍣", "", "é", "", "\ufffd"]
-
-
 def test_stream_yields_one_text_per_item():
     tokenizer = tokjax.byte_level(["</s>"])
     ids = [byte + 1 for byte in "né!".encode()]

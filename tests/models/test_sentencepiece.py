@@ -68,22 +68,6 @@ def test_batch_equals_single_texts(models, name, texts):
     assert list(batch) == [tokjax.encode_result(tokenizer, text, disallowed_special=()) for text in texts]
 
 
-def test_replaced_characters(models):
-    result = encode_text(models["unigram with bytes"], "a½ …")
-    assert dict(zip(result.tokens, result.offsets.tolist(), strict=True)) == {
-        "▁a": [1, 2],
-        "1": [2, 4],
-        "<0xE2>": [4, 4],
-        "<0x81>": [4, 4],
-        "<0x84>": [4, 4],
-        "2": [4, 4],
-        "▁": [4, 5],
-        **({"...": [5, 8]} if "..." in result.tokens else {".": [8, 8]}),
-    }
-    [*_, first, _, _] = result.offsets.tolist()
-    assert first == [5, 8] or "..." in result.tokens
-
-
 def test_byte_pieces_have_byte_spans(models):
     result = encode_text(models["bpe with bytes"], "𐍈 𐍈")
     assert result.tokens == ("▁", "<0xF0>", "<0x90>", "<0x8D>", "<0x88>") * 2
@@ -91,14 +75,6 @@ def test_byte_pieces_have_byte_spans(models):
     assert result.word_ids.tolist() == [0] * 5 + [1] * 5
     assert result.metadata.offsets_reference == "input_text"
     assert result.metadata.normalizer == "nmt_nfkc"
-
-
-def test_removed_whitespace(models):
-    tokenizer = models["char"]
-    result = encode_text(tokenizer, "  a \t b  ")
-    assert result.tokens == ("▁", "a", "▁", "b")
-    assert result.offsets.tolist() == [[3, 3], [3, 4], [4, 7], [7, 8]]
-    assert len(encode_text(tokenizer, " \n ")) == 0
 
 
 def test_invalid_utf8(models):
