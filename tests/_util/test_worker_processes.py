@@ -107,15 +107,12 @@ def use_all_processes(target, items, processes=2, token=None):
     return found
 
 
-def test_results_are_in_order():
+def test_results_are_in_order_and_workers_are_used_again():
     target, token = Numbers(np.arange(3)), make_token()
+    first = use_all_processes(target, 20, token=token)
     for _ in range(3):
         rows = list(map_in_parallel(target, token, "add", range(100), 2, LARGE))
         np.testing.assert_array_equal(rows, np.arange(3) + np.arange(100)[:, None])
-
-
-def test_workers_are_used_again():
-    first = use_all_processes(Numbers(np.arange(3)), 20)
     assert len(first) == 2
     assert os.getpid() in first
     assert use_all_processes(Numbers(np.arange(4)), 20) == first

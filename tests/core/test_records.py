@@ -70,6 +70,17 @@ def test_columns_are_computed_at_the_first_read(batch, name):
     assert getattr(item, name) is getattr(item, name)
 
 
+def make_lazy_batch(compute):
+    """Makes a batch of two texts, whose word ids are computed when they are first read."""
+    return make_batch_without_copy(
+        Ragged(np.arange(3, dtype=np.int32), np.array([0, 1, 3])),
+        ResultMetadata("test"),
+        lambda ids: tuple(map(str, ids)),
+        has_attention_mask=True,
+        functions={"word_ids": compute},
+    )
+
+
 def test_threads_compute_a_column_once():
     calls = []
     started = threading.Barrier(8)
@@ -78,13 +89,7 @@ def test_threads_compute_a_column_once():
         calls.append(1)
         return np.arange(3, dtype=np.int32)
 
-    lazy = make_batch_without_copy(
-        Ragged(np.arange(3, dtype=np.int32), np.array([0, 1, 3])),
-        ResultMetadata("test"),
-        lambda ids: tuple(map(str, ids)),
-        has_attention_mask=True,
-        functions={"word_ids": compute},
-    )
+    lazy = make_lazy_batch(compute)
     columns = []
 
     def read():
@@ -108,15 +113,9 @@ def test_failed_column_can_be_read_again():
     def compute():
         if error := next(results):
             raise error
-        return np.zeros(1, np.int32)
+        return np.zeros(3, np.int32)
 
-    lazy = make_batch_without_copy(
-        Ragged(np.zeros(1, np.int32), np.array([0, 1])),
-        ResultMetadata("test"),
-        lambda ids: tuple(map(str, ids)),
-        has_attention_mask=True,
-        functions={"word_ids": compute},
-    )
+    lazy = make_lazy_batch(compute)
     with pytest.raises(MemoryError):
         lazy[0].word_ids  # noqa: B018
     assert lazy[0].word_ids.tolist() == [0]

@@ -10,9 +10,7 @@ from hypothesis import given, strategies as st
 import tokjax
 from tests.conftest import CORPUS
 from tests.support.huggingface_tokenizers import make_pair
-from tests.support.text_strategies import byte_strings, hard_texts
 from tests.support.variants import mark_slow_except
-from tokjax.core.utf8 import to_utf8
 from tokjax.testing import check_tokenizer
 from tokjax.trainer import train_bpe, train_sentencepiece, train_word_level, train_wordpiece
 
@@ -104,14 +102,6 @@ VARIANTS = {
 @pytest.mark.parametrize("name", mark_slow_except(TOKENIZERS, TOKENIZERS.keys() - VARIANTS))
 def test_tokenizers_pass_the_checks(name):
     check_tokenizer(make_tokenizer(name))
-
-
-@given(text=hard_texts | byte_strings)
-def test_bytes_are_lossless(text):
-    tokenizer = make_tokenizer("bytes")
-    ids = tokjax.encode(tokenizer, text, disallowed_special=(), add_special_tokens=False)
-    assert ids.tolist() == [byte + 3 for byte in to_utf8(text)]
-    assert tokjax.decode_bytes(tokenizer, ids) == to_utf8(text)
 
 
 @given(text=st.text())

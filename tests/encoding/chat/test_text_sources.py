@@ -296,33 +296,6 @@ def test_numbers_and_lists(tracker):
     assert get_runs(to_text([part["text"], other]))[0][2].lost_by == "the text of a list or mapping"
 
 
-def test_fields_of_messages(tracker):
-    messages = [
-        {
-            "role": "assistant",
-            "name": "x",
-            "content": [{"type": "thinking", "thinking": "a"}, {"type": "text", "text": "b"}],
-            "reasoning_content": "c",
-            "tool_calls": [{"type": "function", "function": {"name": "f"}}],
-        }
-    ]
-    (message,) = add_sources(messages)
-    assert message == messages[0]
-    (call,) = message["tool_calls"]
-    parts = message["content"]
-    for text, field in (
-        (parts[0]["thinking"], "reasoning"),
-        (parts[1]["text"], "content"),
-        (message["reasoning_content"], "reasoning"),
-        (call["type"], "tool_call"),
-        (call["function"]["name"], "tool_call"),
-        (next(iter(call)), "tool_call"),
-    ):
-        assert [source for *_, source in get_runs(text)] == [Source(0, field)]
-    for text in (message["role"], message["name"], parts[0]["type"]):
-        assert type(text) is str
-
-
 def test_plain_text_without_a_tracker():
     assert type(concatenate(["a", "b"])) is str
     assert as_sourced("a") == "a"
