@@ -17,7 +17,7 @@ from hypothesis import example, given, strategies as st
 import tokjax
 from tokjax._util import executors
 from tokjax._util.executors import map_in_workers
-from tokjax._util.threads import map_in_threads, resolve_num_threads
+from tokjax._util.threads import map_in_threads
 
 SHARED = pickle.dumps(12)
 
@@ -100,10 +100,6 @@ def collect_until_error(results):
     return collected, None
 
 
-def test_default_number_of_threads():
-    assert resolve_num_threads(None) >= 1
-
-
 @pytest.fixture(scope="module")
 def pool():
     with ThreadPoolExecutor(2) as pool:
@@ -177,9 +173,6 @@ def test_item_with_lost_answer_is_sent_again(caplog):
     assert len(executor.sent_nbytes) == 8
     warning = "an item is sent to a worker again; the executor raised: ValueError('the answer is lost')"
     assert caplog.messages == [warning] * 2
-
-
-def test_item_lost_twice_raises():
     with pytest.raises(ValueError, match="the answer is lost"):
         list(map_in_workers(divide_shared, SHARED, [1], 1, FakeExecutor(lost_tasks={1, 2})))
 

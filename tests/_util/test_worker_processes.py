@@ -39,8 +39,8 @@ class Numbers:
     def divide(self, value):
         return self.numbers // value
 
-    def get_process(self, _):
-        time.sleep(0.02)
+    def get_process(self, seconds):
+        time.sleep(seconds)
         return os.getpid()
 
     def end_elsewhere(self, value):
@@ -103,19 +103,16 @@ def use_all_processes(target, items, processes=2, token=None):
     deadline = time.monotonic() + 60
     found = set()
     while len(found) < processes and time.monotonic() < deadline:
-        found |= set(map_in_parallel(target, token, "get_process", range(items), processes, LARGE))
+        found |= set(map_in_parallel(target, token, "get_process", [0.01] * items, processes, LARGE))
     return found
 
 
-def test_results_are_in_order():
+def test_results_are_in_order_and_workers_are_used_again():
     target, token = Numbers(np.arange(3)), make_token()
+    first = use_all_processes(target, 20, token=token)
     for _ in range(3):
         rows = list(map_in_parallel(target, token, "add", range(100), 2, LARGE))
         np.testing.assert_array_equal(rows, np.arange(3) + np.arange(100)[:, None])
-
-
-def test_workers_are_used_again():
-    first = use_all_processes(Numbers(np.arange(3)), 20)
     assert len(first) == 2
     assert os.getpid() in first
     assert use_all_processes(Numbers(np.arange(4)), 20) == first
@@ -170,7 +167,7 @@ def test_items_that_cannot_be_sent_are_processed_here(has_state):
 
 
 def test_object_that_cannot_be_pickled_is_used_here(caplog):
-    results = map_in_parallel(NotPicklable(np.arange(3)), make_token(), "get_process", range(8), 2, LARGE)
+    results = map_in_parallel(NotPicklable(np.arange(3)), make_token(), "get_process", [0] * 8, 2, LARGE)
     assert set(results) == {os.getpid()}
     assert not caplog.records
 
@@ -200,7 +197,7 @@ def test_killed_worker_with_state_is_an_error():
 @pytest.mark.usefixtures("no_workers")
 def test_worker_that_cannot_be_started(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    results = map_in_parallel(Numbers(np.arange(3)), make_token(), "get_process", range(8), 2, LARGE)
+    results = map_in_parallel(Numbers(np.arange(3)), make_token(), "get_process", [0.02] * 8, 2, LARGE)
     assert set(results) == {os.getpid()}
     assert not worker_starts.can_start_workers()  # it is not tried again
 
@@ -225,7 +222,7 @@ def test_worker_is_discarded_after_an_interrupted_call():
 
     def call(copy):
         try:
-            copy.call("get_process", 0)
+            copy.call("get_process", 10)
         except WorkerDiedError as error:
             errors.append(error)
 
@@ -268,14 +265,14 @@ def test_only_workers_that_nobody_uses_end_by_themselves(monkeypatch):
 
     def make_impatient(fds):
         *command, program = main(fds)
-        patch = "import tokjax._util.worker_main as module; module._IDLE_SECONDS = 0.2; "
+        patch = "import tokjax._util.worker_main as module; module._IDLE_SECONDS = 0.1; "
         return [*command, program.replace("from tokjax", patch + "from tokjax")]
 
     monkeypatch.setattr(worker_processes, "_make_command", make_impatient)
     with make_copies(target, make_token(), 1) as (copy,):
         copy.prepare()
         copy.call("add", 5)
-        time.sleep(0.6)
+        time.sleep(0.3)
         assert copy.call("add", 6) == 6
     (worker,) = worker_processes._idle_workers
     assert worker._process.wait(30) == 0
@@ -318,7 +315,7 @@ def test_small_inputs_start_nothing():
     assert compute_num_processes(8, 1 << 20) == 1
     assert compute_num_processes(8, 1 << 40) == 8
     assert compute_num_processes(1, 1 << 40) == 1
-    results = map_in_parallel(Numbers(np.arange(3)), make_token(), "get_process", range(8), 2, 100)
+    results = map_in_parallel(Numbers(np.arange(3)), make_token(), "get_process", [0] * 8, 2, 100)
     assert set(results) == {os.getpid()}
     assert not worker_processes._idle_workers
 
@@ -327,9 +324,9 @@ def test_small_inputs_start_nothing():
 def test_inputs_of_unknown_size_start_workers_after_some_items():
     target, token = Numbers(np.arange(3)), make_token()
     items = worker_processes._ITEMS_PER_PROCESS
-    assert set(map_in_parallel(target, token, "get_process", range(items - 1), 2, None)) == {os.getpid()}
+    assert set(map_in_parallel(target, token, "get_process", [0] * (items - 1), 2, None)) == {os.getpid()}
     assert not worker_processes._idle_workers
-    assert len(set(map_in_parallel(target, token, "get_process", range(40), 2, None))) == 2
+    assert len(set(map_in_parallel(target, token, "get_process", [0.02] * 40, 2, None))) == 2
 
 
 PROGRAM = """
@@ -369,24 +366,19 @@ def wait_until_ended(process):
     return False
 
 
-def test_workers_end_with_the_program():
-    program = run_program()
-    output, errors = program.communicate(timeout=120)
-    started, processes = output.splitlines()
-    assert (started, errors, program.returncode) == ("started", "", 0)
-    (worker,) = set(map(int, processes.split())) - {program.pid}
-    assert wait_until_ended(worker)
-
-
 @pytest.mark.parametrize("number", mark_slow_except([signal.SIGKILL, signal.SIGINT], [signal.SIGKILL]))
-def test_workers_end_with_a_killed_program(number):
-    program = run_program("wait", start_new_session=True)
-    started, processes = (program.stdout.readline().strip() for _ in range(2))
-    assert started == "started"
-    (worker,) = set(map(int, processes.split())) - {program.pid}
-    os.killpg(program.pid, number) if number == signal.SIGINT else os.kill(program.pid, number)
-    program.communicate(timeout=60)
-    assert wait_until_ended(worker)
+def test_workers_end_with_the_program(number):
+    """One program ends, and another one is killed."""
+    ending, killed = run_program(), run_program("wait", start_new_session=True)
+    output, errors = ending.communicate(timeout=120)
+    assert (errors, ending.returncode) == ("", 0)
+    output_of_killed = [killed.stdout.readline() for _ in range(2)]
+    os.killpg(killed.pid, number) if number == signal.SIGINT else os.kill(killed.pid, number)
+    killed.communicate(timeout=60)
+    for program, (started, processes) in ((ending, output.splitlines()), (killed, output_of_killed)):
+        assert started.strip() == "started"
+        (worker,) = set(map(int, processes.split())) - {program.pid}
+        assert wait_until_ended(worker)
 
 
 class TestSharedBuffer:
@@ -399,10 +391,12 @@ class TestSharedBuffer:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(fd)
 
-    def test_values_of_all_sizes(self):
+    @pytest.mark.parametrize("min_nbytes", [1, 1 << 20])
+    def test_values_of_all_sizes(self, min_nbytes, monkeypatch):
+        monkeypatch.setattr(shared_buffers, "_MIN_NBYTES", min_nbytes)
         buffer = SharedBuffer()
         other = SharedBuffer(os.dup(buffer.fd))
-        for size in (0, 1, 500_000, 5):
+        for size in (0, 1, 100_000, 5, 150_000):
             value = {"text": "é\ud800" * size, "array": np.arange(size), "none": None}
             copied = other.read(buffer.write(value))
             assert copied["text"] == value["text"]
@@ -415,11 +409,3 @@ class TestSharedBuffer:
         first, second = (SharedBuffer(os.dup(buffer.fd)).map_value(sizes) for _ in range(2))
         first += 1
         assert second.tolist() == [0, 1, 2, 3, 4]
-
-    def test_small_memory_grows(self, monkeypatch):
-        monkeypatch.setattr(shared_buffers, "_MIN_NBYTES", 1)
-        buffer = SharedBuffer()
-        other = SharedBuffer(os.dup(buffer.fd))
-        for size in range(0, 5000, 500):
-            assert other.read(buffer.write(bytes(size))) == bytes(size)
-            assert buffer.read(other.write("x" * size)) == "x" * size

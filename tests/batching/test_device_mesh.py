@@ -163,12 +163,6 @@ def convert_blocks(ids, segments, mask):
 
 
 ROW_FUNCTIONS["blocks"] = convert_blocks, IDS, SEGMENTS, RANDOM_MASK
-VARIANTS = {
-    *("labels of segments", "truncated", "segment lengths", "cuDNN's segments", "mixture of denoisers"),
-    *("positions in segments", "labels of several tokens with gaps", "dual chunks restored"),
-    *("spans that contain tokens", "labels of words"),
-}
-"""Functions that use the operations of another function of the table."""
 RAGGED = tokjax.Ragged(IDS.reshape(-1), np.arange(0, ROWS * LENGTH + 1, LENGTH, dtype=np.int32))
 PLAN = tokjax.packing.plan_packing(RAGGED.lengths, 40, overlong="split")
 FLAT_TOKEN_FUNCTIONS = {
@@ -228,21 +222,42 @@ def assert_equal(expected, actual):
         assert np.array_equal(left, right)
 
 
-@pytest.mark.parametrize("name", mark_slow_except(ROW_FUNCTIONS, ROW_FUNCTIONS.keys() - VARIANTS))
-def test_rows(name, layout):
-    """An axis of a result is sharded like the same axis of the first argument, if the axes are explicit."""
-    function, *arrays = ROW_FUNCTIONS[name]
-    mesh = layout.make_mesh()
-    with layout.use_mesh(mesh), jax.numpy_rank_promotion("raise"):  # (as users may set it)
-        sharded = [layout.shard(mesh, array) for array in arrays]
-        result = jax.jit(function)(*sharded)
-    assert_equal(function(*arrays), result)
+def check_shardings(result, layout, mesh, first):
+    """Checks that axes of a result are sharded like those of the first argument, if they are explicit."""
     for leaf in jax.tree.leaves(result):
         shape = leaf.sharding.shard_shape(leaf.shape)
         if layout.is_explicit or "length" not in layout.names:
             assert shape[0] == ROWS // mesh.shape["data"]
-        if layout.is_explicit and leaf.shape[1:2] == arrays[0].shape[1:2]:
-            assert shape[1] == sharded[0].sharding.shard_shape(sharded[0].shape)[1]
+        if layout.is_explicit and leaf.shape[1:2] == first.shape[1:2]:
+            assert shape[1] == first.sharding.shard_shape(first.shape)[1]
+
+
+def test_shardings():
+    """Explicit shardings of all functions, which tracing computes: compilation takes ten times longer."""
+    layout = ROWS_AND_LENGTH
+    mesh = layout.make_mesh()
+    with layout.use_mesh(mesh), jax.numpy_rank_promotion("raise"):  # (as users may set it)
+        for function, *arrays in ROW_FUNCTIONS.values():
+            sharded = [layout.shard(mesh, array) for array in arrays]
+            result = jax.eval_shape(jax.jit(function), *sharded)
+            if layout.is_explicit:
+                check_shardings(result, layout, mesh, sharded[0])
+        for function in FLAT_TOKEN_FUNCTIONS.values():
+            jax.eval_shape(jax.jit(function), shard_tokens(mesh, PartitionSpec("data")))
+
+
+COMPILED_FIRST = ["labels", "cumulative lengths", "attention", "masked words", "stripes"]
+
+
+@pytest.mark.parametrize("name", mark_slow_except(ROW_FUNCTIONS, COMPILED_FIRST))
+def test_rows(name, layout):
+    function, *arrays = ROW_FUNCTIONS[name]
+    mesh = layout.make_mesh()
+    with layout.use_mesh(mesh), jax.numpy_rank_promotion("raise"):
+        sharded = [layout.shard(mesh, array) for array in arrays]
+        result = jax.jit(function)(*sharded)
+    assert_equal(function(*arrays), result)
+    check_shardings(result, layout, mesh, sharded[0])
 
 
 def test_transformations_on_a_mesh():
@@ -259,7 +274,14 @@ def test_transformations_on_a_mesh():
     assert_equal(expected, jax.jit(jax.vmap(compute))(ids, segments))
 
 
-@pytest.mark.parametrize("name", FLAT_TOKEN_FUNCTIONS)
+def shard_tokens(mesh, spec):
+    return RAGGED._replace(
+        ids=jax.device_put(RAGGED.ids, NamedSharding(mesh, spec)),
+        row_splits=jax.device_put(RAGGED.row_splits, NamedSharding(mesh, PartitionSpec())),
+    )
+
+
+@pytest.mark.parametrize("name", mark_slow_except(FLAT_TOKEN_FUNCTIONS, ["packed", "documents"]))
 @pytest.mark.parametrize(
     "spec", [pytest.param(PartitionSpec(), marks=pytest.mark.slow), PartitionSpec("data")]
 )
@@ -267,9 +289,5 @@ def test_flat_tokens(name, spec, layout):
     function = FLAT_TOKEN_FUNCTIONS[name]
     mesh = layout.make_mesh()
     with layout.use_mesh(mesh):
-        sharded = RAGGED._replace(
-            ids=jax.device_put(RAGGED.ids, NamedSharding(mesh, spec)),
-            row_splits=jax.device_put(RAGGED.row_splits, NamedSharding(mesh, PartitionSpec())),
-        )
-        result = jax.jit(function)(sharded)
+        result = jax.jit(function)(shard_tokens(mesh, spec))
     assert_equal(function(RAGGED), result)

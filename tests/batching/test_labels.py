@@ -71,11 +71,7 @@ def test_labels_agree_in_jax(ids, mask, segments, loss_mask):
         assert labels.tolist() == [oracle.look_ahead(i, m, 3, -100, s, c) for i, m, s, c in rows]
 
 
-def test_multi_token_labels_of_short_and_packed_rows():
-    one = tokjax.multi_token_labels(np.array([[7]]), np.array([[1]]), 3)
-    assert one.tolist() == [[[-100]] * 3]
-    padding = tokjax.multi_token_labels(np.array([[7, 7]]), np.array([[0, 0]]), 1)
-    assert padding.tolist() == [[[-100, -100]]]
+def test_multi_token_labels_of_packed_rows():
     blocks = tokjax.pack_blocks(tokjax.ragged_from_rows([[1, 2, 3], [4, 5]]), block_size=6, pad_id=0)
     labels = tokjax.multi_token_labels(blocks.ids, blocks.attention_mask, 2, segment_ids=blocks.segment_ids)
     assert labels.tolist() == [[[2, 3, -100, 5, -100, -100], [3, -100, -100, -100, -100, -100]]]
@@ -85,18 +81,6 @@ def test_multi_token_labels_of_short_and_packed_rows():
         tokjax.multi_token_labels(np.array([1]), np.array([1]), 0)
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="segment_ids has shape"):
         tokjax.multi_token_labels(np.zeros(2, int), np.zeros(2, int), 2, segment_ids=np.zeros(1, int))
-
-
-def test_labels_use_the_mask_and_not_the_pad_id():
-    eos = 5  # also the pad id
-    labels = tokjax.causal_lm_labels(np.array([[1, 2, eos, eos, eos]]), np.array([[1, 1, 1, 0, 0]]))
-    assert labels.tolist() == [[2, eos, -100, -100, -100]]
-    gaps = tokjax.causal_lm_labels(np.array([1, 2, 3, 4]), np.array([1, 0, 0, 1]))
-    assert gaps.tolist() == [4, -100, -100, -100]
-    single = tokjax.causal_lm_labels(np.array([[7]]), np.array([[1]]))
-    assert single.tolist() == [[-100]]
-    from_disk = tokjax.causal_lm_labels(np.array([[1, 65535]], np.uint16), np.array([[True, True]]))
-    assert from_disk.tolist() == [[65535, -100]]
 
 
 def test_labels_reject_mismatched_shapes():

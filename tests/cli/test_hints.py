@@ -37,12 +37,6 @@ def test_text_column_of_pack_and_report(records, tmp_path):
     assert tokjax.open_dataset(tmp_path / "lines").num_documents == 1
 
 
-def test_pack_accepts_file_patterns(records, tmp_path):
-    options = ["-t", tmp_path / "t.json", "--text-column", "body", "-q"]
-    get_output("pack", tmp_path / "*.jsonl", "-o", tmp_path / "data", *options)
-    assert tokjax.open_dataset(tmp_path / "data").num_documents == 2
-
-
 def test_verify_checks_each_dataset(records, tmp_path):
     options = ["-t", tmp_path / "t.json", "--text-column", "body", "-q"]
     for name in "ab":

@@ -153,19 +153,14 @@ class TestEos:
         assert tokjax.open_dataset(tmp_path / "d").num_documents == 2
 
 
-@pytest.mark.parametrize("option", ["--tokenizer t.json", f"--eos-token {EOS}", "--chunk-tokens 8"])
-def test_a_dataset_is_exported_without_options_of_token_files(shell, tmp_path, option):
+def test_a_dataset_is_exported_without_options_of_token_files(shell, tmp_path):
     shell(f"pack c.txt -t t.json -o OUT/d --eos-token {EOS} -q")
-    name = option.split()[0]
-    message = f"d is a dataset, and {name} is only for converting a file of token ids to one"
-    assert message in shell(f"convert OUT/d -o OUT/x.bin {option}", code=1)
-    assert not (tmp_path / "x.bin").exists()
-
-
-def test_options_for_a_directory_that_is_no_dataset(shell, tmp_path):
+    for option in ("--tokenizer t.json", f"--eos-token {EOS}", "--chunk-tokens 8"):
+        message = f"d is a dataset, and {option.split()[0]} is only for converting a file of token ids to one"
+        assert message in shell(f"convert OUT/d -o OUT/x.bin {option}", code=1)
     (tmp_path / "other").mkdir()
-    message = shell("convert OUT/other -o OUT/x.bin --chunk-tokens 8", code=1)
-    assert "other is not a dataset" in message
+    assert "other is not a dataset" in shell("convert OUT/other -o OUT/x.bin --chunk-tokens 8", code=1)
+    assert not (tmp_path / "x.bin").exists()
 
 
 class TestSeparator:
@@ -225,12 +220,12 @@ class TestStandardInput:
         assert "skipped bad records 2" in printed
         assert list(tokjax.open_dataset(tmp_path / "d")) == ["one", "two"]
 
-    @pytest.mark.parametrize("options", ["", "--max-bytes 100000", "--save-counts OUT/counts.npz"])
-    def test_training(self, shell, workspace, tmp_path, options):
+    def test_training(self, shell, workspace, tmp_path):
         text = (workspace / "c.txt").read_bytes()
-        shell(f"train - -o OUT/piped.json --vocab-size 270 -q {options}", stdin=text)
         shell("train c.txt -o OUT/read.json --vocab-size 270 -q")
-        assert (tmp_path / "piped.json").read_bytes() == (tmp_path / "read.json").read_bytes()
+        for options in ("", "--max-bytes 100000", "--save-counts OUT/counts.npz"):
+            shell(f"train - -o OUT/piped.json --vocab-size 270 -q --overwrite {options}", stdin=text)
+            assert (tmp_path / "piped.json").read_bytes() == (tmp_path / "read.json").read_bytes()
 
 
 class TestInspect:
@@ -243,11 +238,6 @@ class TestInspect:
     def test_long_file_is_read_up_to_limit(self, shell, tmp_path):
         (tmp_path / "long.txt").write_text("word " * 20_000)
         assert "2 of more tokens (see --limit)" in shell("inspect --file OUT/long.txt -t t.json -n 2")
-
-    def test_short_text_is_shown_completely(self, shell):
-        output = shell("inspect - -t t.json", stdin=b"low \xff")
-        assert "\\xff" in output
-        assert "--limit" not in output
 
 
 def test_interrupted_command_resumes(shell, tmp_path, monkeypatch):

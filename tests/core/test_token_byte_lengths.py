@@ -11,20 +11,9 @@ from tests.core.test_protocol import LetterTokenizer
 from tests.support.huggingface_tokenizers import LIBRARY_TOKENIZERS, NATIVE_TOKENIZERS, make_pair
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.sentencepiece_models import NAMES, train_sentencepiece_models
-from tests.support.text_strategies import any_strings
-from tests.testing.test_tokenizers import TOKENIZERS, make_tokenizer
+from tests.support.variants import mark_slow_except
+from tests.testing.test_tokenizers import TOKENIZERS, VARIANTS, make_tokenizer
 from tokjax.core.token_byte_lengths import BYTE_PIECE
-
-KEEPS_ALL_BYTES = ["byte-level BPE", "byte-level BPE, dropout", "bytes"]
-
-
-@pytest.mark.parametrize("name", KEEPS_ALL_BYTES)
-@given(text=any_strings)
-def test_lengths_add_up_to_the_bytes_of_the_text(name, text):
-    tokenizer = make_tokenizer(name)
-    text = text.encode("utf-8", "replace")
-    ids = tokjax.encode(tokenizer, text, disallowed_special=())
-    assert tokjax.token_byte_lengths(tokenizer)[ids].sum() == len(text)
 
 
 def list_text_ids(tokenizer):
@@ -48,17 +37,18 @@ def check_lengths(tokenizer, ids):
     assert not lengths[vocabulary.byte_lengths < 0].any()
 
 
+DEFINITIONS = [*NATIVE_TOKENIZERS, *LIBRARY_TOKENIZERS]
 many_ids = st.lists(st.integers(0, 2**16), max_size=8)
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("name", mark_slow_except(TOKENIZERS, TOKENIZERS.keys() - VARIANTS))
 @get_max_examples(25)
 @given(ids=many_ids)
 def test_lengths_of_built_in_types(name, ids):
     check_lengths(make_tokenizer(name), ids)
 
 
-@pytest.mark.parametrize("name", [*NATIVE_TOKENIZERS, *LIBRARY_TOKENIZERS])
+@pytest.mark.parametrize("name", mark_slow_except(DEFINITIONS, DEFINITIONS[::2]))
 @get_max_examples(25)
 @given(ids=many_ids)
 def test_lengths_of_hugging_face_definitions(name, ids):

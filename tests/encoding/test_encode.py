@@ -108,14 +108,6 @@ def test_batch_equals_separately_encoded_pairs(tokenizer, rows):
     assert ids_alone.special_tokens_mask is None
 
 
-def test_special_tokens_in_the_text_keep_offsets_and_mask():
-    tokenizer, _ = make_tokenizers()
-    result = tokjax.encode_result(tokenizer, "to [MASK]", "be", allowed_special={"[MASK]"})
-    assert result.tokens == ("[CLS]", "to", "[MASK]", "[SEP]", "be", "[SEP]")
-    assert result.special_tokens_mask.tolist() == [1, 0, 1, 1, 0, 1]
-    assert result.offsets.tolist() == [[0, 0], [1, 3], [4, 10], [0, 0], [1, 3], [0, 0]]
-
-
 class TestTemplates:
     def test_default_inserts_bos_and_eos(self):
         table = tokjax.wordpiece(VOCABULARY).vocabulary

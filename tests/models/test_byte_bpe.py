@@ -152,29 +152,6 @@ def test_subclass_can_override_encode_segments(tokenizer, text):
     assert tokjax.encode(upper, text).tolist() == expected.ids.tolist()
 
 
-def test_special_tokens_are_inserted_for_declared_roles(tokenizer):
-    ranks = dict(tokenizer.vocabulary.ordinary)
-    special = {"<s>": 1000, "</s>": 1001}
-    with_bos_and_eos = tokjax.byte_level_bpe(ranks, special_tokens=special, bos_token="<s>", eos_token="</s>")
-    result = tokjax.encode_result(with_bos_and_eos, "low")
-    assert result.tokens == ("<s>", "low", "</s>")
-    assert result.offsets.tolist() == [[0, 0], [1, 4], [0, 0]]
-    assert result.special_tokens_mask.tolist() == [1, 0, 1]
-    assert result.word_ids.tolist() == [-1, 0, -1]
-    assert result.sequence_ids.tolist() == [-1, 0, -1]
-    assert result.attention_mask.tolist() == [1, 1, 1]
-    assert result.token_type_ids.tolist() == [0, 0, 0]
-    assert tokjax.encode(with_bos_and_eos, "low", add_special_tokens=False).tolist() == [
-        tokjax.token_to_id(with_bos_and_eos, "low")
-    ]
-    assert tokjax.encode(with_bos_and_eos, "low", add_special_tokens=True).tolist() == result.ids.tolist()
-    assert tokjax.encode_result(with_bos_and_eos, "").tokens == ("<s>", "</s>")
-    assert tokjax.decode(with_bos_and_eos, result.ids) == "<s>low</s>"
-    assert tokjax.decode(with_bos_and_eos, result.ids, skip_special_tokens=True) == "low"
-    undeclared = tokjax.byte_level_bpe(ranks, special_tokens=special)
-    assert tokjax.encode_result(undeclared, "low").tokens == ("low",)
-
-
 class TestSpecialTokensInText:
     text = "low<|endoftext|><|pad|>low"
 
@@ -313,13 +290,6 @@ class TestNormalization:
     def test_tokenizers_without_normalizer_use_the_input_text(self, tokenizer):
         assert tokjax.normalize(tokenizer, self.decomposed) == self.decomposed
         assert tokjax.encode_result(tokenizer, "a").metadata.offsets_reference == "input_text"
-
-    def test_normalizer_option(self, tokenizer):
-        ranks = dict(tokenizer.vocabulary.ordinary)
-        assert tokjax.byte_level_bpe(ranks, pattern="qwen2", normalizer=None).normalizer is None
-        assert tokjax.byte_level_bpe(ranks, normalizer="nfc").normalizer == "nfc"
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="normalizer must be"):
-            tokjax.byte_level_bpe(ranks, normalizer="nfkc")
 
 
 class TestPatterns:

@@ -57,18 +57,6 @@ def test_encode_with_the_library_builds_no_tables(library_loads):
     assert tokenizer.vocabulary.special_names is special
 
 
-def test_equal_tokenizers_share_the_names_that_texts_are_searched_for():
-    first, second = (
-        tokjax.extend_vocabulary(tokjax.word_level(["[UNK]", "<x>"], special_tokens=["<x>"]), ["<a>"])[
-            0
-        ].vocabulary
-        for _ in range(2)
-    )
-    assert first.special_names is second.special_names
-    assert first.added_names is second.added_names
-    assert first.split_token_names is second.split_token_names
-
-
 @given(
     text=hard_texts,
     allowed=st.sampled_from([(), "all", ["<s1>"]]),

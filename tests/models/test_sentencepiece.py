@@ -2,13 +2,11 @@
 
 import pickle
 
-import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
 from tests.oracles.sentencepiece_spans import compute_piece_spans
-from tests.project.test_imports import find_loaded_modules
 from tests.support.sentencepiece_models import NAMES, fuzz, train_sentencepiece_models
 from tests.support.variants import mark_slow_except
 from tokjax.models import sentencepiece
@@ -37,15 +35,6 @@ def compute_expected_spans(name, tokenizer, text):
         yield [max(start, max_stop), max_stop := max(stop, max_stop)]
 
 
-@pytest.mark.parametrize("name", ["unigram", "bpe"])
-@pytest.mark.parametrize("return_offsets", [False, True])
-@pytest.mark.parametrize("text", ["low", "low " * 3000], ids=["short", "long"])
-def test_ids_can_not_be_made_writable(models, name, text, return_offsets):
-    ids = encode_text(models[name], text, return_offsets=return_offsets).ids
-    with pytest.raises(ValueError, match="cannot set WRITEABLE"):
-        ids.flags.writeable = True
-
-
 @pytest.mark.parametrize("name", NAMES)
 @given(text=fuzz)
 def test_ids_equal_the_library(models, name, text):
@@ -55,7 +44,9 @@ def test_ids_equal_the_library(models, name, text):
     assert (
         tokjax.encode(tokenizer, text, disallowed_special=(), add_special_tokens=False).tolist() == expected
     )
-    assert encode_text(tokenizer, text, return_offsets=False).ids.tolist() == expected
+    ids_only = encode_text(tokenizer, text, return_offsets=False)
+    assert ids_only.ids.tolist() == expected
+    assert ids_only.offsets is None
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -77,22 +68,6 @@ def test_batch_equals_single_texts(models, name, texts):
     assert list(batch) == [tokjax.encode_result(tokenizer, text, disallowed_special=()) for text in texts]
 
 
-def test_replaced_characters(models):
-    result = encode_text(models["unigram with bytes"], "a½ …")
-    assert dict(zip(result.tokens, result.offsets.tolist(), strict=True)) == {
-        "▁a": [1, 2],
-        "1": [2, 4],
-        "<0xE2>": [4, 4],
-        "<0x81>": [4, 4],
-        "<0x84>": [4, 4],
-        "2": [4, 4],
-        "▁": [4, 5],
-        **({"...": [5, 8]} if "..." in result.tokens else {".": [8, 8]}),
-    }
-    [*_, first, _, _] = result.offsets.tolist()
-    assert first == [5, 8] or "..." in result.tokens
-
-
 def test_byte_pieces_have_byte_spans(models):
     result = encode_text(models["bpe with bytes"], "𐍈 𐍈")
     assert result.tokens == ("▁", "<0xF0>", "<0x90>", "<0x8D>", "<0x88>") * 2
@@ -100,14 +75,6 @@ def test_byte_pieces_have_byte_spans(models):
     assert result.word_ids.tolist() == [0] * 5 + [1] * 5
     assert result.metadata.offsets_reference == "input_text"
     assert result.metadata.normalizer == "nmt_nfkc"
-
-
-def test_removed_whitespace(models):
-    tokenizer = models["char"]
-    result = encode_text(tokenizer, "  a \t b  ")
-    assert result.tokens == ("▁", "a", "▁", "b")
-    assert result.offsets.tolist() == [[3, 3], [3, 4], [4, 7], [7, 8]]
-    assert len(encode_text(tokenizer, " \n ")) == 0
 
 
 def test_invalid_utf8(models):
@@ -251,7 +218,15 @@ def test_equality_of_copies(models, name, tmp_path):
 
 def test_truncated_file(models, tmp_path):
     proto, path = models["all roles"].model_proto, tmp_path / "cut.model"
-    for size in [0, 1, 2, 5, 100, *range(300, len(proto), 997), *range(len(proto) - 200, len(proto) - 2, 13)]:
+    for size in [
+        0,
+        1,
+        2,
+        5,
+        100,
+        *range(300, len(proto), 3997),
+        *range(len(proto) - 200, len(proto) - 2, 29),
+    ]:
         path.write_bytes(proto[:size])
         with pytest.raises(
             tokjax.errors.TokenizerFormatError, match="not a SentencePiece model, or truncated"
@@ -289,15 +264,6 @@ def test_invalid_tokenizer_json(models):
         sentencepiece.from_json(definition | {"eos_token": "x"})
 
 
-def test_library_is_loaded_with_the_first_model():
-    assert (
-        find_loaded_modules(
-            "import tokjax; tokjax.sentencepiece; tokjax.models.sample_encode; tokjax.trainer"
-        )
-        == []
-    )
-
-
 @given(data=st.binary(max_size=40))
 def test_messages_are_parsed_or_rejected(data):
     try:
@@ -305,10 +271,3 @@ def test_messages_are_parsed_or_rejected(data):
     except ValueError:
         return
     assert all(isinstance(value, (int, bytes)) for _, value in fields)
-
-
-def test_optional_columns(models):
-    batch = tokjax.encode_batch_result(models["bpe"], ["low", ""], return_offsets=False, return_masks=False)
-    assert batch.offsets is None
-    assert batch.ids.dtype == np.int32
-    assert len(tokjax.encode_batch_result(models["bpe"], [])) == 0

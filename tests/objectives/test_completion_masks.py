@@ -28,20 +28,6 @@ def test_assistant_loss_mask(data, batch, length, start, end):
     assert actual.tolist() == [oracle.compute_assistant_mask(row, start, end) for row in ids.tolist()]
 
 
-def test_only_answers_have_labels():
-    im_start, user, assistant, newline, im_end = 1, 2, 3, 4, 5
-    ids = np.array([[im_start, user, newline, 11, im_end, im_start, assistant, newline, 21, 22, im_end, 0]])
-    mask = tokjax.objectives.assistant_loss_mask(
-        ids, start_ids=[im_start, assistant, newline], end_ids=[im_end]
-    )
-    labels = tokjax.causal_lm_labels(ids, ids, loss_mask=mask)
-    assert labels[labels != -100].tolist() == [21, 22, im_end]
-    prompt = tokjax.causal_lm_labels(
-        ids, ids, loss_mask=tokjax.objectives.completion_loss_mask(np.array([8]), 12)
-    )
-    assert prompt.tolist() == labels.tolist()
-
-
 def test_invalid_templates_are_rejected():
     for invalid_ids in ([], [[1]]):
         with pytest.raises(

@@ -13,25 +13,11 @@ from hypothesis import given, strategies as st
 import tokjax
 from tests.oracles import objectives as oracle
 from tests.support.array_strategies import draw_arrays, shares
+from tests.support.ragged_batches import make_full_ragged
 
 PRE, MID, SUF = 101, 102, 103
 
 fim = partial(tokjax.objectives.fill_in_the_middle, prefix_id=PRE, middle_id=MID, suffix_id=SUF)
-
-
-def make_full_ragged(documents):
-    """Makes a `Ragged` with all columns, whose values show the position of their token in its document."""
-    flat = [i for document in documents for i in document]
-    position = np.array([i for document in documents for i in range(len(document))], int)
-    return tokjax.make_ragged(
-        flat,
-        np.cumsum([0, *map(len, documents)]),
-        offsets=np.stack([position + 1, position + 2], axis=1),
-        special_tokens_mask=position % 2,
-        token_type_ids=position + 5,
-        word_ids=position,
-        sequence_ids=position * 0,
-    )
 
 
 @given(st.data(), st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=4), shares, shares)
@@ -61,11 +47,11 @@ def test_all_columns_move_with_their_tokens():
     draws = np.float32([[0, 0.9, 0.3, 0.7], [0, 0, 0, 0]])
     result = fim(make_full_ragged(documents), draws)
     assert result.ids.tolist() == [PRE, 11, SUF, 14, MID, 12, 13, 21, 22]
-    assert result.word_ids.tolist() == [-1, 0, -1, 3, -1, 1, 2, 0, 1]
-    assert result.offsets[:, 0].tolist() == [0, 1, 0, 4, 0, 2, 3, 1, 2]
+    assert result.word_ids.tolist() == [-1, 0, -1, 3, -1, 1, 2, 4, 5]
+    assert result.offsets[:, 0].tolist() == [0, 1, 0, 4, 0, 2, 3, 5, 6]
     assert result.special_tokens_mask.tolist() == [1, 0, 1, 1, 1, 1, 0, 0, 1]
-    assert result.token_type_ids.tolist() == [0, 5, 0, 8, 0, 6, 7, 5, 6]
-    assert result.sequence_ids.tolist() == [-1, 0, -1, 0, -1, 0, 0, 0, 0]
+    assert result.token_type_ids.tolist() == [0, 0, 0, 0, 0, 1, 2, 1, 2]
+    assert result.sequence_ids.tolist() == [-1, 0, -1, -1, -1, -1, 0, 0, -1]
 
 
 def test_orders_and_splits_over_many_draws():

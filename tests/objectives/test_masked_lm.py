@@ -70,31 +70,6 @@ def test_masked_lm_with_word_ids(data, batch, length, probability):
     assert (actual.ids.tolist(), actual.labels.tolist()) == expected
 
 
-def test_shares_match_expected_frequencies():
-    rng = np.random.default_rng(0)
-    ids = np.full((1000, 1000), 7, np.int32)
-    special = np.zeros_like(ids)
-    special[:, 0] = 1
-    actual = tokjax.objectives.masked_lm(
-        ids,
-        tokjax.objectives.draw_uniform(rng, (1000, 3, 1000)),
-        mask_id=MASK,
-        vocab_size=VOCABULARY,
-        special_tokens_mask=special,
-    )
-    chosen = actual.labels == 7
-    assert ((actual.labels == -100) | chosen).all()
-    assert (actual.ids[~chosen] == 7).all()
-    assert not chosen[:, 0].any()
-    n = chosen.sum()
-    assert abs(n / 999_000 - 0.15) < 4 * (0.15 * 0.85 / 999_000) ** 0.5
-    counts = np.bincount(actual.ids[chosen], minlength=MASK + 1)
-    expected = np.full(VOCABULARY, 0.1 / VOCABULARY)
-    expected[7] += 0.1
-    for share, count in zip([0.8, *expected], [counts[MASK], *counts[:VOCABULARY]], strict=True):
-        assert abs(count - n * share) < 4 * (n * share) ** 0.5
-
-
 class ReplayGenerator:
     """Replacement for the generator of transformers' collator, which returns prescribed random numbers."""
 

@@ -34,13 +34,12 @@ def add_noise(ids, mask, draws, rates, segments):
 
 def hash_ngrams(ids, segments):
     """Hashes with products beyond 2**32 and sums beyond 2**64, for small, large and prime tables."""
-    options = {
-        "tables": [(3, 1), (1, 97), (2, 646_403), (3, 2**31 - 1), (2, 2**16), (2, 2**30 + 3)],
-        "multipliers": [2**64 - 59, 0x9E3779B97F4A7C15, 3_000_000_019],
-        "pad_id": 128_000,
-    }
-    hashes = [tokjax.objectives.ngram_hash_ids(ids, segment_ids=segments, **options)]
-    return [*hashes, tokjax.objectives.ngram_hash_ids(ids, combine="add", **options)]
+    options = {"multipliers": [2**64 - 59, 0x9E3779B97F4A7C15, 3_000_000_019], "pad_id": 128_000}
+    tables = [(3, 1), (1, 97), (2, 2**16), (3, 2**31 - 1)], [(2, 646_403), (3, 2**30 + 3)]
+    return [
+        tokjax.objectives.ngram_hash_ids(ids, tables=tables[0], segment_ids=segments, **options),
+        tokjax.objectives.ngram_hash_ids(ids, tables=tables[1], combine="add", **options),
+    ]
 
 
 def measure_bits(nll, labels):

@@ -76,7 +76,7 @@ IN_JAX = [
         0,
         marks=pytest.mark.slow,
     ),
-    (partial(mix, denoisers=[Denoiser(0.3, 2, mode_id=60), Denoiser(0.5, None), Denoiser(0, 3)]), 1),
+    (partial(mix, denoisers=[Denoiser(0.3, 2, mode_id=60), Denoiser(0, None)]), 1),
 ]
 
 
@@ -117,7 +117,7 @@ def test_all_noise_masks_are_equally_likely():
 def test_lengths_equal_those_of_t5(density, span_length):
     options = {"noise_density": density, "mean_noise_span_length": span_length}
     minimum = int(span_length / density)  # T5's helper counts no spans below this, but its mask has one
-    for inputs_length in (*range(minimum, minimum + 300), 512, 1024, 4096):
+    for inputs_length in (*range(minimum, minimum + 100), 512, 1024, 4096):
         actual = tokjax.objectives.compute_input_and_target_lengths(inputs_length, **options)
         tokens, targets = oracle.t5_random_spans_helper(inputs_length, density, span_length, np.float32)
         assert actual.tokens_length == tokens

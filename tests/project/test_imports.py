@@ -19,7 +19,7 @@ SLOW_MODULES = {"jax", "sentencepiece", "regex", "rich", "typer", "matplotlib", 
 STATEMENTS = [
     "import tokjax",
     "import tokjax.datasets, tokjax.reports",
-    "tokjax.TokenizationResult; tokjax.pack_blocks",
+    "tokjax.TokenizationResult; tokjax.pack_blocks; tokjax.sentencepiece; tokjax.models.sample_encode",
     "tokjax.reports.vocabulary_report; tokjax.reports.report_tables; tokjax.reports.save_report_html",
     "tokjax.pack_blocks(tokjax.ragged_from_rows([[1, 2]]), block_size=2, pad_id=0)",
     "tokjax.show_batch(tokjax.ragged_from_rows([[97]]), tokjax.byte_level())._repr_html_()",

@@ -10,6 +10,7 @@ pytest.importorskip("scipy")
 
 import tokjax
 from tests.oracles import mixture as oracle
+from tests.support.variants import mark_slow_except
 from tokjax.reports import estimate_mixture
 from tokjax.reports.mixture import iter_first_merges
 from tokjax.trainer import count_pretokens, mix_counts, train_bpe
@@ -77,7 +78,9 @@ def test_shortfall_equals_the_program_with_all_inequalities(texts, training_text
     assert min(found.shares.values()) >= -1e-9
 
 
-@pytest.mark.parametrize("shares", [(1, 1, 1), (7, 2, 1), (0.02, 0.9, 0.08)])
+@pytest.mark.parametrize(
+    "shares", mark_slow_except([(1, 1, 1), (7, 2, 1), (0.02, 0.9, 0.08)], [(0.02, 0.9, 0.08)])
+)
 def test_shares_of_the_training_data_are_found(languages, shares):
     training, _ = languages
     weights = dict(zip(SIZES, shares, strict=True))
@@ -121,7 +124,7 @@ class TestNormalizers:
     def test_nfc(self):
         """One of the languages has accents, and its sample has them apart from their letters."""
         accents = str.maketrans({letter: f"{letter}\u0301" for letter in "aeiou"})
-        a, b = make_language(0, 20_000), make_language(1, 20_000)
+        a, b = make_language(0, 10_000), make_language(1, 10_000)
         a = [text.translate(accents) for text in a]
         training = {name: count([text], pattern="qwen2") for name, text in (("a", a[0]), ("b", b[0]))}
         tokenizer = train(mix_counts(training, {"a": 3, "b": 1}), 400).tokenizer
@@ -147,7 +150,7 @@ class TestNormalizers:
     def test_tokenizer_of_another_library(self, tmp_path):
         """Its normalizer is not built in. So its file is loaded without it, and the texts are normalized."""
         library = pytest.importorskip("tokenizers")
-        (a, *samples_a), (b, *samples_b) = make_language(0, 20_000), make_language(1, 20_000)
+        (a, *samples_a), (b, *samples_b) = make_language(0, 10_000), make_language(1, 10_000)
         samples = {"a": samples_a[0].upper(), "b": samples_b[0].upper()}
         trained = library.Tokenizer(library.models.BPE())
         trained.normalizer = library.normalizers.Lowercase()
@@ -212,9 +215,10 @@ def test_merges_of_ranks_make_all_tokens(texts, num_merges):
 
 
 def test_merges_of_published_ranks(gpt2_ranks):
-    merges = list(iter_first_merges(tokjax.byte_level_bpe(gpt2_ranks)))
+    first = {token: rank for token, rank in gpt2_ranks.items() if rank < 5256}
+    merges = list(iter_first_merges(tokjax.byte_level_bpe(first)))
     assert merges[:3] == [(b" ", b"t"), (b" ", b"a"), (b"h", b"e")]
-    assert len(merges) == 50_000
+    assert len(merges) == 5000
 
 
 def test_invalid_arguments_are_rejected():

@@ -72,15 +72,7 @@ def check_use(use, tokenizer, texts, **special):
             assert actual == pytest.approx(value, rel=1e-9, abs=1e-12, nan_ok=True), name
 
 
-@given(texts=all_texts)
-def test_all_metrics_match_the_oracle(texts, tokenizer):
-    for each in (tokenizer, BYTES, WhitespaceTokenizer()):
-        report = make_report(each, iter(texts))
-        check_use(report.use(), each, texts)
-        assert report.use() == report.use("tokenizer", "text")
-
-
-@get_max_examples(40)
+@get_max_examples(60)
 @given(first=all_texts, second=all_texts)
 def test_several_tokenizers_and_kinds_of_text(first, second, tokenizer):
     report = make_report(
@@ -94,6 +86,8 @@ def test_several_tokenizers_and_kinds_of_text(first, second, tokenizer):
         check_use(report.use(name, "1"), each, first)
         check_use(report.use(name, "2"), each, second)
         check_use(report.use(name), each, first + second)
+    single = make_report(tokenizer, iter(first))
+    assert single.use() == single.use("tokenizer", "text") == report.use("t", "1")
 
 
 @given(texts=all_texts, is_allowed=st.booleans())
@@ -123,17 +117,13 @@ def test_empty_texts(tokenizer):
 
 
 def test_texts_without_tokens_or_without_words():
+    repeated = make_report(BYTES, ["aaaa"]).use()
+    assert (str(repeated.bits_per_token), repeated.bits_per_byte) == ("0.0", 0.0)
     space = make_report(WhitespaceTokenizer(), [" \n"]).use()
     assert (space.tokens, space.text.nbytes) == (0, 2)
     assert math.isnan(space.bytes_per_token)
     assert math.isnan(space.bits_per_byte)
     assert math.isnan(make_report(BYTES, [" \n"]).use().tokens_per_word)
-
-
-def test_entropy_of_a_repeated_token_is_zero():
-    use = make_report(BYTES, ["aaaa"]).use()
-    assert str(use.bits_per_token) == "0.0"
-    assert use.bits_per_byte == 0.0
 
 
 def test_entropy_does_not_depend_on_the_order_of_counts():
@@ -271,21 +261,3 @@ def test_unknown_names_are_rejected(tokenizer):
         report.use("x")
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"no kind of text 'x'; it has \['text'\]"):
         report.use(kind="x")
-
-
-def test_word_tokenizer_and_byte_tokenizer_on_one_sentence():
-    text = "The apparent meaning is for the masses, and the inner meaning is for the learned."
-    words = [word if i == 0 else f" {word}" for i, word in enumerate(text.split())]
-    ranks = {bytes([i]): i for i in range(256)}
-    ranks |= {word.encode(): 256 + i for i, word in enumerate(dict.fromkeys(words))}
-    word_tokenizer = tokjax.byte_level_bpe(ranks, pattern=r"\s?\S+")
-    report = make_report(word_tokenizer, [text], name="words", against={"bytes": BYTES})
-    assert report.use("words").text == tokjax.reports.TextSize(
-        documents=1, nbytes=81, characters=81, words=15
-    )
-    assert report.use("words").tokens == 15
-    assert report.use("words").bytes_per_token == pytest.approx(5.4)
-    assert report.use("words").tokens_per_word == 1.0
-    assert report.use("bytes").tokens == 81
-    assert report.use("bytes").bytes_per_token == 1.0
-    assert report.use("bytes").single_byte_share == 1.0

@@ -76,12 +76,6 @@ def test_generation_blocks(bpe):
     ]  # the space belongs to the token
 
 
-def test_generation_prompt(bpe):
-    chat = tokjax.encode_chat(bpe, CONVERSATION[:2], CHATML, add_generation_prompt=True)
-    assert chat.text.endswith("<|im_start|>assistant\n")
-    assert not chat.assistant_mask.any()
-
-
 @given(
     contents=st.lists(
         st.tuples(st.sampled_from(["user", "assistant"]), st.text("abé ", max_size=8)), max_size=6
@@ -158,11 +152,6 @@ class TestForgedTurns:
 def test_invalid_conversations(bpe, messages, message):
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
         tokjax.encode_chat(bpe, messages, CHATML)
-
-
-def test_generation_prompt_after_assistant(bpe):
-    chat = tokjax.encode_chat(bpe, CONVERSATION, CHATML, add_generation_prompt=True)
-    assert decode_answers(bpe, chat)[-1] == "newest naïve.<|im_end|>\n"
 
 
 TEMPLATES_AND_ANSWERS = "{% generation %}{{ m.content }}{% endgeneration %}"

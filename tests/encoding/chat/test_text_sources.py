@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tokjax.encoding.chat.text_sources import (
-    FieldHolder,
     Source,
     SourcedText,
     Tracker,
@@ -297,69 +296,7 @@ def test_numbers_and_lists(tracker):
     assert get_runs(to_text([part["text"], other]))[0][2].lost_by == "the text of a list or mapping"
 
 
-def test_fields_of_messages(tracker):
-    messages = [
-        {
-            "role": "assistant",
-            "name": "x",
-            "content": [{"type": "thinking", "thinking": "a"}, {"type": "text", "text": "b"}],
-            "reasoning_content": "c",
-            "tool_calls": [{"type": "function", "function": {"name": "f"}}],
-        }
-    ]
-    (message,) = add_sources(messages)
-    assert message == messages[0]
-    (call,) = message["tool_calls"]
-    parts = message["content"]
-    for text, field in (
-        (parts[0]["thinking"], "reasoning"),
-        (parts[1]["text"], "content"),
-        (message["reasoning_content"], "reasoning"),
-        (call["type"], "tool_call"),
-        (call["function"]["name"], "tool_call"),
-        (next(iter(call)), "tool_call"),
-    ):
-        assert [source for *_, source in get_runs(text)] == [Source(0, field)]
-    for text in (message["role"], message["name"], parts[0]["type"]):
-        assert type(text) is str
-
-
-def test_scaffold_belongs_to_the_message_of_the_loop(tracker):
-    messages = add_sources([{"content": "a"}, {"content": "b"}])
-    tracker.enter_loop()
-    tracker.step(messages[1])
-    tracker.enter_loop()
-    tracker.step("part")
-    assert get_runs(as_sourced("x")) == [(0, 1, Source(1, "scaffold"))]
-    tracker.note_access(messages[0], "role")  # it is only looked at
-    assert tracker.scaffold.message == 1
-    tracker.leave_loop()
-    tracker.enter_loop()
-    tracker.step(0)  # an index
-    tracker.note_access(messages[0], "role")
-    assert tracker.scaffold.message == 0
-    tracker.leave_loop()
-    assert tracker.scaffold.message == 1
-    tracker.leave_loop()
-    assert tracker.scaffold == SCAFFOLD
-
-
-def test_answers_that_another_message_repeats():
-    with track(answers={0}) as tracker:
-        messages = add_sources([{"role": "assistant", "tool_calls": "a"}, {"role": "tool", "content": "b"}])
-        tracker.enter_loop()
-        tracker.step(messages[1])
-        written = tracker.write("<" + messages[0]["tool_calls"] + messages[1]["content"])
-    assert get_runs(written) == [(0, 2, Source(1, "scaffold")), (2, 3, Source(1, "tool_result"))]
-
-
 def test_plain_text_without_a_tracker():
     assert type(concatenate(["a", "b"])) is str
     assert as_sourced("a") == "a"
     assert type(mark("ab", make_text("a", SCAFFOLD), "f")) is str
-
-
-def test_holder_of_formatted_fields(tracker):
-    holder = FieldHolder()
-    name = holder.hold(make_text("a", make_source(1)))
-    assert get_numbers(holder.release(f"x{name}{name}")) == [-1, 1, 1]

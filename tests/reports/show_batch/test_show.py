@@ -293,17 +293,6 @@ def test_jax_arrays_give_equal_results(packed):
     assert tokjax.show_batch(on_device, BYTES, labels=jnp.asarray(labels)) == expected
 
 
-def test_all_tokenizer_types(tokenizer):
-    batch = tokjax.encode_batch_result(tokenizer, ["low lower"])
-    words = tokjax.wordpiece(["[UNK]", "low", "##er"])
-    assert get_lines(batch, tokenizer)[2].startswith(f"0 {batch[0].tokens[0]} ")
-    assert get_lines(tokjax.datasets.TokenChunks(np.array([[0, 1, 2]])), words)[2].split()[1:4] == [
-        "[UNK]",
-        "low",
-        "##er",
-    ]
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
