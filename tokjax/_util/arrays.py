@@ -38,6 +38,21 @@ def is_traced(value: object) -> bool:
     return jax_module is not None and isinstance(value, jax_module.core.Tracer)
 
 
+def reject_traced(name: str, values: object, under_jit: str = "call the function outside of it") -> None:
+    """Raises for traced values where a function needs the values themselves.
+
+    Args:
+        name: name of the argument, for the error message.
+        values: the argument.
+        under_jit: what to do under `jax.jit`, for the error message.
+
+    Raises:
+        InvalidArgumentError: the values are traced.
+    """
+    if is_traced(values):
+        raise InvalidArgumentError(f"the values of {name} are unknown under jax.jit; {under_jit}")
+
+
 def get_namespace(*values: object) -> Any:
     """Returns `jax.numpy` if any value is a JAX array, otherwise NumPy."""
     if any(is_jax(value) for value in values):

@@ -102,7 +102,7 @@ def encode_chat(
     disallowed_special: Special = "all",
     trust_answers: bool = True,
     variables: Mapping[str, Any] | None = None,
-    date: datetime.date | None = None,
+    date: datetime.date | str | None = None,
     max_characters: int = _MAX_CHARACTERS,
 ) -> EncodedChat:
     """Encodes a conversation with a chat template, and finds the role and the field of each token.
@@ -153,7 +153,8 @@ def encode_chat(
             that is not allowed. A special token in neither set is encoded as ordinary text.
         trust_answers: whether control tokens that are not special are recognized in the assistant's messages.
         variables: other variables of the template, for example `tools`, as JSON data.
-        date: the date, or the time, that `strftime_now` formats. `None` for the current local time.
+        date: the date, or the time, that `strftime_now` formats, or a date as text, such as `"2026-11-27"`.
+            `None` for the current local time.
         max_characters: maximum length of the rendered text in characters. The work and the memory of the
             template are limited in proportion to it.
 
@@ -232,7 +233,7 @@ def _encode_in_steps(
     disallowed_special: Special = "all",
     trust_answers: bool = True,
     variables: Mapping[str, Any] | None = None,
-    date: datetime.date | None = None,
+    date: datetime.date | str | None = None,
     max_characters: int = _MAX_CHARACTERS,
 ) -> Generator[str, TokenizationResult, EncodedChat]:
     """Yields the text to encode, receives its result, and returns the conversation. See `encode_chat`."""
