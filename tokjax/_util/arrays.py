@@ -73,7 +73,7 @@ def as_integers(
     dtype: type[np.integer[Any]],
     *,
     under_jit: str = "call the function outside of it",
-    allow_bool: bool = False,
+    allow_bool: bool = True,
 ) -> np.ndarray[Any, Any]:
     """Returns `values` as a NumPy array of an integer dtype.
 
@@ -128,7 +128,7 @@ def as_int32(name: str, values: Any) -> Any:
         InvalidArgumentError: the values are not integers, or do not fit `int32`.
     """
     if not is_jax(values):
-        return as_integers(name, values, np.int32, allow_bool=True)
+        return as_integers(name, values, np.int32)
     if values.dtype.kind not in "iub":
         raise InvalidArgumentError(f"{name} must be integers, not {values.dtype}")
     return values.astype(np.int32)
