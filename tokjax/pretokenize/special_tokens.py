@@ -93,6 +93,11 @@ def _is_control_name(name: str, template: str) -> bool:
     return (is_marker or _IN_BRACKETS.search(text) is not None) and not _HTML.fullmatch(text)
 
 
+def find_matches(names: frozenset[str], texts: Iterable[str]) -> list[str]:
+    """Returns the names that occur in texts, as often as they occur. The longest one that matches counts."""
+    return [name for text in texts for name in split_at_special(text, names)[1::2]]
+
+
 def resolve_special(
     names: Iterable[str], allowed_special: Special = (), disallowed_special: Special = "all"
 ) -> tuple[frozenset[str], frozenset[str]]:
