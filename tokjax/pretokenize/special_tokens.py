@@ -64,7 +64,7 @@ def check_special_names(special_tokens: Sequence[str], argument: str = "special_
 
 
 @lru_cache(maxsize=16)
-def select_control_names(names: frozenset[str], template: str) -> frozenset[str]:
+def select_control_names(names: frozenset[str], template: str = "") -> frozenset[str]:
     """Returns the control tokens among tokens that are matched in plain text, although they are not special.
 
     A control token looks like a marker, enclosed in symbols or with a part in angle brackets, or the chat

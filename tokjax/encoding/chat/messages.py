@@ -419,8 +419,11 @@ def find_control_tokens(
     trust_answers: bool = True,
 ) -> ControlTokens:
     """Finds the control tokens of a tokenizer. The arguments are those of `encode_chat`."""
-    special = protocol.get_vocabulary(tokenizer).special_names
-    matched = select_control_names(protocol.find_matched_names(tokenizer), template) - special
+    vocabulary = protocol.get_vocabulary(tokenizer)
+    special = vocabulary.special_names
+    # Symbols of a SentencePiece model are special, too, but an answer can have those without a role.
+    others = special - vocabulary.unmatched_names.difference(vocabulary.roles.values())
+    matched = select_control_names(protocol.find_matched_names(tokenizer), template) - others
     allowed, disallowed = resolve_special(special | matched, allowed_special, disallowed_special)
     not_allowed = (special | matched) - allowed
     trusted = matched & not_allowed if trust_answers else frozenset[str]()
