@@ -108,7 +108,7 @@ class SentencePieceTokenizer(SegmentModel):
     Control pieces that are allowed in a text (`allowed_special`) split it, and so do added tokens. The parts
     are encoded separately, each with a space added before it if the model adds one.
 
-    Decoding is that of the library. Control pieces are decoded to nothing, the unknown piece to ` ⁇ ` (unless
+    Decoding is that of the library, also with symbols that are special. Control pieces are decoded to nothing, the unknown piece to ` ⁇ ` (unless
     `skip_special_tokens`), and bytes that are not valid UTF-8 to U+FFFD. So the round trip returns the
     normalized text.
 
@@ -592,7 +592,7 @@ def _decode_rows(
 ) -> list[bytes]:
     tokenizer.vocabulary.check_ids(ids)
     if skip_special_tokens:
-        keep_mask = ~tokenizer.vocabulary.is_special.take(ids)
+        keep_mask = ~tokenizer.vocabulary.is_skipped.take(ids)
         ids, splits = ids[keep_mask], make_row_splits(keep_mask)[splits]
     flat = ids.tolist()
     rows = [flat[start:stop] for start, stop in itertools.pairwise(splits.tolist())]
@@ -620,8 +620,8 @@ def _find_decode_context(
     """
     if tokenizer._model_info.denormalizes:
         return ids[:0], ids
-    is_special = tokenizer.vocabulary.is_special
-    visible = np.flatnonzero(~is_special.take(ids)) if skip_special_tokens else np.arange(len(ids))
+    is_skipped = tokenizer.vocabulary.is_skipped
+    visible = np.flatnonzero(~is_skipped.take(ids)) if skip_special_tokens else np.arange(len(ids))
     is_byte = tokenizer._is_byte.take(ids.take(visible))
     num_bytes = int(np.append(~is_byte[::-1], True).argmax())  # length of the run at the end
     run = visible[len(visible) - num_bytes :]
@@ -632,4 +632,4 @@ def _find_decode_context(
     for position in range(len(final) - 1, -1, -1):
         if tokenizer.processor.decode(final[position : position + 1].tolist()):
             return final[position : position + 2], ids[stop:]
-    return final[~is_special.take(final)], ids[stop:]
+    return final[~is_skipped.take(final)], ids[stop:]
