@@ -121,3 +121,17 @@ def test_invalid_arguments_are_rejected():
     with pytest.raises(tokjax.errors.OffsetsContractError, match=r"span 0 is \(0, 4\)"):
         tokjax.offsets.char_to_byte_spans("abc", [(0, 4)])
     assert tokjax.offsets.byte_to_char_spans("abc", []).shape == (0, 2)
+
+
+def test_offsets_under_jit():
+    jax = pytest.importorskip("jax")
+    tokenizer = tokjax.byte_level()
+    for function in (
+        lambda spans: tokjax.offsets.byte_to_char_spans("abc", spans),
+        lambda spans: tokjax.map_offsets_to_input(tokenizer, "abc", spans),
+        lambda spans: tokjax.reports.compute_entropy(spans[0]),
+    ):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match="are unknown under jax.jit; call the func"
+        ):
+            jax.eval_shape(function, np.ones((1, 2), np.int32))

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from tokjax._util.arrays import reject_traced
 from tokjax._util.checks import check_int
 from tokjax._util.imports import mark_namespace
 from tokjax.core.utf8 import count_bytes, find_character_starts, to_utf8
@@ -299,6 +300,7 @@ def _as_pair(span: Span) -> tuple[int, int]:
 
 
 def _as_spans(offsets: Spans) -> NDArray[np.int64]:
+    reject_traced("offsets", offsets)
     try:
         spans = np.asarray(offsets)
     except ValueError:

@@ -281,3 +281,13 @@ def test_truncated_texts(tokenizer):
     aligned = tokjax.align.align_spans(truncated, spans, labels=LABELS, scheme="BILOU", texts=[text])
     assert aligned.token_counts.tolist() == [capacity - 1, 1, 0]
     assert aligned.labels[-1] == tokjax.align.TagSet(LABELS, "BILOU").get_id("U-ORG")
+
+
+def test_padded_spans_are_checked():
+    for span, error in (
+        ((2, 1), "OffsetsContractError"),
+        ((0, 2), "OffsetsContractError"),
+        ((1, 1), "InvalidArgumentError"),
+    ):
+        with pytest.raises(getattr(tokjax.errors, error), match=r"violates 1 <= start < stop|is empty"):
+            tokjax.align.pad_spans(tokjax.align.span_columns([[(*span, "A")]], ["A"]))

@@ -208,3 +208,25 @@ def test_deeply_nested_and_huge_json_is_rejected(tmp_path):
         path.write_text(content)
         with pytest.raises(tokjax.errors.SourceError, match=f"train.json, {message}"):
             tokjax.corpus.read_annotations(path)
+
+
+def test_spans_with_another_text(tmp_path):
+    """Of another field of a task, or in another unit. A tool may trim whitespace."""
+    value = {"start": 0, "end": 4, "text": "Kim", "labels": ["PER"]}
+    result = [{"type": "labels", "to_name": "title", "value": value}]
+    task = {"data": {"text": "Hello", "title": "Kim flew"}, "annotations": [{"result": result}]}
+    path = tmp_path / "tasks.json"
+    path.write_text(json.dumps([task]))
+    assert tokjax.corpus.read_annotations(path, text_key="title")[0].spans == ((1, 5, "PER"),)
+    with pytest.raises(
+        tokjax.errors.SourceError,
+        match="from 0 to 4 is 'Hell' in the text, and 'Kim' in the record; .*text_key",
+    ):
+        tokjax.corpus.read_annotations(path)
+
+
+def test_accepted_records_without_spans(tmp_path):
+    """Prodigy leaves out an empty list."""
+    path = tmp_path / "records.jsonl"
+    path.write_text('{"text": "a", "answer": "accept"}\n{"text": "b", "answer": "reject"}')
+    assert [text.spans for text in tokjax.corpus.read_annotations(path)] == [()]

@@ -38,6 +38,21 @@ def is_traced(value: object) -> bool:
     return jax_module is not None and isinstance(value, jax_module.core.Tracer)
 
 
+def reject_traced(name: str, values: object, under_jit: str = "call the function outside of it") -> None:
+    """Raises for traced values where a function needs the values themselves.
+
+    Args:
+        name: name of the argument, for the error message.
+        values: the argument.
+        under_jit: what to do under `jax.jit`, for the error message.
+
+    Raises:
+        InvalidArgumentError: the values are traced.
+    """
+    if is_traced(values):
+        raise InvalidArgumentError(f"the values of {name} are unknown under jax.jit; {under_jit}")
+
+
 def get_namespace(*values: object) -> Any:
     """Returns `jax.numpy` if any value is a JAX array, otherwise NumPy."""
     if any(is_jax(value) for value in values):
@@ -58,6 +73,7 @@ def as_integers(
     dtype: type[np.integer[Any]],
     *,
     under_jit: str = "call the function outside of it",
+    allow_bool: bool = True,
 ) -> np.ndarray[Any, Any]:
     """Returns `values` as a NumPy array of an integer dtype.
 
@@ -66,6 +82,7 @@ def as_integers(
         values: integers, an array or nested lists of any shape.
         dtype: integer dtype of the result.
         under_jit: what to do under `jax.jit`, where the values are unknown, for the error message.
+        allow_bool: whether the values may be booleans.
 
     Raises:
         InvalidArgumentError: the values are not integers, do not fit the dtype, have rows of unequal length,
@@ -85,7 +102,7 @@ def as_integers(
         return array
     if array.size == 0 and array.dtype.kind == "f":  # NumPy reads an empty list as float64
         array = array.astype(dtype)
-    if array.dtype.kind not in "iu":
+    if array.dtype.kind not in ("iub" if allow_bool else "iu"):
         raise InvalidArgumentError(f"{name} must be integers, not {array.dtype}")
     limits = np.iinfo(dtype)
     may_exceed = array.dtype.itemsize > np.dtype(dtype).itemsize or array.dtype.kind == "u"

@@ -80,12 +80,14 @@ def pad_spans(spans: SpanColumns, *, length: int | None = None) -> NDArray[np.in
         `int32`, shape `(texts, length, 3)`: start, stop and class; padding is `(0, 0, -1)`.
 
     Raises:
-        InvalidArgumentError: a text has more spans than `length`.
+        InvalidArgumentError: a text has more spans than `length`, or a span is empty.
+        OffsetsContractError: a span starts before the text, or stops before it starts.
 
     >>> pad_spans(span_columns([[(1, 6, "PER")], []], ["PER"])).tolist()
     [[[1, 6, 0]], [[0, 0, -1]]]
     """
     columns = check_columns(spans)
+    check_span_bounds(columns, 1)
     counts = np.diff(columns.row_splits)
     longest = int(counts.max(initial=0))
     width = longest if length is None else check_int("length", length, minimum=0)

@@ -90,7 +90,7 @@ def make_ragged(ids: Any, row_splits: Any, **columns: Any) -> Ragged:
     >>> make_ragged([5, 6, 7], [0, 1, 3]).lengths
     array([1, 2])
     """
-    flat = as_integers("ids", ids, np.int32, under_jit=_RAGGED_UNDER_JIT)
+    flat = as_integers("ids", ids, np.int32, under_jit=_RAGGED_UNDER_JIT, allow_bool=False)
     splits = as_integers("row_splits", row_splits, np.int64, under_jit=_RAGGED_UNDER_JIT)
     if splits.ndim != 1 or len(splits) == 0 or splits[0] != 0 or (np.diff(splits) < 0).any():
         raise InvalidArgumentError(

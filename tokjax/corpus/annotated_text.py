@@ -265,11 +265,12 @@ def read_annotations(
 
 
 class _Record(NamedTuple):
-    """A text and its spans, whose positions count characters in a unit."""
+    """A text, spans whose positions count characters in a unit, and texts that the record has for spans."""
 
     text: str
     spans: list[tuple[int, int, str]]
     unit: Unit
+    quotes: list[tuple[int, int, str]]
 
 
 def _iter_records(path: Path) -> Iterator[tuple[str, Any]]:
@@ -317,8 +318,17 @@ def _iter_document_records(document: Any, path: Path, number: int) -> Iterator[t
 def _build_annotated_text(record: _Record, unit: Unit, location: str) -> AnnotatedText:
     try:
         byte_spans = unit_to_byte_spans(record.text, [span[:2] for span in record.spans], unit).tolist()
+        quoted_spans = unit_to_byte_spans(record.text, [quote[:2] for quote in record.quotes], unit).tolist()
     except (OffsetsContractError, OverflowError) as error:
         raise SourceError(f"{location}: {error}") from error
+    for (start, stop), quote in zip(quoted_spans, record.quotes, strict=True):
+        found = record.text.encode()[start - 1 : stop - 1].decode()
+        if found.split() != quote[2].split():
+            raise SourceError(
+                f"{location}: the span from {quote[0]} to {quote[1]} is {found!r:.80} in the text, and "
+                f"{quote[2]!r:.80} in the record; it may be one of another text (pass text_key=), or count "
+                "characters in another unit (pass unit=)"
+            )
     spans = [(*pair, span[2]) for pair, span in zip(byte_spans, record.spans, strict=True)]
     return AnnotatedText(record.text, tuple(spans))
 
@@ -354,7 +364,13 @@ def _parse_record(record: Any, location: str, text_key: str) -> _Record | None:
     if len({tuple(sorted(spans)) for spans in parsed.values()}) > 1:
         names = " and ".join(map(repr, parsed))
         raise SourceError(f"{location}: the record has {names}, which differ; keep only one of them")
-    return _Record(fields[text_key], next(iter(parsed.values()), []), unit)
+    with_text = [span for spans in lists.values() for span in spans if isinstance(span, dict)]
+    quotes = [
+        (*_parse_span(span, location)[0][:2], span["text"])
+        for span in with_text
+        if span.get("text") and isinstance(span["text"], str)
+    ]
+    return _Record(fields[text_key], next(iter(parsed.values()), []), unit, quotes)
 
 
 def _find_task_lists(task: dict[str, Any], location: str) -> dict[str, list[Any]]:
@@ -390,6 +406,8 @@ def _find_span_lists(record: dict[str, Any], location: str) -> dict[str, list[An
             lists.pop(name, None)
     if len(lists) > 1 and isinstance(lists.get("spans"), dict):
         del lists["spans"]
+    if not lists and "answer" in record:  # Prodigy leaves out an empty list
+        lists = {"spans": []}
     if not lists or not all(isinstance(spans, list) for spans in lists.values()):
         raise SourceError(
             f"{location}: the record has no list of 'entities', 'ents' or 'spans' (or doccano's 'label'; "

@@ -190,7 +190,7 @@ class ReadingReport(NamedTuple):
                 self.first_invalid,
             )
         if self.num_skipped:
-            _log.warning("%d bad records were skipped: %s", self.num_skipped, self.describe_skipped())
+            _log.warning("skipped bad records: %d; %s", self.num_skipped, self.describe_skipped())
 
     def describe_skipped(self) -> str:
         """Returns the errors of the first bad records."""

@@ -145,7 +145,7 @@ def write_shards(
         job.check_source()
         report.log()
     if report.num_skipped and not any(shard.num_source_documents for shard in writer.shards):
-        raise SourceError(f"all {report.num_skipped} records are bad: {report.describe_skipped()}")
+        raise SourceError(f"all records are bad ({report.num_skipped}): {report.describe_skipped()}")
     return writer.shards, report
 
 

@@ -327,9 +327,11 @@ def _check_unchanged(source: DocumentSource, files: tuple[SourceFile, ...]) -> N
         current = _get_files(source)
     for before, now in zip(files, current, strict=True):
         if before != now:
+            sizes = f"{before.nbytes:,} bytes before, {now.nbytes:,} now"
+            difference = "another time of modification" if before.nbytes == now.nbytes else sizes
             raise SourceChangedError(
-                f"{before.path}: changed while it was read ({before.nbytes:,} bytes before, {now.nbytes:,} "
-                "now), so the result is discarded; make the same call again when it no longer changes"
+                f"{before.path}: changed while it was read ({difference}), so the result is discarded; make "
+                "the same call again when it no longer changes"
             )
 
 

@@ -108,9 +108,9 @@ class SentencePieceTokenizer(SegmentModel):
     Control pieces that are allowed in a text (`allowed_special`) split it, and so do added tokens. The parts
     are encoded separately, each with a space added before it if the model adds one.
 
-    Decoding is that of the library, also with symbols that are special. Control pieces are decoded to nothing, the unknown piece to ` ⁇ ` (unless
-    `skip_special_tokens`), and bytes that are not valid UTF-8 to U+FFFD. So the round trip returns the
-    normalized text.
+    Decoding is that of the library. Symbols are decoded to their text, control pieces to nothing, the unknown
+    piece to ` ⁇ ` (unless `skip_special_tokens`), and bytes that are not valid UTF-8 to U+FFFD. So the round
+    trip returns the normalized text.
 
     A byte that is not valid UTF-8 is encoded as U+FFFD with the span of the byte, and not normalized further.
     (A U+FFFD in the text, or a lone surrogate, becomes a space in most normalizers.)

@@ -56,8 +56,8 @@ _SET_OPERATION = re.compile(r"&&|--|\|\||~~|\[[^\]]*[^\]\\]\[")
 """Set operations and nested sets, which `regex` has in version 1 of its syntax."""
 _FEW_CHARACTERS = 100
 """Up to this many characters, a dictionary is faster than arrays."""
-_MAX_BACKTRACKED = 3000
-"""Up to this many characters, `re` splits a text: it may read the rest of a text at each character."""
+_MAX_BACKTRACKED = 11_000
+"""Up to this many characters, `re` splits a text, which `FEW_CHARACTERS` also limits."""
 _MAX_CACHED = 1 << 16
 """Number of representatives at which their cache is cleared."""
 # Repeated parts with an end that makes the last match fail: then all ways to match the repetitions are tried.

@@ -73,7 +73,7 @@ def make_conversations(text):
 
 
 def encode_as_text(tokenizer, messages, variables):
-    """Encodes control tokens as text; `None` for a SentencePiece model that adds a space after symbols."""
+    """Encodes control tokens as text; `None` if a SentencePiece model adds a space after its symbols."""
     try:
         return tokjax.encode_chat(tokenizer, messages, TEMPLATE, variables=variables, disallowed_special=())
     except InvalidArgumentError as error:

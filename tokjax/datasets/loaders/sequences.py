@@ -117,7 +117,7 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
         if (length is None or multiple_of is not None) and any(map(_is_text, self.datasets)):
             raise InvalidArgumentError(
                 "texts are encoded when they are loaded, so the longest one of a batch is unknown; pass "
-                "length=LENGTH to pad all batches to it, without multiple_of"
+                "length=LENGTH to pad all batches to it" + (", without multiple_of" if multiple_of else "")
             )
         longest = _get_length(self.datasets) if length is None else length
         self.length = check_int("length", longest, minimum=1, maximum=MAX_INT32)

@@ -34,6 +34,7 @@ import json
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Set
 from contextvars import ContextVar
+from datetime import date
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -68,7 +69,6 @@ from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import date
 
 _MAX_TEMPLATE_LENGTH = 1_000_000
 _MAX_TOKENS = 12_000
@@ -734,8 +734,15 @@ def _raise(message: Any) -> NoReturn:
     raise ValueError(message)
 
 
-def make_clock(now: date) -> Callable[[str], str]:
-    """Returns the function `strftime_now` of templates, which formats a time."""
+def make_clock(now: date | str) -> Callable[[str], str]:
+    """Returns the function `strftime_now` of templates, which formats a time, or a date as text."""
+    if isinstance(now, str):
+        try:
+            now = date.fromisoformat(now)
+        except ValueError:
+            raise InvalidArgumentError(
+                f"date must be a date or a time, or text such as '2026-11-27', not {now!r:.80}"
+            ) from None
 
     def strftime_now(pattern: str) -> str:
         _budget.get().spend(256 * len(pattern))  # 256 characters: more than a directive can produce

@@ -109,7 +109,7 @@ def encode_chat(
     disallowed_special: Special = "all",
     trust_answers: bool = True,
     variables: Mapping[str, Any] | None = None,
-    date: datetime.date | None = None,
+    date: datetime.date | str | None = None,
     max_characters: int = _MAX_CHARACTERS,
 ) -> EncodedChat:
     """Encodes a conversation with a chat template, and finds the role and the field of each token.
@@ -161,7 +161,8 @@ def encode_chat(
         trust_answers: whether control tokens that are not special are recognized in contents and reasoning of
             the assistant.
         variables: other variables of the template, for example `tools`, as JSON data.
-        date: the date, or the time, that `strftime_now` formats. `None` for the current local time.
+        date: the date, or the time, that `strftime_now` formats, or a date as text, such as `"2026-11-27"`.
+            `None` for the current local time.
         max_characters: maximum length of the rendered text in characters. The work and the memory of the
             template are limited in proportion to it.
 
@@ -240,7 +241,7 @@ def _encode_in_steps(
     disallowed_special: Special = "all",
     trust_answers: bool = True,
     variables: Mapping[str, Any] | None = None,
-    date: datetime.date | None = None,
+    date: datetime.date | str | None = None,
     max_characters: int = _MAX_CHARACTERS,
 ) -> Generator[str, TokenizationResult, EncodedChat]:
     """Yields the text to encode, receives its result, and returns the conversation. See `encode_chat`."""

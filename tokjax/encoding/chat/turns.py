@@ -105,7 +105,11 @@ def find_turns(
     for turn in turns.values():
         if turn.begin < 0:  # the template can't render the messages before it
             header = header or _get_prompt(len(roles), render)
+            turn.begin = _find_end(header, text, turn)
+        if turn.begin < 0:
             turn.begin = turn.first + _match_prompt(header, text[turn.first :], turn.first_text - turn.first)
+        if header and text.startswith(header, turn.begin) and turn.begin + len(header) <= turn.first_text:
+            turn.begin += len(header)  # the template writes no prompt after an answer
     ends: dict[tuple[str, str], str] = {}  # by the text after the answer in its step, and the next role
     for i, (message, turn) in enumerate(turns.items()):
         turn.last_text = max(turn.last_text, turn.begin)
@@ -191,6 +195,9 @@ def _measure_begin(text: str, turn: Turn, message: int, render: Renderings) -> i
     if text.startswith(prompt):
         return len(prompt)
     prompt = render.get_text_after_messages(message, True)
+    end = _find_end(prompt, text, turn)
+    if end >= 0:
+        return end
     num_before = turn.first_text - turn.before
     matched = turn.before + _match_prompt(prompt, text[turn.before :], num_before)
     for end in range(
@@ -199,6 +206,15 @@ def _measure_begin(text: str, turn: Turn, message: int, render: Renderings) -> i
         if prompt.endswith(text[turn.first : end]) and text[turn.first : end].strip():
             return max(matched, end)
     return max(matched, turn.first)
+
+
+def _find_end(prompt: str, text: str, turn: Turn) -> int:
+    """Returns where a prompt ends in the text in front of an answer, after other text such as instructions.
+
+    Returns -1 if the text does not contain it.
+    """
+    start = text.rfind(prompt, turn.before, turn.first_text) if prompt.strip() else -1
+    return start + len(prompt) if start >= 0 else -1
 
 
 def _match_prompt(prompt: str, text: str, num_before: int) -> int:
