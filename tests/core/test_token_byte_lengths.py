@@ -18,7 +18,8 @@ from tokjax.core.token_byte_lengths import BYTE_PIECE
 
 def list_text_ids(tokenizer):
     """Returns the ids of tokens with text that is independent of the next token."""
-    ordinary = tokjax.get_vocabulary(tokenizer).ordinary
+    vocabulary = tokjax.get_vocabulary(tokenizer)
+    ordinary = {token: id_ for token, id_ in vocabulary.ordinary.items() if not vocabulary.is_special[id_]}
     return [id_ for token, id_ in ordinary.items() if not BYTE_PIECE.fullmatch(token)]
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.oracles.sentencepiece_spans import compute_piece_spans
-from tests.support.sentencepiece_models import NAMES, fuzz, train_sentencepiece_models
+from tests.support.sentencepiece_models import NAMES, fuzz, match_symbols, train_sentencepiece_models
 from tests.support.variants import mark_slow_except
 from tokjax.models import sentencepiece
 from tokjax.models.sentencepiece_files import iter_fields
@@ -22,7 +22,7 @@ def models():
 
 
 def encode_text(tokenizer, text, **options):
-    options = {"disallowed_special": (), "add_special_tokens": False} | options
+    options = match_symbols(tokenizer) | {"add_special_tokens": False} | options
     return tokjax.encode_result(tokenizer, text, **options)
 
 
@@ -41,9 +41,8 @@ def test_ids_equal_the_library(models, name, text):
     tokenizer = models[name]
     expected = tokenizer.processor.encode(tokjax.offsets.to_utf8(text), out_type=int)
     assert encode_text(tokenizer, text).ids.tolist() == expected
-    assert (
-        tokjax.encode(tokenizer, text, disallowed_special=(), add_special_tokens=False).tolist() == expected
-    )
+    options = match_symbols(tokenizer)
+    assert tokjax.encode(tokenizer, text, **options, add_special_tokens=False).tolist() == expected
     ids_only = encode_text(tokenizer, text, return_offsets=False)
     assert ids_only.ids.tolist() == expected
     assert ids_only.offsets is None
@@ -180,9 +179,32 @@ def test_special_tokens_in_texts(models):
     assert 2 not in encode_text(tokenizer, text).ids
 
 
+def test_symbols_that_look_like_control_tokens_are_special(models):
+    tokenizer = models["bpe"]
+    call = tokjax.token_to_id(tokenizer, "<call>")
+    encoders = (
+        tokjax.encode,
+        lambda *args, **options: tokjax.encode_batch_result(*args, **options).ragged.ids,
+        lambda *args, **options: tokjax.models.sample_encode(*args, alpha=0.5, seed=1, **options).ids,
+    )
+    for text, repeats in (("low<call>low½a", 1), ("＜call＞ ½a", 1), ("low<call>low½a", 10_000)):
+        for i, encode in enumerate(encoders[: 3 if repeats == 1 else 2]):
+            given = [text * repeats] if i == 1 else text * repeats
+            if "<" in text:
+                with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match="holds .* '<call>'"):
+                    encode(tokenizer, given)
+            ordinary = encode(tokenizer, given, disallowed_special=())
+            assert call not in ordinary
+            assert tokjax.token_to_id(tokenizer, "½a") in ordinary
+            assert (encode(tokenizer, given, allowed_special="all") == call).sum() == repeats
+    ids = tokjax.encode(tokenizer, "low<call>", allowed_special={"<call>"}, add_special_tokens=False)
+    for skip in (False, True):  # as the library, which does not skip symbols
+        assert tokjax.decode(tokenizer, ids, skip_special_tokens=skip) == "low<call>"
+
+
 def test_vocabulary(models):
     tokenizer = models["unigram with bytes"]
-    assert dict(tokjax.special_tokens(tokenizer)) == {"<unk>": 0, "</s>": 1}
+    assert dict(tokjax.special_tokens(tokenizer)) == {"<unk>": 0, "</s>": 1, "<call>": 2}
     assert tokjax.id_to_bytes(tokenizer, tokjax.token_to_id(tokenizer, "<call>")) == b"<call>"
     assert tokjax.id_to_bytes(tokenizer, tokjax.token_to_id(tokenizer, "<0x41>")) == b"<0x41>"
     size = tokjax.vocab_size(tokenizer)
@@ -191,7 +213,7 @@ def test_vocabulary(models):
     )
     assert repr(tokenizer) == (
         f"SentencePieceTokenizer(vocab_size={size}, model_type='unigram', normalization='nmt_nfkc', "
-        "special_tokens={'<unk>': 0, '</s>': 1})"
+        "special_tokens={'<unk>': 0, '</s>': 1, '<call>': 2})"
     )
     assert {name: model.model_type for name, model in models.items()}["word"] == "word"
 

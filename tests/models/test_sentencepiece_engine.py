@@ -12,6 +12,7 @@ from tests.support.sentencepiece_models import (
     NAMES as TRAINED_NAMES,
     build_bpe_model,
     fuzz,
+    match_symbols,
     train_by_library,
     train_sentencepiece_models,
 )
@@ -75,7 +76,7 @@ def test_results_equal_the_library(models, name, few_characters, texts):
     expected = encode_by_library(tokenizer, [to_utf8(text) for text in texts])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(array_engine, "FEW_CHARACTERS", few_characters)
-        options = {"add_special_tokens": False, "disallowed_special": ()}
+        options = {"add_special_tokens": False, **match_symbols(tokenizer)}
         batch = tokjax.encode_batch_result(tokenizer, texts, **options)
         ids_only = tokjax.encode_batch_result(tokenizer, texts, **options, return_offsets=False)
     assert tokenizer._engine is not None
@@ -113,7 +114,7 @@ def test_long_texts_are_split_only_where_nothing_merges(models, monkeypatch):
 def test_spans_of_other_models_equal_the_library(name, texts):
     tokenizer = train_sentencepiece_models()[name]
     expected = encode_by_library(tokenizer, [to_utf8(text) for text in texts])
-    options = {"add_special_tokens": False, "disallowed_special": ()}
+    options = {"add_special_tokens": False, **match_symbols(tokenizer)}
     batch = tokjax.encode_batch_result(tokenizer, texts, **options)
     assert tokenizer._engine is None
     assert (tokenizer._normalizer is None) == (name in ("suffixes", "plain spaces"))

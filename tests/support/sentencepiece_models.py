@@ -65,6 +65,11 @@ def train_sentencepiece_models():
     return tokenizers | {name: tokjax.sentencepiece(proto) for name, proto in protos.items()}
 
 
+def match_symbols(tokenizer):
+    """Returns options with which all user-defined symbols are matched in texts, as by the library."""
+    return {"allowed_special": tokenizer.vocabulary.unmatched_names, "disallowed_special": ()}
+
+
 NORMAL, UNKNOWN, USER_DEFINED, UNUSED, BYTE = 1, 2, 4, 5, 6
 
 

@@ -312,7 +312,8 @@ def _write_with_config(
                     del roles[role]  # BERT's files declare [CLS] as CLS only, and [SEP] as SEP only
         # Tokens that the configuration declares are matched in texts, and new ones get other ids.
         left_out = vocabulary.unmatched_names | vocabulary.second_names
-        role_fields = {f"{role}_token": name for role, name in roles.items() if name not in left_out}
+        without_role = vocabulary.second_names if format_ == "sentencepiece" else left_out
+        role_fields = {f"{role}_token": name for role, name in roles.items() if name not in without_role}
         additional = vocabulary.special.keys() - left_out - set(vocabulary.roles.values())
         class_field = (
             {"tokenizer_class": _TOKENIZER_CLASSES[format_]} if format_ in _TOKENIZER_CLASSES else {}

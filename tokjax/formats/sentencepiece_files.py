@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokjax._util.atomic_files import check_path
@@ -22,7 +21,7 @@ from tokjax.formats.tokenizer_files import (
 )
 from tokjax.formats.transformers_classes import find_tokenizer_class
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
-from tokjax.models.sentencepiece import SentencePieceTokenizer, declare_roles, sentencepiece
+from tokjax.models.sentencepiece import SentencePieceTokenizer, declare_roles, sentencepiece, set_added_tokens
 from tokjax.models.sentencepiece_files import PieceType, append_pieces
 from tokjax.pretokenize.special_tokens import check_comparisons
 
@@ -112,8 +111,8 @@ def _add_tokens(
         extended = sentencepiece(append_pieces(tokenizer.model_proto, piece_types), pad_token=None)
         check_comparisons({*extended.vocabulary.special, *new_tokens})
     added_tokens = get_whitespace_options(new_tokens)
-    vocabulary = replace(extended.vocabulary, roles=tokenizer.vocabulary.roles, added_tokens=added_tokens)
-    return extended.replace_vocabulary(vocabulary)
+    old = tokenizer.vocabulary
+    return set_added_tokens(extended, old.roles, old.explicit_template, added_tokens)
 
 
 def _list_sentinels(source: Path, count: object, ids: Mapping[str, int]) -> dict[str, DeclaredToken]:

@@ -213,6 +213,16 @@ class SegmentModel(TokenizerRecord, ABC):
             sources: whether to compute word beginnings and spans, which offsets and word ids need.
         """
 
+    def select_model(self, allowed_special: Special) -> Self:  # noqa: ARG002 (used by overriding methods)
+        """Returns the tokenizer that encodes segments: one that makes no special token that is not allowed.
+
+        By default this one. A model that itself matches special tokens in segments overrides it.
+
+        Args:
+            allowed_special: special tokens to recognize, names or `"all"`.
+        """
+        return self
+
     def adjust_offsets(
         self,
         ids: NDArray[np.int32],  # noqa: ARG002 (used by overriding methods)
@@ -390,7 +400,8 @@ def _encode_texts(
         disallowed_special=disallowed_special,
     )
     num_threads = resolve_num_threads(threads)
-    encoded = tokenizer.encode_segments(split.segments, num_threads, sources=return_offsets)
+    model = tokenizer.select_model(allowed_special)
+    encoded = model.encode_segments(split.segments, num_threads, sources=return_offsets)
     _reject_made_tokens(tokenizer.vocabulary, encoded.ids, allowed_special)
     return make_batch(
         tokenizer,
@@ -422,7 +433,7 @@ def encode_ids(
     if protocol.encode_texts.dispatch(type(tokenizer)) is not _encode_texts:
         return protocol.encode.dispatch(object)(tokenizer, text, **options)
     segments, rows, _ = split_rows(tokenizer, [text], **options)
-    encoded = tokenizer.encode_segments(segments, sources=False)
+    encoded = tokenizer.select_model(allowed_special).encode_segments(segments, sources=False)
     _reject_made_tokens(tokenizer.vocabulary, encoded.ids, allowed_special)
     if len(segments.texts) == 1 and not rows.before and not rows.after:
         return encoded.ids

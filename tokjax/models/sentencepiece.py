@@ -33,6 +33,7 @@ from tokjax.core.vocabulary import (
     LOOKUP_ROLES,
     ROLES,
     TEMPLATE_ROLES,
+    AddedToken,
     Role,
     Vocabulary,
     make_vocabulary,
@@ -64,7 +65,7 @@ from tokjax.models.sentencepiece_spans import (
     normalize_texts,
 )
 from tokjax.models.word_engine import FEW_CHARACTERS
-from tokjax.pretokenize.special_tokens import check_comparisons
+from tokjax.pretokenize.special_tokens import check_comparisons, select_control_names
 
 if TYPE_CHECKING:
     import os
@@ -73,8 +74,10 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from tokjax.bpe.chunks import Segments
+    from tokjax.core.protocol import Special
     from tokjax.core.ragged import Ragged
     from tokjax.core.records import OffsetsReference, TokenizationBatch
+    from tokjax.core.template import Template
     from tokjax.models.sentencepiece_files import Pieces
     from tokjax.models.sentencepiece_normalizer import TextNormalizer
     from tokjax.models.sentencepiece_spans import NormalizedTexts
@@ -90,9 +93,10 @@ _REQUIRED_FIELDS = ("bos_token", "eos_token", "pad_token")
 class SentencePieceTokenizer(SegmentModel):
     """SentencePiece model. Create it with `sentencepiece` and use it through the generic functions.
 
-    Control pieces (`<s>`, `</s>`, `<pad>`) and the unknown piece are special tokens. All other pieces are
-    ordinary tokens, including user-defined symbols and byte pieces, and are in the vocabulary as they are
-    written: `▁the`, `<0x41>`. User-defined symbols are matched anywhere in a text.
+    Control pieces (`<s>`, `</s>`, `<pad>`) and the unknown piece are special tokens. So are user-defined
+    symbols that look like control tokens, such as Gemma's `<start_of_turn>`: they are matched in a text if
+    they are allowed. All other pieces are ordinary tokens, including byte pieces, and are in the vocabulary
+    as they are written: `▁the`, `<0x41>`. Other user-defined symbols are matched anywhere in a text.
 
     Offsets refer to the input text. The span of a piece covers all characters that it came from. If
     normalization replaced a character by several (`½` by `1⁄2`), the first piece with any of these has the
@@ -101,12 +105,12 @@ class SentencePieceTokenizer(SegmentModel):
     unless it is part of a longer piece. If a character was not changed and is encoded as bytes, each byte
     piece has the span of its byte.
 
-    Special tokens that are allowed in a text (`allowed_special`) split it, and so do added tokens. The parts
+    Control pieces that are allowed in a text (`allowed_special`) split it, and so do added tokens. The parts
     are encoded separately, each with a space added before it if the model adds one.
 
-    Decoding is that of the library. Control pieces are decoded to nothing, the unknown piece to ` ⁇ ` (unless
-    `skip_special_tokens`), and bytes that are not valid UTF-8 to U+FFFD. So the round trip returns the
-    normalized text.
+    Decoding is that of the library. Symbols are decoded to their text, control pieces to nothing, the unknown
+    piece to ` ⁇ ` (unless `skip_special_tokens`), and bytes that are not valid UTF-8 to U+FFFD. So the round
+    trip returns the normalized text.
 
     A byte that is not valid UTF-8 is encoded as U+FFFD with the span of the byte, and not normalized further.
     (A U+FFFD in the text, or a lone surrogate, becomes a space in most normalizers.)
@@ -150,6 +154,19 @@ class SentencePieceTokenizer(SegmentModel):
         encode = partial(self._encode_group, sources=sources)
         return concatenate_segments(list(map_in_threads(encode, _iter_groups(texts), threads)))
 
+    def select_model(self, allowed_special: Special) -> Self:
+        """Returns a model whose control pieces include the symbols that are special and not allowed."""
+        symbols = self.vocabulary.unmatched_names
+        changed = symbols - symbols.intersection(symbols if allowed_special == "all" else allowed_special)
+        if not changed:
+            return self
+        models: dict[frozenset[str], Self] = vars(self).setdefault("_models", {})
+        if changed not in models:
+            proto = append_pieces(self.model_proto, dict.fromkeys(changed, PieceType.CONTROL))
+            models.clear()  # a model takes memory, and usually all symbols are allowed, or none
+            models[changed] = replace(self, model_proto=proto)
+        return models[changed]
+
     def locate_pieces(
         self, texts: Sequence[bytes], rows: Sequence[NDArray[np.int32]], lengths: NDArray[np.int64]
     ) -> EncodedSegments:
@@ -189,7 +206,7 @@ class SentencePieceTokenizer(SegmentModel):
     def piece_lengths(self) -> NDArray[np.int64]:
         """Number of bytes of normalized text per token id, `int64`, shape `(size,)`; 0 for special tokens."""
         lengths = np.where(self._is_byte, 1, self.vocabulary.byte_lengths)
-        return np.where(self.vocabulary.is_special, 0, lengths)
+        return np.where(self.vocabulary.is_skipped, 0, lengths)
 
     def _encode_group(self, texts: Sequence[bytes], *, sources: bool) -> EncodedSegments:
         rows = self._encode_ids(texts)
@@ -380,7 +397,6 @@ def sentencepiece(
         raise TokenizerFormatError(f"{source}: not a SentencePiece model, or truncated: {error}") from error
     is_special = [processor.is_control(i) or processor.is_unknown(i) for i in range(len(pieces))]
     special = {piece: i for i, piece in enumerate(pieces) if is_special[i]}
-    check_comparisons(special)
     ordinary = {piece.encode("utf-8"): i for i, piece in enumerate(pieces) if not is_special[i]}
     roles: dict[Role, str | None] = {
         "bos": _resolve_role("bos", bos_token or "auto", processor.bos_id(), special),
@@ -391,8 +407,14 @@ def sentencepiece(
         "sep": _check_piece("sep", sep_token, pieces),
         "mask": _check_piece("mask", mask_token, pieces),
     }
-    tokenizer = SentencePieceTokenizer(proto, make_vocabulary(ordinary, special))
-    vars(tokenizer).update(processor=processor, _model_info=model_info)  # fill the caches: both are at hand
+    types = (type_ for _, _, type_ in iter_pieces(proto))
+    symbols = {pieces[i]: i for i, type_ in enumerate(types) if type_ == PieceType.USER_DEFINED}
+    special |= {symbol: symbols[symbol] for symbol in select_control_names(frozenset(symbols))}
+    vocabulary = make_vocabulary(ordinary, special, duplicate_token_ids=symbols)
+    tokenizer = SentencePieceTokenizer(proto, vocabulary)
+    check_comparisons(special)
+    # Both caches are at hand.
+    vars(tokenizer).update(processor=processor, _model_info=model_info)
     inserted = [role for role, name in (("bos", bos_token), ("eos", eos_token)) if name is not None]
     return declare_roles(tokenizer, roles, inserted)
 
@@ -459,24 +481,45 @@ def _restore(model_proto: bytes, roles_json: Mapping[str, Any]) -> SentencePiece
     added_tokens = roles_json.get("added_tokens", {})
     if template is None and not added_tokens:
         return tokenizer
+    return set_added_tokens(tokenizer, tokenizer.vocabulary.roles, template, added_tokens)
+
+
+def set_added_tokens(
+    tokenizer: SentencePieceTokenizer,
+    roles: Mapping[Role, str],
+    template: Template | None,
+    added_tokens: Mapping[str, AddedToken],
+) -> SentencePieceTokenizer:
+    """Returns a copy with other roles, another template, and added tokens, at which texts are split.
+
+    An added token that is a user-defined symbol is not special, whatever its name: a caller, or a
+    configuration file, has said so.
+    """
     old = tokenizer.vocabulary
+    symbols = {name: id_ for name, id_ in old.duplicate_token_ids.items() if name not in added_tokens}
+    special = {
+        name: id_
+        for name, id_ in old.special.items()
+        if name in symbols or name not in old.duplicate_token_ids
+    }
     return tokenizer.replace_vocabulary(
-        make_vocabulary(old.ordinary, old.special, old.roles, template, added_tokens)
+        make_vocabulary(old.ordinary, special, roles, template, added_tokens, symbols)
+    )
+
+
+@protocol.make_special.register(SentencePieceTokenizer)
+def _make_special(tokenizer: SentencePieceTokenizer, names: frozenset[str]) -> SentencePieceTokenizer:
+    old = tokenizer.vocabulary
+    special = {**old.special, **{name: old.get_id(name) for name in names}}
+    symbols = {**old.duplicate_token_ids, **{name: special[name] for name in names & tokenizer._symbols}}
+    return tokenizer.replace_vocabulary(
+        make_vocabulary(old.ordinary, special, old.roles, old.explicit_template, old.added_tokens, symbols)
     )
 
 
 @protocol.find_matched_names.register(SentencePieceTokenizer)
 def _find_matched_names(tokenizer: SentencePieceTokenizer) -> frozenset[str]:
     return tokenizer.vocabulary.added_names | tokenizer._symbols
-
-
-@protocol.make_special.register(SentencePieceTokenizer)
-def _make_special(tokenizer: SentencePieceTokenizer, names: frozenset[str]) -> SentencePieceTokenizer:
-    """Makes the symbols control pieces, which the model does not match."""
-    symbols = dict.fromkeys(names & tokenizer._symbols, PieceType.CONTROL)
-    changed = replace(tokenizer, model_proto=append_pieces(tokenizer.model_proto, symbols))
-    make_special = protocol.make_special.dispatch(SegmentModel)
-    return make_special(changed, names)  # type: ignore[no-any-return]
 
 
 def _unpickle(model_proto: bytes, roles_json: Mapping[str, Any]) -> SentencePieceTokenizer:
@@ -549,7 +592,7 @@ def _decode_rows(
 ) -> list[bytes]:
     tokenizer.vocabulary.check_ids(ids)
     if skip_special_tokens:
-        keep_mask = ~tokenizer.vocabulary.is_special.take(ids)
+        keep_mask = ~tokenizer.vocabulary.is_skipped.take(ids)
         ids, splits = ids[keep_mask], make_row_splits(keep_mask)[splits]
     flat = ids.tolist()
     rows = [flat[start:stop] for start, stop in itertools.pairwise(splits.tolist())]
@@ -577,8 +620,8 @@ def _find_decode_context(
     """
     if tokenizer._model_info.denormalizes:
         return ids[:0], ids
-    is_special = tokenizer.vocabulary.is_special
-    visible = np.flatnonzero(~is_special.take(ids)) if skip_special_tokens else np.arange(len(ids))
+    is_skipped = tokenizer.vocabulary.is_skipped
+    visible = np.flatnonzero(~is_skipped.take(ids)) if skip_special_tokens else np.arange(len(ids))
     is_byte = tokenizer._is_byte.take(ids.take(visible))
     num_bytes = int(np.append(~is_byte[::-1], True).argmax())  # length of the run at the end
     run = visible[len(visible) - num_bytes :]
@@ -589,4 +632,4 @@ def _find_decode_context(
     for position in range(len(final) - 1, -1, -1):
         if tokenizer.processor.decode(final[position : position + 1].tolist()):
             return final[position : position + 2], ids[stop:]
-    return final[~is_special.take(final)], ids[stop:]
+    return final[~is_skipped.take(final)], ids[stop:]

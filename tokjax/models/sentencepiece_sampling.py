@@ -74,10 +74,11 @@ def sample_encode(
 
     split = split_rows(tokenizer, [text], add_special_tokens=add_special_tokens, **special)
     texts = _get_texts(split)
+    model = tokenizer.select_model(special.get("allowed_special", ()))
 
     def sample() -> list[bytes]:
         return [
-            tokenizer.processor.encode(
+            model.processor.encode(
                 text,
                 out_type="serialized_proto",
                 enable_sampling=True,
@@ -119,8 +120,9 @@ def nbest_encode(
         raise InvalidArgumentError(f"nbest_size must be from 1 to {_MAX_NBEST}, not {nbest_size}")
     split = partial(split_rows, tokenizer, add_special_tokens=add_special_tokens, **special)
     ranked: list[tuple[float, list[bytes]]] = [(0.0, [])]
+    model = tokenizer.select_model(special.get("allowed_special", ()))
     for segment in _get_texts(split([text])):
-        segmentations = _rank_segmentations(tokenizer, segment, nbest_size)
+        segmentations = _rank_segmentations(model, segment, nbest_size)
         # All pairs of a segmentation of the segments so far and one of this segment. Scores are log
         # probabilities of independent segments, so they add up, and pruning to the best is exact.
         combined = (

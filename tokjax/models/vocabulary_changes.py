@@ -27,7 +27,7 @@ from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.byte_level import ByteTokenizer
 from tokjax.models.char_level import CharTokenizer
 from tokjax.models.metaspace_bpe import MetaspaceBPE
-from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
+from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece, set_added_tokens
 from tokjax.models.sentencepiece_files import PieceType, append_pieces, keep_pieces, parse_pieces
 from tokjax.models.word_base import LongestMatchModel
 from tokjax.models.word_bpe import WordBPE
@@ -63,7 +63,8 @@ def extend_vocabulary(
     Args:
         tokenizer: any built-in tokenizer, or one that runs on the `tokenizers` library.
         tokens: names of the tokens.
-        special: whether they are special tokens. Otherwise they are matched wherever a text contains them.
+        special: whether they are special tokens. Otherwise they are matched wherever a text contains them,
+            except for those of a SentencePiece model that look like control tokens, such as `<call>`.
         pad_token: special token, new or not, that pads a batch; `None` for no change.
 
     Returns:
@@ -236,11 +237,7 @@ def _truncate_sentencepiece(
 
 def _build_sentencepiece(proto: bytes, old: Vocabulary) -> SentencePieceTokenizer:
     """Returns a tokenizer of a model, with the roles, template and added tokens of another vocabulary."""
-    tokenizer = sentencepiece(proto)
-    new = tokenizer.vocabulary
-    return tokenizer.replace_vocabulary(
-        make_vocabulary(new.ordinary, new.special, old.roles, old.explicit_template, old.added_tokens)
-    )
+    return set_added_tokens(sentencepiece(proto), old.roles, old.explicit_template, old.added_tokens)
 
 
 @truncate_vocabulary.register(ByteLevelBPE)

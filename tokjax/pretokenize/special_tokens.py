@@ -64,7 +64,7 @@ def check_special_names(special_tokens: Sequence[str], argument: str = "special_
 
 
 @lru_cache(maxsize=16)
-def select_control_names(names: frozenset[str], template: str) -> frozenset[str]:
+def select_control_names(names: frozenset[str], template: str = "") -> frozenset[str]:
     """Returns the control tokens among tokens that are matched in plain text, although they are not special.
 
     A control token looks like a marker, enclosed in symbols or with a part in angle brackets, or the chat
@@ -91,6 +91,11 @@ def _is_control_name(name: str, template: str) -> bool:
     is_enclosed = not any(character.isalnum() or character == "_" for character in (text[0], text[-1]))
     is_marker = is_enclosed and any(map(str.isalnum, text))
     return (is_marker or _IN_BRACKETS.search(text) is not None) and not _HTML.fullmatch(text)
+
+
+def find_matches(names: frozenset[str], texts: Iterable[str]) -> list[str]:
+    """Returns the names that occur in texts, as often as they occur. The longest one that matches counts."""
+    return [name for text in texts for name in split_at_special(text, names)[1::2]]
 
 
 def resolve_special(

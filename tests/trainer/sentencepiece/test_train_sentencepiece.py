@@ -85,6 +85,7 @@ def test_options_reach_the_library():
         ("</s>", 2),
         ("[PAD]", 3),
         ("<|sep|>", 4),
+        ("<call>", 5),
     ]
     assert (tokjax.bos_id(ours.tokenizer), tokjax.pad_id(ours.tokenizer)) == (1, 3)
     assert ours.vocab[5] == b"<call>"

@@ -11,6 +11,8 @@ from __future__ import annotations
 import datetime
 import re
 import secrets
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -30,6 +32,7 @@ from tokjax.encoding.chat.messages import (
     encode_with_hidden,
     find_control_tokens,
     find_unwritten_messages,
+    has_other_texts,
     mark_end,
     pop_weights,
     replace_with_placeholders,
@@ -39,8 +42,10 @@ from tokjax.encoding.chat.text_sources import (
     SourcedText,
     Tracker,
     add_sources,
+    copy_with_source,
     get_runs,
     make_text,
+    mark_untrusted,
 )
 from tokjax.encoding.chat.token_sources import compute_token_sources, find_runs
 from tokjax.encoding.chat.turns import Renderings, find_prompt, find_turns
@@ -48,6 +53,7 @@ from tokjax.encoding.encode import encode_batch_result, encode_result
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.objectives.completion_masks import CHAT_ROLES, chat_loss_mask
 from tokjax.offsets import char_to_byte_spans
+from tokjax.pretokenize.special_tokens import find_matches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -56,6 +62,7 @@ if TYPE_CHECKING:
 
     from tokjax.core.protocol import Special
     from tokjax.core.records import TokenizationResult
+    from tokjax.core.vocabulary import Vocabulary
     from tokjax.encoding.chat.messages import Message
     from tokjax.encoding.chat.token_sources import Run, TokenSources
     from tokjax.encoding.chat.turns import SourceRun
@@ -132,12 +139,12 @@ def encode_chat(
     raise an error by default, because a user could end a turn with them. With `disallowed_special=()` they
     are ordinary text there; with `allowed_special` they are recognized there, too. If a template concatenates
     texts of messages to a special token (`"<|im_" + "end|>"`), this raises an error unless the token is
-    allowed. Other `variables` are trusted.
+    allowed. So do names and keys that it completes. Other `variables` are trusted.
 
     The same holds for control tokens that are not special, but that a tokenizer matches in any text: added
     tokens such as Qwen's `<think>` and `<tool_call>`, and user-defined symbols of a SentencePiece model. They
-    are those that look like markers, or that the template writes. In messages of the assistant they are
-    recognized, since the model writes them, unless `trust_answers` is `False`.
+    are those that look like markers, or that the template writes. In contents and reasoning of the assistant
+    they are recognized, since the model writes them, unless `trust_answers` is `False`.
 
     Args:
         tokenizer: any registered tokenizer. With `mask=True` it must compute offsets.
@@ -151,7 +158,8 @@ def encode_chat(
         allowed_special: special tokens that are recognized in messages: names, or `"all"`.
         disallowed_special: special tokens that raise an error in messages: names, or `"all"` for every one
             that is not allowed. A special token in neither set is encoded as ordinary text.
-        trust_answers: whether control tokens that are not special are recognized in the assistant's messages.
+        trust_answers: whether control tokens that are not special are recognized in contents and reasoning of
+            the assistant.
         variables: other variables of the template, for example `tools`, as JSON data.
         date: the date, or the time, that `strftime_now` formats, or a date as text, such as `"2026-11-27"`.
             `None` for the current local time.
@@ -243,8 +251,7 @@ def _encode_in_steps(
     )
     conversation = copy_messages(messages)
     excluded = pop_weights(conversation)
-    for i, message in enumerate(conversation):
-        check_strings(message, f"messages[{i}]", control.disallowed - control.get_trusted(message))
+    control.check(conversation)
     template_variables: dict[str, Any] = {"tools": None, "documents": None, **(variables or {})}
     template_variables = {
         name: copy_json(value, f"variables[{name!r}]") for name, value in template_variables.items()
@@ -268,7 +275,9 @@ def _encode_in_steps(
     if hidden.names:
         rendered_messages = [control.hide_in(message, hidden) for message in conversation]
     text = renderer.render_text(rendered_messages, add_generation_prompt)
-    expected = _check_rendering(renderer, rendered_messages, text, control, template, add_generation_prompt)
+    _check_rendering(renderer, rendered_messages, text, control, template, add_generation_prompt)
+    if any(untrusted.values()) or any(map(has_other_texts, conversation)):
+        renderer.check_sources(rendered_messages, add_generation_prompt, control)
     full_text = hidden.restore(text)
     if hidden.names:
         visible_text = make_renderer(str).render_text(conversation, add_generation_prompt)
@@ -277,7 +286,7 @@ def _encode_in_steps(
         result = encode_with_hidden(tokenizer, text, hidden, control.matched)
     else:
         result = yield text
-    _check_ids(tokenizer, result.ids, control.matched & control.not_allowed, expected)
+    _check_ids(protocol.get_vocabulary(tokenizer), result.ids, text, control.not_allowed)
     if not mask:
         return EncodedChat(result, None, full_text)
     offsets = _get_offsets(tokenizer, full_text, result)
@@ -299,36 +308,41 @@ def _check_rendering(
     control: ControlTokens,
     template: str,
     prompt: bool,
-) -> str:
+) -> None:
     """Checks that the template writes all messages, and makes no special tokens of their texts.
 
     Special tokens that the template itself writes are the same for any messages, so they are counted with
     placeholders. Any other number means that the template made or removed one with texts of messages.
-
-    Returns:
-        The rendered text with placeholders for texts that are not trusted.
     """
     placeholders = replace_with_placeholders(messages, {})
     expected = renderer.render_text(placeholders, prompt)
     _check_counts(text, expected, control.not_allowed - control.trusted)
     _check_contents(renderer, placeholders, expected, template, prompt)
-    if any(text.count(name) != expected.count(name) for name in control.trusted):
+    if find_matches(control.trusted, [text]) != find_matches(control.trusted, [expected]):
         expected = renderer.render_text(control.restore_answers(placeholders, messages), prompt)
     _check_counts(text, expected, control.trusted)
-    return expected
 
 
-def _check_ids(tokenizer: Any, ids: NDArray[np.int32], names: frozenset[str], expected: str) -> None:
+def _check_ids(vocabulary: Vocabulary, ids: NDArray[np.int32], text: str, names: frozenset[str]) -> None:
     """Checks that a normalizer makes no control token of messages, for example of full-width letters.
 
+    Args:
+        vocabulary: vocabulary of the tokenizer.
+        ids: ids of the text.
+        text: the rendered text.
+        names: the tokens that are not allowed in messages. The unknown token is not checked.
+
     Raises:
-        DisallowedSpecialTokenError: one of the names is more often in the ids than in the expected text.
+        DisallowedSpecialTokenError: one of the names is more often in the ids than in the text.
     """
-    for name in sorted(names):
-        if np.count_nonzero(ids == protocol.token_to_id(tokenizer, name)) > expected.count(name):
+    by_id = {vocabulary.get_id(name): name for name in names - {vocabulary.roles.get("unk")}}
+    counts = Counter(ids[np.isin(ids, list(by_id))].tolist())
+    counts.subtract(map(vocabulary.get_id, find_matches(names, [text])))
+    for id_, count in counts.items():
+        if count > 0:
             raise DisallowedSpecialTokenError(
-                f"the tokenizer normalizes a text of the messages to the control token {name!r}; remove it, "
-                f"or pass allowed_special={{{name!r}}}"
+                f"the tokenizer normalizes a text of the messages to the control token {by_id[id_]!r}; "
+                f"remove it, or pass allowed_special={{{by_id[id_]!r}}}"
             )
 
 
@@ -427,20 +441,53 @@ class _ChatRenderer:
         allow_lost = self._template.has_generation_blocks
         return find_runs(sourced, roles, turns, prompt_start, allow_lost=allow_lost), generated
 
+    def check_sources(self, messages: list[Message], prompt: bool, control: ControlTokens) -> None:
+        """Checks that no character of a control token is from an untrusted text, name or key.
+
+        Args:
+            messages: the messages.
+            prompt: whether the text ends with a generation prompt.
+            control: the control tokens.
+
+        Raises:
+            DisallowedSpecialTokenError: the template makes one of texts of messages, tools or documents.
+        """
+        source = Source(-1, "tool_call")
+        marked = {name: copy_with_source(self._variables[name], source) for name in _UNTRUSTED}
+        text, _ = self._render(messages, prompt, Tracker(), marked)
+        runs = get_runs(text) if isinstance(text, SourcedText) else []
+        stops = [stop for _, stop, _ in runs]
+        position = 0
+        for name in find_matches(control.not_allowed, [text]):
+            position = text.index(name, position) + len(name)
+            parts = runs[bisect_right(stops, position - len(name)) : bisect_left(stops, position) + 1]
+            fields = {source.field for *_, source in parts} - {"scaffold"}
+            if fields and not (name in control.trusted and fields <= {"content", "reasoning"}):
+                raise DisallowedSpecialTokenError(
+                    f"the chat template makes {name!r} of a text, a name or a key of the messages, tools or "
+                    f"documents. If this is intended, pass allowed_special={{{name!r}}}"
+                )
+
     def render_text(self, messages: list[Message], prompt: bool) -> str:
         """Renders messages and returns only the text."""
         return self._render(messages, prompt).text
 
     def _render(
-        self, messages: list[Message], prompt: bool, tracker: Tracker | None = None
+        self,
+        messages: list[Message],
+        prompt: bool,
+        tracker: Tracker | None = None,
+        marked: Mapping[str, Any] | None = None,
     ) -> RenderedTemplate:
         is_continued = len(messages) == self._continued
         if is_continued:
             messages = mark_end(messages, self._marker)
         completed: Any = add_reasoning_aliases(messages)
+        add = add_sources if marked is None else mark_untrusted
         changed = {
-            "messages": add_sources(completed) if tracker else completed,
+            "messages": add(completed) if tracker else completed,
             "add_generation_prompt": prompt,
+            **(marked or {}),
         }
         rendered = self._template.render(self._variables | changed, self._max_characters, tracker)
         return self._cut(rendered) if is_continued else rendered
@@ -473,11 +520,12 @@ def _check_counts(text: str, expected: str, names: frozenset[str]) -> None:
     Raises:
         DisallowedSpecialTokenError: the number of one of them differs between the two texts.
     """
-    for name in sorted(names):
-        if text.count(name) != expected.count(name):
+    counts, expected_counts = (Counter(find_matches(names, [each])) for each in (text, expected))
+    for name in sorted({*counts, *expected_counts}):
+        if counts[name] != expected_counts[name]:
             raise DisallowedSpecialTokenError(
-                f"with these messages the chat template writes {name!r} {text.count(name)} times, and "
-                f"{expected.count(name)} times with placeholders for their texts: a text would become a "
+                f"with these messages the chat template writes {name!r} {counts[name]} times, and "
+                f"{expected_counts[name]} times with placeholders for their texts: a text would become a "
                 f"special token, or remove one. If this is intended, pass allowed_special={{{name!r}}}"
             )
 

@@ -33,6 +33,7 @@ from tokjax.core.records import make_batch_without_copy
 from tokjax.core.utf8 import count_bytes
 from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.special_tokens import (
+    find_matches,
     reject_special,
     resolve_special,
     select_control_names,
@@ -40,7 +41,7 @@ from tokjax.pretokenize.special_tokens import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection
 
     from tokjax.core.protocol import Special
     from tokjax.core.records import TokenizationBatch, TokenizationResult
@@ -51,6 +52,12 @@ _PLACEHOLDER = re.compile(r"x\d+")
 PLAIN_KEYS = ("role", "type")
 """Keys whose values select branches of a template. They must match `_PLAIN_TEXT`."""
 REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
+OWN_KEYS = ("content", *REASONING_KEYS)
+"""Keys of the assistant's own texts in its messages."""
+TOOL_ROLES = ("tool", "function", "ipython", "observation", "environment")
+"""Roles of messages with results of tools."""
+ROLES = (*TOOL_ROLES, "system", "developer", "user", "assistant")
+"""Roles that templates know. A template may write `<|user|>` for the role `user`."""
 TOOL_CALL_KEYS = ("tool_calls", "function_call", "function_calls")
 _SHAREGPT_KEYS = {"from": "role", "value": "content"}
 _SHAREGPT_ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant"}
@@ -182,6 +189,11 @@ def collect_strings(value: Any) -> list[str]:
     strings: list[str] = []
     copy_json(value, "", lambda text, _: strings.append(text) or text)  # type: ignore[func-returns-value]
     return strings
+
+
+def has_other_texts(message: Message) -> bool:
+    """Returns whether a message has more than a known role, a content and reasoning."""
+    return message["role"] not in ROLES or not message.keys() <= {"role", *OWN_KEYS}
 
 
 def check_strings(value: Any, path: str, disallowed: frozenset[str]) -> None:
@@ -318,18 +330,16 @@ class HiddenTokens(NamedTuple):
         return any(chr(point) in text for point in self.restore_table)
 
 
-def hide_special_tokens(names: Iterable[str], texts: Sequence[str], others: Sequence[str]) -> HiddenTokens:
-    """Makes replacements for those special tokens that occur in texts.
+def hide_special_tokens(names: Collection[str], texts: Sequence[str]) -> HiddenTokens:
+    """Makes replacements for special tokens.
 
     Args:
         names: the special tokens that are ordinary text in messages.
-        texts: the texts of messages.
-        others: more texts whose characters must not be used as replacements.
+        texts: texts whose characters must not be used as replacements.
     """
-    present = [name for name in names if any(name in text for text in texts)]
-    used_characters = set().union(*texts, *others) if present else set()
+    used_characters = set().union(*texts) if names else set()
     free = (chr(point) for point in _PRIVATE_USE if chr(point) not in used_characters)
-    replacements = {name: "".join(next(free) for _ in name) for name in present}
+    replacements = {name: "".join(next(free) for _ in name) for name in names}
     pairs = [pair for name, hidden in replacements.items() for pair in zip(hidden, name, strict=True)]
     return HiddenTokens(replacements, {ord(hidden): character for hidden, character in pairs})
 
@@ -341,7 +351,7 @@ class ControlTokens(NamedTuple):
         matched: those that are not special, and that the tokenizer matches in any text.
         disallowed: those that are an error in messages.
         not_allowed: those that are not recognized in messages.
-        trusted: those that are recognized in messages of the assistant.
+        trusted: those that are recognized in the assistant's own texts.
     """
 
     matched: frozenset[str]
@@ -349,9 +359,17 @@ class ControlTokens(NamedTuple):
     not_allowed: frozenset[str]
     trusted: frozenset[str]
 
-    def get_trusted(self, message: Message) -> frozenset[str]:
-        """Returns the tokens that are recognized in a message because of its role."""
-        return self.trusted if message["role"] == "assistant" else frozenset()
+    def get_trusted(self, message: Message, key: str) -> frozenset[str]:
+        """Returns the tokens that are recognized in a value of a message, as the assistant's own text."""
+        is_own = message["role"] == "assistant" and key in OWN_KEYS
+        return self.trusted if is_own else frozenset()
+
+    def check(self, messages: Sequence[Message]) -> None:
+        """Checks messages, as `check_strings` does."""
+        for i, message in enumerate(messages):
+            for key, value in message.items():
+                names = self.disallowed - self.get_trusted(message, key)
+                check_strings({key: value}, f"messages[{i}]", names)
 
     def hide_names(self, messages: Sequence[Message], untrusted: Any, others: Sequence[str]) -> HiddenTokens:
         """Makes replacements for the tokens that are ordinary text in messages.
@@ -364,22 +382,32 @@ class ControlTokens(NamedTuple):
         literal = self.not_allowed - self.disallowed
         if not literal:
             return HiddenTokens({}, {})
-        answers = collect_strings([message for message in messages if self.get_trusted(message)])
-        texts = collect_strings([[each for each in messages if not self.get_trusted(each)], untrusted])
-        in_texts = [name for name in literal if any(name in text for text in texts)]
-        in_answers = [name for name in literal - self.trusted if any(name in text for text in answers)]
-        return hide_special_tokens({*in_texts, *in_answers}, [*texts, *answers], others)
+        answers: list[str] = []
+        texts = collect_strings(untrusted)
+        for message in messages:
+            for key, value in message.items():
+                is_own = bool(self.get_trusted(message, key))
+                (answers if is_own else texts).extend(collect_strings({key: value}))
+        names = {*find_matches(literal, texts), *find_matches(literal - self.trusted, answers)}
+        return hide_special_tokens(names, [*texts, *answers, *others])
 
     def hide_in(self, message: Message, hidden: HiddenTokens) -> Message:
-        """Returns a message with tokens replaced, except those that are recognized because of its role."""
-        kept = self.get_trusted(message)
-        changed: Message = copy_json(message, "", lambda text, _: hidden.hide(text, kept))
+        """Returns a message with tokens replaced, except for trusted ones."""
+        changed: Message = {}
+        for key, value in message.items():
+
+            def hide(text: str, _: str, kept: frozenset[str] = self.get_trusted(message, key)) -> str:
+                return hidden.hide(text, kept)
+
+            changed |= copy_json({key: value}, "", hide)
         return changed
 
     def restore_answers(self, messages: Sequence[Message], originals: Sequence[Message]) -> list[Message]:
-        """Returns messages with the originals of those that have trusted tokens."""
-        pairs = zip(messages, originals, strict=True)
-        return [original if self.get_trusted(original) else message for message, original in pairs]
+        """Returns messages with the originals of texts that can have trusted tokens."""
+        return [
+            message | {key: value for key, value in original.items() if self.get_trusted(original, key)}
+            for message, original in zip(messages, originals, strict=True)
+        ]
 
 
 def find_control_tokens(
@@ -391,8 +419,11 @@ def find_control_tokens(
     trust_answers: bool = True,
 ) -> ControlTokens:
     """Finds the control tokens of a tokenizer. The arguments are those of `encode_chat`."""
-    special = protocol.get_vocabulary(tokenizer).special_names
-    matched = select_control_names(protocol.find_matched_names(tokenizer), template) - special
+    vocabulary = protocol.get_vocabulary(tokenizer)
+    special = vocabulary.special_names
+    # Symbols of a SentencePiece model are special, too, but an answer can have those without a role.
+    others = special - vocabulary.unmatched_names.difference(vocabulary.roles.values())
+    matched = select_control_names(protocol.find_matched_names(tokenizer), template) - others
     allowed, disallowed = resolve_special(special | matched, allowed_special, disallowed_special)
     not_allowed = (special | matched) - allowed
     trusted = matched & not_allowed if trust_answers else frozenset[str]()

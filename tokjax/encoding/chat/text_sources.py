@@ -22,19 +22,23 @@ from bisect import bisect_left, bisect_right
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from tokjax.encoding.chat.messages import PLAIN_KEYS, REASONING_KEYS, TOOL_CALL_KEYS
+from tokjax.encoding.chat.messages import (
+    OWN_KEYS,
+    PLAIN_KEYS,
+    REASONING_KEYS,
+    ROLES,
+    TOOL_CALL_KEYS,
+    TOOL_ROLES,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-TOOL_ROLES = ("tool", "function", "ipython", "observation", "environment")
-"""Roles of messages with results of tools."""
 _CONVERSION = re.compile(r"%(?:\((.*?)\))?[^a-zA-Z%]*[hlL]?[a-zA-Z%]")
 """Matches a `%` conversion; its group is the key of a mapping."""
 _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"})
 _RUN = 64
 """Cost of a run of characters, in units of the template's budget."""
-_TEXT_KEYS = ("content", *REASONING_KEYS)
 _CHANGING_METHODS = (
     *("lower", "upper", "title", "capitalize", "casefold", "swapcase"),
     *("center", "ljust", "rjust", "zfill", "expandtabs"),
@@ -101,7 +105,7 @@ class Tracker:
         if not self._loops or self._is_in_message:
             return
         is_item = message._index == self._item
-        if is_item or not self._has_read_item or key in _TEXT_KEYS:
+        if is_item or not self._has_read_item or key in OWN_KEYS:
             if self.scaffold.message in self._unknown:
                 self._unknown[self.scaffold.message] = message._index
             self.scaffold = Source(message._index, "scaffold")
@@ -337,19 +341,36 @@ def add_sources(messages: Sequence[dict[str, Any]]) -> list[SourcedMessage]:
         copied._index = i
         for key, value in message.items():
             if key in REASONING_KEYS:
-                copied[key] = _copy(value, Source(i, "reasoning"))
+                copied[key] = copy_with_source(value, Source(i, "reasoning"))
             elif key in TOOL_CALL_KEYS:
-                copied[key] = _copy(value, Source(i, "tool_call"))
+                copied[key] = copy_with_source(value, Source(i, "tool_call"))
             elif key == "content":
-                copied[key] = _copy(value, Source(i, "tool_result" if is_result else "content"))
+                copied[key] = copy_with_source(value, Source(i, "tool_result" if is_result else "content"))
             else:
                 copied[key] = value
         sourced.append(copied)
     return sourced
 
 
-def _copy(value: Any, source: Source, key: Any = None) -> Any:
-    """Copies a part of a message. Content can be a list of parts, of which some are reasoning."""
+def mark_untrusted(messages: Sequence[dict[str, Any]]) -> list[SourcedMessage]:
+    """Copies messages like `add_sources`, but also gives sources to keys, names, types and unknown roles.
+
+    The assistant's own texts have the field `"content"` or `"reasoning"`, and all others `"tool_call"`.
+    """
+    marked = []
+    for i, message in enumerate(messages):
+        copied = SourcedMessage(role=message["role"])
+        copied._index = i
+        for key, value in message.items():
+            own = message["role"] == "assistant" and key in OWN_KEYS
+            if key != "role" or value not in ROLES:
+                copied[key] = copy_with_source(value, Source(i, "content" if own else "tool_call"))
+        marked.append(copied)
+    return marked
+
+
+def copy_with_source(value: Any, source: Source, key: Any = None) -> Any:
+    """Copies a part of a message, and gives its texts a source. Some parts of a content are reasoning."""
     if key in REASONING_KEYS and source.field == "content":
         source = source._replace(field="reasoning")
     if isinstance(value, str):
@@ -363,9 +384,11 @@ def _copy(value: Any, source: Source, key: Any = None) -> Any:
         names = {
             name: make_text(name, source) if is_call and isinstance(name, str) else name for name in value
         }
-        copied = SourcedDict((names[name], _copy(inner, source, name)) for name, inner in value.items())
+        copied = SourcedDict(
+            (names[name], copy_with_source(inner, source, name)) for name, inner in value.items()
+        )
     elif isinstance(value, list):
-        copied = SourcedList(_copy(inner, source) for inner in value)
+        copied = SourcedList(copy_with_source(inner, source) for inner in value)
     else:
         copied = SourcedInt(value) if isinstance(value, int) else SourcedFloat(value)
     copied._source = source

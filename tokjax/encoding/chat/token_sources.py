@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax.encoding.chat.text_sources import TOOL_ROLES, get_runs
+from tokjax.encoding.chat.messages import TOOL_ROLES
+from tokjax.encoding.chat.text_sources import get_runs
 from tokjax.errors import InvalidArgumentError
 from tokjax.objectives.completion_masks import ANSWER_FIELDS, CHAT_FIELDS, CHAT_ROLES
 from tokjax.offsets import char_to_byte_spans

@@ -48,11 +48,12 @@ from tokjax.formats.huggingface.loaded_definition import (
     load_library_tokenizer,
     select_pipeline,
 )
+from tokjax.formats.huggingface.sentencepiece_definition import parse_symbol_split
 from tokjax.models.base import TokenizerRecord
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.vocabulary_changes import extend_vocabulary, map_old_ids
 from tokjax.pretokenize.bytes_to_unicode import map_unicode_to_bytes
-from tokjax.pretokenize.special_tokens import check_comparisons, check_special_names
+from tokjax.pretokenize.special_tokens import check_comparisons, check_special_names, select_control_names
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
@@ -134,8 +135,8 @@ def build_huggingface_tokenizer(
 ) -> HuggingFaceTokenizer:
     """Builds a tokenizer that runs on the library.
 
-    Its special tokens are the added tokens with `special=true`, the tokens that the template inserts, and the
-    unknown token of the model.
+    Its special tokens are the added tokens with `special=true`, the tokens that the template inserts, the
+    unknown token of the model, and control tokens among the symbols of a SentencePiece model.
 
     Args:
         definition: contents of a `tokenizer.json`, as JSON text.
@@ -162,6 +163,8 @@ def build_huggingface_tokenizer(
     names = {token.content for token in library_added_tokens.values() if token.special}
     names.update(template.tokens)
     names |= {unknown} if unknown in forms else set()
+    symbols = forms.keys() & parse_symbol_split(contents.get("pre_tokenizer"))
+    names |= select_control_names(frozenset(symbols))
     # An added token that the model can also produce from text is a token of the model. In a byte-level model
     # it is written as `bytes_to_unicode` writes bytes: the bytes of "Ġ" are those of a space.
     byte_level = is_byte_level(contents)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import re
 from typing import TYPE_CHECKING, Any
 
 from tokjax.bpe.sequential_merging import merge_by_scanning
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from tokjax.models.sentencepiece import SentencePieceTokenizer
     from tokjax.models.sentencepiece_files import ModelInfo, Pieces
 
+_CODE_POINT = re.compile(r"\\x\{([0-9a-f]{1,5})\}")
+_SYMBOL_SPLIT = re.compile(rf"(?:{_CODE_POINT.pattern}|\|)+")
 _WITHOUT_EXPORT = "; pass format='sentencepiece' to write the .model"
 
 
@@ -139,6 +142,16 @@ def _build_normalizer(info: ModelInfo) -> dict[str, Any]:
     steps += [PREPEND] * info.spaces.is_added
     steps.append(SPACE_TO_METASPACE)
     return {"type": "Sequence", "normalizers": steps} if len(steps) > 1 else steps[0]
+
+
+def parse_symbol_split(pre_tokenizer: Any) -> list[str]:
+    """Returns the symbols of a pre-tokenizer that `_build_symbol_split` made; `[]` for any other one."""
+    pattern = pre_tokenizer.get("pattern") if isinstance(pre_tokenizer, dict) else None
+    expression = pattern.get("Regex") if isinstance(pattern, dict) else None
+    if not isinstance(expression, str) or not _SYMBOL_SPLIT.fullmatch(expression):
+        return []
+    names = (_CODE_POINT.findall(part) for part in expression.split("|"))
+    return ["".join(chr(int(code, 16)) for code in name) for name in names]
 
 
 def _build_symbol_split(symbols: list[str]) -> dict[str, Any]:

@@ -102,7 +102,8 @@ def train_sentencepiece(
         model_type: `"unigram"`, `"bpe"`, `"word"` or `"char"`.
         special_tokens: names of special tokens. The text is split at them, they are not trained on, and they
             become control pieces.
-        user_defined_symbols: strings that are always encoded as one piece each, such as `"<call>"` or a line
+        user_defined_symbols: strings that are encoded as one piece each, such as `"<call>"`, which is a
+            special token because it looks like one and must be allowed in texts, or a line
             feed. A space in them is written as `▁` (U+2581).
         character_coverage: fraction of all characters of the text that have pieces, from 0.98 to 1.
         byte_fallback: whether to encode characters without a piece as bytes instead of UNK.
