@@ -160,12 +160,12 @@ class SentencePieceTokenizer(SegmentModel):
         changed = symbols - symbols.intersection(symbols if allowed_special == "all" else allowed_special)
         if not changed:
             return self
-        models: dict[frozenset[str], Self] = vars(self).setdefault("_models", {})
-        if changed not in models:
+        last, model = vars(self).get("_model_without", (None, self))
+        if last != changed:  # only one model is kept, since usually all symbols are allowed, or none
             proto = append_pieces(self.model_proto, dict.fromkeys(changed, PieceType.CONTROL))
-            models.clear()  # a model takes memory, and usually all symbols are allowed, or none
-            models[changed] = replace(self, model_proto=proto)
-        return models[changed]
+            model = replace(self, model_proto=proto)
+            vars(self)["_model_without"] = changed, model  # in one step: threads share the tokenizer
+        return model  # type: ignore[no-any-return]
 
     def locate_pieces(
         self, texts: Sequence[bytes], rows: Sequence[NDArray[np.int32]], lengths: NDArray[np.int64]
