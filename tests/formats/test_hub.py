@@ -2,6 +2,7 @@
 
 import errno
 import importlib
+import inspect
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from tests.support.sentencepiece_models import train_sentencepiece_models
 from tokjax.cli.options import load_tokenizer_with_eos
 from tokjax.cli.report import _load_tokenizers
 
-pytest.importorskip("huggingface_hub")
+huggingface_hub = pytest.importorskip("huggingface_hub")
 NotFoundError, FormatError = tokjax.errors.TokenizerNotFoundError, tokjax.errors.TokenizerFormatError
 TEMPLATE, RAG_TEMPLATE = "{{ messages[0].content }}", "rag {{ messages[0].content }}"
 WEIGHTS = "weights" * 10_000
@@ -515,6 +516,8 @@ class TestErrors:
         assert not hub.downloads
 
     def test_file_with_more_bytes_than_announced(self, hub, files):
+        if "tqdm_class" not in inspect.signature(huggingface_hub.hf_hub_download).parameters:
+            pytest.skip("this version of huggingface_hub does not report the progress of a file")
         hub.add("a/b", files, reported_sizes={"tokenizer.json": 10})
         self.check(
             "a/b", "tokenizer.json has more than the 10 bytes that the hub announced; try again, or pass"
