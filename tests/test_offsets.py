@@ -116,7 +116,7 @@ def test_invalid_arguments_are_rejected():
     for span in ((1, 2, 3), (1,), (1.5, 2), None):
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="a pair of integers"):
             tokjax.offsets.has_span(span)
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="pairs"):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="not rows of unequal length"):
         tokjax.offsets.assert_offsets_contract("abc", [(1, 2), (3,)])
     with pytest.raises(tokjax.errors.OffsetsContractError, match=r"span 0 is \(0, 4\)"):
         tokjax.offsets.char_to_byte_spans("abc", [(0, 4)])
@@ -129,7 +129,8 @@ def test_offsets_under_jit():
     for function in (
         lambda spans: tokjax.offsets.byte_to_char_spans("abc", spans),
         lambda spans: tokjax.map_offsets_to_input(tokenizer, "abc", spans),
-        lambda spans: tokjax.reports.compute_entropy(spans[0]),
+        lambda spans: tokjax.offsets.assert_offsets_contract("abc", [spans[0]]),
+        lambda spans: tokjax.reports.compute_entropy([*spans[0]]),
     ):
         with pytest.raises(
             tokjax.errors.InvalidArgumentError, match="are unknown under jax.jit; call the func"

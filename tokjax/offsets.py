@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from tokjax._util.arrays import reject_traced
+from tokjax._util.arrays import as_known
 from tokjax._util.checks import check_int
 from tokjax._util.imports import mark_namespace
 from tokjax.core.utf8 import count_bytes, find_character_starts, to_utf8
@@ -300,13 +300,7 @@ def _as_pair(span: Span) -> tuple[int, int]:
 
 
 def _as_spans(offsets: Spans) -> NDArray[np.int64]:
-    reject_traced("offsets", offsets)
-    try:
-        spans = np.asarray(offsets)
-    except ValueError:
-        raise InvalidArgumentError(
-            "offsets must be pairs (start, stop), but one entry is not a pair"
-        ) from None
+    spans = as_known("offsets", offsets)
     if spans.size == 0:
         return np.zeros((0, 2), np.int64)
     if spans.ndim != 2 or spans.shape[1] != 2 or spans.dtype.kind not in "iu":

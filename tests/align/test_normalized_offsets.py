@@ -103,6 +103,19 @@ def test_offsets_of_the_normalized_text_are_rejected_with_texts(name):
     assert tokjax.align.char_to_token(in_view, view, view.lower().index("kim")) is not None
 
 
+def test_removed_characters_belong_to_the_token_before():
+    """Format characters, as combining marks do."""
+    bert = tokjax.wordpiece(["[UNK]", "kim", "flew"])
+    text = "Kim\u200f\u0301 flew"
+    batch = tokjax.map_offsets_to_input(bert, [text], tokjax.encode_batch_result(bert, [text]))
+    spans = tokjax.align.spans_from_characters([text], [[(0, 5, "PER")]])
+    aligned = tokjax.align.align_spans(batch, spans, labels=["PER"], texts=[text])
+    assert (
+        tokjax.align.spans_from_labels(batch, aligned.labels, tokjax.align.TagSet(["PER"]), texts=[text])
+        == spans
+    )
+
+
 def test_results_are_mapped_to_the_input():
     bert = get_tokenizer("uncased")
     result = tokjax.encode_result(bert, TEXT, "É K")

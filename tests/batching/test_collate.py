@@ -106,6 +106,10 @@ def test_lengths_are_unknown_under_jit(tokenizer):
     for function, message in (
         (lambda r: tokjax.collate_padded_batch(r, pad_id=0), "pad_ragged"),
         (lambda r: tokjax.pad_ragged(r, length=2, pad_id=0, truncation=None), "truncation='right'"),
+        (
+            lambda r: tokjax.pad_ragged([r.ids], length=2, pad_id=0),
+            r"for ids under jax.jit pass tokjax.Ragged\(ids, row_splits\)",
+        ),
         (lambda r: tokjax.pack_blocks(r, block_size=2, pad_id=0), "plan on the host"),
         (lambda r: tokjax.find_document_boundaries(r.ids, 0), "max_documents=NUMBER"),
         (lambda r: tokjax.make_ragged(*r[:2]), r"values of ids are .*call tokjax.Ragged\(ids, row_splits\)"),

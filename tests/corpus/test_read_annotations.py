@@ -146,6 +146,10 @@ def test_file_with_a_single_record(tmp_path):
         ('[["a", {"entities": [[-1, -1, "X"]]}]]', "record 0: a span has a start, an end and a label"),
         ('{"text": "a", "spans": [{"start": 0, "end": 1}]}', "line 1: a span has .* None"),
         ('{"text": "a", "spans": [[0, 1, ""]]}', "line 1: a span has"),
+        (
+            '{"text": "ab cd", "spans": [[[0, 1], [1, 2], [3, 4], "X"]]}',
+            r"line 1: .* discontinuous; .* \(0, 1, 'X'\), \(1, 2, 'X'\), \(3, 4, 'X'\)",
+        ),
         ('{"text": "a"}', "line 1: the record has no list of 'entities', 'ents' or 'spans' .*, only"),
         ('{"text": "a", "spans": {"sc": []}}', "line 1: .* named groups of spans are not read"),
         ('{"text": "a", "spans": [], "ents": 3}', "line 1: the record has no list"),
@@ -214,15 +218,21 @@ def test_spans_with_another_text(tmp_path):
     """Of another field of a task, or in another unit. A tool may trim whitespace."""
     value = {"start": 0, "end": 4, "text": "Kim", "labels": ["PER"]}
     result = [{"type": "labels", "to_name": "title", "value": value}]
-    task = {"data": {"text": "Hello", "title": "Kim flew"}, "annotations": [{"result": result}]}
+    task = {"data": {"text": "Hello\nworld", "title": "Kim flew"}, "annotations": [{"result": result}]}
     path = tmp_path / "tasks.json"
     path.write_text(json.dumps([task]))
     assert tokjax.corpus.read_annotations(path, text_key="title")[0].spans == ((1, 5, "PER"),)
+    assert tokjax.corpus.read_annotations(path)[0].spans == ()
+    result[0] |= {"to_name": "text"}
+    path.write_text(json.dumps([task]))
     with pytest.raises(
         tokjax.errors.SourceError,
         match="from 0 to 4 is 'Hell' in the text, and 'Kim' in the record; .*text_key",
     ):
         tokjax.corpus.read_annotations(path)
+    value |= {"end": 11, "text": r"Hello\nworld"}  # as Label Studio writes line breaks
+    path.write_text(json.dumps([task]))
+    assert tokjax.corpus.read_annotations(path)[0].spans == ((1, 12, "PER"),)
 
 
 def test_accepted_records_without_spans(tmp_path):

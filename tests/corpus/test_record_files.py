@@ -190,7 +190,7 @@ class TestJSONAndPlainTexts:
             (
                 [b"\xff\xd8"],
                 "text",
-                r"a.array_record, the first record: byte 0 \(0xff\) is not valid UTF-8, but",
+                r"a.array_record: the first record, b'\\xff\\xd8', is not UTF-8 text; write the records as",
             ),
             ([b'{"a": 1}', b"low"], "text", r"no field 'text', it has \['a'\]"),
             (

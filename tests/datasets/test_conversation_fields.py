@@ -178,9 +178,13 @@ def test_last_answer():
         ),
         (
             lambda: ChatField(CHATS, CHATML, variables={"messages": []}),
-            "variables must map names of other variables of the template than 'messages'",
+            "variables must map names of other variables of the template than 'add_generation_prompt', ",
         ),
-        (lambda: ChatField(CHATS, CHATML, variable_keys="x"), r"such as \['enable_thinking'\], not 'x'"),
+        (lambda: ChatField(CHATS, CHATML, variable_keys="x"), r"such as \['enable_thinking'\], .*, not 'x'"),
+        (
+            lambda: ChatField(CHATS, CHATML, variable_keys=["messages"]),
+            r"keys of records, .* other than .*'messages', not \['messages'\]",
+        ),
         (
             lambda: ChatField(CHATS, CHATML, train_on="first"),
             r"train_on must be one of \('all', 'last'\), not 'first'",
@@ -188,7 +192,13 @@ def test_last_answer():
         (lambda: PreferenceField(TEXTS, date="2024-07-26"), "date are for chat templates; pass template=, "),
         (
             lambda: ChatField(CHATS, CHATML).encode_rows([json.dumps(CHAT | {"chat_template_kwargs": "[]"})]),
-            r"'chat_template_kwargs' must map names of variables to values, not be \[\]",
+            r"'chat_template_kwargs' must map names of other variables than .* to values, not be \[\]",
+        ),
+        (
+            lambda: ChatField(CHATS, CHATML).encode_rows(
+                [json.dumps(CHAT | {"chat_template_kwargs": {"messages": []}})]
+            ),
+            r"'chat_template_kwargs' must map .* than .*'messages' to values, not be \{'messages'",
         ),
         (
             lambda: ChatField(CHATS, CHATML).encode_rows(['{"tools": []}']),

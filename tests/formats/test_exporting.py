@@ -464,8 +464,9 @@ def test_files_and_directories(tmp_path, format_, names):
     message = (
         f"{other} is a file; to write the format '{format_}', pass .*a directory, in which {names[0]} is"
     )
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
-        export(tokenizer, other, format_)
+    for path in (other, other / "x", other / names[0]):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            export(tokenizer, path, format_)
 
 
 def test_unknown_format(tmp_path):

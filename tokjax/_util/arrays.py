@@ -38,21 +38,6 @@ def is_traced(value: object) -> bool:
     return jax_module is not None and isinstance(value, jax_module.core.Tracer)
 
 
-def reject_traced(name: str, values: object, under_jit: str = "call the function outside of it") -> None:
-    """Raises for traced values where a function needs the values themselves.
-
-    Args:
-        name: name of the argument, for the error message.
-        values: the argument.
-        under_jit: what to do under `jax.jit`, for the error message.
-
-    Raises:
-        InvalidArgumentError: the values are traced.
-    """
-    if is_traced(values):
-        raise InvalidArgumentError(f"the values of {name} are unknown under jax.jit; {under_jit}")
-
-
 def get_namespace(*values: object) -> Any:
     """Returns `jax.numpy` if any value is a JAX array, otherwise NumPy."""
     if any(is_jax(value) for value in values):
@@ -65,6 +50,22 @@ def get_namespace(*values: object) -> Any:
 def to_host(array: Any) -> np.ndarray[Any, Any]:
     """Returns a NumPy array. A JAX array is transferred explicitly, which `jax.transfer_guard` allows."""
     return np.asarray(sys.modules["jax"].device_get(array) if is_jax(array) else array)
+
+
+def as_known(
+    name: str, values: Any, under_jit: str = "call the function outside of it"
+) -> np.ndarray[Any, Any]:
+    """Returns integers as a NumPy array of the dtype that NumPy chooses, with the errors of `as_integers`."""
+    try:
+        return np.asarray(values)
+    except TypeError as error:
+        if not type(error).__module__.startswith("jax"):
+            raise
+        raise InvalidArgumentError(f"the values of {name} are unknown under jax.jit; {under_jit}") from None
+    except ValueError:
+        raise InvalidArgumentError(
+            f"{name} must be an array of integers, not rows of unequal length"
+        ) from None
 
 
 def as_integers(
@@ -88,16 +89,7 @@ def as_integers(
         InvalidArgumentError: the values are not integers, do not fit the dtype, have rows of unequal length,
             or are traced.
     """
-    try:
-        array = np.asarray(values)
-    except TypeError as error:
-        if not type(error).__module__.startswith("jax"):
-            raise
-        raise InvalidArgumentError(f"the values of {name} are unknown under jax.jit; {under_jit}") from None
-    except ValueError:
-        raise InvalidArgumentError(
-            f"{name} must be an array of integers, not rows of unequal length"
-        ) from None
+    array = as_known(name, values, under_jit)
     if array.dtype == dtype:
         return array
     if array.size == 0 and array.dtype.kind == "f":  # NumPy reads an empty list as float64

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _MAX_MARK_BYTES = 256
-"""Number of bytes after a span in which combining marks are searched."""
+"""Number of bytes after a span in which removed characters are searched."""
 
 
 class _Options(TypedDict, total=False):
@@ -101,7 +101,7 @@ def spans_from_labels(
         ignore_index: tag of tokens to skip.
         texts: the texts that the offsets refer to; a list of one text for a single result. With texts,
             whitespace at the edges of tokens is not part of a span, and a span contains the combining marks
-            after its last character that no token has, since a normalizer removed them.
+            and format characters after its last character that no token has, since a normalizer removed them.
         word_ids: index of the word of each token, where `offsets` is an array: `(n,)` or `(batch, length)`.
         sequence_id: index of the text to decode in its pair, 0 or 1; 0 without pairs.
         index_base: index of a text's first byte in the result, 1 or 0.
@@ -202,7 +202,9 @@ def _compute_token_spans(
 def _include_removed_marks(
     tokens: FlatTokens, ends: NDArray[np.int64], stops: NDArray[np.int64], texts: JoinedTexts
 ) -> NDArray[np.int64]:
-    """Returns the stops of spans, moved after combining marks that no token has.
+    """Returns the stops of spans, moved after combining marks and format characters that no token has.
+
+    As in the word boundaries of Unicode, they belong to the character before them.
 
     Args:
         tokens: all tokens.
@@ -221,7 +223,7 @@ def _include_removed_marks(
         limit = int(starts_after.min(initial=len(data)) + shift[span])
         start = int(stops[span] + shift[span])
         following = texts.data[start : min(limit, start + _MAX_MARK_BYTES)].decode("utf-8", "replace")
-        marks = takewhile(lambda mark: unicodedata.category(mark).startswith("M"), following)
+        marks = takewhile(lambda mark: unicodedata.category(mark) in ("Mn", "Mc", "Me", "Cf"), following)
         stops[span] += len("".join(marks).encode())
     return stops
 

@@ -233,17 +233,30 @@ def _describe_wrong_span(rows: Sequence[Any]) -> str:
         if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
             return f"the spans of text {row} must be a list of (start, stop, label), not {value!r:.80}"
         for span in value:
+            problem = describe_parts(span)
+            if problem:
+                return f"text {row}: {problem}"
             if not isinstance(span, Sequence) or isinstance(span, (str, bytes)) or len(span) != 3:
                 return f"text {row}: a span is (start, stop, label), not {span!r:.80}"
-            if all(isinstance(part, Sequence) and len(part) == 2 for part in span[:2]):
-                parts = ", ".join(f"{(*part, span[2])!r:.80}" for part in span[:2])
-                return (
-                    f"text {row}: the span {span!r:.80} is discontinuous; a span is (start, stop, label), so "
-                    f"pass its parts as separate spans: {parts}"
-                )
             if not all(map(_is_position, span[:2])):
                 return f"text {row}: the span {span!r:.80} has a start or stop that is not a valid integer"
     return "spans must be, for each text, a list of (start, stop, label)"
+
+
+def describe_parts(span: Any) -> str | None:
+    """Returns the error message for a discontinuous span, without its text; `None` for any other value."""
+    if not isinstance(span, (list, tuple)) or len(span) < 2:
+        return None
+    pairs, label = span[:-1] if len(span) > 2 else span[0], span[-1]
+    if not isinstance(pairs, (list, tuple)) or not all(
+        isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs
+    ):
+        return None
+    parts = ", ".join(f"{(*pair, label)!r:.80}" for pair in pairs)
+    return (
+        f"the span {span!r:.80} is discontinuous; a span is (start, stop, label), so pass its parts as "
+        f"separate spans: {parts}"
+    )
 
 
 def _is_position(value: Any) -> bool:

@@ -62,6 +62,8 @@ def _make_type_error(value: object, name: str) -> InvalidArgumentError:
         advice = "pass the batch itself, or all results of several: [*batch, *other]"
     elif hasattr(value, "results"):
         advice = "pass its results, as in quick.results"
+    elif is_traced(value):
+        advice = "for ids under jax.jit pass tokjax.Ragged(ids, row_splits)"
     else:
         advice = "for rows of plain ids pass tokjax.ragged_from_rows(rows)"
     return InvalidArgumentError(

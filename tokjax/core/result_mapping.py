@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 import numpy as np
 
-from tokjax._util.arrays import reject_traced
+from tokjax._util.arrays import as_integers
 from tokjax._util.checks import reject_one_text
 from tokjax.core.records import TokenizationBatch, TokenizationResult, Windows, make_batch_without_copy
 from tokjax.errors import InvalidArgumentError
@@ -48,8 +48,7 @@ def accept_results(map_spans: Callable[..., NDArray[np.int64]]) -> MapOffsets:
             return map_batch(tokenizer, [text, pair], offsets, np.arange(len(offsets)))
         if isinstance(offsets, TokenizationResult):
             return map_result(tokenizer, [text, pair], offsets)
-        reject_traced("offsets", offsets)
-        return map_spans(tokenizer, text, offsets)
+        return map_spans(tokenizer, text, as_integers("offsets", offsets, np.int64))
 
     def map_result(tokenizer: Any, texts: list[Any], result: TokenizationResult) -> TokenizationResult:
         if result.metadata.offsets_reference == "input_text":

@@ -13,6 +13,7 @@ from tokjax._util.atomic_files import check_path
 from tokjax._util.checks import check_int
 from tokjax._util.display import short_repr
 from tokjax.align.character_spans import check_unit, unit_to_byte_spans
+from tokjax.align.spans import describe_parts
 from tokjax.core.utf8 import count_bytes
 from tokjax.corpus.decompression import open_source
 from tokjax.errors import InvalidArgumentError, OffsetsContractError, SourceError
@@ -239,7 +240,7 @@ def read_annotations(
     A span with several labels becomes several spans. These parts are ignored: an identifier after the label
     of a span, named groups of spans, `{"spans": {name: [...]}}`, beside entities, records with an `"answer"`
     other than `"accept"`, `null` in a list of records, and in tasks of Label Studio predictions, cancelled
-    annotations and results that are not labels.
+    annotations, results that are not labels, and those whose `"to_name"` is another text of the task.
 
     Args:
         path: the path of a UTF-8 file.
@@ -252,7 +253,8 @@ def read_annotations(
     Raises:
         InvalidArgumentError: the unit is unknown.
         SourceError: a record has another format, has lists of spans or annotations that differ, or a span
-            lies outside of its text, or begins or ends inside a character; the error names the record.
+            lies outside of its text, begins or ends inside a character, or has another text than the record
+            states; the error names the record.
     """
     if unit is not None:
         check_unit(unit)
@@ -323,7 +325,7 @@ def _build_annotated_text(record: _Record, unit: Unit, location: str) -> Annotat
         raise SourceError(f"{location}: {error}") from error
     for (start, stop), quote in zip(quoted_spans, record.quotes, strict=True):
         found = record.text.encode()[start - 1 : stop - 1].decode()
-        if found.split() != quote[2].split():
+        if _get_words(found) != _get_words(quote[2]):
             raise SourceError(
                 f"{location}: the span from {quote[0]} to {quote[1]} is {found!r:.80} in the text, and "
                 f"{quote[2]!r:.80} in the record; it may be one of another text (pass text_key=), or count "
@@ -331,6 +333,11 @@ def _build_annotated_text(record: _Record, unit: Unit, location: str) -> Annotat
             )
     spans = [(*pair, span[2]) for pair, span in zip(byte_spans, record.spans, strict=True)]
     return AnnotatedText(record.text, tuple(spans))
+
+
+def _get_words(text: str) -> list[str]:
+    r"""Returns the words of a span's text; tools trim it, and Label Studio writes line breaks as `\n`."""
+    return text.replace("\\n", " ").split()
 
 
 def _parse_record(record: Any, location: str, text_key: str) -> _Record | None:
@@ -349,7 +356,7 @@ def _parse_record(record: Any, location: str, text_key: str) -> _Record | None:
         )
     unit: Unit = "utf16"
     if is_task:
-        lists = _find_task_lists(record, location)
+        lists = _find_task_lists(record, location, text_key)
     else:
         lists = _find_label_studio_lists(record)
         if not lists:
@@ -373,14 +380,18 @@ def _parse_record(record: Any, location: str, text_key: str) -> _Record | None:
     return _Record(fields[text_key], next(iter(parsed.values()), []), unit, quotes)
 
 
-def _find_task_lists(task: dict[str, Any], location: str) -> dict[str, list[Any]]:
+def _find_task_lists(task: dict[str, Any], location: str, text_key: str) -> dict[str, list[Any]]:
     """Returns the spans of each annotation of a task of Label Studio, which are made by different people."""
     lists = {}
+    other_texts = [key for key, value in task["data"].items() if key != text_key and isinstance(value, str)]
     try:
         for index, annotation in enumerate(task["annotations"]):
             if not annotation.get("was_cancelled"):
                 results = [
-                    item for item in annotation["result"] if item.get("type", "labels").endswith("labels")
+                    item
+                    for item in annotation["result"]
+                    if item.get("type", "labels").endswith("labels")
+                    and item.get("to_name") not in other_texts
                 ]
                 lists[f"annotation {index}"] = [item["value"] for item in results]
     except (AttributeError, KeyError, TypeError):
@@ -431,4 +442,6 @@ def _parse_span(span: Any, location: str) -> list[tuple[int, int, str]]:
             labels = label if isinstance(label, list) and isinstance(span, dict) else [label]
             if labels and all(isinstance(each, str) and each for each in labels):
                 return [(start, stop, each) for each in labels]
-    raise SourceError(f"{location}: a span has a start, an end and a label, not {shorten(values)}")
+    problem = describe_parts(span) if isinstance(span, list) else None
+    problem = problem or f"a span has a start, an end and a label, not {shorten(values)}"
+    raise SourceError(f"{location}: {problem}")

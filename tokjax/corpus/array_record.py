@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tokjax._util.imports import import_optional
 from tokjax._util.urls import get_path_or_url
-from tokjax.corpus.decompression import check_is_text, open_source
+from tokjax.corpus.decompression import find_invalid_utf8, open_source
 from tokjax.corpus.record_fields import drop_bad_records, find_text, parse_json_record
 from tokjax.corpus.tf_example import parse_example
 from tokjax.errors import Hint, InvalidArgumentError, SourceError, TokjaxError
@@ -126,7 +126,11 @@ def _find_parser(path: Path, size: int, modified_ns: int) -> _Parser:  # noqa: A
             return parse_example
     if first.lstrip().startswith(b"{") and not isinstance(_parse_json(first, ""), SourceError):
         return _parse_json
-    check_is_text(first, f"{get_path_or_url(path)}, the first record")
+    if find_invalid_utf8(first) is not None or b"\0" in first:
+        raise SourceError(
+            f"{get_path_or_url(path)}: the first record, {first[:20]!r}, is not UTF-8 text; write the "
+            "records as UTF-8 text, JSON or tf.train.Example"
+        )
     return _parse_text
 
 

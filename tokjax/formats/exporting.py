@@ -100,13 +100,14 @@ def resolve_target(path: str | os.PathLike[str], format_: Format) -> _Target:
         raise InvalidArgumentError(f"format must be {', '.join(map(repr, _EXPORTERS))}, not {format_!r}")
     reject_urls(path)
     path, name = check_path(path), _FILES[format_]
-    if path.suffix == Path(name).suffix and format_ != "gpt2" and not path.is_dir():
+    parent_file = next((each for each in path.parents if each.is_file()), None)
+    if path.suffix == Path(name).suffix and format_ != "gpt2" and not path.is_dir() and not parent_file:
         return _Target(path, False)
-    if path.is_file():
+    if path.is_file() or parent_file:
         file = "" if format_ == "gpt2" else f"a path that ends with {Path(name).suffix!r}, or "
         raise InvalidArgumentError(
-            f"{path} is a file; to write the format {format_!r}, pass {file}a directory, in which {name} is "
-            "written"
+            f"{parent_file or path} is a file; to write the format {format_!r}, pass {file}a "
+            f"directory, in which {name} is written"
         )
     return _Target(path / name, True)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokjax._util.arrays import reject_traced
+from tokjax._util.arrays import as_known
 from tokjax._util.checks import check_float
 from tokjax.errors import InvalidArgumentError
 
@@ -134,8 +134,7 @@ def compute_renyi_efficiency(counts: ArrayLike, order: float = RENYI_ORDER) -> f
 
 def _sort_positive(counts: ArrayLike) -> NDArray[np.int64]:
     """Returns the positive counts, ascending."""
-    reject_traced("counts", counts)
-    array = np.asarray(counts)
+    array = as_known("counts", counts)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise InvalidArgumentError(
             f"counts must be integers of one dimension, not {array.dtype} of shape {array.shape}; pass "

@@ -200,6 +200,7 @@ def test_variables_and_functions_of_templates(bpe):
     template += "{% for i in [1, 2] %}{% break %}{% endfor %}"
     for date, expected in (
         (datetime.date(2024, 7, 26), "2024 000000"),
+        ("2024-07-26", "2024 000000"),
         (None, f"{datetime.date.today():%Y} "),
     ):
         chat = tokjax.encode_chat(bpe, [], template, variables={"tools": {"a": "é<"}}, date=date)
@@ -457,6 +458,8 @@ class TestContinueFinalMessage:
             ([{"role": "assistant"}], {}, "the content of the last message, which is None"),
             (CONVERSATION, {"add_generation_prompt": True}, "pass one of them"),
             (CONVERSATION, {"variables": {"continue_final_message": True}}, "pass it as an argument"),
+            (CONVERSATION, {"date": ""}, "date must be a date or a time, or text such as .*, not ''"),
+            (CONVERSATION, {"date": 5}, "date must be a date or a time, or text such as .*, not 5"),
         ],
     )
     def test_errors(self, bpe, messages, options, message):

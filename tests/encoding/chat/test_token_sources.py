@@ -209,6 +209,42 @@ def test_turns_end_where_the_model_ends_them(name):
                 assert chat.assistant_mask[begin - 1 : begin + 1].tolist() == [0, 1]
 
 
+DEFAULT = "{{ '<system>Act!</>' if loop.first and m.role != 'system' }}"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        QUOTED.replace(BEGIN, BEGIN + DEFAULT),
+        # The prompt is written in the loop, so not after an answer.
+        BEGIN + DEFAULT + "<{{ m.role }}>{{ m.content }}</>"
+        "{{ '<assistant>' if loop.last and add_generation_prompt and m.role != 'assistant' }}" + END,
+        # Another end after the last message.
+        BEGIN + DEFAULT + "<{{ m.role }}>{{ m.content }}"
+        "{{ '</>' if add_generation_prompt or not loop.last else '<end>' }}"
+        + END
+        + "{{ '<assistant>' if add_generation_prompt }}",
+    ],
+)
+def test_answers_without_a_prompt_before_them(template):
+    """The first message, whose header follows default instructions, and answers in a row."""
+    one, two, three, four = CONVERSATION
+    only = [[two]] if "<end>" in template else []
+    for messages in ([two, three, four], [one, two, four], [two, four, three, two], *only):
+        chat = tokjax.encode_chat(BYTES, messages, template)
+        trained = [turn.split(": ", 1)[1] for turn in join_turns(read(messages, template))]
+        answers = [message["content"] for message in messages if message["role"] == "assistant"]
+        assert "<assistant>" not in "".join(trained)
+        assert "Act" not in "".join(trained)
+        assert all(map(str.startswith, trained, answers)), chat.text
+
+
+def test_first_answer_of_a_template_without_prompts():
+    template = BEGIN + DEFAULT + "<{{ m.role }}>{{ m.content }}</>" + END
+    turns = join_turns(read(CONVERSATION[1:], template))
+    assert [turn.split(": ", 1)[1] for turn in turns] == ["<assistant>two</>", "<assistant>four</>"]
+
+
 def join_turns(runs):
     """Joins the consecutive runs that are in the mask."""
     joined = []

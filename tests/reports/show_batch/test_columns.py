@@ -207,6 +207,8 @@ def test_traced_batches_are_rejected(packed):
             jax.eval_shape(show, batch)
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
         jax.eval_shape(lambda labels: show(packed, labels), make_labels(packed))
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        jax.eval_shape(lambda ids: show([ids]), packed.ids)
 
 
 def test_number_of_positions_is_bounded():

@@ -13,7 +13,7 @@ import numpy as np
 
 from tokjax.datasets.fields.options import check_template, get_special_options, set_limit, set_special
 from tokjax.datasets.fields.token_field import TokenField
-from tokjax.encoding.chat.encode_chat import encode_chats
+from tokjax.encoding.chat.encode_chat import RESERVED_VARIABLES, encode_chats
 from tokjax.encoding.chat.messages import check_strings, copy_json, copy_messages, find_control_tokens
 from tokjax.errors import InvalidArgumentError
 
@@ -32,6 +32,8 @@ _CHECKED_VARIABLES = ("tools", "documents")
 _MORE_VARIABLES = "chat_template_kwargs"
 VARIABLE_KEYS = (*_CHECKED_VARIABLES, _MORE_VARIABLES)
 """Keys of a record that are variables of chat templates, or hold a mapping of them."""
+
+_RESERVED = ", ".join(map(repr, sorted(RESERVED_VARIABLES)))
 
 TrainOn = Literal["all", "last"]
 WithoutTargets = Literal["drop", "keep", "raise"]
@@ -74,19 +76,18 @@ class ConversationField(TokenField):
             )
         set_limit(self, "max_tokens")
         set_special(self)
-        if not isinstance(self.variables, Mapping) or not {"messages", "add_generation_prompt"}.isdisjoint(
-            self.variables
-        ):
+        if not isinstance(self.variables, Mapping) or not RESERVED_VARIABLES.isdisjoint(self.variables):
             raise InvalidArgumentError(
-                "variables must map names of other variables of the template than 'messages' and "
-                f"'add_generation_prompt' to JSON data, not be {self.variables!r:.80}"
+                f"variables must map names of other variables of the template than {_RESERVED} to JSON data, "
+                f"not be {self.variables!r:.80}"
             )
         object.__setattr__(self, "variables", copy_json(self.variables, "variables"))
-        keys: object = self.variable_keys
-        if not isinstance(keys, (list, tuple)) or not all(isinstance(key, str) for key in keys):
+        keys: Any = self.variable_keys
+        is_list = isinstance(keys, (list, tuple)) and all(isinstance(key, str) for key in keys)
+        if not is_list or not RESERVED_VARIABLES.isdisjoint(keys):
             raise InvalidArgumentError(
-                f"variable_keys must be a list of keys of records, such as ['enable_thinking'], not "
-                f"{keys!r:.80}"
+                "variable_keys must be a list of keys of records, such as ['enable_thinking'], other than "
+                f"{_RESERVED}, not {keys!r:.80}"
             )
         object.__setattr__(self, "variable_keys", tuple(keys))
         object.__setattr__(self, "date", _format_date(self.date))
@@ -140,7 +141,7 @@ class ConversationField(TokenField):
                 for each in conversations
             ],
             self.template,
-            date=None if self.date is None else datetime.date.fromisoformat(str(self.date)),
+            date=self.date,
             threads=threads,
             **special,
         )
@@ -173,9 +174,10 @@ class ConversationField(TokenField):
             if key in record:
                 variables[key] = _parse_json(key, record[key])
         more = variables.pop(_MORE_VARIABLES, {})
-        if not isinstance(more, dict):
+        if not isinstance(more, dict) or not RESERVED_VARIABLES.isdisjoint(more):
             raise InvalidArgumentError(
-                f"{_MORE_VARIABLES!r} must map names of variables to values, not be {more!r:.80}"
+                f"{_MORE_VARIABLES!r} must map names of other variables than {_RESERVED} to values, not be "
+                f"{more!r:.80}"
             )
         variables = {key: value for key, value in more.items() if value is not None} | variables
         others = {key: value for key, value in variables.items() if key not in _CHECKED_VARIABLES}

@@ -736,10 +736,10 @@ def _raise(message: Any) -> NoReturn:
 
 def make_clock(now: date | str) -> Callable[[str], str]:
     """Returns the function `strftime_now` of templates, which formats a time, or a date as text."""
-    if isinstance(now, str):
+    if not isinstance(now, date):
         try:
             now = date.fromisoformat(now)
-        except ValueError:
+        except (TypeError, ValueError):
             raise InvalidArgumentError(
                 f"date must be a date or a time, or text such as '2026-11-27', not {now!r:.80}"
             ) from None

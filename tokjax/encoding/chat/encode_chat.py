@@ -71,6 +71,8 @@ _ASSISTANT = "assistant"
 _MAX_CHARACTERS = 1 << 22
 _TEXT_OPTIONS: dict[str, Any] = {"add_special_tokens": False, "allowed_special": "all"}
 _INSTRUCTIONS = ("system", "developer")
+RESERVED_VARIABLES = frozenset({"messages", "add_generation_prompt", "continue_final_message"})
+"""Variables of templates that are arguments of `encode_chat`."""
 _UNTRUSTED = ("tools", "documents")
 """Variables that are checked like messages, because they often contain text of third parties."""
 
@@ -261,7 +263,8 @@ def _encode_in_steps(
     compiled = compile_template(template)
     hidden = control.hide_names(conversation, untrusted, [*collect_strings(template_variables), template])
 
-    clock = {"strftime_now": make_clock(date or datetime.datetime.now())}  # the same time in all renderings
+    now = datetime.datetime.now() if date is None else date
+    clock = {"strftime_now": make_clock(now)}  # the same time in all renderings
     roles = {f"{role}_token": name for role, name in protocol.get_vocabulary(tokenizer).roles.items()}
 
     def make_renderer(change: Callable[[str], str]) -> _ChatRenderer:
@@ -376,7 +379,7 @@ def _check_options(variables: Mapping[str, Any], prompt: bool, continued: bool) 
             "add_generation_prompt begins another message, and continue_final_message ends within the last "
             "one; pass one of them"
         )
-    for name in ("messages", "add_generation_prompt", "continue_final_message"):
+    for name in sorted(RESERVED_VARIABLES):
         if name in variables:
             raise InvalidArgumentError(f"variables has {name!r}; pass it as an argument of encode_chat")
 

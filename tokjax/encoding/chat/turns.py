@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -103,13 +104,15 @@ def find_turns(
                 known[written] = text[turn.before : turn.begin]
     header = _find_header(text, turns)
     for turn in turns.values():
-        if turn.begin < 0:  # the template can't render the messages before it
+        if not text[turn.first : max(turn.begin, 0)].strip():
+            # The template can't render the messages before it, writes default instructions together with the
+            # first message, or writes no prompt after an answer.
             header = header or _get_prompt(len(roles), render)
-            turn.begin = _find_end(header, text, turn)
+            turn.begin = max(turn.begin, _find_end(header, text, turn))
         if turn.begin < 0:
             turn.begin = turn.first + _match_prompt(header, text[turn.first :], turn.first_text - turn.first)
-        if header and text.startswith(header, turn.begin) and turn.begin + len(header) <= turn.first_text:
-            turn.begin += len(header)  # the template writes no prompt after an answer
+    if not header:
+        _compare_first_turns(text, turns)
     ends: dict[tuple[str, str], str] = {}  # by the text after the answer in its step, and the next role
     for i, (message, turn) in enumerate(turns.items()):
         turn.last_text = max(turn.last_text, turn.begin)
@@ -180,11 +183,25 @@ def _locate_messages(runs: Sequence[SourceRun]) -> dict[int, Turn]:
     return located
 
 
+def _compare_first_turns(text: str, turns: dict[int, Turn]) -> None:
+    """Moves the beginning of an answer in the first message to where that of the next answer is.
+
+    Without prompts, nothing else separates it from default instructions.
+    """
+    if 0 not in turns or len(turns) == 1:
+        return
+    first, second = islice(turns.values(), 2)
+    written = text[second.begin : second.first_text]
+    if written.strip() and text.endswith(written, first.begin, first.first_text):
+        first.begin = first.first_text - len(written)
+
+
 def _get_prompt(num_messages: int, render: Renderings) -> str:
     """Returns the generation prompt after all messages; empty if it can't be determined."""
-    with_prompt, without = (render.get_text(num_messages, prompt) for prompt in (True, False))
-    is_start = with_prompt is not None and without is not None and with_prompt.startswith(without)
-    return with_prompt[len(without) :] if is_start else ""  # type: ignore[index, arg-type]
+    with_prompt, without = (render.get_text(num_messages, prompt) or "" for prompt in (True, False))
+    pairs = enumerate(zip(with_prompt, without, strict=False))
+    start = next((i for i, (a, b) in pairs if a != b), len(without))  # another text may end the last message
+    return with_prompt[start:] if start else ""
 
 
 def _measure_begin(text: str, turn: Turn, message: int, render: Renderings) -> int:

@@ -77,12 +77,13 @@ def read_columns(batch: Any, labels: Any, loss_mask: Any) -> Columns:
     Raises:
         InvalidArgumentError: the batch has no ids, a column is traced, or shapes of columns don't match.
     """
-    columns = _get_columns(batch)
+    rows = batch if isinstance(batch, list) else []
+    columns = {} if any(map(is_traced, rows)) else _get_columns(batch)
     replacements = {"labels": labels, "loss_mask": loss_mask}
     if labels is not None:
         columns.pop("label_mask", None)  # It belongs to the labels of the batch, which are replaced.
     columns |= {name: values for name, values in replacements.items() if values is not None}
-    if any(map(is_traced, columns.values())):
+    if any(map(is_traced, (*rows, *columns.values()))):
         raise InvalidArgumentError(
             "show_batch needs concrete values, and arrays under jax.jit have none; call it outside of jit"
         )
