@@ -6,8 +6,6 @@ from .columns import (
 )
 from .conversion.convert import (
     convert_dataset as convert_dataset,
-)
-from .conversion.export import (
     export_dataset as export_dataset,
 )
 from .dataset_types import (
