@@ -105,11 +105,10 @@ def test_word_ids(models):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@given(data=st.data())
-def test_decoding_equals_the_library(models, name, data):
+@given(numbers=st.lists(st.lists(st.integers(0, 1000), max_size=12), max_size=4))
+def test_decoding_equals_the_library(models, name, numbers):
     tokenizer = models[name]
-    size = tokjax.vocab_size(tokenizer)
-    rows = data.draw(st.lists(st.lists(st.integers(0, size - 1), max_size=12), max_size=4))
+    rows = [[number % tokjax.vocab_size(tokenizer) for number in row] for row in numbers]
     expected = [tokenizer.processor.decode(row, out_type=bytes) for row in rows]
     assert [tokjax.core.protocol.decode_bytes(tokenizer, row) for row in rows] == [
         text or b"" for text in expected
