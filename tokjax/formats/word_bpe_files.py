@@ -11,25 +11,24 @@ last character. The same words in both:
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tokjax._util.atomic_files import check_path
 from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import TokenizerFormatError
-from tokjax.formats.added_tokens import read_added_special_tokens
+from tokjax.formats.huggingface.tokenizer_json import from_huggingface
 from tokjax.formats.tokenizer_files import (
     read_companion_config,
     read_lines,
     resolve_roles,
 )
-from tokjax.formats.transformers_classes import find_tokenizer_class, reject_files, reject_word_merges
+from tokjax.formats.transformers_files import find_class, load_by_transformers
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.word_bpe import (
     CONTINUATION,
     END_OF_WORD,
     EndOfWord,
     Unknown,
-    WordBPE,
     make_word_bpe,
 )
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
@@ -42,7 +41,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokjax.core.vocabulary import Role, Vocabulary
-    from tokjax.formats.tokenizer_files import CompanionConfig
+    from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
+    from tokjax.models.base import SegmentModel
     from tokjax.pretokenize.word_boundaries import Splitter
 
     Merges = Sequence[tuple[str, str]]
@@ -81,7 +81,7 @@ def read_word_bpe(
     eos_token: str | None = None,
     pad_token: str | None = None,
     unk_token: str | None = None,
-) -> WordBPE:
+) -> SegmentModel | HuggingFaceTokenizer:
     r"""Reads a vocabulary and a list of merges on words.
 
     The tokens equal those of KeemenaSubwords.jl's `load_bpe` and `load_bytebpe`: words are separated by
@@ -102,8 +102,8 @@ def read_word_bpe(
             `splitter="bert"`, control characters are removed and CJK ideographs are separate words.
         strip_accents: whether nonspacing marks are removed; `None` uses the value of `lowercase`.
         special_tokens: names of additional special tokens.
-        bos_token: special token in the role of BOS. `None` uses the token that the configuration files name,
-            or else a usual name, such as `<s>`; this also applies to the next three arguments.
+        bos_token: special token in the role of BOS. `None` uses a usual name, such as `<s>`; this also
+            applies to the next three arguments.
         eos_token: special token in the role of EOS.
         pad_token: special token that pads a batch.
         unk_token: special token for unknown text.
@@ -111,19 +111,25 @@ def read_word_bpe(
     Raises:
         FileNotFoundError: a file does not exist.
         InvalidArgumentError: an option is invalid.
+        MissingExtraError: a configuration file names a class of transformers, which is not installed.
         TokenizerFormatError: a file is damaged or in another format, the two files do not match, they do not
-            determine an option that was not passed, a special token is not in the vocabulary, or only a class
-            of transformers defines the ids.
+            determine an option that was not passed, or a special token is not in the vocabulary.
     """
     source, merges_path = check_path(vocab), check_path(merges)
-    if source.suffix == ".json":
-        reject_word_merges(source)
-    companion = read_companion_config(source.parent)
-    find_tokenizer_class(source, companion.config)  # can raise
+    overrides: dict[Role, str | None] = {
+        "bos": bos_token,
+        "eos": eos_token,
+        "pad": pad_token,
+        "unk": unk_token,
+    }
+    name = find_class(source, read_companion_config(source.parent).config)
+    if name is not None:
+        fast = load_by_transformers(source.parent, f"its configuration files name {name}")
+        names: dict[str, Any] = {f"{role}_token": token for role, token in overrides.items()}
+        return from_huggingface(fast, **names)
     tokens = _read_tokens(source)
     pairs = _read_merges(merges_path, tokens)
     _check_files_match(source, merges_path, tokens, pairs)
-    added_tokens = read_added_special_tokens(source, tokens, companion)
     splitter = splitter or "whitespace"
     normalizer = bert_normalizer(
         lowercase=bool(lowercase),
@@ -131,14 +137,8 @@ def read_word_bpe(
         clean_text=splitter == "bert",
         handle_chinese_chars=splitter == "bert",
     )
-    overrides: dict[Role, str | None] = {
-        "bos": bos_token,
-        "eos": eos_token,
-        "pad": pad_token,
-        "unk": unk_token,
-    }
-    special_tokens = [*special_tokens, *added_tokens, *filter(None, overrides.values())]
-    vocabulary = _make_vocabulary(source, tokens, special_tokens, overrides, companion)
+    special_tokens = [*special_tokens, *filter(None, overrides.values())]
+    vocabulary = _make_vocabulary(source, tokens, special_tokens, overrides)
     if end_of_word == "auto":
         end_of_word = _find_end_of_word(source, tokens, pairs)
     if byte_level is None:
@@ -178,8 +178,9 @@ def _read_tokens(source: Path) -> dict[str, int]:
             tokens[token] = len(tokens)
     check_vocab_size(len(tokens), str(source))
     if tokens and all(map(_COUNTED_TOKEN.fullmatch, tokens)):
-        reject_files(
-            source.parent, f"{source.name} has counts, as PhoBERT's and BERTweet's", "PhobertTokenizer"
+        raise TokenizerFormatError(
+            f"{source}: has counts, as the dictionaries of PhoBERT and BERTweet, whose tokenizers only "
+            "transformers has; register a custom type that wraps it (docs/extending.md)"
         )
     return tokens
 
@@ -288,16 +289,15 @@ def _make_vocabulary(
     tokens: Mapping[str, int],
     special_tokens: Sequence[str],
     overrides: Mapping[Role, str | None],
-    companion: CompanionConfig,
 ) -> Vocabulary:
-    """Makes the vocabulary. Special tokens are those passed, those of the configuration, and usual ones."""
+    """Makes the vocabulary. Special tokens are those passed, and usual ones."""
     missing = [name for name in special_tokens if name not in tokens]
     if missing:
         raise TokenizerFormatError(f"{source}: the special token {missing[0]!r} is not in the vocabulary")
     usual = {role: next(filter(tokens.__contains__, names), "") for role, names in _ROLE_NAMES.items()}
-    names = [*usual.values(), *_OTHER_SPECIAL, *companion.special]
+    names = [*usual.values(), *_OTHER_SPECIAL]
     special = {name: tokens[name] for name in (*filter(tokens.__contains__, names), *special_tokens)}
-    roles = resolve_roles(special, overrides, {**usual, **companion.roles})
+    roles = resolve_roles(special, overrides, usual)
     with as_format_errors(str(source)):
         ordinary = {form.encode("utf-8"): id_ for form, id_ in tokens.items() if form not in special}
         check_comparisons(special)

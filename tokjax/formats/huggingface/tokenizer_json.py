@@ -16,7 +16,6 @@ from tokjax.core.vocabulary import ROLES
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
 from tokjax.formats.huggingface.built_in import build_builtin_tokenizer
-from tokjax.formats.huggingface.declared_tokens import merge_declared_tokens
 from tokjax.formats.huggingface.definition import RequiresLibraryError
 from tokjax.formats.huggingface.loaded_definition import import_tokenizers
 from tokjax.formats.tokenizer_files import (
@@ -24,6 +23,7 @@ from tokjax.formats.tokenizer_files import (
     read_bytes,
     read_companion_config,
 )
+from tokjax.formats.transformers_files import find_undeclared_token, load_by_transformers, mark_words_as_text
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.roles_and_templates import replace_roles
 from tokjax.pretokenize.special_tokens import check_comparisons
@@ -54,8 +54,8 @@ def read_huggingface(
     with the same ids. All others run on the `tokenizers` library (the extra `tokjax[huggingface]`). The
     reason is logged, and part of the tokenizer's `repr`.
 
-    Added and special tokens that only the configuration files in the same directory declare are added, as by
-    transformers.
+    If the configuration files in the same directory declare an added token that the file does not have, or
+    has with other options, transformers reads both.
 
     Truncation and padding defined in the file are not applied; use `max_length` and `collate_padded_batch`.
 
@@ -72,7 +72,8 @@ def read_huggingface(
     Raises:
         FileNotFoundError: the file does not exist.
         InvalidArgumentError: a role names a token that is not special.
-        MissingExtraError: the tokenizer has to run on the library, which is not installed.
+        MissingExtraError: the tokenizer has to run on the library, or transformers has to read the files,
+            and it is not installed.
         TokenizerFormatError: the file is damaged, or does not define a valid tokenizer.
     """
     source = check_path(path)
@@ -88,9 +89,12 @@ def read_huggingface(
     }
     companion = read_companion_config(source.parent)
     contents = parse_json_object(definition, str(source))
-    added_tokens = merge_declared_tokens(contents, source, companion)
-    if added_tokens is not None:
-        contents["added_tokens"] = added_tokens
+    token = find_undeclared_token(contents, source, companion)
+    if token is not None:
+        reason = f"its configuration files declare the token {token!r} otherwise than {source.name}"
+        fast = load_by_transformers(source.parent, reason, is_definition=True)
+        old, contents = contents, parse_json_object(fast.backend_tokenizer.to_str(), str(source))
+        mark_words_as_text(contents, old, companion)
         definition = json.dumps(contents, ensure_ascii=False)
     loaded = build_tokenizer(definition, contents, companion.roles, str(source))
     return replace_roles(loaded, overrides)
