@@ -270,11 +270,12 @@ _IS_OPTION: Mapping[str, Callable[[object], bool]] = {
     "chunk_tokens": _is_size,
     "bucket_boundaries": _are_boundaries,
     "add_special_tokens": _is_bool,
+    "trust_answers": _is_bool,
     "add_eos_between_docs": _is_bool,
     "allowed_special": _is_special,
     "disallowed_special": _is_special,
 }
-_LATER_OPTIONS = {"variables", "variable_keys", "date", "train_on", "without_targets"}
+_LATER_OPTIONS = {"variables", "variable_keys", "date", "train_on", "without_targets", "trust_answers"}
 """Options that datasets of earlier versions do not have."""
 
 

@@ -72,6 +72,8 @@ class ChatField(ConversationField):
         without_targets: what to do with conversations of which no token counts in the loss, because they have
             no answer or `max_tokens` removes it: `"drop"` leaves them out and counts them, `"keep"` stores
             them, and `"raise"` raises an error. The first token never counts, as none comes before it.
+        trust_answers: whether control tokens that are not special, such as `<think>`, are recognized in
+            answers, as in `encode_chat`.
     """
 
     TYPE_ID: ClassVar[int] = 45

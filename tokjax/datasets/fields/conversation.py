@@ -64,6 +64,7 @@ class ConversationField(TokenField):
     date: datetime.date | str | None = dataclasses.field(default=None, kw_only=True)
     train_on: TrainOn = dataclasses.field(default="all", kw_only=True)
     without_targets: WithoutTargets = dataclasses.field(default="drop", kw_only=True)
+    trust_answers: bool = dataclasses.field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
         """Checks the options, and stores each in the form that the manifest reproduces."""
@@ -76,6 +77,7 @@ class ConversationField(TokenField):
             )
         set_limit(self, "max_tokens")
         set_special(self)
+        object.__setattr__(self, "trust_answers", bool(self.trust_answers))
         if not isinstance(self.variables, Mapping) or not RESERVED_VARIABLES.isdisjoint(self.variables):
             raise InvalidArgumentError(
                 f"variables must map names of other variables of the template than {_RESERVED} to JSON data, "
@@ -142,6 +144,7 @@ class ConversationField(TokenField):
             ],
             self.template,
             date=self.date,
+            trust_answers=self.trust_answers,
             threads=threads,
             **special,
         )

@@ -60,6 +60,7 @@ class PreferenceField(ConversationField):
             the `"last"` message of the assistant.
         without_targets: what to do with pairs that have a side of which no token counts in the loss:
             `"drop"`, `"keep"` or `"raise"`, as in `ChatField`.
+        trust_answers: whether control tokens are recognized in answers, as in `ChatField`.
     """
 
     TYPE_ID: ClassVar[int] = 46
