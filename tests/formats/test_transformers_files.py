@@ -12,7 +12,7 @@ from tokjax.formats.detection import list_candidates, select_files
 
 FormatError = tokjax.errors.TokenizerFormatError
 CONFIG = "tokenizer_config.json"
-TEXTS = ("The low lower  widest é 12", "", " x", "low<pad>er <mask>the <new> the!", "[mask] 12")
+TEXTS = ("The low lower  widest é 12", "", " x", "  low", "low<pad>er <mask>the <new> the!", "[mask] 12")
 SPECIAL_PIECES = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1}
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "low", "##er", "the", "x"]
 
@@ -42,6 +42,9 @@ CASES = {
     "NLLB": ("sentencepiece.bpe.model", {"tokenizer_class": "NllbTokenizerFast"}),
     "ALBERT": ("spiece.model", {"tokenizer_class": "AlbertTokenizer"}),
     "T5": ("spiece.model", {"tokenizer_class": "T5Tokenizer", "eos_token": "[SEP]", "unk_token": "<unk>"}),
+    "Code Llama": ("tokenizer.model", {"tokenizer_class": "CodeLlamaTokenizer"}),
+    "Gemma": ("tokenizer.model", {"tokenizer_class": "GemmaTokenizer"}),
+    "Llama without other tokens": ("tokenizer.model", {"tokenizer_class": "LlamaTokenizer"}),
     "Llama": ("tokenizer.model", {"tokenizer_class": "LlamaTokenizer", "added_tokens_decoder": PAD}),
     "RoBERTa": ("gpt2", {"tokenizer_class": "RobertaTokenizer"}),
     "Qwen 2": ("gpt2", {"tokenizer_class": "Qwen2Tokenizer"}),
@@ -101,6 +104,11 @@ def test_the_configuration_of_the_model_names_the_class(transformers, tmp_path):
     write(tmp_path, "sentencepiece.bpe.model", {"model_type": "xlm-roberta"}, "config.json")
     tokenizer = tokjax.load_tokenizer(tmp_path / "sentencepiece.bpe.model", bos_token="<mask>")
     assert tokenizer.vocabulary.roles["bos"] == "<mask>"
+    check_equal(tokenizer, transformers.AutoTokenizer.from_pretrained(tmp_path))
+    write(tmp_path, "tokenizer.model", {"model_type": "llama"}, "config.json")
+    (tmp_path / "sentencepiece.bpe.model").unlink()
+    tokenizer = tokjax.load_tokenizer(tmp_path)
+    assert isinstance(tokenizer, tokjax.models.SentencePieceTokenizer)
     check_equal(tokenizer, transformers.AutoTokenizer.from_pretrained(tmp_path))
     present = ["spiece.model", "config.json", "README.md"]
     assert select_files(present, None, "x") == ["config.json", "spiece.model"]
@@ -166,10 +174,7 @@ class TestWithoutTransformers:
     @pytest.mark.parametrize(
         ("files", "config"),
         [
-            (
-                "tokenizer.model",
-                {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "pad_token": "</s>"},
-            ),
+            ("tokenizer.model", {"bos_token": "<s>", "pad_token": "</s>"}),
             ("tokenizer.model", {"added_tokens_decoder": {"2": {"content": "</s>", "special": True}}}),
             ("gpt2", {"tokenizer_class": "GPT2Tokenizer", "pad_token": "</s>"}),
             ("vocab.txt", {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "cls_token": "[CLS]"}),

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
     from tokjax.models.base import SegmentModel
 
-_PLAIN = ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "llama", "mistral", "gemma", "gemma2")
+_PLAIN = ("llama", "mistral")
+"""Types of models for which transformers takes all settings from the `.model`; `LlamaTokenizer` does not."""
 
 
 def read_sentencepiece(
