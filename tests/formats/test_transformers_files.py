@@ -115,6 +115,12 @@ def test_the_configuration_of_the_model_names_the_class(transformers, tmp_path):
     assert "config.json" in list_candidates("spiece.model")
 
 
+def test_bert_inserts_cls_even_if_only_bos_is_declared(transformers, tmp_path):
+    config = {"tokenizer_class": "BertTokenizer", "bos_token": "low", "do_lower_case": True}
+    tokenizer = tokjax.load_tokenizer(write(tmp_path, "vocab.txt", config))
+    check_equal(tokenizer, transformers.AutoTokenizer.from_pretrained(tmp_path))
+
+
 def test_the_type_of_the_model_can_replace_the_class(transformers, tmp_path):
     write(tmp_path, "gpt2", {"model_type": "qwen2"}, "config.json")
     (tmp_path / CONFIG).write_text('{"tokenizer_class": "GPT2Tokenizer"}')

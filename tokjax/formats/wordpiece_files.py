@@ -109,7 +109,8 @@ def read_wordpiece(
     roles = companion.roles
     special_tokens = [*special_tokens, *companion.special]
     # BERT inserts CLS and SEP, even if the configuration declares other tokens as BOS and EOS.
-    inserted = {**roles, **{role: roles[other] for role, other in BERT_ROLES.items() if other in roles}}
+    cls_and_sep = {role: roles.get(other, f"[{other.upper()}]") for role, other in BERT_ROLES.items()}
+    inserted = {**roles, **{role: name for role, name in cls_and_sep.items() if name in tokens}}
     role_options = {f"{role}_token": name for role, name in inserted.items() if role not in ("cls", "sep")}
     if strip_accents is None:
         strip_accents = config.get("strip_accents")
