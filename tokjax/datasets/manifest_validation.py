@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, get_args
 from tokjax._util.atomic_files import NotRegularFileError, get_identity, open_regular
 from tokjax.corpus.files import FileFormat
 from tokjax.datasets.columns import parse_columns
-from tokjax.datasets.fields.bucketed_tokens import BucketedTokenField
 from tokjax.datasets.fields.conversation import TrainOn, WithoutTargets
-from tokjax.datasets.fields.raw_text import RawTextField
 from tokjax.datasets.fields.registry import FIELDS, FIRST_CUSTOM_TYPE_ID
+from tokjax.datasets.fields.text_fields import BucketedTokenField, RawTextField
 from tokjax.datasets.manifest import (
     DROPPED,
     FORMAT,
