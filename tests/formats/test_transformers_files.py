@@ -12,7 +12,7 @@ from tokjax.formats.detection import list_candidates, select_files
 
 FormatError = tokjax.errors.TokenizerFormatError
 CONFIG = "tokenizer_config.json"
-TEXTS = ("The low lower  widest é 12", "", " x", "low<pad>er <mask>the <new> the!")
+TEXTS = ("The low lower  widest é 12", "", " x", "  low", "low<pad>er <mask>the <new> the!", "[mask] 12")
 SPECIAL_PIECES = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1}
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "low", "##er", "the", "x"]
 
@@ -42,12 +42,30 @@ CASES = {
     "NLLB": ("sentencepiece.bpe.model", {"tokenizer_class": "NllbTokenizerFast"}),
     "ALBERT": ("spiece.model", {"tokenizer_class": "AlbertTokenizer"}),
     "T5": ("spiece.model", {"tokenizer_class": "T5Tokenizer", "eos_token": "[SEP]", "unk_token": "<unk>"}),
+    "Code Llama": ("tokenizer.model", {"tokenizer_class": "CodeLlamaTokenizer"}),
+    "Gemma": ("tokenizer.model", {"tokenizer_class": "GemmaTokenizer"}),
+    "Llama without other tokens": ("tokenizer.model", {"tokenizer_class": "LlamaTokenizer"}),
     "Llama": ("tokenizer.model", {"tokenizer_class": "LlamaTokenizer", "added_tokens_decoder": PAD}),
     "RoBERTa": ("gpt2", {"tokenizer_class": "RobertaTokenizer"}),
     "Qwen 2": ("gpt2", {"tokenizer_class": "Qwen2Tokenizer"}),
     "OPT": ("gpt2", {"tokenizer_class": "GPT2Tokenizer", "add_bos_token": True, "bos_token": "</s>"}),
     "GPT-2 with padding": ("gpt2", {"tokenizer_class": "GPT2Tokenizer", "pad_token": "<new>"}),
+    "GPT-2 with an added token": (
+        "gpt2",
+        {
+            "tokenizer_class": "GPT2Tokenizer",
+            "added_tokens_decoder": {"3": {"content": "<mask>", "special": True}},
+        },
+    ),
+    "GPT-2 with a byte that is special": ("gpt2", {"tokenizer_class": "GPT2Tokenizer", "pad_token": "!"}),
     "BERT": ("vocab.txt", {"tokenizer_class": "BertTokenizer", "mask_token": "<mask>"}),
+    "BERT with a token of lower-cased texts": (
+        "vocab.txt",
+        {
+            "tokenizer_class": "BertTokenizer",
+            "added_tokens_decoder": {"4": {"content": "[MASK]", "special": True, "normalized": True}},
+        },
+    ),
 }
 
 
@@ -87,9 +105,43 @@ def test_the_configuration_of_the_model_names_the_class(transformers, tmp_path):
     tokenizer = tokjax.load_tokenizer(tmp_path / "sentencepiece.bpe.model", bos_token="<mask>")
     assert tokenizer.vocabulary.roles["bos"] == "<mask>"
     check_equal(tokenizer, transformers.AutoTokenizer.from_pretrained(tmp_path))
+    write(tmp_path, "tokenizer.model", {"model_type": "llama"}, "config.json")
+    (tmp_path / "sentencepiece.bpe.model").unlink()
+    tokenizer = tokjax.load_tokenizer(tmp_path)
+    assert isinstance(tokenizer, tokjax.models.SentencePieceTokenizer)
+    check_equal(tokenizer, transformers.AutoTokenizer.from_pretrained(tmp_path))
     present = ["spiece.model", "config.json", "README.md"]
     assert select_files(present, None, "x") == ["config.json", "spiece.model"]
     assert "config.json" in list_candidates("spiece.model")
+
+
+def test_bert_inserts_cls_even_if_only_bos_is_declared(transformers, tmp_path):
+    config = {"tokenizer_class": "BertTokenizer", "bos_token": "low", "do_lower_case": True}
+    tokenizer = tokjax.load_tokenizer(write(tmp_path, "vocab.txt", config))
+    check_equal(tokenizer, transformers.AutoTokenizer.from_pretrained(tmp_path))
+
+
+def test_the_type_of_the_model_can_replace_the_class(transformers, tmp_path):
+    write(tmp_path, "gpt2", {"model_type": "qwen2"}, "config.json")
+    (tmp_path / CONFIG).write_text('{"tokenizer_class": "GPT2Tokenizer"}')
+    reference = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert type(reference).__name__ == "Qwen2Tokenizer"
+    check_equal(tokjax.load_tokenizer(tmp_path), reference)
+
+
+def test_other_files_in_the_directory_have_no_effect(transformers, tmp_path):
+    write(tmp_path, "gpt2", {"tokenizer_class": "Qwen2Tokenizer"})
+    reference = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    make_pair("BERT")[0].save(str(tmp_path / "tokenizer.json"))
+    for old, new in (("vocab.json", "encoder.json"), ("merges.txt", "vocab.bpe")):
+        (tmp_path / new).write_bytes((tmp_path / old).read_bytes())
+    for pair in (["vocab.json", "merges.txt"], ["encoder.json", "vocab.bpe"]):
+        check_equal(tokjax.load_tokenizer([tmp_path / name for name in pair]), reference)
+    make_pair("GPT-2")[0].save(str(tmp_path / "my.json"))
+    (tmp_path / CONFIG).write_text('{"pad_token": "<new>"}')
+    tokenizer = tokjax.load_tokenizer(tmp_path / "my.json")
+    assert tokjax.pad_id(tokenizer) == tokjax.vocab_size(tokenizer) - 1
+    assert tokjax.tokenize(tokenizer, "low", add_special_tokens=False) == ["low"]
 
 
 @pytest.mark.parametrize(
@@ -102,6 +154,11 @@ def test_the_configuration_of_the_model_names_the_class(transformers, tmp_path):
             "names? NoTokenizer, and transformers can't read it: ",
         ),
         ("gpt2", {"pad_token": "<new>"}, r"declare the token '<new>', which vocab\.json has not, and trans"),
+        (
+            "spiece.model",
+            {"tokenizer_class": "XLMRobertaTokenizer"},
+            r"XLMRobertaTokenizer of transformers did not read spiece\.model: it has 5 other tokens",
+        ),
     ],
 )
 def test_directories_that_transformers_does_not_convert(transformers, files, config, message, tmp_path):
@@ -123,10 +180,7 @@ class TestWithoutTransformers:
     @pytest.mark.parametrize(
         ("files", "config"),
         [
-            (
-                "tokenizer.model",
-                {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "pad_token": "</s>"},
-            ),
+            ("tokenizer.model", {"bos_token": "<s>", "pad_token": "</s>"}),
             ("tokenizer.model", {"added_tokens_decoder": {"2": {"content": "</s>", "special": True}}}),
             ("gpt2", {"tokenizer_class": "GPT2Tokenizer", "pad_token": "</s>"}),
             ("vocab.txt", {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "cls_token": "[CLS]"}),
@@ -163,13 +217,25 @@ class TestWithoutTransformers:
         ):
             tokjax.load_tokenizer(write(tmp_path, files, config))
 
-    def test_options(self, tmp_path):
-        write(tmp_path, "gpt2", {"tokenizer_class": "Qwen2Tokenizer"})
+    @pytest.mark.parametrize(
+        ("files", "options"),
+        [
+            ("gpt2", {"pattern": "qwen2"}),
+            ("gpt2", {"add_prefix_space": True}),
+            ("gpt2", {"normalizer": None}),
+            ("vocab.txt", {"strip_accents": False}),
+            ("vocab.txt", {"special_tokens": ["low"]}),
+            ("spiece.model", {"bos_token": "auto"}),
+        ],
+    )
+    def test_options(self, files, options, tmp_path):
+        write(tmp_path, files, {"tokenizer_class": "NoTokenizer"})
+        [name] = options
         with pytest.raises(
             tokjax.errors.InvalidArgumentError,
-            match=r"pattern is 'qwen2', and transformers reads .*, since .* name Qwen2Tokenizer; leave it",
+            match=rf"{name} is .*, and transformers reads .*, since .* name NoTokenizer; leave it",
         ):
-            tokjax.load_tokenizer(tmp_path, pattern="qwen2")
+            tokjax.load_tokenizer(tmp_path, **options)
 
     @pytest.mark.parametrize("decoder", [[], {"x": {"content": "a"}}, {"1": "a"}, {"1": {"content": ""}}])
     def test_damaged_declarations(self, decoder, tmp_path):

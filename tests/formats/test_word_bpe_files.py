@@ -113,6 +113,8 @@ class TestVocabTxt:
             FormatError, match=r"vocab\.txt: the special token '<y>' is not in the vocabulary"
         ):
             tokjax.load_tokenizer(tmp_path, special_tokens=["<y>"])
+        (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "<x>"}')
+        assert tokjax.tokenize(tokjax.load_tokenizer(tmp_path), "low") == ["<x>", "low</w>", "</s>"]
 
     def test_lines_are_stripped(self, tmp_path):
         (tmp_path / "vocab.txt").write_bytes("\ufeff<unk>\r\n\r\n l\u3000\r\n\x1c\r\no\n lo".encode())

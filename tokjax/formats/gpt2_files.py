@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tokjax._util.atomic_files import check_path
 from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.core.vocabulary import TEMPLATE_ROLES, make_vocabulary
 from tokjax.errors import TokenizerFormatError
 from tokjax.formats.huggingface.definition import decode_byte_level_forms
-from tokjax.formats.huggingface.tokenizer_json import from_huggingface
+from tokjax.formats.huggingface.tokenizer_json import convert_files
 from tokjax.formats.tokenizer_files import (
     parse_token_ids,
     read_companion_config,
@@ -17,7 +17,7 @@ from tokjax.formats.tokenizer_files import (
     read_lines,
     resolve_roles,
 )
-from tokjax.formats.transformers_files import find_difference, load_by_transformers, reject_options
+from tokjax.formats.transformers_files import find_difference
 from tokjax.models.byte_bpe import Normalizer, make_byte_level_bpe
 from tokjax.models.format_errors import as_format_errors
 from tokjax.pretokenize.bytes_to_unicode import ALPHABET, BYTES, map_unicode_to_bytes
@@ -91,14 +91,22 @@ def read_gpt2(
         "pad": pad_token,
         "unk": unk_token,
     }
-    reason = find_difference(source, forms, companion, _PLAIN)
+    reason = find_difference(source, forms, companion, _PLAIN, [_END_OF_TEXT], normalizes=False)
     if reason is None and any(companion.config.get(f"add_{role}_token") for role in TEMPLATE_ROLES):
         reason = "its configuration files set add_bos_token or add_eos_token"
+    if reason is None and not companion.special.keys().isdisjoint(ALPHABET):
+        reason = f"its configuration files declare a byte of {source.name} as special"
     if reason is not None:
-        options = {"pattern": pattern, "special_tokens": special_tokens}
-        reject_options(source.parent, reason, options)
-        names: dict[str, Any] = {f"{role}_token": name for role, name in overrides.items()}
-        return from_huggingface(load_by_transformers(source.parent, reason), **names)
+        return convert_files(
+            {"vocab.json": source, "merges.txt": check_path(merges)},
+            reason,
+            forms,
+            overrides,
+            pattern=pattern,
+            special_tokens=special_tokens,
+            normalizer=None if normalizer == "auto" else str(normalizer),
+            add_prefix_space=add_prefix_space or None,
+        )
     _check_has_all_bytes(source, forms)
     if special_tokens is None:
         special_tokens = [name for name in (*companion.special, _END_OF_TEXT) if name in forms]

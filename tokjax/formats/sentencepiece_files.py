@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokjax._util.atomic_files import check_path
 from tokjax.core.vocabulary import TEMPLATE_ROLES, select_roles
-from tokjax.formats.huggingface.tokenizer_json import from_huggingface
+from tokjax.formats.huggingface.tokenizer_json import convert_files
 from tokjax.formats.tokenizer_files import read_companion_config, resolve_roles
-from tokjax.formats.transformers_files import find_difference, load_by_transformers
+from tokjax.formats.transformers_files import find_difference
 from tokjax.models.sentencepiece import SentencePieceTokenizer, declare_roles, sentencepiece
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
     from tokjax.models.base import SegmentModel
 
-_PLAIN = ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "llama", "mistral", "gemma", "gemma2")
+_PLAIN = ("llama", "mistral")
+"""Types of models for which transformers takes all settings from the `.model`; `LlamaTokenizer` does not."""
 
 
 def read_sentencepiece(
@@ -52,15 +53,17 @@ def read_sentencepiece(
     passed: dict[Role, str | None] = {"bos": bos_token, "eos": eos_token, "pad": pad_token}
     tokenizer = sentencepiece(source, pad_token=None if pad_token is None else "auto")
     overrides = {role: None if name == "auto" else name for role, name in passed.items()}
-    ids = {name.decode("utf-8"): id_ for name, id_ in tokenizer.vocabulary.ordinary.items()}
-    reason = find_difference(source, {**ids, **tokenizer.vocabulary.special}, companion, _PLAIN)
+    vocabulary = tokenizer.vocabulary
+    ids = {name.decode("utf-8"): id_ for name, id_ in vocabulary.ordinary.items()}
+    known = {name: ids[name] for name in tokenizer._symbols if name in ids} | dict(vocabulary.special)
+    control = vocabulary.special.keys() - tokenizer._symbols
+    reason = find_difference(source, known, companion, _PLAIN, control)
     if reason is not None:
-        names: dict[str, Any] = {f"{role}_token": name for role, name in overrides.items()}
-        return from_huggingface(load_by_transformers(source.parent, reason), **names)
+        inserted_names = {f"{role}_token": passed[role] for role in TEMPLATE_ROLES if passed[role] == "auto"}
+        return convert_files({source.name: source}, reason, ids, overrides, **inserted_names)
     # The unknown piece is always that of the model.
     ignored = {"unk"} if pad_token is not None else {"unk", "pad"}
     declared = {role: name for role, name in companion.declared_roles.items() if role not in ignored}
-    vocabulary = tokenizer.vocabulary
     roles = {
         **vocabulary.roles,
         **select_roles(declared, vocabulary.ordinary, vocabulary.special),

@@ -1,4 +1,4 @@
-"""Directories that transformers reads: those whose ids depend on its classes, or on configuration files.
+"""Files that transformers reads: those whose ids depend on its classes, or on configuration files.
 
 A vocabulary file has the ids of its own tokens. Many classes of transformers put other tokens before or after
 them, or split texts by their own rules, and configuration files can declare tokens that the vocabulary does
@@ -8,76 +8,87 @@ not have:
     vocab.json, merges.txt    Ġthe 262, ...    tokenizer_config.json   {"pad_token": "<pad>"}
     tokenizer.json            ▁the 278, ...    added_tokens.json       {"<pad>": 32000}
 
-Such files are not read by rules of tokjax: transformers converts the directory, and its fast tokenizer is
+Such files are not read by rules of tokjax: transformers reads copies of them, and its fast tokenizer is
 converted. So no text gets other ids than in transformers.
 """
 
 from __future__ import annotations
 
 import re
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokjax._util.imports import import_optional
 from tokjax.errors import InvalidArgumentError, MissingExtraError, TokenizerFormatError
 from tokjax.formats.tokenizer_files import (
     ADDED_TOKENS_FILE,
+    CONFIG_FILE,
     MODEL_CONFIG_FILE,
+    SPECIAL_TOKENS_FILE,
     parse_token_ids,
+    read_bytes,
     read_json_object,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
-    from pathlib import Path
 
     from tokjax.formats.tokenizer_files import CompanionConfig
 
-_OPTIONS = ("lstrip", "rstrip", "single_word")
+_OPTIONS = ("lstrip", "rstrip", "single_word", "normalized")
 """Options of an added token that a vocabulary file can't have."""
-_FLAGS = (*_OPTIONS, "normalized", "special")
+_FLAGS = (*_OPTIONS, "special")
+_GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
+"""Classes without rules of their own."""
+_CONFIG_FILES = (CONFIG_FILE, SPECIAL_TOKENS_FILE, ADDED_TOKENS_FILE)
 _IN_BRACKETS = re.compile(r"<.+>|\[.+\]")
 _SETTINGS = ("extra_ids", "add_prefix_space")
 """Settings of a configuration that change ids, whatever the class."""
 
 
-def find_class(source: Path, config: Mapping[str, Any]) -> str | None:
-    """Returns the class of transformers, or else the type of the model, that configuration files name.
-
-    Args:
-        source: path of the vocabulary or the model.
-        config: contents of the `tokenizer_config.json` in its directory.
-    """
-    path = source.parent / MODEL_CONFIG_FILE
-    model_config = read_json_object(path) if path.is_file() else {}
-    name = config.get("tokenizer_class") or model_config.get("tokenizer_class")
-    name = name or model_config.get("model_type")
-    return name.removesuffix("Fast") if isinstance(name, str) else None
-
-
 def find_difference(
-    source: Path, ids: Mapping[str, int], companion: CompanionConfig, plain: Collection[str]
+    source: Path,
+    ids: Mapping[str, int],
+    companion: CompanionConfig,
+    plain: Collection[str] = (),
+    special: Collection[str] = (),
+    *,
+    normalizes: bool = True,
 ) -> str | None:
     """Returns why the ids are not those of a vocabulary file alone, as a clause; `None` if they are.
 
     Args:
         source: path of the file.
-        ids: ids by token.
+        ids: ids by token, of those tokens that can be special.
         companion: settings from the configuration files in its directory.
         plain: classes and types of models whose ids are those of the file.
+        special: special tokens of the file itself.
+        normalizes: whether special tokens in normalized texts can differ from those in texts.
     """
-    name = find_class(source, companion.config)
-    if name is not None and name not in plain:
-        return f"its configuration files name {name}"
+    path = source.parent / MODEL_CONFIG_FILE
+    model_config = read_json_object(path) if path.is_file() else {}
+    # The class does not decide alone: for some types of models, transformers reads files by another one.
+    names = (
+        companion.config.get("tokenizer_class"),
+        *map(model_config.get, ("tokenizer_class", "model_type")),
+    )
+    for name in names:
+        if name and str(name).removesuffix("Fast") not in (*plain, *_GENERIC):
+            return f"its configuration files name {name}"
     for setting in _SETTINGS:
         if companion.config.get(setting):
             return f"its configuration files set {setting}"
+    options_of_tokens = _OPTIONS if normalizes else _OPTIONS[:-1]
     for token, id_, options in _iter_declared(source, companion):
         if token not in ids or id_ not in (ids[token], None):
             return f"its configuration files declare the token {token!r}, which {source.name} has not" + (
                 " with this id" if token in ids else ""
             )
-        if any(map(options.get, _OPTIONS)) or not options.get("special", True):
+        if any(map(options.get, options_of_tokens)) or not options.get("special", True):
             return f"its configuration files declare options of the token {token!r}"
+        if token not in companion.special and token not in special:
+            return f"its configuration files declare the added token {token!r}"
     return None
 
 
@@ -132,18 +143,23 @@ def mark_words_as_text(
             entry["special"] = False
 
 
-def load_by_transformers(directory: Path, reason: str, *, is_definition: bool = False) -> Any:
-    """Returns the fast tokenizer that transformers makes of a directory, without a network and without code.
+def load_by_transformers(files: Mapping[str, Path], reason: str, tokens: Collection[str]) -> Any:
+    """Returns the fast tokenizer that transformers makes of files, without a network and without code.
+
+    It reads copies of these files and of the configuration files beside the first, so that other files in the
+    directory have no effect. No class changes a `tokenizer.json`.
 
     Args:
-        directory: path of the directory.
-        reason: why transformers has to read it, as a clause.
-        is_definition: whether it has a `tokenizer.json`, which no class changes.
+        files: name that transformers looks for, to the path of the file.
+        reason: why transformers has to read them, as a clause.
+        tokens: tokens of the vocabulary.
 
     Raises:
         MissingExtraError: transformers is not installed.
-        TokenizerFormatError: transformers can't read the directory, or has no fast tokenizer for it.
+        TokenizerFormatError: transformers can't read the files, or has no fast tokenizer for them.
     """
+    source = next(iter(files.values()))
+    directory = source.parent
     try:
         transformers = import_optional(
             "transformers", extra="transformers", purpose=f"reading {directory}, since {reason},"
@@ -153,17 +169,32 @@ def load_by_transformers(directory: Path, reason: str, *, is_definition: bool = 
             f"{error.message}, or let it write a tokenizer.json elsewhere: transformers.AutoTokenizer"
             f".from_pretrained({str(directory)!r}).save_pretrained(OUT), then load_tokenizer(OUT)"
         ) from error
+    is_definition = "tokenizer.json" in files
     load = transformers.PreTrainedTokenizerFast if is_definition else transformers.AutoTokenizer
-    try:
-        tokenizer = load.from_pretrained(str(directory), local_files_only=True, trust_remote_code=False)
-    except Exception as error:
-        raise TokenizerFormatError(
-            f"{directory}: {reason}, and transformers can't read it: {type(error).__name__}: {error!s:.300}"
-        ) from error
+    names = _CONFIG_FILES if is_definition else (*_CONFIG_FILES, MODEL_CONFIG_FILE)
+    configs = {name: path for name in names if (path := directory / name).is_file()}
+    with tempfile.TemporaryDirectory() as copies:
+        for name, path in {**configs, **files}.items():
+            (Path(copies) / name).write_bytes(read_bytes(path))
+        try:
+            tokenizer = load.from_pretrained(copies, local_files_only=True, trust_remote_code=False)
+        except Exception as error:
+            raise TokenizerFormatError(
+                f"{directory}: {reason}, and transformers can't read it: {type(error).__name__}: "
+                f"{error!s:.300}"
+            ) from error
     if not getattr(tokenizer, "is_fast", False):
         raise TokenizerFormatError(
             f"{directory}: {reason}, and transformers has no tokenizer.json for it; register a custom type "
             "that wraps the tokenizer of transformers (docs/extending.md)"
+        )
+    # A class that looks for a file of another name makes a tokenizer without its tokens.
+    known = tokenizer.get_vocab()
+    if sum(token in known for token in tokens) * 2 < len(tokens):
+        raise TokenizerFormatError(
+            f"{directory}: {reason}, and {type(tokenizer).__name__} of transformers did not read "
+            f"{source.name}: it has {len(known)} other tokens. Give the file the name that the class looks "
+            "for, or name the class that wrote it"
         )
     return tokenizer
 

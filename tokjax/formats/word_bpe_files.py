@@ -11,18 +11,18 @@ last character. The same words in both:
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tokjax._util.atomic_files import check_path
 from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import TokenizerFormatError
-from tokjax.formats.huggingface.tokenizer_json import from_huggingface
+from tokjax.formats.huggingface.tokenizer_json import convert_files
 from tokjax.formats.tokenizer_files import (
     read_companion_config,
     read_lines,
     resolve_roles,
 )
-from tokjax.formats.transformers_files import find_class, load_by_transformers
+from tokjax.formats.transformers_files import find_difference
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.word_bpe import (
     CONTINUATION,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from tokjax.core.vocabulary import Role, Vocabulary
     from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
+    from tokjax.formats.tokenizer_files import CompanionConfig
     from tokjax.models.base import SegmentModel
     from tokjax.pretokenize.word_boundaries import Splitter
 
@@ -102,8 +103,8 @@ def read_word_bpe(
             `splitter="bert"`, control characters are removed and CJK ideographs are separate words.
         strip_accents: whether nonspacing marks are removed; `None` uses the value of `lowercase`.
         special_tokens: names of additional special tokens.
-        bos_token: special token in the role of BOS. `None` uses a usual name, such as `<s>`; this also
-            applies to the next three arguments.
+        bos_token: special token in the role of BOS. `None` uses the token that the configuration files name,
+            or else a usual name, such as `<s>`; this also applies to the next three arguments.
         eos_token: special token in the role of EOS.
         pad_token: special token that pads a batch.
         unk_token: special token for unknown text.
@@ -122,12 +123,23 @@ def read_word_bpe(
         "pad": pad_token,
         "unk": unk_token,
     }
-    name = find_class(source, read_companion_config(source.parent).config)
-    if name is not None:
-        fast = load_by_transformers(source.parent, f"its configuration files name {name}")
-        names: dict[str, Any] = {f"{role}_token": token for role, token in overrides.items()}
-        return from_huggingface(fast, **names)
+    companion = read_companion_config(source.parent)
     tokens = _read_tokens(source)
+    reason = find_difference(source, tokens, companion)
+    if reason is not None:
+        return convert_files(
+            {source.name: source, merges_path.name: merges_path},
+            reason,
+            tokens,
+            overrides,
+            end_of_word=None if end_of_word == "auto" else str(end_of_word),
+            splitter=splitter,
+            unknown=unknown,
+            byte_level=byte_level,
+            lowercase=lowercase,
+            strip_accents=strip_accents,
+            special_tokens=special_tokens or None,
+        )
     pairs = _read_merges(merges_path, tokens)
     _check_files_match(source, merges_path, tokens, pairs)
     splitter = splitter or "whitespace"
@@ -138,7 +150,7 @@ def read_word_bpe(
         handle_chinese_chars=splitter == "bert",
     )
     special_tokens = [*special_tokens, *filter(None, overrides.values())]
-    vocabulary = _make_vocabulary(source, tokens, special_tokens, overrides)
+    vocabulary = _make_vocabulary(source, tokens, special_tokens, overrides, companion)
     if end_of_word == "auto":
         end_of_word = _find_end_of_word(source, tokens, pairs)
     if byte_level is None:
@@ -289,15 +301,16 @@ def _make_vocabulary(
     tokens: Mapping[str, int],
     special_tokens: Sequence[str],
     overrides: Mapping[Role, str | None],
+    companion: CompanionConfig,
 ) -> Vocabulary:
-    """Makes the vocabulary. Special tokens are those passed, and usual ones."""
+    """Makes the vocabulary. Special tokens are those passed, those of the configuration, and usual ones."""
     missing = [name for name in special_tokens if name not in tokens]
     if missing:
         raise TokenizerFormatError(f"{source}: the special token {missing[0]!r} is not in the vocabulary")
     usual = {role: next(filter(tokens.__contains__, names), "") for role, names in _ROLE_NAMES.items()}
-    names = [*usual.values(), *_OTHER_SPECIAL]
+    names = [*usual.values(), *_OTHER_SPECIAL, *companion.special]
     special = {name: tokens[name] for name in (*filter(tokens.__contains__, names), *special_tokens)}
-    roles = resolve_roles(special, overrides, usual)
+    roles = resolve_roles(special, overrides, {**usual, **companion.roles})
     with as_format_errors(str(source)):
         ordinary = {form.encode("utf-8"): id_ for form, id_ in tokens.items() if form not in special}
         check_comparisons(special)

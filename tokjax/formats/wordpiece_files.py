@@ -7,18 +7,19 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tokjax._util.atomic_files import check_path
+from tokjax.core.vocabulary import ROLES
 from tokjax.errors import Hint, TokenizerFormatError
 from tokjax.formats.huggingface.adapter import build_huggingface_tokenizer
 from tokjax.formats.huggingface.definition import RequiresLibraryError
 from tokjax.formats.huggingface.export import build_tokenizer_json
-from tokjax.formats.huggingface.tokenizer_json import from_huggingface
+from tokjax.formats.huggingface.tokenizer_json import convert_files
 from tokjax.formats.huggingface.word_definition import check_special_words
 from tokjax.formats.tokenizer_files import (
     BERT_ROLES,
     read_companion_config,
     read_lines,
 )
-from tokjax.formats.transformers_files import find_difference, load_by_transformers, reject_options
+from tokjax.formats.transformers_files import find_difference
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.roles_and_templates import replace_roles
 from tokjax.models.wordpiece import wordpiece
@@ -89,20 +90,27 @@ def read_wordpiece(
     config = companion.config
     reason = find_difference(source, tokens, companion, _PLAIN)
     if reason is not None:
-        names = {
-            name: options.pop(name, None) for name in ("bos_token", "eos_token", "pad_token", "unk_token")
-        }
-        reject_options(source.parent, reason, {"lowercase": lowercase, **options})
-        return from_huggingface(load_by_transformers(source.parent, reason), **names)
+        names = {role: options.pop(f"{role}_token", None) for role in ROLES}
+        return convert_files(
+            {"vocab.txt": source},
+            reason,
+            tokens,
+            names,
+            special_tokens=special_tokens or None,
+            lowercase=lowercase,
+            strip_accents=strip_accents,
+            handle_chinese_chars=handle_chinese_chars,
+            **options,
+        )
     if lowercase is None:
         lowercase = config.get("do_lower_case")
     if lowercase is None:
         lowercase = _is_lower_case(tokens, str(source))
     roles = companion.roles
-    declared: Any = companion.config.get("added_tokens_decoder", {}).values()
-    special_tokens = [*special_tokens, *companion.special, *(token["content"] for token in declared)]
+    special_tokens = [*special_tokens, *companion.special]
     # BERT inserts CLS and SEP, even if the configuration declares other tokens as BOS and EOS.
-    inserted = {**roles, **{role: roles[other] for role, other in BERT_ROLES.items() if other in roles}}
+    cls_and_sep = {role: roles.get(other, f"[{other.upper()}]") for role, other in BERT_ROLES.items()}
+    inserted = {**roles, **{role: name for role, name in cls_and_sep.items() if name in tokens}}
     role_options = {f"{role}_token": name for role, name in inserted.items() if role not in ("cls", "sep")}
     if strip_accents is None:
         strip_accents = config.get("strip_accents")

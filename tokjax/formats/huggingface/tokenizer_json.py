@@ -19,18 +19,25 @@ from tokjax.formats.huggingface.built_in import build_builtin_tokenizer
 from tokjax.formats.huggingface.definition import RequiresLibraryError
 from tokjax.formats.huggingface.loaded_definition import import_tokenizers
 from tokjax.formats.tokenizer_files import (
+    BERT_ROLES,
     parse_json_object,
     read_bytes,
     read_companion_config,
 )
-from tokjax.formats.transformers_files import find_undeclared_token, load_by_transformers, mark_words_as_text
+from tokjax.formats.transformers_files import (
+    find_undeclared_token,
+    load_by_transformers,
+    mark_words_as_text,
+    reject_options,
+)
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.roles_and_templates import replace_roles
 from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
 
     from tokjax.core.vocabulary import Role
     from tokjax.models.base import SegmentModel
@@ -92,7 +99,7 @@ def read_huggingface(
     token = find_undeclared_token(contents, source, companion)
     if token is not None:
         reason = f"its configuration files declare the token {token!r} otherwise than {source.name}"
-        fast = load_by_transformers(source.parent, reason, is_definition=True)
+        fast = load_by_transformers({"tokenizer.json": source}, reason, ())
         old, contents = contents, parse_json_object(fast.backend_tokenizer.to_str(), str(source))
         mark_words_as_text(contents, old, companion)
         definition = json.dumps(contents, ensure_ascii=False)
@@ -146,6 +153,29 @@ def from_huggingface(
     where, definition = f"the {type(tokenizer).__name__}", library.to_str()
     loaded = build_tokenizer(definition, parse_json_object(definition, where), defaults, where)
     return replace_roles(loaded, overrides)
+
+
+def convert_files(
+    files: Mapping[str, Path],
+    reason: str,
+    tokens: Collection[str],
+    roles: Mapping[Role, str | None],
+    **options: object,
+) -> SegmentModel | HuggingFaceTokenizer:
+    """Converts the tokenizer that transformers makes of files.
+
+    Args:
+        files: name that transformers looks for, to the path of the file.
+        reason: why transformers has to read them, as a clause.
+        tokens: tokens of the vocabulary.
+        roles: role to the name of the token that the caller passed, or `None`.
+        **options: other options of the caller, which must be `None`.
+    """
+    reject_options(next(iter(files.values())).parent, reason, options)
+    loaded = from_huggingface(load_by_transformers(files, reason, tokens))
+    declared = loaded.vocabulary.roles
+    others = {role: declared[other] for role, other in BERT_ROLES.items() if other in declared}
+    return replace_roles(replace_roles(loaded, {**others, **declared}), roles)
 
 
 def build_tokenizer(
