@@ -37,6 +37,7 @@ from tokjax.encoding.chat.messages import (
     pop_weights,
     replace_with_placeholders,
 )
+from tokjax.encoding.chat.template_limits import Budget
 from tokjax.encoding.chat.text_sources import (
     Source,
     SourcedText,
@@ -267,11 +268,12 @@ def _encode_in_steps(
     clock = {"strftime_now": make_clock(now)}  # the same time in all renderings
     roles = {f"{role}_token": name for role, name in protocol.get_vocabulary(tokenizer).roles.items()}
 
+    budget = Budget(check_int("max_characters", max_characters, minimum=1))
+
     def make_renderer(change: Callable[[str], str]) -> _ChatRenderer:
         changed = copy_json(untrusted, "", lambda text, _: change(text)) if hidden.names else {}
-        limit = check_int("max_characters", max_characters, minimum=1)
         continued = len(conversation) if continue_final_message else None
-        return _ChatRenderer(compiled, clock | roles | template_variables | changed, limit, continued)
+        return _ChatRenderer(compiled, clock | roles | template_variables | changed, budget, continued)
 
     renderer = make_renderer(hidden.hide)
     rendered_messages = conversation
@@ -388,11 +390,11 @@ class _ChatRenderer:
     """A compiled template with its variables, which renders different lists of messages."""
 
     def __init__(
-        self, template: ChatTemplate, variables: dict[str, Any], max_characters: int, continued: int | None
+        self, template: ChatTemplate, variables: dict[str, Any], budget: Budget, continued: int | None
     ) -> None:
         self._template = template
         self._variables = variables
-        self._max_characters = max_characters
+        self._budget = budget
         self._continued = continued  # number of messages of which the last one is continued
         self._marker = f"\ue000{secrets.token_hex(16)}\ue001 "
 
@@ -432,6 +434,8 @@ class _ChatRenderer:
             try:
                 return self.render_text(messages[:count], with_prompt)
             except InvalidArgumentError:  # for example, the template needs a message of the user
+                if self._budget.remaining < 0:
+                    raise
                 return None
 
         def get_source_runs(count: int, with_prompt: bool) -> list[SourceRun]:
@@ -492,7 +496,7 @@ class _ChatRenderer:
             "add_generation_prompt": prompt,
             **(marked or {}),
         }
-        rendered = self._template.render(self._variables | changed, self._max_characters, tracker)
+        rendered = self._template.render(self._variables | changed, self._budget, tracker)
         return self._cut(rendered) if is_continued else rendered
 
     def _cut(self, rendered: RenderedTemplate) -> RenderedTemplate:

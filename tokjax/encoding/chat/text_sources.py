@@ -39,10 +39,7 @@ _CONVERSION = re.compile(r"%(?:\((.*?)\))?[^a-zA-Z%]*[hlL]?[a-zA-Z%]")
 _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"})
 _RUN = 64
 """Cost of a run of characters, in units of the template's budget."""
-_CHANGING_METHODS = (
-    *("lower", "upper", "title", "capitalize", "casefold", "swapcase"),
-    *("center", "ljust", "rjust", "zfill", "expandtabs"),
-)
+_CHANGING_METHODS = ("lower", "upper", "title", "capitalize")
 
 
 class Source(NamedTuple):
@@ -518,12 +515,6 @@ def _find_sources(value: Any) -> set[Source]:
         elif isinstance(element, (list, tuple)):
             stack.extend(element)
     return sources
-
-
-def reject_bytes(values: Any, function: str) -> None:
-    """Raises an error if a function made bytes, which can't have sources, of values that have them."""
-    if _find_sources(values):
-        raise ValueError(f"after {function} the origin of the text is unknown; pass mask=False")
 
 
 def make_plain(text: str, value: Any, function: str) -> str:
