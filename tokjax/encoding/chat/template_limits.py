@@ -2,8 +2,8 @@
 
 Jinja's sandbox prevents access to Python's internals, but not `'a' * 10**10` or nested loops. Here a template
 has only the filters, tests and methods of `FILTERS`, `TESTS` and `METHODS`. These tables say how the work of
-each grows, and the work is subtracted from a budget before it is done. A unit is about 20 nanoseconds, or
-four bytes of memory.
+each grows, and the work is subtracted from a budget before it is done. A unit is at most about 40
+nanoseconds, and about four bytes of memory.
 
     {% for m in messages %}        for each step, LOOP_STEP and the literal text of the body
     {{ m.content | trim }}         the length of the content, of the result, and of the output
@@ -27,7 +27,7 @@ from typing import Any
 
 WORK_PER_CHARACTER = 32
 """Units of work per character of the maximum length of the output, for one rendering."""
-_RENDERINGS = 4
+_RENDERINGS = 6
 """Number of renderings of one conversation that can exhaust their budget."""
 CALL = 128
 """Cost of a call or an operator, in units, without its arguments."""
@@ -41,39 +41,28 @@ ELEMENT = 64
 """Cost of an element of a list that is read, in units."""
 _COPY = 4
 """Cost of an element of a list that is copied, in units."""
-_PIECE = 24
+_PIECE = 40
 """Cost of a character of a text that is divided into small strings, in units."""
 _COMPARISONS = 64
 """Number of comparisons of characters that cost one unit."""
 
-CONSTANT = "constant"
-"""It takes a constant time."""
-ELEMENTS = "elements"
-"""It reads the elements of a list, but not the texts in them."""
-TEXT = "text"
-"""It reads its arguments completely."""
-KEY = "key"
-"""It computes the hash of a key."""
-PRODUCT = "product"
-"""Its result is as long as the product of its arguments, for example of the items and a separator."""
-SEARCH = "search"
-"""It compares each character of a text with those of another text."""
-SPLIT = "split"
-"""Like `SEARCH`, and it makes an object for each part."""
-REPLACE = "replace"
-"""Like `SEARCH`, and it writes a text for each part."""
-FORMAT = "format"
-"""It may write each argument once for each field."""
-PERCENT = "percent"
-"""It formats like the operator `%`."""
-JSON = "json"
-"""It writes the indentation once for each list and mapping around an element."""
-NUMBERS = "numbers"
-"""It calculates, so its arguments must be numbers."""
-STRINGS = "strings"
-"""It compares the hashes of elements, so they must be strings."""
-CONTAINS = "contains"
-"""It searches its second argument, as the operator `in`."""
+# How the work of a function grows:
+CONSTANT = "constant"  # it takes a constant time
+ELEMENTS = "elements"  # it reads the elements of a list, but not the texts in them
+TEXT = "text"  # it reads its arguments completely
+KEY = "key"  # it computes the hash of a key
+PRODUCT = (
+    "product"  # its result can be as long as the product of its arguments, such as items and a separator
+)
+SEARCH = "search"  # it compares each character of a text with those of another text
+SPLIT = "split"  # like SEARCH, and it makes an object for each part
+REPLACE = "replace"  # like SEARCH, and it writes a text for each part
+FORMAT = "format"  # it may write each argument once for each field
+PERCENT = "percent"  # it formats like the operator %
+JSON = "json"  # it writes the indentation once for each list and mapping around an element
+NUMBERS = "numbers"  # it calculates, so its arguments must be numbers
+STRINGS = "strings"  # it compares the hashes of elements, so they must be strings
+CONTAINS = "contains"  # it searches its second argument, as the operator in
 
 
 def _index(*rows: tuple[str, str]) -> dict[str, str]:
@@ -157,6 +146,7 @@ class Budget:
         if isinstance(value, str):  # the most frequent case, without a loop
             self.spend(len(value) + 1 + ELEMENT)
             return len(value) + 1
+        self.spend(ELEMENT)
         size = depth = 0
         level = [value]
         while level:
@@ -230,7 +220,7 @@ class Budget:
         texts = [value for value in others if isinstance(value, str)]
         if growth == JSON:
             self.spend(8 * size)  # a character may be written as "\ud83d\ude00"
-        elif growth == PRODUCT:
+        elif growth in (PRODUCT, STRINGS):
             divided = sum(len(value) for value in (first, *others) if isinstance(value, str))
             self.spend(size * (factor + widths) + _PIECE * divided)
         elif growth == FORMAT:
