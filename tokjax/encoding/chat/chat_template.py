@@ -192,7 +192,7 @@ def compile_template(template: str) -> ChatTemplate:
     )
     replaced = {
         "tojson": _to_json,
-        "indent": _make_indent_filter(),
+        "indent": indent,
         "join": _make_join_filter(),
         "replace": _replace,
     }
@@ -634,18 +634,6 @@ def _split_at_markers(marked: str, begin: str, end: str) -> RenderedTemplate:
         pieces += [inner, rest]
         length += len(inner) + len(rest)
     return RenderedTemplate(concatenate(pieces), spans)
-
-
-@lru_cache(maxsize=1)
-def _make_indent_filter() -> Any:
-    """Makes the filter `indent`: Jinja's, which is faster, for texts without sources."""
-    filters: Any = import_optional("jinja2.filters", extra="chat", purpose="encode_chat")
-
-    @functools.wraps(indent)
-    def choose(s: Any, *args: Any, **options: Any) -> Any:
-        return (indent if isinstance(s, SourcedText) else filters.do_indent)(s, *args, **options)
-
-    return choose
 
 
 @lru_cache(maxsize=1)
