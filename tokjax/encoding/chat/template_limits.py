@@ -230,7 +230,7 @@ class Budget:
         if growth == SPLIT:
             self.spend(ELEMENT * first.count(texts[0]) if texts else _PIECE * size)
         elif growth == REPLACE and len(texts) == 2:
-            self.spend(first.count(texts[0]) * len(texts[1]))
+            self.spend(first.count(texts[0]) * (ELEMENT + len(texts[1])))
 
     def spend_on_operator(self, operator: str, left: Any, right: Any) -> None:
         """Spends the cost of a binary operator such as `+`, `*` or `%` before it is computed."""

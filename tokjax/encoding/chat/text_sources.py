@@ -191,6 +191,8 @@ class SourcedText(str):
         indices = range(len(self))[key]
         if indices.step == 1:
             return self._slice(indices.start, max(indices.start, indices.stop))
+        if tracker := tracker_var.get():  # before the runs are allocated
+            tracker.spend(_RUN * len(indices))
         return _make(text, [(1, self._get_source(i)) for i in indices])
 
     def lstrip(self, chars: Any = None, /) -> str:
