@@ -431,12 +431,7 @@ class _ChatRenderer:
         def get_text(count: int, with_prompt: bool) -> str | None:
             if count == len(messages) and with_prompt == prompt:
                 return text
-            try:
-                return self.render_text(messages[:count], with_prompt)
-            except InvalidArgumentError:  # for example, the template needs a message of the user
-                if self._budget.remaining < 0:
-                    raise
-                return None
+            return self.try_rendering_text(messages[:count], with_prompt)
 
         def get_source_runs(count: int, with_prompt: bool) -> list[SourceRun]:
             return get_runs(self.render_sources(messages[:count], with_prompt)[0])
@@ -478,6 +473,15 @@ class _ChatRenderer:
     def render_text(self, messages: list[Message], prompt: bool) -> str:
         """Renders messages and returns only the text."""
         return self._render(messages, prompt).text
+
+    def try_rendering_text(self, messages: list[Message], prompt: bool) -> str | None:
+        """Renders messages and returns the text; `None` if the template rejects them."""
+        try:
+            return self.render_text(messages, prompt)
+        except InvalidArgumentError:  # for example, it needs a message of the user, or takes no lists
+            if self._budget.remaining < 0:  # the limit of work is an error of the template
+                raise
+            return None
 
     def _render(
         self,
@@ -554,12 +558,7 @@ def _check_contents(
     Raises:
         InvalidArgumentError: nothing is written of the texts of a message.
     """
-
-    def render(rendered: list[Message], with_prompt: bool) -> str | None:
-        try:
-            return renderer.render_text(rendered, with_prompt)
-        except InvalidArgumentError:  # for example, the template takes no lists
-            return None
+    render = renderer.try_rendering_text
 
     def is_written(i: int, part: Message, rendered: list[Message], with_prompt: bool = prompt) -> bool:
         changed = copy_json(part, "", lambda text, _: re.sub(r"^x(?=\d)", "z", text))
