@@ -103,13 +103,19 @@ def test_texts_become_no_control_token(tokenizer, name):
 @pytest.mark.parametrize("options", [{}, {"disallowed_special": ()}])
 def test_names_in_several_texts(tokenizer, options):
     """Parts complete each other, or text of the template."""
+    made = "with these messages the chat template makes '{}' of a text, a name or a key"
     for name in NAMES:
         for i in range(1, len(name)):
             parts = [{"type": "text", "text": name[:i]}, {"type": "text", "text": name[i:]}]
-            with pytest.raises(DisallowedSpecialTokenError, match="with these messages the chat template"):
-                tokjax.encode_chat(tokenizer, [{"role": "user", "content": parts}], TEMPLATE, **options)
+            messages = [{"role": "user", "content": parts}]
+            if options:
+                chat = encode_as_text(tokenizer, messages, {})
+                assert chat is None or not any(count_names(tokenizer, chat.result))
+            else:
+                with pytest.raises(DisallowedSpecialTokenError, match=re.escape(made.format(name))):
+                    tokjax.encode_chat(tokenizer, messages, TEMPLATE)
     completed = "{% for message in messages %}<thi{{ message.content }}<tool_call>{% endfor %}"
-    with pytest.raises(DisallowedSpecialTokenError, match="writes '<think>' 1 times"):
+    with pytest.raises(DisallowedSpecialTokenError, match=made.format("<think>")):
         tokjax.encode_chat(tokenizer, [{"role": "user", "content": "nk>"}], completed, **options)
 
 

@@ -23,6 +23,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tokjax.encoding.chat.messages import (
+    NAME_KEYS,
     OWN_KEYS,
     PLAIN_KEYS,
     REASONING_KEYS,
@@ -116,7 +117,11 @@ class Tracker:
         """
         text = concatenate((text,))
         current = self.scaffold
-        if current.message < 0 or not isinstance(text, SourcedText):
+        if (
+            current.message < 0
+            or not isinstance(text, SourcedText)
+            or all(map(self._may_write, text._sources))
+        ):
             return text
         return _make(
             text,
@@ -132,13 +137,15 @@ class Tracker:
 
     def resolve(self, text: SourcedText) -> SourcedText:
         """Returns the rendered text with the messages that were not known when it was written."""
+        if not self._unknown:
+            return text
         runs = []
         for start, stop, source in get_runs(text):
             message = source.message
             while message in self._unknown:
                 message = self._unknown[message]
             runs.append((stop - start, source._replace(message=message)))
-        return _make(text, runs) if self._unknown else text
+        return _make(text, runs)
 
     def leave_loop(self) -> None:
         """Ends the innermost loop."""
@@ -331,8 +338,14 @@ class SourcedMessage(dict[str, Any]):
     _index: int
 
 
-def add_sources(messages: Sequence[dict[str, Any]]) -> list[SourcedMessage]:
-    """Copies messages, given as JSON data, and gives their texts sources."""
+def add_sources(messages: Sequence[dict[str, Any]], *, mark_names: bool = False) -> list[SourcedMessage]:
+    """Copies messages, given as JSON data, and gives their texts sources.
+
+    Args:
+        messages: the messages.
+        mark_names: whether all other text of the messages gets sources, too: keys, names, types and roles
+            that templates do not know have the field `"name"`, and texts of other keys `"other"`.
+    """
     sourced = []
     for i, message in enumerate(messages):
         is_result = message.get("role") in TOOL_ROLES
@@ -340,54 +353,42 @@ def add_sources(messages: Sequence[dict[str, Any]]) -> list[SourcedMessage]:
         copied._index = i
         for key, value in message.items():
             if key in REASONING_KEYS:
-                copied[key] = copy_with_source(value, Source(i, "reasoning"))
+                field = "reasoning"
             elif key in TOOL_CALL_KEYS:
-                copied[key] = copy_with_source(value, Source(i, "tool_call"))
+                field = "tool_call"
             elif key == "content":
-                copied[key] = copy_with_source(value, Source(i, "tool_result" if is_result else "content"))
+                field = "tool_result" if is_result else "content"
+            elif mark_names and (key != "role" or value not in ROLES):
+                field = "name" if key in NAME_KEYS else "other"
             else:
                 copied[key] = value
+                continue
+            name = make_text(key, Source(i, "name")) if mark_names else key
+            copied[name] = copy_with_source(value, Source(i, field), mark_names=mark_names)
         sourced.append(copied)
     return sourced
 
 
-def mark_untrusted(messages: Sequence[dict[str, Any]]) -> list[SourcedMessage]:
-    """Copies messages like `add_sources`, but also gives sources to keys, names, types and unknown roles.
-
-    The assistant's own texts have the field `"content"` or `"reasoning"`, and all others `"tool_call"`.
-    """
-    marked = []
-    for i, message in enumerate(messages):
-        copied = SourcedMessage(role=message["role"])
-        copied._index = i
-        for key, value in message.items():
-            own = message["role"] == "assistant" and key in OWN_KEYS
-            if key != "role" or value not in ROLES:
-                copied[key] = copy_with_source(value, Source(i, "content" if own else "tool_call"))
-        marked.append(copied)
-    return marked
-
-
-def copy_with_source(value: Any, source: Source, key: Any = None) -> Any:
+def copy_with_source(value: Any, source: Source, key: Any = None, *, mark_names: bool = False) -> Any:
     """Copies a part of a message, and gives its texts a source. Some parts of a content are reasoning."""
     if key in REASONING_KEYS and source.field == "content":
         source = source._replace(field="reasoning")
+    name_source = source._replace(field="name") if mark_names else None
+    if source.field == "tool_call":
+        name_source = source
     if isinstance(value, str):
-        is_plain = key in PLAIN_KEYS and source.field != "tool_call"
-        return value if is_plain else make_text(value, source)
+        text_source = name_source if key in PLAIN_KEYS else source
+        return make_text(value, text_source) if text_source else value
     if value is None or isinstance(value, bool):
         return value
     copied: Any
     if isinstance(value, dict):
-        is_call = source.field == "tool_call"
-        names = {
-            name: make_text(name, source) if is_call and isinstance(name, str) else name for name in value
-        }
-        copied = SourcedDict(
-            (names[name], copy_with_source(inner, source, name)) for name, inner in value.items()
-        )
+        copied = SourcedDict()
+        for name, inner in value.items():
+            marked = make_text(name, name_source) if name_source and isinstance(name, str) else name
+            copied[marked] = copy_with_source(inner, source, name, mark_names=mark_names)
     elif isinstance(value, list):
-        copied = SourcedList(copy_with_source(inner, source) for inner in value)
+        copied = SourcedList(copy_with_source(inner, source, mark_names=mark_names) for inner in value)
     else:
         copied = SourcedInt(value) if isinstance(value, int) else SourcedFloat(value)
     copied._source = source
@@ -427,6 +428,7 @@ def _make(text: str, runs: Sequence[tuple[int, Source]]) -> SourcedText:
     """Makes a text of runs (length, source)."""
     if tracker := tracker_var.get():
         tracker.spend(_RUN * len(runs))
+    made = str.__new__(SourcedText, str.__str__(text))
     stops: list[int] = []
     sources: list[Source] = []
     position = 0
@@ -439,7 +441,6 @@ def _make(text: str, runs: Sequence[tuple[int, Source]]) -> SourcedText:
         else:
             stops.append(position)
             sources.append(source)
-    made = str.__new__(SourcedText, str.__str__(text))
     made._stops, made._sources = tuple(stops), tuple(sources)
     return made
 
@@ -467,15 +468,17 @@ def concatenate(texts: Iterable[str]) -> str:
     tracker = tracker_var.get()
     if tracker is None:
         return text
-    is_sourced = any(isinstance(piece, SourcedText) for piece in pieces)
-    if not is_sourced and tracker.scaffold.message == -1:
+    scaffold = tracker.scaffold
+    if scaffold.message == -1 and not any(isinstance(piece, SourcedText) for piece in pieces):
         return text
     runs: list[tuple[int, Source]] = []
     for piece in pieces:
-        if isinstance(piece, SourcedText):
-            runs += [(stop - start, source) for start, stop, source in get_runs(piece)]
+        if not isinstance(piece, SourcedText):
+            runs.append((len(piece), scaffold))
+        elif len(piece._sources) == 1:  # the most frequent case
+            runs.append((len(piece), piece._sources[0]))
         else:
-            runs.append((len(piece), tracker.scaffold))
+            runs += [(stop - start, source) for start, stop, source in get_runs(piece)]
     return _make(text, runs)
 
 
