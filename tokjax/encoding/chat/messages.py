@@ -372,7 +372,7 @@ def encode_with_literals(
         recognized = ""
         # The text is split here. That is correct only if the tokenizer encodes both sides independently,
         # which is not the case, for example, if the special token removes the whitespace next to it.
-        if not _is_separable(tokenizer, "x \n", following):
+        if not all(_is_separable(tokenizer, end, following) for end in ("x", "x \n")):
             raise _make_error(tokenizer, literals, following)
         if all(_is_separable(tokenizer, special, start) for start in ("x", " x", "\nx")):
             encode(special)
@@ -405,7 +405,8 @@ def _is_separable(tokenizer: Any, first: str, second: str) -> bool:
 def _make_error(tokenizer: Any, literals: Mapping[int, str], name: str) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"{type(tokenizer).__name__} can't encode {sorted({*literals.values()})} as ordinary text next to "
-        f"the special token {name!r} that the template writes; remove them from the messages, or pass "
+        f"the special token {name!r} that the template writes, because the ids depend on the text beside it "
+        "(SentencePiece can add or remove spaces there); remove them from the messages, or pass "
         "allowed_special= to recognize them"
     )
 
