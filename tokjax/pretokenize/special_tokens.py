@@ -90,11 +90,6 @@ def _is_control_name(name: str, template: str) -> bool:
     return text in template or bool(_MARKER.fullmatch(text) and not _HTML.fullmatch(text))
 
 
-def find_matches(names: frozenset[str], texts: Iterable[str]) -> list[str]:
-    """Returns the names that occur in texts, as often as they occur. The longest one that matches counts."""
-    return [name for text in texts for name in split_at_special(text, names)[1::2]]
-
-
 def resolve_special(
     names: Iterable[str], allowed_special: Special = (), disallowed_special: Special = "all"
 ) -> tuple[frozenset[str], frozenset[str]]:

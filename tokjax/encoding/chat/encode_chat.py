@@ -50,7 +50,7 @@ from tokjax.encoding.encode import encode_batch_result, encode_result
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.objectives.completion_masks import CHAT_ROLES, chat_loss_mask
 from tokjax.offsets import char_to_byte_spans
-from tokjax.pretokenize.special_tokens import compile_matcher, find_matches
+from tokjax.pretokenize.special_tokens import compile_matcher
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -320,7 +320,8 @@ def _find_literals(
     runs = get_runs(sourced)
     stops = [stop for _, stop, _ in runs]
     answers = {i for i, message in enumerate(messages) if message["role"] == _ASSISTANT}
-    matches = list(compile_matcher(control.names).finditer(str.__str__(sourced)))
+    matcher = compile_matcher(control.names)
+    matches = list(matcher.finditer(str.__str__(sourced)))
 
     def is_recognized(source: Source, name: str) -> bool:
         is_own = source.message in answers and source.field in ("content", "reasoning")
@@ -343,7 +344,7 @@ def _find_literals(
             )
         else:
             literals[match.start()] = name
-    if sourced != text and (literals or find_matches(control.names, [text]) != [each[0] for each in matches]):
+    if sourced != text and (literals or matcher.findall(text) != [each[0] for each in matches]):
         raise InvalidArgumentError(f"{_ANOTHER_TEXT}, so that special tokens in messages can't be found")
     return literals, recognized
 
@@ -576,14 +577,12 @@ def _check_contents(
 
 def _get_offsets(tokenizer: Any, text: str, result: TokenizationResult) -> NDArray[np.integer[Any]]:
     """Returns the byte spans of tokens in the text that was given."""
-    offsets = result.offsets
-    if offsets is None:
+    if result.offsets is None:
         raise InvalidArgumentError(
             f"{type(tokenizer).__name__} does not compute offsets, which the mask of the assistant's tokens "
             "needs; pass mask=False"
         )
-    if result.metadata.offsets_reference == "tokenizer_normalized_text":
-        return protocol.map_offsets_to_input(tokenizer, text, offsets)
+    offsets: NDArray[np.integer[Any]] = protocol.map_offsets_to_input(tokenizer, text, result).offsets
     return offsets
 
 

@@ -345,46 +345,34 @@ def encode_with_literals(
             pieces += [text[position : match.start()], match.group()]
             position = match.end()
     pieces += [text[position:], ""]
-    parts: list[TokenizationBatch] = []
+    jobs: list[tuple[str, Any, Any]] = []  # the text, the tokenizer and the allowed tokens of each part
     recognized = ""
-    texts: list[str] = []
-
-    def encode(part: str, allowed: Any = "all") -> None:
-        if part:
-            texts.append(part)
-            parts.append(
-                protocol.encode_texts(
-                    tokenizer if allowed == "all" else literal_tokenizer,
-                    [part],
-                    add_special_tokens=False,
-                    allowed_special=allowed,
-                    disallowed_special=(),
-                )
-            )
-
     # `pieces` alternates between control tokens and ordinary text. Text without literal ones is collected
     # with the control tokens around it, and encoded in one call.
     for special, ordinary, following in zip(pieces[:-1:2], pieces[1::2], pieces[2::2], strict=True):
         if not has_special(ordinary, names):
             recognized += special + ordinary
             continue
-        encode(recognized)
+        jobs.append((recognized, tokenizer, "all"))
         recognized = ""
         # The text is split here. That is correct only if the tokenizer encodes both sides independently,
         # which is not the case, for example, if the special token removes the whitespace next to it.
         if not all(_is_separable(tokenizer, end, following) for end in ("x", "x \n")):
             raise _make_error(tokenizer, literals, following)
         if all(_is_separable(tokenizer, special, start) for start in ("x", " x", "\nx")):
-            encode(special)
-            encode(ordinary, ())
+            jobs += [(special, tokenizer, "all"), (ordinary, literal_tokenizer, ())]
         elif special not in ordinary:  # the special token changes the text after it: encode both together
-            encode(special + ordinary, {special})
+            jobs.append((special + ordinary, literal_tokenizer, {special}))
         else:
             raise _make_error(tokenizer, literals, special)
-    encode(recognized)
-    if not parts:  # the template wrote an empty text
-        return protocol.encode_texts(tokenizer, [""], add_special_tokens=False)[0]
-    return _concatenate_results(tokenizer, texts, parts)
+    jobs.append((recognized, tokenizer, "all"))
+    jobs = [job for job in jobs if job[0]]
+    options: dict[str, Any] = {"add_special_tokens": False, "disallowed_special": ()}
+    parts = [
+        protocol.encode_texts(model, [part], allowed_special=allowed, **options)
+        for part, model, allowed in jobs
+    ]
+    return _concatenate_results(tokenizer, [part for part, *_ in jobs], parts)
 
 
 def _is_separable(tokenizer: Any, first: str, second: str) -> bool:

@@ -395,25 +395,6 @@ def copy_with_source(value: Any, source: Source, key: Any = None, *, mark_names:
     return copied
 
 
-class FieldHolder:
-    """Puts random names in place of texts with sources, while `str.format` formats the rest."""
-
-    def __init__(self) -> None:
-        self._name = secrets.token_hex(16)
-        self._texts: list[str] = []
-
-    def hold(self, text: str) -> str:
-        """Returns a name for a text."""
-        self._texts.append(text)
-        return f"{self._name}{len(self._texts) - 1};"
-
-    def release(self, text: str) -> str:
-        """Puts the texts in place of their names."""
-        pieces = re.split(rf"{self._name}(\d+);", text)
-        pieces[1::2] = [self._texts[int(number)] for number in pieces[1::2]]
-        return concatenate(pieces)
-
-
 def get_runs(text: SourcedText) -> list[tuple[int, int, Source]]:
     """Returns the runs of a text as (start, stop, source), with character positions."""
     return list(zip((0, *text._stops), text._stops, text._sources, strict=False))
@@ -598,16 +579,21 @@ def to_json(value: Any, dump: Callable[[Any], str]) -> str:
     sources = {source} if source else _find_sources(value)
     if len(sources) < 2:
         return make_text(text, *sources) if sources else text
-    holder = FieldHolder()
+    name = secrets.token_hex(16)
+    texts: list[str] = []
 
     def replace(element: Any) -> Any:
+        """Puts random names in place of texts with sources."""
         if isinstance(element, SourcedText):
-            return holder.hold(_escape(element, dump))
+            texts.append(_escape(element, dump))
+            return f"{name}{len(texts) - 1};"
         if isinstance(element, dict):
             return {replace(key): replace(inner) for key, inner in element.items()}
         return [replace(inner) for inner in element] if isinstance(element, (list, tuple)) else element
 
-    joined = holder.release(dump(replace(value)))
+    pieces = re.split(rf"{name}(\d+);", dump(replace(value)))
+    pieces[1::2] = [texts[int(number)] for number in pieces[1::2]]
+    joined = concatenate(pieces)
     return joined if str.__eq__(joined, text) else mark(text, value, "tojson with sort_keys")
 
 
