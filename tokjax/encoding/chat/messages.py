@@ -357,14 +357,18 @@ def encode_with_literals(
         recognized = ""
         # The text is split here. That is correct only if the tokenizer encodes both sides independently,
         # which is not the case, for example, if the special token removes the whitespace next to it.
-        if not all(_is_separable(tokenizer, end, following) for end in ("x", "x \n")):
-            raise _make_error(tokenizer, literals, following)
-        if all(_is_separable(tokenizer, special, start) for start in ("x", " x", "\nx")):
+        is_free_after = all(_is_separable(tokenizer, end, following) for end in ("x", "x \n"))
+        if is_free_after and all(_is_separable(tokenizer, special, start) for start in ("x", " x", "\nx")):
             jobs += [(special, tokenizer, "all"), (ordinary, literal_tokenizer, ())]
-        elif special not in ordinary:  # the special token changes the text after it: encode both together
+        elif is_free_after and special not in ordinary:  # it changes the text after it: encode both together
             jobs.append((special + ordinary, literal_tokenizer, {special}))
         else:
-            raise _make_error(tokenizer, literals, special)
+            raise InvalidArgumentError(
+                f"{type(tokenizer).__name__} can't encode {sorted({*literals.values()})} as ordinary text "
+                f"between {special!r} and {following!r}, because the ids depend on the text beside these "
+                "(SentencePiece can add or remove spaces there); remove them from the messages, or pass "
+                "allowed_special= to recognize them"
+            )
     jobs.append((recognized, tokenizer, "all"))
     jobs = [job for job in jobs if job[0]]
     options: dict[str, Any] = {"add_special_tokens": False, "disallowed_special": ()}
@@ -390,15 +394,6 @@ def _is_separable(tokenizer: Any, first: str, second: str) -> bool:
     return bool(np.array_equal(combined, np.concatenate(separate)))
 
 
-def _make_error(tokenizer: Any, literals: Mapping[int, str], name: str) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"{type(tokenizer).__name__} can't encode {sorted({*literals.values()})} as ordinary text next to "
-        f"the special token {name!r} that the template writes, because the ids depend on the text beside it "
-        "(SentencePiece can add or remove spaces there); remove them from the messages, or pass "
-        "allowed_special= to recognize them"
-    )
-
-
 def _concatenate_results(
     tokenizer: Any, texts: list[str], parts: list[TokenizationBatch]
 ) -> TokenizationResult:
@@ -414,20 +409,21 @@ def _concatenate_results(
     """
     metadata = parts[0].metadata
     is_normalized = metadata.offsets_reference == "tokenizer_normalized_text"
-    columns: dict[str, list[Any]] = {}
+    rows: list[dict[str, Any]] = []
     num_bytes, num_words = 0, 0
     for text, part in zip(texts, parts, strict=True):
-        for name, column in part.ragged._asdict().items():
-            columns.setdefault(name, []).append(column)
+        row = part.ragged._asdict()
         if part.offsets is not None:  # (0, 0) stays the sentinel for tokens without text
-            columns["offsets"][-1] = np.where(part.offsets > 0, part.offsets + num_bytes, 0)
-        if part.ragged.word_ids is not None:
-            word_ids = np.asarray(part.ragged.word_ids)
-            columns["word_ids"][-1] = np.where(word_ids >= 0, word_ids + num_words, -1).astype(np.int32)
+            row["offsets"] = np.where(part.offsets > 0, part.offsets + num_bytes, 0)
+        if row["word_ids"] is not None:
+            word_ids = np.asarray(row["word_ids"])
+            row["word_ids"] = np.where(word_ids >= 0, word_ids + num_words, -1).astype(np.int32)
             num_words += int(word_ids.max(initial=-1)) + 1
         num_bytes += count_bytes(protocol.tokenization_view(tokenizer, text) if is_normalized else text)
+        rows.append(row)
     joined: dict[str, Any] = {
-        name: None if column[0] is None else np.concatenate(column) for name, column in columns.items()
+        name: None if column is None else np.concatenate([row[name] for row in rows])
+        for name, column in rows[0].items()
     }
     joined["row_splits"] = np.array([0, len(joined["ids"])], np.int64)
     get_token_strings = protocol.get_vocabulary(tokenizer).get_token_strings
