@@ -20,7 +20,7 @@ import re
 import secrets
 from bisect import bisect_left, bisect_right
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from tokjax.encoding.chat.messages import (
     NAME_KEYS,
@@ -35,6 +35,7 @@ from tokjax.encoding.chat.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+_Value = TypeVar("_Value", bound="str | float")
 _CONVERSION = re.compile(r"%(?:\((.*?)\))?[^a-zA-Z%]*[hlL]?[a-zA-Z%]")
 """Matches a `%` conversion; its group is the key of a mapping."""
 _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"})
@@ -290,7 +291,7 @@ def _make_changing_method(name: str) -> Callable[..., str]:
 
     @functools.wraps(method)
     def change(self: SourcedText, *args: Any, **options: Any) -> str:
-        text = method(self, *args, **options)
+        text: str = method(self, *args, **options)
         if len(text) != len(self):
             return mark(text, (self, args), f"the method {name!r}")
         return _make(text, [(stop - start, source) for start, stop, source in get_runs(self)])
@@ -318,6 +319,9 @@ class SourcedFloat(float):
 
     def __str__(self) -> str:
         return make_text(float.__repr__(self), self._source)
+
+
+SOURCED_NUMBERS = (SourcedInt, SourcedFloat)
 
 
 class SourcedDict(dict[Any, Any]):
@@ -468,21 +472,22 @@ def to_text(value: Any) -> str:
     return str(value) if isinstance(value, str) else mark(str(value), value, "the text of a list or mapping")
 
 
-def mark(text: str, values: Any, function: str) -> str:
-    """Gives a text that a function made of `values` their source.
+def mark(result: _Value, values: Any, function: str) -> _Value:
+    """Gives a text or a number that a function made of `values` their source.
 
     Args:
-        text: the text. It is returned as it is if it has sources, or if the values have none.
+        result: the text or number. It is returned as it is if it has sources, or if the values have none.
         values: strings, numbers, lists, tuples and mappings.
         function: the function, for error messages. The source is lost if the values have several.
     """
-    if tracker_var.get() is None or isinstance(text, SourcedText):
-        return text
+    if tracker_var.get() is None or isinstance(result, SourcedText):
+        return result
     sources = _find_sources(values)
     if not sources:
-        return text
+        return result
     (source, *others) = sources
-    return make_text(text, source._replace(lost_by=function) if others else source)
+    source = source._replace(lost_by=function) if others else source
+    return cast("_Value", copy_with_source(result, source))
 
 
 def _find_sources(value: Any) -> set[Source]:
@@ -493,7 +498,7 @@ def _find_sources(value: Any) -> set[Source]:
         element = stack.pop()
         if isinstance(element, SourcedText):
             sources.update(element._sources)
-        elif isinstance(element, (SourcedInt, SourcedFloat)):
+        elif isinstance(element, SOURCED_NUMBERS):
             sources.add(element._source)
         elif isinstance(element, dict):
             stack.extend(element.keys())
