@@ -364,7 +364,9 @@ def _check_ids(
         DisallowedSpecialTokenError: one of the names is more often in the ids than in the text.
     """
     by_id = {vocabulary.get_id(name): name for name in names - {vocabulary.roles.get("unk")}}
-    counts = Counter(filter(by_id.__contains__, ids.tolist()))
+    is_checked = np.zeros(vocabulary.size, bool)
+    is_checked[list(by_id)] = True
+    counts = Counter(ids[is_checked.take(ids)].tolist())
     counts.subtract(map(vocabulary.get_id, recognized))
     for id_, count in counts.items():
         if count > 0:
