@@ -252,10 +252,7 @@ def _encode_in_steps(
     conversation = copy_messages(messages)
     excluded = pop_weights(conversation)
     control.check(conversation)
-    template_variables: dict[str, Any] = {"tools": None, "documents": None, **(variables or {})}
-    template_variables = {
-        name: copy_json(value, f"variables[{name!r}]") for name, value in template_variables.items()
-    }
+    template_variables = copy_json({"tools": None, "documents": None, **(variables or {})}, "variables")
     untrusted = {name: template_variables[name] for name in _UNTRUSTED}
     check_strings(untrusted, "variables", control.disallowed)
     compiled = compile_template(template)
@@ -319,14 +316,13 @@ def _find_literals(
         return literals, recognized
     runs = get_runs(sourced)
     stops = [stop for _, stop, _ in runs]
-    answers = {i for i, message in enumerate(messages) if message["role"] == _ASSISTANT}
     matcher = compile_matcher(control.names)
     matches = list(matcher.finditer(str.__str__(sourced)))
 
     def is_recognized(source: Source, name: str) -> bool:
-        is_own = source.message in answers and source.field in ("content", "reasoning")
-        is_trusted = source.field == "scaffold" or (is_own and name in control.trusted)
-        return is_trusted and not source.lost_by
+        is_text = source.field in ("content", "reasoning") and name in control.trusted
+        is_own = is_text and messages[source.message]["role"] == _ASSISTANT
+        return (is_own or source.field == "scaffold") and not source.lost_by
 
     for match in matches:
         name = match[0]

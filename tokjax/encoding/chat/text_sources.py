@@ -41,6 +41,11 @@ _CONVERSION = re.compile(r"%(?:\((.*?)\))?[^a-zA-Z%]*[hlL]?[a-zA-Z%]")
 _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"})
 _RUN = 64
 """Cost of a run of characters, in units of the template's budget."""
+_FIELDS = {
+    "content": "content",
+    **dict.fromkeys(REASONING_KEYS, "reasoning"),
+    **dict.fromkeys(TOOL_CALL_KEYS, "tool_call"),
+}
 _CHANGING_METHODS = ("lower", "upper", "title", "capitalize")
 
 
@@ -352,23 +357,17 @@ def add_sources(messages: Sequence[dict[str, Any]], *, mark_names: bool = False)
     """
     sourced = []
     for i, message in enumerate(messages):
-        is_result = message.get("role") in TOOL_ROLES
         copied = SourcedMessage()
         copied._index = i
         for key, value in message.items():
-            if key in REASONING_KEYS:
-                field = "reasoning"
-            elif key in TOOL_CALL_KEYS:
-                field = "tool_call"
-            elif key == "content":
-                field = "tool_result" if is_result else "content"
-            elif mark_names and (key != "role" or value not in ROLES):
+            field = _FIELDS.get(key, "")
+            if field == "content" and message["role"] in TOOL_ROLES:
+                field = "tool_result"
+            elif not field and mark_names and (key != "role" or value not in ROLES):
                 field = "name" if key in NAME_KEYS else "other"
-            else:
-                copied[key] = value
-                continue
             name = make_text(key, Source(i, "name")) if mark_names else key
-            copied[name] = copy_with_source(value, Source(i, field), mark_names=mark_names)
+            source = Source(i, field)
+            copied[name] = copy_with_source(value, source, mark_names=mark_names) if field else value
         sourced.append(copied)
     return sourced
 
