@@ -20,7 +20,7 @@ from tokjax.models.metaspace import METASPACE, list_missing_forms
 from tokjax.models.unigram_engine import UnigramEngine
 from tokjax.models.unigram_words import NormalizedToken, SentenceRules, UnigramWords
 from tokjax.models.word_base import word_vocabulary_from_json, word_vocabulary_to_json
-from tokjax.pretokenize.aligned_text import TextNormalizer
+from tokjax.pretokenize.aligned_text import StepNormalizer
 from tokjax.unigram.viterbi import UnigramModel
 
 if TYPE_CHECKING:
@@ -114,8 +114,8 @@ class Unigram(SegmentModel):
         return UnigramModel(pieces, scores, self.unknown_id)
 
     @cached_property
-    def _normalizer(self) -> TextNormalizer:
-        return TextNormalizer(json.loads(self.steps))
+    def _normalizer(self) -> StepNormalizer:
+        return StepNormalizer(json.loads(self.steps))
 
     @cached_property
     def _engine(self) -> UnigramEngine:

@@ -34,7 +34,7 @@ from tokjax.pretokenize.unicode_classes import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tokjax.pretokenize.aligned_text import TextNormalizer
+    from tokjax.pretokenize.aligned_text import StepNormalizer
 
 _PREPENDING = re.compile(f"[{PREPENDING}]")
 _VOWELS_AND_FINALS = re.compile("[\u1160-\u11ff\ud7b0-\ud7fb]")
@@ -61,7 +61,7 @@ class CharacterTable:
         keeps_spaces: whether a word includes the spaces before it, and spaces are the only whitespace.
     """
 
-    def __init__(self, normalizer: TextNormalizer, *, keeps_spaces: bool) -> None:
+    def __init__(self, normalizer: StepNormalizer, *, keeps_spaces: bool) -> None:
         self._normalizer, self._keeps_spaces = normalizer, keeps_spaces
         self._kinds = np.zeros(CODE_POINTS, np.uint8)
         self._kinds[0xD800:0xE000] = Kind.OTHER
@@ -181,7 +181,11 @@ def find_words(kinds: NDArray[np.uint8], *, keeps_spaces: bool) -> NDArray[np.in
     is_space, is_end = kinds == Kind.SPACE, kinds == Kind.END
     begins = is_end.copy()
     begins[1:] |= is_end[:-1]
-    begins[1:] |= is_space[1:] & ((kinds[:-1] == Kind.PLAIN) | (kinds[:-1] == Kind.MARK))
+    can_end, is_mark = kinds == Kind.PLAIN, kinds == Kind.MARK
+    if is_mark.any():  # marks after a space can become one space with it
+        bases = np.maximum.accumulate(np.where(is_mark, 0, np.arange(len(kinds))))
+        can_end = can_end.take(bases)
+    begins[1:] |= is_space[1:] & can_end[:-1]
     if not keeps_spaces:
         begins[1:] |= is_space[:-1] & (kinds[1:] == Kind.PLAIN)
     bounds = np.flatnonzero(begins)
@@ -190,7 +194,7 @@ def find_words(kinds: NDArray[np.uint8], *, keeps_spaces: bool) -> NDArray[np.in
     is_word = first_kinds != Kind.END
     if not keeps_spaces:  # words that begin with spaces have other characters than plain ones
         is_word &= first_kinds != Kind.SPACE
-        others = np.flatnonzero((kinds == Kind.MARK) | (kinds == Kind.OTHER))
+        others = np.flatnonzero(is_mark | (kinds == Kind.OTHER))
         if len(others):
             is_word |= np.searchsorted(others, stops) > np.searchsorted(others, starts)
     return np.stack([starts[is_word], stops[is_word]])

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.bpe.hash_tables import Pretokens
-    from tokjax.pretokenize.aligned_text import AlignedText, TextNormalizer
+    from tokjax.pretokenize.aligned_text import AlignedText, StepNormalizer
     from tokjax.unigram.viterbi import UnigramModel
 
 SEGMENT_EDGE, TEXT_EDGE = 0xFE, 0xFF
@@ -147,7 +147,7 @@ class SentenceRules:
             normalized text.
     """
 
-    normalizer: TextNormalizer
+    normalizer: StepNormalizer
     prepends: str
     splits_whitespace: bool
     normalized_tokens: dict[str, NormalizedToken]
@@ -319,9 +319,9 @@ class UnigramWords:
             The words, and a mask of those that are exact.
         """
         codes, counts = self.characters.replace(words.codes)
-        spans, splits, sources = words.spans, words.splits, words.codes
+        spans, splits = words.spans, words.splits
         if counts is not None:
-            spans, sources = np.repeat(spans, counts, axis=0), np.repeat(sources, counts)
+            spans = np.repeat(spans, counts, axis=0)
             splits = make_row_splits(counts).take(splits)
         if self._rules.normalizer.merges_spaces:
             is_space = codes == _MARK
@@ -329,7 +329,7 @@ class UnigramWords:
             is_before_space[splits[1:] - 1] = False
             kept = np.flatnonzero(~(is_space & is_before_space))
             if len(kept) < len(codes):
-                codes, spans, sources = codes.take(kept), spans.take(kept, axis=0), sources.take(kept)
+                codes, spans = codes.take(kept), spans.take(kept, axis=0)
                 splits = np.searchsorted(kept, splits)
         prepends = self._rules.prepends
         if prepends != "never":
@@ -337,8 +337,7 @@ class UnigramWords:
             if prepends == "first":
                 is_bare &= words.edges == TEXT_EDGE
             at = splits[:-1][is_bare]
-            codes, sources = np.insert(codes, at, _MARK), np.insert(sources, at, _MARK)
-            spans = np.insert(spans, at, spans[at, :1], axis=0)  # an empty span
+            codes, spans = np.insert(codes, at, _MARK), np.insert(spans, at, spans[at, :1], axis=0)
             splits = make_row_splits(np.diff(splits) + is_bare)
         is_start = codes == _MARK
         is_start[splits[:-1]] = True
@@ -352,16 +351,11 @@ class UnigramWords:
         # Of several tokens from one character, the first one has its span.
         token_spans[1:, 0] = np.maximum(token_spans[1:, 0], token_spans[:-1, 1] * ~begins[1:])
         encoded = EncodedWords(ids, token_spans, begins, word_counts)
-        token_splits = make_row_splits(word_counts)
         is_exact = np.ones(len(words.edges), bool)
-        is_unknown = ids == self._model.unknown_id
-        if self._byte_fallback and is_unknown.any():
-            is_piece = is_unknown & (lengths == len(self._unknown))
-            is_changed = np.repeat(is_unknown, lengths) & ((codes != sources) | (spans[:, 0] == spans[:, 1]))
-            is_exact = ~np.logical_or.reduceat(is_changed, splits[:-1])
-            is_exact &= ~np.logical_or.reduceat(is_piece, token_splits[:-1])
-            is_replaced = is_unknown & np.repeat(is_exact, word_counts)
-            encoded = self._replace_by_bytes(encoded, is_replaced, to_text(codes), stops - lengths, stops)
+        if self._byte_fallback:  # the spans of bytes are those of the text only if it was not changed
+            is_exact = ~np.logical_or.reduceat(
+                ids == self._model.unknown_id, make_row_splits(word_counts)[:-1]
+            )
         names = frozenset(self._rules.normalized_tokens)
         if names and has_special(text := to_text(codes), names):
             is_exact &= [
@@ -369,36 +363,6 @@ class UnigramWords:
                 for start, stop in itertools.pairwise(splits.tolist())
             ]
         return encoded, is_exact
-
-    def _replace_by_bytes(
-        self,
-        encoded: EncodedWords,
-        is_replaced: NDArray[np.bool_],
-        text: str,
-        starts: NDArray[np.int64],
-        stops: NDArray[np.int64],
-    ) -> EncodedWords:
-        """Replaces tokens of unknown characters, which were not changed, by the tokens of their bytes.
-
-        Args:
-            encoded: the words.
-            is_replaced: mask of the tokens.
-            text: characters of all tokens.
-            starts: index of the first character of each token.
-            stops: index after its last character.
-        """
-        ids, spans, begins, word_counts = encoded
-        bounds = zip(starts[is_replaced].tolist(), stops[is_replaced].tolist(), strict=True)
-        data = "".join(text[start:stop] for start, stop in bounds)
-        counts = np.where(is_replaced, spans[:, 1] - spans[:, 0], 1)
-        are_bytes = np.repeat(is_replaced, counts)
-        index = concatenate_ranges(0, counts)
-        ids, spans = np.repeat(ids, counts), np.repeat(spans, counts, axis=0)
-        ids[are_bytes] = self._byte_ids.take(np.frombuffer(data.encode("utf-8"), np.uint8))
-        spans[are_bytes, 0] += index[are_bytes]
-        spans[are_bytes, 1] = spans[are_bytes, 0] + 1
-        word_counts = np.add.reduceat(counts, make_row_splits(word_counts)[:-1])
-        return EncodedWords(ids, spans, np.repeat(begins, counts) & (index == 0), word_counts)
 
     def _encode_one_by_one(self, words: _Words) -> EncodedWords:
         """Encodes words after normalizing each one separately."""

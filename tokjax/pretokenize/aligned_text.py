@@ -117,7 +117,7 @@ def align_characters(characters: str) -> AlignedText:
     return AlignedText(re.sub("[\ud800-\udfff]", "\ufffd", characters), spans)
 
 
-class TextNormalizer:
+class StepNormalizer:
     """Normalizer of a `tokenizer.json`.
 
     Args:

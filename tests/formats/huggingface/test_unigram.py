@@ -29,7 +29,7 @@ from tokjax.core.utf8 import to_utf8
 from tokjax.formats.huggingface.adapter import build_huggingface_tokenizer
 from tokjax.formats.huggingface.unigram_definition import round_like_library
 from tokjax.models import word_engine
-from tokjax.pretokenize.aligned_text import Edges, TextNormalizer, align_characters
+from tokjax.pretokenize.aligned_text import Edges, StepNormalizer, align_characters
 from tokjax.pretokenize.unicode_classes import CODE_POINTS
 from tokjax.unigram import viterbi
 
@@ -138,7 +138,7 @@ PIPELINES = [
     *("converted, first, added", "words, first, added", "deberta, added", "albert, added", "nmt, added"),
     *("no normalizer, added", "bytes", "bytes, spaces", "bytes, ▁ unknown", "▁ unknown"),
 ]
-DEFAULT = ["t5, added", "deberta", "albert, added", "bytes, spaces", "converted, first"]
+DEFAULT = ["t5, added", "mt5", "deberta", "albert, added", "bytes, spaces", "converted, first"]
 FORMS = """
 low newest a b est . `` '' é 中日 ， ﬃ ½
 … 🙂 ▁ <call> LOW xyz <mask> <unk> क्षि क़ 👩‍👩‍👧 ＜mask＞ Ａ
@@ -194,7 +194,9 @@ def assert_equal_results(name, texts, **options):
 
 
 @pytest.mark.parametrize("name", mark_slow_except(PIPELINES, DEFAULT))
-@example(["a\r\n's \r\n\r\nb \n", "\x01a b", "low e\u0301 \u1100\u1161 ｶﾞ aﾞ é"], True, "all", False)
+@example(
+    ["a\r\n's \r\n\r\nb \n", "\x01a b", "▁\u0301▁", "low e\u0301 \u1100\u1161 ｶﾞ aﾞ é"], True, "all", False
+)
 @given(text_lists, st.booleans(), st.sampled_from(["all", ()]), st.booleans())
 def test_results_equal_the_library(name, texts, add_special_tokens, allowed, on_arrays):
     with pytest.MonkeyPatch.context() as patch:
@@ -235,7 +237,7 @@ def test_characters_are_normalized_as_by_the_library(name, step):
     library = normalizers.Sequence([make() for make in STEPS[name]])
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = library
-    normalizer = TextNormalizer(json.loads(tokenizer.to_str())["normalizer"]["normalizers"])
+    normalizer = StepNormalizer(json.loads(tokenizer.to_str())["normalizer"]["normalizers"])
     rng = np.random.default_rng(0)
     codes = rng.permutation([code for code in range(CODE_POINTS) if not 0xD800 <= code < 0xE000])[::step]
     for part in np.array_split(codes, len(codes) // 1000):

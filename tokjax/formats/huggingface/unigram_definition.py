@@ -27,7 +27,7 @@ from tokjax.models.metaspace import METASPACE, list_missing_forms
 from tokjax.models.unigram import Prepends, Unigram, make_unigram
 from tokjax.models.unigram_characters import attaches
 from tokjax.models.unigram_words import NormalizedToken
-from tokjax.pretokenize.aligned_text import PREPENDING, TextNormalizer
+from tokjax.pretokenize.aligned_text import PREPENDING, StepNormalizer
 from tokjax.pretokenize.special_tokens import WHITE_SPACE
 from tokjax.unigram.viterbi import MAX_SCORE
 
@@ -130,7 +130,7 @@ def round_like_library(score: float) -> float:
     return math.copysign(number, score)
 
 
-def _parse_normalizer(steps: Sequence[Mapping[str, Any]]) -> TextNormalizer:
+def _parse_normalizer(steps: Sequence[Mapping[str, Any]]) -> StepNormalizer:
     """Returns the normalizer, if it changes words separately."""
     for step in steps:
         pattern, content = step.get("pattern"), step.get("content", "")
@@ -142,7 +142,7 @@ def _parse_normalizer(steps: Sequence[Mapping[str, Any]]) -> TextNormalizer:
     if [step.get("type") for step in steps].count("Precompiled") > 1:
         raise RequiresLibraryError("its normalizer has several character maps")
     try:
-        return TextNormalizer(steps)
+        return StepNormalizer(steps)
     except (KeyError, ValueError) as error:
         types = " and ".join(str(step.get("type")) for step in steps)
         raise RequiresLibraryError(f"its normalizer is {types} ({error})") from error
@@ -182,7 +182,7 @@ def _parse_decoder(contents: Mapping[str, Any]) -> bool:
 
 
 def _parse_normalized_tokens(
-    tokens: Sequence[Mapping[str, Any]], normalizer: TextNormalizer
+    tokens: Sequence[Mapping[str, Any]], normalizer: StepNormalizer
 ) -> tuple[tuple[str, NormalizedToken], ...]:
     """Returns the added tokens that are matched in normalized text."""
     for token in tokens:
