@@ -25,7 +25,7 @@ import numpy as np
 from tokjax._util.parallel import make_token
 from tokjax.bpe.array_engine import join_ids_to_freeze
 from tokjax.bpe.batched_merging import MergedPretokens
-from tokjax.bpe.chunks import encode_pieces, find_byte_starts
+from tokjax.bpe.chunks import encode_pieces, find_byte_positions
 from tokjax.bpe.encoded_segments import EncodedChunk, EncodedSegments, make_encoded_chunk
 from tokjax.bpe.hash_tables import MAX_PRETOKEN_BYTES, Pretokens, make_pretokens
 from tokjax.bpe.pretoken_cache import PretokenCache
@@ -192,7 +192,7 @@ class UnigramEngine(WordEngine):
         firsts, lasts = np.append(0, stops)[filled], stops[filled] - 1
         is_first, is_last = bounds[0, firsts] == ends[filled] + 1, bounds[1, lasts] == ends[filled + 1]
         if not is_ascii:
-            bounds = find_byte_starts(np.ones(len(codes), bool), joined).take(bounds)
+            bounds = find_byte_positions(joined, len(codes)).take(bounds)
         byte_ends = make_row_splits(lengths + 1)
         data[byte_ends] = edges
         has_edge = data.take(byte_ends) >= SEGMENT_EDGE
