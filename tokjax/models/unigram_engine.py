@@ -70,15 +70,14 @@ class _WordMerger:
         """Returns the entries of words. Implements `PretokenMerger`."""
         if not len(pretokens.starts) or pretokens.lengths.min() <= MAX_PRETOKEN_BYTES:
             return self._encode(pretokens)
-        keys = list(pretokens.iter_bytes())
-        new = [key for key in keys if key not in self._long_words]
         if self._num_long_bytes > _MAX_LONG_BYTES:
-            self._long_words, self._num_long_bytes, new = {}, 0, keys
-        merged = self._encode(make_pretokens(new))
-        entries = np.split(merged.ids, np.cumsum(merged.counts)[:-1]) if new else []
-        found = self._long_words | dict(zip(new, entries, strict=True))
-        self._long_words = found
-        self._num_long_bytes += sum(map(len, new))
+            self._long_words, self._num_long_bytes = {}, 0
+        keys, found = list(pretokens.iter_bytes()), self._long_words
+        new = [key for key in dict.fromkeys(keys) if key not in found]
+        if new:
+            merged = self._encode(make_pretokens(new))
+            found.update(zip(new, np.split(merged.ids, np.cumsum(merged.counts)[:-1]), strict=True))
+            self._num_long_bytes += sum(map(len, new))
         parts = [found[key] for key in keys]
         return MergedPretokens(np.concatenate(parts), np.fromiter(map(len, parts), np.int64, len(parts)))
 
