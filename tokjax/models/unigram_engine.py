@@ -209,9 +209,11 @@ class UnigramEngine(WordEngine):
         ]
         keys = [key for row in rows for key, _ in row]
         entries = self._look_up(keys, sources=sources)
+        flat = join_ids_to_freeze(entries)
+        if not sources and len(rows) == 1:
+            return EncodedSegments(flat, np.array([0, len(flat)]), None)
         counts = np.fromiter(map(len, entries), np.int64, len(entries)) // (8 if sources else 4)
         splits = make_row_splits(counts)[make_row_splits(map(len, rows))]
-        flat = join_ids_to_freeze(entries)
         if not sources:
             return EncodedSegments(flat, splits, None)
         starts = [
