@@ -103,28 +103,22 @@ from .core.vocabulary import (
 from .corpus.chunk_boundaries import (
     find_chunk_boundaries as find_chunk_boundaries,
 )
-from .datasets.fields.bucketed_tokens import (
-    BucketedTokenField as BucketedTokenField,
+from .datasets.fields.base import (
+    TokenField as TokenField,
 )
-from .datasets.fields.chat import (
+from .datasets.fields.conversation import (
     ChatField as ChatField,
-)
-from .datasets.fields.packed_tokens import (
-    PackedTokenField as PackedTokenField,
 )
 from .datasets.fields.preference import (
     PreferenceField as PreferenceField,
 )
-from .datasets.fields.raw_text import (
-    RawTextField as RawTextField,
-)
 from .datasets.fields.registry import (
     Field as Field,
 )
-from .datasets.fields.token_field import (
-    TokenField as TokenField,
-)
-from .datasets.fields.tokenized_text import (
+from .datasets.fields.text_fields import (
+    BucketedTokenField as BucketedTokenField,
+    PackedTokenField as PackedTokenField,
+    RawTextField as RawTextField,
     SentencePieceTextField as SentencePieceTextField,
     TokenizedTextField as TokenizedTextField,
 )

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tokjax._util import process_pools
-from tokjax._util.process_pools import wait_for_result
+from tokjax._util import threads
+from tokjax._util.threads import wait_for_result
 
 PROGRAM = """
 import pickle
@@ -20,12 +20,12 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from tests._util.test_process_pools import die_while_sending
-from tokjax._util import process_pools
+from tokjax._util import threads
 from tokjax._util.executors import map_in_workers
 from tokjax._util.threads import map_in_threads
 
 if __name__ == "__main__":
-    process_pools._PATIENCE_SECONDS = 0.2
+    threads._PATIENCE_SECONDS = 0.2
     with {start} as executor:
         try:
             print(list({map}))
@@ -97,7 +97,7 @@ class Pool(ThreadPoolExecutor):
 
 @pytest.fixture
 def no_patience(monkeypatch):
-    monkeypatch.setattr(process_pools, "_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(threads, "_PATIENCE_SECONDS", 0.01)
 
 
 @pytest.mark.usefixtures("no_patience")
@@ -120,7 +120,7 @@ class TestWait:
 
     def test_pool_without_a_result_queue(self):
         pool = Pool(None, -9)
-        with pytest.raises(process_pools.BrokenProcessPool, match="a process died while it sent a result"):
+        with pytest.raises(threads.BrokenProcessPool, match="a process died while it sent a result"):
             wait_for_result(Future(), pool)
         assert all(process.is_ended for process in pool._processes.values())
 

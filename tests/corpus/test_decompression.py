@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
-from tokjax.corpus.compressed_streams import open_streams
-from tokjax.corpus.decompression import HEAD_BYTES
+from tokjax.corpus.decompression import HEAD_BYTES, open_streams
 from tokjax.corpus.files import TextFiles, text_files
 from tokjax.corpus.readers import iter_file_chunks
 from tokjax.trainer import count_pretokens

@@ -11,10 +11,9 @@ import tokjax
 from tests.datasets.test_executors import RecordingExecutor
 from tests.support.record_files import make_example, make_varint, write_array_record
 from tests.support.text_strategies import hard_texts
-from tokjax.corpus.array_record import ArrayRecordChunk
+from tokjax.corpus.array_record import ArrayRecordChunk, parse_example, serialize_example
 from tokjax.corpus.files import text_files
 from tokjax.corpus.readers import iter_file_chunks
-from tokjax.corpus.tf_example import parse_example, serialize_example
 from tokjax.datasets import Column
 from tokjax.models.sentencepiece_files import iter_fields
 from tokjax.trainer import count_pretokens

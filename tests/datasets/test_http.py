@@ -9,7 +9,7 @@ import pytest
 
 import tokjax
 from tests.support.counted_files import PACKED
-from tokjax._util import http_client, urls
+from tokjax._util import urls
 
 pytest.importorskip("aiohttp")
 
@@ -102,13 +102,13 @@ def test_servers(server, url, attack, options):
 
 
 def test_only_silence_is_limited(server, url, monkeypatch):
-    monkeypatch.setattr(http_client, "SILENCE_SECONDS", 0.5)
     monkeypatch.setattr(urls, "SILENCE_SECONDS", 0.5)
-    http_client.get_client_options.cache_clear()
-    assert http_client.get_client_options()["timeout"].total is None
+    monkeypatch.setattr(urls, "SILENCE_SECONDS", 0.5)
+    urls.get_client_options.cache_clear()
+    assert urls.get_client_options()["timeout"].total is None
     server.RequestHandlerClass.attack = "silence"
     dataset = tokjax.open_dataset(url)
-    http_client.get_client_options.cache_clear()
+    urls.get_client_options.cache_clear()
     # The half that has arrived is kept, and the server answers the request of the rest.
     assert len(dataset.read(0, 10)) == 10
     server.RequestHandlerClass.send_body = lambda *_, **__: server.released.wait()

@@ -18,6 +18,8 @@ def all_files(tmp_path_factory):
     tokjax.formats.export_tokenizer(pieces, directory, "sentencepiece")
     wordpiece = train_wordpiece(CORPUS, vocab_size=200, progress=False).tokenizer
     tokjax.formats.export_tokenizer(wordpiece, directory, "wordpiece")
+    # The settings of BERT, without its class and its tokens, which are not those of the other files.
+    (directory / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     (directory / "encoder.json").write_bytes((directory / "vocab.json").read_bytes())
     (directory / "vocab.bpe").write_bytes((directory / "merges.txt").read_bytes())
     return directory

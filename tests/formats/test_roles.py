@@ -129,10 +129,10 @@ class TestConfigurationFiles:
         [mask] = (token for token in contents["added_tokens"] if token["content"] == "<mask>")
         mask["special"] = False
         write_json(tmp_path / "tokenizer.json", contents)
-        write_json(tmp_path / "tokenizer_config.json", {"mask_token": "<mask>", "pad_token": "<none>"})
+        write_json(tmp_path / "tokenizer_config.json", {"mask_token": "<mask>"})
         tokenizer = tokjax.load_tokenizer(tmp_path)
         assert "<mask>" not in tokjax.special_tokens(tokenizer)
-        assert dict(tokenizer.vocabulary.roles) == {"mask": "<mask>", "pad": "<none>"}
+        assert dict(tokenizer.vocabulary.roles) == {"mask": "<mask>"}
         assert tokjax.mask_id(tokenizer) == mask["id"]
 
     @pytest.mark.parametrize("name", ["GPT-2", "Mistral", "punctuation"])
@@ -252,7 +252,7 @@ class TestSentencePiece:
 
     def test_pieces_that_the_model_does_not_have(self, proto, tmp_path):
         (tmp_path / "spiece.model").write_bytes(proto)
-        write_json(tmp_path / "special_tokens_map.json", {"mask_token": "<mask>", "sep_token": "[SEP]"})
+        write_json(tmp_path / "special_tokens_map.json", {"sep_token": "[SEP]"})
         assert set(tokjax.load_tokenizer(tmp_path).vocabulary.roles) == {"pad", "unk", "sep"}
         with pytest.raises(ArgumentError, match=r"mask_token is '<mask>', which is not a piece of the model"):
             tokjax.sentencepiece(proto, mask_token="<mask>")

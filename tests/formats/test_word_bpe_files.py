@@ -149,7 +149,7 @@ class TestVocabTxt:
                 ["a b", "ab c</w>"],
                 "merges have '</w>', but no token ends in it, or in '@@' as in subword-nmt's",
             ),
-            (["a 3", "b 2"], ["a b</w> 3"], r"vocab\.txt has counts, as PhoBERT's .*docs/extending\.md"),
+            (["a 3", "b 2"], ["a b</w> 3"], r"vocab\.txt: has counts, as .* PhoBERT .*docs/extending\.md"),
             (
                 ["<unk>", "a</w>", "</w>", "ab</w>"],
                 ["a b</w>", "b </w>", "c d</w>", "d a</w>"],

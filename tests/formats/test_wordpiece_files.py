@@ -1,7 +1,5 @@
 """Tests of `vocab.txt`, BERT's file of a WordPiece vocabulary."""
 
-import json
-
 import pytest
 import tokenizers
 
@@ -71,36 +69,6 @@ class TestVocabTxt:
                 tokjax.load_tokenizer(path)
         loaded = tokjax.load_tokenizer(tmp_path / "vocab.txt", "wordpiece")
         assert tokjax.tokenize(loaded, "lo") == ["[CLS]", "lo", "[SEP]"]
-
-    @pytest.mark.parametrize(
-        ("config", "how"),
-        [
-            ({"tokenizer_class": "EsmTokenizer"}, "into tokens"),
-            (
-                {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab"},
-                "with 'mecab' and 'wordpiece'",
-            ),
-            (
-                {"tokenizer_class": "BertJapaneseTokenizer", "subword_tokenizer_type": "character"},
-                "with 'basic' and 'character'",
-            ),
-        ],
-    )
-    def test_other_splitters(self, tmp_path, config, how):
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False, **config}))
-        with pytest.raises(FormatError, match=f"splits texts {how}, and not as BERT does; split them in"):
-            self.load(tmp_path, b"[UNK]\n[CLS]\n[SEP]\na\n")
-
-    def test_japanese_without_mecab(self, tmp_path):
-        transformers = pytest.importorskip("transformers", minversion="5")
-        (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertJapaneseTokenizer"}')
-        tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "日", "日本", "a", "A", ".", "##b"]
-        tokenizer = self.load(tmp_path, "\n".join(tokens).encode())
-        reference = transformers.AutoTokenizer.from_pretrained(tmp_path)
-        for text in ("日本 Ab a. 日", "日日本 a ."):
-            ids = tokjax.encode(tokenizer, text).tolist()
-            assert ids == reference(text)["input_ids"]
-            assert tokjax.decode(tokenizer, ids) == reference.decode(ids)
 
     def test_rwkv_vocabulary_is_rejected(self, tmp_path):
         text = b"1 '\\x00' 1\n2 ' a' 2\n3 b'\\xe3\\x81' 2\n4 \"it's\" 4\n"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tokjax.objectives.noise_spans import sample_noise
+from tokjax.objectives.denoising_batches import sample_noise
 
 
 @pytest.mark.parametrize("minimum", [0.5, 0.1])

@@ -6,7 +6,7 @@ import pytest
 from tests.support import generate_bert_characters as library
 from tests.support.generate_unicode_classes import compute_tiktoken_categories, find_members
 from tokjax.pretokenize import unicode_classes
-from tokjax.pretokenize.code_point_sets import contains, find_property
+from tokjax.pretokenize.split_expressions import contains, find_property
 from tokjax.pretokenize.unicode_classes import (
     load_categories,
     load_code_point_flags,

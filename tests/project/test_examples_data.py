@@ -34,7 +34,7 @@ def test_dask_corpus(tmp_path, corpus):
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"on the cluster: .* s, [1-9]\d* tasks on [12] workers", done.stdout)
     assert re.search(r"all 5 files .* byte for byte", done.stdout)
-    tokenizer = tokjax.load_tokenizer(tmp_path / "run" / "cluster" / "tokenizer.json")
+    tokenizer = tokjax.load_tokenizer(tmp_path / "run" / "cluster" / "bpe.json")
     dataset = tokjax.open_dataset(tmp_path / "run" / "cluster" / "dataset", tokenizer)
     assert tokjax.vocab_size(tokenizer) == 300
     assert dataset.num_documents == 40

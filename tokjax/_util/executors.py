@@ -22,8 +22,7 @@ from functools import lru_cache, partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from tokjax._util.process_pools import wait_for_result
-from tokjax._util.threads import iter_results, map_in_threads
+from tokjax._util.threads import iter_results, map_in_threads, wait_for_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -1,4 +1,17 @@
-"""Ordered parallel map over threads or an executor, with bounded lookahead."""
+"""Ordered parallel map over threads or an executor, with bounded lookahead.
+
+A pool of processes (`concurrent.futures.ProcessPoolExecutor`, or that of loky) receives the results of all
+workers from one pipe. If a worker dies in the middle of a message, the thread of the pool that receives it
+waits for the rest. The pipe does not end, since the other workers and this process can write to it, so the
+pool waits forever:
+
+    worker 1   ────[ length 1,000,000 | 65,536 bytes   killed
+                                                              ──▶  pipe  ──▶  thread of the pool: waits
+    worker 2   ─────────────────────── waits to write its result
+
+Then `wait_for_result` ends the other workers, as the pool does itself when it notices that a worker died, and
+closes this end of the pipe. So the pool gets the end of the file, and reports that it is broken.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +21,22 @@ import queue
 import threading
 from collections import deque
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from tokjax._util.checks import check_int
-from tokjax._util.process_pools import PendingResult
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
+_PATIENCE_SECONDS = 3.0
+"""Time without a result after which the workers are checked. Pools usually notice a dead worker earlier."""
 
 
 def resolve_num_threads(threads: int | None) -> int:
@@ -221,3 +237,54 @@ def _defer_errors(items: Iterable[Item]) -> Iterator[Iterator[Item]]:
     yield iter_until_error()
     if errors:
         raise errors.pop()
+
+
+class PendingResult(NamedTuple, Generic[Result]):
+    """A future of an executor. Its `result` raises `BrokenProcessPool` if a worker of the executor died."""
+
+    future: Future[Result]
+    executor: Executor
+
+    def result(self) -> Result:
+        return wait_for_result(self.future, self.executor)
+
+    def cancel(self) -> bool:
+        return self.future.cancel()
+
+
+def wait_for_result(future: Future[Result], executor: Executor) -> Result:
+    """Returns the result of a future, or raises its error.
+
+    Args:
+        future: a future of the executor.
+        executor: any executor. Those that are not process pools are not checked.
+
+    Raises:
+        BrokenProcessPool: a worker of the process pool died.
+    """
+    if not hasattr(executor, "_processes"):
+        return future.result()
+    found_dead = False
+    while True:
+        try:
+            return future.result(_PATIENCE_SECONDS)
+        except TimeoutError:
+            if future.done():  # the result arrived now, or the function raised this error
+                return future.result()
+        if found_dead:
+            raise BrokenProcessPool(
+                "a process died while it sent a result, and the others could not be ended"
+            )
+        found_dead = _end_if_worker_died(executor)
+
+
+def _end_if_worker_died(executor: Any) -> bool:
+    """Ends all workers of a process pool if one of them died. Returns whether one did."""
+    processes = list((executor._processes or {}).values())
+    if all(process.exitcode in (None, 0) for process in processes):
+        return False
+    for process in processes:
+        process.terminate()
+    with suppress(AttributeError, OSError):  # the pool is being shut down, or is another kind of pool
+        executor._result_queue._writer.close()
+    return True

@@ -1,12 +1,11 @@
 """Alignment of labelled text spans and words with the labels of tokens, in both directions."""
 
 from tokjax._util.imports import mark_namespace
-from tokjax.align.array_alignment import align_span_arrays
 from tokjax.align.character_spans import spans_from_characters, spans_to_characters
 from tokjax.align.labels_to_spans import spans_from_labels
 from tokjax.align.offset_trimming import trim_offsets
 from tokjax.align.spans import SpanColumns, pad_spans, span_columns
-from tokjax.align.spans_to_labels import SpanLabels, align_spans
+from tokjax.align.spans_to_labels import SpanLabels, align_span_arrays, align_spans
 from tokjax.align.tagset import TagSet
 from tokjax.align.token_lookup import (
     byte_to_token,

@@ -26,7 +26,7 @@ The rows of a batch are searched together. There are two ways, with the same res
        base       0   0       12  12
        key        4   9   11  15  19        stop 3 in row 1 is searched for as 3 + 12 = 15
 
-`flat_tokens` makes the rows on the host, and `array_alignment` in JAX.
+`flat_tokens` makes the rows on the host, and `align_span_arrays` in JAX.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ from .columns import (
 )
 from .conversion.convert import (
     convert_dataset as convert_dataset,
-)
-from .conversion.export import (
     export_dataset as export_dataset,
 )
 from .dataset_types import (
@@ -17,30 +15,24 @@ from .dataset_types import (
     RawTextDataset as RawTextDataset,
     TokenDataset as TokenDataset,
 )
-from .fields.bucketed_tokens import (
-    BucketedTokenField as BucketedTokenField,
+from .fields.base import (
+    RowsWithColumns as RowsWithColumns,
+    TokenField as TokenField,
 )
-from .fields.chat import (
+from .fields.conversation import (
     ChatField as ChatField,
-)
-from .fields.packed_tokens import (
-    PackedTokenField as PackedTokenField,
 )
 from .fields.preference import (
     PreferenceField as PreferenceField,
-)
-from .fields.raw_text import (
-    RawTextField as RawTextField,
 )
 from .fields.registry import (
     Field as Field,
     register_field as register_field,
 )
-from .fields.token_field import (
-    RowsWithColumns as RowsWithColumns,
-    TokenField as TokenField,
-)
-from .fields.tokenized_text import (
+from .fields.text_fields import (
+    BucketedTokenField as BucketedTokenField,
+    PackedTokenField as PackedTokenField,
+    RawTextField as RawTextField,
     SentencePieceTextField as SentencePieceTextField,
     TokenizedTextField as TokenizedTextField,
 )

@@ -25,12 +25,10 @@ from tokjax.core.ragged import Ragged, concatenate_ranges, make_ragged, make_row
 from tokjax.core.utf8 import from_characters, to_characters
 from tokjax.corpus.sources import ReadingReport
 from tokjax.datasets.columns import LOSS_MASK, compute_byte_lengths, convert_values, get_record_columns
-from tokjax.datasets.fields.chat import ChatField
-from tokjax.datasets.fields.conversation import ConversationField
-from tokjax.datasets.fields.packed_tokens import PackedTokenField
+from tokjax.datasets.fields.base import RowsWithColumns, TokenField
+from tokjax.datasets.fields.conversation import ChatField, ConversationField
 from tokjax.datasets.fields.preference import PreferenceField
-from tokjax.datasets.fields.raw_text import RawTextField
-from tokjax.datasets.fields.token_field import RowsWithColumns, TokenField
+from tokjax.datasets.fields.text_fields import PackedTokenField, RawTextField
 from tokjax.encoding.encode import apply_tokenizer_template, get_template_ids
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 

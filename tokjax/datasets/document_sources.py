@@ -52,7 +52,7 @@ from tokjax.corpus.tables import (
 )
 from tokjax.datasets.columns import IDS_KEY, convert_value, convert_values, get_record_columns
 from tokjax.datasets.document_encoding import Documents, Record
-from tokjax.datasets.fields.token_field import TokenField
+from tokjax.datasets.fields.base import TokenField
 from tokjax.errors import Hint, InvalidArgumentError, SourceError, TokjaxError
 
 if TYPE_CHECKING:

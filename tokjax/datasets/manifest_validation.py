@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, get_args
 from tokjax._util.atomic_files import NotRegularFileError, get_identity, open_regular
 from tokjax.corpus.files import FileFormat
 from tokjax.datasets.columns import parse_columns
-from tokjax.datasets.fields.bucketed_tokens import BucketedTokenField
 from tokjax.datasets.fields.conversation import TrainOn, WithoutTargets
-from tokjax.datasets.fields.raw_text import RawTextField
 from tokjax.datasets.fields.registry import FIELDS, FIRST_CUSTOM_TYPE_ID
+from tokjax.datasets.fields.text_fields import BucketedTokenField, RawTextField
 from tokjax.datasets.manifest import (
     DROPPED,
     FORMAT,
@@ -270,11 +269,12 @@ _IS_OPTION: Mapping[str, Callable[[object], bool]] = {
     "chunk_tokens": _is_size,
     "bucket_boundaries": _are_boundaries,
     "add_special_tokens": _is_bool,
+    "trust_answers": _is_bool,
     "add_eos_between_docs": _is_bool,
     "allowed_special": _is_special,
     "disallowed_special": _is_special,
 }
-_LATER_OPTIONS = {"variables", "variable_keys", "date", "train_on", "without_targets"}
+_LATER_OPTIONS = {"variables", "variable_keys", "date", "train_on", "without_targets", "trust_answers"}
 """Options that datasets of earlier versions do not have."""
 
 

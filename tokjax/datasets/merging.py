@@ -20,8 +20,8 @@ from tokjax._util.atomic_files import (
 from tokjax._util.urls import reject_urls
 from tokjax.corpus.files import text_files
 from tokjax.datasets.columns import parse_columns
+from tokjax.datasets.fields.base import get_unsigned_dtype
 from tokjax.datasets.fields.registry import make_field
-from tokjax.datasets.fields.token_ids import get_unsigned_dtype
 from tokjax.datasets.manifest import Manifest, Plan, write_manifest
 from tokjax.datasets.manifest_validation import read_manifest
 from tokjax.datasets.opening import open_dataset

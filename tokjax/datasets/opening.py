@@ -12,11 +12,9 @@ from tokjax._util.urls import is_url
 from tokjax.core import protocol
 from tokjax.datasets.dataset_types import BucketedDataset, PackedDataset, RawTextDataset, TokenDataset
 from tokjax.datasets.downloads import DownloadOptions, Downloads
-from tokjax.datasets.fields.bucketed_tokens import BucketedTokenField
-from tokjax.datasets.fields.chat import ChatField
-from tokjax.datasets.fields.packed_tokens import PackedTokenField
-from tokjax.datasets.fields.raw_text import RawTextField
+from tokjax.datasets.fields.conversation import ChatField
 from tokjax.datasets.fields.registry import FIELDS, FIRST_CUSTOM_TYPE_ID
+from tokjax.datasets.fields.text_fields import BucketedTokenField, PackedTokenField, RawTextField
 from tokjax.datasets.manifest import MANIFEST_FILE, RUN_AGAIN
 from tokjax.datasets.manifest_validation import read_manifest_and_identity
 from tokjax.errors import (

@@ -32,8 +32,8 @@ import numpy as np
 from tokjax._util.atomic_files import write_atomically
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.datasets.document_sources import SourceHash
-from tokjax.datasets.fields.bucketed_tokens import BucketedTokenField
-from tokjax.datasets.fields.token_ids import get_unsigned_dtype
+from tokjax.datasets.fields.base import get_unsigned_dtype
+from tokjax.datasets.fields.text_fields import BucketedTokenField
 from tokjax.datasets.manifest import FileRecord, Shard
 
 if TYPE_CHECKING:

@@ -21,13 +21,9 @@ from tokjax.formats.tokenizer_files import (
     MODEL_CONFIG_FILE,
     SPECIAL_TOKENS_FILE,
     check_is_file,
-    decompress_header,
-    read_bytes,
     read_json_object,
 )
 from tokjax.formats.tokjax_json import TOKENIZER_FILE
-from tokjax.formats.transformers_classes import reject_files, reject_word_merges
-from tokjax.formats.word_bpe_files import find_word_end_symbols
 from tokjax.models.format_errors import check_is_not_pointer
 
 if TYPE_CHECKING:
@@ -58,8 +54,6 @@ _SENTENCEPIECE_NAMES = (
 )
 _JSON_RANKS_NAME = re.compile(r"tekken(_[0-9]+)?\.json|claude\.json")
 _RANKS_SUFFIXES = (".tiktoken", ".tiktoken.gz")
-_CLIP_NAMES = ("bpe_simple_vocab_16e6.txt.gz", "bpe_simple_vocab_16e6.txt")
-_CLIP_HEADER = b'"bpe_simple_vocab_16e6.txt#version'
 _FORMATS_BY_NAME: Mapping[str, Format] = {
     TOKENIZER_FILE: "tokjax",
     "tokenizer.json": "huggingface",
@@ -165,12 +159,7 @@ def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
 
 
 def _detect_text_file(source: Path, header: bytes) -> DetectedTokenizer:
-    if decompress_header(header).startswith(_CLIP_HEADER):
-        reject_files(
-            "openai/clip-vit-base-patch32",
-            f"{source} has CLIP's merges, and no file says how texts are split",
-        )
-    if header.startswith(b"#version") or source.name in ("merges.txt", "vocab.bpe", "bpe.codes"):
+    if b"#version" in header.partition(b"\n")[0] or source.name in ("merges.txt", "vocab.bpe", "bpe.codes"):
         return _find_partner(source, "it is a list of merges")
     if source.suffix == ".txt" and _is_text(header):
         return _detect_vocab_txt(source, "it is text with one token per line")
@@ -210,9 +199,6 @@ def find_tokenizer_names(present: Collection[str]) -> list[tuple[str, ...]]:
     for found in (usual_models or sorted(filter(_MODEL_NAME.fullmatch, present)), sorted(ranks)):
         if found:
             return [(name,) for name in found]
-    for name in _CLIP_NAMES:
-        if name in present:
-            return [(name,)]
     if _VOCAB_TXT in present:
         codes = [name for name in _TXT_MERGES if name in present and "vocab.json" not in present]
         return [(_VOCAB_TXT, *codes[:1])]
@@ -296,7 +282,7 @@ def _detect_in_directory(directory: Path) -> DetectedTokenizer:
     paths = tuple(directory / name for name in names)
     reason = f"{directory} has {' and '.join(names)}"
     if names in _PAIRS:
-        return _detect_gpt2(paths[0], paths[1], reason)
+        return DetectedTokenizer("gpt2", paths, reason)
     if names[0] == _VOCAB_TXT:
         return _detect_vocab_txt(paths[0], f"{directory} has {_VOCAB_TXT}")
     format_ = _FORMATS_BY_NAME.get(names[0], "tiktoken" if _is_ranks_name(names[0]) else None)
@@ -304,16 +290,6 @@ def _detect_in_directory(directory: Path) -> DetectedTokenizer:
         return DetectedTokenizer(format_, paths, reason)
     detected = detect_tokenizer_format(paths[0])
     return detected._replace(reason=f"{reason}, and {detected.reason}")
-
-
-def _detect_gpt2(vocab: Path, merges: Path, reason: str) -> DetectedTokenizer:
-    """Returns a map of tokens to ids and a list of merges as GPT-2's; raises for merges on words."""
-    lines = read_bytes(merges).split(b"\n") if merges.suffix != ".json" else []
-    if any(b"</w>" in line for line in lines):
-        pairs = [line.decode("utf-8", "replace").split()[:2] for line in lines]
-        if find_word_end_symbols(pairs):
-            reject_word_merges(vocab)
-    return DetectedTokenizer("gpt2", (vocab, merges), reason)
 
 
 def _detect_vocab_txt(source: Path, reason: str) -> DetectedTokenizer:
@@ -393,8 +369,9 @@ def _find_partner(source: Path, reason: str) -> DetectedTokenizer:
         if source.name in names:
             vocab, merges = (source.parent / name for name in names)
             if vocab.is_file() and merges.is_file():
-                is_json = vocab.suffix == ".json"
-                return _detect_gpt2(vocab, merges, reason) if is_json else _detect_vocab_txt(vocab, reason)
+                if vocab.suffix == ".json":
+                    return DetectedTokenizer("gpt2", (vocab, merges), reason)
+                return _detect_vocab_txt(vocab, reason)
     raise TokenizerFormatError(
         f"{source}: {reason.partition(',')[0]}, which is one of the two files of a tokenizer; pass both, "
         "[VOCAB, MERGES], or one of them under its usual name with the other in the same directory"
@@ -416,7 +393,7 @@ def _detect_pair(paths: Iterable[Any]) -> DetectedTokenizer:
             f"{vocab} and {merges}. For a vocabulary with one token per line, pass [VOCAB, MERGES] and "
             "format='word_bpe'"
         )
-    return _detect_gpt2(vocab, merges, "they are a map of tokens to ids and a list of merges")
+    return DetectedTokenizer("gpt2", (vocab, merges), "they are a map of tokens to ids and a list of merges")
 
 
 def _is_text(header: bytes) -> bool:

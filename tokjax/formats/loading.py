@@ -142,13 +142,11 @@ def load_tokenizer(
     - `"huggingface"` also accepts `unk_token`. A byte-level BPE with a common split pattern, a BPE with byte
       fallback, a BPE of words like that of OpenAI's first GPT, a WordPiece like BERT's and a word-level
       tokenizer become built-in tokenizers with the same ids. Other definitions run on the `tokenizers`
-      library (the extra `tokjax[huggingface]`), and the reason is logged. Added tokens that only the
-      configuration files declare are added, as by transformers. Truncation and padding defined in the file
-      are not applied.
+      library (the extra `tokjax[huggingface]`), and the reason is logged. Truncation and padding defined in
+      the file are not applied.
     - `"gpt2"` also accepts `unk_token`, `pattern`, `special_tokens` (names; by default those that the
       configuration files declare, and `<|endoftext|>`), `normalizer` and `add_prefix_space`. The default
-      pattern is GPT-2's, or Qwen's if the configuration names its tokenizer. BOS and EOS are inserted into
-      texts if it sets `add_bos_token` and `add_eos_token`.
+      pattern is GPT-2's.
     - `"sentencepiece"`: `bos_token` and `eos_token` are inserted into texts; `"auto"` selects the token with
       the role, which is declared in the configuration files or else in the model.
     - `"tiktoken"` also accepts `encoding`, `pattern`, `special_tokens` (name to id) and `normalizer`. A rank
@@ -160,8 +158,8 @@ def load_tokenizer(
     - `"word_bpe"` also accepts the options of `word_bpe` except `clean_text` and `handle_chinese_chars`. By
       default, the ids equal those of KeemenaSubwords.jl's `load_bpe` and `load_bytebpe`, which begin at 1.
 
-    Files whose ids only a class of transformers defines, such as those of RoBERTa, CLIP and XLM-R without
-    a `tokenizer.json`, are an error that names the way to load them.
+    transformers (the extra `tokjax[transformers]`) reads directories whose configuration files name a class
+    with other ids, such as RoBERTa's, CLIP's and XLM-R's, or declare tokens that the files do not have.
 
     Files from untrusted sources are parsed within `tokjax.limits`, which bound time and memory.
 

@@ -1,4 +1,4 @@
-"""SentencePiece models: `.model` files, with the tokens that configuration files beside them add."""
+"""SentencePiece models: `.model` files, with the roles that configuration files beside them declare."""
 
 from __future__ import annotations
 
@@ -6,34 +6,20 @@ from typing import TYPE_CHECKING
 
 from tokjax._util.atomic_files import check_path
 from tokjax.core.vocabulary import TEMPLATE_ROLES, select_roles
-from tokjax.errors import TokenizerFormatError
-from tokjax.formats.added_tokens import (
-    ADVICE,
-    DeclaredToken,
-    get_whitespace_options,
-    read_added_tokens,
-    select_new_tokens,
-)
-from tokjax.formats.tokenizer_files import (
-    CONFIG_FILE,
-    read_companion_config,
-    resolve_roles,
-)
-from tokjax.formats.transformers_classes import find_tokenizer_class
-from tokjax.models.format_errors import as_format_errors, check_vocab_size
-from tokjax.models.sentencepiece import SentencePieceTokenizer, declare_roles, sentencepiece, set_added_tokens
-from tokjax.models.sentencepiece_files import PieceType, append_pieces
-from tokjax.pretokenize.special_tokens import check_comparisons
+from tokjax.formats.huggingface.tokenizer_json import convert_files
+from tokjax.formats.tokenizer_files import read_companion_config, resolve_roles
+from tokjax.formats.transformers_files import find_difference
+from tokjax.models.sentencepiece import SentencePieceTokenizer, declare_roles, sentencepiece
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
-    from pathlib import Path
 
     from tokjax.core.vocabulary import Role
-    from tokjax.formats.tokenizer_files import CompanionConfig
+    from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
+    from tokjax.models.base import SegmentModel
 
-_T5_CLASSES = ("T5Tokenizer", "MT5Tokenizer")
+_PLAIN = ("llama", "mistral")
+"""Types of models for which transformers takes all settings from the `.model`; `LlamaTokenizer` does not."""
 
 
 def read_sentencepiece(
@@ -42,13 +28,12 @@ def read_sentencepiece(
     bos_token: str | None = None,
     eos_token: str | None = None,
     pad_token: str | None = "auto",
-) -> SentencePieceTokenizer:
+) -> SentencePieceTokenizer | SegmentModel | HuggingFaceTokenizer:
     """Reads a SentencePiece model.
 
     The roles of special tokens are read from the `tokenizer_config.json` or `special_tokens_map.json` in the
-    same directory, where tokens that do not exist are ignored, and otherwise from the model. Added tokens,
-    from `added_tokens_decoder` or `added_tokens.json`, are appended to the pieces, and so are the sentinels
-    of T5 (`extra_ids`, or a class or `model_type` of T5).
+    same directory, and otherwise from the model. If these files name a class with other ids, such as T5's or
+    XLM-R's, or declare tokens that the model does not have, transformers reads the directory.
 
     Args:
         path: path of the `.model` file.
@@ -60,21 +45,25 @@ def read_sentencepiece(
     Raises:
         FileNotFoundError: the file does not exist.
         InvalidArgumentError: there is no such special token.
-        TokenizerFormatError: the file is not a SentencePiece model, or is truncated; the ids of added tokens
-            do not follow those of the model; or the configuration names a class with other ids, such as
-            XLM-R's.
+        MissingExtraError: transformers has to read the directory, and is not installed.
+        TokenizerFormatError: the file is not a SentencePiece model, or is truncated.
     """
     source = check_path(path)
     companion = read_companion_config(source.parent)
     passed: dict[Role, str | None] = {"bos": bos_token, "eos": eos_token, "pad": pad_token}
-    class_name = find_tokenizer_class(source, companion.config)
-    plain = sentencepiece(source, pad_token=None if pad_token is None else "auto")
-    tokenizer = _add_tokens(plain, source, companion, is_t5=class_name in _T5_CLASSES)
+    tokenizer = sentencepiece(source, pad_token=None if pad_token is None else "auto")
     overrides = {role: None if name == "auto" else name for role, name in passed.items()}
+    vocabulary = tokenizer.vocabulary
+    ids = {name.decode("utf-8"): id_ for name, id_ in vocabulary.ordinary.items()}
+    known = {name: ids[name] for name in tokenizer._symbols if name in ids} | dict(vocabulary.special)
+    control = vocabulary.special.keys() - tokenizer._symbols
+    reason = find_difference(source, known, companion, _PLAIN, control)
+    if reason is not None:
+        inserted_names = {f"{role}_token": passed[role] for role in TEMPLATE_ROLES if passed[role] == "auto"}
+        return convert_files({source.name: source}, reason, ids, overrides, **inserted_names)
     # The unknown piece is always that of the model.
     ignored = {"unk"} if pad_token is not None else {"unk", "pad"}
     declared = {role: name for role, name in companion.declared_roles.items() if role not in ignored}
-    vocabulary = tokenizer.vocabulary
     roles = {
         **vocabulary.roles,
         **select_roles(declared, vocabulary.ordinary, vocabulary.special),
@@ -82,50 +71,3 @@ def read_sentencepiece(
     }
     inserted = [role for role in TEMPLATE_ROLES if passed[role] or companion.config.get(f"add_{role}_token")]
     return declare_roles(tokenizer, roles, inserted)
-
-
-def _add_tokens(
-    tokenizer: SentencePieceTokenizer, source: Path, companion: CompanionConfig, *, is_t5: bool
-) -> SentencePieceTokenizer:
-    """Appends the added tokens that the configuration files declare to the pieces of a model."""
-    num_sentinels = companion.config.get("extra_ids", 100 if is_t5 else 0)
-    declared = read_added_tokens(source.parent, companion)
-    if not declared and not num_sentinels:
-        return tokenizer
-    ids = {name.decode("utf-8"): id_ for name, id_ in tokenizer.vocabulary.ordinary.items()}
-    ids |= tokenizer.vocabulary.special
-    sentinels = _list_sentinels(source, num_sentinels, ids)
-    new_tokens = select_new_tokens(source, sentinels | declared, ids)
-    if not new_tokens:
-        return tokenizer
-    if companion.config.get("legacy") is False and not is_t5:
-        raise TokenizerFormatError(
-            f'{source.parent}: with "legacy": false, as in its {CONFIG_FILE}, no space is added to the text '
-            f"after the added token {next(iter(new_tokens))!r}, but {source.name} adds one; {ADVICE}"
-        )
-    piece_types = {
-        name: PieceType.CONTROL if token.special else PieceType.USER_DEFINED
-        for name, token in new_tokens.items()
-    }
-    with as_format_errors(str(source.parent)):
-        extended = sentencepiece(append_pieces(tokenizer.model_proto, piece_types), pad_token=None)
-        check_comparisons({*extended.vocabulary.special, *new_tokens})
-    added_tokens = get_whitespace_options(new_tokens)
-    old = tokenizer.vocabulary
-    return set_added_tokens(extended, old.roles, old.explicit_template, added_tokens)
-
-
-def _list_sentinels(source: Path, count: object, ids: Mapping[str, int]) -> dict[str, DeclaredToken]:
-    """Returns the sentinels that transformers appends to T5's pieces: `<extra_id_99>` to `<extra_id_0>`.
-
-    Args:
-        source: path of the model.
-        count: number of sentinels, the field `extra_ids` of the configuration.
-        ids: ids by piece of the model.
-    """
-    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise TokenizerFormatError(f"{source.parent}: 'extra_ids' is {count!r}, not a number of tokens")
-    check_vocab_size(len(ids) + count, str(source))
-    names = [f"<extra_id_{i}>" for i in reversed(range(count))]
-    new_names = [name for name in names if name not in ids]
-    return {name: DeclaredToken(len(ids) + i, True, False) for i, name in enumerate(new_names)}

@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tokjax._util.atomic_files import get_identity, open_regular
 from tokjax._util.limits import exceeds_limit
-from tokjax.core.template import make_template
 from tokjax.core.vocabulary import ROLES
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models.format_errors import check_is_not_pointer, check_vocab_size
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
-    from tokjax.core.template import Template
     from tokjax.core.vocabulary import Role
 
 
@@ -40,7 +38,7 @@ SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 MODEL_CONFIG_FILE = "config.json"
 """Configuration file of a model, which names the type of the model."""
 ADDED_TOKENS_FILE = "added_tokens.json"
-"""Older file for added tokens; see `read_added_tokens`."""
+"""Older file for added tokens, with their ids only."""
 CHAT_TEMPLATE_FILE = "chat_template.jinja"
 """File of the default chat template."""
 CHAT_TEMPLATES_DIRECTORY = "additional_chat_templates"
@@ -259,18 +257,6 @@ def _list_special_tokens(contents: Mapping[str, Any]) -> list[Any]:
     if isinstance(listed, dict):
         listed = list(listed.values())
     return [*map(contents.get, fields), *named, *(listed if isinstance(listed, list) else [])]
-
-
-def make_template_of_each_text(before: Sequence[str], after: Sequence[str]) -> Template:
-    """Makes a template with tokens before and after each text of a pair, as `add_bos_token` in transformers.
-
-    Args:
-        before: names of the tokens before each text.
-        after: names of the tokens after it.
-    """
-    first = [*before, "$A", *after]
-    second = [f"{piece}:1" for piece in (*before, "$B", *after)]
-    return make_template(first, [*first, *second])
 
 
 def resolve_roles(

@@ -16,20 +16,19 @@ from typing import TYPE_CHECKING, Literal
 from tokjax._util.atomic_files import check_path
 from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import TokenizerFormatError
-from tokjax.formats.added_tokens import read_added_special_tokens
+from tokjax.formats.huggingface.tokenizer_json import convert_files
 from tokjax.formats.tokenizer_files import (
     read_companion_config,
     read_lines,
     resolve_roles,
 )
-from tokjax.formats.transformers_classes import find_tokenizer_class, reject_files, reject_word_merges
+from tokjax.formats.transformers_files import find_difference
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.word_bpe import (
     CONTINUATION,
     END_OF_WORD,
     EndOfWord,
     Unknown,
-    WordBPE,
     make_word_bpe,
 )
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
@@ -42,7 +41,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokjax.core.vocabulary import Role, Vocabulary
+    from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
     from tokjax.formats.tokenizer_files import CompanionConfig
+    from tokjax.models.base import SegmentModel
     from tokjax.pretokenize.word_boundaries import Splitter
 
     Merges = Sequence[tuple[str, str]]
@@ -81,7 +82,7 @@ def read_word_bpe(
     eos_token: str | None = None,
     pad_token: str | None = None,
     unk_token: str | None = None,
-) -> WordBPE:
+) -> SegmentModel | HuggingFaceTokenizer:
     r"""Reads a vocabulary and a list of merges on words.
 
     The tokens equal those of KeemenaSubwords.jl's `load_bpe` and `load_bytebpe`: words are separated by
@@ -111,19 +112,36 @@ def read_word_bpe(
     Raises:
         FileNotFoundError: a file does not exist.
         InvalidArgumentError: an option is invalid.
+        MissingExtraError: a configuration file names a class of transformers, which is not installed.
         TokenizerFormatError: a file is damaged or in another format, the two files do not match, they do not
-            determine an option that was not passed, a special token is not in the vocabulary, or only a class
-            of transformers defines the ids.
+            determine an option that was not passed, or a special token is not in the vocabulary.
     """
     source, merges_path = check_path(vocab), check_path(merges)
-    if source.suffix == ".json":
-        reject_word_merges(source)
+    overrides: dict[Role, str | None] = {
+        "bos": bos_token,
+        "eos": eos_token,
+        "pad": pad_token,
+        "unk": unk_token,
+    }
     companion = read_companion_config(source.parent)
-    find_tokenizer_class(source, companion.config)  # can raise
     tokens = _read_tokens(source)
+    reason = find_difference(source, tokens, companion)
+    if reason is not None:
+        return convert_files(
+            {source.name: source, merges_path.name: merges_path},
+            reason,
+            tokens,
+            overrides,
+            end_of_word=None if end_of_word == "auto" else str(end_of_word),
+            splitter=splitter,
+            unknown=unknown,
+            byte_level=byte_level,
+            lowercase=lowercase,
+            strip_accents=strip_accents,
+            special_tokens=special_tokens or None,
+        )
     pairs = _read_merges(merges_path, tokens)
     _check_files_match(source, merges_path, tokens, pairs)
-    added_tokens = read_added_special_tokens(source, tokens, companion)
     splitter = splitter or "whitespace"
     normalizer = bert_normalizer(
         lowercase=bool(lowercase),
@@ -131,13 +149,7 @@ def read_word_bpe(
         clean_text=splitter == "bert",
         handle_chinese_chars=splitter == "bert",
     )
-    overrides: dict[Role, str | None] = {
-        "bos": bos_token,
-        "eos": eos_token,
-        "pad": pad_token,
-        "unk": unk_token,
-    }
-    special_tokens = [*special_tokens, *added_tokens, *filter(None, overrides.values())]
+    special_tokens = [*special_tokens, *filter(None, overrides.values())]
     vocabulary = _make_vocabulary(source, tokens, special_tokens, overrides, companion)
     if end_of_word == "auto":
         end_of_word = _find_end_of_word(source, tokens, pairs)
@@ -178,8 +190,9 @@ def _read_tokens(source: Path) -> dict[str, int]:
             tokens[token] = len(tokens)
     check_vocab_size(len(tokens), str(source))
     if tokens and all(map(_COUNTED_TOKEN.fullmatch, tokens)):
-        reject_files(
-            source.parent, f"{source.name} has counts, as PhoBERT's and BERTweet's", "PhobertTokenizer"
+        raise TokenizerFormatError(
+            f"{source}: has counts, as the dictionaries of PhoBERT and BERTweet, whose tokenizers only "
+            "transformers has; register a custom type that wraps it (docs/extending.md)"
         )
     return tokens
 

@@ -4,47 +4,35 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tokjax._util.atomic_files import check_path
-from tokjax.core.vocabulary import TEMPLATE_ROLES
+from tokjax.core.vocabulary import ROLES
 from tokjax.errors import Hint, TokenizerFormatError
-from tokjax.formats.added_tokens import (
-    ADVICE,
-    get_whitespace_options,
-    read_added_tokens,
-    select_new_tokens,
-)
 from tokjax.formats.huggingface.adapter import build_huggingface_tokenizer
 from tokjax.formats.huggingface.definition import RequiresLibraryError
 from tokjax.formats.huggingface.export import build_tokenizer_json
+from tokjax.formats.huggingface.tokenizer_json import convert_files
 from tokjax.formats.huggingface.word_definition import check_special_words
 from tokjax.formats.tokenizer_files import (
     BERT_ROLES,
     read_companion_config,
     read_lines,
 )
-from tokjax.formats.transformers_classes import find_tokenizer_class
+from tokjax.formats.transformers_files import find_difference
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.roles_and_templates import replace_roles
-from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece
+from tokjax.models.wordpiece import wordpiece
 from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
-    from tokjax.formats.added_tokens import DeclaredToken
     from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
+    from tokjax.models.base import SegmentModel
 
-_OTHER_SPLITTERS = {
-    "CpmAntTokenizer": "with jieba",
-    "EsmTokenizer": "into tokens",
-    "RoFormerTokenizer": "with jieba",
-}
-"""Classes of transformers for a `vocab.txt` that split texts otherwise than BERT, and how."""
+_PLAIN = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "bert", "distilbert", "electra")
 _RWKV = re.compile(r"""\d+ b?(['"]).*\1 \d+""")
 
 
@@ -56,11 +44,12 @@ def read_wordpiece(
     strip_accents: bool | None = None,
     handle_chinese_chars: bool | None = None,
     **options: Any,
-) -> WordPieceTokenizer | HuggingFaceTokenizer:
+) -> SegmentModel | HuggingFaceTokenizer:
     r"""Reads a `vocab.txt`. Lines may end in `\r\n`.
 
     Settings that are not passed are read from the `tokenizer_config.json` in the same directory, if it
-    exists. Special tokens that it names, and the vocabulary does not have, get the next ids.
+    exists. If it names a class that splits texts otherwise, or tokens that the vocabulary does not have,
+    transformers reads the directory.
 
     Args:
         path: path of the file.
@@ -71,7 +60,7 @@ def read_wordpiece(
         strip_accents: whether nonspacing marks are removed. `None` uses `strip_accents` of the configuration,
             or else the value of `lowercase`.
         handle_chinese_chars: whether CJK ideographs are separate words. `None` uses `tokenize_chinese_chars`
-            of the configuration, or else `True`, but `False` for BERT for Japanese.
+            of the configuration, or else `True`.
         **options: other options of `wordpiece`.
 
     Returns:
@@ -80,7 +69,8 @@ def read_wordpiece(
 
     Raises:
         FileNotFoundError: the file does not exist.
-        MissingExtraError: the tokenizer has to run on the library, which is not installed.
+        MissingExtraError: the tokenizer has to run on the library, or transformers has to read the files,
+            and it is not installed.
         TokenizerFormatError: the file is not such a vocabulary, or `lowercase` cannot be determined.
     """
     source = check_path(path)
@@ -98,35 +88,36 @@ def read_wordpiece(
     check_vocab_size(len(tokens), str(source))
     companion = read_companion_config(source.parent)
     config = companion.config
-    class_name = find_tokenizer_class(source, config) or ""
-    _check_splitter(source, class_name, config)
-    is_japanese = class_name == "BertJapaneseTokenizer"
-    declared = read_added_tokens(source.parent, companion)
-    new_tokens = select_new_tokens(source, declared, tokens, companion.special)
-    _check_added_tokens(source.parent, new_tokens)
+    reason = find_difference(source, tokens, companion, _PLAIN)
+    if reason is not None:
+        names = {role: options.pop(f"{role}_token", None) for role in ROLES}
+        return convert_files(
+            {"vocab.txt": source},
+            reason,
+            tokens,
+            names,
+            special_tokens=special_tokens or None,
+            lowercase=lowercase,
+            strip_accents=strip_accents,
+            handle_chinese_chars=handle_chinese_chars,
+            **options,
+        )
     if lowercase is None:
-        lowercase = config.get("do_lower_case", False if is_japanese else None)
+        lowercase = config.get("do_lower_case")
     if lowercase is None:
         lowercase = _is_lower_case(tokens, str(source))
-    tokens |= {name: token.id for name, token in new_tokens.items()}
-    roles = {role: name for role, name in companion.roles.items() if name in tokens}
-    declared_special = (name for name in companion.special if name in tokens)
-    added_special = (name for name, token in declared.items() if token.special)
-    special_tokens = [*special_tokens, *declared_special, *added_special]
+    roles = companion.roles
+    special_tokens = [*special_tokens, *companion.special]
     # BERT inserts CLS and SEP, even if the configuration declares other tokens as BOS and EOS.
-    inserted = {
-        role: name for role, name in roles.items() if role not in TEMPLATE_ROLES or name not in new_tokens
-    }
-    inserted |= {role: roles[other] for role, other in BERT_ROLES.items() if other in roles}
+    cls_and_sep = {role: roles.get(other, f"[{other.upper()}]") for role, other in BERT_ROLES.items()}
+    inserted = {**roles, **{role: name for role, name in cls_and_sep.items() if name in tokens}}
     role_options = {f"{role}_token": name for role, name in inserted.items() if role not in ("cls", "sep")}
     if strip_accents is None:
         strip_accents = config.get("strip_accents")
     if handle_chinese_chars is None:
-        handle_chinese_chars = not is_japanese and config.get("tokenize_chinese_chars", True)
-    if is_japanese:
-        options = {"cleanup": False, **options}
+        handle_chinese_chars = config.get("tokenize_chinese_chars", True)
     with as_format_errors(str(source)):
-        check_comparisons({*special_tokens, *new_tokens})
+        check_comparisons({*special_tokens})
         tokenizer = wordpiece(
             tokens,
             special_tokens=list(dict.fromkeys(special_tokens)),
@@ -135,40 +126,15 @@ def read_wordpiece(
             handle_chinese_chars=bool(handle_chinese_chars),
             **(role_options | options),
         )
-    vocabulary = replace(tokenizer.vocabulary, added_tokens=get_whitespace_options(new_tokens))
-    declared_roles = {role: name for role, name in roles.items() if f"{role}_token" not in options}
-    tokenizer = replace_roles(tokenizer.replace_vocabulary(vocabulary), declared_roles)
+    tokenizer = replace_roles(
+        tokenizer, {role: name for role, name in roles.items() if f"{role}_token" not in options}
+    )
     try:
-        check_special_words(vocabulary, tokenizer.normalizer, "bert")
+        check_special_words(tokenizer.vocabulary, tokenizer.normalizer, "bert")
     except RequiresLibraryError as error:
         definition = json.dumps(build_tokenizer_json(tokenizer))
         return build_huggingface_tokenizer(definition, str(error), tokenizer.vocabulary.roles)
     return tokenizer
-
-
-def _check_splitter(source: Path, name: str, config: Mapping[str, Any]) -> None:
-    """Raises `TokenizerFormatError` if the configuration names a class that splits texts otherwise."""
-    how = _OTHER_SPLITTERS.get(name)
-    if name == "BertJapaneseTokenizer":
-        words, subwords = config.get("word_tokenizer_type", "basic"), config.get("subword_tokenizer_type")
-        if words != "basic" or subwords not in (None, "wordpiece"):
-            how = f"with {words!r} and {subwords or 'wordpiece'!r}"
-    if how is not None:
-        raise TokenizerFormatError(
-            f"{source.parent}: its files name {name}, which splits texts {how}, and not as BERT does; split "
-            "them in that way, join the parts with spaces, and pass the lines of the file to "
-            "tokjax.wordpiece(TOKENS, handle_chinese_chars=False)"
-        )
-
-
-def _check_added_tokens(directory: Path, new_tokens: Mapping[str, DeclaredToken]) -> None:
-    """Raises `TokenizerFormatError` for tokens that are matched in normalized texts."""
-    for name, token in new_tokens.items():
-        if token.normalized:
-            raise TokenizerFormatError(
-                f"{directory}: the added token {name!r} is to be matched in normalized texts, which is not "
-                f"supported; {ADVICE}"
-            )
 
 
 def _is_lower_case(tokens: Mapping[str, int], where: str) -> bool:

@@ -1,20 +1,55 @@
-"""Denoising batches: encoder inputs and decoder targets of span corruption and of denoiser mixtures."""
+"""Denoising batches: inputs and targets of span corruption and of denoiser mixtures, as in UL2.
+
+The length of a row determines how many tokens are noise, and in how many spans (`compute_noise_counts`).
+Random numbers determine where the spans are (`sample_noise`), as in T5. Example: a row of 6 tokens, of which
+3 are noise, in 2 spans. Noise tokens and clean tokens are first split into 2 spans each. The spans are then
+interleaved:
+
+    draws                       0    .8   .3   .2   .6   0
+
+    draws of 3 noise tokens     0    .8   .3                  the first three
+    span of each                0    0    1                   the smallest draw after the first begins span 1
+    sort key 2 * span + 1       1    1    3
+
+    draws of 3 clean tokens     0    .6   .2                  the last three, in reverse
+    span of each                0    0    1
+    sort key 2 * span           0    0    2
+
+    all keys, sorted            0    0    1    1    2    3
+    noise where the key is odd  .    .    #    #    .    #
+
+Sorting makes this work under `jax.jit`, where the lengths of spans are unknown. See docs/objectives.md,
+section "Span corruption".
+"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.arrays import Array, as_int32, gather, get_namespace, make_positions, scatter_rows
-from tokjax._util.checks import check_id, check_int
+from tokjax._util.arrays import (
+    Array,
+    as_int32,
+    gather,
+    get_namespace,
+    make_positions,
+    prepend_axes,
+    scatter_rows,
+)
+from tokjax._util.checks import check_float, check_id, check_int
 from tokjax._util.display import display_batch
+from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_aligned_mask, as_tokens
 from tokjax.errors import InvalidArgumentError
-from tokjax.objectives.noise_spans import NoiseCounts, sample_noise
+from tokjax.objectives.random_draws import check_draws
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
 
 def compact_rows(values: Any, keep: Any, width: int, fill: Any) -> Any:
@@ -218,3 +253,266 @@ def _join_parts(xp: Any, parts: Sequence[tuple[Any, Any]], width: int, pad_id: i
     total = xp.sum(keep, axis=-1, keepdims=True, dtype=np.int32)
     mask = (make_positions(xp, width, values.ndim) < total).astype(np.int32)
     return compact_rows(values, keep, width, pad_id), mask
+
+
+@dataclass(frozen=True)
+class Denoiser:
+    """Settings of one kind of noise.
+
+    Attributes:
+        noise_density: fraction of tokens that are noise, from 0 to 1.
+        mean_noise_span_length: mean length of noise spans in tokens, at least 1; `None` is a single span at
+            the end of the row, so that the model continues a prefix.
+        weight: probability of the denoiser, relative to the weights of the others; more than 0.
+        mode_id: id at the start of the inputs, which shows the denoiser to the model; `None` adds nothing.
+
+    Raises:
+        InvalidArgumentError: a value is out of these bounds.
+    """
+
+    noise_density: float
+    mean_noise_span_length: float | None
+    weight: float = 1.0
+    mode_id: int | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        check_float("noise_density", self.noise_density, minimum=0, maximum=1)
+        if self.mean_noise_span_length is not None:
+            check_float("mean_noise_span_length", self.mean_noise_span_length, minimum=1)
+        if check_float("weight", self.weight, minimum=0) == 0:
+            raise InvalidArgumentError("weight must be more than 0; omit a denoiser that is never used")
+        if self.mode_id is not None:
+            check_id("mode_id", self.mode_id)
+
+
+UL2_DENOISERS = (
+    Denoiser(0.15, 3),
+    Denoiser(0.15, 8),
+    Denoiser(0.25, None),
+    Denoiser(0.5, 3),
+    Denoiser(0.5, 8),
+    Denoiser(0.15, 64),
+    Denoiser(0.5, 64),
+)
+"""The seven denoisers of table 1 of UL2: two regular ones, the sequential one, and four extreme ones.
+
+They have equal weights and no mode ids, since these depend on the tokenizer. Set them with
+`dataclasses.replace(denoiser, mode_id=..., weight=...)`.
+"""
+
+
+@jit_eager
+def denoising_mixture(
+    ids: Array,
+    attention_mask: Array,
+    draws: Array,
+    *,
+    denoisers: Sequence[Denoiser],
+    sentinel_ids: Sequence[int] | Array,
+    eos_id: int,
+    pad_id: int,
+    inputs_length: int | None = None,
+    targets_length: int | None = None,
+    decoder_start_id: int | None = None,
+) -> DenoisingBatch:
+    """Corrupts each row by a randomly chosen denoiser, as UL2 does. All rows get the same shape.
+
+    Args:
+        ids: token ids without EOS, integers, shape `(..., length)`.
+        attention_mask: mask of tokens, not 0 on these, shape `(..., length)`.
+        draws: random numbers, `draw_uniform(source, (..., length + 1))`; the last of each row chooses its
+            denoiser.
+        denoisers: denoisers of the mixture, at least one.
+        sentinel_ids: as in `span_corruption`; there must be enough for each of the denoisers.
+        eos_id: id at the end of inputs and targets.
+        pad_id: id on padding.
+        inputs_length: width of the inputs; by default the maximum over all denoisers for a row of `length`
+            tokens, with the mode id.
+        targets_length: width of the targets; by default the maximum over all denoisers, too.
+        decoder_start_id: first id of the decoder inputs; by default the pad id.
+
+    Returns:
+        A batch as from `span_corruption`, whose `denoisers` hold the index of the denoiser of each row.
+
+    Raises:
+        InvalidArgumentError: `denoisers` is empty, or as for `span_corruption`.
+
+    >>> ids = np.arange(11, 19)[None, :]
+    >>> draws = np.full((1, 9), 0.9, np.float32)
+    >>> denoisers = [Denoiser(0.15, 3), Denoiser(0.25, None, mode_id=5)]
+    >>> batch = denoising_mixture(
+    ...     ids, ids, draws, denoisers=denoisers, sentinel_ids=[99], eos_id=1, pad_id=0)
+    >>> batch.inputs, batch.denoisers
+    (array([[ 5, 11, 12, 13, 14, 15, 16, 99,  1,  0]], dtype=int32), array([1], dtype=int32))
+    """
+    kinds = _check_denoisers(denoisers)
+    tokens = as_tokens(ids)
+    length = tokens.shape[-1]
+    counts = [_compute_counts(kind, length) for kind in kinds]
+    has_mode = np.array([kind.mode_id is not None for kind in kinds])
+    layout = make_layout(
+        counts,
+        int(has_mode.any()),
+        sentinel_ids=sentinel_ids,
+        eos_id=eos_id,
+        pad_id=pad_id,
+        decoder_start_id=decoder_start_id,
+        inputs_length=inputs_length,
+        targets_length=targets_length,
+    )
+    draws = check_draws(draws, (*tokens.shape[:-1], length + 1))
+    xp = get_namespace(tokens, attention_mask, draws)
+    chosen = _choose_denoisers(xp, draws[..., -1], [kind.weight for kind in kinds])
+    mode_ids = np.array([kind.mode_id or 0 for kind in kinds], np.int32)
+    modes = (gather(mode_ids, chosen), gather(has_mode, chosen)) if has_mode.any() else None
+    batch = corrupt_rows(tokens, attention_mask, draws[..., :-1], counts, chosen, layout, modes)
+    return batch._replace(denoisers=chosen)
+
+
+def _check_denoisers(denoisers: Sequence[Denoiser]) -> list[Denoiser]:
+    if isinstance(denoisers, Denoiser):
+        raise InvalidArgumentError("denoisers must be a list of Denoisers; pass [denoiser]")
+    kinds = list(denoisers)
+    for kind in kinds:
+        if not isinstance(kind, Denoiser):
+            raise InvalidArgumentError(f"denoisers must be Denoisers, and {kind!r} is not a Denoiser")
+    if not kinds:
+        raise InvalidArgumentError("denoisers is empty; pass at least one Denoiser, or UL2_DENOISERS")
+    return kinds
+
+
+def _compute_counts(kind: Denoiser, length: int) -> NoiseCounts:
+    span_length = math.inf if kind.mean_noise_span_length is None else kind.mean_noise_span_length
+    return compute_noise_counts(length, kind.noise_density, span_length)
+
+
+def _choose_denoisers(xp: Any, draws: Any, weights: Sequence[float]) -> Any:
+    """Returns the index of the denoiser that each random number selects, in proportion to the weights."""
+    bounds = prepend_axes(draws.ndim + 1, (np.cumsum(weights)[:-1] / np.sum(weights)).astype(np.float32))
+    return xp.sum(draws[..., None] >= bounds, axis=-1, dtype=np.int32)
+
+
+_DRAW_BITS = 24  # random bits of a float32 in [0, 1)
+_NO_SPAN = 2**29  # sorts after all span numbers; twice this number plus 1 fits int32
+
+
+class NoiseCounts(NamedTuple):
+    """Table of noise counts by row length: entry `n` is for rows of `n` tokens.
+
+    Attributes:
+        tokens: number of noise tokens, `int32`, shape `(lengths,)`.
+        spans: number of noise spans, `int32`, shape `(lengths,)`.
+    """
+
+    tokens: NDArray[np.int32]
+    spans: NDArray[np.int32]
+
+    @property
+    def clean(self) -> NDArray[Any]:
+        """Number of clean tokens, which are not noise, shape `(lengths,)`."""
+        return np.arange(len(self.tokens)) - self.tokens
+
+    @property
+    def inputs(self) -> NDArray[Any]:
+        """Width of the inputs: clean tokens, sentinels and EOS, shape `(lengths,)`."""
+        return self.clean + self.spans + 1
+
+    @property
+    def targets(self) -> NDArray[Any]:
+        """Width of the targets: noise tokens, sentinels and EOS, shape `(lengths,)`.
+
+        The targets of a row without noise have one sentinel too.
+        """
+        return self.tokens + np.maximum(self.spans, 1) + 1
+
+
+def compute_noise_counts(length: int, noise_density: float, mean_noise_span_length: float) -> NoiseCounts:
+    """Computes the noise counts of rows of up to `length` tokens.
+
+    They are computed on the host, because devices may round differently, and in `float32`, as T5 does. There
+    are at most as many noise spans as clean tokens, since each noise span needs a clean token
+    before it.
+
+    Args:
+        length: maximum number of tokens of a row.
+        noise_density: fraction of tokens that are noise, from 0 to 1.
+        mean_noise_span_length: mean length of noise spans in tokens; infinity makes a single span.
+
+    Returns:
+        Noise counts of rows of 0 to `length` tokens.
+
+    Raises:
+        InvalidArgumentError: `length` is a symbolic dimension of `jax.export`.
+    """
+    if not isinstance(length, int):
+        raise InvalidArgumentError(
+            f"rows have the symbolic length {length}, but noise counts are a table with an entry for each "
+            "length; export with a fixed length of rows (their number may be symbolic)"
+        )
+    lengths = np.arange(length + 1, dtype=np.int32)
+    clipped_lengths = np.maximum(lengths, 2)
+    rounded_tokens = np.rint(clipped_lengths.astype(np.float32) * np.float32(noise_density)).astype(np.int32)
+    tokens = np.clip(rounded_tokens, 1, clipped_lengths - 1)
+    rounded_spans = np.rint(tokens.astype(np.float32) / np.float32(mean_noise_span_length)).astype(np.int32)
+    spans = np.clip(rounded_spans, 1, np.minimum(tokens, clipped_lengths - tokens))
+    noisy = (lengths >= 2) & (noise_density > 0)
+    return NoiseCounts(np.where(noisy, tokens, 0), np.where(noisy, spans, 0))
+
+
+def sample_noise(draws: Any, lengths: Any, tokens: Any, spans: Any, *, max_counts: tuple[int, int]) -> Any:
+    """Chooses noise tokens at random, from given numbers of noise tokens and noise spans.
+
+    Clean spans and noise spans alternate; the first is clean, and the last is noise. All such arrangements
+    are equally likely. Each random number is used once.
+
+    Args:
+        draws: random numbers, `float32` in `[0, 1)`, shape `(..., length)`.
+        lengths: number of tokens of each row, which are at its start; `int32`, shape `(...)`.
+        tokens: number of noise tokens of each row, `int32`, shape `(...)`.
+        spans: number of noise spans of each row, `int32`, shape `(...)`; at least 1 where `tokens` is not 0.
+        max_counts: maximum number of noise tokens of any row, and of clean tokens. They limit the amount of
+            work.
+
+    Returns:
+        Mask of noise tokens, booleans, shape `(..., length)`. Values after the end of a row are arbitrary.
+    """
+    xp = get_namespace(draws, lengths, tokens, spans)
+    length = draws.shape[-1]
+    if length == 0:
+        return xp.zeros(draws.shape, bool)
+    noise_width, clean_width = (min(max(width, 1), length) for width in max_counts)
+    # Noise uses the first draws of the array, and clean tokens the last, so no draw is used twice.
+    noise = _assign_spans(draws[..., :noise_width], tokens, spans)
+    clean = _assign_spans(draws[..., ::-1][..., :clean_width], lengths - tokens, spans)
+    # Sorted keys order tokens by span, and the clean span before the noise span of the same number.
+    keys = xp.concatenate([np.int32(2) * noise + np.int32(1), np.int32(2) * clean], axis=-1)
+    return xp.sort(keys, axis=-1)[..., :length] % np.int32(2) == np.int32(1)
+
+
+def _assign_spans(draws: Any, items: Any, spans: Any) -> Any:
+    """Splits `items` tokens into `spans` spans at random, and returns the span of each token, from 0.
+
+    A span begins at the first token, and at the `spans - 1` other tokens with the smallest draws. All ways to
+    split are equally likely. Entries after the last token are `_NO_SPAN`.
+    """
+    xp = get_namespace(draws, items, spans)
+    items, spans = items[..., None], spans[..., None]
+    position = make_positions(xp, draws.shape[-1], draws.ndim)
+    can_begin = (position > 0) & (position < items)
+    # A draw has 24 random bits, so the conversion is exact. Tokens that cannot begin a span get the maximum.
+    integers = (draws * np.float32(2**_DRAW_BITS)).astype(np.int32)
+    begins = _find_smallest(xp, xp.where(can_begin, integers, np.int32(2**_DRAW_BITS)), spans - np.int32(1))
+    number = xp.cumsum(begins, axis=-1, dtype=np.int32)
+    return xp.where(position < items, number, np.int32(_NO_SPAN))
+
+
+def _find_smallest(xp: Any, keys: Any, count: Any) -> Any:
+    """Returns a mask of the `count` smallest keys of each row; all False if `count` is below 1.
+
+    Of equal keys, the first ones are selected, so that exactly `count` keys are.
+    """
+    last = xp.take_along_axis(xp.sort(keys, axis=-1), xp.maximum(count - np.int32(1), np.int32(0)), axis=-1)
+    smaller, equal = keys < last, keys == last
+    remaining = count - xp.sum(smaller, axis=-1, keepdims=True, dtype=np.int32)
+    return smaller | (equal & (xp.cumsum(equal, axis=-1, dtype=np.int32) <= remaining))

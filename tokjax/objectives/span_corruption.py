@@ -10,8 +10,13 @@ from tokjax._util.checks import check_float, check_int
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_tokens
 from tokjax.errors import InvalidArgumentError
-from tokjax.objectives.denoising_batches import DenoisingBatch, corrupt_rows, make_layout
-from tokjax.objectives.noise_spans import NoiseCounts, compute_noise_counts
+from tokjax.objectives.denoising_batches import (
+    DenoisingBatch,
+    NoiseCounts,
+    compute_noise_counts,
+    corrupt_rows,
+    make_layout,
+)
 from tokjax.objectives.random_draws import check_draws
 
 if TYPE_CHECKING:

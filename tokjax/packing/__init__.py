@@ -8,8 +8,13 @@ from tokjax.packing.context_parallel import (
 )
 from tokjax.packing.packed_blocks import PackedBlocks
 from tokjax.packing.plans import PackingPlan, plan_packing
-from tokjax.packing.preference_pairs import PreferenceSegments, split_preference_pairs
-from tokjax.packing.segments import cu_seqlens, cudnn_segments, segment_lengths
+from tokjax.packing.segments import (
+    PreferenceSegments,
+    cu_seqlens,
+    cudnn_segments,
+    segment_lengths,
+    split_preference_pairs,
+)
 
 __all__ = [
     "PackedBlocks",

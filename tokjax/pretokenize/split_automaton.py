@@ -37,7 +37,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from tokjax.core.sorting import find_distinct
-from tokjax.pretokenize.code_point_sets import contains
 from tokjax.pretokenize.split_expressions import (
     Alternatives,
     ExpressionTooLargeError,
@@ -46,6 +45,7 @@ from tokjax.pretokenize.split_expressions import (
     Repetition,
     Sequence,
     UnsupportedExpressionError,
+    contains,
 )
 from tokjax.pretokenize.unicode_classes import CODE_POINTS
 
@@ -54,8 +54,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.pretokenize.code_point_sets import CodePointSet
-    from tokjax.pretokenize.split_expressions import Node
+    from tokjax.pretokenize.split_expressions import CodePointSet, Node
 
 DEAD, START = 0, 1
 """States: no match can follow; nothing was read yet."""

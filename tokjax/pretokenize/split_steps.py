@@ -30,7 +30,6 @@ import numpy as np
 
 from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.boundary_tables import BoundaryTables, build_boundary_tables
-from tokjax.pretokenize.code_point_sets import make_range, make_set, unite
 from tokjax.pretokenize.digit_groups import DIGIT_GROUP_EXPRESSIONS, DigitGroups, find_digit_groups
 from tokjax.pretokenize.pretoken_starts import find_pretoken_starts
 from tokjax.pretokenize.split_automaton import compile_automaton
@@ -40,15 +39,17 @@ from tokjax.pretokenize.split_expressions import (
     backtracks_little,
     format_expression,
     iter_sets,
+    make_range,
+    make_set,
     parse_expression,
+    unite,
 )
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tokjax.pretokenize.code_point_sets import CodePointSet
     from tokjax.pretokenize.split_automaton import SplitAutomaton
-    from tokjax.pretokenize.split_expressions import Node
+    from tokjax.pretokenize.split_expressions import CodePointSet, Node
 
 _ASCII = make_range(0, 0x7F)
 _BASIC_PLANE = make_range(0, 0xFFFF)

@@ -141,7 +141,7 @@ def test_packing_of_grain(tmp_path):
     """Grain packs the parsed records, as MaxText does; it rejects records that are longer than a row."""
     grain = pytest.importorskip("grain")
     pytest.importorskip("grain.experimental")
-    from tokjax.corpus.tf_example import parse_example
+    from tokjax.corpus.array_record import parse_example
 
     dataset = write_id_dataset([ids for ids in DOCUMENTS if ids], tmp_path / "data", TOKENIZER)
     [path] = tokjax.datasets.export_dataset(dataset, tmp_path / "a.array_record", max_tokens=16)

@@ -315,9 +315,11 @@ def test_prefetch_to_device(url, counted):
     assert set(list_downloads()) == set(TOKENS)
 
 
-def test_two_datasets_of_which_one_is_local(url, tmp_path):
-    tokjax.write_dataset(["x" * 1500], PACKED, tmp_path / "data")
+def test_two_datasets_of_which_one_is_local(tmp_path):
+    for name, texts in (("data", ["x" * 1500]), ("remote", TEXTS)):
+        tokjax.write_dataset(texts, PACKED, tmp_path / name, shard_size=1000)
     local = tokjax.open_dataset(tmp_path / "data")
+    url = (tmp_path / "remote").as_uri()  # (threads can't read one file of memory:// at the same time)
     loaders = [
         tokjax.PackedTokenLoader(
             [tokjax.open_dataset(url, fetch_ahead=n), local], **IN_ORDER | {"shuffle": True}

@@ -133,12 +133,13 @@ TEMPLATES = {
 {% endfor %}""",
     # other features of Jinja
     "filters": """\
-{{ messages | tojson }} {{ messages | groupby('role') | length }}
-{{ [3, 1] | sort }} {{ 'a b' | title | center(7) }} {{ 3.7 | round | int }} {{ [1, 2] | sum }}
+{{ messages | tojson }} {{ messages | map(attribute='role') | unique | join }}
+{{ [3, 1] | sort }} {{ 'a b' | title }} {{ 3.7 | int }} {{ ['x', 'y'] | reverse | list }}
 {{ dict(a=1) | items | list }} {{ '%s-%03d' | format('a', 7) }} {{ '%5s|%s' % ('a', 1) }}
-{{ '{}:{:>4}'.format('é', 3) }} {{ 'a\\nb' | indent(2) }} {{ 'hello world, hello' | truncate(8) }}
-{{ range(5) | batch(2) | list }} {{ none | default('y', true) }} {{ 7 // 2 }} {{ 2 ** 8 }} {{ 'ab' * 2 }}
+{{ '{}:{:d}{{{x}'.format('é', 3, x=[1]) }} {{ 'a\\nb' | indent(2) }} {{ {messages[0].role: 1, 2: 'x'} }}
+{{ none | default('y', true) }} {{ 7 // 2 }} {{ 2 ** 8 }} {{ 'ab' * 2 }} {{ 3 is odd }} {{ -2 | abs }}
 {{ 'a' ~ 1 ~ none }} {{ 'É<' | lower | e }} {{ ['b', 'a'] | min }} {{ 'x'.join('abc') }} {{ 1 < 2 <= 2 }}
+{{ 'b' not in 'abc' }} {{ 2 in [1, 2] }} {{ 'role' in messages[0] }} {{ 'a,b'.split(',', 1) }}
 {% set x %}abc{% endset %}{{ x[::-1] }} {% filter upper %}q{% endfilter %}
 {% for a in [1, 2, 3] if a > 1 %}
 {{ loop.index }}/{{ loop.length }}{{ loop.cycle('x', 'y') }}{% else %}none{% endfor %}

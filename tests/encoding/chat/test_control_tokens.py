@@ -180,6 +180,21 @@ def test_answers(tokenizer):
     assert count_names(tokenizer, chat.result) == [2, 1, 1, 1, 0, 0, 0]
 
 
+@pytest.mark.parametrize("field", [tokjax.ChatField, tokjax.PreferenceField])
+def test_fields_that_do_not_trust_answers(field, tmp_path):
+    answer = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "<think>a"}]
+    record = (
+        {"messages": answer} if field is tokjax.ChatField else {"chosen": answer, "rejected": answer[:1] * 2}
+    )
+    options = {"disallowed_special": (), "without_targets": "keep"}
+    for trust, count in ((True, 1), (False, 0)):
+        path = tmp_path / f"{trust}"
+        tokjax.write_dataset([record], field(make_bpe(), TEMPLATE, trust_answers=trust, **options), path)
+        ids = tokjax.open_dataset(path, make_bpe())[0]
+        assert (ids == make_bpe().vocabulary.get_id("<think>")).sum() == count
+        assert tokjax.open_dataset(path, make_bpe()).field.trust_answers is trust
+
+
 def test_answers_beside_text_of_a_user():
     chat = tokjax.encode_chat(
         make_bpe(),

@@ -3,20 +3,16 @@
 import pytest
 
 import tokjax
+from tokjax.encoding.chat.chat_template import ChatTemplate
 from tokjax.encoding.chat.template_limits import Budget
 
 MESSAGES = [{"role": "user", "content": ""}]
-NESTED = "{% set ns = namespace(x=[1]) %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
-TUPLES = "{% set ns = namespace(x=(1,)) %}{% for i in range(16) %}{% set ns.x = (ns.x, ns.x) %}{% endfor %}"
 GROWN = "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = "
-P = str(2**61 - 1)
-KEYS = f"{{% set p = range(0, 200 * {P}, {P}) %}}{{% set d = dict.fromkeys(p) %}}"
-HIDDEN = NESTED.replace("x=[1]", "x=[1], t=(1,)").replace(
-    "{% endfor", "{% set ns.t = (ns.t, ns.t) %}{% endfor"
-)
-LOOP = "{% for i in range(1000) %}{% set y = "
+NESTED = "{% set ns = namespace(x=[1]) %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
+TUPLES = NESTED.replace("[1]", "(1,)").replace("[ns.x, ns.x]", "(ns.x, ns.x)")
 DEEP = "{% set ns = namespace(x=[1] * 1000) %}{% for i in range(60) %}{% set ns.x = [ns.x] %}{% endfor %}"
-LONG = "{% set x = 'a' * 10000 %}"
+LOOP = "{% for i in range(1000) %}{% set y = "
+LONG = "{% set x = 'a' * 5000 %}"
 NUMBERS = "{% set r = range(10000) %}"
 
 
@@ -27,99 +23,60 @@ def render_text(template, **options):
 @pytest.mark.parametrize(
     "template",
     [
-        "{{ 'a' * 10**10 }}",
+        # integers
         "{{ 10**(10**9) }}",
-        "{{ 9 ** 20000 % 2 }}",
         "{{ 9 ** 2000 * 9 ** 2000 }}",
-        "{% set x = 9 ** 2000 %}{% for i in range(1000) %}{% set y = x * x %}{% endfor %}",
-        "{% set x = 9 ** 2000 %}{% for i in range(1000) %}{% set y = x // (x - 1) %}{% endfor %}",
-        "{{ (1).from_bytes(('a' * 2000).encode(), 'big') % 2 }}",
         "{{ ('f' * 4000) | int(base=16) % 2 }}",
-        "{{ ([9 ** 2499] * 10000) | sum % 2 }}",
-        "{{ 3 | round(-3000) }}",
+        # copies
+        "{{ 'a' * 10**10 }}",
         "{{ [0] * 10**10 }}",
         GROWN + "ns.x ~ ns.x %}{% endfor %}",
         GROWN + "ns.x + ns.x %}{% endfor %}",
         GROWN.removesuffix("= ") + "%}{{ ns.x }}{{ ns.x }}{% endset %}{% endfor %}",
+        LONG + LOOP + "x[1:] %}{% endfor %}",
+        # lists that are small in memory, but large as text
         NESTED + "{{ ns.x }}",
+        NESTED + "{{ ns.x ~ 1 }}",
         NESTED + "{{ ns.x | tojson }}",
-        NESTED + "{{ ns.x | upper }}",
         NESTED + "{{ ns.x == ns.x[1:] }}",
+        NESTED + "{{ [1] in ns.x }}",
         NESTED + "{{ '%s' % ns.x }}",
         NESTED + "{{ '{}'.format(ns.x) }}",
-        NESTED + "{{ '{0!r}'.format(ns.x) }}",
-        NESTED + "{{ ns.x ~ 1 }}",
         NESTED + "{{ raise_exception(ns.x) }}",
-        NESTED + "{{ ns.x.count([1]) }}",
-        TUPLES + "{{ {ns.x: 1} | length }}",
-        TUPLES + "{{ {}[ns.x] }}",
+        NESTED + "{{ [{'a': ns.x}] | sort(attribute='a') }}",
         TUPLES + "{{ {}.get(ns.x) }}",
-        TUPLES + "{{ dict([(ns.x, 1)]) | length }}",
-        TUPLES + "{{ dict.fromkeys([ns.x]) | length }}",
+        TUPLES + "{{ {}[ns.x] }}",
         TUPLES + "{{ ns.x in {} }}",
-        TUPLES + "{{ {} | attr(ns.x) }}",
-        "{{ 'a'.center(10**10) }}",
-        "{{ 'a' | center(10**10) }}",
-        "{{ '%1000000000d' % 1 }}",
-        "{{ '%*d' % (10**9, 1) }}",
-        "{{ '%(a)1000000000s' % {'a': 1} }}",
-        "{{ '%1000000000d' | format(1) }}",
-        "{{ '{:>1000000000}'.format(1) }}",
-        "{{ '{:>{}}'.format(1, 10**9) }}",
-        "{{ 'a\n' | indent(10**9) }}",
-        "{{ '\t'.expandtabs(10**9) }}",
-        "{{ (5).to_bytes(10**9, 'big') }}",
-        "{{ 3 | round(-10**9) }}",
-        "{{ [1] | batch(10**9, 0) | list }}",
-        "{{ [1] | slice(10**9) | list }}",
-        LONG + "{{ x.replace('a', x) }}",
-        LONG + "{{ x | replace('a', x) }}",
-        LONG + "{{ x.join(range(10000) | map('string')) }}",
+        # products
         LONG + "{{ range(10000) | map('string') | join(x) }}",
-        LONG + "{{ x.strip(x) }}",
-        LONG + "{{ x.translate({97: x}) }}",
-        LONG + "{{ ([1] * 100) | tojson(separators=(x, x)) }}",
-        LONG + "{% for i in range(10000) %}{% if 'b' in x %}{% endif %}{% endfor %}",
-        LONG + "{% for i in range(10000) %}{% set y = x.find('b') %}{% endfor %}",
-        LONG + "{% for i in range(10000) %}{% set y = x[1:] %}{% endfor %}",
-        "{% set x = '{0}' * 10000 %}{{ x.format('a' * 10000) }}",
-        "{% set x = '%(a)s' * 10000 %}{{ x % {'a': 'b' * 10000} }}",
-        "{{ ([[1]] * 10000) | sum(start=[]) }}",
+        LONG + "{{ x | indent(10**9) }}",
+        LONG + "{{ x | replace('a', x) }}",
+        LONG + "{% set f = '%s' * 5000 %}{{ f % ([x] * 5000) }}",
+        LONG + "{{ ('{0}' * 5000).format(x) }}",
+        LONG + "{{ [x] | sort(attribute='0,' * 1000) }}",
+        DEEP + "{{ ns.x | tojson(indent=16) }}",
         "{{ strftime_now('%c' * 10000) }}",
-        "{% set x = [-(10**15)] | map(' step') | list %}{{ 'a' * 10**10 }}",
+        # searches
+        LONG + LOOP + "x.rfind('b' + x) %}{% endfor %}",
+        LONG + LOOP + "'ab' in x %}{% endfor %}",
+        LONG + LOOP + "x.split('a') %}{% endfor %}",
+        LONG + LOOP + "x | trim(x) %}{% endfor %}",
+        # reading
+        LONG + LOOP + "x | upper %}{% endfor %}",
+        LONG + LOOP + "x == x %}{% endfor %}",
+        LONG + LOOP + "x | title %}{% endfor %}",
+        NUMBERS + LOOP + "r | list %}{% endfor %}",
+        NUMBERS + LOOP + "i in r %}{% endfor %}",
+        NUMBERS + LOOP + "loop.cycle(*r) %}{% endfor %}",
+        # statements
         NUMBERS + "{% for a in r %}{% for b in r %}{% endfor %}{% endfor %}",
         NUMBERS + "{% for a in r %}{% for b in r if false %}{% endfor %}{% endfor %}",
-        NUMBERS + "{% for a in r %}" + "text " * 1000 + "{% endfor %}",
-        "{{ dict.fromkeys(range(0, 4000 * P, P)) }}".replace("P", P),
-        "{{ {}.fromkeys(range(0, 4000 * P, P)) }}".replace("P", P),
-        "{{ range(0, 4000 * P, P) | unique | length }}".replace("P", P),
-        "{{ dict(range(0, 4000 * P, P) | batch(1)) }}".replace("P", P),
-        KEYS + LOOP + "d.get(-1) %}{% endfor %}",
-        KEYS + LOOP + f"d[900 * {P}] %}}{{% endfor %}}",
-        KEYS + LOOP + "-1 in d %}{% endfor %}",
-        KEYS + LOOP + "d.keys() == d.keys() %}{% endfor %}",
-        KEYS + LOOP + "d.keys().isdisjoint(p) %}{% endfor %}",
-        LOOP + "{" + ", ".join(f"{i}: 1" for i in range(300)) + "} %}{% endfor %}",
-        HIDDEN + "{{ [ns] | unique(attribute='t') }}",
-        HIDDEN + "{{ [ns, ns] | sort(attribute='x') }}",
-        HIDDEN + "{{ [ns] | join(attribute='x') }}",
-        HIDDEN + "{{ {1: ns.x}.items().isdisjoint({1: [ns.x]}.items()) }}",
-        "{% for i in [1] %}" + HIDDEN + "{{ loop.changed(ns.x) }}{% endfor %}",
-        "{% set ns = namespace() %}{% set ns.a = ns %}{{ [ns] | map(attribute='a.' * 10000) }}",
-        "{% set n = namespace() %}{% set n.a = n %}{% set f = '{0' + '.a' * 10000 + '}' %}{{ f.format(n) }}",
-        "{{ ([['a' * 1000]] * 100) | sort(attribute='0,' * 100) }}",
-        "{{ ([1] * 1000) | groupby('a', default='a' * 10000) }}",
-        *(LONG + LOOP + f"x | {name} %}}{{% endfor %}}" for name in ("max", "unique", "reject", "wordcount")),
-        LONG + "{{ x.rfind('ab' + x) }}",
-        LONG + "{{ x.encode('punycode') }}",
-        LONG + "{{ (x | safe).striptags() }}",
-        NUMBERS + LOOP + "loop.cycle(*r) %}{% endfor %}",
+        LOOP + "1 %}" + "text " * 1000 + "{% endfor %}",
         LOOP + "[" + "q, " * 1000 + "] %}{% endfor %}",
+        LOOP + "{" + ", ".join(f"{i}: 1" for i in range(300)) + "} %}{% endfor %}",
         "{% macro f() %}" + "{% set y = 1 %}" * 1000 + "{% endmacro %}" + LOOP + "f() %}{% endfor %}",
-        *(DEEP + f"{{{{ ns.x | {name} }}}}" for name in ("tojson(indent=16)", "pprint")),
-        "{{ '%1000000000d' is odd }}",
-        "{{ '%1000000000d' is divisibleby(3) }}",
         "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(99) }}",
+        "{% set x = [-(10**15)] | map(' step') | list %}{{ 'a' * 10**10 }}",
     ],
 )
 def test_work_is_bounded(template):
@@ -127,15 +84,30 @@ def test_work_is_bounded(template):
         render_text(template, max_characters=40_000)
 
 
-@pytest.mark.parametrize("start", [KEYS, LONG, NUMBERS, DEEP, HIDDEN])
+@pytest.mark.parametrize("start", [NESTED, TUPLES, LONG, NUMBERS, DEEP])
 def test_attacks_begin_within_the_limit(start):
     render_text(start + LOOP + "1 %}{% endfor %}", max_characters=40_000)
 
 
-def test_ordinary_arithmetic():
-    assert render_text(
-        "{{ 2 ** 5000 % 7 }} {{ 1700000000 | round }} {{ 2.345 | round(2) }} {{ -3 // 2 }}"
-    ) == ("4 1700000000 2.35 -2")
+def test_renderings_of_a_conversation_share_a_budget():
+    """A mask needs many renderings, also of shorter conversations."""
+    template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}" + LOOP + "1 %}{% endfor %}"
+    messages = [{"role": role, "content": "hi"} for role in ("user", "assistant") * 9]
+    for options in ({"mask": False, "max_characters": 12_800}, {"max_characters": 100_000}):
+        assert tokjax.encode_chat(tokjax.byte_level(), messages, template, **options).text
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="does more work than is allowed"):
+        tokjax.encode_chat(tokjax.byte_level(), messages, template, max_characters=12_800)
+
+
+def test_long_conversations_without_prompts_are_rendered_a_few_times(monkeypatch):
+    """The generation prompt of a template that has none is rendered once, and not for each answer."""
+    rendered = []
+    render = ChatTemplate.render
+    monkeypatch.setattr(ChatTemplate, "render", lambda *args: rendered.append(1) or render(*args))
+    messages = [{"role": role, "content": "hi"} for role in ("user", "assistant") * 100]
+    template = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
+    tokjax.encode_chat(tokjax.byte_level(), messages, template)
+    assert len(rendered) < 100
 
 
 def test_limit_can_be_raised():
@@ -169,37 +141,40 @@ def test_long_conversations_are_far_from_the_limit(monkeypatch):
     ("template", "message"),
     [
         ("{{ lipsum() }}", "'lipsum' is undefined"),
-        ("{{ 'a' | urlize }}", "No filter named 'urlize'"),
-        ("{{ [[1]] | tojson(indent=17) }}", "tojson indents by at most 16, not 17"),
+        ("{{ 'a' | urlize }}", "No filter named 'urlize'.*has: count, d, .*unique"),
+        ("{{ 'a' is odd2 }}", "No test named 'odd2'.*has: boolean, "),
+        ("{{ [1] | map('center') }}", "No filter named 'center'"),
+        ("{{ 'a'.encode() }}", "str has no 'encode' that a chat template may use; the methods are: items, "),
+        ("{{ [].append(1) }}", "list has no 'append'"),
+        ("{{ dict.fromkeys([1]) }}", "function object' has no attribute 'fromkeys'"),
+        ("{{ (1).to_bytes(9) }}", "int has no 'to_bytes'"),
+        ("{{ dict([(1, 2)]) }}", r"need a mapping, or values with names, such as dict\(a=1\)"),
+        ("{{ {65536: 1} }}", "keys of mappings are strings, or integers below 65,536, not 65536"),
+        ("{{ {(1,): 1} }}", r"keys of mappings are strings, .* not \(1,\)"),
+        ("{{ [1] | unique }}", "unique needs a list of strings"),
+        ("{{ '%9999d' % 1 }}", "widths of the operator % and the filter 'format' have at most three digits"),
+        ("{{ '%*d' | format(1, 1) }}", "have at most three digits"),
+        ("{{ '{:>4}'.format(1) }}", "str.format has fields such as {}, .* and no others"),
+        ("{{ '%d' is odd }}", "abs, odd, even and divisibleby need numbers"),
+        ("{{ namespace() }}", "a ChatNamespace can't be written, compared or searched"),
+        ("{% for a in [1] %}{{ loop | list }}{% endfor %}", "the variable 'loop' is not a list"),
+        ("{{ 1 < 2 in [3] }}", "'in' can't be combined with other comparisons"),
+        ("{% include 'a' %}", "a chat template can't use the statement 'include'"),
+        ("{% block a %}{% endblock %}", "can't use the statement 'block'"),
+        ("{% autoescape true %}{% endautoescape %}", "can't use the statement 'autoescape'"),
         ("{{ namespace(__init__=1) }}", "SecurityError: a namespace can't hold '__init__'"),
         ("{% set ns = namespace() %}{% set ns._x = 1 %}", "SecurityError: a namespace can't hold '_x'"),
         ("{{ " + "(" * 999 + "1" + ")" * 999 + " }}", "is not a valid Jinja template"),
         ("{% for a in [1] %}" * 40 + "{% endfor %}" * 40, "is not a valid Jinja template: too many"),
         ("{{ a }}" * 6000, "more than 12,000 names, operators"),
         ("{% if a %}" + "{% elif a %}" * 2900 + "{% endif %}", "an if has too many elif"),
-        (
-            "{% for a in b %}"
-            + "".join(f"{{% set a{i} = 1 %}}" for i in range(400))
-            + "{% include a %}" * 400
-            + "{% endfor %}",
-            "its Python code has more than 2,000,000 characters",
-        ),
         ("{{ {}.keys() - [1] }}", "TypeError: the operator - does not make sets; use lists"),
-        (
-            "{% for a in [1, 2] %}{{ dict.fromkeys(loop) }}{% endfor %}",
-            "TypeError: the variable 'loop' can't",
-        ),
-        ("{{ 'a' | round(9, 'ceil') }}", "TypeError: round needs a number, not str"),
         ("a" * 1_000_001, "has 1000001 characters; templates have at most 1000000"),
     ],
 )
 def test_removed_features(template, message):
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
         render_text(template)
-
-
-def test_namespace_repr_hides_its_contents():
-    assert render_text("{% set ns = namespace(x=1) %}{% set ns.y = ns %}{{ ns }}{{ ns.x }}") == "<namespace>1"
 
 
 def test_many_sources_have_a_cost():

@@ -392,12 +392,8 @@ def test_calls_and_results_under_other_names():
     ("expression", "function"),
     [
         ("texts | join('\n') | title", "the filter 'title'"),
-        ("texts | join | center(80)", "the method 'center'"),
         ("texts | list | string", "the filter 'string'"),
-        ("'%*s%*s' % (5, texts[0], 5, texts[1])", "the operator %"),
-        ("('{}' + texts[0]).format(texts[1])", "the method 'format'"),
         ("[texts] | join", "the text of a list or mapping"),
-        ("'x'.translate({120: texts[0] + texts[1]})", "the method 'translate'"),
         ("texts | list", "the text of a list or mapping"),
     ],
 )
@@ -419,19 +415,15 @@ def test_lost_sources_name_the_function(expression, function):
         "m.content | safe | trim",
         "m.content | tojson | safe | replace('\"', '')",
         "m.content | e",
-        "[m.content] | map('forceescape') | join",
         "'%.9s%s' % (m.content, '')",
         "'%(a)s' % {'a': m.content}",
         "'%s' | format(m.content)",
         "m.content.format()",
         "m.content | replace('o', 'oo') | replace('oo', 'o')",
         "m.content | replace('&', '-') | replace('w', 'w', count=1)",
-        "'{!a}'.format(m.content) | replace(\"'\", '')",
-        "'{!r}'.format(m.content) | replace(\"'\", '')",
-        "m.content.translate({120: 'yy'})",
         "[m.content] | join",
         "[[m.content]] | join | replace(\"'\", '') | trim('[]')",
-        "messages | batch(9) | first | selectattr('content', 'eq', m.content) | join(attribute='content')",
+        "messages | selectattr('content', 'eq', m.content) | join(attribute='content')",
     ],
 )
 def test_expressions_that_keep_the_field(expression):
@@ -456,21 +448,12 @@ def test_expressions_that_keep_the_field(expression):
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
-        ("m.content.encode().decode()", "after the method 'encode' the origin of the text is unknown"),
         ("(m.content | e) + '<'", "the result of the filters 'safe' and 'e'"),
-        ("m.content | truncate(1, true)", "AssertionError: expected length >= 3, got 1"),
     ],
 )
 def test_errors_of_expressions(expression, expected):
     template = "{% for m in messages %}{{ " + expression + " }}{% endfor %}"
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=expected.replace("(", r"\(")):
-        tokjax.encode_chat(BYTES, CONVERSATION, template)
-
-
-def test_autoescape_is_an_error():
-    template = "{% autoescape true %}{% for m in messages %}{{ m.content }}{% endfor %}{% endautoescape %}"
-    assert tokjax.encode_chat(BYTES, CONVERSATION, template, mask=False).text
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="autoescape %} loses the origin"):
         tokjax.encode_chat(BYTES, CONVERSATION, template)
 
 
@@ -491,7 +474,8 @@ def test_answers_in_the_step_of_another_message():
 
 def test_templates_can_not_read_sources():
     template = "{% for m in messages %}{{ m.content.get_runs is defined }}{{ m.content._stops is defined }}"
-    template += "{{ m._index is defined }}{{ (m.content | attr('_sources')) is defined }}{% endfor %}"
+    template += "{{ m._index is defined }}{{ ([m.content] | map(attribute='_stops') | first) is defined }}"
+    template += "{% endfor %}"
     messages = [{"role": "user", "content": ""}]
     assert tokjax.encode_chat(BYTES, messages, template).text == "False" * 4
 
@@ -499,7 +483,6 @@ def test_templates_can_not_read_sources():
 @pytest.mark.parametrize(
     "expression",
     [
-        "m.content | truncate(99)",
         "m.content | replace('x', 'y', count=1)",
         "m.content | list | join",
         "m.content | reverse | reverse",
@@ -507,8 +490,7 @@ def test_templates_can_not_read_sources():
         "[m.content] | map('trim', 'x') | first",
         "[m.content] | map('string') | list | last",
         "'{}'.format(m.content)",
-        "'{0[content]}'.format(m)",
-        "'{m.content!s}'.format(m=m)",
+        "'{x}{{'.format(x=m.content)[:-1]",
         "m.get('content', '')",
         "m.items() | list | map('last') | list | last",
         "(m.content ~ '|' ~ m.content).split('|')[1]",
@@ -519,10 +501,8 @@ def test_templates_can_not_read_sources():
         "m.content if m.content is string else ''",
         "m.content | indent(2)",
         "[[m.content, 1]] | map(attribute=0) | join",
-        "[m] | groupby('content') | map(attribute='grouper') | join",
         "(m.content | tojson)[1:-1]",
         "({'x': m.content} | tojson)[7:-2]",
-        "m.content | batch(99) | first | join",
     ],
 )
 def test_expressions_that_keep_the_sources(expression):

@@ -1,1 +1,1 @@
-"""Conversion of token files between tokjax datasets and other programs: one module per format."""
+"""Conversion of token files between tokjax datasets and other programs."""

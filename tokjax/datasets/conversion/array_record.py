@@ -8,8 +8,12 @@ import numpy as np
 
 from tokjax._util.atomic_files import write_atomically
 from tokjax.core.ragged import make_row_splits
-from tokjax.corpus.array_record import count_records, iter_records, open_array_record_writer
-from tokjax.corpus.tf_example import serialize_example
+from tokjax.corpus.array_record import (
+    count_records,
+    iter_records,
+    open_array_record_writer,
+    serialize_example,
+)
 from tokjax.datasets.conversion.token_streams import TokenStream, check_absent
 from tokjax.datasets.dataset_types import RawTextDataset
 from tokjax.errors import SourceError

@@ -11,13 +11,16 @@ import json
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tokjax._util.checks import check_int
-from tokjax.datasets.fields.bucketed_tokens import BucketedTokenField
-from tokjax.datasets.fields.chat import ChatField
-from tokjax.datasets.fields.packed_tokens import PackedTokenField
+from tokjax.datasets.fields.base import TokenField
+from tokjax.datasets.fields.conversation import ChatField
 from tokjax.datasets.fields.preference import PreferenceField
-from tokjax.datasets.fields.raw_text import RawTextField
-from tokjax.datasets.fields.token_field import TokenField
-from tokjax.datasets.fields.tokenized_text import SentencePieceTextField, TokenizedTextField
+from tokjax.datasets.fields.text_fields import (
+    BucketedTokenField,
+    PackedTokenField,
+    RawTextField,
+    SentencePieceTextField,
+    TokenizedTextField,
+)
 from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 
 if TYPE_CHECKING:

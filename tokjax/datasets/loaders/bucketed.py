@@ -35,7 +35,7 @@ from tokjax.batching.collate import PaddedBatch
 from tokjax.batching.length_buckets import LengthBuckets
 from tokjax.core.ragged import make_row_splits
 from tokjax.datasets.dataset_types import BucketedDataset, TokenDataset
-from tokjax.datasets.fields.options import as_boundaries
+from tokjax.datasets.fields.base import as_boundaries
 from tokjax.datasets.loaders.base import Loader
 from tokjax.datasets.loaders.batch_columns import DocumentRow, choose_columns, pad_rows
 from tokjax.datasets.loaders.item_order import ItemOrder, check_weights

@@ -21,7 +21,7 @@ from tokjax.batching.length_buckets import LengthBuckets
 from tokjax.core import protocol
 from tokjax.datasets.dataset_types import RawTextDataset, TokenDataset
 from tokjax.datasets.document_encoding import encode_named, get_surrounding_ids
-from tokjax.datasets.fields.options import sort_special_names
+from tokjax.datasets.fields.base import sort_special_names
 from tokjax.datasets.loaders.base import Loader
 from tokjax.datasets.loaders.batch_columns import DocumentRow, choose_columns, pad_rows
 from tokjax.datasets.loaders.item_order import ItemOrder, check_weights

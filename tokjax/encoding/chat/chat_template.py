@@ -1,15 +1,14 @@
 """Chat templates: compilation, and rendering in Jinja's sandbox with bounded time and memory.
 
-A template has the environment of transformers' `apply_chat_template`: the filters and tests of Jinja,
-`tojson`, `raise_exception`, `strftime_now`, `{% break %}` and `{% continue %}`, and `{% generation %}`
-blocks, whose spans in the text are returned. These are removed: `lipsum`, because it is random, and the
-filters `urlize`, `striptags` and `wordwrap`, because their running time is not bounded by the size of their
-input.
+A template has the environment of transformers' `apply_chat_template`: `tojson`, `raise_exception`,
+`strftime_now`, `{% break %}` and `{% continue %}`, and `{% generation %}` blocks, whose spans in the text are
+returned. Of Jinja's filters, tests, methods and functions it has those that chat templates use
+(`template_limits`), and no statements that load other templates.
 
-A template is untrusted code. Each operation spends units of a `Budget`
-(`template_limits`), and the hooks for this are in four layers:
+A template is untrusted code. Each operation spends units of a `Budget`, and the hooks for this are in four
+layers:
 
-    environment      calls, operators, `str.format`: Jinja's sandbox lets subclasses intercept them
+    environment      calls, operators, attributes: Jinja's sandbox lets subclasses intercept them
     filters, tests   each function is wrapped (`_limit`)
     syntax tree      loops, `~`, comparisons, slices and dict keys have no hook, so calls of internal filters
                      are inserted into the parsed template (`_make_cost_inserter`)
@@ -30,27 +29,30 @@ used.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
+import re
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from datetime import date
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 from tokjax._util.imports import import_optional
 from tokjax.encoding.chat.template_limits import (
     CALL,
-    LOOKUP,
+    ELEMENT,
+    FILTERS,
     LOOP_STEP,
     MAX_BITS,
+    METHODS,
     NODE,
-    WORK_PER_CHARACTER,
+    TESTS,
     Budget,
     TemplateLimitError,
 )
 from tokjax.encoding.chat.text_sources import (
-    FieldHolder,
     SourcedMessage,
     SourcedText,
     Tracker,
@@ -60,7 +62,6 @@ from tokjax.encoding.chat.text_sources import (
     indent,
     make_plain,
     mark,
-    reject_bytes,
     to_json,
     to_text,
     tracker_var,
@@ -68,25 +69,16 @@ from tokjax.encoding.chat.text_sources import (
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _MAX_TEMPLATE_LENGTH = 1_000_000
 _MAX_TOKENS = 12_000
-_MAX_CODE_LENGTH = 2_000_000
-"""Maximum length of the Python code of a template. Each `include` lists all variables there."""
-_MAX_INDENT = 16
-"""Maximum indentation of `tojson`, in characters. Nested data multiplies it."""
-_REMOVED_FILTERS = ("urlize", "striptags", "wordwrap")
-_SHALLOW_TESTS = frozenset(("defined", "undefined", "none", "string", "mapping", "sequence", "iterable"))
-"""Tests that do not access the elements of a list."""
-_DEEP_METHODS = frozenset(("count", "index", "changed", "isdisjoint", "fromkeys"))
-"""Methods that compare or hash all elements of a list, recursively."""
-_REMAINDER_TESTS = frozenset(("odd", "even", "divisibleby"))
-"""Tests that compute `%`, which formats a string."""
-_SELECTING_FILTERS = frozenset(("default", "d", "first", "last", "min", "max", "random", "attr"))
+_MAX_KEY = 1 << 16
+"""Bound of integers that are keys of mappings. Larger ones can be chosen so that their hashes are equal."""
+_SELECTING_FILTERS = frozenset(("default", "d", "first", "last", "min", "max"))
 """Filters that return one of their arguments, or a part of one."""
-_COMBINING_FILTERS = frozenset(("replace", "format"))
-"""Filters that call a method of a string argument, which keeps the sources if that string has them."""
+_FIELD = re.compile(r"\{\{|\}\}|\{(\w*)(:d)?\}|[{}]")
+"""Matches a field of `str.format`, or a brace."""
 _TEMPLATE_ERRORS = (
     ArithmeticError,
     AssertionError,
@@ -129,27 +121,26 @@ class ChatTemplate(NamedTuple):
     has_generation_blocks: bool
 
     def render(
-        self, variables: Mapping[str, Any], max_characters: int, tracker: Tracker | None = None
+        self, variables: Mapping[str, Any], budget: Budget, tracker: Tracker | None = None
     ) -> RenderedTemplate:
         """Renders the template.
 
         Args:
             variables: the variables of the template.
+            budget: the maximum length of the output, and the work that the template can do.
             tracker: if given, the text is a `SourcedText`.
-            max_characters: maximum length of the output in characters. The work that the template can do is
-                limited to `WORK_PER_CHARACTER` units for each.
 
         Raises:
             InvalidArgumentError: the template raises an error, or exceeds its limits.
         """
         jinja2 = import_optional("jinja2", extra="chat", purpose="encode_chat")
-        budget = Budget(WORK_PER_CHARACTER * max_characters)
+        budget.begin_rendering()
         if tracker:
             tracker.spend = budget.spend
         budget_token = _budget.set(budget)
         tracker_token = tracker_var.set(tracker)
         pieces: list[str] = []
-        remaining = max_characters
+        remaining = budget.max_characters
         try:
             for piece in self.compiled.generate(variables):
                 remaining -= len(piece)
@@ -164,13 +155,13 @@ class ChatTemplate(NamedTuple):
             )
         except TemplateLimitError:
             raise InvalidArgumentError(
-                f"the chat template writes more than {max_characters} characters, or does more work than is "
-                "allowed; if you trust it, pass a larger max_characters (integers are always limited to "
-                f"{MAX_BITS:,} bits)"
+                f"the chat template writes more than {budget.max_characters} characters, or does more work "
+                "than is allowed; if you trust it, pass a larger max_characters (integers are always limited "
+                f"to {MAX_BITS:,} bits)"
             ) from None
         except (*_TEMPLATE_ERRORS, jinja2.TemplateError) as error:
             raise InvalidArgumentError(
-                f"the chat template can't render these messages: {type(error).__name__}: {error!s:.500}"
+                f"the chat template can't render these messages: {type(error).__name__}: {_explain(error)}"
             ) from error
         finally:
             _budget.reset(budget_token)
@@ -197,17 +188,18 @@ def compile_template(template: str) -> ChatTemplate:
         lstrip_blocks=True,
         optimized=False,  # otherwise constant expressions are computed by the compiler, without a budget
         finalize=_make_output_finalizer(),
-        extensions=["jinja2.ext.loopcontrols", _make_generation_extension(), _make_token_counter()],
+        extensions=["jinja2.ext.loopcontrols", _make_generation_extension()],
     )
-    environment.code_generator_class = _make_code_generator_class()
-    environment.filters |= {"tojson": _to_json, "indent": _make_indent_filter(), "join": _make_join_filter()}
-    environment.filters["unique"] = _make_unique_filter()
-    for name in _REMOVED_FILTERS:
-        del environment.filters[name]
-    environment.filters = {name: _limit(name, function) for name, function in environment.filters.items()}
+    replaced = {
+        "tojson": _to_json,
+        "indent": indent,
+        "join": _make_join_filter(),
+        "replace": _replace,
+    }
+    available = environment.filters | replaced
+    environment.filters = {name: _limit(name, growth, available[name]) for name, growth in FILTERS.items()}
     environment.tests = {
-        name: _limit(name, function, shallow=name in _SHALLOW_TESTS)
-        for name, function in environment.tests.items()
+        name: _limit(name, growth, environment.tests[name]) for name, growth in TESTS.items()
     }
     environment.filters |= {
         " enter": _enter_loop,
@@ -216,14 +208,16 @@ def compile_template(template: str) -> ChatTemplate:
         " leave": _leave_loop,
         " joined": _concatenate,
         " weighed": _spend_comparison,
-        " keyed": _spend_on_keys,
+        " copied": _spend_copy,
+        " contains": _contains,
+        " key": _check_key,
     }
-    del environment.globals["lipsum"]
-    environment.globals.update(
-        raise_exception=_raise,
-        namespace=_make_namespace_class(),
-        dict=_DictFunction(),
-    )
+    environment.globals = {
+        "range": environment.globals["range"],
+        "raise_exception": _raise,
+        "namespace": _make_namespace_class(),
+        "dict": _make_dict,
+    }
     # Random, so that no message can contain them.
     markers = f"\ue000{secrets.token_hex(16)}\ue001", f"\ue000{secrets.token_hex(16)}\ue001"
     environment.tokjax_markers, environment.tokjax_has_blocks = markers, False
@@ -233,7 +227,7 @@ def compile_template(template: str) -> ChatTemplate:
             environment, environment.compile(tree), environment.make_globals(None)
         )
     except (jinja2.TemplateError, RecursionError, MemoryError, SyntaxError, ValueError) as error:
-        cause: object = error
+        cause = _explain(error)
         if isinstance(error, (RecursionError, MemoryError)):  # of Python's parser
             cause = "it is nested too deeply, or an if has too many elif"
         raise InvalidArgumentError(f"the chat template is not a valid Jinja template: {cause}") from error
@@ -246,124 +240,57 @@ def _make_environment_class() -> Any:
     sandbox = import_optional("jinja2.sandbox", extra="chat", purpose="encode_chat")
     base: Any = sandbox.ImmutableSandboxedEnvironment
 
-    class LimitedFormatter(sandbox.SandboxedFormatter):  # type: ignore[misc, name-defined]
-        def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
-            value, first = super().get_field(field_name, args, kwargs)
-            _budget.get().spend_on_field(value, "")
-            return value, first
-
-        def convert_field(self, value: Any, conversion: Any) -> Any:
-            converted = super().convert_field(value, conversion)
-            is_text = conversion is not None and isinstance(converted, str)
-            return mark(converted, value, "the method 'format'") if is_text else converted
-
-        def format_field(self, value: Any, format_spec: str) -> Any:
-            _budget.get().spend_on_field(value, format_spec)
-            text = mark(super().format_field(value, format_spec), value, "the method 'format'")
-            if isinstance(value, SourcedText) and not format_spec:
-                text = value
-            return self.holder.hold(text) if isinstance(text, SourcedText) else text
-
-        def vformat(self, format_string: str, args: Any, kwargs: Any) -> str:
-            self.holder = FieldHolder()
-            text: str = super().vformat(format_string, args, kwargs)
-            return self.holder.release(text) if tracker_var.get() else text
-
-    class EscapeFormatter(LimitedFormatter, sandbox.SandboxedEscapeFormatter):  # type: ignore[misc, name-defined]
-        pass
-
     class LimitedEnvironment(base):  # type: ignore[misc]
         intercepted_binops = frozenset(base.default_binop_table)
-        intercepted_unops = frozenset(base.default_unop_table)
         concat = staticmethod(concatenate)
 
         def call(__self, __context: Any, __function: Any, *args: Any, **options: Any) -> Any:  # noqa: N805 (not a keyword of a call)
-            budget = _budget.get()
-            name = getattr(__function, "__name__", "")
             owner = getattr(__function, "__self__", None)
-            if type(owner) is str and tracker_var.get() and name in vars(SourcedText):
-                __function = getattr(as_sourced(owner), name)
-            budget.spend(CALL)
-            if name == "get" and isinstance(owner, Mapping):
-                budget.spend_on_lookup(owner, args[0] if args else "")
-            budget.spend_on_call(
-                name if isinstance(name, str) else "",
-                (
-                    *(() if owner is None or isinstance(owner, Iterator) else (owner,)),
-                    *args,
-                    *options.values(),
-                ),
-                shallow=name not in _DEEP_METHODS,
-            )
-            if name == "fromkeys":  # each dict has this method
-                budget.spend_on_keys(*args[:1] or ((),))
+            if isinstance(owner, (str, Mapping)):
+                for name in ("_loop_vars", "_block_vars"):  # compiled templates pass these to macros
+                    options.pop(name, None)
+                return _call_method(owner, __function.__name__, *args, **options)
+            _budget.get().spend(CALL + ELEMENT * (len(args) + len(options)))
             result = super().call(__context, __function, *args, **options)
-            if tracker_var.get() and isinstance(owner, str) and isinstance(result, bytes):
-                reject_bytes((owner, args, options), f"the method {name!r}")
-            if tracker_var.get() and isinstance(result, str):
-                if hasattr(result, "__html__"):
-                    result = make_plain(result, (args, options), f"the function {name!r}")
-                elif isinstance(owner, str):
-                    result = mark(result, (owner, args, options), f"the method {name!r}")
-            budget.spend_on_result(result)
+            if hasattr(result, "__html__") and tracker_var.get():
+                result = make_plain(result, (args, options), "the function")
+            _budget.get().spend_on_copy(result)
             return result
 
         def getitem(self, obj: Any, argument: Any) -> Any:
-            budget = _budget.get()
-            budget.spend_on_lookup(obj, argument)
-            _note_access(obj, argument)
-            value = super().getitem(obj, argument)
-            if not isinstance(obj, Collection):  # such as a namespace: its size does not include its values
-                budget.spend(3 * LOOKUP)
-                budget.spend_on_text(value)
-            return value
+            _spend_lookup(obj, argument)
+            return super().getitem(obj, argument)
 
         def getattr(self, obj: Any, attribute: str) -> Any:
-            _budget.get().spend(LOOKUP if isinstance(obj, Collection) else 4 * LOOKUP)  # a namespace is slow
-            _note_access(obj, attribute)
+            _spend_lookup(obj, attribute)
             return super().getattr(obj, attribute)
 
-        def call_unop(self, context: Any, operator: str, arg: Any) -> Any:
-            _budget.get().spend_on_text(arg)
-            return super().call_unop(context, operator, arg)
+        def wrap_str_format(self, value: Any) -> None:
+            """`_call_method` replaces `str.format`."""
+
+        def is_safe_attribute(self, obj: Any, attribute: str, value: Any) -> bool:
+            is_known = attribute in METHODS if isinstance(obj, (str, Mapping)) else attribute == "cycle"
+            is_allowed = is_known or not callable(value) or isinstance(obj, _make_namespace_class())
+            return is_allowed and super().is_safe_attribute(obj, attribute, value)
+
+        def unsafe_undefined(self, obj: Any, attribute: str) -> Any:
+            message = f"{type(obj).__name__} has no {attribute!r} that a chat template may use"
+            return self.undefined(
+                f"{message}; the methods are: {', '.join(METHODS)}", exc=sandbox.SecurityError
+            )
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
             budget = _budget.get()
             if operator == "+" and isinstance(left, str) and isinstance(right, str):  # the most frequent case
                 budget.spend(CALL + 2 * (len(left) + len(right)))
                 return concatenate((left, right)) if tracker_var.get() else left + right
-            if isinstance(left, Set) or isinstance(right, Set):
-                raise TypeError(f"the operator {operator} does not make sets; use lists")
             budget.spend_on_operator(operator, left, right)
             if operator == "%" and isinstance(left, str):
                 result: Any = format_percent(left, right)
             else:
                 result = super().call_binop(context, operator, left, right)
-            budget.spend_on_result(result)
+            budget.spend_on_copy(result)
             return result
-
-        def wrap_str_format(self, value: Any) -> Any:
-            if super().wrap_str_format(value) is None:  # `value` is not a method of a string
-                return None
-
-            def wrapper(*args: Any, **options: Any) -> str:
-                if value.__name__ == "format_map":
-                    (options,) = args
-                    args = ()
-                form = value.__self__
-                if hasattr(form, "__html__"):
-                    made: str = EscapeFormatter(self, escape=form.escape).vformat(form, args, options)
-                    escaped: str = type(form)(made)
-                    return escaped
-                text: str = LimitedFormatter(self).vformat(form, args, options)
-                is_from_message = isinstance(form, SourcedText) and any(
-                    source.field != "scaffold" for source in form._sources
-                )
-                if is_from_message:  # the formatter splits the form without its sources
-                    return mark(str.__str__(text), (form, args, options), "the method 'format'")
-                return text
-
-            return functools.update_wrapper(wrapper, value)
 
     return LimitedEnvironment
 
@@ -372,6 +299,7 @@ def _make_environment_class() -> Any:
 def _make_cost_inserter() -> Any:
     """Makes the visitor that inserts costs of loops, `~`, comparisons, slices and dict keys."""
     nodes = import_optional("jinja2.nodes", extra="chat", purpose="encode_chat")
+    nodes_error = import_optional("jinja2", extra="chat", purpose="encode_chat").TemplateAssertionError
     base: Any = import_optional("jinja2.visitor", extra="chat", purpose="encode_chat").NodeTransformer
 
     def call(name: str, arguments: list[Any], line: int) -> Any:
@@ -385,7 +313,12 @@ def _make_cost_inserter() -> Any:
         """Returns the cost of running the body of a node once: of its literal text and its other nodes."""
         macros = len(list(node.find_all((nodes.Macro, nodes.CallBlock))))
         literal = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
+        literal += sum(len(str(constant.value)) for constant in node.find_all(nodes.Const))
         return CALL * macros + literal + NODE * sum(1 for _ in node.find_all(nodes.Node))
+
+    def is_constant(node: Any) -> bool:
+        is_list = isinstance(node, (nodes.Tuple, nodes.List))
+        return all(map(is_constant, node.items)) if is_list else isinstance(node, nodes.Const)
 
     class CostInserter(base):  # type: ignore[misc]
         def visit_For(self, node: Any) -> Any:  # noqa: N802 (Jinja's name)
@@ -414,7 +347,7 @@ def _make_cost_inserter() -> Any:
             node.body.insert(0, nodes.ExprStmt(step, lineno=node.lineno))
             return node
 
-        visit_CallBlock = visit_Block = visit_Macro  # noqa: N815
+        visit_CallBlock = visit_Macro  # noqa: N815
 
         def visit_Concat(self, node: Any) -> Any:  # noqa: N802
             self.generic_visit(node)
@@ -422,23 +355,36 @@ def _make_cost_inserter() -> Any:
 
         def visit_Compare(self, node: Any) -> Any:  # noqa: N802
             self.generic_visit(node)
-            node.expr = call(" weighed", [node.expr], node.lineno)
-            for operand in node.ops:
-                operand.expr = call(" weighed", [operand.expr], node.lineno)
+            *values, last = node.expr, *(operand.expr for operand in node.ops)
+            if not {"in", "notin"}.isdisjoint(operand.op for operand in node.ops):
+                if len(values) > 1:
+                    raise nodes_error("'in' can't be combined with other comparisons", node.lineno)
+                if is_constant(last):
+                    return node
+                found = call(" contains", [node.expr, last], node.lineno)
+                return found if node.ops[0].op == "in" else nodes.Not(found, lineno=node.lineno)
+            if len(values) == 1 and (is_constant(node.expr) or is_constant(last)):
+                return node  # its cost is bounded by the constant, whose length is that of the template
+            for owner in (node, *node.ops[:-1]):  # a comparison costs as much as one of its sides
+                owner.expr = call(" weighed", [owner.expr], node.lineno)
             return node
 
         def visit_Getitem(self, node: Any) -> Any:  # noqa: N802
             self.generic_visit(node)
-            return call(" weighed", [node], node.lineno) if isinstance(node.arg, nodes.Slice) else node
-
-        def visit_Dict(self, node: Any) -> Any:  # noqa: N802
-            self.generic_visit(node)
-            return call(" keyed", [node], node.lineno)
+            return call(" copied", [node], node.lineno) if isinstance(node.arg, nodes.Slice) else node
 
         def visit_Pair(self, node: Any) -> Any:  # noqa: N802
             self.generic_visit(node)
-            node.key = call(" weighed", [node.key], node.lineno)
+            if not (isinstance(node.key, nodes.Const) and isinstance(node.key.value, str)):
+                node.key = call(" key", [node.key], node.lineno)
             return node
+
+        def visit_Include(self, node: Any) -> Any:  # noqa: N802
+            name = {"ScopedEvalContextModifier": "autoescape"}.get(type(node).__name__, type(node).__name__)
+            raise nodes_error(f"a chat template can't use the statement {name.lower()!r}", node.lineno)
+
+        visit_Import = visit_FromImport = visit_Extends = visit_Block = visit_Include  # noqa: N815
+        visit_ScopedEvalContextModifier = visit_Include  # noqa: N815
 
     return CostInserter
 
@@ -450,42 +396,68 @@ def _make_namespace_class() -> Any:
     sandbox = import_optional("jinja2.sandbox", extra="chat", purpose="encode_chat")
 
     class ChatNamespace(utils.Namespace):  # type: ignore[misc]
-        def __init__(*positional: Any, **values: Any) -> None:
-            self, *others = positional
-            named = _DictFunction()(*others, **values)
-            for name in named:
-                check(name)
-            utils.Namespace.__init__(self, named)
+        def __init__(*args: Any, **values: Any) -> None:
+            utils.Namespace.__init__(args[0])
+            for name, value in _make_dict(*args[1:], **values).items():
+                args[0][name] = value
 
         def __setitem__(self, name: str, value: Any) -> None:
-            check(name)
+            if name.startswith("_"):
+                raise sandbox.SecurityError(f"a namespace can't hold {name!r}: names must not begin with _")
             super().__setitem__(name, value)
-
-        def __repr__(self) -> str:
-            return "<namespace>"
-
-    def check(name: Any) -> None:
-        if isinstance(name, str) and name.startswith("_"):
-            raise sandbox.SecurityError(f"a namespace can't hold {name!r}: names must not begin with _")
 
     return ChatNamespace
 
 
-class _DictFunction:
-    """The functions `dict` and `dict.fromkeys`, with a cost and without the other attributes of the type."""
-
-    def __call__(self, *positional: Any, **values: Any) -> dict[Any, Any]:
-        _budget.get().spend_on_text(positional)
-        for pairs in positional:
-            if not isinstance(pairs, Mapping):
-                _budget.get().spend_on_keys(next(iter(pair), "") for pair in pairs)
-        return dict(*positional, **values)
-
-    def fromkeys(self, *positional: Any) -> dict[Any, Any]:
-        return dict.fromkeys(*positional)
+def _make_dict(*mappings: Any, **values: Any) -> dict[Any, Any]:
+    """Makes a mapping: the function `dict`. It does not accept pairs, whose keys can be of any type."""
+    if not all(isinstance(mapping, Mapping) for mapping in mappings):
+        raise TypeError("dict and namespace need a mapping, or values with names, such as dict(a=1)")
+    _budget.get().spend(sum(ELEMENT * len(mapping) for mapping in mappings))
+    return dict(*mappings, **values)
 
 
-def _limit(name: str, function: Callable[..., Any], *, shallow: bool = False) -> Callable[..., Any]:
+def _call_method(owner: Any, name: str, *args: Any, **options: Any) -> Any:
+    """Calls a method of a string or a mapping."""
+    budget = _budget.get()
+    budget.spend_on_call(METHODS[name], (owner, *args, *options.values()))
+    if name == "format":
+        result: Any = _format_fields(owner, args, options)
+    else:
+        is_known = type(owner) is str and tracker_var.get() and name in vars(SourcedText)
+        result = getattr(as_sourced(owner) if is_known else owner, name)(*args, **options)
+    if isinstance(owner, str) and isinstance(result, str) and tracker_var.get():
+        if hasattr(result, "__html__"):
+            result = make_plain(result, (args, options), f"the method {name!r}")
+        result = mark(result, (owner, args, options), f"the method {name!r}")
+    budget.spend_on_copy(result)
+    return result
+
+
+def _format_fields(form: str, args: Sequence[Any], options: Mapping[str, Any]) -> str:
+    """Formats as `str.format`, for fields such as `{}`, `{0}`, `{name}` and `{name:d}`."""
+    if hasattr(form, "__html__"):
+        raise ValueError("a text of the filters 'safe' and 'e' has no method 'format'")
+    form = as_sourced(form)
+    pieces: list[str] = []
+    position, numbers = 0, itertools.count()
+    for match in _FIELD.finditer(form):
+        pieces.append(form[position : match.start()])
+        position = match.end()
+        if match[0] in ("{{", "}}"):
+            pieces.append(form[position - 1 : position])
+            continue
+        if match[1] is None:
+            raise ValueError("str.format has fields such as {}, {0}, {name} and {name:d} here, and no others")
+        key = match[1] or str(next(numbers))
+        value = args[int(key)] if key.isdecimal() else options[key]
+        if match[2] and not isinstance(value, int):
+            raise ValueError(f"the field {match[0]} needs an integer, not a {type(value).__name__}")
+        pieces.append(to_text(value))
+    return concatenate([*pieces, form[position:]])
+
+
+def _limit(name: str, growth: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps a filter or a test so that calls have a cost.
 
     Filters that return iterators return lists instead, so that their whole cost is spent by the call.
@@ -495,12 +467,10 @@ def _limit(name: str, function: Callable[..., Any], *, shallow: bool = False) ->
     @functools.wraps(function)
     def call_with_budget(*args: Any, **options: Any) -> Any:
         budget = _budget.get()
-        budget.spend_on_call(name, (*args[first:], *options.values()), shallow=shallow)
-        if name in _REMAINDER_TESTS:
-            budget.spend_on_operator("%", args[0], (*args[1:], *options.values(), 2)[0])
+        budget.spend_on_call(growth, (*args[first:], *options.values()))
         passed = args
-        if name in _COMBINING_FILTERS:
-            passed = (*args[:first], as_sourced(args[first]), *args[first + 1 :])
+        if name == "format":  # keeps the sources of the text
+            passed = (as_sourced(args[0]), *args[1:])
         result = function(*passed, **options)
         if isinstance(result, Iterator):
             result = list(result)
@@ -508,10 +478,25 @@ def _limit(name: str, function: Callable[..., Any], *, shallow: bool = False) ->
             if hasattr(result, "__html__"):
                 result = make_plain(result, args[first], f"the filter {name!r}")
             result = mark(result, (args[first:], options), f"the filter {name!r}")
-        budget.spend_on_result(result)
+        budget.spend_on_copy(result)
         return result
 
     return call_with_budget
+
+
+def _replace(s: Any, old: Any, new: Any, count: int | None = None) -> str:
+    """Replaces parts of a text: the filter `replace`."""
+    replaced = _call_method(to_text(s), "replace", to_text(old), to_text(new), -1 if count is None else count)
+    return cast("str", replaced)
+
+
+def _explain(error: BaseException) -> str:
+    """Returns the message of an error, with the names that exist in place of an unknown one."""
+    message = f"{error!s:.500}"
+    for start, names in (("No filter named", FILTERS), ("No test named", TESTS)):
+        if message.startswith(start):
+            message += f" The sandbox of chat templates has: {', '.join(names)}"
+    return message
 
 
 def _enter_loop(_: Any) -> None:
@@ -524,7 +509,12 @@ def _leave_loop(_: Any) -> None:
         tracker.leave_loop()
 
 
-def _note_access(value: Any, key: Any) -> None:
+def _spend_lookup(value: Any, key: Any) -> None:
+    """Spends the cost of an access to an attribute or an element."""
+    budget = _budget.get()
+    budget.spend(CALL)
+    if not isinstance(key, str):
+        budget.spend_on_text(key)
     if isinstance(value, SourcedMessage) and (tracker := tracker_var.get()):
         tracker.note_access(value, key)
 
@@ -562,10 +552,23 @@ def _spend_comparison(value: Any) -> Any:
     return value
 
 
-def _spend_on_keys(value: Any) -> Any:
-    """Returns a mapping, and spends the cost of comparing its keys."""
-    _budget.get().spend_on_keys(value)
+def _spend_copy(value: Any) -> Any:
+    """Returns a slice, and spends the cost of its memory."""
+    _budget.get().spend_on_copy(value, 2)
     return value
+
+
+def _contains(item: Any, container: Any) -> bool:
+    """Returns whether a list, a mapping or a text contains an item, and spends the cost of the search."""
+    _budget.get().spend_on_search(item, container)
+    return item in container
+
+
+def _check_key(key: Any) -> Any:
+    """Returns a key of a mapping. Keys of most other types can be chosen so that their hashes are equal."""
+    if isinstance(key, str) or (isinstance(key, int) and abs(key) < _MAX_KEY):
+        return key
+    raise TypeError(f"keys of mappings are strings, or integers below {_MAX_KEY:,}, not {key!r:.40}")
 
 
 @lru_cache(maxsize=1)
@@ -573,13 +576,9 @@ def _make_output_finalizer() -> Any:
     """Makes the function that Jinja calls with each value before writing it."""
     utils = import_optional("jinja2.utils", extra="chat", purpose="encode_chat")
 
-    def spend(context: Any, value: Any) -> Any:
+    def spend(_: Any, value: Any) -> Any:
         _budget.get().spend_on_text(value)
-        if tracker_var.get() is None:
-            return value
-        if context.autoescape:
-            raise ValueError("{% autoescape %} loses the origin of the text; pass mask=False")
-        return to_text(value)
+        return value if tracker_var.get() is None else to_text(value)
 
     # With an evaluation context, it is not called for constants when a template is compiled.
     return utils.pass_eval_context(spend)
@@ -587,12 +586,21 @@ def _make_output_finalizer() -> Any:
 
 @lru_cache(maxsize=1)
 def _make_generation_extension() -> Any:
-    """Makes the Jinja extension for `{% generation %}` blocks. It puts markers around their output."""
+    """Makes the Jinja extension for `{% generation %}` blocks. It puts markers around their output.
+
+    It also counts tokens before they are parsed.
+    """
     nodes = import_optional("jinja2.nodes", extra="chat", purpose="encode_chat")
     base: Any = import_optional("jinja2.ext", extra="chat", purpose="encode_chat").Extension
 
     class GenerationBlocks(base):  # type: ignore[misc]
         tags = frozenset({"generation"})
+
+        def filter_stream(self, stream: Any) -> Any:
+            for count, token in enumerate(stream):
+                if count == _MAX_TOKENS:
+                    raise ValueError(f"it has more than {_MAX_TOKENS:,} names, operators and other tokens")
+                yield token
 
         def parse(self, parser: Any) -> Any:
             self.environment.tokjax_has_blocks = True
@@ -605,38 +613,6 @@ def _make_generation_extension() -> Any:
             return concatenate((begin, caller(), end))
 
     return GenerationBlocks
-
-
-@lru_cache(maxsize=1)
-def _make_token_counter() -> Any:
-    """Makes the Jinja extension that counts tokens before they are parsed."""
-    base: Any = import_optional("jinja2.ext", extra="chat", purpose="encode_chat").Extension
-
-    class TokenCounter(base):  # type: ignore[misc]
-        def filter_stream(self, stream: Any) -> Any:
-            for count, token in enumerate(stream):
-                if count == _MAX_TOKENS:
-                    raise ValueError(f"it has more than {_MAX_TOKENS:,} names, operators and other tokens")
-                yield token
-
-    return TokenCounter
-
-
-@lru_cache(maxsize=1)
-def _make_code_generator_class() -> Any:
-    """Makes Jinja's generator of Python code, with a limit on the length of the code."""
-    base: Any = import_optional("jinja2.compiler", extra="chat", purpose="encode_chat").CodeGenerator
-
-    class LimitedCodeGenerator(base):  # type: ignore[misc]
-        tokjax_length = 0
-
-        def write(self, code: str) -> None:
-            self.tokjax_length += len(code)
-            if self.tokjax_length > _MAX_CODE_LENGTH:
-                raise ValueError(f"its Python code has more than {_MAX_CODE_LENGTH:,} characters")
-            super().write(code)
-
-    return LimitedCodeGenerator
 
 
 def _split_at_markers(marked: str, begin: str, end: str) -> RenderedTemplate:
@@ -661,18 +637,6 @@ def _split_at_markers(marked: str, begin: str, end: str) -> RenderedTemplate:
 
 
 @lru_cache(maxsize=1)
-def _make_indent_filter() -> Any:
-    """Makes the filter `indent`: Jinja's, which is faster, for texts without sources."""
-    filters: Any = import_optional("jinja2.filters", extra="chat", purpose="encode_chat")
-
-    @functools.wraps(indent)
-    def choose(s: Any, *args: Any, **options: Any) -> Any:
-        return (indent if isinstance(s, SourcedText) else filters.do_indent)(s, *args, **options)
-
-    return choose
-
-
-@lru_cache(maxsize=1)
 def _make_join_filter() -> Any:
     """Makes the filter `join`: Jinja's, except that it keeps the sources of lists and mappings, too."""
     filters: Any = import_optional("jinja2.filters", extra="chat", purpose="encode_chat")
@@ -688,24 +652,6 @@ def _make_join_filter() -> Any:
     return utils.pass_eval_context(join)
 
 
-@lru_cache(maxsize=1)
-def _make_unique_filter() -> Any:
-    """Makes the filter `unique`: Jinja's, with the cost of comparing the keys."""
-    filters: Any = import_optional("jinja2.filters", extra="chat", purpose="encode_chat")
-    utils: Any = import_optional("jinja2.utils", extra="chat", purpose="encode_chat")
-
-    def unique(environment: Any, value: Any, case_sensitive: bool = False, attribute: Any = None) -> Any:
-        change = None if case_sensitive else filters.ignore_case
-        keys = list(map(filters.make_attrgetter(environment, attribute, change), value))
-        _budget.get().spend_on_keys(keys)
-        items: dict[Any, Any] = {}
-        for key, item in zip(keys, value, strict=True):
-            items.setdefault(key, item)
-        return list(items.values())
-
-    return utils.pass_environment(unique)
-
-
 def _to_json(
     x: Any,
     ensure_ascii: bool = False,
@@ -714,8 +660,6 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     """Converts a value to JSON: the filter `tojson`, with the arguments that it has in transformers."""
-    if (indent if isinstance(indent, int) else len(indent or "")) > _MAX_INDENT:
-        raise ValueError(f"tojson indents by at most {_MAX_INDENT}, not {indent!r:.20}")
     return to_json(
         x,
         functools.partial(

@@ -37,6 +37,7 @@ from tokjax.encoding.chat.messages import (
     pop_weights,
     replace_with_placeholders,
 )
+from tokjax.encoding.chat.template_limits import Budget
 from tokjax.encoding.chat.text_sources import (
     Source,
     SourcedText,
@@ -267,11 +268,12 @@ def _encode_in_steps(
     clock = {"strftime_now": make_clock(now)}  # the same time in all renderings
     roles = {f"{role}_token": name for role, name in protocol.get_vocabulary(tokenizer).roles.items()}
 
+    budget = Budget(check_int("max_characters", max_characters, minimum=1))
+
     def make_renderer(change: Callable[[str], str]) -> _ChatRenderer:
         changed = copy_json(untrusted, "", lambda text, _: change(text)) if hidden.names else {}
-        limit = check_int("max_characters", max_characters, minimum=1)
         continued = len(conversation) if continue_final_message else None
-        return _ChatRenderer(compiled, clock | roles | template_variables | changed, limit, continued)
+        return _ChatRenderer(compiled, clock | roles | template_variables | changed, budget, continued)
 
     renderer = make_renderer(hidden.hide)
     rendered_messages = conversation
@@ -388,11 +390,11 @@ class _ChatRenderer:
     """A compiled template with its variables, which renders different lists of messages."""
 
     def __init__(
-        self, template: ChatTemplate, variables: dict[str, Any], max_characters: int, continued: int | None
+        self, template: ChatTemplate, variables: dict[str, Any], budget: Budget, continued: int | None
     ) -> None:
         self._template = template
         self._variables = variables
-        self._max_characters = max_characters
+        self._budget = budget
         self._continued = continued  # number of messages of which the last one is continued
         self._marker = f"\ue000{secrets.token_hex(16)}\ue001 "
 
@@ -429,10 +431,7 @@ class _ChatRenderer:
         def get_text(count: int, with_prompt: bool) -> str | None:
             if count == len(messages) and with_prompt == prompt:
                 return text
-            try:
-                return self.render_text(messages[:count], with_prompt)
-            except InvalidArgumentError:  # for example, the template needs a message of the user
-                return None
+            return self.try_rendering_text(messages[:count], with_prompt)
 
         def get_source_runs(count: int, with_prompt: bool) -> list[SourceRun]:
             return get_runs(self.render_sources(messages[:count], with_prompt)[0])
@@ -475,6 +474,15 @@ class _ChatRenderer:
         """Renders messages and returns only the text."""
         return self._render(messages, prompt).text
 
+    def try_rendering_text(self, messages: list[Message], prompt: bool) -> str | None:
+        """Renders messages and returns the text; `None` if the template rejects them."""
+        try:
+            return self.render_text(messages, prompt)
+        except InvalidArgumentError:  # for example, it needs a message of the user, or takes no lists
+            if self._budget.remaining < 0:  # the limit of work is an error of the template
+                raise
+            return None
+
     def _render(
         self,
         messages: list[Message],
@@ -492,7 +500,7 @@ class _ChatRenderer:
             "add_generation_prompt": prompt,
             **(marked or {}),
         }
-        rendered = self._template.render(self._variables | changed, self._max_characters, tracker)
+        rendered = self._template.render(self._variables | changed, self._budget, tracker)
         return self._cut(rendered) if is_continued else rendered
 
     def _cut(self, rendered: RenderedTemplate) -> RenderedTemplate:
@@ -550,12 +558,7 @@ def _check_contents(
     Raises:
         InvalidArgumentError: nothing is written of the texts of a message.
     """
-
-    def render(rendered: list[Message], with_prompt: bool) -> str | None:
-        try:
-            return renderer.render_text(rendered, with_prompt)
-        except InvalidArgumentError:  # for example, the template takes no lists
-            return None
+    render = renderer.try_rendering_text
 
     def is_written(i: int, part: Message, rendered: list[Message], with_prompt: bool = prompt) -> bool:
         changed = copy_json(part, "", lambda text, _: re.sub(r"^x(?=\d)", "z", text))

@@ -1,20 +1,19 @@
-"""Limits on the work of chat templates, which are untrusted code.
+"""The language of chat templates, and the cost of each of its operations. Templates are untrusted code.
 
-Jinja's sandbox prevents access to Python's internals, but not `'a' * 10**10` or nested loops. Here each
-operation of a template has a cost that is subtracted from a budget: before the operation if its result can be
-larger than its inputs, and after it for the result. A unit is about one character or four bytes of memory.
+Jinja's sandbox prevents access to Python's internals, but not `'a' * 10**10` or nested loops. Here a template
+has only the filters, tests and methods of `FILTERS`, `TESTS` and `METHODS`. These tables say how the work of
+each grows, and the work is subtracted from a budget before it is done. A unit is at most about 40
+nanoseconds, and about four bytes of memory.
 
     {% for m in messages %}        for each step, LOOP_STEP and the literal text of the body
     {{ m.content | trim }}         the length of the content, of the result, and of the output
     {{ 'ab' * 1000 }}              2,000, before the string is allocated
     {{ items | join(', ') }}       the size of all items, times the length of the separator
-    {{ 3**900 % 7**500 }}          the product of the sizes of the integers in 32-bit units
-    {{ {1: 'a', 2: 'b'} }}         the number of keys that are not strings, times their sizes
+    {{ text.split(', ') }}         the product of the lengths / 64, and ELEMENT for each part
 
-Hashes of numbers and tuples are known in advance, so each such key of a dict may be compared with all others:
-`range(0, n * p, p)` with p = 2**61 - 1 has n numbers of the same hash. Hashes of strings are random.
-
-Integers have at most `MAX_BITS` bits, because the time of arithmetic grows faster than their size.
+Four rules keep the tables short. Integers have at most `MAX_BITS` bits, so arithmetic takes a constant time.
+The keys of mappings are strings, whose hashes are random. Only JSON data can be written, compared or
+searched. Templates make no bytes and no sets.
 
 Costs are deterministic functions of the template and the messages: a conversation that can be encoded once
 can be encoded on any machine.
@@ -23,65 +22,81 @@ can be encoded on any machine.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 WORK_PER_CHARACTER = 32
-"""Units of work per character of the maximum length of the output."""
+"""Units of work per character of the maximum length of the output, for one rendering."""
+_RENDERINGS = 6
+"""Number of renderings of one conversation that can exhaust their budget."""
 CALL = 128
-"""Cost of a call or an addition of strings, in units, without its arguments."""
+"""Cost of a call or an operator, in units, without its arguments."""
 LOOP_STEP = 256
 """Cost of one step of a loop, in units, without its body."""
 MAX_BITS = 10_000
 """Maximum size of an integer in bits. (Python itself does not print integers above 4,300 digits.)"""
-LOOKUP = 128
-"""Cost of an access to an attribute or an element, in units."""
 NODE = 16
 """Cost of a node of the syntax tree in the body of a loop or macro, in units, each time that it runs."""
-_OPERATION = 32
-_ELEMENT = 64
+ELEMENT = 64
+"""Cost of an element of a list that is read, in units."""
+_COPY = 4
+"""Cost of an element of a list that is copied, in units."""
+_PIECE = 40
+"""Cost of a character of a text that is divided into small strings, in units."""
+_COMPARISONS = 64
+"""Number of comparisons of characters that cost one unit."""
 
-_AMPLIFYING = frozenset(
-    (
-        *("center", "ljust", "rjust", "zfill", "expandtabs", "indent", "truncate"),
-        *("replace", "translate", "join", "format", "format_map", "tojson", "xmlattr", "to_bytes"),
-        *("trim", "strip", "lstrip", "rstrip", "batch", "slice", "sum", "sort", "groupby", "pprint"),
-        *("rfind", "rindex", "rsplit", "rpartition", "maketrans", "isdisjoint"),
-    )
+# How the work of a function grows:
+CONSTANT = "constant"  # it takes a constant time
+ELEMENTS = "elements"  # it reads the elements of a list, but not the texts in them
+TEXT = "text"  # it reads its arguments completely
+KEY = "key"  # it computes the hash of a key
+PRODUCT = (
+    "product"  # its result can be as long as the product of its arguments, such as items and a separator
 )
-"""Names of filters and methods whose cost can be the product of the sizes of their arguments."""
-_SQUARE = frozenset(("sum", "encode", "decode", "striptags"))
-"""Names of filters and methods whose cost can be the square of the size of an argument (codecs: punycode)."""
-_NESTED = frozenset(("pprint", "tojson"))
-"""Names of filters that process, or indent, an element once for each list or mapping around it."""
-_ITERATING = frozenset(
-    (
-        *("batch", "groupby", "join", "list", "map", "max", "min", "reject", "rejectattr", "reverse"),
-        *(
-            "select",
-            "selectattr",
-            "slice",
-            "sort",
-            "sum",
-            "title",
-            "unique",
-            "urlencode",
-            "wordcount",
-            "unescape",
-        ),
-    )
+SEARCH = "search"  # it compares each character of a text with those of another text
+SPLIT = "split"  # like SEARCH, and it makes an object for each part
+REPLACE = "replace"  # like SEARCH, and it writes a text for each part
+FORMAT = "format"  # it may write each argument once for each field
+PERCENT = "percent"  # it formats like the operator %
+JSON = "json"  # it writes the indentation once for each list and mapping around an element
+NUMBERS = "numbers"  # it calculates, so its arguments must be numbers
+STRINGS = "strings"  # it compares the hashes of elements, so they must be strings
+CONTAINS = "contains"  # it searches its second argument, as the operator in
+
+
+def _index(*rows: tuple[str, str]) -> dict[str, str]:
+    """Returns the growth of each name."""
+    return {name: growth for growth, names in rows for name in names.split()}
+
+
+FILTERS = _index(
+    (CONSTANT, "count d default first last length"),
+    (ELEMENTS, "items list map reject rejectattr reverse select selectattr"),
+    (TEXT, "capitalize dictsort e escape float int lower safe string upper"),
+    (PRODUCT, "indent join max min sort title"),
+    *((SEARCH, "trim"), (REPLACE, "replace"), (PERCENT, "format")),
+    *((JSON, "tojson"), (NUMBERS, "abs"), (STRINGS, "unique")),
 )
-"""Names of filters and methods that access each element of a list, or each character, in Python."""
-_SHALLOW = frozenset(
-    (
-        *("default", "d", "first", "items", "last", "length", "list", "random", "reverse"),
-        *("map", "reject", "rejectattr", "select", "selectattr"),
-    )
+TESTS = _index(
+    (CONSTANT, "boolean callable defined false filter float integer iterable mapping none number sameas"),
+    (CONSTANT, "sequence string test true undefined"),
+    (TEXT, "!= < <= == > >= eq equalto ge greaterthan gt le lessthan lower lt ne upper"),
+    (NUMBERS, "divisibleby even odd"),
+    (CONTAINS, "in"),
 )
-"""Names of filters that do not access the contents of list elements."""
-_SPEC = re.compile(r"%(?:\([^)]*\))?([^a-zA-Z%]*)")
-"""Matches a `%` conversion; its group has the flags, the width and the precision."""
-_NUMBER = re.compile(r"\d+")
+METHODS = _index(
+    (CONSTANT, "items keys values"),
+    (KEY, "get"),
+    (TEXT, "capitalize endswith isalnum isalpha isdigit islower isspace isupper lower removeprefix"),
+    (TEXT, "removesuffix startswith title upper"),
+    (PRODUCT, "join splitlines"),
+    (SEARCH, "count find lstrip partition rfind rpartition rstrip strip"),
+    *((SPLIT, "rsplit split"), (REPLACE, "replace"), (FORMAT, "format")),
+)
+"""Methods of strings and mappings. Lists have none."""
+_WIDE = re.compile(r"(?:\([^)]*\))?[^a-zA-Z]*?(?:\*|\d{4})")
+"""Matches a conversion of the operator `%`, without the `%`, that has a width of four digits or `*`."""
 
 
 class TemplateLimitError(Exception):
@@ -89,14 +104,25 @@ class TemplateLimitError(Exception):
 
 
 class Budget:
-    """Budget of work for one rendering.
+    """Budget of work for all renderings of one conversation.
+
+    Args:
+        max_characters: maximum length of the output of each rendering in characters.
 
     Attributes:
-        remaining: number of units that can still be spent.
+        remaining: number of units that the current rendering can still spend; negative if it is exceeded.
     """
 
-    def __init__(self, units: int) -> None:
-        self.remaining = units
+    def __init__(self, max_characters: int) -> None:
+        self.max_characters = max_characters
+        self.remaining = 0
+        self._reserve = _RENDERINGS * WORK_PER_CHARACTER * max_characters
+
+    def begin_rendering(self) -> None:
+        """Limits the work of the next rendering, and returns what the last one has not spent."""
+        self._reserve += max(self.remaining, 0)
+        self.remaining = min(WORK_PER_CHARACTER * self.max_characters, self._reserve)
+        self._reserve -= self.remaining
 
     def spend(self, units: int) -> None:
         """Subtracts units; raises `TemplateLimitError` if the budget is exceeded."""
@@ -104,160 +130,141 @@ class Budget:
         if self.remaining < 0:
             raise TemplateLimitError
 
-    def spend_on_text(self, value: Any) -> int:
+    def spend_on_text(self, value: Any, indentation: int = 0) -> int:
         """Spends the cost of writing or comparing a value, including nested lists and mappings.
 
         An element that occurs twice counts twice: nested lists that share elements can be exponentially
         larger as text than in memory. The budget ends the traversal of such a value.
 
+        Args:
+            value: JSON data.
+            indentation: cost of a list or mapping around an element, in units.
+
         Returns:
             The approximate length of the value as text, in characters.
         """
         if isinstance(value, str):  # the most frequent case, without a loop
-            self.spend(len(value) + 1 + _ELEMENT)
+            self.spend(len(value) + 1 + ELEMENT)
             return len(value) + 1
-        size = 0
-        stack = [value]
-        while stack:
-            element = stack.pop()
-            length = 1
-            if isinstance(element, (str, bytes, range)):
-                length += len(element)
-            elif isinstance(element, int):
-                bits = _count_bits(element)
-                length += bits // 8
-                self.spend(bits**2 // 4096)  # the time of its conversion to text
-            elif isinstance(element, (Mapping, Set)):
-                self.spend_on_keys(getattr(element, "mapping", element))  # a view has a mapping
-                stack.extend(element)
-                stack.extend(element.values() if isinstance(element, Mapping) else ())
-            elif isinstance(element, Collection):
-                stack.extend(element)
-            elif isinstance(element, Iterator):  # its elements are not known in advance
-                raise TypeError("the variable 'loop' can't be written, compared or iterated over")
-            self.spend(length + _ELEMENT)
-            size += length
+        self.spend(ELEMENT)
+        size = depth = 0
+        level = [value]
+        while level:
+            depth += 1
+            inner: list[Any] = []
+            for element in level:
+                length = 1
+                if isinstance(element, str):
+                    length += len(element)
+                elif isinstance(element, int):
+                    length += element.bit_length() // 8
+                elif isinstance(element, Collection):
+                    self.spend(2 * len(element) * (ELEMENT + depth * indentation))
+                    inner.extend(element)
+                    inner.extend(element.values() if isinstance(element, Mapping) else ())
+                elif not (element is None or isinstance(element, float) or is_undefined(element)):
+                    raise TypeError(f"a {type(element).__name__} can't be written, compared or searched")
+                self.spend(length)
+                size += length
+            level = inner
         return size
 
-    def spend_on_keys(self, keys: Iterable[Any]) -> None:
-        """Spends the cost of comparing each key that is not a string with all others."""
-        others = [key for key in keys if not isinstance(key, str)]
-        self.spend(len(others) * sum(map(self.spend_on_text, others)))
-
-    def spend_on_lookup(self, mapping: Any, key: Any) -> None:
-        """Spends the cost of an access to an element of a list or mapping."""
-        self.spend(LOOKUP)
-        if not isinstance(key, (str, int)) or isinstance(mapping, Mapping):
-            size = self.spend_on_text(key)
-            self.spend(
-                size * len(mapping) if isinstance(mapping, Mapping) and not isinstance(key, str) else 0
-            )
-
-    def spend_on_result(self, value: Any) -> None:
-        """Spends the cost of the memory of a new value."""
-        if isinstance(value, (str, bytes)):
-            self.spend(len(value))
+    def spend_on_copy(self, value: Any, count: int = 1) -> None:
+        """Spends the cost of the memory of copies of a value. Elements of lists are not copied."""
+        if isinstance(value, Collection):
+            self.spend(count * len(value) * (1 if isinstance(value, str) else _COPY))
         elif isinstance(value, int):
-            self.spend(_count_bits(value) // 8)
-        elif isinstance(value, Collection):
-            self.spend(_ELEMENT * len(value))
+            _check_bits(value.bit_length())
 
-    def spend_on_call(self, name: str, arguments: Sequence[Any], *, shallow: bool = False) -> None:
+    def spend_on_search(self, item: Any, container: Any) -> None:
+        """Spends the cost of `item in container`."""
+        if isinstance(container, str):
+            self.spend(CALL + len(container))
+            self.spend(len(container) * self.spend_on_text(item) // _COMPARISONS)
+        else:  # the hash of the item, or comparisons with all elements
+            self.spend_on_text(item if isinstance(container, (Mapping, Set)) else container)
+
+    def spend_on_call(self, growth: str, values: Sequence[Any]) -> None:
         """Spends the cost of a call before it is made.
 
         Args:
-            name: the name of the filter, test, method or function.
-            arguments: all arguments, including the object of a method.
-            shallow: whether the function does not access the contents of list elements. Names in
-                `_AMPLIFYING` override it.
+            growth: how the work grows.
+            values: all arguments. The first one is the object of a method, or the value to filter or test.
         """
-        self.spend(_OPERATION + _ELEMENT * len(arguments))
-        if name in _ITERATING:
-            values = arguments[0]
-            self.spend(
-                _ELEMENT * len(values) if isinstance(values, Collection) else self.spend_on_text(values)
-            )
-        if name == "round":  # it computes 10 to the power of the precision, and multiplies the value
-            if not isinstance(arguments[0], (int, float)):
-                raise TypeError(f"round needs a number, not {type(arguments[0]).__name__}")
-            self.spend(_check_bits(4 * _sum_integers(arguments[1:])) ** 2 // 1024)
-        amplifies = name in _AMPLIFYING or name in _SQUARE
-        if not amplifies and (shallow or name in _SHALLOW):
-            self.spend(sum(len(value) for value in arguments if isinstance(value, (str, bytes))))
-            for value in arguments:
-                if isinstance(value, tuple):  # can be the key of a dict: its hash covers all nested elements
-                    self.spend_on_text(value)
+        self.spend(CALL)
+        if growth == CONSTANT:
             return
-        sizes = [self.spend_on_text(value) for value in arguments]
-        if name in _SQUARE:
-            self.spend(4 * max(sizes) ** 2)
-        if amplifies and sizes:
-            largest = max(sizes)
-            widths = _sum_integers(arguments)
-            # For example `join`: the separator may be copied once per item. Integers may be widths.
-            self.spend(largest * (sum(sizes) - largest) + _ELEMENT * widths)
-            if name == "indent":
-                self.spend(largest * widths)
-            if name in _NESTED:
-                others = sum(sizes[1:]) + _sum_integers(arguments[1:])
-                self.spend(sizes[0] * _measure_depth(arguments[0]) * (1 + others))
-            if name == "format":
-                self.spend(sum(_sum_widths(form) for form in arguments if isinstance(form, str)))
+        first, *others = values
+        if growth == ELEMENTS:
+            if isinstance(first, Iterator):
+                raise TypeError("the variable 'loop' is not a list")
+            self.spend(ELEMENT * len(first) if isinstance(first, Collection) else 0)
+        elif growth == KEY:
+            self.spend_on_text(others[:1])
+        elif growth == CONTAINS:
+            self.spend_on_search(*values)
+        elif growth == PERCENT:
+            self.spend_on_percent(first, others)
+        else:
+            self._spend_on_arguments(growth, first, others)
+
+    def _spend_on_arguments(self, growth: str, first: Any, others: Sequence[Any]) -> None:
+        """Spends the cost of a function that reads its arguments completely."""
+        if growth == NUMBERS and not all(isinstance(value, (int, float)) for value in (first, *others)):
+            raise TypeError("abs, odd, even and divisibleby need numbers")
+        if growth == STRINGS and not all(isinstance(item, str) or is_undefined(item) for item in first):
+            raise TypeError("unique needs a list of strings")
+        factor = sum(map(self.spend_on_text, others))
+        widths = sum(abs(value) for value in others if isinstance(value, int))
+        size = self.spend_on_text(first, factor + widths if growth == JSON else 0)
+        texts = [value for value in others if isinstance(value, str)]
+        if growth == JSON:
+            self.spend(8 * size)  # a character may be written as "\ud83d\ude00"
+        elif growth in (PRODUCT, STRINGS):
+            divided = sum(len(value) for value in (first, *others) if isinstance(value, str))
+            self.spend(size * (factor + widths) + _PIECE * divided)
+        elif growth == FORMAT:
+            self.spend(size * factor)
+        elif growth in (SEARCH, SPLIT, REPLACE):
+            self.spend(size * factor // _COMPARISONS)
+        if growth == SPLIT:
+            self.spend(ELEMENT * first.count(texts[0]) if texts else _PIECE * size)
+        elif growth == REPLACE and len(texts) == 2:
+            self.spend(first.count(texts[0]) * (ELEMENT + len(texts[1])))
 
     def spend_on_operator(self, operator: str, left: Any, right: Any) -> None:
         """Spends the cost of a binary operator such as `+`, `*` or `%` before it is computed."""
-        sizes = self.spend_on_text(left), self.spend_on_text(right)
-        if isinstance(left, int) and isinstance(right, int):
-            bits = left.bit_length(), right.bit_length()
-            if operator == "**":  # the size of the result, which is checked before it is computed
-                bits = (min(bits[0] * max(right, 0), MAX_BITS + 1),) * 2
-            self.spend(_check_bits(bits[0]) * bits[1] // 1024)
+        self.spend(CALL)
+        if isinstance(left, Set) or isinstance(right, Set):
+            raise TypeError(f"the operator {operator} does not make sets; use lists")
+        if operator == "%" and isinstance(left, str):
+            self.spend_on_percent(left, right)
+        elif operator == "**" and isinstance(left, int) and isinstance(right, int):
+            _check_bits(left.bit_length() * max(right, 0))
         elif operator == "*":
-            numbers = [abs(value) for value in (left, right) if isinstance(value, int)]
-            self.spend(max(sizes) * numbers[0] if len(numbers) == 1 else sizes[0] * sizes[1])
-        elif operator == "%" and isinstance(left, (str, bytes)):
-            form = left if isinstance(left, str) else left.decode("latin-1")
-            values = right if isinstance(right, (tuple, list)) else [right]
-            self.spend(form.count("%") * sizes[1] + _sum_widths(form))
-            self.spend(_sum_integers(values) if "*" in form else 0)
+            numbers = [value for value in (left, right) if isinstance(value, int)]
+            for value in (left, right):
+                self.spend_on_copy(value, max(0, *numbers) if numbers else 0)
+        else:
+            self.spend_on_copy(left)
+            self.spend_on_copy(right)
 
-    def spend_on_field(self, value: Any, form: str) -> None:
-        """Spends the cost of one field of `str.format`."""
-        self.spend_on_text(value)
-        self.spend(CALL + sum(int(number[:19]) for number in _NUMBER.findall(form)))
-
-
-def _measure_depth(value: Any) -> int:
-    """Returns the number of nested lists and mappings."""
-    depth, level = 0, [value]
-    while level:
-        level = [
-            inner
-            for element in level
-            if isinstance(element, Collection) and not isinstance(element, (str, bytes, range))
-            for inner in (element.values() if isinstance(element, Mapping) else element)
-        ]
-        depth += 1
-    return depth
+    def spend_on_percent(self, form: Any, values: Any) -> None:
+        """Spends the cost of `form % values`."""
+        if not isinstance(form, str):
+            raise TypeError(f"the filter 'format' needs a text, not a {type(form).__name__}")
+        conversions = form.split("%")[1:]
+        if any(map(_WIDE.match, conversions)):
+            raise TypeError("widths of the operator % and the filter 'format' have at most three digits")
+        self.spend(len(form) + (1000 + self.spend_on_text(values)) * len(conversions))
 
 
-def _count_bits(value: int) -> int:
-    """Returns the number of bits of an integer; raises `TemplateLimitError` if it is too large."""
-    return _check_bits(value.bit_length())
+def is_undefined(value: Any) -> bool:
+    """Returns whether a value is Jinja's `Undefined`, or a subclass of it."""
+    return hasattr(value, "_undefined_name")
 
 
-def _check_bits(bits: int) -> int:
-    """Returns `bits`; raises `TemplateLimitError` if it exceeds `MAX_BITS`."""
+def _check_bits(bits: int) -> None:
+    """Raises `TemplateLimitError` if an integer is too large."""
     if bits > MAX_BITS:
         raise TemplateLimitError
-    return bits
-
-
-def _sum_integers(values: Collection[Any]) -> int:
-    """Returns the sum of the absolute values of the integers among `values`."""
-    return sum(abs(value) for value in values if isinstance(value, int))
-
-
-def _sum_widths(form: str) -> int:
-    """Returns the sum of the widths and precisions in a `%` format."""
-    return sum(int(number[:19]) for spec in _SPEC.findall(form) for number in _NUMBER.findall(spec))

@@ -39,10 +39,7 @@ _CONVERSION = re.compile(r"%(?:\((.*?)\))?[^a-zA-Z%]*[hlL]?[a-zA-Z%]")
 _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"})
 _RUN = 64
 """Cost of a run of characters, in units of the template's budget."""
-_CHANGING_METHODS = (
-    *("lower", "upper", "title", "capitalize", "casefold", "swapcase"),
-    *("center", "ljust", "rjust", "zfill", "expandtabs"),
-)
+_CHANGING_METHODS = ("lower", "upper", "title", "capitalize")
 
 
 class Source(NamedTuple):
@@ -194,6 +191,8 @@ class SourcedText(str):
         indices = range(len(self))[key]
         if indices.step == 1:
             return self._slice(indices.start, max(indices.start, indices.stop))
+        if tracker := tracker_var.get():  # before the runs are allocated
+            tracker.spend(_RUN * len(indices))
         return _make(text, [(1, self._get_source(i)) for i in indices])
 
     def lstrip(self, chars: Any = None, /) -> str:
@@ -518,12 +517,6 @@ def _find_sources(value: Any) -> set[Source]:
         elif isinstance(element, (list, tuple)):
             stack.extend(element)
     return sources
-
-
-def reject_bytes(values: Any, function: str) -> None:
-    """Raises an error if a function made bytes, which can't have sources, of values that have them."""
-    if _find_sources(values):
-        raise ValueError(f"after {function} the origin of the text is unknown; pass mask=False")
 
 
 def make_plain(text: str, value: Any, function: str) -> str:

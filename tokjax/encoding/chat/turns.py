@@ -17,6 +17,7 @@ Then only the text after the last text of its messages is compared.
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from itertools import islice
@@ -103,11 +104,12 @@ def find_turns(
             if turn.begin >= turn.before:
                 known[written] = text[turn.before : turn.begin]
     header = _find_header(text, turns)
+    get_prompt = functools.cache(functools.partial(_get_prompt, len(roles), render))
     for turn in turns.values():
         if not text[turn.first : max(turn.begin, 0)].strip():
             # The template can't render the messages before it, writes default instructions together with the
             # first message, or writes no prompt after an answer.
-            header = header or _get_prompt(len(roles), render)
+            header = header or get_prompt()
             turn.begin = max(turn.begin, _find_end(header, text, turn))
         if turn.begin < 0:
             turn.begin = turn.first + _match_prompt(header, text[turn.first :], turn.first_text - turn.first)

@@ -30,7 +30,6 @@ from tokjax.pretokenize.bytes_to_unicode import (
     map_all_unicode_to_bytes,
     map_unicode_to_bytes,
 )
-from tokjax.pretokenize.code_point_sets import make_range
 from tokjax.pretokenize.patterns import (
     DIGIT,
     PATTERNS,
@@ -39,6 +38,7 @@ from tokjax.pretokenize.patterns import (
     make_pattern_splitter,
     make_punctuation_set,
 )
+from tokjax.pretokenize.split_expressions import make_range
 from tokjax.pretokenize.split_steps import make_split_step
 
 if TYPE_CHECKING:

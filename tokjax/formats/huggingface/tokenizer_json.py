@@ -16,13 +16,19 @@ from tokjax.core.vocabulary import ROLES
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
 from tokjax.formats.huggingface.built_in import build_builtin_tokenizer
-from tokjax.formats.huggingface.declared_tokens import merge_declared_tokens
 from tokjax.formats.huggingface.definition import RequiresLibraryError
 from tokjax.formats.huggingface.loaded_definition import import_tokenizers
 from tokjax.formats.tokenizer_files import (
+    BERT_ROLES,
     parse_json_object,
     read_bytes,
     read_companion_config,
+)
+from tokjax.formats.transformers_files import (
+    find_undeclared_token,
+    load_by_transformers,
+    mark_words_as_text,
+    reject_options,
 )
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.roles_and_templates import replace_roles
@@ -30,7 +36,8 @@ from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
 
     from tokjax.core.vocabulary import Role
     from tokjax.models.base import SegmentModel
@@ -50,12 +57,12 @@ def read_huggingface(
     """Reads a `tokenizer.json`.
 
     A byte-level BPE with a common split pattern, a BPE with byte fallback (Llama 2, Mistral, Gemma), a BPE of
-    words (OpenAI's first GPT), a WordPiece like BERT's and a word-level tokenizer become built-in tokenizers
-    with the same ids. All others run on the `tokenizers` library (the extra `tokjax[huggingface]`). The
+    words (OpenAI's first GPT), a WordPiece like BERT's, a word-level and most unigram tokenizers (T5, XLM-R)
+    become built-in ones with the same ids. All others run on the `tokenizers` library (the extra `tokjax[huggingface]`). The
     reason is logged, and part of the tokenizer's `repr`.
 
-    Added and special tokens that only the configuration files in the same directory declare are added, as by
-    transformers.
+    If the configuration files in the same directory declare an added token that the file does not have, or
+    has with other options, transformers reads both.
 
     Truncation and padding defined in the file are not applied; use `max_length` and `collate_padded_batch`.
 
@@ -72,7 +79,8 @@ def read_huggingface(
     Raises:
         FileNotFoundError: the file does not exist.
         InvalidArgumentError: a role names a token that is not special.
-        MissingExtraError: the tokenizer has to run on the library, which is not installed.
+        MissingExtraError: the tokenizer has to run on the library, or transformers has to read the files,
+            and it is not installed.
         TokenizerFormatError: the file is damaged, or does not define a valid tokenizer.
     """
     source = check_path(path)
@@ -88,9 +96,12 @@ def read_huggingface(
     }
     companion = read_companion_config(source.parent)
     contents = parse_json_object(definition, str(source))
-    added_tokens = merge_declared_tokens(contents, source, companion)
-    if added_tokens is not None:
-        contents["added_tokens"] = added_tokens
+    token = find_undeclared_token(contents, source, companion)
+    if token is not None:
+        reason = f"its configuration files declare the token {token!r} otherwise than {source.name}"
+        fast = load_by_transformers({"tokenizer.json": source}, reason, ())
+        old, contents = contents, parse_json_object(fast.backend_tokenizer.to_str(), str(source))
+        mark_words_as_text(contents, old, companion)
         definition = json.dumps(contents, ensure_ascii=False)
     loaded = build_tokenizer(definition, contents, companion.roles, str(source))
     return replace_roles(loaded, overrides)
@@ -142,6 +153,29 @@ def from_huggingface(
     where, definition = f"the {type(tokenizer).__name__}", library.to_str()
     loaded = build_tokenizer(definition, parse_json_object(definition, where), defaults, where)
     return replace_roles(loaded, overrides)
+
+
+def convert_files(
+    files: Mapping[str, Path],
+    reason: str,
+    tokens: Collection[str],
+    roles: Mapping[Role, str | None],
+    **options: object,
+) -> SegmentModel | HuggingFaceTokenizer:
+    """Converts the tokenizer that transformers makes of files.
+
+    Args:
+        files: name that transformers looks for, to the path of the file.
+        reason: why transformers has to read them, as a clause.
+        tokens: tokens of the vocabulary.
+        roles: role to the name of the token that the caller passed, or `None`.
+        **options: other options of the caller, which must be `None`.
+    """
+    reject_options(next(iter(files.values())).parent, reason, options)
+    loaded = from_huggingface(load_by_transformers(files, reason, tokens))
+    declared = loaded.vocabulary.roles
+    others = {role: declared[other] for role, other in BERT_ROLES.items() if other in declared}
+    return replace_roles(replace_roles(loaded, {**others, **declared}), roles)
 
 
 def build_tokenizer(

@@ -1,0 +1,231 @@
+"""Files that transformers reads: those whose ids depend on its classes, or on configuration files.
+
+A vocabulary file has the ids of its own tokens. Many classes of transformers put other tokens before or after
+them, or split texts by their own rules, and configuration files can declare tokens that the vocabulary does
+not have:
+
+    sentencepiece.bpe.model   ▁the 3, ...      tokenizer_config.json   {"tokenizer_class": "NllbTokenizer"}
+    vocab.json, merges.txt    Ġthe 262, ...    tokenizer_config.json   {"pad_token": "<pad>"}
+    tokenizer.json            ▁the 278, ...    added_tokens.json       {"<pad>": 32000}
+
+Such files are not read by rules of tokjax: transformers reads copies of them, and its fast tokenizer is
+converted. So no text gets other ids than in transformers.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokjax._util.imports import import_optional
+from tokjax.errors import InvalidArgumentError, MissingExtraError, TokenizerFormatError
+from tokjax.formats.tokenizer_files import (
+    ADDED_TOKENS_FILE,
+    CONFIG_FILE,
+    MODEL_CONFIG_FILE,
+    SPECIAL_TOKENS_FILE,
+    parse_token_ids,
+    read_bytes,
+    read_json_object,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from tokjax.formats.tokenizer_files import CompanionConfig
+
+_OPTIONS = ("lstrip", "rstrip", "single_word", "normalized")
+"""Options of an added token that a vocabulary file can't have."""
+_FLAGS = (*_OPTIONS, "special")
+_GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
+"""Classes without rules of their own."""
+_CONFIG_FILES = (CONFIG_FILE, SPECIAL_TOKENS_FILE, ADDED_TOKENS_FILE)
+_IN_BRACKETS = re.compile(r"<.+>|\[.+\]")
+_SETTINGS = ("extra_ids", "add_prefix_space")
+"""Settings of a configuration that change ids, whatever the class."""
+
+
+def find_difference(
+    source: Path,
+    ids: Mapping[str, int],
+    companion: CompanionConfig,
+    plain: Collection[str] = (),
+    special: Collection[str] = (),
+    *,
+    normalizes: bool = True,
+) -> str | None:
+    """Returns why the ids are not those of a vocabulary file alone, as a clause; `None` if they are.
+
+    Args:
+        source: path of the file.
+        ids: ids by token, of those tokens that can be special.
+        companion: settings from the configuration files in its directory.
+        plain: classes and types of models whose ids are those of the file.
+        special: special tokens of the file itself.
+        normalizes: whether special tokens in normalized texts can differ from those in texts.
+    """
+    path = source.parent / MODEL_CONFIG_FILE
+    model_config = read_json_object(path) if path.is_file() else {}
+    # The class does not decide alone: for some types of models, transformers reads files by another one.
+    names = (
+        companion.config.get("tokenizer_class"),
+        *map(model_config.get, ("tokenizer_class", "model_type")),
+    )
+    for name in names:
+        if name and str(name).removesuffix("Fast") not in (*plain, *_GENERIC):
+            return f"its configuration files name {name}"
+    for setting in _SETTINGS:
+        if companion.config.get(setting):
+            return f"its configuration files set {setting}"
+    options_of_tokens = _OPTIONS if normalizes else _OPTIONS[:-1]
+    for token, id_, options in _iter_declared(source, companion):
+        if token not in ids or id_ not in (ids[token], None):
+            return f"its configuration files declare the token {token!r}, which {source.name} has not" + (
+                " with this id" if token in ids else ""
+            )
+        if any(map(options.get, options_of_tokens)) or not options.get("special", True):
+            return f"its configuration files declare options of the token {token!r}"
+        if token not in companion.special and token not in special:
+            return f"its configuration files declare the added token {token!r}"
+    return None
+
+
+def find_undeclared_token(
+    contents: Mapping[str, Any], source: Path, companion: CompanionConfig
+) -> str | None:
+    """Returns an added token that only the configuration files declare, or declare otherwise.
+
+    Args:
+        contents: parsed `tokenizer.json`, not checked yet.
+        source: its path.
+        companion: settings from the configuration files in its directory.
+    """
+    entries = contents.get("added_tokens") or []
+    if not all(isinstance(entry, dict) and "content" in entry for entry in entries):
+        return None  # damaged; the error is raised where the definition is parsed
+    added = {entry["content"]: entry for entry in entries}
+    added_ids = {entry.get("id") for entry in entries}
+    for token, id_, options in _iter_declared(source, companion):
+        entry = added.get(token)
+        if entry is None:
+            if options or id_ is None or id_ not in added_ids:
+                return token
+        elif "special" in options and any(
+            bool(entry.get(flag)) != bool(options.get(flag))
+            for flag in _FLAGS
+            if flag != "special" or not entry.get(flag)  # a special token remains special
+        ):
+            return token
+    return None
+
+
+def mark_words_as_text(
+    contents: Mapping[str, Any], old: Mapping[str, Any], companion: CompanionConfig
+) -> None:
+    """Makes new added tokens that are words of the model tokens that are not special.
+
+    In contrast to transformers, a mere name without brackets does not make a token of the model special: it
+    can be an ordinary word, or `!`. It is matched in texts, so the ids are the same.
+
+    Args:
+        contents: parsed definition that transformers has written, which is changed.
+        old: parsed `tokenizer.json`.
+        companion: settings from the configuration files.
+    """
+    declared = companion.config.get("added_tokens_decoder", {}).values()
+    known = {token["content"] for token in (*declared, *(old.get("added_tokens") or []))}
+    for entry in contents["added_tokens"]:
+        name, is_new = entry["content"], entry["id"] >= len(contents["model"]["vocab"])
+        is_mere_name = companion.special.get(name) == {} and name not in known
+        if is_mere_name and not is_new and not _IN_BRACKETS.fullmatch(name):
+            entry["special"] = False
+
+
+def load_by_transformers(files: Mapping[str, Path], reason: str, tokens: Collection[str]) -> Any:
+    """Returns the fast tokenizer that transformers makes of files, without a network and without code.
+
+    It reads copies of these files and of the configuration files beside the first, so that other files in the
+    directory have no effect. No class changes a `tokenizer.json`.
+
+    Args:
+        files: name that transformers looks for, to the path of the file.
+        reason: why transformers has to read them, as a clause.
+        tokens: tokens of the vocabulary.
+
+    Raises:
+        MissingExtraError: transformers is not installed.
+        TokenizerFormatError: transformers can't read the files, or has no fast tokenizer for them.
+    """
+    source = next(iter(files.values()))
+    directory = source.parent
+    try:
+        transformers = import_optional(
+            "transformers", extra="transformers", purpose=f"reading {directory}, since {reason},"
+        )
+    except MissingExtraError as error:
+        raise MissingExtraError(
+            f"{error.message}, or let it write a tokenizer.json elsewhere: transformers.AutoTokenizer"
+            f".from_pretrained({str(directory)!r}).save_pretrained(OUT), then load_tokenizer(OUT)"
+        ) from error
+    is_definition = "tokenizer.json" in files
+    load = transformers.PreTrainedTokenizerFast if is_definition else transformers.AutoTokenizer
+    names = _CONFIG_FILES if is_definition else (*_CONFIG_FILES, MODEL_CONFIG_FILE)
+    configs = {name: path for name in names if (path := directory / name).is_file()}
+    with tempfile.TemporaryDirectory() as copies:
+        for name, path in {**configs, **files}.items():
+            (Path(copies) / name).write_bytes(read_bytes(path))
+        try:
+            tokenizer = load.from_pretrained(copies, local_files_only=True, trust_remote_code=False)
+        except Exception as error:
+            raise TokenizerFormatError(
+                f"{directory}: {reason}, and transformers can't read it: {type(error).__name__}: "
+                f"{error!s:.300}"
+            ) from error
+    if not getattr(tokenizer, "is_fast", False):
+        raise TokenizerFormatError(
+            f"{directory}: {reason}, and transformers has no tokenizer.json for it; register a custom type "
+            "that wraps the tokenizer of transformers (docs/extending.md)"
+        )
+    # A class that looks for a file of another name makes a tokenizer without its tokens.
+    known = tokenizer.get_vocab()
+    if sum(token in known for token in tokens) * 2 < len(tokens):
+        raise TokenizerFormatError(
+            f"{directory}: {reason}, and {type(tokenizer).__name__} of transformers did not read "
+            f"{source.name}: it has {len(known)} other tokens. Give the file the name that the class looks "
+            "for, or name the class that wrote it"
+        )
+    return tokenizer
+
+
+def reject_options(directory: Path, reason: str, options: Mapping[str, object]) -> None:
+    """Raises `InvalidArgumentError` for options of a reader that transformers takes the place of."""
+    for name, value in options.items():
+        if value is not None:
+            raise InvalidArgumentError(
+                f"{name} is {value!r:.80}, and transformers reads {directory}, since {reason}; leave it out, "
+                "or copy the vocabulary to a directory without configuration files"
+            )
+
+
+def _iter_declared(
+    source: Path, companion: CompanionConfig
+) -> Iterator[tuple[str, int | None, Mapping[str, Any]]]:
+    """Iterates over the name, the id if there is one, and the options of each token of a configuration."""
+    decoder = companion.config.get("added_tokens_decoder")
+    path = source.parent / ADDED_TOKENS_FILE
+    if decoder is not None:
+        for key, entry in decoder.items() if isinstance(decoder, dict) else [("", None)]:
+            name = entry.get("content") if isinstance(entry, dict) else None
+            if not (isinstance(name, str) and name and re.fullmatch("[0-9]{1,10}", key)):
+                raise TokenizerFormatError(
+                    f"{source.parent}: 'added_tokens_decoder': expected ids and tokens, got {key[:20]!r}: "
+                    f"{entry!r:.80}"
+                )
+            yield name, int(key), {"special": False} | entry  # type: ignore[operator]
+    elif path.is_file() and (contents := read_json_object(path)):
+        for name, id_ in parse_token_ids(contents, str(path)).items():
+            yield name, id_, {}
+    for name, options in companion.special.items():
+        yield name, None, dict(options, special=True) if options else {}
