@@ -231,10 +231,15 @@ def find_byte_starts(flags: NDArray[np.bool_], text: bytes) -> NDArray[np.int64]
         flags: mask of the characters, `bool`, shape `(characters,)`.
         text: the same characters in UTF-8, or bytes of which the invalid ones are a character each.
     """
+    return find_byte_positions(text, len(flags)).take(np.flatnonzero(flags))
+
+
+def find_byte_positions(text: bytes, num_characters: int) -> NDArray[np.int64]:
+    """Returns the byte position at which each character of such a text starts, `int64`."""
     positions = np.flatnonzero(np.frombuffer(text, np.int8) >= _FIRST_BYTE_THRESHOLD)
-    if len(positions) != len(flags):
-        positions = find_character_starts(text)  # the text has bytes that are not valid UTF-8
-    return positions.take(np.flatnonzero(flags))
+    if len(positions) != num_characters:  # the text has bytes that are not valid UTF-8
+        return find_character_starts(text)
+    return positions
 
 
 def _split_text(

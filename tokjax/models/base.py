@@ -44,6 +44,7 @@ from tokjax.models.assembly import (
     compute_offsets_from_spans,
     compute_sequence_ids,
     compute_word_ids,
+    insert_around,
 )
 from tokjax.models.method_hints import MethodHints
 from tokjax.pretokenize.special_tokens import (
@@ -452,9 +453,7 @@ def encode_ids(
     _reject_made_tokens(tokenizer, encoded.ids, allowed_special, disallowed_special)
     if len(segments.texts) == 1 and not rows.before and not rows.after:
         return encoded.ids
-    if len(segments.texts) == 1:  # faster than `assemble`
-        return np.concatenate([np.array(rows.before, np.int32), encoded.ids, np.array(rows.after, np.int32)])
-    return assemble(encoded, rows).ids
+    return insert_around(encoded.ids, rows) if len(segments.texts) == 1 else assemble(encoded, rows).ids
 
 
 @pre_tokenize.register(SegmentModel)

@@ -14,7 +14,6 @@ Each different character of the texts is normalized once. Examples, with `NFKC`:
 from __future__ import annotations
 
 import re
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,8 +41,8 @@ _NONE = -1
 _FIRST_STRING = -2
 
 
-class Kind(IntEnum):
-    """What a character is, for the separation of words."""
+class Kind:
+    """What a character is, for the separation of words. NumPy compares members of an `IntEnum` slowly."""
 
     UNSEEN = 0
     PLAIN = 1
@@ -136,7 +135,7 @@ class CharacterTable:
         self._begins_key[code] = trie is not None and any(trie.begins_key(c) for form in forms for c in form)
         self._kinds[code] = kind
 
-    def _find_kind(self, character: str, forms: list[str]) -> Kind:
+    def _find_kind(self, character: str, forms: list[str]) -> int:
         """Returns the kind of a character.
 
         Args:
@@ -178,25 +177,26 @@ def find_words(kinds: NDArray[np.uint8], *, keeps_spaces: bool) -> NDArray[np.in
     Returns:
         The starts and stops of words, in characters, `int64`, shape `(2, words)`.
     """
+    is_plain, is_mark = kinds == Kind.PLAIN, kinds == Kind.MARK
+    others = np.flatnonzero(is_mark | (kinds == Kind.OTHER))
+    if not keeps_spaces and not len(others):
+        return np.flatnonzero(is_plain[1:] != is_plain[:-1]).reshape(-1, 2).T + 1
     is_space, is_end = kinds == Kind.SPACE, kinds == Kind.END
-    begins = is_end.copy()
-    begins[1:] |= is_end[:-1]
-    can_end, is_mark = kinds == Kind.PLAIN, kinds == Kind.MARK
+    can_end = is_plain
     if is_mark.any():  # marks after a space can become one space with it
         bases = np.maximum.accumulate(np.where(is_mark, 0, np.arange(len(kinds))))
-        can_end = can_end.take(bases)
-    begins[1:] |= is_space[1:] & can_end[:-1]
+        can_end = is_plain.take(bases)
+    begins = is_end.copy()
+    begins[1:] |= is_end[:-1] | (is_space[1:] & can_end[:-1])
     if not keeps_spaces:
-        begins[1:] |= is_space[:-1] & (kinds[1:] == Kind.PLAIN)
+        begins[1:] |= is_space[:-1] & is_plain[1:]
     bounds = np.flatnonzero(begins)
     starts, stops = bounds[:-1], bounds[1:]
     first_kinds = kinds.take(starts)
     is_word = first_kinds != Kind.END
     if not keeps_spaces:  # words that begin with spaces have other characters than plain ones
         is_word &= first_kinds != Kind.SPACE
-        others = np.flatnonzero(is_mark | (kinds == Kind.OTHER))
-        if len(others):
-            is_word |= np.searchsorted(others, stops) > np.searchsorted(others, starts)
+        is_word |= np.searchsorted(others, stops) > np.searchsorted(others, starts)
     return np.stack([starts[is_word], stops[is_word]])
 
 

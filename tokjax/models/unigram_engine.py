@@ -25,7 +25,7 @@ import numpy as np
 from tokjax._util.parallel import make_token
 from tokjax.bpe.array_engine import join_ids_to_freeze
 from tokjax.bpe.batched_merging import MergedPretokens
-from tokjax.bpe.chunks import encode_pieces, find_byte_starts
+from tokjax.bpe.chunks import encode_pieces, find_byte_positions
 from tokjax.bpe.encoded_segments import EncodedChunk, EncodedSegments, make_encoded_chunk
 from tokjax.bpe.hash_tables import MAX_PRETOKEN_BYTES, Pretokens, make_pretokens
 from tokjax.bpe.pretoken_cache import PretokenCache
@@ -70,15 +70,14 @@ class _WordMerger:
         """Returns the entries of words. Implements `PretokenMerger`."""
         if not len(pretokens.starts) or pretokens.lengths.min() <= MAX_PRETOKEN_BYTES:
             return self._encode(pretokens)
-        keys = list(pretokens.iter_bytes())
-        new = [key for key in keys if key not in self._long_words]
         if self._num_long_bytes > _MAX_LONG_BYTES:
-            self._long_words, self._num_long_bytes, new = {}, 0, keys
-        merged = self._encode(make_pretokens(new))
-        entries = np.split(merged.ids, np.cumsum(merged.counts)[:-1]) if new else []
-        found = self._long_words | dict(zip(new, entries, strict=True))
-        self._long_words = found
-        self._num_long_bytes += sum(map(len, new))
+            self._long_words, self._num_long_bytes = {}, 0
+        keys, found = list(pretokens.iter_bytes()), self._long_words
+        new = [key for key in dict.fromkeys(keys) if key not in found]
+        if new:
+            merged = self._encode(make_pretokens(new))
+            found.update(zip(new, np.split(merged.ids, np.cumsum(merged.counts)[:-1]), strict=True))
+            self._num_long_bytes += sum(map(len, new))
         parts = [found[key] for key in keys]
         return MergedPretokens(np.concatenate(parts), np.fromiter(map(len, parts), np.int64, len(parts)))
 
@@ -192,7 +191,7 @@ class UnigramEngine(WordEngine):
         firsts, lasts = np.append(0, stops)[filled], stops[filled] - 1
         is_first, is_last = bounds[0, firsts] == ends[filled] + 1, bounds[1, lasts] == ends[filled + 1]
         if not is_ascii:
-            bounds = find_byte_starts(np.ones(len(codes), bool), joined).take(bounds)
+            bounds = find_byte_positions(joined, len(codes)).take(bounds)
         byte_ends = make_row_splits(lengths + 1)
         data[byte_ends] = edges
         has_edge = data.take(byte_ends) >= SEGMENT_EDGE
@@ -210,9 +209,11 @@ class UnigramEngine(WordEngine):
         ]
         keys = [key for row in rows for key, _ in row]
         entries = self._look_up(keys, sources=sources)
+        flat = join_ids_to_freeze(entries)
+        if not sources and len(rows) == 1:
+            return EncodedSegments(flat, np.array([0, len(flat)]), None)
         counts = np.fromiter(map(len, entries), np.int64, len(entries)) // (8 if sources else 4)
         splits = make_row_splits(counts)[make_row_splits(map(len, rows))]
-        flat = join_ids_to_freeze(entries)
         if not sources:
             return EncodedSegments(flat, splits, None)
         starts = [

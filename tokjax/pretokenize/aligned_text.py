@@ -137,11 +137,16 @@ class StepNormalizer:
     """
 
     def __init__(self, steps: Sequence[Mapping[str, Any]]) -> None:
+        self._definition = steps
         self.types = [step["type"] for step in steps]
         self.trie: CharacterTrie | None = None
         self._steps = [self._make_step(step) for step in steps]
         self.merges_spaces = any(step.get("pattern") == {"Regex": MANY_SPACES} for step in steps)
         self.first_strings, self.later_strings = _split_strings(steps)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles as the definition of the steps."""
+        return StepNormalizer, (self._definition,)
 
     def normalize(self, text: AlignedText, edges: Edges) -> AlignedText:
         """Returns a text after all steps."""

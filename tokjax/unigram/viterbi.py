@@ -43,6 +43,7 @@ _UNKNOWN_PENALTY = 10.0
 MAX_SCORE = 1e100
 """Maximum absolute score. Sums of larger ones could be infinite."""
 _UNKNOWN_SLOT = 0
+_NEW_PREFIX = -2
 _WORDS_PER_BATCH = 1 << 13
 _CHARACTERS_PER_PIECE = 1
 """The loop segments this many characters per piece before the tables are built, which takes about as long."""
@@ -121,21 +122,26 @@ class UnigramModel:
 
     @cached_property
     def _ids(self) -> dict[str, int]:
-        return {piece: id_ for id_, piece in enumerate(self.pieces)}
+        """Id of each piece, and `NO_PIECE` for the other prefixes of pieces."""
+        ids = {piece: id_ for id_, piece in enumerate(self.pieces)}
+        for piece in self.pieces:
+            for stop in range(len(piece) - 1, 0, -1):
+                id_ = ids.setdefault(piece[:stop], _NEW_PREFIX)
+                if id_ == NO_PIECE:
+                    break  # the shorter ones are there, too
+                if id_ == _NEW_PREFIX:
+                    ids[piece[:stop]] = NO_PIECE
+        return ids
+
+    @cached_property
+    def _score_list(self) -> list[float]:
+        """Scores of the pieces, and that of an unknown character."""
+        scores: list[float] = self._piece_scores.tolist()
+        return [*scores, min(scores) - _UNKNOWN_PENALTY]
 
     @cached_property
     def _tables(self) -> _Tables:
         return _build_tables(self.pieces, self._piece_scores, self.unknown_id)
-
-    @cached_property
-    def _loop_tables(self) -> tuple[dict[str, int], list[float], float]:
-        """Length of the longest piece by first character, and the scores as `float`."""
-        longest: dict[str, int] = {}
-        for piece in self.pieces:
-            if len(piece) > longest.get(piece[0], 0):
-                longest[piece[0]] = len(piece)
-        scores: list[float] = self._piece_scores.tolist()
-        return longest, scores, min(scores) - _UNKNOWN_PENALTY
 
     def segment(self, codes: NDArray[Any], lengths: NDArray[np.int64]) -> Segmentation:
         """Segments words.
@@ -166,14 +172,17 @@ class UnigramModel:
 
     def _segment_one(self, word: str) -> _Part:
         """Segments one word."""
-        ids_by_piece, (longest, scores, unknown_score) = self._ids, self._loop_tables
+        get_id, scores = self._ids.get, self._score_list
+        unknown_score = scores[-1]
         best, starts = [0.0] + [-np.inf] * len(word), [0] * (len(word) + 1)
         ids = [self.unknown_id] * (len(word) + 1)
-        for start, character in enumerate(word):
+        for start in range(len(word)):
             before, is_piece = best[start], False
-            for stop in range(start + 1, min(start + longest.get(character, 0), len(word)) + 1):
-                id_ = ids_by_piece.get(word[start:stop])
-                if id_ is not None:
+            for stop in range(start + 1, len(word) + 1):
+                id_ = get_id(word[start:stop])
+                if id_ is None:
+                    break
+                if id_ != NO_PIECE:
                     is_piece |= stop == start + 1
                     if before + scores[id_] > best[stop]:
                         best[stop], starts[stop], ids[stop] = before + scores[id_], start, id_
@@ -302,7 +311,9 @@ class UnigramModel:
         for token in np.flatnonzero((ids == self.unknown_id) & (lengths > 1)).tolist():
             start = int(starts[token])
             characters = to_text(codes[start : start + int(lengths[token])])
-            ids[token] = self._ids.get(characters, self.unknown_id)
+            ids[token] = self._ids.get(characters, NO_PIECE)
+            if ids[token] == NO_PIECE:
+                ids[token] = self.unknown_id
 
 
 def to_text(codes: NDArray[Any]) -> str:
