@@ -37,7 +37,9 @@ FIELDS = {
     "tokenized with dropout": tokjax.TokenizedTextField(
         tokjax.models.with_dropout(TOKENIZER, 0.5, seed=1), disallowed_special=()
     ),
-    "tokenized by a library": tokjax.TokenizedTextField(make_pair("unigram")[1], disallowed_special=()),
+    "tokenized by a library": tokjax.TokenizedTextField(
+        make_pair("unsplit unigram")[1], disallowed_special=()
+    ),
     "sentencepiece": tokjax.SentencePieceTextField(PIECES, max_tokens=7),
     "packed": tokjax.PackedTokenField(TOKENIZER, chunk_tokens=4),
     "bucketed": tokjax.BucketedTokenField(TOKENIZER, bucket_boundaries=[8, 4], max_tokens=20),

@@ -327,7 +327,7 @@ CHECKSUMS = {
     "word_level": "sha256:3a08b7bfec4099f472dcdeb8b3fc59b952ecd07aab970d7b8fb73ae779405ad1",
     "char_level": "sha256:a95ab41c6b264eb9a0fb6d8e93b8f05b2366077c57d7c3357a7a33b1932546e1",
     "byte_level": "sha256:d3685810284904d4b10cb86ccb48772275f19ab3b5b8a4831e3b75df6841310a",
-    "huggingface": "sha256:8636191eafee2b37c997a0a49026154caf8efdfb4e8bdb8bf9eca1148cacdec0",
+    "huggingface": "sha256:467352dfc776488177ae58f9a669aee757ecf479f2949cb55f874dfa244d4f73",
 }
 """Checksums of files from before these roles existed."""
 

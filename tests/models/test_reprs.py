@@ -31,7 +31,8 @@ WORDS = ["[UNK]", "a", "b"]
             "MetaspaceBPE(vocab_size=257, ",
         ),
         (lambda: train_sentencepiece_models()["unigram"], "SentencePieceTokenizer(vocab_size="),
-        (lambda: make_pair("unigram")[1], "HuggingFaceTokenizer(vocab_size="),
+        (lambda: make_pair("unigram")[1], "Unigram(vocab_size=133, normalization='NFKC+Lowercase', "),
+        (lambda: make_pair("unsplit unigram")[1], "HuggingFaceTokenizer(vocab_size="),
     ],
 )
 def test_reprs_have_the_size_and_the_special_tokens(make, expected):

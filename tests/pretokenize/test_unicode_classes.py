@@ -25,7 +25,12 @@ def test_chinese_characters_equal_tiktokens():
 
 @pytest.mark.slow
 def test_flags_of_all_code_points_equal_the_librarys():
-    assert np.flatnonzero(load_code_point_flags() != library.compute_library_flags()).tolist() == []
+    differences = load_code_point_flags() ^ library.compute_library_flags()
+    # Releases of the library differ in the graphemes of characters that were added later.
+    is_old = np.zeros(unicode_classes.CODE_POINTS, bool)
+    is_old[library.list_assigned_code_points()] = True
+    differences[~is_old] &= ~np.uint16(unicode_classes.EXTENDS)
+    assert np.flatnonzero(differences).tolist() == []
 
 
 @pytest.mark.slow
@@ -40,6 +45,7 @@ def test_lower_case_of_all_code_points_equals_the_librarys():
 def test_every_flag_occurs():
     """Otherwise the comparison of the flags could not fail."""
     names = ("DROPPED", "ACCENT", "PUNCTUATION", "CHINESE", "DECOMPOSES", "COMBINES")
+    names += ("EXTENDS", "STRIPPED", "COMPATIBLE")
     counts = {
         name: int((load_code_point_flags() & getattr(unicode_classes, name) != 0).sum()) for name in names
     }

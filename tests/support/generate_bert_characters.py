@@ -3,6 +3,7 @@
 Run `python -m tests.support.generate_bert_characters`.
 """
 
+import struct
 import unicodedata
 from importlib.metadata import version
 from pathlib import Path
@@ -37,7 +38,9 @@ def compute_library_flags():
     """Returns the flags of each code point."""
     nfd = normalizers.NFD().normalize_str
     split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
-    flags = np.zeros(CODE_POINTS, np.uint8)
+    nfkd, strip_marks = normalizers.NFKD().normalize_str, normalizers.StripAccents().normalize_str
+    replace_graphemes = normalizers.Precompiled(make_charsmap()).normalize_str
+    flags = np.zeros(CODE_POINTS, np.uint16)
     for code, cleaned in normalize_all_code_points("clean_text").items():
         flags[code] |= unicode_classes.DROPPED * (cleaned == "")
     for code, spaced in normalize_all_code_points("handle_chinese_chars").items():
@@ -48,7 +51,20 @@ def compute_library_flags():
         flags[code] |= unicode_classes.DECOMPOSES * (nfd(chr(code)) != chr(code))
         flags[code] |= unicode_classes.PUNCTUATION * (len(split(f"a{chr(code)}b")) == 3)
         flags[code] |= unicode_classes.COMBINES * is_reordered(nfd, chr(code))
+        flags[code] |= unicode_classes.COMPATIBLE * (nfkd(chr(code)) != chr(code))
+        flags[code] |= unicode_classes.STRIPPED * (strip_marks(chr(code)) == "")
+        flags[code] |= unicode_classes.EXTENDS * (replace_graphemes(f"A{chr(code)}") == "B")
     return flags
+
+
+def make_charsmap():
+    """Returns a precompiled character map: "A", and each grapheme that begins with it, becomes "B"."""
+    base, leaf, key = 256, 10, ord("A")
+    units = [0] * 512
+    units[0] = base << 10
+    units[base ^ key] = key | 1 << 8 | (base ^ key ^ leaf) << 10
+    units[leaf] = 1 << 31
+    return struct.pack("<I512I", 4 * len(units), *units) + b"B\0"
 
 
 def is_reordered(nfd, character):

@@ -130,10 +130,10 @@ def make_word_model():
     return tokenizer
 
 
-def make_unigram():
+def make_unigram(*, split=True):
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(split=split)
     tokenizer.decoder = decoders.Metaspace()
     tokenizer.train_from_iterator(CORPUS, make_trainer(trainers.UnigramTrainer, unk_token="<unk>"))
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -204,6 +204,7 @@ NATIVE_TOKENIZERS = {
     ),
     "split": lambda: make_metaspace("always", split=True),
     "split only": lambda: make_metaspace("never", split=True),
+    "unigram": make_unigram,
 }
 # Tokenizers that run on the library.
 LIBRARY_TOKENIZERS = {
@@ -215,7 +216,7 @@ LIBRARY_TOKENIZERS = {
             ]
         )
     ),
-    "unigram": make_unigram,
+    "unsplit unigram": lambda: make_unigram(split=False),
 }
 
 

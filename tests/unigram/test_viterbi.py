@@ -55,9 +55,11 @@ def make_library(pieces, piece_scores, unknown_id):
     return library, [score for _, score in json.loads(library.to_str())["model"]["vocab"]]
 
 
-@given(vocabularies(), word_lists, st.sampled_from([2, 1 << 13]))
-def test_tokens_equal_a_naive_search(vocabulary, texts, batch):
+@given(vocabularies(), word_lists, st.sampled_from([1, 3, 100]), st.sampled_from([2, 1 << 13]))
+def test_tokens_equal_a_naive_search(vocabulary, texts, few_words, batch):
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(viterbi, "FEW_WORDS", few_words)
+        patch.setattr(viterbi, "_CHARACTERS_PER_PIECE", -1)
         patch.setattr(viterbi, "_WORDS_PER_BATCH", batch)
         tokens = segment(UnigramModel(*vocabulary), texts)
     assert tokens == [segment_naively(text, *vocabulary) for text in texts]

@@ -195,7 +195,7 @@ def split_pieces(pieces: Pieces, pre_tokenizer: PreTokenizer) -> Chunk:
 
     The pieces are joined by newlines, and split together. The newlines are in no pre-token.
     """
-    pieces, encoded = _encode_pieces(pieces)
+    pieces, encoded = encode_pieces(pieces)
     lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
     ends = np.cumsum(lengths + 1) - 1
     text = b"\n".join([*encoded, bytes(MAX_PRETOKEN_BYTES)])  # followed by zeros, as `Pretokens` requires
@@ -211,7 +211,7 @@ def split_pieces(pieces: Pieces, pre_tokenizer: PreTokenizer) -> Chunk:
 
 def split_at_whitespace(pieces: Pieces, splitter: Splitter) -> WhitespacePretokens:
     """Splits all pieces of a chunk into pre-tokens, without the whitespace between them."""
-    pieces, encoded = _encode_pieces(pieces)
+    pieces, encoded = encode_pieces(pieces)
     ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)) + 1) - 1
     text = b"\n".join([*encoded, bytes(MAX_PRETOKEN_BYTES)])  # followed by zeros, as `Pretokens` requires
     if pieces.hold_bytes:
@@ -231,10 +231,15 @@ def find_byte_starts(flags: NDArray[np.bool_], text: bytes) -> NDArray[np.int64]
         flags: mask of the characters, `bool`, shape `(characters,)`.
         text: the same characters in UTF-8, or bytes of which the invalid ones are a character each.
     """
+    return find_byte_positions(text, len(flags)).take(np.flatnonzero(flags))
+
+
+def find_byte_positions(text: bytes, num_characters: int) -> NDArray[np.int64]:
+    """Returns the byte position at which each character of such a text starts, `int64`."""
     positions = np.flatnonzero(np.frombuffer(text, np.int8) >= _FIRST_BYTE_THRESHOLD)
-    if len(positions) != len(flags):
-        positions = find_character_starts(text)  # the text has bytes that are not valid UTF-8
-    return positions.take(np.flatnonzero(flags))
+    if len(positions) != num_characters:  # the text has bytes that are not valid UTF-8
+        return find_character_starts(text)
+    return positions
 
 
 def _split_text(
@@ -252,7 +257,7 @@ def _split_text(
     yield text[start:], True
 
 
-def _encode_pieces(pieces: Pieces) -> tuple[Pieces, list[bytes]]:
+def encode_pieces(pieces: Pieces) -> tuple[Pieces, list[bytes]]:
     """Returns the pieces, with lone surrogates replaced, and their bytes."""
     try:
         return pieces, list(map(str.encode, pieces.texts))

@@ -295,10 +295,11 @@ class _IdPool:
         ends = np.cumsum(counts, dtype=np.int64)
         if not len(ends) or ends[-1] == len(ends):
             ids = first_ids
+        elif len(several := np.flatnonzero(counts > 1)) > len(counts) // 2:
+            ids = self.ids.take(concatenate_ranges(values & _OFFSET_MASK, counts), mode="clip")
         else:
             ids = np.empty(ends[-1], np.int32)
             ids[ends - counts] = first_ids
-            several = np.flatnonzero(counts > 1)
             num_more = counts.take(several) - 1
             offsets = values.take(several) & _OFFSET_MASK
             more = self.ids.take(concatenate_ranges(offsets + 1, num_more), mode="clip")

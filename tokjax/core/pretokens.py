@@ -5,13 +5,16 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+import numpy as np
+
+from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text
 from tokjax._util.display import short_repr
-from tokjax.core.protocol import get_vocabulary
+from tokjax.core.protocol import encode_texts, get_vocabulary
+from tokjax.core.utf8 import to_utf8
 from tokjax.core.vocabulary import format_token
 from tokjax.errors import UnsupportedTokenizerError
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from tokjax.core.protocol import Special
@@ -46,7 +49,7 @@ def pre_tokenize(
     separate pre-tokens. Spaces that the tokenizer adds to the text are not in the result.
 
     Args:
-        tokenizer: tokenizer of a type that pre-tokenizes: byte-level BPE, WordPiece, word level,
+        tokenizer: tokenizer of a type that pre-tokenizes: byte-level BPE, WordPiece, word level, unigram,
             `from_callable`, BPE of pieces with `split_words=True`, and tokenizers with a pre-tokenizer that
             run on the `tokenizers` library.
         text: `str` or `bytes`.
@@ -80,6 +83,18 @@ def make_pretokens(text: bytes, offsets: NDArray[np.int64]) -> PreTokens:
     return PreTokens(
         tuple(format_token(text[start - 1 : stop - 1]) for start, stop in offsets.tolist()), offsets
     )
+
+
+def group_by_word(tokenizer: Any, text: Text, **special: Any) -> PreTokens:
+    """Returns the pre-tokens of a text for a tokenizer whose word ids number them, and the added tokens."""
+    check_text(text, "text", MANY_TEXTS_ADVICE)
+    [result] = encode_texts(tokenizer, [text], add_special_tokens=False, **special)
+    assert result.word_ids is not None
+    assert result.offsets is not None
+    is_first = np.diff(result.word_ids, prepend=-1) != 0
+    is_last = np.append(is_first[1:], True)[: len(is_first)]
+    spans = np.stack([result.offsets[is_first, 0], result.offsets[is_last, 1]], axis=1)
+    return make_pretokens(to_utf8(text), spans)
 
 
 def raise_without_pretokens(tokenizer: Any, reason: str) -> NoReturn:

@@ -167,18 +167,6 @@ def _replace_surrogates(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def find_starts_in_utf8(data: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Returns the 0-based position of the first byte of each character of valid UTF-8.
-
-    Args:
-        data: bytes of the text, `uint8`, shape `(nbytes,)`.
-
-    >>> find_starts_in_utf8(np.frombuffer("aé€".encode(), np.uint8)).tolist()
-    [0, 1, 3]
-    """
-    return np.flatnonzero(data & 0xC0 != 0x80)
-
-
 def _to_code_points(text: str) -> NDArray[np.uint32]:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
 from tokjax._util.atomic_files import check_path
-from tokjax._util.garbage_collection import pause_garbage_collection
 from tokjax.core import protocol
 from tokjax.errors import InvalidArgumentError
 from tokjax.formats.adapters import from_sentencepiece, from_tiktoken, get_tiktoken_encoding
@@ -33,7 +34,7 @@ from tokjax.formats.wordpiece_files import read_wordpiece
 from tokjax.models.wordpiece import wordpiece
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Literal, Unpack
 
     from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
@@ -194,7 +195,7 @@ def load_tokenizer(
         detected = _detect(found, format)
         reader = _READERS[detected.format]
         _check_options(reader, options, f"the format {detected.format!r} ({detected.reason})")
-        with pause_garbage_collection():
+        with _pause_garbage_collection():
             return reader(*detected.files, **options)
 
 
@@ -336,3 +337,19 @@ def _check_options(reader: Callable[..., Any], options: Mapping[str, Any], where
         )
         if not isinstance(value, types) or (name == "special_tokens" and isinstance(value, str)):
             raise InvalidArgumentError(f"{name} must be {expected}, not {value!r:.80}")
+
+
+@contextmanager
+def _pause_garbage_collection() -> Iterator[None]:
+    """Pauses the search for reference cycles in the block, in all threads.
+
+    While a program creates many objects and keeps them all, Python searches again and again through all of
+    them. For the JSON of a large tokenizer this takes longer than parsing it.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -22,6 +22,9 @@ A file is one JSON object with these fields:
   * `"word_bpe"`: `"tokens"` as above, `"merges"` (pairs of strings), the four steps of the normalizer as for
     `"wordpiece"`, `"splitter"`, `"end_of_word"`, `"byte_level"`, `"unknown"`.
   * `"word_level"`: `"tokens"` as above, `"splitter"`, `"lowercase"`.
+  * `"unigram"`: `"tokens"` as above, `"pieces"` (pairs of a piece and its score), `"unknown_id"`,
+    `"byte_fallback"`, `"steps"` (of the normalizer of a `tokenizer.json`), `"prepends"`,
+    `"splits_whitespace"`, `"strip"`, `"normalized_tokens"` (name, id, `lstrip` and `rstrip` of each).
   * `"sentencepiece"`: `"model_proto"` (contents of a `.model` file in base64).
   * `"byte_level"`: `"first_id"`, the id of byte 0.
   * `"char_level"`: `"tokens"` as above, single characters.
@@ -50,6 +53,7 @@ from tokjax.models import (
     char_level,
     metaspace_bpe,
     sentencepiece,
+    unigram,
     word_bpe,
     word_level,
     wordpiece,
@@ -61,6 +65,7 @@ from tokjax.models.char_level import CharTokenizer
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.sentencepiece import SentencePieceTokenizer
+from tokjax.models.unigram import Unigram
 from tokjax.models.word_bpe import WordBPE
 from tokjax.models.word_level import WordLevelTokenizer
 from tokjax.models.wordpiece import WordPieceTokenizer
@@ -86,6 +91,7 @@ _WRITERS: dict[type[Any], Callable[[Any], dict[str, Any]]] = {
     WordPieceTokenizer: wordpiece.to_json,
     WordBPE: word_bpe.to_json,
     WordLevelTokenizer: word_level.to_json,
+    Unigram: unigram.to_json,
     SentencePieceTokenizer: sentencepiece.to_json,
     ByteTokenizer: byte_level.to_json,
     CharTokenizer: char_level.to_json,
@@ -98,6 +104,7 @@ _READERS: dict[str, Callable[[dict[str, Any]], SegmentModel | HuggingFaceTokeniz
     WordPieceTokenizer.model: wordpiece.from_json,
     WordBPE.model: word_bpe.from_json,
     WordLevelTokenizer.model: word_level.from_json,
+    Unigram.model: unigram.from_json,
     SentencePieceTokenizer.model: sentencepiece.from_json,
     ByteTokenizer.model: byte_level.from_json,
     CharTokenizer.model: char_level.from_json,

@@ -24,6 +24,9 @@ from .sentencepiece_sampling import (
     nbest_encode as nbest_encode,
     sample_encode as sample_encode,
 )
+from .unigram import (
+    Unigram as Unigram,
+)
 from .word_bpe import (
     WordBPE as WordBPE,
 )

@@ -108,6 +108,11 @@ def assemble(encoded: EncodedSegments, rows: RowLayout) -> AssembledRows:
     empty = np.zeros(0, np.int64)
     if not (len(rows.matched_ids) or rows.before or rows.after):
         return AssembledRows(encoded.ids, encoded.splits, empty, empty, empty)
+    if len(encoded.splits) == 2:
+        ids = insert_around(encoded.ids, rows)
+        after = np.arange(len(ids) - len(rows.after), len(ids))
+        inserted = np.append(np.arange(len(rows.before)), after)
+        return AssembledRows(ids, np.array([0, len(ids)]), inserted, empty, inserted)
     last_segment = np.cumsum(rows.matched_per_row + 1) - 1
     first_segment = last_segment - rows.matched_per_row
     num_segments = len(encoded.splits) - 1
@@ -133,6 +138,11 @@ def assemble(encoded: EncodedSegments, rows: RowLayout) -> AssembledRows:
     row_splits = np.concatenate([np.zeros(1, np.int64), stops[last_segment]])
     inserted = np.concatenate([before.reshape(-1), after.reshape(-1)])
     return AssembledRows(ids, row_splits, inserted, matched, np.flatnonzero(~ordinary))
+
+
+def insert_around(ids: NDArray[np.int32], rows: RowLayout) -> NDArray[np.int32]:
+    """Returns the ids of a row without matched tokens, with inserted tokens around them."""
+    return np.concatenate([np.array(rows.before, np.int32), ids, np.array(rows.after, np.int32)])
 
 
 def compute_concatenated_offsets(
@@ -206,6 +216,10 @@ def compute_offsets_from_spans(
         1-based half-open byte offsets, `int64`, shape `(n, 2)`. Inserted tokens have the offsets `(0, 0)`.
     """
     assert encoded.spans is not None
+    if len(nbytes) == 1:  # faster, for single texts
+        offsets = np.zeros((len(assembled.ids), 2), np.int64)
+        offsets[len(rows.before) : len(rows.before) + len(encoded.spans)] = encoded.spans + 1
+        return offsets
     row_of_segment = np.repeat(np.arange(len(rows.matched_per_row)), rows.matched_per_row + 1)
     row_of_matched = np.repeat(np.arange(len(rows.matched_per_row)), rows.matched_per_row)
     matched_bytes_before = make_row_splits(rows.matched_nbytes)

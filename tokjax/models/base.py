@@ -36,7 +36,7 @@ from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.utf8 import count_bytes, find_character_starts, from_characters, to_characters, to_utf8
 from tokjax.core.vocabulary import drop_lookup_roles, share_names
-from tokjax.errors import InvalidArgumentError
+from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.models.assembly import (
     RowLayout,
     assemble,
@@ -44,6 +44,7 @@ from tokjax.models.assembly import (
     compute_offsets_from_spans,
     compute_sequence_ids,
     compute_word_ids,
+    insert_around,
 )
 from tokjax.models.method_hints import MethodHints
 from tokjax.pretokenize.special_tokens import (
@@ -164,6 +165,11 @@ class SegmentModel(TokenizerRecord, ABC):
         `encode_segments`, and returns spans in the original segments, overrides this with `"input_text"`.
         """
         return "input_text" if self.normalization is None else "tokenizer_normalized_text"
+
+    @property
+    def made_names(self) -> frozenset[str]:
+        """Special tokens that the model can make of text, other than the unknown token."""
+        return self.vocabulary.unmatched_names
 
     @property
     def text_byte_lengths(self) -> NDArray[np.int64]:
@@ -346,17 +352,27 @@ def _get_split_tokens(vocabulary: Vocabulary, allowed: frozenset[str]) -> frozen
     return share_names(names - vocabulary.unmatched_names if vocabulary.unmatched_names else names)
 
 
-def _reject_made_tokens(vocabulary: Vocabulary, ids: NDArray[np.int32], allowed_special: Special) -> None:
-    """Raises `InvalidArgumentError` if the model has made a special token of text that is not allowed."""
-    if not vocabulary.unmatched_names:
+def _reject_made_tokens(
+    tokenizer: SegmentModel, ids: NDArray[np.int32], allowed_special: Special, disallowed_special: Special
+) -> None:
+    """Raises an error if the model has made a special token of text that is not allowed."""
+    vocabulary, names = tokenizer.vocabulary, tokenizer.made_names
+    if not names or not (is_special := vocabulary.is_special.take(ids)).any():
         return
-    allowed, _ = resolve_special(vocabulary.special_names, allowed_special, ())
-    for name in sorted(vocabulary.unmatched_names - allowed):
-        if (ids == vocabulary.get_id(name)).any():
-            raise InvalidArgumentError(
-                f"a text contains {name!r}, which this model encodes as a special token even where ordinary "
-                "text is requested; allow it with allowed_special=, or disallow it"
+    made = set(ids[is_special].tolist())
+    allowed, disallowed = resolve_special(vocabulary.special_names, allowed_special, disallowed_special)
+    for name in sorted(names - allowed):
+        if vocabulary.get_id(name) not in made:
+            continue
+        if name in disallowed and name not in vocabulary.unmatched_names:
+            raise DisallowedSpecialTokenError(
+                f"a text becomes the special token {name!r} when it is normalized, which is not allowed; to "
+                f"match it, pass allowed_special={{{name!r}}}"
             )
+        raise InvalidArgumentError(
+            f"a text contains {name!r}, which this model encodes as a special token even where ordinary "
+            "text is requested; allow it with allowed_special=, or disallow it"
+        )
 
 
 @protocol.find_matched_names.register(SegmentModel)
@@ -407,7 +423,7 @@ def _encode_texts(
     num_threads = resolve_num_threads(threads)
     model = tokenizer.select_model(allowed_special)
     encoded = model.encode_segments(split.segments, num_threads, sources=return_offsets)
-    _reject_made_tokens(tokenizer.vocabulary, encoded.ids, allowed_special)
+    _reject_made_tokens(tokenizer, encoded.ids, allowed_special, disallowed_special)
     return make_batch(
         tokenizer,
         split,
@@ -439,10 +455,10 @@ def encode_ids(
         return protocol.encode.dispatch(object)(tokenizer, text, **options)
     segments, rows, _ = split_rows(tokenizer, [text], **options)
     encoded = tokenizer.select_model(allowed_special).encode_segments(segments, sources=False)
-    _reject_made_tokens(tokenizer.vocabulary, encoded.ids, allowed_special)
+    _reject_made_tokens(tokenizer, encoded.ids, allowed_special, disallowed_special)
     if len(segments.texts) == 1 and not rows.before and not rows.after:
         return encoded.ids
-    return assemble(encoded, rows).ids
+    return insert_around(encoded.ids, rows) if len(segments.texts) == 1 else assemble(encoded, rows).ids
 
 
 @pre_tokenize.register(SegmentModel)
@@ -561,13 +577,8 @@ def _make_source_functions(
 
 def _compute_special_tokens_mask(vocabulary: Vocabulary, assembled: AssembledRows) -> NDArray[np.int32]:
     """Computes the mask of special tokens. Ids of ordinary text can be special too: `[UNK]` is."""
-    mask = np.zeros(len(assembled.ids), np.int32)
-    mask[assembled.special_positions] = vocabulary.is_special.take(
-        assembled.ids.take(assembled.special_positions)
-    )
+    mask = vocabulary.is_special.take(assembled.ids).astype(np.int32)
     mask[assembled.inserted_positions] = 1  # also added tokens that are not special
-    for id_ in {vocabulary.get_role_id("unk"), *map(vocabulary.get_id, vocabulary.unmatched_names)} - {None}:
-        mask[assembled.ids == id_] = 1
     return mask
 
 

@@ -29,6 +29,7 @@ from tokjax.models.char_level import CharTokenizer
 from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece, set_added_tokens
 from tokjax.models.sentencepiece_files import PieceType, append_pieces, keep_pieces, parse_pieces
+from tokjax.models.unigram import Unigram
 from tokjax.models.word_base import LongestMatchModel
 from tokjax.models.word_bpe import WordBPE
 from tokjax.models.wordpiece import WordPieceTokenizer
@@ -173,7 +174,7 @@ def _assign_ids(tokenizer: SegmentModel, names: Sequence[str], *, special: bool)
         if name in known_names:
             continue
         old_id = _find_ordinary_token(tokenizer, name)
-        if special and old_id is not None and not isinstance(tokenizer, LongestMatchModel):
+        if special and old_id is not None and not isinstance(tokenizer, (LongestMatchModel, Unigram)):
             raise InvalidArgumentError(
                 f"{name!r} can't be special: it is an ordinary token (id {old_id}), which text can become"
             )

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from itertools import chain, tee
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -42,7 +42,7 @@ from tokjax.core.utf8 import find_character_starts, from_characters, to_characte
 from tokjax.pretokenize.word_boundaries import compile_word_expression
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -196,10 +196,18 @@ class WordEngine:
         total = segments.num_characters
         if not segments.texts or total <= FEW_CHARACTERS:
             return self._encode_with_loop(segments, sources=sources)
-        pieces, to_encode = tee(group_segments(segments, CHUNK_CHARACTERS, find_split_before_space))
-        tasks = ((chunk, sources) for chunk in to_encode)
+        pieces, to_encode = tee(group_segments(segments, CHUNK_CHARACTERS, self.find_split))
+        tasks = self._iter_tasks(segments, to_encode, sources=sources)
         chunks = map_in_parallel(self, self._token, "encode_chunk", tasks, threads, total)
         return join_chunks(pieces, chunks, total, begins_word=sources)
+
+    def find_split(self, text: str, target: int) -> int:
+        """Returns an index at or after `target` where a text may be split, or its length."""
+        return find_split_before_space(text, target)
+
+    def _iter_tasks(self, segments: Segments, chunks: Iterable[Pieces], *, sources: bool) -> Iterator[Any]:  # noqa: ARG002 (used by overriding methods)
+        """Yields the arguments of `encode_chunk` for the chunks of segments."""
+        return ((chunk, sources) for chunk in chunks)
 
     def encode_chunk(self, task: tuple[Pieces, bool]) -> EncodedChunk:
         """Encodes the pieces of a chunk.

@@ -13,6 +13,7 @@ ends, the unit at `p ^ offset` holds the position of its replacement.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,12 +21,15 @@ import numpy as np
 from tokjax.core.ragged import concatenate_ranges
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
 _MAX_KEY_BYTES, _MAX_NODES = 64, 1 << 21
 _HAS_VALUE, _IS_FAR, _VALUE_BITS = np.uint32(1 << 8), np.uint32(1 << 9), np.uint32((1 << 31) - 1)
 _LABEL_BITS = np.uint32(1 << 31 | 0xFF)
 _NUM_LABELS = 256
+_MAX_CACHED = 1 << 14
 _LEAD_BITS = np.array([0x7F] * 0xC0 + [0x1F] * 0x20 + [0x0F] * 0x10 + [0x07] * 0x10, np.uint32)
 
 
@@ -113,3 +117,50 @@ def _append_bytes(
         continues, codes << np.uint32(6) | labels & np.uint32(0x3F), labels & _LEAD_BITS[labels]
     )
     return characters + ~continues, appended
+
+
+class CharacterTrie:
+    """A precompiled character map, for looking up prefixes.
+
+    Args:
+        charsmap: as in `parse_character_map`.
+
+    Attributes:
+        characters: the part of the map that applies to single characters.
+
+    Raises:
+        ValueError: the map is damaged.
+    """
+
+    def __init__(self, charsmap: bytes) -> None:
+        self.characters = parse_character_map(charsmap)
+        size = int.from_bytes(charsmap[:4], "little")
+        self._units: list[int] = np.frombuffer(charsmap, "<u4", size // 4, 4).tolist() if charsmap else [0]
+        self._values = charsmap[4 + size :]
+        self.find = lru_cache(maxsize=_MAX_CACHED)(self._find)
+
+    def _find(self, text: str) -> str | None:
+        """Returns the replacement of the shortest prefix of a text that has one, or `None`."""
+        for position, has_value in self._walk(text):
+            if has_value:
+                start = self._units[position] & _VALUE_BITS.item()
+                return self._values[start : self._values.index(b"\0", start)].decode("utf-8")
+        return None
+
+    def begins_key(self, character: str) -> bool:
+        """Returns whether a character is the start of a sequence that is replaced, or is itself replaced."""
+        return len(list(self._walk(character))) == len(character.encode("utf-8"))
+
+    def _walk(self, text: str) -> Iterator[tuple[int, bool]]:
+        """Yields the position of each prefix of a text in bytes, and whether it has a value there."""
+        position = self._get_offset(self._units[0])
+        for byte in text.encode("utf-8"):
+            position ^= byte
+            unit = self._units[position] if position < len(self._units) else 0
+            if not byte or unit & _LABEL_BITS.item() != byte:
+                return
+            position ^= self._get_offset(unit)
+            yield position, bool(unit & _HAS_VALUE.item())
+
+    def _get_offset(self, unit: int) -> int:
+        return (unit >> 10) << ((unit & _IS_FAR.item()) >> 6)

@@ -61,6 +61,9 @@ DROPPED, ACCENT, PUNCTUATION, CHINESE, DECOMPOSES, COMBINES = 1, 2, 4, 8, 16, 32
 """Flags of code points for BERT: `DROPPED` by `clean_text`, `ACCENT` removed by `strip_accents`,
 `PUNCTUATION` that is a separate word, `CHINESE` that gets spaces around it, `DECOMPOSES` in form NFD,
 `COMBINES` with a combining class other than 0."""
+EXTENDS, STRIPPED, COMPATIBLE = 64, 128, 256
+"""More flags of code points: `EXTENDS` the grapheme before it, `STRIPPED` by the normalizer `StripAccents`,
+`COMPATIBLE` characters that decompose in form NFKD."""
 DOTTED_CAPITAL_I = 0x130
 """The capital I with a dot, the only character whose lower case has two characters."""
 _LOWER_OF_DOTTED = "i\u0307"
@@ -107,14 +110,14 @@ def is_space(code: int) -> bool:
 
 
 @lru_cache(maxsize=1)
-def load_code_point_flags() -> NDArray[np.uint8]:
-    """Returns the flags of each code point, `uint8`, shape `(0x110000,)`, read-only.
+def load_code_point_flags() -> NDArray[np.uint16]:
+    """Returns the flags of each code point, `uint16`, shape `(0x110000,)`, read-only.
 
     The file has one line for each run of equal flags: the first code point in hexadecimal, and the flags.
     """
     rows = [line.split() for line in _read_lines("bert_characters.txt") if line.count(" ") == 1]
     starts = np.array([int(start, 16) for start, _ in rows])
-    flags = np.array([int(value) for _, value in rows], np.uint8)
+    flags = np.array([int(value) for _, value in rows], np.uint16)
     table = np.repeat(flags, np.diff(starts, append=CODE_POINTS))
     table.setflags(write=False)
     return table

@@ -3,11 +3,6 @@ from .dataset_statistics import (
     dataset_report as dataset_report,
     dataset_report_to_json as dataset_report_to_json,
 )
-from .distributions import (
-    compute_entropy as compute_entropy,
-    compute_huffman_length as compute_huffman_length,
-    compute_renyi_efficiency as compute_renyi_efficiency,
-)
 from .html_report import (
     report_to_json as report_to_json,
     save_report_html as save_report_html,
@@ -16,6 +11,9 @@ from .metrics import (
     TextSize as TextSize,
     TokenUse as TokenUse,
     VocabularyReport as VocabularyReport,
+    compute_entropy as compute_entropy,
+    compute_huffman_length as compute_huffman_length,
+    compute_renyi_efficiency as compute_renyi_efficiency,
 )
 from .mixture import (
     MixtureEstimate as MixtureEstimate,

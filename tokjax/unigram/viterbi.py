@@ -24,6 +24,7 @@ See docs/performance.md, section "Unigram models".
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,15 +33,54 @@ from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.unigram.piece_trie import NO_PIECE, build_piece_trie
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from tokjax.unigram.piece_trie import PieceTrie
+
 _UNKNOWN_PENALTY = 10.0
-_MAX_SCORE = 1e100
+MAX_SCORE = 1e100
 """Maximum absolute score. Sums of larger ones could be infinite."""
 _UNKNOWN_SLOT = 0
+_NEW_PREFIX = -2
 _WORDS_PER_BATCH = 1 << 13
+_CHARACTERS_PER_PIECE = 1
+"""The loop segments this many characters per piece before the tables are built, which takes about as long."""
+FEW_WORDS = 24
+"""For fewer words, a loop is faster: a step of the search costs about as much as one character of each."""
+
+
+class _Part(NamedTuple):
+    """Pieces of several words, as in `Segmentation`, where adjacent unknown characters are separate."""
+
+    ids: NDArray[np.int32]
+    lengths: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+_NO_PIECES = _Part(np.zeros(0, np.int32), *np.zeros((2, 0), np.int64))
+
+
+class _Tables(NamedTuple):
+    """A model as arrays.
+
+    Attributes:
+        trie: trie of the pieces.
+        first_slots: slot of the child of the root, by class. Characters that are not pieces have the slot of
+            the unknown one.
+        first_bases: base of the same node, by class.
+        scores: score of the piece that ends in each slot, `float64`, shape `(slots,)`.
+        ids: id of that piece, `int32`, shape `(slots,)`.
+        lengths: number of its characters, `int64`, shape `(slots,)`.
+    """
+
+    trie: PieceTrie
+    first_slots: NDArray[np.int64]
+    first_bases: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    ids: NDArray[np.int32]
+    lengths: NDArray[np.int64]
 
 
 class Segmentation(NamedTuple):
@@ -66,6 +106,7 @@ class UnigramModel:
         unknown_id: id of the unknown piece.
 
     Attributes:
+        pieces: the pieces.
         unknown_id: id of the unknown piece.
 
     Raises:
@@ -73,60 +114,102 @@ class UnigramModel:
     """
 
     def __init__(self, pieces: Sequence[str], scores: Sequence[float], unknown_id: int) -> None:
-        piece_scores = np.array(scores, np.float64)
-        if not (np.abs(piece_scores) <= _MAX_SCORE).all():
+        self._piece_scores = np.array(scores, np.float64)
+        if not (np.abs(self._piece_scores) <= MAX_SCORE).all():
             raise ValueError("a score of the model is too large")
-        self._ids: Mapping[str, int] = {piece: id_ for id_, piece in enumerate(pieces)}
-        self.unknown_id = unknown_id
-        trie = self._trie = build_piece_trie(pieces)
-        # The children of the root, by class. Characters that are not pieces have the slot of the unknown one.
-        self._first_slots = np.zeros(int(trie.classes.max()) + 1, np.int64)
-        self._first_bases = np.zeros(len(self._first_slots), np.int64)
-        classes = np.arange(1, len(self._first_slots))
-        found, slots, bases = trie.step(np.full(len(classes), trie.root), classes)
-        is_piece = trie.pieces.take(slots) != NO_PIECE
-        self._first_slots[classes[found[is_piece]]] = slots[is_piece]
-        self._first_bases[classes[found]] = bases
-        self._scores = np.full(len(trie.links), -np.inf)
-        self._slot_ids = np.full(len(trie.links), unknown_id, np.int32)
-        is_piece = trie.pieces != NO_PIECE
-        self._scores[is_piece] = piece_scores[trie.pieces[is_piece]]
-        self._scores[_UNKNOWN_SLOT] = piece_scores.min() - _UNKNOWN_PENALTY
-        self._slot_ids[is_piece] = trie.pieces[is_piece]
-        self._slot_lengths = np.ones(len(trie.links), np.int64)
-        self._slot_lengths[is_piece] = np.fromiter(map(len, pieces), np.int64)[trie.pieces[is_piece]]
+        self.pieces, self.unknown_id = pieces, unknown_id
+        self._num_by_loop = 0
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        """Id of each piece, and `NO_PIECE` for the other prefixes of pieces."""
+        ids = {piece: id_ for id_, piece in enumerate(self.pieces)}
+        for piece in self.pieces:
+            for stop in range(len(piece) - 1, 0, -1):
+                id_ = ids.setdefault(piece[:stop], _NEW_PREFIX)
+                if id_ == NO_PIECE:
+                    break  # the shorter ones are there, too
+                if id_ == _NEW_PREFIX:
+                    ids[piece[:stop]] = NO_PIECE
+        return ids
+
+    @cached_property
+    def _score_list(self) -> list[float]:
+        """Scores of the pieces, and that of an unknown character."""
+        scores: list[float] = self._piece_scores.tolist()
+        return [*scores, min(scores) - _UNKNOWN_PENALTY]
+
+    @cached_property
+    def _tables(self) -> _Tables:
+        return _build_tables(self.pieces, self._piece_scores, self.unknown_id)
 
     def segment(self, codes: NDArray[Any], lengths: NDArray[np.int64]) -> Segmentation:
         """Segments words.
+
+        Few words, and the longest of many, are segmented by a loop: a step of the search costs as much for
+        one word as for several.
 
         Args:
             codes: code points of all words, concatenated, shape `(characters,)`.
             lengths: number of characters of each word, at least 1, `int64`, shape `(words,)`.
         """
+        in_loop = np.ones(len(lengths), bool)
+        self._num_by_loop += len(codes) if "_tables" not in vars(self) else 0
+        if len(lengths) >= FEW_WORDS and self._num_by_loop > _CHARACTERS_PER_PIECE * len(self.pieces):
+            in_loop = lengths > np.partition(lengths, -FEW_WORDS)[-FEW_WORDS]
         starts = np.cumsum(lengths) - lengths
         order = np.argsort(-lengths, kind="stable")
-        classes = self._trie.classes.take(codes)
+        order = order[np.count_nonzero(in_loop) :]
+        classes = self._tables.trie.classes.take(codes) if len(order) else codes
         parts = []
         for first in range(0, len(order), _WORDS_PER_BATCH):
             batch = order[first : first + _WORDS_PER_BATCH]
             parts.append(self._segment_batch(classes, starts.take(batch), lengths.take(batch)))
-        return self._join(codes, order, parts)
+        looped = np.flatnonzero(in_loop)
+        for start, length in zip(starts[looped].tolist(), lengths[looped].tolist(), strict=True):
+            parts.append(self._segment_one(to_text(codes[start : start + length])))
+        return self._join(codes, np.append(order, looped), parts)
+
+    def _segment_one(self, word: str) -> _Part:
+        """Segments one word."""
+        get_id, scores = self._ids.get, self._score_list
+        unknown_score = scores[-1]
+        best, starts = [0.0] + [-np.inf] * len(word), [0] * (len(word) + 1)
+        ids = [self.unknown_id] * (len(word) + 1)
+        for start in range(len(word)):
+            before, is_piece = best[start], False
+            for stop in range(start + 1, len(word) + 1):
+                id_ = get_id(word[start:stop])
+                if id_ is None:
+                    break
+                if id_ != NO_PIECE:
+                    is_piece |= stop == start + 1
+                    if before + scores[id_] > best[stop]:
+                        best[stop], starts[stop], ids[stop] = before + scores[id_], start, id_
+            if not is_piece and before + unknown_score > best[start + 1]:
+                best[start + 1], starts[start + 1] = before + unknown_score, start
+                ids[start + 1] = self.unknown_id
+        stop, found, lengths = len(word), list[int](), list[int]()
+        while stop:
+            found.append(ids[stop])
+            lengths.append(stop - starts[stop])
+            stop = starts[stop]
+        return _Part(
+            np.array(found[::-1], np.int32), np.array(lengths[::-1], np.int64), np.array([len(found)])
+        )
 
     def _segment_batch(
         self, classes: NDArray[np.int32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Segments words that are sorted by length, the longest first.
-
-        Returns:
-            The slots of the pieces of all words, and the number of pieces of each word.
-        """
+    ) -> _Part:
+        """Segments words that are sorted by length, the longest first."""
         positions = np.arange(lengths[0] + 1)
         rows = make_row_splits(np.searchsorted(-lengths, -positions, "right"))
         characters = np.zeros(rows[-1], np.int64)  # 0 after the end of each word
         for position, first in enumerate(rows[:-2].tolist()):
             count = int(rows[position + 2] - rows[position + 1])
             characters[first : first + count] = classes.take(starts[:count] + position)
-        return self._trace_back(self._find_best(characters, rows.tolist()), rows, lengths)
+        slots, counts = self._trace_back(self._find_best(characters, rows.tolist()), rows, lengths)
+        return _Part(self._tables.ids.take(slots), self._tables.lengths.take(slots), counts)
 
     def _find_best(self, characters: NDArray[np.int64], rows: list[int]) -> NDArray[np.int64]:
         """Returns the slot of the best last piece for each position in each word.
@@ -136,6 +219,7 @@ class UnigramModel:
                 so on, 0 for the end of a word, `int64`, shape `(characters + words,)`.
             rows: start of each position in `characters`, and their number.
         """
+        tables = self._tables
         best = np.full(len(characters), -np.inf)
         best[: rows[1]] = 0
         last_slots = np.zeros(len(characters), np.int64)
@@ -143,35 +227,39 @@ class UnigramModel:
             second, stop = rows[position + 1 : position + 3]
             # One character, a piece or unknown, for all words.
             row, before = (array[first : first + stop - second] for array in (characters, best))
-            slots = self._first_slots.take(row)
-            sums = self._scores.take(slots) + before
+            slots = tables.first_slots.take(row)
+            sums = tables.scores.take(slots) + before
             improves = sums > best[second:stop]
             np.copyto(best[second:stop], sums, where=improves)
             np.copyto(last_slots[second:stop], slots, where=improves)
             # Longer pieces, for the words in which a piece continues.
-            words, slots, bases = self._trie.step(self._first_bases.take(row), characters[second:stop])
+            words, slots, bases = tables.trie.step(tables.first_bases.take(row), characters[second:stop])
             for end in rows[position + 2 :]:
                 if not len(words):
                     break
                 ends = words + end
-                sums = self._scores.take(slots) + before.take(words)
+                sums = tables.scores.take(slots) + before.take(words)
                 better = np.flatnonzero(sums > best.take(ends))
                 better_ends = ends.take(better)
                 best[better_ends] = sums.take(better)
                 last_slots[better_ends] = slots.take(better)
-                found, slots, bases = self._trie.step(bases, characters.take(ends))
+                found, slots, bases = tables.trie.step(bases, characters.take(ends))
                 words = words.take(found)
         return last_slots
 
     def _trace_back(
         self, last_slots: NDArray[np.int64], rows: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Follows the last pieces of all words to their starts. Returns the same as `_segment_batch`."""
+        """Follows the last pieces of all words to their starts.
+
+        Returns:
+            The slots of the pieces of all words, and the number of pieces of each word.
+        """
         words, positions, steps = np.arange(len(lengths)), lengths, []
         while len(words):
             slots = last_slots.take(rows.take(positions) + words)
             steps.append((words, slots))
-            positions = positions - self._slot_lengths.take(slots)
+            positions = positions - self._tables.lengths.take(slots)
             remaining = np.flatnonzero(positions)
             words, positions = words.take(remaining), positions.take(remaining)
         counts = np.bincount(np.concatenate([words for words, _ in steps]), minlength=len(lengths))
@@ -181,26 +269,19 @@ class UnigramModel:
             all_slots[lasts.take(words) - step] = slots
         return all_slots, counts
 
-    def _join(
-        self,
-        codes: NDArray[Any],
-        order: NDArray[np.int64],
-        parts: list[tuple[NDArray[np.int64], NDArray[np.int64]]],
-    ) -> Segmentation:
+    def _join(self, codes: NDArray[Any], order: NDArray[np.int64], parts: list[_Part]) -> Segmentation:
         """Joins batches, and adjacent unknown characters.
 
         Args:
             codes: code points of all words.
             order: the words in the order of the batches, `int64`, shape `(words,)`.
-            parts: slots and counts of each batch.
+            parts: the pieces of each batch.
         """
-        no_slots = np.zeros(0, np.int64)
-        slots = np.concatenate([no_slots, *(part for part, _ in parts)])
-        batch_counts = np.concatenate([no_slots, *(counts for _, counts in parts)])
+        all_ids, all_lengths, batch_counts = map(np.concatenate, zip(_NO_PIECES, *parts, strict=True))
         counts, firsts = np.empty((2, len(order)), np.int64)
         counts[order], firsts[order] = batch_counts, np.cumsum(batch_counts) - batch_counts
-        slots = slots.take(concatenate_ranges(firsts, counts))
-        ids, lengths = self._slot_ids.take(slots), self._slot_lengths.take(slots)
+        index = concatenate_ranges(firsts, counts)
+        ids, lengths = all_ids.take(index), all_lengths.take(index)
         is_unknown = ids == self.unknown_id
         continues = np.append(False, is_unknown[1:] & is_unknown[:-1])[: len(ids)]
         continues[np.cumsum(counts) - counts] = False
@@ -229,7 +310,32 @@ class UnigramModel:
         """
         for token in np.flatnonzero((ids == self.unknown_id) & (lengths > 1)).tolist():
             start = int(starts[token])
-            characters = (
-                codes[start : start + int(lengths[token])].astype("<u4").tobytes().decode("utf-32-le")
-            )
-            ids[token] = self._ids.get(characters, self.unknown_id)
+            characters = to_text(codes[start : start + int(lengths[token])])
+            ids[token] = self._ids.get(characters, NO_PIECE)
+            if ids[token] == NO_PIECE:
+                ids[token] = self.unknown_id
+
+
+def to_text(codes: NDArray[Any]) -> str:
+    """Returns the text of code points that are not surrogates."""
+    return codes.astype("<u4").tobytes().decode("utf-32-le")
+
+
+def _build_tables(pieces: Sequence[str], piece_scores: NDArray[np.float64], unknown_id: int) -> _Tables:
+    trie = build_piece_trie(pieces)
+    first_slots, first_bases = np.zeros((2, int(trie.classes.max()) + 1), np.int64)
+    classes = np.arange(1, len(first_slots))
+    found, slots, bases = trie.step(np.full(len(classes), trie.root), classes)
+    is_piece = trie.pieces.take(slots) != NO_PIECE
+    first_slots[classes[found[is_piece]]] = slots[is_piece]
+    first_bases[classes[found]] = bases
+    is_piece = trie.pieces != NO_PIECE
+    indices = trie.pieces[is_piece]
+    scores = np.full(len(trie.links), -np.inf)
+    scores[is_piece] = piece_scores[indices]
+    scores[_UNKNOWN_SLOT] = piece_scores.min() - _UNKNOWN_PENALTY
+    ids = np.full(len(trie.links), unknown_id, np.int32)
+    ids[is_piece] = indices
+    lengths = np.ones(len(trie.links), np.int64)
+    lengths[is_piece] = np.fromiter(map(len, pieces), np.int64)[indices]
+    return _Tables(trie, first_slots, first_bases, scores, ids, lengths)

@@ -177,7 +177,7 @@ def add_piece(form):
             r"'sep' of its post-processor is \['x'\]; expected a list of a token and its id",
         ),
         (change_definition("GPT-2", version="2.0"), "unknown version '2.0'; supported is '1.0'"),
-        (change_definition("unigram", model={"vocab": "a"}), "the tokenizers library can't read it"),
+        (change_definition("unigram", model={"vocab": "a"}), "the values are invalid: not enough values"),
         (change_definition("unigram", model={"type": "Magic"}), "the tokenizers library can't read it"),
     ],
 )
@@ -361,7 +361,7 @@ def test_special_token_that_normalization_makes():
 
 
 def test_unknown_token_without_the_role():
-    reference = Tokenizer.from_str(make_pair("unigram")[0].to_str())
+    reference = Tokenizer.from_str(make_pair("unsplit unigram")[0].to_str())
     unknown = reference.id_to_token(json.loads(reference.to_str())["model"]["unk_id"])
     reference.add_special_tokens([unknown, "<other>"])
     tokenizer = tokjax.formats.from_huggingface(reference, unk_token="<other>")

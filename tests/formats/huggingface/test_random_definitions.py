@@ -12,9 +12,9 @@ import tokjax
 from tests.support.definition_strategies import BYTE_PIECES, definitions, texts
 from tests.support.huggingface_tokenizers import DefinitionStub
 from tests.support.span_checks import assert_contract, assert_spans_agree
-from tokjax.formats.huggingface import library_encoding, word_engine
 from tokjax.formats.huggingface.dropped_characters import needs_character_spans
 from tokjax.formats.huggingface.loaded_definition import LoadedDefinition
+from tokjax.models import word_engine
 from tokjax.pretokenize.bytes_to_unicode import map_unicode_to_bytes
 
 
@@ -235,7 +235,7 @@ def encode_batch(tokenizer, rows):
 
 
 def check_batch(definition, rows):
-    """Checks that a row is the same alone and in batches, in which the words are in random order."""
+    """Checks that a row is the same alone and in batches, which are encoded in chunks."""
     if load_library_tokenizer(definition) is None:
         return
     with tokjax.limits(text_growth=1 << 30):
@@ -244,8 +244,8 @@ def check_batch(definition, rows):
     if None in alone:  # the library can't encode a text
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(library_encoding, "FEW_CHARACTERS", -1)
-        patch.setattr(word_engine, "_WORDS_PER_TEXT", 3)
+        patch.setattr(word_engine, "FEW_CHARACTERS", 0)
+        patch.setattr(word_engine, "CHUNK_CHARACTERS", 5)
         batch = encode_batch(tokenizer, rows * 2)
     for row, [expected] in zip(batch, alone * 2, strict=True):
         for column in ("ids", "offsets", "word_ids", "sequence_ids", "special_tokens_mask"):

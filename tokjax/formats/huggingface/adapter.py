@@ -12,17 +12,14 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
-import numpy as np
-
 from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, check_texts
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context
 from tokjax.core.encode_options import SpecialOptions, accept_options
-from tokjax.core.pretokens import PreTokens, make_pretokens, pre_tokenize, raise_without_pretokens
+from tokjax.core.pretokens import PreTokens, group_by_word, pre_tokenize, raise_without_pretokens
 from tokjax.core.ragged import Ragged
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.token_byte_lengths import find_text_lengths
-from tokjax.core.utf8 import to_utf8
 from tokjax.core.vocabulary import (
     AddedToken,
     make_vocabulary,
@@ -58,6 +55,7 @@ from tokjax.pretokenize.special_tokens import check_comparisons, check_special_n
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
 
+    import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
     from tokjax.core.utf8 import Text
@@ -276,14 +274,7 @@ def _pre_tokenize(
     """Groups tokens by word id: the library numbers the pre-tokens and the matched added tokens."""
     if tokenizer.loaded.pipeline.get("pre_tokenizer") is None:
         raise_without_pretokens(tokenizer, "its definition has no pre-tokenizer")
-    check_text(text, "text", MANY_TEXTS_ADVICE)
-    [result] = protocol.encode_texts(tokenizer, [text], add_special_tokens=False, **special)
-    assert result.word_ids is not None
-    assert result.offsets is not None
-    is_first = np.diff(result.word_ids, prepend=-1) != 0
-    is_last = np.append(is_first[1:], True)[: len(is_first)]
-    spans = np.stack([result.offsets[is_first, 0], result.offsets[is_last, 1]], axis=1)
-    return make_pretokens(to_utf8(text), spans)
+    return group_by_word(tokenizer, text, **special)
 
 
 @protocol.decode_bytes.register(HuggingFaceTokenizer)

@@ -7,6 +7,7 @@
 | BPE of words | a split at whitespace or BERT's, `</w>` or no mark at the end of words | `WordBPE` |
 | WordPiece | BERT's normalizer and pre-tokenizer | `WordPieceTokenizer` |
 | WordLevel | a split at whitespace or BERT's, and no normalizer or lower case | `WordLevelTokenizer` |
+| Unigram | `Metaspace`, after `WhitespaceSplit` or not, and a normalizer of known steps | `Unigram` |
 
 Each condition is checked. The first one that does not hold raises `RequiresLibraryError` with the reason, and
 the tokenizer runs on the library (`tokjax.formats.huggingface.adapter`). See docs/bring-your-tokenizer.md,
@@ -25,6 +26,7 @@ from tokjax.formats.huggingface.definition import (
     get_steps,
 )
 from tokjax.formats.huggingface.metaspace_definition import parse_metaspace
+from tokjax.formats.huggingface.unigram_definition import parse_unigram
 from tokjax.formats.huggingface.word_definition import (
     SPLITTERS,
     parse_word_bpe,
@@ -78,4 +80,5 @@ _PARSERS: dict[str, Callable[[Mapping[str, Any], Mapping[Role, str]], SegmentMod
     "BPE": _parse_bpe,
     "WordPiece": parse_wordpiece,
     "WordLevel": parse_word_level,
+    "Unigram": parse_unigram,
 }

@@ -36,13 +36,17 @@ def check_loaded_model(library_model: Any, model: Mapping[str, Any]) -> None:
         model: model of the parsed `tokenizer.json`.
     """
     if isinstance(model["vocab"], list):
-        pieces = [piece for piece, _ in model["vocab"]]
-        _check_duplicates(pieces)
-        check_piece_comparisons(pieces)
+        check_pieces([piece for piece, _ in model["vocab"]])
     elif type(library_model).__name__ == "WordPiece":
         # The library compares every substring of a word with the vocabulary.
         longest = library_model.max_input_chars_per_word
         check_work_per_position(longest * longest // 2, f"max_input_chars_per_word is {longest:,}")
+
+
+def check_pieces(pieces: list[str]) -> None:
+    """Raises `TokenizerFormatError` for duplicate pieces, or pieces with which encoding takes too long."""
+    _check_duplicates(pieces)
+    check_piece_comparisons(pieces)
 
 
 def _check_merges(model: Mapping[str, Any]) -> None:

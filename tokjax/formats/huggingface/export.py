@@ -23,7 +23,9 @@ A token without a split, such as "xyz" if neither "xy" nor "yz" is a token, has 
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tokjax.core.template import EMPTY_TEMPLATE
@@ -37,8 +39,10 @@ from tokjax.formats.huggingface.definition import (
 from tokjax.formats.huggingface.metaspace_definition import build_metaspace_parts
 from tokjax.formats.huggingface.sentencepiece_definition import build_sentencepiece_parts
 from tokjax.models.byte_bpe import ByteLevelBPE
+from tokjax.models.metaspace import METASPACE
 from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.sentencepiece import SentencePieceTokenizer
+from tokjax.models.unigram import Unigram
 from tokjax.models.word_bpe import END_OF_WORD, WordBPE, merge_order_is_unique
 from tokjax.models.word_level import WordLevelTokenizer
 from tokjax.models.wordpiece import WordPieceTokenizer
@@ -314,6 +318,32 @@ def _build_template_piece(piece: TemplatePiece) -> dict[str, Any]:
     return {"Sequence": {"id": "AB"[piece.text], "type_id": piece.type_id}}
 
 
+def _build_unigram(tokenizer: Unigram) -> dict[str, Any]:
+    steps = json.loads(tokenizer.steps)
+    metaspace = {"type": "Metaspace", "replacement": METASPACE, "split": True}
+    split = {**metaspace, "prepend_scheme": tokenizer.prepends}
+    splits = [{"type": "WhitespaceSplit"}, split]
+    added_tokens = _build_added_tokens(tokenizer.vocabulary)
+    for name, token in tokenizer.normalized_tokens:
+        flags = {"single_word": False, "lstrip": token.lstrip, "rstrip": token.rstrip, "normalized": True}
+        special = name in tokenizer.vocabulary.special
+        added_tokens.append({"id": token.id, "content": name, **flags, "special": special})
+    return {
+        "added_tokens": sorted(added_tokens, key=itemgetter("id")),
+        "normalizer": {"type": "Sequence", "normalizers": steps} if steps else None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": splits}
+        if tokenizer.splits_whitespace
+        else split,
+        "decoder": {**metaspace, "prepend_scheme": "always" if tokenizer.strip else "never"},
+        "model": {
+            "type": "Unigram",
+            "unk_id": tokenizer.unknown_id,
+            "vocab": list(map(list, tokenizer.pieces)),
+            "byte_fallback": tokenizer.byte_fallback,
+        },
+    }
+
+
 _EXPORTERS: Mapping[type, Callable[[Any], dict[str, Any]]] = {
     ByteLevelBPE: _build_byte_level,
     MetaspaceBPE: build_metaspace_parts,
@@ -321,4 +351,5 @@ _EXPORTERS: Mapping[type, Callable[[Any], dict[str, Any]]] = {
     WordBPE: _build_word_bpe,
     WordPieceTokenizer: _build_wordpiece,
     WordLevelTokenizer: _build_word_level,
+    Unigram: _build_unigram,
 }

@@ -1,8 +1,7 @@
-"""Encoding of texts with the `tokenizers` library, or by looking up their words.
+"""Encoding of texts with the `tokenizers` library.
 
 1. Reject disallowed special tokens in the texts.
-2. Look up the words of texts, where the pipeline allows it (`word_engine.py`), or else encode whole texts
-   with the library. Its tokenizer either matches all special tokens in a text or none
+2. Encode the texts with the library. Its tokenizer either matches all special tokens in a text or none
    (`encode_special_tokens`), so there are two instances, and other combinations raise an error.
 3. Reject special tokens that the library found although they are not in the text: normalization can turn
    "<|END|>" into "<|end|>".
@@ -11,29 +10,18 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.threads import resolve_num_threads
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import is_encodable, to_characters
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.formats.huggingface.dropped_characters import CharacterSpans, needs_character_spans
 from tokjax.formats.huggingface.library_spans import LibrarySpans
 from tokjax.formats.huggingface.loaded_definition import raise_as
-from tokjax.formats.huggingface.word_engine import WordEngine, find_word_rules, has_unsuitable_added_token
-from tokjax.models.assembly import (
-    RowLayout,
-    assemble,
-    compute_offsets_from_spans,
-    compute_sequence_ids,
-    compute_word_ids,
-)
-from tokjax.models.word_engine import FEW_CHARACTERS
 from tokjax.pretokenize.special_tokens import has_special, reject_special_in_texts, resolve_special
 
 if TYPE_CHECKING:
@@ -41,7 +29,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.bpe.encoded_segments import EncodedSegments
     from tokjax.core.encode_options import SpecialOptions
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Vocabulary
@@ -49,26 +36,7 @@ if TYPE_CHECKING:
 
     Columns = tuple[dict[str, NDArray[Any]], NDArray[np.int64]]
 
-_FEW_CORES = 4
-"""With more cores, the library's own threads compute ids without offsets faster than one thread that looks up
-words."""
 _SURROGATES_TO_REPLACEMENT = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
-
-
-class LibraryTemplate(NamedTuple):
-    """Tokens that the library inserts around a text.
-
-    Attributes:
-        before: ids before the text.
-        after: ids after the text.
-        inserted_types: type ids of both, `int32`, shapes `(before,)` and `(after,)`.
-        text_type: type id of the tokens of the text.
-    """
-
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-    inserted_types: tuple[NDArray[np.int32], NDArray[np.int32]]
-    text_type: int
 
 
 class EncodeOptions(NamedTuple):
@@ -91,17 +59,8 @@ class LibraryEncoder:
     loaded: LoadedDefinition
     vocabulary: Vocabulary
 
-    @cached_property
-    def word_engine(self) -> WordEngine | None:
-        """Engine that looks up words, or `None` if the words of a text can't be encoded separately."""
-        rules = find_word_rules(self.loaded.pipeline)
-        library = self.loaded.library_tokenizer
-        if rules is None or self._template is None or has_unsuitable_added_token(library):
-            return None
-        return WordEngine(library, rules, self._locate_words, self.loaded.unknown_id)
-
     def encode(self, texts: Sequence[Text], options: EncodeOptions, special: SpecialOptions) -> Columns:
-        """Encodes texts by looking up words where that is faster, and with the library elsewhere.
+        """Encodes texts.
 
         Args:
             texts: texts.
@@ -115,46 +74,7 @@ class LibraryEncoder:
             DisallowedSpecialTokenError: a text contains a disallowed special token, or becomes one.
             InvalidArgumentError: the library can't encode the texts with these options.
         """
-        engine = self.word_engine if _is_word_engine_faster(texts, options) else None
-        if engine is None:
-            return self.encode_with_library(texts, range(len(texts)), options, special)
-        _, disallowed = resolve_special(self.vocabulary.special_names, **special)
-        characters = [to_characters(text) for text in texts]
-        reject_special_in_texts(characters, disallowed)
-        valid_texts = list(map(_replace_surrogates, characters))
-        encoded, needs_library = engine.encode(valid_texts, sources=options.return_offsets)
-        # A byte that is not valid UTF-8 has other offsets than the character that replaces it.
-        needs_library |= np.array(
-            [old is not new for old, new in zip(characters, valid_texts, strict=True)], bool
-        )
-        if needs_library.all():
-            return self.encode_with_library(texts, range(len(texts)), options, special)
-        columns, splits = self._complete_columns(encoded, options)
-        rows = np.flatnonzero(needs_library).tolist()
-        if not rows:
-            return columns, splits
-        other = self.encode_with_library([texts[row] for row in rows], rows, options, special)
-        return _replace_rows(columns, splits, needs_library, *other)
-
-    def encode_with_library(
-        self, texts: Sequence[Text], numbers: Sequence[int], options: EncodeOptions, special: SpecialOptions
-    ) -> Columns:
-        """Encodes whole texts with the library.
-
-        Args:
-            texts: texts.
-            numbers: number of each text, for error messages.
-            options: which tokens to insert, and which columns to compute.
-            special: options `allowed_special` and `disallowed_special`.
-
-        Returns:
-            As `encode`.
-
-        Raises:
-            DisallowedSpecialTokenError: a text contains a disallowed special token, or becomes one.
-            InvalidArgumentError: the library can't encode the texts with these options.
-        """
-        encodings, rows, library = self._encode_rows(texts, numbers, options, special)
+        encodings, rows, library = self._encode_rows(texts, options, special)
         ids = np.concatenate([np.zeros(0, np.int32), *rows])
         columns: dict[str, NDArray[Any]] = {"ids": ids}
         if options.return_offsets:
@@ -167,18 +87,6 @@ class LibraryEncoder:
         return columns, make_row_splits(map(len, rows))
 
     @cached_property
-    def _template(self) -> LibraryTemplate | None:
-        """Tokens that the library inserts around a text; `None` if it encodes the text "a" to no ids."""
-        encoding = self.loaded.library_tokenizer.encode("a")
-        ids, types = _to_array(encoding.ids), _to_array(encoding.type_ids)
-        positions = np.flatnonzero(_to_array(encoding.special_tokens_mask) == 0)
-        if not len(positions):
-            return None
-        first, last = int(positions[0]), int(positions[-1]) + 1
-        before, after = ids[:first].tolist(), ids[last:].tolist()
-        return LibraryTemplate(tuple(before), tuple(after), (types[:first], types[last:]), int(types[first]))
-
-    @cached_property
     def _spans(self) -> LibrarySpans:
         return LibrarySpans(self.loaded, self.vocabulary)
 
@@ -188,40 +96,8 @@ class LibraryEncoder:
         unknown_id = self.loaded.unknown_id
         return {id_: name for name, id_ in self.vocabulary.special.items() if id_ != unknown_id}
 
-    def _complete_columns(self, encoded: EncodedSegments, options: EncodeOptions) -> Columns:
-        """Inserts the special tokens of the template, and computes all columns.
-
-        Args:
-            encoded: ids of texts, each of which is one segment, with their spans in the text.
-            options: which tokens to insert, and which columns to compute.
-        """
-        template = self._template
-        assert template is not None
-        num_texts = len(encoded.splits) - 1
-        empty = np.zeros(0, np.int64)
-        layout = RowLayout(empty, empty, np.zeros(num_texts, np.int64))
-        if options.add_special_tokens:
-            layout = layout._replace(before=template.before, after=template.after)
-        assembled = assemble(encoded, layout)
-        columns: dict[str, NDArray[Any]] = {"ids": assembled.ids}
-        if options.return_offsets:
-            assert encoded.begins_word is not None
-            no_bytes = np.zeros(num_texts, np.int64)  # each segment starts where its text starts
-            columns["offsets"] = compute_offsets_from_spans(assembled, encoded, layout, no_bytes)
-            columns["word_ids"] = compute_word_ids(assembled, encoded.begins_word)
-            columns["sequence_ids"] = compute_sequence_ids(assembled)
-        if options.return_masks:
-            mask = self.vocabulary.is_special.take(assembled.ids).astype(np.int32)
-            mask[assembled.inserted_positions] = 1
-            types = np.full(len(assembled.ids), template.text_type, np.int32)
-            if options.add_special_tokens:
-                inserted_types = [np.tile(types_, num_texts) for types_ in template.inserted_types]
-                types[assembled.inserted_positions] = np.concatenate(inserted_types)
-            columns |= {"special_tokens_mask": mask, "token_type_ids": types}
-        return columns, assembled.row_splits
-
     def _encode_rows(
-        self, texts: Sequence[Text], numbers: Sequence[int], options: EncodeOptions, special: SpecialOptions
+        self, texts: Sequence[Text], options: EncodeOptions, special: SpecialOptions
     ) -> tuple[list[Any], list[NDArray[np.int32]], Any]:
         """Returns the encoding and the ids of each text, `int32`, and the library's tokenizer of these."""
         names = self.vocabulary.special_names
@@ -240,7 +116,7 @@ class LibraryEncoder:
             library = self.loaded.special_as_text_tokenizer
             encodings, rows = _encode_valid_texts(library, valid_texts, options)
             matched = self._find_special(encodings, rows)
-        _reject_special({name: numbers[row] for name, row in matched.items()}, ordinary, disallowed)
+        _reject_special(matched, ordinary, disallowed)
         return encodings, rows, library
 
     def _select_library_tokenizer(
@@ -281,12 +157,6 @@ class LibraryEncoder:
                     matched[name] = row
         return matched
 
-    def _locate_words(self, text: str, encoding: Any) -> NDArray[np.int64]:
-        """Returns the spans of the tokens of an encoding without inserted tokens."""
-        ids = _to_array(encoding.ids)
-        offsets = self._get_offsets(text, encoding, self.loaded.library_tokenizer)
-        return self._spans.locate(text, offsets, ids, np.ones(len(ids), bool))
-
     def _get_offsets(
         self, text: Text, encoding: Any, library: Any
     ) -> Sequence[tuple[int, int]] | NDArray[np.int64]:
@@ -320,37 +190,6 @@ class LibraryEncoder:
             # The library's own sequence ids are wrong after two post-processors.
             "sequence_ids": -np.concatenate([np.zeros(0, np.int32), *inserted]),
         }
-
-
-def _is_word_engine_faster(texts: Sequence[Text], options: EncodeOptions) -> bool:
-    """Returns whether looking up words is faster than the library, which uses all cores for many texts."""
-    if sum(map(len, texts)) <= FEW_CHARACTERS:
-        return False
-    return options.return_offsets or len(texts) == 1 or resolve_num_threads(None) <= _FEW_CORES
-
-
-def _replace_rows(
-    columns: dict[str, NDArray[Any]],
-    splits: NDArray[np.int64],
-    is_replaced: NDArray[np.bool_],
-    other_columns: dict[str, NDArray[Any]],
-    other_splits: NDArray[np.int64],
-) -> Columns:
-    """Returns columns and row splits, with other rows for those that are flagged, in order."""
-    replaced = np.flatnonzero(is_replaced)
-    lengths = np.diff(splits)
-    lengths[replaced] = np.diff(other_splits)
-    starts, stops = [0, *splits[replaced + 1].tolist()], splits[replaced].tolist()
-    other_bounds = [*itertools.pairwise(other_splits.tolist())]
-
-    def merge(column: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
-        before = (column[start:stop] for start, stop in zip(starts, stops, strict=False))
-        rows = (other[start:stop] for start, stop in other_bounds)
-        parts = itertools.chain.from_iterable(zip(before, rows, strict=True))
-        return np.concatenate([*parts, column[starts[-1] :]])
-
-    merged = {name: merge(column, other_columns[name]) for name, column in columns.items()}
-    return merged, make_row_splits(lengths)
 
 
 def _replace_surrogates(characters: str) -> str:

@@ -15,9 +15,9 @@ import numpy as np
 
 from tokjax.core.token_byte_lengths import BYTE_PIECE
 from tokjax.core.utf8 import find_character_starts, to_utf8
-from tokjax.formats.huggingface.changed_characters import ChangeTest, cover_changed_characters
 from tokjax.formats.huggingface.definition import get_steps
 from tokjax.models.byte_spans import separate_spans
+from tokjax.models.changed_characters import ChangeTest, cover_changed_characters
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode
 
 if TYPE_CHECKING:

@@ -57,9 +57,9 @@ def read_huggingface(
     """Reads a `tokenizer.json`.
 
     A byte-level BPE with a common split pattern, a BPE with byte fallback (Llama 2, Mistral, Gemma), a BPE of
-    words (OpenAI's first GPT), a WordPiece like BERT's and a word-level tokenizer become built-in tokenizers
-    with the same ids. All others run on the `tokenizers` library (the extra `tokjax[huggingface]`). The
-    reason is logged, and part of the tokenizer's `repr`.
+    words (OpenAI's first GPT), a WordPiece like BERT's, a word-level and most unigram tokenizers (T5, XLM-R)
+    become built-in ones with the same ids. All others run on the `tokenizers` library (the extra
+    `tokjax[huggingface]`). The reason is logged, and part of the tokenizer's `repr`.
 
     If the configuration files in the same directory declare an added token that the file does not have, or
     has with other options, transformers reads both.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -71,6 +71,10 @@ class ChangeTest:
     def __init__(self, normalize: Callable[[str], str]) -> None:
         self._normalize = normalize
         self._get_normalized = lru_cache(_MAX_CACHED)(self._normalize_between_bars)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles without the cache."""
+        return ChangeTest, (self._normalize,)
 
     def changes_together(self, *parts: str) -> bool:
         """Returns whether parts of a text become something else than each part becomes separately."""

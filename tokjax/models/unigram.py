@@ -1,0 +1,231 @@
+"""Unigram tokenizers of a `tokenizer.json`, such as those of T5, XLM-R and ALBERT."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from tokjax.core import protocol
+from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
+from tokjax.core.pretokens import group_by_word, pre_tokenize
+from tokjax.core.token_byte_lengths import find_text_lengths
+from tokjax.errors import InvalidArgumentError
+from tokjax.models.base import SegmentModel
+from tokjax.models.format_errors import as_format_errors
+from tokjax.models.metaspace import METASPACE, list_missing_forms
+from tokjax.models.unigram_engine import UnigramEngine
+from tokjax.models.unigram_words import NormalizedToken, SentenceRules, UnigramWords
+from tokjax.models.word_base import word_vocabulary_from_json, word_vocabulary_to_json
+from tokjax.pretokenize.aligned_text import StepNormalizer
+from tokjax.unigram.viterbi import UnigramModel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from tokjax.bpe.chunks import Segments
+    from tokjax.bpe.encoded_segments import EncodedSegments
+    from tokjax.core.protocol import Special
+    from tokjax.core.records import OffsetsReference
+    from tokjax.core.vocabulary import Vocabulary
+
+Prepends = Literal["always", "first", "never"]
+
+
+@dataclass(frozen=True, repr=False)
+class Unigram(SegmentModel):
+    """Unigram tokenizer. `load_tokenizer` and `from_huggingface` create it.
+
+    Texts are normalized and split into words. The tokens of a word are the pieces with the highest sum of
+    scores. Decoding writes a space for each `▁`, except in the first token if `▁` was added there.
+
+    Offsets refer to the input text. Tokens of characters that were made of one have the span of the
+    character, once: the first token has it, and the others are empty.
+
+    Tokenizers with equal fields are equal. Pickling leaves out the caches. Threads can share a tokenizer.
+
+    Attributes:
+        vocabulary: token ids and tokens in written form.
+        pieces: pieces of the model and their scores. Their ids are their positions.
+        unknown_id: id of the piece for characters that are in no other piece.
+        byte_fallback: whether such characters become the tokens of their bytes.
+        steps: steps of the normalizer, as in a `tokenizer.json`: a JSON list.
+        prepends: where a `▁` is added: before each word or segment, before the first of a text, or nowhere.
+        splits_whitespace: whether texts are split at whitespace, which is then in no token.
+        strip: whether decoding removes each `▁` of the first token.
+        normalized_tokens: name and flags of the added tokens that are matched in normalized text.
+    """
+
+    model = "unigram"
+
+    vocabulary: Vocabulary
+    pieces: tuple[tuple[str, float], ...] = field(repr=False)
+    unknown_id: int
+    byte_fallback: bool
+    steps: str
+    prepends: Prepends
+    splits_whitespace: bool
+    strip: bool
+    normalized_tokens: tuple[tuple[str, NormalizedToken], ...] = ()
+
+    def __hash__(self) -> int:
+        """Computes a hash that is equal for equal tokenizers."""
+        return hash((self.vocabulary, self.steps))
+
+    @property
+    def normalization(self) -> str | None:
+        """Types of the normalizer's steps, joined with `+`; `None` without a normalizer."""
+        return "+".join(self._normalizer.types) or None
+
+    @property
+    def offsets_reference(self) -> OffsetsReference:
+        """The text that offsets refer to: the input text."""
+        return "input_text"
+
+    @cached_property
+    def made_names(self) -> frozenset[str]:
+        """Special tokens that the model can make of text, other than the unknown token."""
+        return self.vocabulary.special_names - {self.pieces[self.unknown_id][0]}
+
+    def select_model(self, allowed_special: Special) -> Unigram:
+        """Returns the tokenizer that matches those special tokens in normalized text that are allowed."""
+        special = self.vocabulary.special_names.intersection(name for name, _ in self.normalized_tokens)
+        unmatched = special.difference(() if allowed_special == "all" else allowed_special)
+        if not unmatched or allowed_special == "all":
+            return self
+        if unmatched not in self._variants:
+            kept = tuple(item for item in self.normalized_tokens if item[0] not in unmatched)
+            variant = self._variants[unmatched] = replace(self, normalized_tokens=kept)
+            vars(variant)["_model"] = self._model
+        return self._variants[unmatched]
+
+    @cached_property
+    def _variants(self) -> dict[frozenset[str], Unigram]:
+        return {}
+
+    @cached_property
+    def _model(self) -> UnigramModel:
+        pieces, scores = zip(*self.pieces, strict=True)
+        return UnigramModel(pieces, scores, self.unknown_id)
+
+    @cached_property
+    def _normalizer(self) -> StepNormalizer:
+        return StepNormalizer(json.loads(self.steps))
+
+    @cached_property
+    def _engine(self) -> UnigramEngine:
+        normalizer = self._normalizer
+        names = {normalizer.normalize_string(name): token for name, token in self.normalized_tokens}
+        rules = SentenceRules(normalizer, self.prepends, self.splits_whitespace, names)
+        words = UnigramWords(self._model, rules, byte_fallback=self.byte_fallback, size=self.vocabulary.size)
+        return UnigramEngine(
+            words, splits_whitespace=self.splits_whitespace, strips="Strip" in normalizer.types
+        )
+
+    def encode_segments(
+        self, segments: Segments, threads: int = 1, *, sources: bool = True
+    ) -> EncodedSegments:
+        """Encodes segments of ordinary text, independently of one another."""
+        return self._engine.encode_segments(segments, threads, sources=sources)
+
+    @cached_property
+    def _decoded(self) -> list[bytes]:
+        """Text of each token, by id."""
+        decoded = [b""] * self.vocabulary.size
+        for id_, token in self.vocabulary.bytes_by_id.items():
+            decoded[id_] = token.replace(METASPACE.encode(), b" ")
+        return decoded
+
+    def _to_fingerprint_json(self) -> Any:
+        return to_json(self)
+
+    def _get_repr_options(self) -> dict[str, Any]:
+        return {"normalization": self.normalization, "byte_fallback": self.byte_fallback}
+
+
+def make_unigram(tokenizer: Unigram) -> Unigram:
+    """Returns a tokenizer after checking its fields.
+
+    Raises:
+        InvalidArgumentError: a field is invalid.
+    """
+    pieces = [piece for piece, _ in tokenizer.pieces]
+    if not pieces or not all(pieces) or len(set(pieces)) < len(pieces):
+        raise InvalidArgumentError("pieces must be different strings that are not empty")
+    if not 0 <= tokenizer.unknown_id < len(pieces):
+        raise InvalidArgumentError(f"unknown_id is {tokenizer.unknown_id!r}, which is no index of a piece")
+    if tokenizer.prepends not in get_args(Prepends):
+        raise InvalidArgumentError(f"prepends must be in {get_args(Prepends)}, not {tokenizer.prepends!r}")
+    if tokenizer.byte_fallback and (missing := list_missing_forms([*pieces, METASPACE])):
+        raise InvalidArgumentError(f"with byte_fallback, pieces must contain {missing[0]!r}")
+    return tokenizer
+
+
+def to_json(tokenizer: Unigram) -> dict[str, Any]:
+    """Returns the definition of a tokenizer as JSON values."""
+    return {
+        "model": Unigram.model,
+        "pieces": [list(piece) for piece in tokenizer.pieces],
+        "unknown_id": tokenizer.unknown_id,
+        "byte_fallback": tokenizer.byte_fallback,
+        "steps": json.loads(tokenizer.steps),
+        "prepends": tokenizer.prepends,
+        "splits_whitespace": tokenizer.splits_whitespace,
+        "strip": tokenizer.strip,
+        "normalized_tokens": [[name, *token] for name, token in tokenizer.normalized_tokens],
+        **word_vocabulary_to_json(tokenizer.vocabulary),
+    }
+
+
+def from_json(data: Mapping[str, Any]) -> Unigram:
+    """Makes a tokenizer from the JSON values that `to_json` returns.
+
+    Raises:
+        TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
+    """
+    with as_format_errors():
+        return make_unigram(
+            Unigram(
+                word_vocabulary_from_json(data),
+                tuple((piece, float(score)) for piece, score in data["pieces"]),
+                data["unknown_id"],
+                data["byte_fallback"],
+                json.dumps(data["steps"]),
+                data["prepends"],
+                data["splits_whitespace"],
+                data["strip"],
+                tuple((name, NormalizedToken(*token)) for name, *token in data["normalized_tokens"]),
+            )
+        )
+
+
+pre_tokenize.register(Unigram)(group_by_word)
+
+
+@protocol.decode_bytes.register(Unigram)
+def _decode_bytes(tokenizer: Unigram, ids: ArrayLike, *, skip_special_tokens: bool = False) -> bytes:
+    flat = protocol.as_flat_ids(ids)
+    tokenizer.vocabulary.check_ids(flat)
+    if skip_special_tokens:
+        normalized = [token.id for _, token in tokenizer.normalized_tokens]
+        is_special = tokenizer.vocabulary.is_special.take(flat) & np.isin(flat, normalized)
+        flat = flat[~(tokenizer.vocabulary.is_skipped.take(flat) | is_special)]
+    tokens = list(map(tokenizer._decoded.__getitem__, flat.tolist()))
+    if tokens and tokenizer.strip:
+        first = tokenizer.vocabulary.get_bytes(int(flat[0]))
+        tokens[0] = first.replace(METASPACE.encode(), b"")
+    return b"".join(tokens)
+
+
+protocol.decode_batch.register(Unigram)(protocol.decode_row_by_row)
+find_decode_context.register(Unigram)(keep_last_visible_id)
+
+
+@find_text_lengths.register(Unigram)
+def _find_text_lengths(tokenizer: Unigram) -> NDArray[np.int64]:
+    return np.fromiter(map(len, tokenizer._decoded), np.int64, len(tokenizer._decoded))

@@ -1,0 +1,346 @@
+r"""Normalizer steps of a `tokenizer.json`, with the bytes of the text that each character comes from.
+
+The text "ﬁé", where "é" is "e" and an accent, with `NFKC` and `Prepend`:
+
+    characters            ﬁ (3 bytes)   e      U+0301
+    spans                 0,3           3,4    4,6
+    NFKC                  f    i        é
+    spans                 0,3  0,3      3,4
+    Prepend "▁"      ▁    f    i        é
+    spans            0,3  0,3  0,3      3,4
+
+The characters and spans are those of the `tokenizers` library. A step is a list of changes, as there:
+
+    change    character
+    0         replaces a character, and has its span
+    1         is inserted, and has the span of the character before
+    -n        replaces a character, after which n are removed
+
+This is the slow and obvious way, a character at a time. `models/unigram_words.py` uses it for single
+characters, and for words whose characters change one another.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import unicodedata
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from tokjax.core.utf8 import from_characters
+from tokjax.pretokenize.character_map import CharacterTrie
+from tokjax.pretokenize.special_tokens import WHITE_SPACE
+from tokjax.pretokenize.unicode_classes import (
+    COMPATIBLE,
+    DECOMPOSES,
+    EXTENDS,
+    STRIPPED,
+    get_combining_class,
+    load_code_point_flags,
+    load_lowercase_map,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    Changes = Iterable[tuple[str, int]]
+
+PREPENDING = (
+    "\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\u0d4e\U000110bd\U000110cd\U000111c2\U000111c3\U000113d1"
+    "\U0001193f\U00011941\U00011a84-\U00011a89\U00011d46\U00011f02"
+)
+"""Characters that form a grapheme with the character after them, as a set of an expression."""
+_CONTROL = (
+    "\\x00-\\x1f\\x7f-\\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff0-\ufffb"
+)
+_CONSONANTS = "\u0915-\u0939\u0958-\u095f\u0978-\u097f\u0995-\u09b9\u09dc-\u09df\u09f0\u09f1"
+_LINKERS = "\u094d\u09cd"
+_NMT_REMOVED = re.compile("[\x01-\x08\x0b\x0e-\x1f\x7f\x8f\x9f]")
+_NMT_SPACES = frozenset("\t\n\f\r\u1680\u200b\u200c\u200d\u200e\u200f\u2028\u2029▁\ufeff\ufffd")
+_MAX_GRAPHEME_BYTES = 5
+"""`Precompiled` looks up graphemes of up to this many bytes as a whole, and others by character."""
+MANY_SPACES = " {2,}"
+
+
+class AlignedText(NamedTuple):
+    """Characters of a text after some steps, and the 0-based byte spans that they come from."""
+
+    text: str
+    spans: list[tuple[int, int]]
+
+    def slice(self, start: int, stop: int) -> AlignedText:
+        """Returns the characters from `start` to `stop`."""
+        return AlignedText(self.text[start:stop], self.spans[start:stop])
+
+    def change(self, changes: Changes, position: int = 0) -> AlignedText:
+        """Returns the text after changes. The first `position` characters are removed."""
+        characters, spans = [], []
+        for character, change in changes:
+            if change > 0:
+                spans.append(self.spans[position - 1] if position else (0, 0))
+            else:
+                spans.append(self.spans[position])
+                position += 1 - change
+            characters.append(character)
+        return AlignedText("".join(characters), spans)
+
+    def replace(self, pattern: re.Pattern[str], content: str) -> AlignedText:
+        """Returns the text with other strings. They have the span of the last character of a match."""
+        parts, spans, stop = [], [], 0
+        for match in pattern.finditer(self.text):
+            parts += [self.text[stop : match.start()], content]
+            spans += self.spans[stop : match.start()] + [self.spans[match.end() - 1]] * len(content)
+            stop = match.end()
+        return AlignedText("".join([*parts, self.text[stop:]]), spans + self.spans[stop:])
+
+    def prepend(self, content: str) -> AlignedText:
+        """Returns the text, unless it is empty, after a string with the span of its first character."""
+        spans = [self.spans[0]] * len(content) + self.spans if self.text else []
+        return AlignedText(content * bool(self.text) + self.text, spans)
+
+
+class Edges(NamedTuple):
+    """Whether a text begins and ends where the text between two added tokens does."""
+
+    begins: bool
+    ends: bool
+
+
+def align_characters(characters: str) -> AlignedText:
+    """Returns the characters of a result of `to_characters`. An invalid byte becomes U+FFFD."""
+    widths = [len(from_characters(character)) for character in characters]
+    stops = np.cumsum(widths).tolist()
+    spans = [(stop - width, stop) for stop, width in zip(stops, widths, strict=True)]
+    return AlignedText(re.sub("[\ud800-\udfff]", "\ufffd", characters), spans)
+
+
+class StepNormalizer:
+    """Normalizer of a `tokenizer.json`.
+
+    Args:
+        steps: its steps, `Sequence` flattened.
+
+    Attributes:
+        types: types of the steps.
+        trie: character map of `Precompiled`, or `None`.
+        merges_spaces: whether several spaces become one.
+        first_strings: strings of several characters that the first steps replace. In a text without them,
+            these steps change nothing but single characters.
+        later_strings: strings that other steps replace.
+
+    Raises:
+        KeyError: a step has another type, or lacks a field.
+        ValueError: a step has another pattern, or its character map is damaged.
+    """
+
+    def __init__(self, steps: Sequence[Mapping[str, Any]]) -> None:
+        self._definition = steps
+        self.types = [step["type"] for step in steps]
+        self.trie: CharacterTrie | None = None
+        self._steps = [self._make_step(step) for step in steps]
+        self.merges_spaces = any(step.get("pattern") == {"Regex": MANY_SPACES} for step in steps)
+        self.first_strings, self.later_strings = _split_strings(steps)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles as the definition of the steps."""
+        return StepNormalizer, (self._definition,)
+
+    def normalize(self, text: AlignedText, edges: Edges) -> AlignedText:
+        """Returns a text after all steps."""
+        for step in self._steps:
+            text = step(text, edges)
+        return text
+
+    def normalize_string(self, text: str) -> str:
+        """Returns a string, with no added tokens before and after it, after all steps."""
+        return self.normalize(align_characters(text), Edges(True, True)).text
+
+    def iter_forms(self, character: str) -> Iterator[str]:
+        """Yields a character, and what it is after each of the steps, in the middle of a text."""
+        text = align_characters(character)
+        yield text.text
+        for step in self._steps:
+            text = step(text, Edges(False, False))
+            yield text.text
+
+    def _make_step(self, step: Mapping[str, Any]) -> Callable[[AlignedText, Edges], AlignedText]:
+        kind = step["type"]
+        if kind == "Precompiled":
+            trie = self.trie = CharacterTrie(base64.b64decode(step["precompiled_charsmap"]))
+            return lambda text, _: text.change(_iter_mapped(text.text, trie))
+        if kind == "Replace":
+            literal, expression = (step["pattern"].get(name) for name in ("String", "Regex"))
+            if not literal and expression != MANY_SPACES:
+                raise ValueError(f"its normalizer replaces {step['pattern']!r}")
+            pattern, content = re.compile(re.escape(literal) if literal else MANY_SPACES), step["content"]
+            return lambda text, _: text.replace(pattern, content)
+        if kind == "Strip":
+            left, right = step["strip_left"], step["strip_right"]
+            return lambda text, edges: _strip(text, left and edges.begins, right and edges.ends)
+        if kind == "Prepend":
+            prepended = step["prepend"]
+            return lambda text, edges: text.prepend(prepended) if edges.begins else text
+        return _SIMPLE_STEPS[kind]
+
+
+def _split_strings(steps: Sequence[Mapping[str, Any]]) -> tuple[frozenset[str], frozenset[str]]:
+    """Returns the strings that the first steps replace, and those that other steps replace."""
+    first, later, inserted = set[str](), set[str](), ""
+    is_first = True
+    for step in steps:
+        string = step["pattern"].get("String") if step["type"] == "Replace" else None
+        is_first &= string is not None and not set(inserted) & set(string)
+        if string is not None:
+            (first if is_first else later).add(string)
+            inserted += step["content"]
+    return frozenset(string for string in first if len(string) > 1), frozenset(later)
+
+
+def _strip(text: AlignedText, left: bool, right: bool) -> AlignedText:
+    kept = text.text.lstrip(WHITE_SPACE) if left else text.text
+    start = len(text.text) - len(kept)
+    return text.slice(start, start + len(kept.rstrip(WHITE_SPACE) if right else kept))
+
+
+def _remove(text: AlignedText, is_removed: Callable[[str], bool]) -> AlignedText:
+    kept = [i for i, character in enumerate(text.text) if not is_removed(character)]
+    return AlignedText("".join(text.text[i] for i in kept), [text.spans[i] for i in kept])
+
+
+def _apply_nmt(text: AlignedText) -> AlignedText:
+    text = _remove(text, lambda character: _NMT_REMOVED.match(character) is not None)
+    return text._replace(text="".join(" " if c in _NMT_SPACES else c for c in text.text))
+
+
+def _iter_lowercase(text: str) -> Changes:
+    lower = load_lowercase_map()
+    for character in text:
+        for i, new in enumerate(lower.get(ord(character), character)):
+            yield new, min(i, 1)
+
+
+def _iter_mapped(text: str, trie: CharacterTrie) -> Changes:
+    """Returns the changes of `Precompiled`.
+
+    If it removes the first characters of a text, the spans of all others are those of the characters before.
+    """
+    changes: list[list[Any]] = []
+    for grapheme in compile_grapheme_expression().findall(text):
+        is_short = len(grapheme) == 1 or len(grapheme.encode("utf-8")) <= _MAX_GRAPHEME_BYTES
+        whole = trie.find(grapheme) if is_short else None
+        for part in grapheme if whole is None else [grapheme]:
+            new = trie.find(part) if whole is None else whole
+            if new is None:
+                changes.append([part, 0])
+                continue
+            num_more = len(new) - len(part)
+            changes += [[character, int(i >= len(part))] for i, character in enumerate(new)]
+            if num_more < 0 and changes:
+                changes[-1][1] += num_more
+    return changes  # type: ignore[return-value]
+
+
+@lru_cache(maxsize=1)
+def compile_grapheme_expression() -> Any:
+    """Compiles the expression of a grapheme, with the tables of the library.
+
+    Pairs of regional indicators are separate graphemes here, which changes no result: of more than 5 bytes,
+    the characters are looked up separately.
+    """
+    import regex  # noqa: PLC0415 (slow to import)
+
+    extends = (load_code_point_flags() & EXTENDS > 0).astype(np.int8)
+    runs = np.flatnonzero(np.diff(extends, prepend=0, append=0)).reshape(-1, 2).tolist()
+    extending = "".join(f"{chr(first)}-{chr(stop - 1)}" for first, stop in runs)
+    first, vowel, last = (
+        "[\u1100-\u115f\ua960-\ua97c]",
+        "[\u1160-\u11a7\ud7b0-\ud7c6]",
+        "[\u11a8-\u11ff\ud7cb-\ud7fb]",
+    )
+    pictograph = r"\p{Extended_Pictographic}"
+    return regex.compile(
+        rf"\r\n|[{_CONTROL}]|(?!$)[{PREPENDING}]*+(?:{first}*+(?:[\uac00-\ud7a3]?{vowel}*+{last}++|"
+        rf"[\uac00-\ud7a3]{vowel}*+|{vowel}++)|{first}++|{pictograph}(?:[{extending}]*\u200d{pictograph})*+|"
+        rf"[{_CONSONANTS}](?:[{extending}]*[{_LINKERS}][{extending}]*[{_CONSONANTS}])*+|"
+        rf"[^{_CONTROL}{PREPENDING}])?+[{extending}]*+",
+        regex.VERSION1 | regex.DOTALL,
+    )
+
+
+def _iter_decomposed(text: str, form: Literal["NFD", "NFKD"], flag: int) -> Iterator[tuple[str, int]]:
+    """Yields the changes of a decomposition: marks in a row are sorted by their combining class."""
+    flags, marks = load_code_point_flags(), list[tuple[str, int]]()
+    for character in text:
+        for i, part in enumerate(
+            unicodedata.normalize(form, character) if flags[ord(character)] & flag else character
+        ):
+            if not get_combining_class(part):
+                yield from sorted(marks, key=lambda mark: get_combining_class(mark[0]))
+                marks.clear()
+            marks.append((part, min(i, 1)))
+    yield from sorted(marks, key=lambda mark: get_combining_class(mark[0]))
+
+
+def _iter_composed(changes: Changes) -> Iterator[tuple[str, int]]:
+    """Yields the changes of a composition after a decomposition."""
+    starter: tuple[str, int] | None = None
+    marks: list[tuple[str, int]] = []  # after the starter, not composed
+    for character, change in changes:
+        class_ = get_combining_class(character)
+        if starter is None:
+            if class_:
+                yield character, change
+            else:
+                starter = character, change
+            continue
+        is_blocked = bool(marks) and get_combining_class(marks[-1][0]) >= class_
+        composed = None if is_blocked else _load_compositions().get(starter[0] + character)
+        if composed is not None:
+            starter = composed, starter[1] + change - 1
+        elif class_:
+            marks.append((character, change))
+        else:
+            yield from (starter, *marks)
+            starter, marks = (character, change), []
+    if starter is not None:
+        yield from (starter, *marks)
+
+
+@lru_cache(maxsize=1)
+def _load_compositions() -> dict[str, str]:
+    """Returns pairs of characters, mapped to the characters that they compose."""
+    flags, pairs = load_code_point_flags(), {}
+    for code in np.flatnonzero(flags & DECOMPOSES).tolist():
+        character = chr(code)
+        if unicodedata.normalize("NFC", character) == character:
+            if 0xAC00 <= code <= 0xD7A3:
+                parts = unicodedata.normalize("NFD", character)
+                pairs[unicodedata.normalize("NFC", parts[:-1]) + parts[-1]] = character
+            else:
+                pairs[
+                    "".join(chr(int(part, 16)) for part in unicodedata.decomposition(character).split())
+                ] = character
+    return pairs
+
+
+def _make_unicode_step(form: str) -> Callable[[AlignedText, Edges], AlignedText]:
+    decomposed: Literal["NFD", "NFKD"] = "NFKD" if "K" in form else "NFD"
+    flag = COMPATIBLE | DECOMPOSES if "K" in form else DECOMPOSES
+    if "C" not in form:
+        return lambda text, _: text.change(_iter_decomposed(text.text, decomposed, flag))
+    return lambda text, _: text.change(_iter_composed(_iter_decomposed(text.text, decomposed, flag)))
+
+
+def _is_stripped(character: str) -> bool:
+    return bool(load_code_point_flags()[ord(character)] & STRIPPED)
+
+
+_SIMPLE_STEPS: dict[str, Callable[[AlignedText, Edges], AlignedText]] = {
+    **{form: _make_unicode_step(form) for form in ("NFC", "NFD", "NFKC", "NFKD")},
+    "StripAccents": lambda text, _: _remove(text, _is_stripped),
+    "Lowercase": lambda text, _: text.change(_iter_lowercase(text.text)),
+    "Nmt": lambda text, _: _apply_nmt(text),
+}
