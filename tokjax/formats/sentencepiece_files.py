@@ -55,8 +55,8 @@ def read_sentencepiece(
     overrides = {role: None if name == "auto" else name for role, name in passed.items()}
     vocabulary = tokenizer.vocabulary
     ids = {name.decode("utf-8"): id_ for name, id_ in vocabulary.ordinary.items()}
-    known = {name: ids[name] for name in tokenizer._symbols if name in ids} | dict(vocabulary.special)
-    control = vocabulary.special.keys() - tokenizer._symbols
+    known = {name: ids[name] for name in tokenizer.symbols if name in ids} | dict(vocabulary.special)
+    control = vocabulary.special.keys() - tokenizer.symbols
     reason = find_difference(source, known, companion, _PLAIN, control)
     if reason is not None:
         inserted_names = {f"{role}_token": passed[role] for role in TEMPLATE_ROLES if passed[role] == "auto"}

@@ -35,7 +35,7 @@ from tokjax.core.pretokens import PreTokens, make_pretokens, pre_tokenize, raise
 from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.utf8 import count_bytes, find_character_starts, from_characters, to_characters, to_utf8
-from tokjax.core.vocabulary import drop_lookup_roles, make_vocabulary, share_names
+from tokjax.core.vocabulary import drop_lookup_roles, share_names
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.models.assembly import (
     RowLayout,
@@ -219,6 +219,11 @@ class SegmentModel(TokenizerRecord, ABC):
             sources: whether to compute word beginnings and spans, which offsets and word ids need.
         """
 
+    @property
+    def symbols(self) -> frozenset[str]:
+        """Names of tokens that the model itself matches in any segment. By default there are none."""
+        return frozenset()
+
     def select_model(self, allowed_special: Special) -> Self:  # noqa: ARG002 (used by overriding methods)
         """Returns the tokenizer that encodes segments: one that makes no special token that is not allowed.
 
@@ -370,26 +375,26 @@ def _reject_made_tokens(
         )
 
 
+@protocol.find_matched_names.register(SegmentModel)
+def _find_matched_names(tokenizer: SegmentModel) -> frozenset[str]:
+    return tokenizer.vocabulary.added_names | tokenizer.symbols
+
+
 @protocol.make_special.register(SegmentModel)
 def _make_special(tokenizer: SegmentModel, names: frozenset[str]) -> SegmentModel:
     old = tokenizer.vocabulary
     ids = {name: old.get_id(name) for name in names}
-    moved = frozenset(ids.values())
-    merges: tuple[Any, ...] = getattr(tokenizer, "merges", None) or ()
-    forms: set[Any] = {*names, *map(str.encode, names)}
-    kept = tuple(merge for merge in merges if forms.isdisjoint((*merge, merge[0] + merge[1])))
-    if len(kept) < len(merges):  # text must not become one of them
+    moved = set(ids.values())
+    duplicates = {name: id_ for name, id_ in old.duplicate_token_ids.items() if name not in names}
+    duplicates |= {name: ids[name] for name in names & tokenizer.symbols}
+    ordinary = {token: id_ for token, id_ in old.ordinary.items() if id_ not in moved}
+    special = {**old.special, **ids}
+    vocabulary = dataclasses.replace(old, ordinary=ordinary, special=special, duplicate_token_ids=duplicates)
+    if merges := getattr(tokenizer, "merges", None):  # text must not become one of them
+        forms = {*names, *map(str.encode, names)}
+        kept = tuple(each for each in merges if forms.isdisjoint((*each, each[0] + each[1])))
         changed: Any = dataclasses.replace(tokenizer, merges=kept)  # type: ignore[type-var]
         tokenizer = changed
-    vocabulary = make_vocabulary(
-        {token: id_ for token, id_ in old.ordinary.items() if id_ not in moved},
-        {**old.special, **ids},
-        old.roles,
-        old.explicit_template,
-        old.added_tokens,
-        {name: id_ for name, id_ in old.duplicate_token_ids.items() if name not in names},
-        old.unreachable_ids,
-    )
     return tokenizer.replace_vocabulary(vocabulary)
 
 

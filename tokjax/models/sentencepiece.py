@@ -312,7 +312,7 @@ class SentencePieceTokenizer(SegmentModel):
         return parse_pieces(self.model_proto, has_byte_fallback=self._model_info.has_byte_fallback)
 
     @cached_property
-    def _symbols(self) -> frozenset[str]:
+    def symbols(self) -> frozenset[str]:
         """User-defined symbols, which the model matches in any text."""
         pieces = iter_pieces(self.model_proto)
         return frozenset(text for text, _, piece_type in pieces if piece_type == PieceType.USER_DEFINED)
@@ -505,21 +505,6 @@ def set_added_tokens(
     return tokenizer.replace_vocabulary(
         make_vocabulary(old.ordinary, special, roles, template, added_tokens, symbols)
     )
-
-
-@protocol.make_special.register(SentencePieceTokenizer)
-def _make_special(tokenizer: SentencePieceTokenizer, names: frozenset[str]) -> SentencePieceTokenizer:
-    old = tokenizer.vocabulary
-    special = {**old.special, **{name: old.get_id(name) for name in names}}
-    symbols = {**old.duplicate_token_ids, **{name: special[name] for name in names & tokenizer._symbols}}
-    return tokenizer.replace_vocabulary(
-        make_vocabulary(old.ordinary, special, old.roles, old.explicit_template, old.added_tokens, symbols)
-    )
-
-
-@protocol.find_matched_names.register(SentencePieceTokenizer)
-def _find_matched_names(tokenizer: SentencePieceTokenizer) -> frozenset[str]:
-    return tokenizer.vocabulary.added_names | tokenizer._symbols
 
 
 def _unpickle(model_proto: bytes, roles_json: Mapping[str, Any]) -> SentencePieceTokenizer:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import AddedToken
 
-_IN_BRACKETS = re.compile(r"<[^<>\s]+>")
+_MARKER = re.compile(r"\W.*[^\W_].*\W|.*<[^<>\s]+>.*", re.DOTALL)
+"""Matches text enclosed in symbols, or with a part in angle brackets."""
 _HTML = re.compile(
     "</?(?:[abiup]|[bh]r|[ou]l|li|em|strong|su[bp]|code|pre|div|span|h[1-6]|table|caption|t[dhr]"
     "|thead|tbody|tfoot|blockquote)/?>"
@@ -86,16 +87,7 @@ def _is_control_name(name: str, template: str) -> bool:
     text = name.replace("\u2581", " ").strip()
     if not text or (len(text) == 1 and text.isascii()):
         return False
-    if text in template:
-        return True
-    is_enclosed = not any(character.isalnum() or character == "_" for character in (text[0], text[-1]))
-    is_marker = is_enclosed and any(map(str.isalnum, text))
-    return (is_marker or _IN_BRACKETS.search(text) is not None) and not _HTML.fullmatch(text)
-
-
-def find_matches(names: frozenset[str], texts: Iterable[str]) -> list[str]:
-    """Returns the names that occur in texts, as often as they occur. The longest one that matches counts."""
-    return [name for text in texts for name in split_at_special(text, names)[1::2]]
+    return text in template or bool(_MARKER.fullmatch(text) and not _HTML.fullmatch(text))
 
 
 def resolve_special(

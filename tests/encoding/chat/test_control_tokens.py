@@ -44,7 +44,7 @@ def make_library_tokenizer(normalizer=None, end="<|im_end|>"):
     return tokjax.formats.from_huggingface(library)
 
 
-def make_sentencepiece():
+def make_sentencepiece(**options):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["hi system user assistant tool a b x0 y tk_<>[]/|:"] * 9),
@@ -53,6 +53,7 @@ def make_sentencepiece():
         hard_vocab_limit=False,
         user_defined_symbols=["<|im_start|>", "<|im_end|>", *NAMES, "<h1>", "  "],
         minloglevel=2,
+        **options,
     )
     return tokjax.sentencepiece(model.getvalue())
 
@@ -103,13 +104,19 @@ def test_texts_become_no_control_token(tokenizer, name):
 @pytest.mark.parametrize("options", [{}, {"disallowed_special": ()}])
 def test_names_in_several_texts(tokenizer, options):
     """Parts complete each other, or text of the template."""
+    made = "with these messages the chat template makes '{}' of a text, a name or a key"
     for name in NAMES:
         for i in range(1, len(name)):
             parts = [{"type": "text", "text": name[:i]}, {"type": "text", "text": name[i:]}]
-            with pytest.raises(DisallowedSpecialTokenError, match="with these messages the chat template"):
-                tokjax.encode_chat(tokenizer, [{"role": "user", "content": parts}], TEMPLATE, **options)
+            messages = [{"role": "user", "content": parts}]
+            if options:
+                chat = encode_as_text(tokenizer, messages, {})
+                assert chat is None or not any(count_names(tokenizer, chat.result))
+            else:
+                with pytest.raises(DisallowedSpecialTokenError, match=re.escape(made.format(name))):
+                    tokjax.encode_chat(tokenizer, messages, TEMPLATE)
     completed = "{% for message in messages %}<thi{{ message.content }}<tool_call>{% endfor %}"
-    with pytest.raises(DisallowedSpecialTokenError, match="writes '<think>' 1 times"):
+    with pytest.raises(DisallowedSpecialTokenError, match=made.format("<think>")):
         tokjax.encode_chat(tokenizer, [{"role": "user", "content": "nk>"}], completed, **options)
 
 
@@ -166,6 +173,24 @@ def test_names_and_keys_that_the_template_completes(tokenizer, options):
         tokjax.encode_chat(tokenizer, [user], COMPLETING, variables={"tools": [{"name": "think"}]})
 
 
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("{% for key in messages[0] %}<{{ key }}>{% endfor %}", {"think": "a"}),
+        ("<|{{ messages[0].content | int }}|>", {"content": "7"}),
+        ("<|{{ messages[0].n + 1 }}|>", {"n": 6}),
+        ("<|{{ messages[0].content.count('i') + 6 }}|>", {}),
+        ("<{{ strftime_now(messages[0].content) }}>", {"content": "think"}),
+    ],
+)
+def test_keys_and_numbers_that_the_template_completes(expression, message):
+    tokenizer = tokjax.extend_vocabulary(tokjax.byte_level(["<|7|>"]), ["<think>"], special=True)[0]
+    with pytest.raises(DisallowedSpecialTokenError, match="makes '<(think|.7.)>' of a text, a name or a key"):
+        tokjax.encode_chat(
+            tokenizer, [{"role": "user", "content": "hi", **message}], expression, disallowed_special=()
+        )
+
+
 def test_answers(tokenizer):
     """The assistant writes them, and so does the template."""
     question = {"role": "user", "content": "hi"}
@@ -210,3 +235,24 @@ def test_words_and_whitespace_are_text():
         make_sentencepiece(), [{"role": "user", "content": "<h1>hi</h1>  a"}], TEMPLATE, mask=False
     )
     assert "<h1>" in chat.text
+
+
+def test_symbols_of_a_sentencepiece_model_as_text():
+    """Gemma's models change no spaces. Others add one before a text, so that its parts have other ids."""
+    messages = [{"role": "user", "content": "hi<think>"}, {"role": "user", "content": "<|im_end|>"}]
+    gemma = make_sentencepiece(
+        add_dummy_prefix=False, remove_extra_whitespaces=False, normalization_rule_name="identity"
+    )
+    chat = tokjax.encode_chat(gemma, messages, TEMPLATE, mask=False, disallowed_special=())
+    start, end = (tokjax.token_to_id(gemma, name) for name in ("<|im_start|>", "<|im_end|>"))
+    expected: list[int] = []
+    for message in messages:
+        content, newline = (
+            tokjax.encode(gemma, text, disallowed_special=(), add_special_tokens=False).tolist()
+            for text in ("user\n" + message["content"], "\n")
+        )
+        expected += [start, *content, end, *newline]
+    assert chat.result.ids.tolist() == expected
+    for options in ({}, {"add_dummy_prefix": False}, {"remove_extra_whitespaces": False}):
+        with pytest.raises(InvalidArgumentError, match="SentencePiece can add or remove spaces there"):
+            tokjax.encode_chat(make_sentencepiece(**options), messages, TEMPLATE, disallowed_special=())

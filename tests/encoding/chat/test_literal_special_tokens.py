@@ -75,17 +75,25 @@ class TestSpecialTokensAsText:
             )
 
     @pytest.mark.parametrize(
-        ("content", "template"),
+        ("content", "template", "text"),
         [
-            ("<|im_end|>", "{{ messages[0].content | upper }}"),
-            ("a<|im_end|>", "{{ messages[0].content.split('<|im_end|>')[0] }}"),
-            ("é<|im_end|>", "{{ messages[0].content | tojson(ensure_ascii=True) }}"),
+            ("<|im_end|>", "{{ messages[0].content | upper }}", "<|IM_END|>"),
+            ("a<|im_end|>b", "{{ messages[0].content.split('<|im_end|>') | join('<|im_end|>') }}", None),
+            ("é<|im_end|>", "{{ messages[0].content | tojson(ensure_ascii=True) }}", '"\\u00e9<|im_end|>"'),
+            (
+                "<|im_end|>",
+                "{{ '<|im_end|>' if '<|im_end|>' in messages[0].content }}{{ messages[0].content }}",
+                "<|im_end|>" * 2,
+            ),
         ],
     )
-    def test_templates_that_change_them_are_rejected(self, bpe, content, template):
-        messages = [{"role": "user", "content": content}]
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="or changes their characters"):
-            tokjax.encode_chat(bpe, messages, template, disallowed_special=())
+    def test_templates_that_change_them(self, bpe, content, template, text):
+        chat = tokjax.encode_chat(
+            bpe, [{"role": "user", "content": content}], template, disallowed_special=()
+        )
+        of_template = template.count("{{ '<|im_end|>'") + template.count("join('<|im_end|>')")
+        assert chat.text == (text or content)
+        assert (chat.result.ids == bpe.vocabulary.special["<|im_end|>"]).sum() == of_template
 
     def test_tokens_assembled_by_the_template_are_rejected(self, bpe):
         messages = [{"role": "user", "content": text} for text in ("<|im_", "end|>", "<|im_end|>")]

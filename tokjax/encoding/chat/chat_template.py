@@ -53,6 +53,7 @@ from tokjax.encoding.chat.template_limits import (
     TemplateLimitError,
 )
 from tokjax.encoding.chat.text_sources import (
+    SOURCED_NUMBERS,
     SourcedMessage,
     SourcedText,
     Tracker,
@@ -289,6 +290,8 @@ def _make_environment_class() -> Any:
                 result: Any = format_percent(left, right)
             else:
                 result = super().call_binop(context, operator, left, right)
+                if isinstance(left, SOURCED_NUMBERS) or isinstance(right, SOURCED_NUMBERS):
+                    result = mark(result, (left, right), f"the operator {operator}")
             budget.spend_on_copy(result)
             return result
 
@@ -426,10 +429,11 @@ def _call_method(owner: Any, name: str, *args: Any, **options: Any) -> Any:
     else:
         is_known = type(owner) is str and tracker_var.get() and name in vars(SourcedText)
         result = getattr(as_sourced(owner) if is_known else owner, name)(*args, **options)
-    if isinstance(owner, str) and isinstance(result, str) and tracker_var.get():
+    if isinstance(owner, str) and tracker_var.get():
         if hasattr(result, "__html__"):
             result = make_plain(result, (args, options), f"the method {name!r}")
-        result = mark(result, (owner, args, options), f"the method {name!r}")
+        if isinstance(result, (str, int)):
+            result = mark(result, (owner, args, options), f"the method {name!r}")
     budget.spend_on_copy(result)
     return result
 
@@ -474,7 +478,8 @@ def _limit(name: str, growth: str, function: Callable[..., Any]) -> Callable[...
         result = function(*passed, **options)
         if isinstance(result, Iterator):
             result = list(result)
-        if isinstance(result, str) and name not in _SELECTING_FILTERS and tracker_var.get():
+        is_text = isinstance(result, str) and name not in _SELECTING_FILTERS
+        if (is_text or name in ("int", "float")) and tracker_var.get():
             if hasattr(result, "__html__"):
                 result = make_plain(result, args[first], f"the filter {name!r}")
             result = mark(result, (args[first:], options), f"the filter {name!r}")
@@ -690,6 +695,6 @@ def make_clock(now: date | str) -> Callable[[str], str]:
 
     def strftime_now(pattern: str) -> str:
         _budget.get().spend(256 * len(pattern))  # 256 characters: more than a directive can produce
-        return now.strftime(pattern)
+        return mark(now.strftime(pattern), pattern, "the function strftime_now")
 
     return strftime_now

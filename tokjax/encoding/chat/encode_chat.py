@@ -9,7 +9,6 @@ texts that know which message they are from (`text_sources`), and each token get
 from __future__ import annotations
 
 import datetime
-import re
 import secrets
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -23,19 +22,17 @@ from tokjax.core import protocol
 from tokjax.encoding.chat.chat_template import ChatTemplate, RenderedTemplate, compile_template, make_clock
 from tokjax.encoding.chat.messages import (
     ControlTokens,
-    HiddenTokens,
     add_reasoning_aliases,
+    change_texts,
     check_strings,
-    collect_strings,
     copy_json,
     copy_messages,
-    encode_with_hidden,
+    encode_with_literals,
     find_control_tokens,
     find_unwritten_messages,
     has_other_texts,
     mark_end,
     pop_weights,
-    replace_with_placeholders,
 )
 from tokjax.encoding.chat.template_limits import Budget
 from tokjax.encoding.chat.text_sources import (
@@ -46,7 +43,6 @@ from tokjax.encoding.chat.text_sources import (
     copy_with_source,
     get_runs,
     make_text,
-    mark_untrusted,
 )
 from tokjax.encoding.chat.token_sources import compute_token_sources, find_runs
 from tokjax.encoding.chat.turns import Renderings, find_prompt, find_turns
@@ -54,10 +50,10 @@ from tokjax.encoding.encode import encode_batch_result, encode_result
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.objectives.completion_masks import CHAT_ROLES, chat_loss_mask
 from tokjax.offsets import char_to_byte_spans
-from tokjax.pretokenize.special_tokens import find_matches
+from tokjax.pretokenize.special_tokens import compile_matcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -74,6 +70,7 @@ _TEXT_OPTIONS: dict[str, Any] = {"add_special_tokens": False, "allowed_special":
 _INSTRUCTIONS = ("system", "developer")
 RESERVED_VARIABLES = frozenset({"messages", "add_generation_prompt", "continue_final_message"})
 """Variables of templates that are arguments of `encode_chat`."""
+_ANOTHER_TEXT = "the chat template writes another text for the same messages when their origin is followed"
 _UNTRUSTED = ("tools", "documents")
 """Variables that are checked like messages, because they often contain text of third parties."""
 
@@ -255,14 +252,10 @@ def _encode_in_steps(
     conversation = copy_messages(messages)
     excluded = pop_weights(conversation)
     control.check(conversation)
-    template_variables: dict[str, Any] = {"tools": None, "documents": None, **(variables or {})}
-    template_variables = {
-        name: copy_json(value, f"variables[{name!r}]") for name, value in template_variables.items()
-    }
+    template_variables = copy_json({"tools": None, "documents": None, **(variables or {})}, "variables")
     untrusted = {name: template_variables[name] for name in _UNTRUSTED}
     check_strings(untrusted, "variables", control.disallowed)
     compiled = compile_template(template)
-    hidden = control.hide_names(conversation, untrusted, [*collect_strings(template_variables), template])
 
     now = datetime.datetime.now() if date is None else date
     clock = {"strftime_now": make_clock(now)}  # the same time in all renderings
@@ -270,79 +263,107 @@ def _encode_in_steps(
 
     budget = Budget(check_int("max_characters", max_characters, minimum=1))
 
-    def make_renderer(change: Callable[[str], str]) -> _ChatRenderer:
-        changed = copy_json(untrusted, "", lambda text, _: change(text)) if hidden.names else {}
-        continued = len(conversation) if continue_final_message else None
-        return _ChatRenderer(compiled, clock | roles | template_variables | changed, budget, continued)
-
-    renderer = make_renderer(hidden.hide)
-    rendered_messages = conversation
-    if hidden.names:
-        rendered_messages = [control.hide_in(message, hidden) for message in conversation]
-    text = renderer.render_text(rendered_messages, add_generation_prompt)
-    _check_rendering(renderer, rendered_messages, text, control, template, add_generation_prompt)
-    if any(untrusted.values()) or any(map(has_other_texts, conversation)):
-        renderer.check_sources(rendered_messages, add_generation_prompt, control)
-    full_text = hidden.restore(text)
-    if hidden.names:
-        visible_text = make_renderer(str).render_text(conversation, add_generation_prompt)
-        _check_unchanged(full_text, visible_text, hidden)
+    count = len(conversation) if continue_final_message else None
+    renderer = _ChatRenderer(compiled, clock | roles | template_variables, budget, count)
+    text = renderer.render_text(conversation, add_generation_prompt)
+    has_others = any(untrusted.values()) or any(map(has_other_texts, conversation))
+    sourced, generated = renderer.render_sources(conversation, add_generation_prompt, mark_names=has_others)
+    literals, recognized = _find_literals(sourced, text, conversation, control)
+    _check_contents(renderer, conversation, sourced, template, add_generation_prompt)
+    if literals:
         yield ""
-        result = encode_with_hidden(tokenizer, text, hidden, control.matched)
+        result = encode_with_literals(tokenizer, text, control.names, literals)
     else:
         result = yield text
-    _check_ids(protocol.get_vocabulary(tokenizer), result.ids, text, control.not_allowed)
+    _check_ids(protocol.get_vocabulary(tokenizer), result.ids, recognized, control.not_allowed)
     if not mask:
-        return EncodedChat(result, None, full_text)
-    offsets = _get_offsets(tokenizer, full_text, result)
-    runs, generated = renderer.find_runs(rendered_messages, text, add_generation_prompt)
-    sources = compute_token_sources(runs, full_text, offsets)
+        return EncodedChat(result, None, text)
+    offsets = _get_offsets(tokenizer, text, result)
+    if has_others:
+        sourced, generated = renderer.render_sources(conversation, add_generation_prompt)
+    runs = renderer.find_runs(conversation, text, sourced, add_generation_prompt)
+    sources = compute_token_sources(runs, text, offsets)
     has_blocks = compiled.has_generation_blocks
     assistant_mask: Any = (
-        _compute_mask(full_text, offsets, generated) if has_blocks else chat_loss_mask(sources.codes)
+        _compute_mask(text, offsets, generated) if has_blocks else chat_loss_mask(sources.codes)
     )
     if excluded:
         assistant_mask, sources = _exclude_messages(excluded, assistant_mask, sources)
-    return EncodedChat(result, assistant_mask, full_text, *sources)
+    return EncodedChat(result, assistant_mask, text, *sources)
 
 
-def _check_rendering(
-    renderer: _ChatRenderer,
-    messages: list[Message],
-    text: str,
-    control: ControlTokens,
-    template: str,
-    prompt: bool,
-) -> None:
-    """Checks that the template writes all messages, and makes no special tokens of their texts.
+def _find_literals(
+    sourced: SourcedText, text: str, messages: list[Message], control: ControlTokens
+) -> tuple[dict[int, str], list[str]]:
+    """Finds the control tokens in a rendered text that are ordinary text of messages.
 
-    Special tokens that the template itself writes are the same for any messages, so they are counted with
-    placeholders. Any other number means that the template made or removed one with texts of messages.
+    Args:
+        sourced: the text with sources.
+        text: the text rendered without sources.
+        messages: the messages.
+        control: the control tokens.
+
+    Returns:
+        These tokens by their position, and the others that are not allowed in messages.
+
+    Raises:
+        DisallowedSpecialTokenError: text of messages becomes a disallowed token, or a part of a token.
+        InvalidArgumentError: the text with sources has other tokens, so that their origin is not known.
     """
-    placeholders = replace_with_placeholders(messages, {})
-    expected = renderer.render_text(placeholders, prompt)
-    _check_counts(text, expected, control.not_allowed - control.trusted)
-    _check_contents(renderer, placeholders, expected, template, prompt)
-    if find_matches(control.trusted, [text]) != find_matches(control.trusted, [expected]):
-        expected = renderer.render_text(control.restore_answers(placeholders, messages), prompt)
-    _check_counts(text, expected, control.trusted)
+    literals: dict[int, str] = {}
+    recognized: list[str] = []
+    if not control.not_allowed:
+        return literals, recognized
+    runs = get_runs(sourced)
+    stops = [stop for _, stop, _ in runs]
+    matcher = compile_matcher(control.names)
+    matches = list(matcher.finditer(str.__str__(sourced)))
+
+    def is_recognized(source: Source, name: str) -> bool:
+        is_text = source.field in ("content", "reasoning") and name in control.trusted
+        is_own = is_text and messages[source.message]["role"] == _ASSISTANT
+        return (is_own or source.field == "scaffold") and not source.lost_by
+
+    for match in matches:
+        name = match[0]
+        if name not in control.not_allowed:
+            continue
+        parts = runs[bisect_right(stops, match.start()) : bisect_left(stops, match.end()) + 1]
+        if all(is_recognized(source, name) for *_, source in parts):
+            recognized.append(name)
+        elif name in control.disallowed or len(parts) > 1 or parts[0][2].lost_by:
+            lost_by = next((f" with {source.lost_by}" for *_, source in parts if source.lost_by), "")
+            raise DisallowedSpecialTokenError(
+                f"with these messages the chat template makes {name!r} of a text, a name or a key of the "
+                f"messages, tools or documents{lost_by}, which would become a special token. If this is "
+                f"intended, pass allowed_special={{{name!r}}}"
+            )
+        else:
+            literals[match.start()] = name
+    if sourced != text and (literals or matcher.findall(text) != [each[0] for each in matches]):
+        raise InvalidArgumentError(f"{_ANOTHER_TEXT}, so that special tokens in messages can't be found")
+    return literals, recognized
 
 
-def _check_ids(vocabulary: Vocabulary, ids: NDArray[np.int32], text: str, names: frozenset[str]) -> None:
+def _check_ids(
+    vocabulary: Vocabulary, ids: NDArray[np.int32], recognized: list[str], names: frozenset[str]
+) -> None:
     """Checks that a normalizer makes no control token of messages, for example of full-width letters.
 
     Args:
         vocabulary: vocabulary of the tokenizer.
         ids: ids of the text.
-        text: the rendered text.
+        recognized: the tokens that the text has, as often as it has them.
         names: the tokens that are not allowed in messages. The unknown token is not checked.
 
     Raises:
         DisallowedSpecialTokenError: one of the names is more often in the ids than in the text.
     """
     by_id = {vocabulary.get_id(name): name for name in names - {vocabulary.roles.get("unk")}}
-    counts = Counter(ids[np.isin(ids, list(by_id))].tolist())
-    counts.subtract(map(vocabulary.get_id, find_matches(names, [text])))
+    is_checked = np.zeros(vocabulary.size, bool)
+    is_checked[list(by_id)] = True
+    counts = Counter(ids[is_checked.take(ids)].tolist())
+    counts.subtract(map(vocabulary.get_id, recognized))
     for id_, count in counts.items():
         if count > 0:
             raise DisallowedSpecialTokenError(
@@ -399,32 +420,36 @@ class _ChatRenderer:
         self._marker = f"\ue000{secrets.token_hex(16)}\ue001 "
 
     def render_sources(
-        self, messages: list[Message], prompt: bool
+        self, messages: list[Message], prompt: bool, *, mark_names: bool = False
     ) -> tuple[SourcedText, list[tuple[int, int]]]:
-        """Renders messages, and returns the text and the spans of `{% generation %}` blocks."""
+        """Renders messages, and returns the text and the spans of `{% generation %}` blocks.
+
+        Args:
+            messages: the messages.
+            prompt: whether to write a generation prompt.
+            mark_names: whether names, keys, tools and documents get sources, too. Then a text of a tool call
+                keeps its source also in another message.
+        """
         answers = {i for i, message in enumerate(messages) if message["role"] == _ASSISTANT}
-        tracker = Tracker(answers)
-        text, generated = self._render(messages, prompt, tracker)
+        tracker = Tracker(() if mark_names else answers)
+        text, generated = self._render(messages, prompt, tracker, mark_names=mark_names)
         if not isinstance(text, SourcedText):  # there are no messages
             text = make_text(text, Source(-1, "scaffold"))
         return tracker.resolve(text), generated
 
-    def find_runs(
-        self, messages: list[Message], text: str, prompt: bool
-    ) -> tuple[list[Run], list[tuple[int, int]]]:
-        """Returns the runs of a rendered text, and the spans of `{% generation %}` blocks.
+    def find_runs(self, messages: list[Message], text: str, sourced: SourcedText, prompt: bool) -> list[Run]:
+        """Returns the runs of a rendered text.
 
         Args:
             messages: the messages.
             text: the text that the template writes for them.
+            sourced: the text with sources.
             prompt: whether it was rendered with a generation prompt.
         """
-        sourced, generated = self.render_sources(messages, prompt)
         if sourced != text:
             raise InvalidArgumentError(
-                "the chat template writes another text for the same messages when their origin is followed, "
-                "so the assistant's tokens can't be determined. It may use the time or a random number, or "
-                "add text to the result of the filters 'safe' and 'e'. Pass mask=False to get the ids "
+                f"{_ANOTHER_TEXT}, so that the assistant's tokens can't be determined. It may use the time, "
+                "or add text to the result of the filters 'safe' and 'e'. Pass mask=False to get the ids "
                 "without a mask"
             )
 
@@ -441,34 +466,7 @@ class _ChatRenderer:
         turns = find_turns(text, get_runs(sourced), roles, render)
         prompt_start = find_prompt(text, get_runs(sourced), turns, len(roles), render)
         allow_lost = self._template.has_generation_blocks
-        return find_runs(sourced, roles, turns, prompt_start, allow_lost=allow_lost), generated
-
-    def check_sources(self, messages: list[Message], prompt: bool, control: ControlTokens) -> None:
-        """Checks that no character of a control token is from an untrusted text, name or key.
-
-        Args:
-            messages: the messages.
-            prompt: whether the text ends with a generation prompt.
-            control: the control tokens.
-
-        Raises:
-            DisallowedSpecialTokenError: the template makes one of texts of messages, tools or documents.
-        """
-        source = Source(-1, "tool_call")
-        marked = {name: copy_with_source(self._variables[name], source) for name in _UNTRUSTED}
-        text, _ = self._render(messages, prompt, Tracker(), marked)
-        runs = get_runs(text) if isinstance(text, SourcedText) else []
-        stops = [stop for _, stop, _ in runs]
-        position = 0
-        for name in find_matches(control.not_allowed, [text]):
-            position = text.index(name, position) + len(name)
-            parts = runs[bisect_right(stops, position - len(name)) : bisect_left(stops, position) + 1]
-            fields = {source.field for *_, source in parts} - {"scaffold"}
-            if fields and not (name in control.trusted and fields <= {"content", "reasoning"}):
-                raise DisallowedSpecialTokenError(
-                    f"the chat template makes {name!r} of a text, a name or a key of the messages, tools or "
-                    f"documents. If this is intended, pass allowed_special={{{name!r}}}"
-                )
+        return find_runs(sourced, roles, turns, prompt_start, allow_lost=allow_lost)
 
     def render_text(self, messages: list[Message], prompt: bool) -> str:
         """Renders messages and returns only the text."""
@@ -488,19 +486,19 @@ class _ChatRenderer:
         messages: list[Message],
         prompt: bool,
         tracker: Tracker | None = None,
-        marked: Mapping[str, Any] | None = None,
+        *,
+        mark_names: bool = False,
     ) -> RenderedTemplate:
         is_continued = len(messages) == self._continued
         if is_continued:
             messages = mark_end(messages, self._marker)
         completed: Any = add_reasoning_aliases(messages)
-        add = add_sources if marked is None else mark_untrusted
-        changed = {
-            "messages": add(completed) if tracker else completed,
-            "add_generation_prompt": prompt,
-            **(marked or {}),
-        }
-        rendered = self._template.render(self._variables | changed, self._budget, tracker)
+        changed = {"messages": add_sources(completed, mark_names=mark_names) if tracker else completed}
+        if mark_names:
+            source = Source(-1, "tool_call")
+            changed |= {name: copy_with_source(self._variables[name], source) for name in _UNTRUSTED}
+        variables = self._variables | changed | {"add_generation_prompt": prompt}
+        rendered = self._template.render(variables, self._budget, tracker)
         return self._cut(rendered) if is_continued else rendered
 
     def _cut(self, rendered: RenderedTemplate) -> RenderedTemplate:
@@ -520,37 +518,16 @@ class _ChatRenderer:
         )
 
 
-def _check_counts(text: str, expected: str, names: frozenset[str]) -> None:
-    """Checks that messages do not change the number of special tokens.
-
-    Args:
-        text: the rendered text.
-        expected: the text with placeholders for the texts of messages.
-        names: the special tokens that are not allowed in messages.
-
-    Raises:
-        DisallowedSpecialTokenError: the number of one of them differs between the two texts.
-    """
-    counts, expected_counts = (Counter(find_matches(names, [each])) for each in (text, expected))
-    for name in sorted({*counts, *expected_counts}):
-        if counts[name] != expected_counts[name]:
-            raise DisallowedSpecialTokenError(
-                f"with these messages the chat template writes {name!r} {counts[name]} times, and "
-                f"{expected_counts[name]} times with placeholders for their texts: a text would become a "
-                f"special token, or remove one. If this is intended, pass allowed_special={{{name!r}}}"
-            )
-
-
 def _check_contents(
-    renderer: _ChatRenderer, messages: list[Message], text: str, template: str, prompt: bool
+    renderer: _ChatRenderer, messages: list[Message], text: SourcedText, template: str, prompt: bool
 ) -> None:
     """Checks that the template writes each message that has a text.
 
-    It may change texts, for example to upper case. Then other texts give another result.
+    A function can lose the sources of a text. Then other texts give another result.
 
     Args:
         renderer: the template.
-        messages: messages with placeholders for their texts.
+        messages: the messages.
         text: the text that the template writes for them.
         template: the Jinja template, for the error.
         prompt: whether the text ends with a generation prompt.
@@ -561,13 +538,13 @@ def _check_contents(
     render = renderer.try_rendering_text
 
     def is_written(i: int, part: Message, rendered: list[Message], with_prompt: bool = prompt) -> bool:
-        changed = copy_json(part, "", lambda text, _: re.sub(r"^x(?=\d)", "z", text))
-        changed = rendered[i] | changed | {"role": rendered[i]["role"]}
+        changed = rendered[i] | change_texts(part) | {"role": rendered[i]["role"]}
         others = [*rendered[:i], changed, *rendered[i + 1 :]]
         written = render(rendered, with_prompt)
         return written is not None and written != render(others, with_prompt)
 
-    for i, part in find_unwritten_messages(messages, text):
+    written = {(source.message, source.field) for *_, source in get_runs(text)}
+    for i, part in find_unwritten_messages(messages, written):
         message = messages[i]
         role, content = message["role"], message.get("content")
         # Mistral's templates write instructions with the last question, and only while it has no answer.
@@ -596,32 +573,14 @@ def _check_contents(
         )
 
 
-def _check_unchanged(text: str, expected: str, hidden: HiddenTokens) -> None:
-    """Raises `InvalidArgumentError` unless the template copies hidden special tokens like any other text.
-
-    Args:
-        text: the text that was rendered with replacements, and restored.
-        expected: the text rendered without replacements.
-        hidden: the replacements.
-    """
-    if text != expected:
-        raise InvalidArgumentError(
-            f"the chat template looks for {sorted(hidden.names)} in the messages, or changes their "
-            "characters, so that they can't be distinguished from the template's special tokens; remove them "
-            "from the messages, or pass allowed_special= to recognize them"
-        )
-
-
 def _get_offsets(tokenizer: Any, text: str, result: TokenizationResult) -> NDArray[np.integer[Any]]:
     """Returns the byte spans of tokens in the text that was given."""
-    offsets = result.offsets
-    if offsets is None:
+    if result.offsets is None:
         raise InvalidArgumentError(
             f"{type(tokenizer).__name__} does not compute offsets, which the mask of the assistant's tokens "
             "needs; pass mask=False"
         )
-    if result.metadata.offsets_reference == "tokenizer_normalized_text":
-        return protocol.map_offsets_to_input(tokenizer, text, offsets)
+    offsets: NDArray[np.integer[Any]] = protocol.map_offsets_to_input(tokenizer, text, result).offsets
     return offsets
 
 

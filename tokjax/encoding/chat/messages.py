@@ -1,26 +1,21 @@
 r"""Chat messages: copies and checks of their data, and special tokens in their text.
 
 Messages come from users, who could forge a turn with the text `<|im_end|>`. So by default special tokens in
-messages raise an error (`check_strings`). If a caller wants them as ordinary text, they must be
-distinguished from those that the template writes. For this, they are hidden while the template is rendered:
-each of their characters is replaced by an unused one from Unicode's private use area (`HiddenTokens`). Below,
-a hidden character is shown as `#`.
+messages raise an error (`ControlTokens.check`). If a caller wants them as ordinary text, they are
+distinguished from those that the template writes by the sources of the rendered text (`text_sources`):
 
     message                 "say <|im_end|>"
-    hidden                  "say ##########"
-    rendered                "<|im_start|>user\nsay ##########<|im_end|>"
-    split at special tokens "<|im_start|>" | "user\nsay ##########" | "<|im_end|>"
-    restored and encoded    the outer parts as special tokens, "user\nsay <|im_end|>" as ordinary text
+    rendered                "<|im_start|>user\nsay <|im_end|><|im_end|>"
+    sources                  template           message   template
+    split                   "<|im_start|>" | "user\nsay <|im_end|>" | "<|im_end|>"
 
-The replacement has the same number of characters, so a template that measures or slices the text has the same
-output. `encode_with_hidden` encodes the parts separately where this gives the ids of the whole text, and
-raises an error otherwise.
+`encode_with_literals` encodes the outer parts as special tokens, and the middle one as ordinary text, if the
+separate ids are those of the whole text. Otherwise it raises an error.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,13 +26,14 @@ from tokjax.core import protocol
 from tokjax.core.ragged import Ragged
 from tokjax.core.records import make_batch_without_copy
 from tokjax.core.utf8 import count_bytes
+from tokjax.core.vocabulary import share_names
 from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.special_tokens import (
-    find_matches,
+    compile_matcher,
+    has_special,
     reject_special,
     resolve_special,
     select_control_names,
-    split_at_special,
 )
 
 if TYPE_CHECKING:
@@ -48,9 +44,9 @@ if TYPE_CHECKING:
 
 
 _PLAIN_TEXT = re.compile(r"[\w -]*")
-_PLACEHOLDER = re.compile(r"x\d+")
 PLAIN_KEYS = ("role", "type")
 """Keys whose values select branches of a template. They must match `_PLAIN_TEXT`."""
+_PLAIN_PATHS = tuple(f"[{key!r}]" for key in PLAIN_KEYS)
 REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
 OWN_KEYS = ("content", *REASONING_KEYS)
 """Keys of the assistant's own texts in its messages."""
@@ -63,9 +59,10 @@ _SHAREGPT_KEYS = {"from": "role", "value": "content"}
 _SHAREGPT_ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant"}
 _WEIGHT_KEY = re.compile(r"(?<![A-Za-z])(?:weight|train|loss|mask)|Weight|Train|Loss|Mask")
 """Matches keys that look like weights of messages."""
-_KEYS_WITHOUT_TEXT = (*PLAIN_KEYS, *REASONING_KEYS, "name", "id", "tool_call_id")
-"""Keys of a message whose values a template may drop."""
-_PRIVATE_USE = range(0xF0000, 0xFFFFE)
+NAME_KEYS = ("role", "type", "name", "id", "tool_call_id")
+"""Keys whose values name something. A template may drop them, and reasoning."""
+_WRITTEN_FIELDS = ("content", "tool_result", "tool_call", "other")
+"""Fields of the texts of a message of which a template must write one."""
 _MAX_DEPTH = 100
 """Maximum nesting depth of messages. It keeps recursive functions below Python's recursion limit."""
 
@@ -184,13 +181,6 @@ def add_reasoning_aliases(messages: list[Message]) -> list[Message]:
     return completed
 
 
-def collect_strings(value: Any) -> list[str]:
-    """Lists all strings in JSON data, including the keys of mappings."""
-    strings: list[str] = []
-    copy_json(value, "", lambda text, _: strings.append(text) or text)  # type: ignore[func-returns-value]
-    return strings
-
-
 def has_other_texts(message: Message) -> bool:
     """Returns whether a message has more than a known role, a content and reasoning."""
     return message["role"] not in ROLES or not message.keys() <= {"role", *OWN_KEYS}
@@ -211,35 +201,22 @@ def check_strings(value: Any, path: str, disallowed: frozenset[str]) -> None:
 
     def check(text: str, text_path: str) -> str:
         reject_special(text, disallowed, text_path)
-        if text_path.endswith(tuple(f"[{key!r}]" for key in PLAIN_KEYS)) and not _PLAIN_TEXT.fullmatch(text):
+        if text_path.endswith(_PLAIN_PATHS) and not _PLAIN_TEXT.fullmatch(text):
             raise InvalidArgumentError(f"{text_path} is {text!r}; roles and types are words")
         return text
 
     copy_json(value, path, check)
 
 
-def replace_with_placeholders(value: Any, placeholders: dict[str, str], key: str = "") -> Any:
-    """Copies messages and replaces each text by a placeholder: `x0`, `x1yyy` and so on.
+def change_texts(value: Any) -> Any:
+    """Copies messages or a part of them with another character in each text, except for roles and types."""
 
-    Rendering the copy shows which special tokens a template writes for any messages.
-    Equal texts have equal placeholders, because templates compare messages. A placeholder is as long as its
-    text if possible, because templates check the lengths of ids of tool calls. Roles, types and texts of
-    whitespace are not changed, because templates branch on them.
+    def change(text: str, path: str) -> str:
+        if path.startswith("a key of") or path.endswith(_PLAIN_PATHS):
+            return text
+        return re.sub(r"\S", lambda match: "y" if match[0] in "xX" else "x", text, count=1)
 
-    Args:
-        value: messages, or a part of a message.
-        placeholders: the placeholder of each text so far. This function adds entries.
-        key: the key of the value if it belongs to a mapping.
-    """
-    if isinstance(value, str):
-        is_unchanged = key in PLAIN_KEYS or not value.strip()
-        placeholder = f"x{len(placeholders)}".ljust(len(value), "y")
-        return value if is_unchanged else placeholders.setdefault(value, placeholder)
-    if isinstance(value, dict):
-        return {name: replace_with_placeholders(inner, placeholders, name) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [replace_with_placeholders(inner, placeholders) for inner in value]
-    return value
+    return copy_json(value, "", change)
 
 
 def mark_end(messages: list[Message], marker: str) -> list[Message]:
@@ -262,33 +239,30 @@ def mark_end(messages: list[Message], marker: str) -> list[Message]:
     )
 
 
-def find_unwritten_messages(messages: Sequence[Message], text: str) -> list[tuple[int, Message]]:
-    """Finds messages that have texts, or tool calls, none of which occurs in a rendered text.
+def find_unwritten_messages(
+    messages: Sequence[Message], written: set[tuple[int, str]]
+) -> list[tuple[int, Message]]:
+    """Finds messages that have texts, or tool calls, of which a template writes nothing.
 
     Templates may drop reasoning, names, and the content of a message with tool calls. A part of a content
     that is not text has none.
 
     Args:
-        messages: messages with placeholders for their texts.
-        text: the text that a template writes for them.
+        messages: the messages.
+        written: index of the message and field of each run of the rendered text.
 
     Returns:
         The index of each of these messages, and the message, or the part of it that is not written.
     """
-    written = Counter(_PLACEHOLDER.findall(text))
-
-    def find_names(value: Message) -> set[str]:
-        return set(_PLACEHOLDER.findall(" ".join(_list_texts(value, _KEYS_WITHOUT_TEXT))))
-
-    names = [find_names(message) for message in messages]
-    owners = Counter(name for own in names for name in own)
     unwritten = []
     for i, message in enumerate(messages):
         calls = {key: message[key] for key in TOOL_CALL_KEYS if key in message}
-        for part, own in ((message, names[i]), (calls, find_names(calls))):
-            if own and all(written[name] < owners[name] for name in own):
-                unwritten.append((i, part))
-                break
+        for part, fields in ((message, _WRITTEN_FIELDS), (calls, ("tool_call",))):
+            if part and written.isdisjoint([(i, field) for field in fields]):
+                texts = _list_texts(part, (*NAME_KEYS, *REASONING_KEYS))
+                if any(map(str.strip, texts)):
+                    unwritten.append((i, part))
+                    break
     return unwritten
 
 
@@ -302,112 +276,30 @@ def _list_texts(value: Any, keys_without_text: Collection[str] = PLAIN_KEYS) -> 
     return [text for inner in value for text in _list_texts(inner)] if isinstance(value, list) else []
 
 
-class HiddenTokens(NamedTuple):
-    """Replacements of special tokens that are ordinary text in messages.
-
-    Create one with `hide_special_tokens`.
-
-    Attributes:
-        names: the replacement of each special token, of the same number of characters.
-        restore_table: a table for `str.translate` that maps the code point of each replacement character to
-            the original character.
-    """
-
-    names: dict[str, str]
-    restore_table: dict[int, str]
-
-    def hide(self, text: str, kept: frozenset[str] = frozenset()) -> str:
-        """Returns the text with the special tokens replaced, except those that are kept."""
-        pieces = split_at_special(text, frozenset(self.names) - kept)
-        return "".join(self.names.get(piece, piece) if i % 2 else piece for i, piece in enumerate(pieces))
-
-    def restore(self, text: str) -> str:
-        """Returns the text with the original characters."""
-        return text.translate(self.restore_table)
-
-    def occurs_in(self, text: str) -> bool:
-        """Returns whether a text contains a replacement character."""
-        return any(chr(point) in text for point in self.restore_table)
-
-
-def hide_special_tokens(names: Collection[str], texts: Sequence[str]) -> HiddenTokens:
-    """Makes replacements for special tokens.
-
-    Args:
-        names: the special tokens that are ordinary text in messages.
-        texts: texts whose characters must not be used as replacements.
-    """
-    used_characters = set().union(*texts) if names else set()
-    free = (chr(point) for point in _PRIVATE_USE if chr(point) not in used_characters)
-    replacements = {name: "".join(next(free) for _ in name) for name in names}
-    pairs = [pair for name, hidden in replacements.items() for pair in zip(hidden, name, strict=True)]
-    return HiddenTokens(replacements, {ord(hidden): character for hidden, character in pairs})
-
-
 class ControlTokens(NamedTuple):
     """Control tokens of a tokenizer, and where texts of a conversation may contain them.
 
     Attributes:
-        matched: those that are not special, and that the tokenizer matches in any text.
+        names: all of them: special tokens, and those that the tokenizer matches in any text.
         disallowed: those that are an error in messages.
         not_allowed: those that are not recognized in messages.
         trusted: those that are recognized in the assistant's own texts.
     """
 
-    matched: frozenset[str]
+    names: frozenset[str]
     disallowed: frozenset[str]
     not_allowed: frozenset[str]
     trusted: frozenset[str]
 
-    def get_trusted(self, message: Message, key: str) -> frozenset[str]:
-        """Returns the tokens that are recognized in a value of a message, as the assistant's own text."""
-        is_own = message["role"] == "assistant" and key in OWN_KEYS
-        return self.trusted if is_own else frozenset()
-
     def check(self, messages: Sequence[Message]) -> None:
         """Checks messages, as `check_strings` does."""
+        in_answers = share_names(self.disallowed - self.trusted)
         for i, message in enumerate(messages):
-            for key, value in message.items():
-                names = self.disallowed - self.get_trusted(message, key)
-                check_strings({key: value}, f"messages[{i}]", names)
-
-    def hide_names(self, messages: Sequence[Message], untrusted: Any, others: Sequence[str]) -> HiddenTokens:
-        """Makes replacements for the tokens that are ordinary text in messages.
-
-        Args:
-            messages: the messages.
-            untrusted: other values with untrusted texts.
-            others: more texts whose characters must not be used as replacements.
-        """
-        literal = self.not_allowed - self.disallowed
-        if not literal:
-            return HiddenTokens({}, {})
-        answers: list[str] = []
-        texts = collect_strings(untrusted)
-        for message in messages:
-            for key, value in message.items():
-                is_own = bool(self.get_trusted(message, key))
-                (answers if is_own else texts).extend(collect_strings({key: value}))
-        names = {*find_matches(literal, texts), *find_matches(literal - self.trusted, answers)}
-        return hide_special_tokens(names, [*texts, *answers, *others])
-
-    def hide_in(self, message: Message, hidden: HiddenTokens) -> Message:
-        """Returns a message with tokens replaced, except for trusted ones."""
-        changed: Message = {}
-        for key, value in message.items():
-
-            def hide(text: str, _: str, kept: frozenset[str] = self.get_trusted(message, key)) -> str:
-                return hidden.hide(text, kept)
-
-            changed |= copy_json({key: value}, "", hide)
-        return changed
-
-    def restore_answers(self, messages: Sequence[Message], originals: Sequence[Message]) -> list[Message]:
-        """Returns messages with the originals of texts that can have trusted tokens."""
-        return [
-            message | {key: value for key, value in original.items() if self.get_trusted(original, key)}
-            for message, original in zip(messages, originals, strict=True)
-        ]
+            own_keys = OWN_KEYS if message["role"] == "assistant" else ()
+            own = {key: message[key] for key in own_keys if key in message}
+            others = {key: value for key, value in message.items() if key not in own}
+            check_strings(others, f"messages[{i}]", self.disallowed)
+            check_strings(own, f"messages[{i}]", in_answers)
 
 
 def find_control_tokens(
@@ -427,71 +319,64 @@ def find_control_tokens(
     allowed, disallowed = resolve_special(special | matched, allowed_special, disallowed_special)
     not_allowed = (special | matched) - allowed
     trusted = matched & not_allowed if trust_answers else frozenset[str]()
-    return ControlTokens(matched, disallowed, not_allowed, trusted)
+    return ControlTokens(share_names(special | matched), disallowed, not_allowed, trusted)
 
 
-def encode_with_hidden(
-    tokenizer: Any, text: str, hidden: HiddenTokens, control: frozenset[str]
+def encode_with_literals(
+    tokenizer: Any, text: str, names: frozenset[str], literals: Mapping[int, str]
 ) -> TokenizationResult:
-    """Encodes a text with its special tokens recognized, and its hidden special tokens as ordinary text.
-
-    The result is that of encoding the restored text, except that hidden special tokens are not recognized.
+    """Encodes a text with its control tokens recognized, except for some that are ordinary text.
 
     Args:
         tokenizer: any registered tokenizer.
-        text: the rendered text, with replacements for the hidden special tokens.
-        hidden: the replacements.
-        control: control tokens that are not special, and that the tokenizer matches in any text.
+        text: the rendered text.
+        names: the control tokens.
+        literals: those that are ordinary text, by their position in the text.
 
     Raises:
-        InvalidArgumentError: the tokenizer can't encode a hidden special token as ordinary text next to a
-            special token of the template.
+        InvalidArgumentError: the tokenizer can't encode one of them as ordinary text next to a control token
+            of the template.
     """
-    without_control = (
-        protocol.make_special(tokenizer, control) if control & hidden.names.keys() else tokenizer
-    )
-    names = frozenset(protocol.get_vocabulary(without_control).special)
-    pieces = ["", *split_at_special(text, names), ""]
-    parts: list[TokenizationBatch] = []
+    matched = frozenset(literals.values()) - protocol.get_vocabulary(tokenizer).special_names
+    literal_tokenizer = protocol.make_special(tokenizer, matched) if matched else tokenizer
+    pieces, position = [""], 0
+    for match in compile_matcher(names).finditer(text):
+        if match.start() not in literals:
+            pieces += [text[position : match.start()], match.group()]
+            position = match.end()
+    pieces += [text[position:], ""]
+    jobs: list[tuple[str, Any, Any]] = []  # the text, the tokenizer and the allowed tokens of each part
     recognized = ""
-    texts: list[str] = []
-
-    def encode(part: str, allowed: Any = "all") -> None:
-        if part:
-            texts.append(part)
-            parts.append(
-                protocol.encode_texts(
-                    tokenizer if allowed == "all" else without_control,
-                    [part],
-                    add_special_tokens=False,
-                    allowed_special=allowed,
-                    disallowed_special=(),
-                )
-            )
-
-    # `pieces` alternates between special tokens and ordinary text. Text without hidden characters is
-    # collected with the special tokens around it, and encoded in one call.
+    # `pieces` alternates between control tokens and ordinary text. Text without literal ones is collected
+    # with the control tokens around it, and encoded in one call.
     for special, ordinary, following in zip(pieces[:-1:2], pieces[1::2], pieces[2::2], strict=True):
-        if not hidden.occurs_in(ordinary):
+        if not has_special(ordinary, names):
             recognized += special + ordinary
             continue
-        encode(recognized)
-        recognized, ordinary = "", hidden.restore(ordinary)  # noqa: PLW2901
+        jobs.append((recognized, tokenizer, "all"))
+        recognized = ""
         # The text is split here. That is correct only if the tokenizer encodes both sides independently,
         # which is not the case, for example, if the special token removes the whitespace next to it.
-        if not _is_separable(tokenizer, "x \n", following):
-            raise _make_error(tokenizer, hidden, following)
-        if all(_is_separable(tokenizer, special, start) for start in ("x", " x", "\nx")):
-            encode(special)
-            encode(ordinary, ())
-        elif special not in ordinary:  # the special token changes the text after it: encode both together
-            encode(special + ordinary, {special})
+        is_free_after = all(_is_separable(tokenizer, end, following) for end in ("x", "x \n"))
+        if is_free_after and all(_is_separable(tokenizer, special, start) for start in ("x", " x", "\nx")):
+            jobs += [(special, tokenizer, "all"), (ordinary, literal_tokenizer, ())]
+        elif is_free_after and special not in ordinary:  # it changes the text after it: encode both together
+            jobs.append((special + ordinary, literal_tokenizer, {special}))
         else:
-            raise _make_error(tokenizer, hidden, special)
-    encode(recognized)
-    if not parts:  # the template wrote an empty text
-        return protocol.encode_texts(tokenizer, [""], add_special_tokens=False)[0]
-    return _concatenate_results(tokenizer, texts, parts)
+            raise InvalidArgumentError(
+                f"{type(tokenizer).__name__} can't encode {sorted({*literals.values()})} as ordinary text "
+                f"between {special!r} and {following!r}, because the ids depend on the text beside these "
+                "(SentencePiece can add or remove spaces there); remove them from the messages, or pass "
+                "allowed_special= to recognize them"
+            )
+    jobs.append((recognized, tokenizer, "all"))
+    jobs = [job for job in jobs if job[0]]
+    options: dict[str, Any] = {"add_special_tokens": False, "disallowed_special": ()}
+    parts = [
+        protocol.encode_texts(model, [part], allowed_special=allowed, **options)
+        for part, model, allowed in jobs
+    ]
+    return _concatenate_results(tokenizer, [part for part, *_ in jobs], parts)
 
 
 def _is_separable(tokenizer: Any, first: str, second: str) -> bool:
@@ -509,14 +394,6 @@ def _is_separable(tokenizer: Any, first: str, second: str) -> bool:
     return bool(np.array_equal(combined, np.concatenate(separate)))
 
 
-def _make_error(tokenizer: Any, hidden: HiddenTokens, name: str) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"{type(tokenizer).__name__} can't encode {sorted(hidden.names)} as ordinary text next to the "
-        f"special token {name!r} that the template writes; remove them from the messages, or pass "
-        "allowed_special= to recognize them"
-    )
-
-
 def _concatenate_results(
     tokenizer: Any, texts: list[str], parts: list[TokenizationBatch]
 ) -> TokenizationResult:
@@ -532,20 +409,21 @@ def _concatenate_results(
     """
     metadata = parts[0].metadata
     is_normalized = metadata.offsets_reference == "tokenizer_normalized_text"
-    columns: dict[str, list[Any]] = {}
+    rows: list[dict[str, Any]] = []
     num_bytes, num_words = 0, 0
     for text, part in zip(texts, parts, strict=True):
-        for name, column in part.ragged._asdict().items():
-            columns.setdefault(name, []).append(column)
+        row = part.ragged._asdict()
         if part.offsets is not None:  # (0, 0) stays the sentinel for tokens without text
-            columns["offsets"][-1] = np.where(part.offsets > 0, part.offsets + num_bytes, 0)
-        if part.ragged.word_ids is not None:
-            word_ids = np.asarray(part.ragged.word_ids)
-            columns["word_ids"][-1] = np.where(word_ids >= 0, word_ids + num_words, -1).astype(np.int32)
+            row["offsets"] = np.where(part.offsets > 0, part.offsets + num_bytes, 0)
+        if row["word_ids"] is not None:
+            word_ids = np.asarray(row["word_ids"])
+            row["word_ids"] = np.where(word_ids >= 0, word_ids + num_words, -1).astype(np.int32)
             num_words += int(word_ids.max(initial=-1)) + 1
         num_bytes += count_bytes(protocol.tokenization_view(tokenizer, text) if is_normalized else text)
+        rows.append(row)
     joined: dict[str, Any] = {
-        name: None if column[0] is None else np.concatenate(column) for name, column in columns.items()
+        name: None if column is None else np.concatenate([row[name] for row in rows])
+        for name, column in rows[0].items()
     }
     joined["row_splits"] = np.array([0, len(joined["ids"])], np.int64)
     get_token_strings = protocol.get_vocabulary(tokenizer).get_token_strings

@@ -20,9 +20,10 @@ import re
 import secrets
 from bisect import bisect_left, bisect_right
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from tokjax.encoding.chat.messages import (
+    NAME_KEYS,
     OWN_KEYS,
     PLAIN_KEYS,
     REASONING_KEYS,
@@ -34,11 +35,17 @@ from tokjax.encoding.chat.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+_Value = TypeVar("_Value", bound="str | float")
 _CONVERSION = re.compile(r"%(?:\((.*?)\))?[^a-zA-Z%]*[hlL]?[a-zA-Z%]")
 """Matches a `%` conversion; its group is the key of a mapping."""
 _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"})
 _RUN = 64
 """Cost of a run of characters, in units of the template's budget."""
+_FIELDS = {
+    "content": "content",
+    **dict.fromkeys(REASONING_KEYS, "reasoning"),
+    **dict.fromkeys(TOOL_CALL_KEYS, "tool_call"),
+}
 _CHANGING_METHODS = ("lower", "upper", "title", "capitalize")
 
 
@@ -116,7 +123,11 @@ class Tracker:
         """
         text = concatenate((text,))
         current = self.scaffold
-        if current.message < 0 or not isinstance(text, SourcedText):
+        if (
+            current.message < 0
+            or not isinstance(text, SourcedText)
+            or all(map(self._may_write, text._sources))
+        ):
             return text
         return _make(
             text,
@@ -132,13 +143,15 @@ class Tracker:
 
     def resolve(self, text: SourcedText) -> SourcedText:
         """Returns the rendered text with the messages that were not known when it was written."""
+        if not self._unknown:
+            return text
         runs = []
         for start, stop, source in get_runs(text):
             message = source.message
             while message in self._unknown:
                 message = self._unknown[message]
             runs.append((stop - start, source._replace(message=message)))
-        return _make(text, runs) if self._unknown else text
+        return _make(text, runs)
 
     def leave_loop(self) -> None:
         """Ends the innermost loop."""
@@ -283,7 +296,7 @@ def _make_changing_method(name: str) -> Callable[..., str]:
 
     @functools.wraps(method)
     def change(self: SourcedText, *args: Any, **options: Any) -> str:
-        text = method(self, *args, **options)
+        text: str = method(self, *args, **options)
         if len(text) != len(self):
             return mark(text, (self, args), f"the method {name!r}")
         return _make(text, [(stop - start, source) for start, stop, source in get_runs(self)])
@@ -313,6 +326,9 @@ class SourcedFloat(float):
         return make_text(float.__repr__(self), self._source)
 
 
+SOURCED_NUMBERS = (SourcedInt, SourcedFloat)
+
+
 class SourcedDict(dict[Any, Any]):
     """A mapping of a message, for example a tool call. Its text as JSON has the source."""
 
@@ -331,86 +347,55 @@ class SourcedMessage(dict[str, Any]):
     _index: int
 
 
-def add_sources(messages: Sequence[dict[str, Any]]) -> list[SourcedMessage]:
-    """Copies messages, given as JSON data, and gives their texts sources."""
+def add_sources(messages: Sequence[dict[str, Any]], *, mark_names: bool = False) -> list[SourcedMessage]:
+    """Copies messages, given as JSON data, and gives their texts sources.
+
+    Args:
+        messages: the messages.
+        mark_names: whether all other text of the messages gets sources, too: keys, names, types and roles
+            that templates do not know have the field `"name"`, and texts of other keys `"other"`.
+    """
     sourced = []
     for i, message in enumerate(messages):
-        is_result = message.get("role") in TOOL_ROLES
         copied = SourcedMessage()
         copied._index = i
         for key, value in message.items():
-            if key in REASONING_KEYS:
-                copied[key] = copy_with_source(value, Source(i, "reasoning"))
-            elif key in TOOL_CALL_KEYS:
-                copied[key] = copy_with_source(value, Source(i, "tool_call"))
-            elif key == "content":
-                copied[key] = copy_with_source(value, Source(i, "tool_result" if is_result else "content"))
-            else:
-                copied[key] = value
+            field = _FIELDS.get(key, "")
+            if field == "content" and message["role"] in TOOL_ROLES:
+                field = "tool_result"
+            elif not field and mark_names and (key != "role" or value not in ROLES):
+                field = "name" if key in NAME_KEYS else "other"
+            name = make_text(key, Source(i, "name")) if mark_names else key
+            source = Source(i, field)
+            copied[name] = copy_with_source(value, source, mark_names=mark_names) if field else value
         sourced.append(copied)
     return sourced
 
 
-def mark_untrusted(messages: Sequence[dict[str, Any]]) -> list[SourcedMessage]:
-    """Copies messages like `add_sources`, but also gives sources to keys, names, types and unknown roles.
-
-    The assistant's own texts have the field `"content"` or `"reasoning"`, and all others `"tool_call"`.
-    """
-    marked = []
-    for i, message in enumerate(messages):
-        copied = SourcedMessage(role=message["role"])
-        copied._index = i
-        for key, value in message.items():
-            own = message["role"] == "assistant" and key in OWN_KEYS
-            if key != "role" or value not in ROLES:
-                copied[key] = copy_with_source(value, Source(i, "content" if own else "tool_call"))
-        marked.append(copied)
-    return marked
-
-
-def copy_with_source(value: Any, source: Source, key: Any = None) -> Any:
+def copy_with_source(value: Any, source: Source, key: Any = None, *, mark_names: bool = False) -> Any:
     """Copies a part of a message, and gives its texts a source. Some parts of a content are reasoning."""
     if key in REASONING_KEYS and source.field == "content":
         source = source._replace(field="reasoning")
+    name_source = source._replace(field="name") if mark_names else None
+    if source.field == "tool_call":
+        name_source = source
     if isinstance(value, str):
-        is_plain = key in PLAIN_KEYS and source.field != "tool_call"
-        return value if is_plain else make_text(value, source)
+        text_source = name_source if key in PLAIN_KEYS else source
+        return make_text(value, text_source) if text_source else value
     if value is None or isinstance(value, bool):
         return value
     copied: Any
     if isinstance(value, dict):
-        is_call = source.field == "tool_call"
-        names = {
-            name: make_text(name, source) if is_call and isinstance(name, str) else name for name in value
-        }
-        copied = SourcedDict(
-            (names[name], copy_with_source(inner, source, name)) for name, inner in value.items()
-        )
+        copied = SourcedDict()
+        for name, inner in value.items():
+            marked = make_text(name, name_source) if name_source and isinstance(name, str) else name
+            copied[marked] = copy_with_source(inner, source, name, mark_names=mark_names)
     elif isinstance(value, list):
-        copied = SourcedList(copy_with_source(inner, source) for inner in value)
+        copied = SourcedList(copy_with_source(inner, source, mark_names=mark_names) for inner in value)
     else:
         copied = SourcedInt(value) if isinstance(value, int) else SourcedFloat(value)
     copied._source = source
     return copied
-
-
-class FieldHolder:
-    """Puts random names in place of texts with sources, while `str.format` formats the rest."""
-
-    def __init__(self) -> None:
-        self._name = secrets.token_hex(16)
-        self._texts: list[str] = []
-
-    def hold(self, text: str) -> str:
-        """Returns a name for a text."""
-        self._texts.append(text)
-        return f"{self._name}{len(self._texts) - 1};"
-
-    def release(self, text: str) -> str:
-        """Puts the texts in place of their names."""
-        pieces = re.split(rf"{self._name}(\d+);", text)
-        pieces[1::2] = [self._texts[int(number)] for number in pieces[1::2]]
-        return concatenate(pieces)
 
 
 def get_runs(text: SourcedText) -> list[tuple[int, int, Source]]:
@@ -427,6 +412,7 @@ def _make(text: str, runs: Sequence[tuple[int, Source]]) -> SourcedText:
     """Makes a text of runs (length, source)."""
     if tracker := tracker_var.get():
         tracker.spend(_RUN * len(runs))
+    made = str.__new__(SourcedText, str.__str__(text))
     stops: list[int] = []
     sources: list[Source] = []
     position = 0
@@ -439,7 +425,6 @@ def _make(text: str, runs: Sequence[tuple[int, Source]]) -> SourcedText:
         else:
             stops.append(position)
             sources.append(source)
-    made = str.__new__(SourcedText, str.__str__(text))
     made._stops, made._sources = tuple(stops), tuple(sources)
     return made
 
@@ -467,15 +452,17 @@ def concatenate(texts: Iterable[str]) -> str:
     tracker = tracker_var.get()
     if tracker is None:
         return text
-    is_sourced = any(isinstance(piece, SourcedText) for piece in pieces)
-    if not is_sourced and tracker.scaffold.message == -1:
+    scaffold = tracker.scaffold
+    if scaffold.message == -1 and not any(isinstance(piece, SourcedText) for piece in pieces):
         return text
     runs: list[tuple[int, Source]] = []
     for piece in pieces:
-        if isinstance(piece, SourcedText):
-            runs += [(stop - start, source) for start, stop, source in get_runs(piece)]
+        if not isinstance(piece, SourcedText):
+            runs.append((len(piece), scaffold))
+        elif len(piece._sources) == 1:  # the most frequent case
+            runs.append((len(piece), piece._sources[0]))
         else:
-            runs.append((len(piece), tracker.scaffold))
+            runs += [(stop - start, source) for start, stop, source in get_runs(piece)]
     return _make(text, runs)
 
 
@@ -484,21 +471,22 @@ def to_text(value: Any) -> str:
     return str(value) if isinstance(value, str) else mark(str(value), value, "the text of a list or mapping")
 
 
-def mark(text: str, values: Any, function: str) -> str:
-    """Gives a text that a function made of `values` their source.
+def mark(result: _Value, values: Any, function: str) -> _Value:
+    """Gives a text or a number that a function made of `values` their source.
 
     Args:
-        text: the text. It is returned as it is if it has sources, or if the values have none.
+        result: the text or number. It is returned as it is if it has sources, or if the values have none.
         values: strings, numbers, lists, tuples and mappings.
         function: the function, for error messages. The source is lost if the values have several.
     """
-    if tracker_var.get() is None or isinstance(text, SourcedText):
-        return text
+    if tracker_var.get() is None or isinstance(result, SourcedText):
+        return result
     sources = _find_sources(values)
     if not sources:
-        return text
+        return result
     (source, *others) = sources
-    return make_text(text, source._replace(lost_by=function) if others else source)
+    source = source._replace(lost_by=function) if others else source
+    return cast("_Value", copy_with_source(result, source))
 
 
 def _find_sources(value: Any) -> set[Source]:
@@ -509,7 +497,7 @@ def _find_sources(value: Any) -> set[Source]:
         element = stack.pop()
         if isinstance(element, SourcedText):
             sources.update(element._sources)
-        elif isinstance(element, (SourcedInt, SourcedFloat)):
+        elif isinstance(element, SOURCED_NUMBERS):
             sources.add(element._source)
         elif isinstance(element, dict):
             stack.extend(element.keys())
@@ -595,16 +583,21 @@ def to_json(value: Any, dump: Callable[[Any], str]) -> str:
     sources = {source} if source else _find_sources(value)
     if len(sources) < 2:
         return make_text(text, *sources) if sources else text
-    holder = FieldHolder()
+    name = secrets.token_hex(16)
+    texts: list[str] = []
 
     def replace(element: Any) -> Any:
+        """Puts random names in place of texts with sources."""
         if isinstance(element, SourcedText):
-            return holder.hold(_escape(element, dump))
+            texts.append(_escape(element, dump))
+            return f"{name}{len(texts) - 1};"
         if isinstance(element, dict):
             return {replace(key): replace(inner) for key, inner in element.items()}
         return [replace(inner) for inner in element] if isinstance(element, (list, tuple)) else element
 
-    joined = holder.release(dump(replace(value)))
+    pieces = re.split(rf"{name}(\d+);", dump(replace(value)))
+    pieces[1::2] = [texts[int(number)] for number in pieces[1::2]]
+    joined = concatenate(pieces)
     return joined if str.__eq__(joined, text) else mark(text, value, "tojson with sort_keys")
 
 

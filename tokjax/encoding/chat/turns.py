@@ -219,9 +219,7 @@ def _measure_begin(text: str, turn: Turn, message: int, render: Renderings) -> i
         return end
     num_before = turn.first_text - turn.before
     matched = turn.before + _match_prompt(prompt, text[turn.before :], num_before)
-    for end in range(
-        turn.first_text, turn.first, -1
-    ):  # a prompt may have more instructions before its header
+    for end in range(turn.first_text, turn.first, -1):  # a prompt may have instructions before its header
         if prompt.endswith(text[turn.first : end]) and text[turn.first : end].strip():
             return max(matched, end)
     return max(matched, turn.first)
