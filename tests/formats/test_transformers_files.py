@@ -153,7 +153,7 @@ def test_other_files_in_the_directory_have_no_effect(transformers, tmp_path):
             {"tokenizer_class": "NoTokenizer"},
             "names? NoTokenizer, and transformers can't read it: ",
         ),
-        ("gpt2", {"pad_token": "<new>"}, r"declare the token '<new>', which vocab\.json has not, and trans"),
+        ("gpt2", {"pad_token": "<new>"}, r"declare the token '<new>', which vocab\.json does not have, and"),
         (
             "spiece.model",
             {"tokenizer_class": "XLMRobertaTokenizer"},

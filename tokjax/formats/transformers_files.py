@@ -82,8 +82,10 @@ def find_difference(
     options_of_tokens = _OPTIONS if normalizes else _OPTIONS[:-1]
     for token, id_, options in _iter_declared(source, companion):
         if token not in ids or id_ not in (ids[token], None):
-            return f"its configuration files declare the token {token!r}, which {source.name} has not" + (
-                " with this id" if token in ids else ""
+            with_id = " with this id" if token in ids else ""
+            return (
+                f"its configuration files declare the token {token!r}, which {source.name} does not have"
+                f"{with_id}"
             )
         if any(map(options.get, options_of_tokens)) or not options.get("special", True):
             return f"its configuration files declare options of the token {token!r}"

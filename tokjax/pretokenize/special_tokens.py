@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import AddedToken
 
-_MARKER = re.compile(r"\W.*[^\W_].*\W|.*<[^<>\s]+>.*", re.DOTALL)
-"""Matches text enclosed in symbols, or with a part in angle brackets."""
+_IN_BRACKETS = re.compile(r"<[^<>\s]+>")
 _HTML = re.compile(
     "</?(?:[abiup]|[bh]r|[ou]l|li|em|strong|su[bp]|code|pre|div|span|h[1-6]|table|caption|t[dhr]"
     "|thead|tbody|tfoot|blockquote)/?>"
@@ -87,7 +86,11 @@ def _is_control_name(name: str, template: str) -> bool:
     text = name.replace("\u2581", " ").strip()
     if not text or (len(text) == 1 and text.isascii()):
         return False
-    return text in template or bool(_MARKER.fullmatch(text) and not _HTML.fullmatch(text))
+    if text in template:
+        return True
+    is_enclosed = not any(character.isalnum() or character == "_" for character in (text[0], text[-1]))
+    is_marker = is_enclosed and any(map(str.isalnum, text))
+    return (is_marker or _IN_BRACKETS.search(text) is not None) and not _HTML.fullmatch(text)
 
 
 def resolve_special(

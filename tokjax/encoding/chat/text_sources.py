@@ -521,7 +521,7 @@ def make_plain(text: str, value: Any, function: str) -> str:
 
 
 def format_percent(form: str, values: Any) -> str:
-    """Returns `form % values` with sources. They are lost if there are widths of the form `*`."""
+    """Returns `form % values` with sources. `Budget.spend_on_percent` rejects widths of the form `*`."""
     if tracker_var.get() is None:
         return cast("str", form % values)  # a `Markup` escapes the values
     text = str.__mod__(form, values)
@@ -534,7 +534,7 @@ def format_percent(form: str, values: Any) -> str:
         position, key = match.end(), match[1]
         if match[0].endswith("%"):
             pieces[-1] = pieces[-1][:1]
-        elif "*" not in match[0]:
+        else:
             value = next(arguments, "") if key is None else values[key]
             converted = str.__mod__(match[0], (value,) if key is None else values)
             is_text = match[0] in ("%s", f"%({key})s")
