@@ -141,7 +141,6 @@ class TestDownloads:
         hub.add("a/pieces", {"tokenizer.model": model, "model.safetensors": WEIGHTS})
         assert tokjax.load_tokenizer("a/pieces") == tokjax.sentencepiece(model)
         words = {"vocab.txt": "[UNK]\n[CLS]\n[SEP]\nlow\n", "config.json": "{}", "vocab.json": "{}"}
-        words["bpe.codes"] = "x"  # not used with a vocab.json
         hub.add("a/words", words)
         assert tokjax.load_tokenizer("a/words") == tokjax.load_tokenizer(
             write_files(words, tmp_path / "words")
@@ -164,7 +163,6 @@ class TestDownloads:
             "a.tiktoken": ranks,
             "b.tiktoken": ranks,
         }
-        nested |= {"x.vocab": "<unk>\t0\na\t-1\n"}
         hub.add("a/b", nested)
         hub.add("gpt2", files)
         expected = tokjax.load_tokenizer("gpt2@main")

@@ -59,12 +59,11 @@ class TestVocabTxt:
             tokjax.formats.export_tokenizer(plain, tmp_path, "wordpiece")
 
     def test_a_list_of_merges_beside_it(self, tmp_path):
-        (tmp_path / "bpe.codes").write_text("#version: 0.2\nx y 10\n")
+        (tmp_path / "merges.txt").write_text("#version: 0.2\nx y\n")
         (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\nl\no\nlo\n")
-        paths = (tmp_path, tmp_path / "vocab.txt", [tmp_path / "bpe.codes", tmp_path / "vocab.txt"])
-        for path in paths:
+        for path in (tmp_path, tmp_path / "vocab.txt", [tmp_path / "merges.txt", tmp_path / "vocab.txt"]):
             with pytest.raises(
-                FormatError, match=r"vocab\.txt and .*bpe\.codes do not match: no merge makes"
+                FormatError, match=r"vocab\.txt and .*merges\.txt do not match: no merge makes"
             ):
                 tokjax.load_tokenizer(path)
         loaded = tokjax.load_tokenizer(tmp_path / "vocab.txt", "wordpiece")

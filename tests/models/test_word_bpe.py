@@ -45,11 +45,6 @@ def split_at_whitespace(text):
     return "".join(" " if character in WHITESPACE else character for character in text).split(" ")
 
 
-def write_continuations(symbols):
-    """Returns the tokens of a vocabulary with `@@`, for tokens with `</w>` at the end of words."""
-    return [s.removesuffix("</w>") if s.endswith("</w>") else f"{s}@@" for s in symbols]
-
-
 def encode_slowly(tokenizer, text):
     """Returns the tokens of a text without a normalizer, `None` for unknown ones."""
     tokens = []
@@ -57,11 +52,9 @@ def encode_slowly(tokenizer, text):
         symbols = list(map_bytes_to_unicode(word.encode()) if tokenizer.byte_level else word)
         if tokenizer.end_of_word == "symbol":
             symbols.append("</w>")
-        elif tokenizer.end_of_word in ("suffix", "@@"):
+        elif tokenizer.end_of_word == "suffix":
             symbols[-1] += "</w>"
         merged = merge_slowly(symbols, tokenizer.merges)
-        if tokenizer.end_of_word == "@@":
-            merged = write_continuations(merged)
         known = [token if token.encode() in tokenizer.vocabulary.ordinary else None for token in merged]
         tokens += [None] if tokenizer.unknown == "word" and None in known else known
     return tokens
@@ -86,11 +79,10 @@ def draw_merges(draw, alphabet, end_of_word):
 
 @st.composite
 def draw_tokenizers(draw):
-    end_of_word = draw(st.sampled_from(["suffix", "symbol", "@@", None]))
-    byte_level = end_of_word != "@@" and draw(st.booleans())
+    end_of_word = draw(st.sampled_from(["suffix", "symbol", None]))
+    byte_level = draw(st.booleans())
     alphabet = map_bytes_to_unicode("abé日 ".encode()) if byte_level else "abé日<"
-    tokens, merges = draw(draw_merges(alphabet, "suffix" if end_of_word == "@@" else end_of_word))
-    tokens = write_continuations(tokens) if end_of_word == "@@" else tokens
+    tokens, merges = draw(draw_merges(alphabet, end_of_word))
     kept = [token for token in tokens if draw(st.integers(0, 9)) > 0]
     return tokjax.word_bpe(
         ["<unk>", "<s>", *kept],
@@ -123,8 +115,7 @@ def test_any_merges_equal_the_oracle(tokenizer, drawn_texts):
             covered = data[start - 1 : stop - 1]
             form = map_bytes_to_unicode(covered) if tokenizer.byte_level else covered.decode()
             if token is not None:
-                mark = "@@" if tokenizer.end_of_word == "@@" else "</w>"
-                assert token in ({form, form + mark} if tokenizer.end_of_word else {form})
+                assert token in ({form, f"{form}</w>"} if tokenizer.end_of_word else {form})
         covered = b"".join(data[start - 1 : stop - 1] for start, stop in result.offsets[1:].tolist())
         assert covered.decode() == "".join(split_at_whitespace(text))
     restored = pickle.loads(pickle.dumps(tokenizer))
@@ -268,7 +259,7 @@ def test_long_words_take_little_time():
             ["<unk>"],
             [],
             {"end_of_word": "</w>"},
-            "end_of_word must be 'suffix' or 'symbol' or '@@' or None, not '</w>'",
+            "end_of_word must be 'suffix' or 'symbol' or None, not '</w>'",
         ),
         (["<unk>"], [], {"splitter": "gpt2"}, "splitter must be 'whitespace' or 'bert', not 'gpt2'"),
         (["<unk>"], [], {"unknown": None}, "unknown must be 'token' or 'word', not None"),

@@ -165,7 +165,7 @@ def test_offsets_refer_to_the_normalized_text(pair, text):
     view = tokjax.tokenization_view(tokenizer, text)
     result = tokjax.encode_result(tokenizer, text, add_special_tokens=False, disallowed_special=())
     tokjax.offsets.assert_offsets_contract(view, result.offsets)
-    prefix = getattr(tokenizer, "continuing_prefix", "").encode()
+    prefix = (tokenizer.continuing_prefix or "").encode()
     continues = np.diff(result.word_ids, prepend=-1) == 0
     for id_, span, follows in zip(result.ids.tolist(), result.offsets.tolist(), continues, strict=True):
         assert tokjax.offsets.has_nonempty_span(span)

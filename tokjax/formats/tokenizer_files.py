@@ -6,11 +6,8 @@ Files may come from untrusted sources. They are read within `tokjax.limits`, and
 from __future__ import annotations
 
 import errno
-import gzip
-import io
 import json
 import os
-import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tokjax._util.atomic_files import get_identity, open_regular
@@ -28,9 +25,8 @@ if TYPE_CHECKING:
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """Byte order mark in UTF-8, which `read_lines` removes from the start of a file."""
-GZIP_HEADER = b"\x1f\x8b"
-"""First bytes of a file in the gzip format."""
-_MAX_DECOMPRESSED_BYTES = 1 << 26
+_GZIP_HEADER = b"\x1f\x8b"
+_HEADER_BYTES = 1 << 12
 CONFIG_FILE = "tokenizer_config.json"
 """Configuration file of a tokenizer in Hugging Face's format."""
 SPECIAL_TOKENS_FILE = "special_tokens_map.json"
@@ -55,8 +51,8 @@ def read_bytes(path: Path) -> bytes:
 
     Raises:
         FileNotFoundError: the file does not exist.
-        TokenizerFormatError: it is not a regular file, is empty, is a pointer of Git LFS, or exceeds the
-            limit `file_bytes`.
+        TokenizerFormatError: it is not a regular file, is empty, compressed, or a pointer of Git LFS, or
+            exceeds the limit `file_bytes`.
     """
     check_is_file(path)
     with open_regular(path) as file:
@@ -65,42 +61,25 @@ def read_bytes(path: Path) -> bytes:
         if exceeded:
             raise TokenizerFormatError(f"{path}: has {size:,} bytes; {exceeded}")
         data = file.read()
+    _check_contents(data, path)
+    return data
+
+
+def read_header(path: Path) -> bytes:
+    """Reads the first 4 KiB of a file, without a byte order mark. Raises as `read_bytes`."""
+    check_is_file(path)
+    with open_regular(path) as file:
+        header = file.read(_HEADER_BYTES)
+    _check_contents(header, path)
+    return header.removeprefix(BYTE_ORDER_MARK)
+
+
+def _check_contents(data: bytes, path: Path) -> None:
     if not data:
         raise TokenizerFormatError(f"{path}: is empty")
     check_is_not_pointer(data, str(path))
-    return data
-
-
-def read_decompressed(path: Path) -> bytes:
-    """Reads a whole file, and decompresses it if it is in the gzip format.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        TokenizerFormatError: as for `read_bytes`, or the data is damaged or has more than 64 MiB.
-    """
-    data = read_bytes(path)
-    if not data.startswith(GZIP_HEADER):
-        return data
-    try:
-        with gzip.open(io.BytesIO(data)) as file:
-            data = file.read(_MAX_DECOMPRESSED_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise TokenizerFormatError(f"{path}: not gzip, or truncated: {error}") from error
-    if len(data) > _MAX_DECOMPRESSED_BYTES:
-        raise TokenizerFormatError(
-            f"{path}: has more than {_MAX_DECOMPRESSED_BYTES:,} bytes when decompressed"
-        )
-    return data
-
-
-def decompress_header(header: bytes) -> bytes:
-    """Returns the first bytes of a file, at most 4 KiB and decompressed if they are in the gzip format."""
-    if not header.startswith(GZIP_HEADER):
-        return header
-    try:
-        return zlib.decompressobj(wbits=31).decompress(header, 1 << 12)
-    except zlib.error:
-        return header
+    if data.startswith(_GZIP_HEADER):
+        raise TokenizerFormatError(f"{path}: is compressed with gzip; decompress it first")
 
 
 def check_is_file(path: Path) -> None:

@@ -39,6 +39,8 @@ class WordLevelTokenizer(LongestMatchModel):
     """
 
     model = "word_level"
+    continuing_prefix = None
+    max_word_characters = None
 
     vocabulary: Vocabulary
     splitter: Splitter
@@ -53,18 +55,6 @@ class WordLevelTokenizer(LongestMatchModel):
     def normalization(self) -> str | None:
         """Name of the normalization, `"lowercase"`, or `None`."""
         return "lowercase" if self.lowercase else None
-
-    @property
-    def _splitter(self) -> Splitter:
-        return self.splitter
-
-    @property
-    def _prefix(self) -> None:
-        return None
-
-    @property
-    def _max_characters(self) -> None:
-        return None
 
     def _to_fingerprint_json(self) -> dict[str, Any]:
         return to_json(self)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokjax.core.vocabulary import Vocabulary
-    from tokjax.pretokenize.word_boundaries import Splitter
 
 _OPTIONAL_TOKENS = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
 _NO_SPACE_BEFORE = (b".", b"?", b"!", b",", b"n't", b"'m", b"'s", b"'ve", b"'re")
@@ -46,29 +45,13 @@ class WordPieceTokenizer(LongestMatchModel):
     """
 
     model = "wordpiece"
+    splitter = "bert"
 
     vocabulary: Vocabulary
     normalizer: BertNormalizer
     continuing_prefix: str
     max_word_characters: int
     cleanup: bool = True
-
-    @property
-    def normalization(self) -> str | None:
-        """Name of the normalization, `"bert"`, or `None`."""
-        return None if self.normalizer.is_identity else "bert"
-
-    @property
-    def _splitter(self) -> Splitter:
-        return "bert"
-
-    @property
-    def _prefix(self) -> str | None:
-        return self.continuing_prefix
-
-    @property
-    def _max_characters(self) -> int | None:
-        return self.max_word_characters
 
     def _clean_up(self, form: bytes) -> bytes:
         if self.cleanup:
