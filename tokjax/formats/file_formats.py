@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from tokjax.core.vocabulary import Role
     from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
     from tokjax.models.base import SegmentModel
 
@@ -109,7 +110,9 @@ class FileFormat(NamedTuple):
         layouts: file names of a tokenizer in this format, in the order of the parameters of `read`: each a
             wildcard, or several separated by `|`, of which the first is written.
         sniff: function that returns why a file may be in this format, as a clause, or else `None`.
-        read: function that reads the files. Its keywords are the options of the format.
+        read: function that reads the files. It takes the names of tokens by their role, and its keywords are
+            options of the format.
+        roles: roles whose tokens can be passed.
         make: function that makes such a tokenizer in memory.
         write: function that writes a tokenizer, if there is one.
         kind: type of the tokenizers that can be written, if it is only one.
@@ -118,9 +121,15 @@ class FileFormat(NamedTuple):
     layouts: tuple[tuple[str, ...], ...]
     sniff: Callable[[FileStart], str | None]
     read: Callable[..., SegmentModel | HuggingFaceTokenizer]
+    roles: tuple[Role, ...] = ("bos", "eos", "pad", "unk")
     make: Callable[..., Any] | None = None
     write: Callable[..., tuple[Path, ...]] | None = None
     kind: type[Any] | None = None
+
+    @property
+    def options(self) -> set[str]:
+        """Names of the options for reading."""
+        return {f"{role}_token" for role in self.roles} | find_options(self.read, self.make)
 
     @property
     def first_name(self) -> str:
@@ -188,8 +197,13 @@ def _sniff_wordpiece(start: FileStart) -> str | None:
     return "it is text with one token per line" if is_vocabulary and not start.has_scores else None
 
 
+def _read_tokjax(path: Path, roles: Mapping[Role, str | None]) -> SegmentModel | HuggingFaceTokenizer:
+    assert not roles  # the file has them
+    return read_tokjax(path)
+
+
 FORMATS: Mapping[Format, FileFormat] = {
-    "tokjax": FileFormat(((TOKENIZER_FILE,),), _sniff_tokjax, read_tokjax, write=write_tokjax),
+    "tokjax": FileFormat(((TOKENIZER_FILE,),), _sniff_tokjax, _read_tokjax, (), write=write_tokjax),
     "huggingface": FileFormat(
         (("tokenizer.json",),), _sniff_huggingface, read_huggingface, write=write_huggingface
     ),
@@ -207,6 +221,7 @@ FORMATS: Mapping[Format, FileFormat] = {
         ),
         _sniff_sentencepiece,
         read_sentencepiece,
+        ("bos", "eos", "pad"),
         write=write_sentencepiece,
         kind=SentencePieceTokenizer,
     ),
@@ -214,12 +229,19 @@ FORMATS: Mapping[Format, FileFormat] = {
         (("ranks.tiktoken|*.tiktoken|tekken.json|tekken_[0-9]*.json",),),
         _sniff_tiktoken,
         read_tiktoken,
+        ("bos", "eos", "pad"),
         write=write_tiktoken,
         kind=ByteLevelBPE,
     ),
-    "word_bpe": FileFormat(((VOCAB_TXT, "merges.txt"),), _sniff_word_bpe, read_word_bpe, word_bpe),
+    "word_bpe": FileFormat(((VOCAB_TXT, "merges.txt"),), _sniff_word_bpe, read_word_bpe, make=word_bpe),
     "wordpiece": FileFormat(
-        ((VOCAB_TXT,),), _sniff_wordpiece, read_wordpiece, wordpiece, write_wordpiece, WordPieceTokenizer
+        ((VOCAB_TXT,),),
+        _sniff_wordpiece,
+        read_wordpiece,
+        ("bos", "eos", "pad", "unk", "mask"),
+        wordpiece,
+        write_wordpiece,
+        WordPieceTokenizer,
     ),
 }
 """Formats by name, in the order in which they are looked for in a directory."""

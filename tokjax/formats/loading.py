@@ -173,9 +173,11 @@ def load_tokenizer(
         detected = _detect(found, format)
         row = FORMATS[detected.format]
         where = f"the format {detected.format!r} ({detected.reason})"
-        _check_options(find_options(row.read, row.make), options, where, row.make)
+        _check_options(row.options, options, where, row.make)
         with _pause_garbage_collection():
-            return row.read(*detected.files, **options)
+            others: dict[str, Any] = {**options}
+            names = {role: others.pop(f"{role}_token") for role in row.roles if f"{role}_token" in options}
+            return row.read(*detected.files, names, **others)
 
 
 def prefetch_tokenizer(path: str | os.PathLike[str]) -> DetectedTokenizer:

@@ -243,14 +243,12 @@ def describe_missing_ranks(name: str) -> str:
 
 def read_tiktoken(
     path: str | os.PathLike[str],
+    roles: Mapping[Role, str | None],
     *,
     encoding: str | None = None,
     pattern: Pattern | None = None,
     special_tokens: Mapping[str, int] | None = None,
     normalizer: Normalizer | Literal["auto"] | None = "auto",
-    bos_token: str | None = None,
-    eos_token: str | None = None,
-    pad_token: str | None = None,
 ) -> ByteLevelBPE:
     r"""Reads a rank file, or Mistral's `tekken.json`.
 
@@ -263,17 +261,13 @@ def read_tiktoken(
 
     Args:
         path: path of the file.
+        roles: role to the name of a special token. Without a name, it is that of the encoding; `<s>`, `</s>`
+            and `<pad>` of a `tekken.json`; and otherwise `<|endoftext|>` for EOS, if it is a special token.
         encoding: name of a published encoding: a key of `tokjax.formats.ENCODINGS`, or
             `"tekken"` for a `tekken.json`, where it changes nothing.
         pattern: split pattern, as in `byte_level_bpe`; overrides that of the encoding.
         special_tokens: name to id; overrides those of the encoding.
         normalizer: normalization of texts, as in `byte_level_bpe`.
-        bos_token: special token in the role of BOS. `None` uses that of the encoding, and `<s>` of a
-            `tekken.json`.
-        eos_token: special token in the role of EOS. `None` uses that of the encoding, `</s>` of a
-            `tekken.json`, and otherwise `<|endoftext|>` if it is a special token.
-        pad_token: special token that pads a batch. `None` uses that of the encoding, and `<pad>` of a
-            `tekken.json`.
 
     Returns:
         A tokenizer that inserts no special tokens into texts, like tiktoken. Use `with_template` to insert
@@ -305,14 +299,10 @@ def read_tiktoken(
         )
     if special_tokens is None:
         special_tokens = preset.special_tokens if preset else {}
-    roles = resolve_roles(
-        special_tokens,
-        {"bos": bos_token, "eos": eos_token, "pad": pad_token},
-        preset.roles if preset else _OPENAI_ROLES,
-    )
+    all_roles = resolve_roles(special_tokens, roles, preset.roles if preset else _OPENAI_ROLES)
     with as_format_errors(str(source)):
         return make_byte_level_bpe(
-            make_vocabulary(ranks, special_tokens, roles, EMPTY_TEMPLATE),
+            make_vocabulary(ranks, special_tokens, all_roles, EMPTY_TEMPLATE),
             pattern or (preset.pattern if preset else ""),
             normalizer,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tokjax._util.atomic_files import get_identity, open_regular
@@ -17,7 +18,7 @@ from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models.format_errors import check_is_not_pointer, check_vocab_size
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tokjax.core.vocabulary import Role
@@ -27,6 +28,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """Byte order mark in UTF-8, which `read_lines` removes from the start of a file."""
 _GZIP_HEADER = b"\x1f\x8b"
 _HEADER_BYTES = 1 << 12
+_MERGES_HEADER = "#version"
 CONFIG_FILE = "tokenizer_config.json"
 """Configuration file of a tokenizer in Hugging Face's format."""
 SPECIAL_TOKENS_FILE = "special_tokens_map.json"
@@ -107,6 +109,43 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, line.removesuffix(b"\r").decode("utf-8")
         except UnicodeDecodeError as error:
             raise TokenizerFormatError(f"{path}, line {number}: not UTF-8: {error}") from error
+
+
+def read_merges(path: Path, tokens: Collection[str]) -> dict[tuple[str, str], int]:
+    """Reads a list of merges: pairs of tokens in order of priority, and the numbers of their lines.
+
+    Lines that begin with `#` before the first merge are comments. Empty lines are ignored.
+
+    Args:
+        path: path of the file.
+        tokens: tokens of the vocabulary, which distinguish merges that begin with `#` from comments.
+
+    Raises:
+        TokenizerFormatError: a line is not a pair of tokens, or is a duplicate.
+    """
+    line_numbers: dict[tuple[str, str], int] = {}
+    for number, line in read_lines(path):
+        parts = re.split("[ \t]+", line.strip(" \t"))
+        if parts == [""] or (not line_numbers and _is_comment(parts, tokens)):
+            continue
+        if len(parts) != 2:
+            raise TokenizerFormatError(
+                f"{path}, line {number}: expected two tokens, and no count after them; got {line[:60]!r}"
+            )
+        pair = parts[0], parts[1]
+        if pair in line_numbers:
+            raise TokenizerFormatError(
+                f"{path}, line {number}: duplicate of {line!r} in line {line_numbers[pair]}"
+            )
+        line_numbers[pair] = number
+    return line_numbers
+
+
+def _is_comment(parts: Sequence[str], tokens: Collection[str]) -> bool:
+    """Returns whether a line before the first merge is a comment. Some merges begin with `#`, too."""
+    if parts[0].startswith(_MERGES_HEADER):
+        return True
+    return parts[0].startswith("#") and (len(parts) == 1 or "".join(parts[:2]) not in tokens)
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

@@ -10,13 +10,12 @@ last character. The same words in both:
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from tokjax._util.atomic_files import check_path
 from tokjax.errors import TokenizerFormatError
 from tokjax.formats.huggingface.tokenizer_json import convert_files
-from tokjax.formats.tokenizer_files import read_companion_config, read_lines
+from tokjax.formats.tokenizer_files import read_companion_config, read_lines, read_merges
 from tokjax.formats.transformers_files import find_difference
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.word_base import make_word_vocabulary
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
     Merges = Sequence[tuple[str, str]]
 
-_HEADER = "#version"
 # The characters that Julia's `strip` removes: KeemenaSubwords.jl strips each line, and skips empty ones.
 _LINE_SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _ROLE_NAMES: Mapping[Role, tuple[str, ...]] = {
@@ -60,12 +58,9 @@ _UNCHANGED = BertNormalizer(
 def read_word_bpe(
     vocab: str | os.PathLike[str],
     merges: str | os.PathLike[str],
+    roles: Mapping[Role, str | None],
     *,
     special_tokens: Sequence[str] = (),
-    bos_token: str | None = None,
-    eos_token: str | None = None,
-    pad_token: str | None = None,
-    unk_token: str | None = None,
 ) -> SegmentModel | HuggingFaceTokenizer:
     r"""Reads a vocabulary and a list of merges on words.
 
@@ -80,12 +75,9 @@ def read_word_bpe(
     Args:
         vocab: path of the file with one token per line.
         merges: path of the list of merges.
+        roles: role to the name of a special token. Without a name, it is the token that the configuration
+            files name, or else a usual name, such as `<s>`.
         special_tokens: names of additional special tokens.
-        bos_token: special token in the role of BOS. `None` uses the token that the configuration files name,
-            or else a usual name, such as `<s>`; this also applies to the next three arguments.
-        eos_token: special token in the role of EOS.
-        pad_token: special token that pads a batch.
-        unk_token: special token for unknown text.
 
     Raises:
         FileNotFoundError: a file does not exist.
@@ -94,22 +86,16 @@ def read_word_bpe(
             determine an option of `word_bpe`, or a special token is not in the vocabulary.
     """
     source, merges_path = check_path(vocab), check_path(merges)
-    passed: dict[Role, str | None] = {
-        "bos": bos_token,
-        "eos": eos_token,
-        "pad": pad_token,
-        "unk": unk_token,
-    }
     companion = read_companion_config(source.parent)
     tokens = _read_tokens(source)
     reason = find_difference(source, tokens, companion)
     if reason is not None:
         files = {source.name: source, merges_path.name: merges_path}
-        return convert_files(files, reason, tokens, passed, special_tokens=special_tokens or None)
-    pairs = _read_merges(merges_path, tokens)
+        return convert_files(files, reason, tokens, roles, special_tokens=special_tokens or None)
+    pairs = list(read_merges(merges_path, tokens))
     _check_files_match(source, merges_path, tokens, pairs)
     usual = {role: next(filter(tokens.__contains__, names), None) for role, names in _ROLE_NAMES.items()}
-    roles = {**usual, **companion.roles, **{role: name for role, name in passed.items() if name}}
+    roles = {**usual, **companion.roles, **{role: name for role, name in roles.items() if name}}
     special = [*filter(tokens.__contains__, _OTHER_SPECIAL), *filter(None, usual.values())]
     special = list(dict.fromkeys([*special, *companion.special, *special_tokens]))
     with as_format_errors(str(source)):
@@ -139,41 +125,6 @@ def _read_tokens(source: Path) -> dict[str, int]:
             tokens[token] = len(tokens)
     check_vocab_size(len(tokens), str(source))
     return tokens
-
-
-def _read_merges(path: Path, tokens: Collection[str]) -> list[tuple[str, str]]:
-    """Reads a list of merges, and returns them in order of priority.
-
-    Args:
-        path: path of the file.
-        tokens: tokens of the vocabulary, which distinguish merges that begin with `#` from comments.
-
-    Raises:
-        TokenizerFormatError: a line is not a pair of tokens, or is a duplicate.
-    """
-    line_numbers: dict[tuple[str, str], int] = {}
-    for number, line in read_lines(path):
-        parts = re.split("[ \t]+", line.strip(" \t"))
-        if parts == [""] or (not line_numbers and _is_comment(parts, tokens)):
-            continue
-        if len(parts) != 2:
-            raise TokenizerFormatError(
-                f"{path}, line {number}: expected two tokens, and no count after them; got {line[:60]!r}"
-            )
-        pair = parts[0], parts[1]
-        if pair in line_numbers:
-            raise TokenizerFormatError(
-                f"{path}, line {number}: duplicate of {line!r} in line {line_numbers[pair]}"
-            )
-        line_numbers[pair] = number
-    return list(line_numbers)
-
-
-def _is_comment(parts: Sequence[str], tokens: Collection[str]) -> bool:
-    """Returns whether a line before the first merge is a comment. Some merges begin with `#`, too."""
-    if parts[0].startswith(_HEADER):
-        return True
-    return parts[0].startswith("#") and (len(parts) == 1 or "".join(parts[:2]) not in tokens)
 
 
 def _check_files_match(source: Path, merges_path: Path, tokens: Collection[str], merges: Merges) -> None:
