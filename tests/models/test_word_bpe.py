@@ -11,9 +11,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 import tokjax
 from tests.conftest import CORPUS
 from tests.support.span_checks import assert_contract
-from tests.support.text_strategies import any_strings, byte_strings, hard_texts
+from tests.support.text_strategies import hard_texts
 from tokjax.core.utf8 import to_utf8
-from tokjax.models import word_engine
 from tokjax.models.word_bpe import merge_order_is_unique, merge_symbols
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode
 
@@ -21,8 +20,6 @@ ArgumentError = tokjax.errors.InvalidArgumentError
 WHITESPACE = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
-words = st.sampled_from(["lowest", "widest", "abab", "aaaa", "ббa", "日本語日本", "</w>", "ab\u0301c"])
-texts = st.one_of(hard_texts, st.lists(st.one_of(words, st.text(max_size=6)), max_size=8).map(" ".join))
 
 
 def merge_slowly(symbols, merges):
@@ -152,34 +149,17 @@ def make_pair(splitter, suffix, lowercase):
     return ours, theirs
 
 
+# The tests of all types on words, in test_wordpiece.py, take these pairs, too.
 PAIRS = [
     ("whitespace", "</w>", False),
     ("whitespace", None, False),
     ("bert", "</w>", True),
     ("bert", "</w>", False),
 ]
-each_pair = pytest.mark.parametrize("pair", PAIRS)
-
-
-def assert_matches_library(pair, text):
-    ours, theirs = make_pair(*pair)
-    expected = theirs.encode(text)
-    result = tokjax.encode_result(ours, text, allowed_special="all")
-    assert result.ids.tolist() == expected.ids
-    back = tokjax.map_offsets_to_input(ours, text, result.offsets)
-    assert list(map(tuple, tokjax.offsets.byte_to_char_spans(text, back).tolist())) == expected.offsets
-    assert tokjax.encode(ours, text, allowed_special="all").tolist() == expected.ids
-    return result
-
-
-@each_pair
-@given(text=texts)
-def test_ids_and_offsets_equal_the_library(pair, text):
-    assert_matches_library(pair, text)
 
 
 @pytest.mark.slow
-@each_pair
+@pytest.mark.parametrize("pair", PAIRS)
 def test_every_code_point_equals_the_library(pair):
     stop = 0x110000 if pair[0] == "whitespace" else 0x3100  # the normalizer has tests of all others
     characters = [chr(code) for code in range(stop) if not 0xD800 <= code < 0xE000]
@@ -189,28 +169,6 @@ def test_every_code_point_equals_the_library(pair):
     expected = [encoding.ids for encoding in theirs.encode_batch_fast(rows)]
     batch = tokjax.encode_batch_result(ours, rows, return_offsets=False)
     assert [row.ids.tolist() for row in batch] == expected
-
-
-@each_pair
-def test_array_engine_equals_loop(pair, monkeypatch):
-    text = "\n".join(CORPUS)
-    looped = assert_matches_library(pair, text)
-    monkeypatch.setattr(word_engine, "FEW_CHARACTERS", 0)
-    assert assert_matches_library(pair, text) == looped
-    monkeypatch.setattr(word_engine, "CHUNK_CHARACTERS", 50)
-    (chunked,) = tokjax.encode_batch_result(make_pair(*pair)[0], [text], threads=3)
-    assert chunked == looped
-
-
-@each_pair
-@given(st.lists(st.one_of(texts, any_strings, byte_strings), max_size=4))
-def test_unusual_texts_in_chunks(pair, drawn_texts):
-    tokenizer, _ = make_pair(*pair)
-    alone = [tokjax.encode_result(tokenizer, text, disallowed_special=()) for text in drawn_texts]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(word_engine, "FEW_CHARACTERS", 0)
-        patch.setattr(word_engine, "CHUNK_CHARACTERS", 5)
-        assert [*tokjax.encode_batch_result(tokenizer, drawn_texts, disallowed_special=())] == alone
 
 
 @given(st.lists(st.integers(0, 399), max_size=9))
