@@ -398,7 +398,7 @@ class TestErrors:
         hub.page = page
         self.check(
             "a/b",
-            rf"{hub.url} can't be reached, and its tokenizer .*: ConnectionError: its answer is not that of "
+            rf"{hub.url} can't be reached or .*: ConnectionError: its answer is not that of "
             r"a hub: \w+Error: .*; check the network and HF_ENDPOINT, or pass the path of its files$",
         )
         hub.page = None
@@ -427,7 +427,7 @@ class TestErrors:
         hub.stop()
         self.check(
             "a/b",
-            rf"^'a/b': no such file or directory, and {hub.url} can't be reached, and its tokenizer at the "
+            rf"^'a/b': no such file or directory, and {hub.url} can't be reached or .*tokenizer at the "
             r"revision 'main' is not in the cache \S+hub: \w+: .*; check the network and HF_ENDPOINT",
         )
 
@@ -448,15 +448,6 @@ class TestErrors:
             match=f"^no file or directory 'a/b' exists, and loading 'a/b'{cause}",
         ):
             tokjax.load_tokenizer("a/b")
-
-    def test_file_of_another_size(self, hub, files):
-        hub.add("a/b", files)
-        hub.truncated = {"tokenizer.json"}
-        self.check(
-            "hf://a/b",
-            f"^'hf://a/b': {hub.url} did not send all files completely, and its tokenizer .* "
-            "is not in the cache .*Consistency check failed.*; try again, or pass the path of its files$",
-        )
 
     def test_tokenizers_in_directories(self, hub):
         hub.add("a/b", {"README.md": "", "x/one/tokenizer.json": "{}", "x/two/tokenizer.json": "{}"})
@@ -483,13 +474,16 @@ class TestErrors:
                 tokjax.load_tokenizer(name)
         assert not hub.downloads
 
-    def test_file_with_more_bytes_than_announced(self, hub, files):
+    def test_file_of_another_size_than_announced(self, hub, files):
         if "tqdm_class" not in inspect.signature(huggingface_hub.hf_hub_download).parameters:
             pytest.skip("this version of huggingface_hub does not report the progress of a file")
         hub.add("a/b", files, reported_sizes={"tokenizer.json": 10})
         self.check(
-            "a/b", "tokenizer.json has more than the 10 bytes that the hub announced; try again, or pass"
+            "a/b", "tokenizer.json has more than the 10 bytes that the hub announced; check the network"
         )
+        hub.add("a/b", files)
+        hub.truncated = {"tokenizer.json"}
+        self.check("a/b", "did not send all files, and .*Consistency check failed.*; check the network")
 
     def test_padding_token_that_does_not_exist(self, hub, files):
         """As of models without padding: the option chooses a token, and adds none."""

@@ -1,15 +1,12 @@
-"""Tests of classic BPE: equality with Hugging Face's tokenizers, and with a slow oracle."""
+"""Tests of classic BPE: equality with a slow oracle; `test_wordpiece.py` compares it with the library."""
 
 import json
 import pickle
-from functools import lru_cache
 
 import pytest
 from hypothesis import given, strategies as st
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 import tokjax
-from tests.conftest import CORPUS
 from tests.support.span_checks import assert_contract
 from tests.support.text_strategies import hard_texts
 from tokjax.core.utf8 import to_utf8
@@ -118,65 +115,6 @@ def test_any_merges_equal_the_oracle(tokenizer, drawn_texts):
     restored = pickle.loads(pickle.dumps(tokenizer))
     assert restored == tokenizer
     assert [*tokjax.encode_batch_result(restored, drawn_texts, disallowed_special=())] == [*batch]
-
-
-SPLITTERS = {"whitespace": pre_tokenizers.WhitespaceSplit, "bert": pre_tokenizers.BertPreTokenizer}
-
-
-@lru_cache
-def make_pair(splitter, suffix, lowercase):
-    """Makes our tokenizer and the library's, with merges trained by the library."""
-    suffix_option = {"end_of_word_suffix": suffix} if suffix else {}
-    theirs = Tokenizer(models.BPE(unk_token="<unk>", **suffix_option))
-    theirs.pre_tokenizer = SPLITTERS[splitter]()
-    is_bert = splitter == "bert"
-    theirs.normalizer = normalizers.BertNormalizer(
-        lowercase=lowercase, strip_accents=None, clean_text=is_bert, handle_chinese_chars=is_bert
-    )
-    theirs.decoder = decoders.BPEDecoder(suffix=suffix or "</w>")
-    trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=["<unk>"], show_progress=False, **suffix_option
-    )
-    theirs.train_from_iterator([*CORPUS, *map(str.upper, CORPUS)], trainer)
-    model = json.loads(theirs.to_str())["model"]
-    ours = tokjax.word_bpe(
-        model["vocab"],
-        [tuple(pair) for pair in model["merges"]],
-        end_of_word="suffix" if suffix else None,
-        splitter=splitter,
-        lowercase=lowercase,
-    )
-    return ours, theirs
-
-
-# The tests of all types on words, in test_wordpiece.py, take these pairs, too.
-PAIRS = [
-    ("whitespace", "</w>", False),
-    ("whitespace", None, False),
-    ("bert", "</w>", True),
-    ("bert", "</w>", False),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pair", PAIRS)
-def test_every_code_point_equals_the_library(pair):
-    stop = 0x110000 if pair[0] == "whitespace" else 0x3100  # the normalizer has tests of all others
-    characters = [chr(code) for code in range(stop) if not 0xD800 <= code < 0xE000]
-    words_of_nine = ["".join(characters[i : i + 9]) for i in range(0, len(characters), 9)]
-    rows = [" ".join(words_of_nine[i : i + 100]) for i in range(0, len(words_of_nine), 100)]
-    ours, theirs = make_pair(*pair)
-    expected = [encoding.ids for encoding in theirs.encode_batch_fast(rows)]
-    batch = tokjax.encode_batch_result(ours, rows, return_offsets=False)
-    assert [row.ids.tolist() for row in batch] == expected
-
-
-@given(st.lists(st.integers(0, 399), max_size=9))
-def test_decoding_equals_the_library(ids):
-    ours, theirs = make_pair("bert", "</w>", True)
-    ids = [id_ % tokjax.vocab_size(ours) for id_ in ids]
-    assert tokjax.decode(ours, ids) == theirs.decoder.decode([theirs.id_to_token(id_) for id_ in ids])
-    assert tokjax.decode_batch(ours, [ids, []]) == [tokjax.decode(ours, ids), ""]
 
 
 def test_decoding_of_bytes():

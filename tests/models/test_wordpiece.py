@@ -2,7 +2,7 @@
 
 import itertools
 import pickle
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 import tokjax
 from tests.conftest import CORPUS
-from tests.models import test_word_bpe
+from tests.support.huggingface_tokenizers import make_pair
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
 from tests.support.variants import mark_slow_except
 from tokjax.bpe import pretoken_cache
@@ -95,14 +95,11 @@ PAIRS = {name: lambda name=name: make_wordpieces(name) for name in OPTIONS} | {
     )
     for splitter, lowercase in itertools.product(["whitespace", "bert"], [False, True])
 }
-PAIRS |= {
-    f"BPE, {', '.join(map(str, pair))}": partial(test_word_bpe.make_pair, *pair)
-    for pair in test_word_bpe.PAIRS
-}
-DEFAULT_PAIRS = ["uncased", "no normalization", "short words", "other prefix", "bert, lowercase=True"]
-DEFAULT_PAIRS += [name for name in PAIRS if name.startswith("BPE")]
+BPE = ["OpenAI GPT", "word BPE at whitespace", "word BPE without a mark"]
+PAIRS |= {name: lambda name=name: make_pair(name)[::-1] for name in BPE}
+DEFAULT_PAIRS = ["uncased", "no normalization", "short words", "other prefix", "bert, lowercase=True", *BPE]
 each_pair = pytest.mark.parametrize("pair", mark_slow_except(PAIRS, DEFAULT_PAIRS))
-KINDS = ["uncased", "bert, lowercase=True", "BPE, bert, </w>, True"]
+KINDS = ["uncased", "bert, lowercase=True", "OpenAI GPT"]
 each_kind = pytest.mark.parametrize("pair", KINDS)
 
 
@@ -178,7 +175,7 @@ def test_offsets_refer_to_the_normalized_text(pair, text):
         assert tokjax.offsets.has_nonempty_span(span)
         if id_ != tokjax.unk_id(tokenizer):
             token = tokjax.id_to_bytes(tokenizer, id_)
-            text_bytes = token.removesuffix(b"</w>" if "BPE" in pair else b"")
+            text_bytes = token.removesuffix(b"</w>" if pair in BPE else b"")
             assert tokjax.offsets.span_bytes(view, span) == text_bytes[len(prefix) if follows else 0 :]
     view_result = tokjax.encode_result(
         tokenizer, view, add_special_tokens=False, disallowed_special=(), assume_normalized=True

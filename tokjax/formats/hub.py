@@ -73,11 +73,8 @@ def fetch_repository(name: RepositoryName) -> Path:
         purpose = f"no file or directory {name.text!r} exists, and {purpose}"
     hub = import_optional("huggingface_hub", extra="hub", purpose=purpose)
     errors = import_optional("huggingface_hub.errors", extra="hub", purpose=purpose)
-    has_answered = False
     try:
-        commit, sizes = _list_files(hub, errors, name)
-        has_answered = True
-        return _download(hub, errors, name, commit, sizes)
+        return _download(hub, errors, name, *_list_files(hub, errors, name))
     except TokjaxError:
         raise
     except errors.HFValidationError as error:
@@ -92,7 +89,7 @@ def fetch_repository(name: RepositoryName) -> Path:
             raise
         cached = None if isinstance(error, errors.RevisionNotFoundError) else _find_cached(hub, name)
         if cached is None:
-            raise _describe_failure(hub, errors, name, error, has_answered=has_answered) from error
+            raise _describe_failure(hub, errors, name, error) from error
         if not isinstance(error, errors.OfflineModeIsEnabled):
             _log.warning("%s: using the files in the cache, since the hub failed: %s", name, _shorten(error))
         _warn_about_unknown_files(hub, name, cached)
@@ -280,7 +277,7 @@ def _warn_about_unknown_files(hub: Any, name: RepositoryName, cached: Path) -> N
 
 
 def _describe_failure(
-    hub: Any, errors: Any, name: RepositoryName, error: Exception, *, has_answered: bool
+    hub: Any, errors: Any, name: RepositoryName, error: Exception
 ) -> TokenizerNotFoundError:
     """Returns the error that explains why the files of a repository are not available.
 
@@ -289,7 +286,6 @@ def _describe_failure(
         errors: the module `huggingface_hub.errors`.
         name: name of the repository.
         error: error of the library.
-        has_answered: whether the hub has listed the files of the repository.
     """
     if isinstance(error, errors.LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
@@ -313,11 +309,8 @@ def _describe_failure(
     elif status is not None:
         cause = f"{endpoint} answered with the status {status}, and {not_cached}: {_shorten(error)}"
         advice = f"the token may be invalid: {login}" if status in (401, 403) else "try again later"
-    elif has_answered:
-        cause = f"{endpoint} did not send all files completely, and {not_cached}: {_shorten(error)}"
-        advice = "try again, or pass the path of its files"
     else:
-        cause = f"{endpoint} can't be reached, and {not_cached}: {_shorten(error)}"
+        cause = f"{endpoint} can't be reached or did not send all files, and {not_cached}: {_shorten(error)}"
         advice = "check the network and HF_ENDPOINT, or pass the path of its files"
     where = "" if name.has_scheme else "no such file or directory, and "
     return TokenizerNotFoundError(f"{name.text!r}: {where}{cause}", hint=Hint(advice, advice))

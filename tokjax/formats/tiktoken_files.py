@@ -50,8 +50,6 @@ _TEKKEN_SPECIAL = [
 ]
 """Special tokens of a `tekken.json` without a list of them, which is valid up to version 7."""
 _LAST_VERSION_WITHOUT_LIST = 7
-_TEKKEN = "tekken"
-"""Encoding of `tekken.json`, which contains its pattern and special tokens."""
 _NUM_SPECIAL = 256
 """Number of special tokens of Llama 3 and Kimi K2, named and reserved ones."""
 _NUM_LLAMA4_SPECIAL = 2048
@@ -263,8 +261,8 @@ def read_tiktoken(
         path: path of the file.
         roles: role to the name of a special token. Without a name, it is that of the encoding; `<s>`, `</s>`
             and `<pad>` of a `tekken.json`; and otherwise `<|endoftext|>` for EOS, if it is a special token.
-        encoding: name of a published encoding: a key of `tokjax.formats.ENCODINGS`, or
-            `"tekken"` for a `tekken.json`, where it changes nothing.
+        encoding: name of a published encoding: a key of `tokjax.formats.ENCODINGS`. A `tekken.json` takes
+            none.
         pattern: split pattern, as in `byte_level_bpe`; overrides that of the encoding.
         special_tokens: name to id; overrides those of the encoding.
         normalizer: normalization of texts, as in `byte_level_bpe`.
@@ -284,7 +282,7 @@ def read_tiktoken(
     preset: Encoding | None
     if data.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"{"):
         contents = parse_json_object(data, str(source))
-        if encoding not in (None, _TEKKEN):
+        if encoding is not None:
             raise InvalidArgumentError(
                 f"{source}: contains a pattern and special tokens; leave out encoding="
             )
@@ -313,14 +311,8 @@ def _find_encoding(source: Path, name: str | None, pattern: Pattern | None) -> E
 
     Returns `None` if the file is not named after one, but the caller passes a pattern.
     """
-    if name == _TEKKEN:
-        raise InvalidArgumentError(
-            f"{source}: a rank file, but the encoding 'tekken' is in Mistral's tekken.json; pass its path, "
-            "or pattern='tekken' and special_tokens="
-        )
     if name is not None and name not in ENCODINGS:
-        names = ", ".join([*ENCODINGS, _TEKKEN])
-        raise InvalidArgumentError(f"encoding must be one of {names}, not {name!r}")
+        raise InvalidArgumentError(f"encoding must be one of {', '.join(ENCODINGS)}, not {name!r}")
     preset = ENCODINGS.get(name or source.stem)
     if preset is None and pattern is None:
         raise InvalidArgumentError(
