@@ -5,8 +5,6 @@ import os
 import pytest
 
 import tokjax
-from tests.conftest import CORPUS
-from tokjax.trainer import train_sentencepiece
 
 FormatError, ArgumentError = tokjax.errors.TokenizerFormatError, tokjax.errors.InvalidArgumentError
 
@@ -62,29 +60,12 @@ def test_special_tokens_of_rank_files_need_ids(tmp_path):
         tokjax.load_tokenizer(tmp_path / "x.tiktoken", pattern="gpt2", special_tokens=["<s>"])
 
 
-class TestSentencePiece:
-    def test_roles_from_the_config_file(self, tmp_path):
-        pieces = train_sentencepiece(CORPUS, vocab_size=150, bos_token="<s>", progress=False).tokenizer
-        tokjax.formats.export_tokenizer(pieces, tmp_path, "sentencepiece")
-        assert tokjax.load_tokenizer(tmp_path) == pieces  # has the roles in the exported configuration
-        (tmp_path / "tokenizer_config.json").write_text('{"add_bos_token": true, "add_eos_token": false}')
-        roles = {"bos": "<s>", "eos": "</s>", "unk": "<unk>"}
-        with_bos = tokjax.load_tokenizer(tmp_path)
-        assert dict(with_bos.vocabulary.roles) == roles
-        assert with_bos.vocabulary.template_token_ids == ((1,), ())
-        (tmp_path / "tokenizer_config.json").unlink()
-        plain = tokjax.load_tokenizer(tmp_path)
-        assert dict(plain.vocabulary.roles) == roles
-        assert plain.vocabulary.template_token_ids == ((), ())
-        assert plain == tokjax.sentencepiece(tmp_path / "tokenizer.model")
-        assert plain == tokjax.formats.from_sentencepiece(pieces.processor)
-
-    def test_truncated_model(self, all_files, tmp_path):
-        data = (all_files / "tokenizer.model").read_bytes()
-        for size in (1, len(data) // 2, len(data) - 1):
-            (tmp_path / "tokenizer.model").write_bytes(data[:size])
-            with pytest.raises(FormatError, match="tokenizer.model"):
-                tokjax.load_tokenizer(tmp_path)
+def test_truncated_model(all_files, tmp_path):
+    data = (all_files / "tokenizer.model").read_bytes()
+    for size in (1, len(data) // 2, len(data) - 1):
+        (tmp_path / "tokenizer.model").write_bytes(data[:size])
+        with pytest.raises(FormatError, match="tokenizer.model"):
+            tokjax.load_tokenizer(tmp_path)
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
