@@ -147,8 +147,10 @@ class TestAmbiguousOrUnknownFiles:
     def test_invalid_paths(self, tmp_path):
         with pytest.raises(ArgumentError, match="expected a path, got 5"):
             tokjax.load_tokenizer([5, "x"])
-        with pytest.raises(ArgumentError, match="a pair of paths, a name or a tokenizer, not None"):
-            tokjax.load_tokenizer(None)
+        for path, format_ in ((None, "auto"), (5, "gpt2"), (b"a.model", "auto")):
+            message = f"path must be a path, a pair of paths, a name or a tokenizer, not {path!r}"
+            with pytest.raises(ArgumentError, match=message):
+                tokjax.load_tokenizer(path, format_)
         with pytest.raises(FileNotFoundError):
             tokjax.load_tokenizer(tmp_path / "none")
 

@@ -20,7 +20,7 @@ from tokjax.formats.gpt2_files import read_gpt2
 from tokjax.formats.huggingface.tokenizer_json import read_huggingface
 from tokjax.formats.sentencepiece_files import read_sentencepiece
 from tokjax.formats.tiktoken_files import is_rank_file, is_tekken, read_tiktoken
-from tokjax.formats.tokenizer_files import read_header, read_json_object
+from tokjax.formats.tokenizer_files import BYTE_ORDER_MARK, read_bytes, read_json_object
 from tokjax.formats.tokjax_json import TOKENIZER_FILE, read_tokjax
 from tokjax.formats.word_bpe_files import read_word_bpe
 from tokjax.formats.wordpiece_files import read_wordpiece
@@ -33,6 +33,7 @@ from tokjax.formats.writers import (
     write_wordpiece,
 )
 from tokjax.models.byte_bpe import ByteLevelBPE
+from tokjax.models.roles_and_templates import replace_roles
 from tokjax.models.sentencepiece import SentencePieceTokenizer
 from tokjax.models.word_bpe import word_bpe
 from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece
@@ -56,6 +57,7 @@ Format = Literal[
 ]
 
 VOCAB_JSON, VOCAB_TXT = "vocab.json", "vocab.txt"
+_HEADER_BYTES = 1 << 12
 _HUGGINGFACE_HEADER = re.compile(rb'\s*\{\s*"version"\s*:\s*"[^"]*"\s*,\s*"truncation"\s*:')
 _SCORED_PIECE = re.compile(rb"(piece\t)?[^\t]+\t-?[0-9][0-9.e+-]*(\t.*)?|#.*|type=.*|")
 """A line of a SentencePiece model as text."""
@@ -72,7 +74,7 @@ class FileStart:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.header = read_header(path)
+        self.header = read_bytes(path, _HEADER_BYTES).removeprefix(BYTE_ORDER_MARK)
 
     @cached_property
     def json(self) -> Mapping[str, Any]:
@@ -198,12 +200,11 @@ def _sniff_wordpiece(start: FileStart) -> str | None:
 
 
 def _read_tokjax(path: Path, roles: Mapping[Role, str | None]) -> SegmentModel | HuggingFaceTokenizer:
-    assert not roles  # the file has them
-    return read_tokjax(path)
+    return replace_roles(read_tokjax(path), roles)
 
 
 FORMATS: Mapping[Format, FileFormat] = {
-    "tokjax": FileFormat(((TOKENIZER_FILE,),), _sniff_tokjax, _read_tokjax, (), write=write_tokjax),
+    "tokjax": FileFormat(((TOKENIZER_FILE,),), _sniff_tokjax, _read_tokjax, write=write_tokjax),
     "huggingface": FileFormat(
         (("tokenizer.json",),), _sniff_huggingface, read_huggingface, write=write_huggingface
     ),

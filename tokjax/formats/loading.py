@@ -114,9 +114,10 @@ def load_tokenizer(
     Where the format does not define the roles of special tokens (BOS, EOS, padding, CLS, SEP, mask), they are
     read from the `tokenizer_config.json` and `special_tokens_map.json` in the same directory. Without a BOS
     or EOS token, CLS or SEP also has that role, as in BERT (but not with a `.model`). The options
-    `bos_token`, `eos_token` and `pad_token` override them in every format except `"tokjax"`, which has no
-    options. `with_roles` sets any role of a loaded tokenizer.
+    `bos_token`, `eos_token` and `pad_token` override them in every format. `with_roles` sets any role of a
+    loaded tokenizer.
 
+    - `"tokjax"` also accepts `unk_token`.
     - `"huggingface"` also accepts `unk_token`. A byte-level BPE with a common split pattern, a BPE with byte
       fallback, a BPE of words like that of OpenAI's first GPT, a WordPiece like BERT's and a word-level
       tokenizer become built-in tokenizers with the same ids. Other definitions run on the `tokenizers`

@@ -40,8 +40,8 @@ _HUB_PAGE = re.compile(
 _FILE_NAME = re.compile(r"(?i).*\.(json|model(\.v\w+)?|txt|tiktoken|vocab|bpe|codes|gz|tsv)")
 DEFAULT_REVISION = "main"
 _HELP = (
-    "a name is 'OWNER/NAME' or 'hf://OWNER/NAME@REVISION/PATH' for a repository of the Hugging Face hub (%2F for "
-    "a slash in a revision), or 'tiktoken://ENCODING'; URLs are accepted, too"
+    "a name is 'OWNER/NAME' or 'hf://OWNER/NAME@REVISION/PATH' for a repository of the Hugging Face hub "
+    "(write a slash in a revision as %2F), or 'tiktoken://ENCODING'; URLs are accepted, too"
 )
 """Description of names, for errors."""
 

@@ -95,8 +95,13 @@ def _build_harmony_special_tokens() -> dict[str, int]:
         "<|call|>": 200012,
         "<|endofprompt|>": 200018,  # `<|reserved_200018|>` is a second name
     }
-    reserved_ids = set(range(200000, 201088)).difference(named_tokens.values()) | {200018}
-    return named_tokens | {f"<|reserved_{i}|>": i for i in sorted(reserved_ids)}
+    return _reserve(named_tokens, range(200000, 201088), "<|reserved_{}|>") | {"<|reserved_200018|>": 200018}
+
+
+def _reserve(named_tokens: Mapping[str, int], ids: Iterable[int], name: str) -> dict[str, int]:
+    """Returns named special tokens, and those that are named after the other ids."""
+    unused_ids = set(ids).difference(named_tokens.values())
+    return {**named_tokens, **{name.format(id_): id_ for id_ in unused_ids}}
 
 
 def _number(names: Iterable[str], first_id: int) -> dict[str, int]:
@@ -169,10 +174,9 @@ def _make_kimi_k2() -> Encoding:
         "[PAD]": 163839,
     }
     num_ranks = 163584
-    ids = set(range(num_ranks, num_ranks + _NUM_SPECIAL)) - set(named_tokens.values())
-    reserved = {f"<|reserved_token_{id_}|>": id_ for id_ in ids}
+    ids = range(num_ranks, num_ranks + _NUM_SPECIAL)
     roles: dict[Role, str] = {"bos": "[BOS]", "eos": "[EOS]", "pad": "[PAD]", "unk": "[UNK]"}
-    return Encoding("kimi_k2", named_tokens | reserved, num_ranks, roles)
+    return Encoding("kimi_k2", _reserve(named_tokens, ids, "<|reserved_token_{}|>"), num_ranks, roles)
 
 
 _GPT2 = Encoding("gpt2", {_END_OF_TEXT: 50256}, 50256, in_tiktoken=True)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """Byte order mark in UTF-8, which `read_lines` removes from the start of a file."""
 _GZIP_HEADER = b"\x1f\x8b"
-_HEADER_BYTES = 1 << 12
 _MERGES_HEADER = "#version"
 CONFIG_FILE = "tokenizer_config.json"
 """Configuration file of a tokenizer in Hugging Face's format."""
@@ -48,8 +47,12 @@ BERT_ROLES: Mapping[Role, Role] = {"bos": "cls", "eos": "sep"}
 """Roles that BERT's files do not declare, and the role whose token begins or ends each text instead."""
 
 
-def read_bytes(path: Path) -> bytes:
-    """Reads a whole file.
+def read_bytes(path: Path, maximum: int = -1) -> bytes:
+    """Reads a file.
+
+    Args:
+        path: path of the file.
+        maximum: number of bytes to read; by default all.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -62,26 +65,13 @@ def read_bytes(path: Path) -> bytes:
         exceeded = exceeds_limit("file_bytes", size)
         if exceeded:
             raise TokenizerFormatError(f"{path}: has {size:,} bytes; {exceeded}")
-        data = file.read()
-    _check_contents(data, path)
-    return data
-
-
-def read_header(path: Path) -> bytes:
-    """Reads the first 4 KiB of a file, without a byte order mark. Raises as `read_bytes`."""
-    check_is_file(path)
-    with open_regular(path) as file:
-        header = file.read(_HEADER_BYTES)
-    _check_contents(header, path)
-    return header.removeprefix(BYTE_ORDER_MARK)
-
-
-def _check_contents(data: bytes, path: Path) -> None:
+        data = file.read(maximum)
     if not data:
         raise TokenizerFormatError(f"{path}: is empty")
     check_is_not_pointer(data, str(path))
     if data.startswith(_GZIP_HEADER):
         raise TokenizerFormatError(f"{path}: is compressed with gzip; decompress it first")
+    return data
 
 
 def check_is_file(path: Path) -> None:

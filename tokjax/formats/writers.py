@@ -63,8 +63,7 @@ def write_huggingface(tokenizer: Any, target: Target) -> tuple[Path, ...]:
 
 def write_tiktoken(tokenizer: Any, target: Target) -> tuple[Path, ...]:
     """Writes a rank file."""
-    _check_expressible(tokenizer, "a rank file", normalizer=None, add_prefix_space=False, trim_offsets=None)
-    _check_no_added_tokens(tokenizer.vocabulary.added_names, "a rank file")
+    _check_plain(tokenizer, "a rank file")
     ranks = tokenizer.vocabulary.mergeable
     unreachable_ids = dict(tokenizer.vocabulary.unreachable_ids)
     empty_token = {b"": unreachable_ids.pop("")} if "" in unreachable_ids else {}
@@ -86,14 +85,11 @@ def write_tiktoken(tokenizer: Any, target: Target) -> tuple[Path, ...]:
 
 def write_gpt2(tokenizer: Any, target: Target) -> tuple[Path, ...]:
     """Writes `vocab.json` and `merges.txt`."""
-    _check_expressible(
-        tokenizer, "GPT-2's format", normalizer=None, add_prefix_space=False, trim_offsets=None
-    )
+    _check_plain(tokenizer, "GPT-2's format")
     if make_pattern_splitter(tokenizer.pattern).name != "gpt2":
         raise UnsupportedTokenizerError(
             f"GPT-2's format implies the pattern 'gpt2', not {tokenizer.pattern!r}; pass format='huggingface'"
         )
-    _check_no_added_tokens(tokenizer.vocabulary.added_names, "GPT-2's format")
     ranks = tokenizer.vocabulary.mergeable
     if tokenizer.ignore_merges:
         _check_tokens_reachable(tokenizer, ranks)
@@ -167,6 +163,11 @@ def _check_expressible(tokenizer: Any, format_name: str, **expected: object) -> 
             raise UnsupportedTokenizerError(
                 f"{format_name} can't represent {name}={getattr(tokenizer, name)!r}"
             )
+
+
+def _check_plain(tokenizer: ByteLevelBPE, format_name: str) -> None:
+    _check_expressible(tokenizer, format_name, normalizer=None, add_prefix_space=False, trim_offsets=None)
+    _check_no_added_tokens(tokenizer.vocabulary.added_names, format_name)
 
 
 def _check_no_added_tokens(names: Iterable[str], format_name: str) -> None:

@@ -234,8 +234,6 @@ def word_bpe(
     byte_level: bool = False,
     lowercase: bool = False,
     strip_accents: bool | None = None,
-    clean_text: bool | None = None,
-    handle_chinese_chars: bool | None = None,
     special_tokens: Sequence[str] = (),
     unk_token: str = "<unk>",
     bos_token: str | None = None,
@@ -250,17 +248,14 @@ def word_bpe(
             `tokens`.
         end_of_word: mark of the end of a word: `"suffix"`: `</w>` is part of the last character; `"symbol"`:
             `</w>` is a symbol after the last character; `None`: no mark.
-        splitter: `"whitespace"`: words are runs of non-whitespace characters; `"bert"`: punctuation marks are
-            separate words, too, as in BERT.
+        splitter: `"whitespace"`: words are runs of non-whitespace characters; `"bert"`: punctuation marks and
+            CJK ideographs are separate words, too, and control characters are removed, as in BERT.
         unknown: text that becomes one unknown token: `"token"`: each token that is not in the vocabulary;
             `"word"`: each word that has such a token.
         byte_level: whether words are merged from bytes, not from characters. The tokens are then written as
             in GPT-2's files.
         lowercase: whether texts are converted to lower case.
         strip_accents: whether nonspacing marks are removed; `None` uses the value of `lowercase`.
-        clean_text: whether control characters are removed, and all whitespace is replaced by spaces; `None`
-            does so with the splitter `"bert"`.
-        handle_chinese_chars: whether CJK ideographs are separate words; `None` as for `clean_text`.
         special_tokens: special tokens in addition to those named below. They are encoded from text only where
             that is allowed (`allowed_special`).
         unk_token: token for unknown text; it has the span of that text.
@@ -284,12 +279,11 @@ def word_bpe(
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
         optional_tokens=(),
     )
-    is_bert = splitter == "bert"
     normalizer = bert_normalizer(
         lowercase=lowercase,
         strip_accents=strip_accents,
-        clean_text=is_bert if clean_text is None else clean_text,
-        handle_chinese_chars=is_bert if handle_chinese_chars is None else handle_chinese_chars,
+        clean_text=splitter == "bert",
+        handle_chinese_chars=splitter == "bert",
     )
     return make_word_bpe(
         vocabulary,
