@@ -18,6 +18,11 @@ def test_unknown_formats_and_options(all_files):
         tokjax.load_tokenizer(all_files, pattern="gpt2")
     with pytest.raises(ArgumentError, match=r"has no option 'x'; it has .*max_word_characters"):
         tokjax.load_tokenizer(all_files / "vocab.txt", x=1)
+    for files, format_ in ((["vocab.txt", "merges.txt"], "wordpiece"), (["vocab.json"], "gpt2")):
+        with pytest.raises(
+            ArgumentError, match=r"of the format '\w+' has [12] file\(s\), not [12]: .*/vocab"
+        ):
+            tokjax.load_tokenizer([all_files / name for name in files], format_)
     with pytest.raises(ArgumentError, match=r"the format 'tokjax' \(.*\), not 'wordpiece'; pass"):
         tokjax.load_tokenizer(all_files, "wordpiece")
 

@@ -97,7 +97,7 @@ class FileStart:
     @property
     def has_scores(self) -> bool:
         """Whether the file has the pieces and scores of a SentencePiece model as text."""
-        return any(self.lines) and all(map(_SCORED_PIECE.fullmatch, self.lines))
+        return any(b"\t" in line for line in self.lines) and all(map(_SCORED_PIECE.fullmatch, self.lines))
 
     @property
     def has_merges(self) -> bool:

@@ -268,10 +268,17 @@ def _detect(path: Any, format_: Format | Literal["auto"]) -> DetectedTokenizer:
     """Returns the files to read; raises if a directory has another format than the one that was passed."""
     if format_ == "auto" or not isinstance(path, (str, os.PathLike, Iterable)):
         return detect_tokenizer_files(path)
+    num_files = FORMATS[format_].num_files
     if not isinstance(path, (str, bytes)) and not hasattr(path, "__fspath__"):
-        return DetectedTokenizer(format_, tuple(map(check_path, path)), "from the argument format=")
+        files = tuple(map(check_path, path))
+        if len(files) != num_files:
+            raise InvalidArgumentError(
+                f"a tokenizer of the format {format_!r} has {num_files} file(s), not {len(files)}: "
+                f"{', '.join(map(str, files))}"
+            )
+        return DetectedTokenizer(format_, files, "from the argument format=")
     target = check_path(path)
-    if FORMATS[format_].num_files > 1 or target.is_dir():
+    if num_files > 1 or target.is_dir():
         detected = detect_tokenizer_files(target)
         if detected.format != format_:
             raise InvalidArgumentError(
