@@ -476,15 +476,6 @@ class TestErrors:
         hub.truncated = {"tokenizer.json"}
         self.check("a/b", "did not send all files, and .*Consistency check failed.*; check the network")
 
-    def test_padding_token_that_does_not_exist(self, hub, files):
-        """As of models without padding: the option chooses a token, and adds none."""
-        hub.add("a/b", files)
-        message = (
-            r"pad_token is '<x>', .*; add it with extend_vocabulary\(tokenizer, \['<x>'\], special=True\)$"
-        )
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
-            tokjax.load_tokenizer("a/b", pad_token="<x>")
-
     @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOSPC])
     def test_cache_that_cannot_be_written(self, hub, files, monkeypatch, code):
         def fail(*_, **__):

@@ -152,17 +152,8 @@ class TestJsonFiles:
         tokenizer = self.load(tmp_path, make_tekken())
         special = {"<unk>": 0, "<s>": 1, "</s>": 2, "<pad>": 3, "[INST]": 4}
         assert dict(tokenizer.vocabulary.special) == special | {f"<SPECIAL_{i}>": i for i in (5, 6, 7)}
-        assert [
-            tokjax.bos_id(tokenizer),
-            tokjax.eos_id(tokenizer),
-            tokjax.pad_id(tokenizer),
-            tokjax.unk_id(tokenizer),
-        ] == [
-            1,
-            2,
-            3,
-            0,
-        ]
+        roles = {"bos": "<s>", "eos": "</s>", "pad": "<pad>", "unk": "<unk>"}
+        assert dict(tokenizer.vocabulary.roles) == roles
         assert tokenizer.pattern == "tekken"
         assert tokjax.vocab_size(tokenizer) == 8 + 258
         assert tokjax.formats.detect_tokenizer_files(tmp_path).files == (tmp_path / "tekken.json",)

@@ -120,8 +120,8 @@ def write_wordpiece(tokenizer: Any, target: Target) -> tuple[Path, ...]:
             f"a vocab.txt can't mark special tokens, which are {list(tokenizer.vocabulary.special)}; pass a "
             "directory, so that a tokenizer_config.json is written as well"
         )
-    forms = [str(form) for form in tokenizer.vocabulary.strings.tolist()]
-    for id_, form in enumerate(tokenizer.vocabulary.strings.tolist()):
+    forms = tokenizer.vocabulary.strings.tolist()
+    for id_, form in enumerate(forms):
         if form is None:
             raise UnsupportedTokenizerError(f"a vocab.txt needs consecutive ids, and no token has id {id_}")
         if form.endswith("\r") or "\n" in form:
