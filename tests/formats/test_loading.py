@@ -27,7 +27,7 @@ def test_unknown_formats_and_options(all_files):
         tokjax.load_tokenizer(all_files, "wordpiece")
 
 
-FORMAT_BY_NUM_FILES = {1: "wordpiece", 2: "gpt2"}
+FORMAT_BY_FILE = {"vocab.txt": "wordpiece", "vocab.json": "gpt2", "ranks.tiktoken": "tiktoken"}
 
 
 @pytest.mark.parametrize(
@@ -49,22 +49,17 @@ FORMAT_BY_NUM_FILES = {1: "wordpiece", 2: "gpt2"}
             "add_prefix_space must be True or False, not 'no'",
         ),
         (["vocab.json", "merges.txt"], {"pattern": 3}, "pattern must be a string or None, not 3"),
+        (
+            ["ranks.tiktoken"],
+            {"special_tokens": ["<s>"]},
+            "special_tokens must be a dict of names to ids, or",
+        ),
         (["vocab.json", "merges.txt"], {"eos_token": 5}, "eos_token must be a string or None, not 5"),
     ],
 )
 def test_option_values_of_the_wrong_type(all_files, files, options, message):
     with pytest.raises(ArgumentError, match=message):
-        tokjax.load_tokenizer(
-            [all_files / name for name in files], FORMAT_BY_NUM_FILES[len(files)], **options
-        )
-
-
-def test_special_tokens_of_rank_files_need_ids(tmp_path):
-    (tmp_path / "x.tiktoken").write_text("YQ== 0\n")
-    with pytest.raises(
-        ArgumentError, match=r"special_tokens must be a dict of names to ids, or None, not \["
-    ):
-        tokjax.load_tokenizer(tmp_path / "x.tiktoken", pattern="gpt2", special_tokens=["<s>"])
+        tokjax.load_tokenizer([all_files / name for name in files], FORMAT_BY_FILE[files[0]], **options)
 
 
 def test_truncated_model(all_files, tmp_path):

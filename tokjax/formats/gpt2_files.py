@@ -20,6 +20,7 @@ from tokjax.formats.tokenizer_files import (
 from tokjax.formats.transformers_files import find_difference
 from tokjax.models.byte_bpe import Normalizer, make_byte_level_bpe
 from tokjax.models.format_errors import as_format_errors
+from tokjax.models.word_bpe import END_OF_WORD
 from tokjax.pretokenize.bytes_to_unicode import ALPHABET, BYTES, map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     BytePair = tuple[bytes, bytes]
 
 _END_OF_TEXT = "<|endoftext|>"
-_END_OF_WORD = "</w>"
 _PLAIN = ("GPT2Tokenizer", "gpt2")
 
 
@@ -123,9 +123,9 @@ def read_gpt2(
 
 def _check_has_all_bytes(source: Path, forms: Mapping[str, int]) -> None:
     """Raises `TokenizerFormatError` for a vocabulary that has no token for some byte."""
-    if any(character + _END_OF_WORD in forms for character in ALPHABET):
+    if any(character + END_OF_WORD in forms for character in ALPHABET):
         raise TokenizerFormatError(
-            f"{source}: has tokens that end in {_END_OF_WORD!r}, as in CLIP and OpenAI's GPT, and no file "
+            f"{source}: has tokens that end in {END_OF_WORD!r}, as in CLIP and OpenAI's GPT, and no file "
             "says how texts are split into words; put the tokenizer_config.json beside it, or call "
             "tokjax.word_bpe(TOKENS, MERGES, splitter=...)"
         )
