@@ -134,7 +134,7 @@ class TestVocabTxt:
             (
                 ["<unk>", "ab"],
                 ["a b 3"],
-                r"merges\.txt, line 2: expected two tokens, and no count .* 'a b 3'",
+                r"merges\.txt, line 2: expected two tokens; remove counts .* 'a b 3'",
             ),
             (["<unk>", "ab"], ["a b", "a b"], r"merges\.txt, line 3: duplicate of 'a b' in line 2"),
             (["<unk>", "x"], ["a b"], r"merges\.txt do not match: no merge makes a token of the vocabulary"),

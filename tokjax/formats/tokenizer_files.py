@@ -120,7 +120,7 @@ def read_merges(path: Path, tokens: Collection[str]) -> dict[tuple[str, str], in
             continue
         if len(parts) != 2:
             raise TokenizerFormatError(
-                f"{path}, line {number}: expected two tokens, and no count after them; got {line[:60]!r}"
+                f"{path}, line {number}: expected two tokens; remove counts after them; got {line[:60]!r}"
             )
         pair = parts[0], parts[1]
         if pair in line_numbers:

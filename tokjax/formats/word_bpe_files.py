@@ -133,9 +133,10 @@ def _check_files_match(source: Path, merges_path: Path, tokens: Collection[str],
     lacks_mark = _find_word_ends(made) and not _find_word_ends(tokens)
     if merges and (lacks_mark or made.isdisjoint(tokens)):
         raise TokenizerFormatError(
-            f"{source} and {merges_path} do not match: no merge makes a token of the vocabulary. If its "
-            "tokens are written in another way, such as 'lo@@' by subword-nmt, write them as the merges make "
-            "them ('lo', and 'low</w>' at the end of a word), and call tokjax.word_bpe(TOKENS, MERGES)"
+            f"{source} and {merges_path} do not match: no merge makes a token of the vocabulary, or none "
+            f"that ends in {END_OF_WORD!r}. If its tokens are written in another way, such as 'lo@@' by "
+            "subword-nmt, write them as the merges make them ('lo', and 'low</w>' at the end of a word), and "
+            "call tokjax.word_bpe(TOKENS, MERGES)"
         )
     pieces = (token for token in tokens if token.startswith("##") and token not in made)
     piece = next(filter(lambda piece: piece.strip("#"), pieces), None)
