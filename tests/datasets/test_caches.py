@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 from hypothesis import given, strategies as st
 
@@ -65,9 +66,6 @@ def test_concurrent_reads_store_one_entry():
         barrier.wait()
         return b"sequence"
 
-    threads = [threading.Thread(target=cache.get, args=(0, read)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(cache.get, [0, 0], [read, read]))
     assert cache.stats() == (0, 2, get_size(b"sequence"), 1)

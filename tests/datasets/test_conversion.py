@@ -298,16 +298,6 @@ def test_finished_shards_of_an_interrupted_writer_need_overwrite(tmp_path, monke
     assert not (tmp_path / "out.incomplete").exists()
 
 
-def test_urls_are_rejected(tmp_path):
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match=r"'file://.*x\.bin' is a URL; write_dataset and"
-    ):
-        tokjax.datasets.convert_dataset(f"file://{tmp_path}/x.bin", TOKENIZER, tmp_path / "out")
-    tokenizer = tokjax.save_tokenizer(TOKENIZER, tmp_path / "t.json")
-    result = run("convert", f"file://{tmp_path}/x.bin", "-t", tokenizer, "-o", tmp_path / "out")
-    assert b"is a URL; write_dataset" in result.stderr
-
-
 @pytest.mark.parametrize("field", ["raw", "tokenized", "bucketed", "packed"])
 def test_pack_command_by_field(tmp_path, field):
     text, tokenizer = tmp_path / "a.txt", tokjax.save_tokenizer(TOKENIZER, tmp_path / "t.json")

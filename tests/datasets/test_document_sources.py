@@ -41,13 +41,6 @@ class TestSources:
         manifest = tokjax.open_dataset(tmp_path / "lines").manifest
         assert manifest.source["files"] == [[str(lines), lines.stat().st_size]]
 
-    def test_parquet(self, tmp_path):
-        pyarrow = pytest.importorskip("pyarrow")
-        from pyarrow import parquet
-
-        parquet.write_table(pyarrow.table({"text": list(self.texts)}), tmp_path / "a.parquet")
-        assert self.read(tmp_path / "a.parquet", tmp_path / "data") == list(self.texts)
-
     def test_fields_of_null(self, tmp_path):
         """A document whose text is in an object that is null is skipped, as in a Parquet file."""
         records = [{"meta": {"text": "low"}}, {"meta": None}, {"meta": {"text": None}}]
@@ -65,11 +58,6 @@ class TestSources:
         ):
             self.read([ids], tmp_path / "data")
         assert self.read(({"ids": each} for each in [ids]), tmp_path / "data") == ["llo"]
-
-    def test_nulls_before_ids(self, tmp_path):
-        path = tmp_path / "a.jsonl"
-        path.write_text('{"ids": null}\n' * 3 + '{"ids": [108, 256]}\n')
-        assert self.read(path, tmp_path / "data") == ["llo"]
 
     def test_text_column_of_files(self, tmp_path):
         pyarrow = pytest.importorskip("pyarrow")
@@ -106,17 +94,6 @@ class TestSources:
         assert self.read(["|".join(self.texts)], tmp_path / "split", separator="|") == list(self.texts)
         records = [{"t": text, "n": 1} for text in self.texts] + [{"t": None}]
         assert self.read(records, tmp_path / "records", text_column="t") == list(self.texts)
-
-    def test_hugging_face_datasets(self, tmp_path):
-        datasets = pytest.importorskip("datasets")
-        table = datasets.Dataset.from_dict({"text": list(self.texts), "label": [1, 2, 3]})
-        assert self.read(table, tmp_path / "table") == list(self.texts)
-        stream = table.to_iterable_dataset()
-        assert self.read(stream, tmp_path / "stream") == list(self.texts)
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"no column 'body', it has \['text', 'label'\]"
-        ):
-            self.read(table, tmp_path / "none", text_column="body")
 
     @pytest.mark.parametrize(
         ("source", "options", "message"),

@@ -116,17 +116,6 @@ def test_directories_without_a_dataset(url):
         tokjax.open_dataset(f"{url}/none")
 
 
-def test_altered_file(url):
-    tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
-    system, root = fsspec.core.url_to_fs(url)
-    data = bytearray(system.cat_file(f"{root}/shard-00001.tokens.npy"))
-    data[-1] ^= 1
-    system.pipe_file(f"{root}/shard-00001.tokens.npy", bytes(data))
-    dataset = tokjax.open_dataset(url)
-    with pytest.raises(tokjax.errors.DatasetCorruptError, match=r"shard-00001\.tokens\.npy was altered: its"):
-        dataset.read(0, dataset.num_tokens)
-
-
 def test_stopped_writer_resumes(url, tmp_path, monkeypatch):
     monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
     for stop in (20, 45):
