@@ -1,4 +1,4 @@
-"""Tests of the offsets contract for all tokenizer types and file formats, on texts that are hard to map back."""
+"""Tests of the offsets contract for all tokenizer types and formats, on texts that are hard to map back."""
 
 import unicodedata
 from functools import lru_cache

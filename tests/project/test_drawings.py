@@ -91,18 +91,8 @@ def test_mask_is_coloured_where_it_is_true():
     masks = {"segment": tokjax.masks.segment_mask(segments), "causal": tokjax.masks.causal_mask(3)}
     drawing = draw_masks("two masks", masks, segments)
     a, b, none, grey = PALETTE[0], PALETTE[1], "none", FAINT
-    assert get_fills(drawing) == [
-        a,
-        none,
-        none,
-        none,
-        b,
-        none,
-        none,
-        none,
-        grey,
-        *[a, none, none, a, b, none, a, b, grey],
-    ]
+    segment_fills = [a, none, none, none, b, none, none, none, grey]
+    assert get_fills(drawing) == [*segment_fills, a, none, none, a, b, none, a, b, grey]
     assert get_texts(drawing) == ["segment", "causal"]
 
 

@@ -1,6 +1,5 @@
 """Tests of the HTML page and the JSON values of a vocabulary report."""
 
-import html.parser
 import json
 import re
 import sys
@@ -10,6 +9,7 @@ import pytest
 import tokjax
 from tests.reports.conftest import HOSTILE_NAME
 from tests.reports.test_tables import print_tables
+from tests.support.html_pages import HTMLPage
 from tokjax._util.imports import import_optional
 from tokjax.reports.metrics import TEXT_METRICS, USE_METRICS, VOCABULARY_METRICS
 
@@ -17,39 +17,6 @@ from tokjax.reports.metrics import TEXT_METRICS, USE_METRICS, VOCABULARY_METRICS
 def save_page(report, path):
     assert tokjax.reports.save_report_html(report, path) == path
     return path.read_text("utf-8")
-
-
-class Page(html.parser.HTMLParser):
-    """Tags, attributes, texts and table rows of an HTML page."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.attributes, self.texts, self.rows, self.open_tags = [], [], [], [], []
-        self.feed(text)
-        self.close()
-        assert self.open_tags == []
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
-        self.attributes += attributes
-        if tag not in ("meta", "input"):
-            self.open_tags.append(tag)
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("th", "td"):
-            self.rows[-1].append("")
-
-    def handle_startendtag(self, tag, attributes):
-        self.tags.append(tag)
-        self.attributes += attributes
-
-    def handle_endtag(self, tag):
-        assert self.open_tags.pop() == tag
-
-    def handle_data(self, data):
-        self.texts.append(data)
-        if {"td", "th"} & set(self.open_tags):
-            self.rows[-1][-1] += data.strip()
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +49,13 @@ def test_empty_report(empty_report, tmp_path):
     described = json.loads(json.dumps(tokjax.reports.report_to_json(empty_report), allow_nan=False))
     assert described["overall"]["tokenizer"]["bytes_per_token"] is None
     assert re.search(r"bytes per token +–\n", print_tables(tokjax.reports.report_tables(empty_report)))
-    page = Page(save_page(empty_report, tmp_path / "empty.html"))
+    page = HTMLPage(save_page(empty_report, tmp_path / "empty.html"))
     assert ["bytes per token", "–"] in page.rows
     assert not any("nan" in text for text in page.texts)
 
 
 def test_page_has_all_metrics(report, page_text):
-    page = Page(page_text)
+    page = HTMLPage(page_text)
     assert "trained, bytes, words" in page.texts
     rows = iter(page.rows)
     for title, metrics, uses in (
@@ -111,7 +78,7 @@ def test_page_has_all_metrics(report, page_text):
 def test_page_has_no_external_resources(page_text):
     assert "http" not in page_text.replace("http-equiv", "")
     assert "@import" not in page_text
-    page = Page(page_text)
+    page = HTMLPage(page_text)
     assert not {"script", "link", "img", "iframe", "object", "image", "foreignobject"} & set(page.tags)
     for name, value in page.attributes:
         assert name != "src"
@@ -122,7 +89,7 @@ def test_page_has_no_external_resources(page_text):
 
 
 def test_page_ids_are_unique(page_text):
-    page = Page(page_text)
+    page = HTMLPage(page_text)
     ids = [value for name, value in page.attributes if name == "id"]
     assert len(ids) == len(set(ids)) > 0
     references = [value[1:] for name, value in page.attributes if name in ("href", "xlink:href")]
@@ -137,7 +104,7 @@ def test_page_ids_are_unique(page_text):
 def test_page_escapes_names_and_tokens(hostile_report, tmp_path):
     text = save_page(hostile_report, tmp_path / "evil.html")
     assert HOSTILE_NAME not in text
-    page = Page(text)
+    page = HTMLPage(text)
     assert "script" not in page.tags
     assert HOSTILE_NAME in page.texts  # As the text of a token.
     assert any(f'"{HOSTILE_NAME}' in heading for heading in page.texts)
