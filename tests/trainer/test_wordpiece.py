@@ -1,7 +1,5 @@
 """Tests of WordPiece training, against a naive trainer and that of Hugging Face."""
 
-import dataclasses
-import json
 import logging
 from collections import Counter
 
@@ -15,7 +13,6 @@ from tests.oracles.wordpiece import train_naively
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.text_strategies import byte_strings, hard_texts
 from tests.support.training import limit_segments
-from tokjax.pretokenize.bert_normalizer import BertNormalizer
 from tokjax.pretokenize.patterns import PATTERNS
 from tokjax.trainer import (
     count_pretokens,
@@ -269,25 +266,6 @@ def test_interrupt_reports_number_of_merges(monkeypatch):
     monkeypatch.setattr(batched_training._Merger, "advance", stop)
     with pytest.raises(KeyboardInterrupt, match="after 0 of 8 merges; nothing was saved; with counts"):
         train(["aab"] * 3, 17)
-
-
-def test_options_are_plain_json():
-    trained = train(["low"], 100, initial_alphabet="ab", lowercase=False)
-    assert json.loads(json.dumps(trained.options)) == trained.options
-    assert trained.options["trainer"] == "wordpiece"
-    assert trained.options["strip_accents"] is False
-    assert trained.options["pattern"] == "whitespace"
-    assert trained.tokenizer.normalizer == BertNormalizer(lowercase=False, strip_accents=False)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        trained.stats = None
-
-
-def test_progress_is_shown_on_standard_error(capsys):
-    train_wordpiece(CORPUS, vocab_size=400)
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert "counting" in output.err
-    assert "merging" in output.err
 
 
 @pytest.mark.parametrize(
