@@ -51,7 +51,9 @@ def test_arguments_that_are_no_paths(data, name):
             PATH_FUNCTIONS[name](value, data)
 
 
-@pytest.mark.parametrize("name", PATH_FUNCTIONS.keys() - {"read_conll", "load_tokenizer", "convert_dataset"})
+@pytest.mark.parametrize(
+    "name", sorted(PATH_FUNCTIONS.keys() - {"read_conll", "load_tokenizer", "convert_dataset"})
+)
 def test_tildes_are_not_expanded(data, monkeypatch, name):
     monkeypatch.chdir(data.parent)
     message = f"'~/low' begins with ~, which is not expanded; pass '{Path('~/low').expanduser()}'"
