@@ -72,17 +72,10 @@ def test_round_trip_of_character_spans(text, data):
 
 
 def test_spans_of_surrogate_pairs():
-    assert tokjax.offsets.byte_to_char_spans("\ud83d\ude42!", [(1, 5), (5, 6)]).tolist() == [[0, 2], [2, 3]]
-    assert tokjax.offsets.byte_to_char_spans("\ud83d\ude42!", [(1, 4), (4, 5), (4, 6)]).tolist() == [
-        [0, 2],
-        [0, 2],
-        [0, 3],
-    ]
-    assert tokjax.offsets.char_to_byte_spans("\ud83d\ude42!", [(0, 1), (0, 2), (2, 3)]).tolist() == [
-        [1, 5],
-        [1, 5],
-        [5, 6],
-    ]
+    spans = tokjax.offsets.byte_to_char_spans("\ud83d\ude42!", [(1, 5), (5, 6), (1, 4), (4, 5), (4, 6)])
+    assert spans.tolist() == [[0, 2], [2, 3], [0, 2], [0, 2], [0, 3]]
+    spans = tokjax.offsets.char_to_byte_spans("\ud83d\ude42!", [(0, 1), (0, 2), (2, 3)])
+    assert spans.tolist() == [[1, 5], [1, 5], [5, 6]]
 
 
 def test_constants_of_the_contract():

@@ -373,15 +373,6 @@ def test_workers_end_with_the_program(number):
 
 
 class TestSharedBuffer:
-    def test_descriptor_is_closed_while_the_interpreter_ends(self, monkeypatch):
-        """Then the globals of the module are `None` already."""
-        buffer = SharedBuffer()
-        fd = buffer.fd
-        monkeypatch.setattr(shared_buffers, "os", None)
-        del buffer
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(fd)
-
     @pytest.mark.parametrize("min_nbytes", [1, 1 << 20])
     def test_values_of_all_sizes(self, min_nbytes, monkeypatch):
         monkeypatch.setattr(shared_buffers, "_MIN_NBYTES", min_nbytes)

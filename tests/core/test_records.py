@@ -44,19 +44,6 @@ def test_attributes_are_immutable(result, batch):
 LAZY = ["offsets", "word_ids", "sequence_ids", "special_tokens_mask", "token_type_ids"]
 
 
-@pytest.mark.parametrize("name", LAZY)
-def test_columns_are_computed_at_the_first_read(batch, name):
-    assert not set(LAZY) & set(batch._columns._columns)
-    assert all(column in repr(batch) for column in LAZY)
-    assert not set(LAZY) & set(batch._columns._columns)
-    item = batch[0]
-    column = getattr(batch, name)
-    assert set(LAZY) & set(batch._columns._columns) == {name}
-    assert getattr(batch, name) is column
-    assert getattr(item, name).base is column.base or getattr(item, name).base is column
-    assert getattr(item, name) is getattr(item, name)
-
-
 def make_lazy_batch(compute):
     """Makes a batch of two texts, whose word ids are computed when they are first read."""
     return make_batch_without_copy(
@@ -168,20 +155,6 @@ def test_ids_without_special_tokens_can_not_be_made_writable(text):
         for ids in (batch.ids, batch[0].ids, tokjax.encode_result(tokenizer, text).ids):
             with pytest.raises(ValueError, match="cannot set WRITEABLE"):
                 ids.flags.writeable = True
-
-
-def test_threads_read_the_same_columns_of_a_short_text(tokenizer):
-    result = tokjax.encode_result(tokenizer, "hello")
-    compute, barrier = result._compute, threading.Barrier(2)
-
-    def compute_together(name):
-        barrier.wait(10)
-        return compute(name)
-
-    vars(result)["_compute"] = compute_together
-    with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(lambda _: result.offsets, range(2))
-    assert first is second is result.offsets
 
 
 def test_batches_with_different_tokens_are_not_equal():

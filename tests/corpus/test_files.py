@@ -1,7 +1,6 @@
 """Tests of corpus files: text, JSON lines and Parquet, compressed or not, by path or glob pattern."""
 
 import gzip
-import json
 import sys
 
 import loky
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
-from tests.support.documents import read_bytes_of_documents
+from tests.support.documents import read_bytes_of_documents, write_texts
 from tests.support.text_strategies import hard_texts
 from tokjax.corpus import tables
 from tokjax.corpus.files import text_files
@@ -19,24 +18,8 @@ from tokjax.corpus.readers import FileChunk, iter_file_chunks
 from tokjax.trainer import count_pretokens, counting
 from tokjax.trainer.counting import sample_chunks
 
-SEPARATOR = "<|e|>"
+SEPARATOR = "<|endoftext|>"
 TEXTS = ["low lower", "", "naïve café\nnew line", f"a{SEPARATOR}b", "日本語 text " * 50]
-
-
-def write(path, texts, field="text"):
-    """Writes documents to a file, in the format of its suffix."""
-    lines = "".join(json.dumps({"id": i, field: text}) + "\n" for i, text in enumerate(texts))
-    if path.name.endswith(".parquet"):
-        pq.write_table(pa.table({"id": list(range(len(texts))), field: texts}), path)
-    elif path.name.endswith(".jsonl"):
-        path.write_text(lines)
-    elif path.name.endswith(".jsonl.gz"):
-        path.write_bytes(gzip.compress(lines.encode()))
-    elif path.name.endswith(".txt.gz"):
-        path.write_bytes(gzip.compress(SEPARATOR.join(texts).encode()))
-    else:
-        path.write_bytes(SEPARATOR.join(texts).encode())
-    return path
 
 
 SUFFIXES = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz", ".parquet")
@@ -45,7 +28,7 @@ SUFFIXES = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz", ".parquet")
 @pytest.mark.parametrize("suffix", SUFFIXES)
 class TestEveryFormat:
     def test_documents_and_counts_equal_those_of_the_texts(self, tmp_path, suffix):
-        path = write(tmp_path / f"corpus{suffix}", TEXTS)
+        path = write_texts(tmp_path / f"corpus{suffix}", TEXTS)
         expected = [part.encode() for text in TEXTS for part in text.split(SEPARATOR) if part]
         assert read_bytes_of_documents(path, SEPARATOR) == expected
         counts = count_pretokens(path, special_tokens=[SEPARATOR], progress=False)
@@ -56,7 +39,7 @@ class TestEveryFormat:
     @given(texts=st.lists(hard_texts, max_size=8), longest=st.integers(1, 60))
     def test_documents_do_not_depend_on_the_chunk_size(self, tmp_path_factory, suffix, texts, longest):
         texts = [text.encode("utf-8", "replace").decode() for text in texts]
-        path = write(tmp_path_factory.mktemp("corpus") / f"corpus{suffix}", texts)
+        path = write_texts(tmp_path_factory.mktemp("corpus") / f"corpus{suffix}", texts)
         expected = [part.encode() for text in texts for part in text.split(SEPARATOR) if part]
         if suffix.startswith(".txt"):
             expected = [part for part in SEPARATOR.join(texts).encode().split(SEPARATOR.encode()) if part]
@@ -68,7 +51,7 @@ class TestEveryFormat:
         assert list(filter(None, documents)) == expected
 
     def test_files_are_encoded_in_batches(self, tmp_path, suffix, plain_tokenizer):
-        path = write(tmp_path / f"corpus{suffix}", TEXTS)
+        path = write_texts(tmp_path / f"corpus{suffix}", TEXTS)
         batches = tokjax.encode_files(plain_tokenizer, str(tmp_path / "corpus*"), separator=SEPARATOR)
         decoded = [text for batch in batches for text in tokjax.decode_batch(plain_tokenizer, batch)]
         assert decoded == [part for text in TEXTS for part in text.split(SEPARATOR) if part]
@@ -76,8 +59,8 @@ class TestEveryFormat:
 
     def test_an_empty_file_is_logged_and_skipped(self, tmp_path, suffix, caplog):
         caplog.set_level("WARNING", "tokjax")
-        path = write(tmp_path / f"corpus{suffix}", [])
-        other = write(tmp_path / f"other{suffix}", ["text"])
+        path = write_texts(tmp_path / f"corpus{suffix}", [])
+        other = write_texts(tmp_path / f"other{suffix}", ["text"])
         expected = [f"1 of 2 files had no text: {path}"]
         assert read_bytes_of_documents([path, other], SEPARATOR) == [b"text"]
         assert caplog.messages == expected
@@ -139,11 +122,11 @@ def test_hidden_and_temporary_files_of_a_directory_are_ignored(tmp_path):
 
 
 def test_field_and_format_options(tmp_path):
-    path = write(tmp_path / "corpus.jsonl", ["one", "two"], field="content")
+    path = write_texts(tmp_path / "corpus.jsonl", ["one", "two"], field="content")
     assert list(tokjax.corpus.read_documents(text_files(path, field="content"), None)) == ["one", "two"]
     as_text = tokjax.corpus.read_documents(text_files(path, format="text"), None)
     assert list(as_text) == [path.read_bytes()]
-    odd = write(tmp_path / "corpus.jsonl", ["one"]).rename(tmp_path / "corpus.dat")
+    odd = write_texts(tmp_path / "corpus.jsonl", ["one"]).rename(tmp_path / "corpus.dat")
     assert list(tokjax.corpus.read_documents(text_files(odd, format="jsonl"), None)) == ["one"]
 
 
@@ -173,17 +156,17 @@ class TestInvalidFiles:
             assert read_bytes_of_documents(path) == [b"a", b"b"]
 
     def test_damaged_parquet(self, tmp_path):
-        path = write(tmp_path / "c.parquet", TEXTS)
-        with pytest.raises(tokjax.errors.SourceError, match=r"no column 'body', of \['id', 'text'\]"):
+        path = write_texts(tmp_path / "c.parquet", TEXTS)
+        with pytest.raises(tokjax.errors.SourceError, match=r"no column 'body', of \['n', 'text'\]"):
             list(tokjax.corpus.read_documents(text_files(path, field="body"), None))
-        with pytest.raises(tokjax.errors.SourceError, match="the column 'id' holds int64, not strings"):
-            list(tokjax.corpus.read_documents(text_files(path, field="id"), None))
+        with pytest.raises(tokjax.errors.SourceError, match="the column 'n' holds int64, not strings"):
+            list(tokjax.corpus.read_documents(text_files(path, field="n"), None))
         path.write_bytes(path.read_bytes()[:-30])
         with pytest.raises(tokjax.errors.SourceError, match="truncated or damaged, or not Parquet"):
             list(tokjax.corpus.read_documents(path, None))
 
     def test_missing_pyarrow_is_reported(self, tmp_path, monkeypatch):
-        path = write(tmp_path / "c.parquet", TEXTS)
+        path = write_texts(tmp_path / "c.parquet", TEXTS)
         monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
         monkeypatch.setitem(sys.modules, "pyarrow", None)
         with pytest.raises(tokjax.errors.MissingExtraError, match=r"pip install 'tokjax\[parquet\]'"):
@@ -240,7 +223,7 @@ class TestSampling:
         monkeypatch.setattr(tables, "_ROWS_PER_READ", 10)
         monkeypatch.setattr(counting, "_MIN_SAMPLED_BYTES", 1)
         texts = [f"number {i} of many" for i in range(3000)]
-        path = write(tmp_path / f"c{suffix}", texts)
+        path = write_texts(tmp_path / f"c{suffix}", texts)
         options = {"special_tokens": [SEPARATOR], "progress": False, "max_bytes": 10_000}
         counts = count_pretokens(path, **options, seed=1)
         assert 3_000 < counts.nbytes < 11_000

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
+from tests.support.byte_tokenizers import make_byte_tokenizer
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.loader_cases import PAD, TOKENIZER
 from tokjax.datasets import Column
@@ -188,10 +189,7 @@ CHATML = """\
 
 class TestChatField:
     def test_conversations_become_packed_rows_with_loss_masks(self, tmp_path):
-        special = {"<|im_start|>": 256, "<|im_end|>": 257, "<pad>": 258}
-        tokenizer = tokjax.byte_level_bpe(
-            {bytes([i]): i for i in range(256)}, special_tokens=special, pad_token="<pad>"
-        )
+        tokenizer = make_byte_tokenizer("<|im_start|>", "<|im_end|>", "<pad>")
         conversations = [
             [
                 {"role": "user", "content": f"question {i}"},

@@ -8,10 +8,9 @@ import pytest
 import tokjax
 from tests.cli.test_commands import get_output, run
 from tests.conftest import CORPUS
+from tests.support.byte_tokenizers import make_byte_tokenizer
 
-TOKENIZER = tokjax.byte_level_bpe(
-    {bytes([i]): i for i in range(256)} | {b"lo": 256}, special_tokens={"</s>": 257}, eos_token="</s>"
-)
+TOKENIZER = make_byte_tokenizer("</s>", tokens=[b"lo"])
 LARGE = tokjax.byte_level_bpe(
     {bytes([i]): i for i in range(256)}, special_tokens={"</s>": 70_000}, eos_token="</s>"
 )

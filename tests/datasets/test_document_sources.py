@@ -11,6 +11,7 @@ import pytest
 
 import tokjax
 from tests.datasets.test_conversion import TOKENIZER
+from tests.support.documents import write_texts
 from tests.support.record_files import write_array_record
 from tokjax.core.utf8 import to_utf8
 from tokjax.corpus.files import text_files
@@ -220,32 +221,13 @@ class TestBadRecords:
         assert "row 2 has 1 fields" in bad[0].message
 
 
-def write_source(path, texts):
-    """Writes texts in the format of a path. The size of the file is that of the texts."""
-    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
-    if path.suffix == ".parquet":
-        from pyarrow import parquet, table
-
-        parquet.write_table(table({"text": texts}), path, compression="none")
-    elif path.suffix == ".tar":
-        with tarfile.open(path, "w") as archive:
-            for i, text in enumerate(texts):
-                member = tarfile.TarInfo(f"{i}.txt")
-                member.size = len(text)
-                archive.addfile(member, io.BytesIO(text.encode()))
-    elif path.suffix == ".gz":
-        path.write_bytes(gzip.compress(lines, compresslevel=0, mtime=0))
-    else:
-        path.write_bytes(lines if path.suffix == ".jsonl" else "text\n{}\n".format("\n".join(texts)).encode())
-
-
 @pytest.mark.parametrize("suffix", [".txt", ".csv", ".jsonl", ".jsonl.gz", ".tar", ".parquet"])
 def test_file_that_is_overwritten_in_place(tmp_path, monkeypatch, suffix):
     if suffix == ".parquet":
         pytest.importorskip("pyarrow")
     path, new = tmp_path / f"a{suffix}", tmp_path / f"new{suffix}"
-    write_source(path, ["an old text", "another one"])
-    write_source(new, ["some writer", "changed all"])
+    write_texts(path, ["an old text", "another one"], "\n")
+    write_texts(new, ["some writer", "changed all"], "\n")
     assert path.stat().st_size == new.stat().st_size
     compute = document_encoding.encode_documents
 

@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
+from tests.support.byte_tokenizers import make_byte_tokenizer
 from tests.support.huggingface_tokenizers import make_pair
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.text_strategies import byte_strings, hard_texts
@@ -17,13 +18,7 @@ from tokjax.core.utf8 import to_utf8
 from tokjax.datasets.fields.registry import make_field
 from tokjax.trainer import train_sentencepiece
 
-SPECIAL = {"<s>": 256, "</s>": 257}
-TOKENIZER = tokjax.byte_level_bpe(
-    {bytes([i]): i for i in range(256)} | {b"lo": 258, b"low": 259},
-    special_tokens=SPECIAL,
-    bos_token="<s>",
-    eos_token="</s>",
-)
+TOKENIZER = make_byte_tokenizer("<s>", "</s>", tokens=[b"lo", b"low"])
 PIECES = train_sentencepiece(CORPUS * 2, vocab_size=150, progress=False).tokenizer
 FIELDS = {
     "raw": tokjax.RawTextField(),
@@ -175,7 +170,7 @@ class TestRawText:
         assert dataset[0] == dataset.decode_text(0) == "low é"
         assert dataset.decode_text(1) == "\ufffd!"
         assert dataset.text_bytes(1) == b"\xff!"
-        assert dataset.decode_tokenized(0, max_length=3).ids.tolist() == [256, 259, 257]
+        assert dataset.decode_tokenized(0, max_length=3).ids.tolist() == [258, 257, 259]
         other = dataset.decode_tokenized(1, tokenizer=tokjax.byte_level())
         assert tokjax.decode_bytes(tokjax.byte_level(), other.ids) == b"\xff!"
         without = tokjax.open_dataset(tmp_path / "data")

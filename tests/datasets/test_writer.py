@@ -154,21 +154,6 @@ def test_special_tokens_in_documents(tokenizer, tmp_path):
     assert dataset.manifest.plan.options["disallowed_special"] == []
 
 
-def test_ids_beyond_the_vocabulary_are_never_written(tokenizer, tmp_path, monkeypatch):
-    field = tokjax.PackedTokenField(tokenizer)
-    invalid_batch = tokjax.TokenizationBatch(
-        tokjax.ragged_from_rows([[70_000]]),
-        tokjax.ResultMetadata("invalid"),
-        tokenizer.vocabulary.get_token_strings,
-    )
-    monkeypatch.setattr("tokjax.core.protocol.encode_texts", lambda *_, **__: invalid_batch)
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match="ids from 70000 to 70000, but its vocabulary size is 500"
-    ):
-        tokjax.write_dataset(["a"], field, tmp_path / "data")
-    assert not (tmp_path / "data").exists()
-
-
 class TestExistingDataset:
     def test_overwrite(self, written, field):
         tokjax.write_dataset(["low"], field, written, overwrite=True)

@@ -5,16 +5,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given, strategies as st
 from typer.testing import CliRunner
 
-import tokjax
 from benchmarks.cli import app
-from benchmarks.corpus import fetch_corpus, iter_documents, write_documents
+from benchmarks.corpus import fetch_corpus, write_documents
 from benchmarks.inputs import CACHE_VARIABLE, SEPARATOR, InputError, read_documents, write_ranks
-from benchmarks.packers import BLOCK, compute_fullest_plan
 from benchmarks.record import (
     RESULTS,
     Measurement,
@@ -169,15 +165,6 @@ def test_documents_round_trip(tmp_path):
     assert sorted(read_documents(path)) == ["a", "c", "ü\r\n"]
 
 
-def test_package_is_split_into_documents(tmp_path):
-    pages = tmp_path / "usr" / "share" / "man" / "man1"
-    pages.mkdir(parents=True)
-    (pages / "ls.1").write_text("list")
-    (tmp_path / "a.html").write_text("<html><body><p>1 &lt; 2</p><script>no</script></body></html>")
-    (tmp_path / "program").write_bytes(b"\x7fELF")
-    assert list(iter_documents(tmp_path)) == ["1 < 2", "list"]
-
-
 def test_download_needs_apt_and_dpkg(tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.corpus.shutil.which", lambda _: None)
     with pytest.raises(InputError, match="apt-get and dpkg, which are not installed"):
@@ -199,13 +186,6 @@ def test_rounds_are_interleaved():
     seconds = time_interleaved({name: lambda name=name: called.append(name) for name in "ab"}, 2, twice=True)
     assert called == list("abaabbaabb")
     assert {name: len(rounds) for name, rounds in seconds.items()} == {"a": 2, "b": 2}
-
-
-@given(st.lists(st.integers(1, 3 * BLOCK), min_size=1, max_size=40))
-def test_fill_rate_of_plans_is_below_the_bound(lengths):
-    lengths = np.array(lengths)
-    plan = tokjax.packing.plan_packing(lengths, BLOCK, "best_fit", overlong="split")
-    assert plan.fill_rate <= compute_fullest_plan(lengths) + 1e-12
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)

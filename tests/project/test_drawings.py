@@ -10,19 +10,11 @@ from docs.drawings.__main__ import PICTURES
 from docs.drawings.blocks import draw_batches, draw_columns
 from docs.drawings.layers import draw_layers, draw_uses, read_packages, read_uses
 from docs.drawings.masks import draw_masks
-from docs.drawings.svg import FAINT, PALETTE, Svg
+from docs.drawings.svg import FAINT, PALETTE
 from docs.drawings.tokens import TEXTS, draw_overview
 from tests.support.import_layers import get_package, iter_modules
 
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-def make_drawing():
-    svg = Svg(100, 50.125, "two <boxes>")
-    svg.rectangle(0, 1 / 3, 10, 10, fill="#fff", hint="a & b")
-    svg.text(5, 5, "<|endoftext|>", anchor="middle", monospace=True)
-    svg.line(0, 0, 10, 0, dashed=True)
-    return str(svg)
 
 
 def get_texts(drawing):
@@ -35,16 +27,6 @@ def get_fills(drawing):
 
 def get_hints(drawing):
     return [element.text for element in ElementTree.fromstring(drawing).iterfind(f"{SVG}rect/{SVG}title")]
-
-
-def test_svg_has_all_shapes():
-    root = ElementTree.fromstring(make_drawing())
-    assert root.attrib["viewBox"] == "0 0 100 50.12"
-    assert root.find(f"{SVG}title").text == "two <boxes>"
-    assert root.find(f"{SVG}rect").attrib["y"] == "0.33"
-    assert root.find(f"{SVG}rect/{SVG}title").text == "a & b"
-    assert root.find(f"{SVG}text").text == "<|endoftext|>"
-    assert root.find(f"{SVG}line").attrib["stroke-dasharray"] == "4 3"
 
 
 def test_all_packages_are_drawn():

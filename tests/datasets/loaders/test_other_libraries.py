@@ -13,13 +13,9 @@ import pytest
 
 import tokjax
 from tests.conftest import CORPUS
+from tests.support.byte_tokenizers import make_byte_tokenizer
 
-TOKENIZER = tokjax.byte_level_bpe(
-    {bytes([i]): i for i in range(256)},
-    special_tokens={"</s>": 256, "<pad>": 257},
-    eos_token="</s>",
-    pad_token="<pad>",
-)
+TOKENIZER = make_byte_tokenizer("</s>", "<pad>")
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

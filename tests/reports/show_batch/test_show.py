@@ -11,13 +11,12 @@ from hypothesis import given, strategies as st
 from rich.console import Console
 
 import tokjax
+from tests.support.byte_tokenizers import make_byte_tokenizer
 from tests.support.html_pages import HTMLPage
 from tests.support.text_strategies import any_strings
 
 EOS, PAD = 256, 257
-BYTES = tokjax.byte_level_bpe(
-    {bytes([i]): i for i in range(256)}, special_tokens={"</s>": EOS, "<pad>": PAD}, eos_token="</s>"
-)
+BYTES = make_byte_tokenizer("</s>", "<pad>")
 
 
 def make_rows(*texts):
