@@ -58,17 +58,15 @@ def _format_rate(record: Record, run: str, text: str, measure: str) -> str:
 
 
 def make_growth_table(record: Record) -> str:
-    """Renders seconds by size, the factor of the last doubling, memory, and seconds of tiktoken."""
-    sizes = get_names(record.select("cold"), "at")
-    columns = [f"{size / 1e6:g} MB" for size in sizes]
-    header = ["input, seconds", *columns, "last doubling", "memory, MB", "tiktoken, largest size"]
+    """Renders the largest size: seconds, the factor of the last doubling, memory, and tiktoken's seconds."""
+    *_, size = get_names(record.select("cold"), "at")
+    header = [f"{size / 1e6:g} MB of", "tokjax, s", "last doubling", "memory, MB", "tiktoken, s"]
     rows = []
     for name in get_names(record.select("cold"), "task"):
-        seconds = [one.median for one in record.select("cold", task=name, contender=OURS)]
-        memory = get_median(record, "memory", task=name, contender=OURS, at=sizes[-1])
-        cells = [f"{value:.3f}" for value in seconds]
-        theirs = _format_seconds_or_reason(record, name, sizes[-1])
-        rows.append([name, *cells, f"{seconds[-1] / seconds[-2]:.1f}", f"{memory:.0f}", theirs])
+        *_, half, full = (one.median for one in record.select("cold", task=name, contender=OURS))
+        memory = get_median(record, "memory", task=name, contender=OURS, at=size)
+        theirs = _format_seconds_or_reason(record, name, size)
+        rows.append([name, f"{full:.3f}", f"{full / half:.1f}", f"{memory:.0f}", theirs])
     return format_markdown_table(header, rows, format_host(record))
 
 
