@@ -153,7 +153,7 @@ def test_steps_are_not_looked_at_while_all_shards_are_open(url, monkeypatch):
         next(batches)
     time.sleep(0.1)
     assert looked_at == []
-    monkeypatch.setattr("tokjax.datasets.caches.get_max_open_shards", lambda: 4)
+    monkeypatch.setattr("tokjax.datasets.open_shards.get_max_open_shards", lambda: 4)
     tokjax.open_dataset(url).read(0, 10)  # closes the shards of the loader
     wait_until(lambda: looked_at)
     assert looked_at[0] == 25 + 59  # (the step that was loaded last)
