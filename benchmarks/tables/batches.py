@@ -138,11 +138,11 @@ def make_batching_table(record: Record) -> str:
             ratio = f"{one.ratio:.2f}" if i else ""
             milliseconds = f"{1e3 * one.median:,.2f}"
             rows.append(["" if i else task, f"{get_label(one.contender)}{fill}", milliseconds, ratio])
-    note = f"{format_plans(record)}{format_host(record)}{format_skipped(record)}"
+    note = f"{_format_plans(record)}{format_host(record)}{format_skipped(record)}"
     return format_markdown_table(["task", "contender", "ms", "ratio to the first"], rows, note)
 
 
-def format_plans(record: Record) -> str:
+def _format_plans(record: Record) -> str:
     """Returns a sentence with the upper bound of the fill rate; `""` if the record has none."""
     if FULLEST_PLAN not in record.settings:
         return ""
