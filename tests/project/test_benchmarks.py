@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from benchmarks.cli import app
 from benchmarks.corpus import fetch_corpus, write_documents
 from benchmarks.inputs import CACHE_VARIABLE, SEPARATOR, InputError, read_documents, write_ranks
+from benchmarks.names import CURVES
 from benchmarks.record import (
     RESULTS,
     Measurement,
