@@ -111,17 +111,3 @@ class TestDocumentIds:
             tokjax.PackedTokenLoader(three, batch_size=1)
         loader = tokjax.PackedTokenLoader(three, batch_size=1, documents=False)
         assert loader.batch_at(0).ids.shape == (1, packed.chunk_tokens)
-
-    def test_largest_ids(self, datasets):
-        options = {"batch_size": 4, "seed": 3}
-        for loader in (
-            tokjax.PackedTokenLoader(datasets["packed"], **options),
-            tokjax.PlannedLoader(datasets["packed"], block_size=512, **options),
-        ):
-            expected = loader.batch_at(0).document_ids
-            shift = 2**31 - datasets["packed"].num_documents
-            loader._first_documents = loader._first_documents + shift
-            shifted = loader.batch_at(0).document_ids
-            assert shifted.dtype == np.int32
-            assert (shifted == np.where(expected < 0, -1, expected.astype(np.int64) + shift)).all()
-            assert shifted.max() > 2**31 - 50
