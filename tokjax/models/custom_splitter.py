@@ -16,7 +16,7 @@ from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import from_characters, to_characters, to_utf8
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.base import SegmentModel
-from tokjax.models.word_base import make_word_vocabulary, word_vocabulary_to_json
+from tokjax.models.word_base import make_word_vocabulary
 from tokjax.offsets import char_to_byte_spans
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class CallableTokenizer(SegmentModel):
                 f"the function {self.split!r} has no qualified name to identify it in a fingerprint; "
                 "pass from_callable(..., name=NAME)"
             )
-        return [self.model, self.name, word_vocabulary_to_json(self.vocabulary)]
+        return [self.model, self.name, self.vocabulary]
 
 
 def from_callable(
