@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from itertools import chain
 from types import MappingProxyType
@@ -97,14 +97,8 @@ class Vocabulary:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles as a call of `make_vocabulary`, without the derived tables."""
-        options = (
-            dict(self.roles),
-            self.explicit_template,
-            dict(self.added_tokens),
-            dict(self.duplicate_token_ids),
-            dict(self.unreachable_ids),
-        )
-        return make_vocabulary, (dict(self.ordinary), dict(self.special), *options)
+        values = (getattr(self, field.name) for field in fields(self))
+        return make_vocabulary, tuple(dict(one) if isinstance(one, Mapping) else one for one in values)
 
     def __hash__(self) -> int:
         """Computes a hash that is equal for equal vocabularies."""

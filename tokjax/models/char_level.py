@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Role
 
 _SPACES = np.array(list(map(ord, " \t\n\r")), np.uint32)
-_OPTIONAL_TOKENS = ("[PAD]",)
 
 
 @dataclass(frozen=True, repr=False)
@@ -117,9 +116,7 @@ def char_level(
     """
     roles: dict[Role, str | None]
     roles = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
-    return _make_char_level(
-        make_word_vocabulary(tokens, special_tokens, roles, optional_tokens=_OPTIONAL_TOKENS)
-    )
+    return _make_char_level(make_word_vocabulary(tokens, special_tokens, roles))
 
 
 @register_record(CharTokenizer)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 SplitFunction: TypeAlias = Callable[[str], Iterable[str] | Iterable[tuple[int, int]]]
 """Returns the words of a text, or the position of each word: `(start, stop)`, as in `text[start:stop]`."""
-_OPTIONAL_TOKENS = ("[PAD]",)
 
 
 @dataclass(frozen=True, repr=False)
@@ -139,7 +138,7 @@ def from_callable(
         raise InvalidArgumentError(f"split must be a function of a text, not {split!r}")
     roles: dict[Role, str | None]
     roles = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
-    vocabulary = make_word_vocabulary(tokens, special_tokens, roles, optional_tokens=_OPTIONAL_TOKENS)
+    vocabulary = make_word_vocabulary(tokens, special_tokens, roles)
     vocabulary.require_role("unk", "a vocabulary of words")
     if name is None:
         qualname = getattr(split, "__qualname__", "")  # has a "<" for lambdas and local functions

@@ -133,7 +133,7 @@ def make_word_vocabulary(
     special_tokens: Sequence[str],
     roles: Mapping[Role, str | None],
     *,
-    optional_tokens: Collection[str],
+    optional_tokens: Collection[str] = ("[PAD]",),
 ) -> Vocabulary:
     """Makes a vocabulary from tokens that are strings, special tokens included.
 

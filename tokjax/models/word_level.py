@@ -15,8 +15,6 @@ from tokjax.pretokenize.word_boundaries import SPLITTERS, Splitter
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_OPTIONAL_TOKENS = ("[PAD]",)
-
 
 @dataclass(frozen=True, repr=False)
 class WordLevelTokenizer(LongestMatchModel):
@@ -101,7 +99,6 @@ def word_level(
         tokens,
         special_tokens,
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
-        optional_tokens=_OPTIONAL_TOKENS,
     )
     return make_word_level(vocabulary, splitter, lowercase)
 

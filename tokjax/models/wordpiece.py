@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from tokjax.pretokenize.word_boundaries import Splitter
 
-_OPTIONAL_TOKENS = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
+OPTIONAL_TOKENS = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
+"""Default names of roles that a vocabulary need not have."""
 _NO_SPACE_BEFORE = (b".", b"?", b"!", b",", b"n't", b"'m", b"'s", b"'ve", b"'re")
 """Tokens before which the decoder of `tokenizers` removes the space when it cleans up."""
 
@@ -140,7 +141,7 @@ def wordpiece(
             "sep": eos_token,
             "mask": mask_token,
         },
-        optional_tokens=_OPTIONAL_TOKENS,
+        optional_tokens=OPTIONAL_TOKENS,
     )
     normalizer = bert_normalizer(
         lowercase=lowercase,
