@@ -138,7 +138,7 @@ from .datasets.loaders.planned import (
 from .datasets.loaders.prefetch import (
     prefetch_to_device as prefetch_to_device,
 )
-from .datasets.loaders.schedules import (
+from .datasets.loaders.schedule_table import (
     describe_schedule as describe_schedule,
 )
 from .datasets.loaders.sequences import (

@@ -53,7 +53,7 @@ from .loaders.prefetch import (
     Prefetched as Prefetched,
     prefetch_to_device as prefetch_to_device,
 )
-from .loaders.schedules import (
+from .loaders.schedule_table import (
     describe_schedule as describe_schedule,
 )
 from .loaders.sequences import (
