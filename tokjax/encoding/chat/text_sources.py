@@ -411,7 +411,7 @@ def make_text(text: str, source: Source) -> SourcedText:
 def _make(text: str, runs: Sequence[tuple[int, Source]]) -> SourcedText:
     """Makes a text of runs (length, source)."""
     if tracker := tracker_var.get():
-        tracker.spend(_RUN * len(runs))
+        tracker.spend(_RUN * len(runs) + len(text))
     made = str.__new__(SourcedText, str.__str__(text))
     stops: list[int] = []
     sources: list[Source] = []
@@ -490,20 +490,19 @@ def mark(result: _Value, values: Any, function: str) -> _Value:
 
 
 def _find_sources(value: Any) -> set[Source]:
-    """Returns the sources of all texts and numbers in a value."""
+    """Returns the sources of all texts and numbers in a value. Lists that occur several times are read once."""
     sources: set[Source] = set()
-    stack = [value]
+    stack, seen = [value], set[int]()
     while stack:
         element = stack.pop()
         if isinstance(element, SourcedText):
             sources.update(element._sources)
         elif isinstance(element, SOURCED_NUMBERS):
             sources.add(element._source)
-        elif isinstance(element, dict):
-            stack.extend(element.keys())
-            stack.extend(element.values())
-        elif isinstance(element, (list, tuple)):
+        elif isinstance(element, (dict, list, tuple)) and id(element) not in seen:
+            seen.add(id(element))
             stack.extend(element)
+            stack.extend(element.values() if isinstance(element, dict) else ())
     return sources
 
 
