@@ -119,7 +119,7 @@ def _export_tokjax(tokenizer: Any, target: _Target) -> tuple[Path, ...]:
 
 def _export_huggingface(tokenizer: Any, target: _Target) -> tuple[Path, ...]:
     if isinstance(tokenizer, HuggingFaceTokenizer):
-        contents = tokenizer.loaded.contents
+        contents = tokenizer.contents
     else:
         contents = build_tokenizer_json(tokenizer)
     text = json.dumps(contents, ensure_ascii=False, indent=1)

@@ -1,16 +1,26 @@
 """Tokenizers that run on Hugging Face's `tokenizers` library.
 
-The library normalizes, splits and encodes, so the ids are its ids. tokjax adds byte offsets without overlaps,
-checks of special tokens in texts, and limits for untrusted files. This module has the type and builds it.
-`library_encoding.py` and `library_decoding.py` use the library, and `library_spans.py` computes the offsets.
+The library normalizes, splits, encodes and decodes, so the ids are its ids. tokjax adds byte offsets without
+overlaps, checks of special tokens in texts, and limits for untrusted files. This module has the type, builds
+it, and decodes; `library.py` encodes.
+
+Decoding is streamed up to the last token that makes text final: later ones no longer change it. Most decoders
+convert tokens one by one. Two change the text of several tokens together:
+
+    decoder        tokens                     text            final after
+    ByteFallback   "a", "<0xC3>", "<0xA9>"    "aé"            a token that is not a byte
+                   "<0xC3>", "<0x41>"         two U+FFFD      ("A" is valid, but the run is not)
+    BPEDecoder     "lo", "w</w>", "is</w>"    "low is"        any token
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+
+import numpy as np
 
 from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, check_texts
 from tokjax.core import protocol
@@ -19,7 +29,7 @@ from tokjax.core.encode_options import SpecialOptions, accept_options
 from tokjax.core.pretokens import PreTokens, group_by_word, pre_tokenize, raise_without_pretokens
 from tokjax.core.ragged import Ragged
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
-from tokjax.core.token_byte_lengths import find_text_lengths
+from tokjax.core.token_byte_lengths import BYTE_PIECE, find_text_lengths
 from tokjax.core.vocabulary import (
     AddedToken,
     make_vocabulary,
@@ -29,37 +39,41 @@ from tokjax.core.vocabulary import (
 )
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.definition import (
+    LIKE_BYTE,
     RequiresLibraryError,
     decode_byte_level_forms,
     encode_forms,
+    get_steps,
     get_unknown_token,
     is_byte_level,
     merge_added_tokens,
     parse_template,
 )
 from tokjax.formats.huggingface.definition_checks import check_before_loading, check_loaded_model
-from tokjax.formats.huggingface.library_decoding import LibraryDecoder
-from tokjax.formats.huggingface.library_encoding import EncodeOptions, LibraryEncoder
-from tokjax.formats.huggingface.loaded_definition import (
-    LoadedDefinition,
+from tokjax.formats.huggingface.library import (
+    EncodeOptions,
+    encode_by_library,
     load_library_tokenizer,
-    select_pipeline,
+    raise_as,
 )
 from tokjax.formats.huggingface.sentencepiece_definition import parse_symbol_split
 from tokjax.models.base import TokenizerRecord
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.vocabulary_changes import extend_vocabulary, map_old_ids
-from tokjax.pretokenize.bytes_to_unicode import map_unicode_to_bytes
+from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons, check_special_names, select_control_names
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Role, Vocabulary
+
+_METASPACE_TO_SPACE = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
+_PER_TOKEN = {"Metaspace", "WordPiece", "CTC", "Replace", "Strip"}
+"""Decoders that convert each token separately, or with the token before it."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +81,11 @@ class HuggingFaceTokenizer(TokenizerRecord):
     """Tokenizer that runs on the `tokenizers` library. `load_tokenizer` and `from_huggingface` create it.
 
     Offsets refer to the input text, even if the library normalizes it. A byte that is not valid UTF-8 and a
-    lone surrogate are encoded as U+FFFD, each with its own span. Spans do not overlap: tokens that are the
-    bytes of one character have one byte each, and the span of a `▁` or space that is added before a text is
-    empty. If the library assigns the same characters to several other tokens, the first of them gets the
-    span. If the normalizer makes one character of several, such as `é` of `e` and an accent, the span of its
-    token includes all of them.
+    lone surrogate are encoded as U+FFFD, each with its own span. The library decides which characters belong
+    to a token; characters that its normalizer removes or joins, or that its model drops, may be in no span or
+    in that of another token. Spans do not overlap: tokens that are the bytes of one character have one byte
+    each, the span of a `▁` or space that is added before a text is empty, and characters that the library
+    assigns to several other tokens are in the span of the first.
 
     Tokenizers with equal fields are equal. Pickling keeps only the fields. Threads can share a tokenizer.
 
@@ -88,29 +102,98 @@ class HuggingFaceTokenizer(TokenizerRecord):
     reason: str
 
     @cached_property
-    def loaded(self) -> LoadedDefinition:
-        """The definition, parsed and loaded by the library."""
-        return LoadedDefinition(self.definition)
+    def contents(self) -> dict[str, Any]:
+        """The parsed definition."""
+        contents: dict[str, Any] = json.loads(self.definition)
+        return contents
 
     @cached_property
-    def encoder(self) -> LibraryEncoder:
-        """Encoder of texts."""
-        return LibraryEncoder(self.loaded, self.vocabulary)
+    def pipeline(self) -> dict[str, Any]:
+        """The definition without the vocabulary of its model: the part that encoding and decoding use."""
+        return _select_pipeline(self.contents)
 
     @cached_property
-    def decoder(self) -> LibraryDecoder:
-        """Decoder of ids."""
-        return LibraryDecoder(self.loaded, self.vocabulary)
-
-    @property
     def library_tokenizer(self) -> Any:
         """The library's `Tokenizer`. Do not change its settings."""
-        return self.loaded.library_tokenizer
+        return load_library_tokenizer(self.definition)
+
+    @cached_property
+    def special_as_text_tokenizer(self) -> Any:
+        """The library's `Tokenizer`, with special tokens in texts encoded as ordinary text."""
+        instance = load_library_tokenizer(self.definition)
+        instance.encode_special_tokens = True
+        return instance
+
+    @cached_property
+    def matched_special(self) -> dict[int, str]:
+        """Id to name of the special tokens, except for the unknown token of the model.
+
+        Another token than that of the model can have the role in configuration files.
+        """
+        model, library = self.pipeline["model"], self.library_tokenizer
+        unknown_id = model.get("unk_id")
+        if unknown_id is None and model.get("unk_token") is not None:
+            unknown_id = library.token_to_id(model["unk_token"])
+        return {id_: name for name, id_ in self.vocabulary.special.items() if id_ != unknown_id}
+
+    @cached_property
+    def prefix_ids(self) -> frozenset[int]:
+        """Ids of the tokens that a normalizer or pre-tokenizer adds before texts, such as `▁`."""
+        steps = [*get_steps(self.pipeline, "normalizer"), *get_steps(self.pipeline, "pre_tokenizer")]
+        forms = {" "} | {step.get("prepend") or step.get("replacement") or " " for step in steps}
+        if is_byte_level(self.pipeline):
+            forms = {map_bytes_to_unicode(form.encode("utf-8")) for form in forms}
+        ids = map(self.library_tokenizer.token_to_id, forms)
+        return frozenset(id_ for id_ in ids if id_ is not None)
+
+    @cached_property
+    def span_bytes(self) -> list[bytes]:
+        """Bytes of the text span of each id, for `separate_spans`. Other ids have the bytes of their form.
+
+        Trimmed spans leave out spaces, and a byte token such as `<0xE6>` spans one byte.
+        """
+        trims = any(step.get("trim_offsets") for step in get_steps(self.pipeline, "post_processor"))
+        byte_level, span_bytes = is_byte_level(self.pipeline), [b""] * self.vocabulary.size
+        for id_, token in self.vocabulary.bytes_by_id.items():
+            if not byte_level and BYTE_PIECE.fullmatch(token):
+                span_bytes[id_] = bytes([int(token[3:5], 16)])
+            else:
+                span_bytes[id_] = token.strip(b" ") if byte_level and trims else token
+        return span_bytes
+
+    @cached_property
+    def _decoded_bytes(self) -> Mapping[int, bytes] | None:
+        """Id to bytes, as a byte-level decoder decodes them; `None` if the definition has another decoder.
+
+        The decoder reads each token as `bytes_to_unicode` writes bytes, including added tokens. So an added
+        token `é` is decoded to one byte.
+        """
+        decoder = self.pipeline.get("decoder")
+        if decoder is None or decoder.get("type") != "ByteLevel":
+            return None
+        library = self.library_tokenizer
+        added_ids = {*library.get_added_tokens_decoder(), *self.vocabulary.special.values()}
+        forms = {id_: library.id_to_token(id_) for id_ in added_ids}
+        added_bytes = {id_: map_unicode_to_bytes(form) or form.encode("utf-8") for id_, form in forms.items()}
+        return {**self.vocabulary.bytes_by_id, **added_bytes}
+
+    @cached_property
+    def _finality_test(self) -> Callable[[str], bool] | None:
+        """Test of tokens: whether the text up to a token is final; `None` if no text is before the end."""
+        return _make_finality_test(get_steps(self.pipeline, "decoder"))
+
+    @cached_property
+    def _skipped_ids(self) -> frozenset[int]:
+        """Ids that the library leaves out with `skip_special_tokens`."""
+        library = self.library_tokenizer
+        added_tokens: dict[int, Any] = library.get_added_tokens_decoder()
+        special = {token.content for token in added_tokens.values() if token.special}
+        return frozenset(id_ for id_ in added_tokens if library.id_to_token(id_) in special)
 
     @property
     def normalization(self) -> str | None:
         """Types of the normalizer's steps, joined with `+`; `None` without a normalizer."""
-        return self.loaded.normalization
+        return "+".join(str(step.get("type")) for step in get_steps(self.pipeline, "normalizer")) or None
 
     def __hash__(self) -> int:
         """Hashes the definition."""
@@ -118,7 +201,7 @@ class HuggingFaceTokenizer(TokenizerRecord):
 
     def _to_fingerprint_json(self) -> Any:
         roles = {str(role): name for role, name in self.vocabulary.roles.items()}
-        return [self.model, self.loaded.contents, roles]
+        return [self.model, self.contents, roles]
 
     def __repr__(self) -> str:
         """Returns the vocabulary size, the special tokens, and the reason for running on the library."""
@@ -148,8 +231,7 @@ def build_huggingface_tokenizer(
     """
     contents = json.loads(definition) if contents is None else contents
     check_before_loading(contents)
-    loaded = LoadedDefinition(definition)
-    library = loaded.library_tokenizer
+    library = load_library_tokenizer(definition)
     check_loaded_model(library.model, contents["model"])
     unknown = get_unknown_token(contents)
     forms: dict[str, int] = library.get_vocab(with_added_tokens=True)
@@ -192,8 +274,7 @@ def build_huggingface_tokenizer(
     check_comparisons(vocabulary.split_token_names)
     instance = HuggingFaceTokenizer(definition, vocabulary, reason)
     # Fill cached properties, so that the definition is not loaded and parsed again.
-    vars(loaded)["pipeline"] = select_pipeline(contents)
-    vars(instance)["loaded"] = loaded
+    vars(instance).update(library_tokenizer=library, pipeline=_select_pipeline(contents))
     return instance
 
 
@@ -220,6 +301,12 @@ def from_json(described: Mapping[str, Any]) -> HuggingFaceTokenizer:
         )
 
 
+def _select_pipeline(contents: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a parsed definition without the tokens and merges of its model."""
+    model = {name: part for name, part in contents["model"].items() if name not in ("vocab", "merges")}
+    return {**contents, "model": model}
+
+
 def _get_model_forms(model: Mapping[str, Any]) -> Container[str]:
     """Returns the tokens of the model, without added tokens."""
     vocab = model["vocab"]
@@ -241,7 +328,7 @@ def _encode_texts(
 ) -> TokenizationBatch:
     check_texts(texts)
     options = EncodeOptions(add_special_tokens, return_offsets, return_masks)
-    columns, splits = tokenizer.encoder.encode(texts, options, special)
+    columns, splits = encode_by_library(tokenizer, texts, options, special)
     metadata = ResultMetadata(tokenizer.model, tokenizer.normalization, "input_text")
     return make_batch_without_copy(
         Ragged(columns.pop("ids"), splits, **columns),
@@ -262,7 +349,7 @@ def _encode(
 ) -> NDArray[np.int32]:
     check_text(text, "text", MANY_TEXTS_ADVICE)
     options = EncodeOptions(add_special_tokens, return_offsets=False, return_masks=False)
-    columns, _ = tokenizer.encoder.encode([text], options, special)
+    columns, _ = encode_by_library(tokenizer, [text], options, special)
     return columns["ids"]
 
 
@@ -272,7 +359,7 @@ def _pre_tokenize(
     tokenizer: HuggingFaceTokenizer, text: Text, **special: Unpack[SpecialOptions]
 ) -> PreTokens:
     """Groups tokens by word id: the library numbers the pre-tokens and the matched added tokens."""
-    if tokenizer.loaded.pipeline.get("pre_tokenizer") is None:
+    if tokenizer.pipeline.get("pre_tokenizer") is None:
         raise_without_pretokens(tokenizer, "its definition has no pre-tokenizer")
     return group_by_word(tokenizer, text, **special)
 
@@ -281,9 +368,15 @@ def _pre_tokenize(
 def _decode_bytes(
     tokenizer: HuggingFaceTokenizer, ids: ArrayLike, *, skip_special_tokens: bool = False
 ) -> bytes:
+    """Decodes with a table of bytes if the decoder is byte-level, and otherwise with the library."""
     flat = protocol.as_flat_ids(ids)
     tokenizer.vocabulary.check_ids(flat)
-    return tokenizer.decoder.decode(flat.tolist(), skip_special_tokens=skip_special_tokens)
+    if (id_bytes := tokenizer._decoded_bytes) is not None:
+        skipped = tokenizer._skipped_ids if skip_special_tokens else ()
+        return b"".join([id_bytes[id_] for id_ in flat.tolist() if id_ not in skipped])
+    with raise_as(InvalidArgumentError, "the tokenizers library can't decode these ids"):
+        text: str = tokenizer.library_tokenizer.decode(flat.tolist(), skip_special_tokens=skip_special_tokens)
+    return text.encode("utf-8")
 
 
 protocol.decode_batch.register(HuggingFaceTokenizer)(protocol.decode_row_by_row)
@@ -293,17 +386,73 @@ protocol.decode_batch.register(HuggingFaceTokenizer)(protocol.decode_row_by_row)
 def _find_decode_context(
     tokenizer: HuggingFaceTokenizer, ids: NDArray[np.int32], *, skip_special_tokens: bool = False
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    return tokenizer.decoder.find_context(ids, skip_special_tokens=skip_special_tokens)
+    """Finds the pending ids: those after the last token that makes text final.
+
+    The context are the ids after an earlier such token, as few as have text. The spaces that decoders remove
+    at the start of a text, or add between tokens, do not depend on more than that.
+    """
+    if tokenizer._decoded_bytes is not None:
+        return ids[:0], ids[:0]
+    is_final = tokenizer._finality_test
+    if is_final is None:
+        return ids[:0], ids
+    skipped = tokenizer._skipped_ids if skip_special_tokens else ()
+    get_form = tokenizer.library_tokenizer.id_to_token
+    visible = [(i, id_) for i, id_ in enumerate(ids.tolist(), 1) if id_ not in skipped]
+    stops = [0, *(i for i, id_ in visible if is_final(get_form(id_)))]
+    context: list[int] = []
+    for start in reversed(stops[:-1]):
+        context = [id_ for i, id_ in visible if start < i <= stops[-1]]
+        if _decode_bytes(tokenizer, context):
+            break
+    first_pending = next((i - 1 for i, _ in visible if i > stops[-1]), len(ids))
+    return np.array(context, np.int32), ids[first_pending:]
+
+
+def _make_finality_test(steps: Sequence[dict[str, Any]]) -> Callable[[str], bool] | None:
+    """Returns a test of tokens: whether the text up to a token is final, whatever tokens follow.
+
+    Args:
+        steps: steps of the decoder.
+
+    Returns:
+        Function of the written form of a token; `None` if later tokens can change any text, or if that is
+        not known.
+    """
+    types = [step.get("type") for step in steps]
+    if types == ["BPEDecoder"]:
+        suffix = steps[0]["suffix"]
+        # The suffix becomes a space, but nothing in the last token.
+        return lambda form: form.replace(suffix, " ").startswith(form.replace(suffix, ""))
+    has_byte_fallback = types[:1] == ["ByteFallback"] or (
+        types[1:2] == ["ByteFallback"] and steps[0] == _METASPACE_TO_SPACE
+    )
+    if has_byte_fallback:
+        types.remove("ByteFallback")
+    fuse = types.index("Fuse") if "Fuse" in types else len(types)
+    strips_start_only = types[fuse + 1 :] in ([], ["Strip"]) and not (types[fuse + 1 :] and steps[-1]["stop"])
+    if not strips_start_only or not _PER_TOKEN.issuperset(types[:fuse]) or "CTC" in types[1:]:
+        return None  # CTC after a decoder that converts the first token otherwise compares other texts
+    return (lambda form: not LIKE_BYTE.fullmatch(form)) if has_byte_fallback else (lambda _: True)
 
 
 @find_text_lengths.register(HuggingFaceTokenizer)
 def _find_text_lengths(tokenizer: HuggingFaceTokenizer) -> NDArray[np.integer[Any]]:
-    return tokenizer.decoder.find_text_lengths(partial(find_text_lengths.dispatch(object), tokenizer))
+    lengths = np.zeros(tokenizer.vocabulary.size, np.int64)
+    if tokenizer._decoded_bytes is not None:
+        lengths[list(tokenizer._decoded_bytes)] = [*map(len, tokenizer._decoded_bytes.values())]
+        return lengths
+    lengths[:] = find_text_lengths.dispatch(object)(tokenizer)
+    if any(step.get("type") == "ByteFallback" for step in get_steps(tokenizer.pipeline, "decoder")):
+        # The library decodes a part of a character to U+FFFD, which is longer.
+        tokens = tokenizer.vocabulary.bytes_by_id
+        lengths[[id_ for id_, token in tokens.items() if BYTE_PIECE.fullmatch(token)]] = 1
+    return lengths
 
 
 @protocol.find_matched_names.register(HuggingFaceTokenizer)
 def _find_matched_names(tokenizer: HuggingFaceTokenizer) -> frozenset[str]:
-    tokens = tokenizer.loaded.contents.get("added_tokens") or []
+    tokens = tokenizer.contents.get("added_tokens") or []
     return frozenset(token["content"] for token in tokens if not token["special"])
 
 

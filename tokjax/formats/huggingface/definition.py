@@ -49,6 +49,8 @@ _SEQUENCE_FIELDS: dict[PipelineSlot, str] = {
     "decoder": "decoders",
 }
 """Field of a `Sequence` that holds its steps, by part."""
+LIKE_BYTE = re.compile(r"<0x[0-9A-Fa-f+]{2}>")
+"""Tokens that the library's `ByteFallback` decodes to a byte: it also accepts lower case and a sign."""
 _UNCHANGED_BY_NFC = re.compile(r"[\t-\r !-:?@\[-_{-~]+")
 """Names that occur in a text normalized to NFC where they occur in the text. Letters, `<`, `=` and `>` can
 become part of another character, and `;` and `` ` `` can be made of one."""

@@ -20,8 +20,8 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax.core.utf8 import is_encodable
-from tokjax.formats.huggingface.decoders import LIKE_BYTE
 from tokjax.formats.huggingface.definition import (
+    LIKE_BYTE,
     AddedTokens,
     RequiresLibraryError,
     build_definition_vocabulary,

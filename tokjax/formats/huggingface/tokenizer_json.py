@@ -17,7 +17,7 @@ from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
 from tokjax.formats.huggingface.built_in import build_builtin_tokenizer
 from tokjax.formats.huggingface.definition import RequiresLibraryError
-from tokjax.formats.huggingface.loaded_definition import import_tokenizers
+from tokjax.formats.huggingface.library import import_tokenizers
 from tokjax.formats.tokenizer_files import (
     BERT_ROLES,
     parse_json_object,
