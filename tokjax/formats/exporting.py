@@ -15,8 +15,8 @@ from tokjax.bpe.merge_rules import make_rules_from_ranks
 from tokjax.bpe.sequential_merging import merge_bytes
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
-from tokjax.formats.huggingface.definition import get_added_token_ids
 from tokjax.formats.huggingface.export import build_tokenizer_json, iter_merges
+from tokjax.formats.huggingface.metaspace_export import get_added_token_ids
 from tokjax.formats.tokenizer_files import BERT_ROLES, CONFIG_FILE
 from tokjax.formats.tokjax_json import TOKENIZER_FILE, save_tokenizer
 from tokjax.models.byte_bpe import ByteLevelBPE

@@ -30,37 +30,31 @@ from tokjax.core.pretokens import PreTokens, group_by_word, pre_tokenize, raise_
 from tokjax.core.ragged import Ragged
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.token_byte_lengths import BYTE_PIECE, find_text_lengths
-from tokjax.core.vocabulary import (
-    AddedToken,
-    make_vocabulary,
-    roles_from_json,
-    roles_to_json,
-    select_roles,
-)
+from tokjax.core.vocabulary import AddedToken, roles_from_json, roles_to_json
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.definition import (
     LIKE_BYTE,
+    AddedTokens,
     RequiresLibraryError,
-    decode_byte_level_forms,
-    encode_forms,
+    build_vocabulary,
     get_steps,
-    get_unknown_token,
     is_byte_level,
-    merge_added_tokens,
+    list_unknown_tokens,
     parse_template,
 )
 from tokjax.formats.huggingface.definition_checks import check_before_loading, check_loaded_model
 from tokjax.formats.huggingface.library import (
     EncodeOptions,
+    LibraryRecord,
     encode_by_library,
     load_library_tokenizer,
     raise_as,
+    select_pipeline,
 )
-from tokjax.formats.huggingface.sentencepiece_definition import parse_symbol_split
-from tokjax.models.base import TokenizerRecord
+from tokjax.formats.huggingface.metaspace_export import parse_symbol_split
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.vocabulary_changes import extend_vocabulary, map_old_ids
-from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes
+from tokjax.pretokenize.bytes_to_unicode import map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons, check_special_names, select_control_names
 
 if TYPE_CHECKING:
@@ -69,7 +63,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from tokjax.core.utf8 import Text
-    from tokjax.core.vocabulary import Role, Vocabulary
+    from tokjax.core.vocabulary import Role
 
 _METASPACE_TO_SPACE = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
 _PER_TOKEN = {"Metaspace", "WordPiece", "CTC", "Replace", "Strip"}
@@ -77,7 +71,7 @@ _PER_TOKEN = {"Metaspace", "WordPiece", "CTC", "Replace", "Strip"}
 
 
 @dataclass(frozen=True)
-class HuggingFaceTokenizer(TokenizerRecord):
+class HuggingFaceTokenizer(LibraryRecord):
     """Tokenizer that runs on the `tokenizers` library. `load_tokenizer` and `from_huggingface` create it.
 
     Offsets refer to the input text, even if the library normalizes it. A byte that is not valid UTF-8 and a
@@ -96,70 +90,6 @@ class HuggingFaceTokenizer(TokenizerRecord):
     """
 
     model: ClassVar[str] = "huggingface"
-
-    definition: str
-    vocabulary: Vocabulary
-    reason: str
-
-    @cached_property
-    def contents(self) -> dict[str, Any]:
-        """The parsed definition."""
-        contents: dict[str, Any] = json.loads(self.definition)
-        return contents
-
-    @cached_property
-    def pipeline(self) -> dict[str, Any]:
-        """The definition without the vocabulary of its model: the part that encoding and decoding use."""
-        return _select_pipeline(self.contents)
-
-    @cached_property
-    def library_tokenizer(self) -> Any:
-        """The library's `Tokenizer`. Do not change its settings."""
-        return load_library_tokenizer(self.definition)
-
-    @cached_property
-    def special_as_text_tokenizer(self) -> Any:
-        """The library's `Tokenizer`, with special tokens in texts encoded as ordinary text."""
-        instance = load_library_tokenizer(self.definition)
-        instance.encode_special_tokens = True
-        return instance
-
-    @cached_property
-    def matched_special(self) -> dict[int, str]:
-        """Id to name of the special tokens, except for the unknown token of the model.
-
-        Another token than that of the model can have the role in configuration files.
-        """
-        model, library = self.pipeline["model"], self.library_tokenizer
-        unknown_id = model.get("unk_id")
-        if unknown_id is None and model.get("unk_token") is not None:
-            unknown_id = library.token_to_id(model["unk_token"])
-        return {id_: name for name, id_ in self.vocabulary.special.items() if id_ != unknown_id}
-
-    @cached_property
-    def prefix_ids(self) -> frozenset[int]:
-        """Ids of the tokens that a normalizer or pre-tokenizer adds before texts, such as `▁`."""
-        steps = [*get_steps(self.pipeline, "normalizer"), *get_steps(self.pipeline, "pre_tokenizer")]
-        forms = {" "} | {step.get("prepend") or step.get("replacement") or " " for step in steps}
-        if is_byte_level(self.pipeline):
-            forms = {map_bytes_to_unicode(form.encode("utf-8")) for form in forms}
-        ids = map(self.library_tokenizer.token_to_id, forms)
-        return frozenset(id_ for id_ in ids if id_ is not None)
-
-    @cached_property
-    def span_bytes(self) -> list[bytes]:
-        """Bytes of the text span of each id, for `separate_spans`. Other ids have the bytes of their form.
-
-        Trimmed spans leave out spaces, and a byte token such as `<0xE6>` spans one byte.
-        """
-        trims = any(step.get("trim_offsets") for step in get_steps(self.pipeline, "post_processor"))
-        byte_level, span_bytes = is_byte_level(self.pipeline), [b""] * self.vocabulary.size
-        for id_, token in self.vocabulary.bytes_by_id.items():
-            if not byte_level and BYTE_PIECE.fullmatch(token):
-                span_bytes[id_] = bytes([int(token[3:5], 16)])
-            else:
-                span_bytes[id_] = token.strip(b" ") if byte_level and trims else token
-        return span_bytes
 
     @cached_property
     def _decoded_bytes(self) -> Mapping[int, bytes] | None:
@@ -233,48 +163,33 @@ def build_huggingface_tokenizer(
     check_before_loading(contents)
     library = load_library_tokenizer(definition)
     check_loaded_model(library.model, contents["model"])
-    unknown = get_unknown_token(contents)
     forms: dict[str, int] = library.get_vocab(with_added_tokens=True)
     try:
-        template = parse_template(contents, forms)
+        names = {*parse_template(contents, forms).tokens, *list_unknown_tokens(contents)} & forms.keys()
+        library_tokens = library.get_added_tokens_decoder()
+        names |= {token.content for token in library_tokens.values() if token.special}
+        symbols = forms.keys() & parse_symbol_split(contents.get("pre_tokenizer"))
+        names |= select_control_names(frozenset(symbols))
+        # An added token that the model can also produce from text is a token of the model. In a byte-level
+        # model it is written as `bytes_to_unicode` writes bytes: the bytes of "Ġ" are those of a space.
+        byte_level = is_byte_level(contents)
+        model_forms = _get_model_forms(contents["model"]) if byte_level else ()
+        flags = {
+            token.content: AddedToken(token.lstrip, token.rstrip)
+            for token in library_tokens.values()
+            if token.content not in names
+            and not (token.content in model_forms and map_unicode_to_bytes(token.content))
+        }
+        special, ordinary = ({name: forms[name] for name in part} for part in (names, flags))
+        remaining = {form: id_ for form, id_ in forms.items() if form not in special and form not in flags}
+        added = AddedTokens(special, ordinary, flags)
+        vocabulary = build_vocabulary(contents, roles, remaining, added, byte_level=byte_level)
     except RequiresLibraryError as error:
         raise TokenizerFormatError(str(error)) from error
-    library_added_tokens = library.get_added_tokens_decoder()
-    names = {token.content for token in library_added_tokens.values() if token.special}
-    names.update(template.tokens)
-    names |= {unknown} if unknown in forms else set()
-    symbols = forms.keys() & parse_symbol_split(contents.get("pre_tokenizer"))
-    names |= select_control_names(frozenset(symbols))
-    # An added token that the model can also produce from text is a token of the model. In a byte-level model
-    # it is written as `bytes_to_unicode` writes bytes: the bytes of "Ġ" are those of a space.
-    byte_level = is_byte_level(contents)
-    model_forms = _get_model_forms(contents["model"]) if byte_level else ()
-    added_tokens = {
-        token.content: id_
-        for id_, token in library_added_tokens.items()
-        if token.content not in names
-        and not (token.content in model_forms and map_unicode_to_bytes(token.content))
-    }
-    remaining = {form: id_ for form, id_ in forms.items() if form not in names and form not in added_tokens}
-    model_tokens, unreachable_ids = (
-        decode_byte_level_forms(remaining) if byte_level else (encode_forms(remaining), {})
-    )
-    ordinary, added_ids = merge_added_tokens(model_tokens, added_tokens)
-    declared_roles = select_roles(roles, ordinary, names)
-    declared_roles.setdefault("unk", unknown if unknown in forms else None)
-    vocabulary = make_vocabulary(
-        ordinary,
-        {name: forms[name] for name in names},
-        declared_roles,
-        template,
-        dict.fromkeys(added_ids, AddedToken()),
-        added_ids,
-        unreachable_ids,
-    )
     check_comparisons(vocabulary.split_token_names)
     instance = HuggingFaceTokenizer(definition, vocabulary, reason)
     # Fill cached properties, so that the definition is not loaded and parsed again.
-    vars(instance).update(library_tokenizer=library, pipeline=_select_pipeline(contents))
+    vars(instance).update(library_tokenizer=library, pipeline=select_pipeline(contents))
     return instance
 
 
@@ -299,12 +214,6 @@ def from_json(described: Mapping[str, Any]) -> HuggingFaceTokenizer:
         return build_huggingface_tokenizer(
             described["definition"], described["reason"], roles_from_json(described)
         )
-
-
-def _select_pipeline(contents: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a parsed definition without the tokens and merges of its model."""
-    model = {name: part for name, part in contents["model"].items() if name not in ("vocab", "merges")}
-    return {**contents, "model": model}
 
 
 def _get_model_forms(model: Mapping[str, Any]) -> Container[str]:

@@ -11,13 +11,17 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tokjax._util.imports import import_optional
 from tokjax.core.ragged import make_row_splits
+from tokjax.core.token_byte_lengths import BYTE_PIECE
 from tokjax.core.utf8 import find_character_starts, is_encodable, to_characters, to_utf8
 from tokjax.errors import (
     DisallowedSpecialTokenError,
@@ -25,7 +29,10 @@ from tokjax.errors import (
     MissingExtraError,
     TokenizerFormatError,
 )
+from tokjax.formats.huggingface.definition import get_steps, is_byte_level
+from tokjax.models.base import TokenizerRecord
 from tokjax.models.byte_spans import separate_spans
+from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode
 from tokjax.pretokenize.special_tokens import has_special, reject_special_in_texts, resolve_special
 
 if TYPE_CHECKING:
@@ -35,8 +42,8 @@ if TYPE_CHECKING:
 
     from tokjax.core.encode_options import SpecialOptions
     from tokjax.core.utf8 import Text
+    from tokjax.core.vocabulary import Vocabulary
     from tokjax.errors import TokjaxError
-    from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
 
     Columns = tuple[dict[str, NDArray[Any]], NDArray[np.int64]]
 
@@ -100,8 +107,89 @@ def raise_as(error_type: type[TokjaxError], message: str) -> Iterator[None]:
         raise error_type(f"{message}: {error}") from error
 
 
+@dataclass(frozen=True)
+class LibraryRecord(TokenizerRecord):
+    """Base class of `HuggingFaceTokenizer`: its fields, and what encoding needs of them.
+
+    Attributes:
+        definition: contents of a `tokenizer.json`, as JSON text.
+        vocabulary: token ids and token bytes.
+        reason: why the tokenizer does not run as a built-in type.
+    """
+
+    definition: str
+    vocabulary: Vocabulary
+    reason: str
+
+    @cached_property
+    def contents(self) -> dict[str, Any]:
+        """The parsed definition."""
+        contents: dict[str, Any] = json.loads(self.definition)
+        return contents
+
+    @cached_property
+    def pipeline(self) -> dict[str, Any]:
+        """The definition without the vocabulary of its model: the part that encoding and decoding use."""
+        return select_pipeline(self.contents)
+
+    @cached_property
+    def library_tokenizer(self) -> Any:
+        """The library's `Tokenizer`. Do not change its settings."""
+        return load_library_tokenizer(self.definition)
+
+    @cached_property
+    def special_as_text_tokenizer(self) -> Any:
+        """The library's `Tokenizer`, with special tokens in texts encoded as ordinary text."""
+        instance = load_library_tokenizer(self.definition)
+        instance.encode_special_tokens = True
+        return instance
+
+    @cached_property
+    def matched_special(self) -> dict[int, str]:
+        """Id to name of the special tokens, except for the unknown token of the model.
+
+        Another token than that of the model can have the role in configuration files.
+        """
+        model, library = self.pipeline["model"], self.library_tokenizer
+        unknown_id = model.get("unk_id")
+        if unknown_id is None and model.get("unk_token") is not None:
+            unknown_id = library.token_to_id(model["unk_token"])
+        return {id_: name for name, id_ in self.vocabulary.special.items() if id_ != unknown_id}
+
+    @cached_property
+    def prefix_ids(self) -> frozenset[int]:
+        """Ids of the tokens that a normalizer or pre-tokenizer adds before texts, such as `▁`."""
+        steps = [*get_steps(self.pipeline, "normalizer"), *get_steps(self.pipeline, "pre_tokenizer")]
+        forms = {" "} | {step.get("prepend") or step.get("replacement") or " " for step in steps}
+        if is_byte_level(self.pipeline):
+            forms = {map_bytes_to_unicode(form.encode("utf-8")) for form in forms}
+        ids = map(self.library_tokenizer.token_to_id, forms)
+        return frozenset(id_ for id_ in ids if id_ is not None)
+
+    @cached_property
+    def span_bytes(self) -> list[bytes]:
+        """Bytes of the text span of each id, for `separate_spans`. Other ids have the bytes of their form.
+
+        Trimmed spans leave out spaces, and a byte token such as `<0xE6>` spans one byte.
+        """
+        trims = any(step.get("trim_offsets") for step in get_steps(self.pipeline, "post_processor"))
+        byte_level, span_bytes = is_byte_level(self.pipeline), [b""] * self.vocabulary.size
+        for id_, token in self.vocabulary.bytes_by_id.items():
+            if not byte_level and BYTE_PIECE.fullmatch(token):
+                span_bytes[id_] = bytes([int(token[3:5], 16)])
+            else:
+                span_bytes[id_] = token.strip(b" ") if byte_level and trims else token
+        return span_bytes
+
+
+def select_pipeline(contents: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a parsed definition without the tokens and merges of its model."""
+    model = {name: part for name, part in contents["model"].items() if name not in ("vocab", "merges")}
+    return {**contents, "model": model}
+
+
 def encode_by_library(
-    tokenizer: HuggingFaceTokenizer, texts: Sequence[Text], options: EncodeOptions, special: SpecialOptions
+    tokenizer: LibraryRecord, texts: Sequence[Text], options: EncodeOptions, special: SpecialOptions
 ) -> Columns:
     """Encodes texts.
 
@@ -135,7 +223,7 @@ def encode_by_library(
 
 
 def _encode_rows(
-    tokenizer: HuggingFaceTokenizer, texts: Sequence[Text], options: EncodeOptions, special: SpecialOptions
+    tokenizer: LibraryRecord, texts: Sequence[Text], options: EncodeOptions, special: SpecialOptions
 ) -> tuple[list[Any], list[NDArray[np.int32]]]:
     """Returns the library's encoding and the ids of each text, `int32`."""
     names = tokenizer.vocabulary.special_names
@@ -180,7 +268,7 @@ def _encodes_special_as_text(texts: list[str], allowed: frozenset[str], ordinary
 
 
 def _encode_valid_texts(
-    tokenizer: HuggingFaceTokenizer, texts: list[str], options: EncodeOptions, as_text: bool
+    tokenizer: LibraryRecord, texts: list[str], options: EncodeOptions, as_text: bool
 ) -> tuple[list[Any], list[NDArray[np.int32]]]:
     """Returns the library's encodings of texts, and the ids of each text."""
     library = tokenizer.special_as_text_tokenizer if as_text else tokenizer.library_tokenizer
@@ -191,7 +279,7 @@ def _encode_valid_texts(
 
 
 def _find_special(
-    tokenizer: HuggingFaceTokenizer, encodings: list[Any], rows: list[NDArray[np.int32]]
+    tokenizer: LibraryRecord, encodings: list[Any], rows: list[NDArray[np.int32]]
 ) -> dict[str, int]:
     """Returns the special tokens that the library matched in texts, with the index of a text.
 
@@ -225,7 +313,7 @@ def _reject_special(matched: Mapping[str, int], ordinary: frozenset[str], disall
 
 
 def _compute_offsets(
-    tokenizer: HuggingFaceTokenizer, text: Text, encoding: Any, ids: NDArray[np.int32]
+    tokenizer: LibraryRecord, text: Text, encoding: Any, ids: NDArray[np.int32]
 ) -> NDArray[np.int64]:
     """Returns the 1-based half-open byte spans of the tokens of a text, `int64`, shape `(num_tokens, 2)`."""
     data = to_utf8(text)
