@@ -34,7 +34,7 @@ from tokjax.pretokenize.bytes_to_unicode import map_all_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons, compile_matcher
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tokjax.core.vocabulary import Role, Vocabulary
     from tokjax.models.metaspace import TrimOffsets
@@ -160,37 +160,6 @@ def decode_byte_level_forms(forms: Mapping[str, int]) -> tuple[dict[bytes, int],
     return ordinary, unreachable_ids
 
 
-def encode_forms(forms: Mapping[str, int]) -> dict[bytes, int]:
-    """Converts tokens that are written as text: returns UTF-8 bytes to id."""
-    try:
-        tokens = list(map(str.encode, forms))
-    except UnicodeEncodeError:
-        tokens = [form.encode("utf-8", "surrogatepass") for form in forms]
-    return dict(zip(tokens, forms.values(), strict=True))
-
-
-def merge_added_tokens(
-    ordinary: Mapping[bytes, int], added_tokens: Mapping[str, int]
-) -> tuple[dict[bytes, int], dict[str, int]]:
-    """Merges added tokens that are not special into the tokens of the model.
-
-    Args:
-        ordinary: token bytes to id of the model's tokens.
-        added_tokens: name to id.
-
-    Returns:
-        Token bytes to id of all tokens; and name to id of the added tokens that are missing there, since
-        their bytes are those of another token.
-    """
-    duplicate_token_ids = {
-        name: id_ for name, id_ in added_tokens.items() if ordinary.get(name.encode("utf-8"), id_) != id_
-    }
-    unique = {
-        name.encode("utf-8"): id_ for name, id_ in added_tokens.items() if name not in duplicate_token_ids
-    }
-    return {**ordinary, **unique}, duplicate_token_ids
-
-
 class AddedTokens(NamedTuple):
     """Added tokens of a definition: they are matched in a text before it is split.
 
@@ -284,38 +253,25 @@ def _find_overlapping(name: str, others: Sequence[str]) -> str | None:
     return None
 
 
-def assign_added_ids(names: Iterable[str], forms: Mapping[str, int]) -> dict[str, int]:
-    """Returns the ids that the library assigns to added tokens. It does not use the field `id`.
-
-    An added token that is in the model's vocabulary has its id there. All others get the next ids after the
-    vocabulary, in the order of the definition.
-
-    Args:
-        names: names of the added tokens, in the order of the definition.
-        forms: written form to id of the model's vocabulary.
-    """
-    ids: dict[str, int] = {}
-    last_id = -1
-    for name in names:
-        ids[name] = forms.get(name, max(last_id + 1, len(forms)))
-        last_id = max(last_id, ids[name])
-    return ids
-
-
 def check_added_ids(tokens: Sequence[Mapping[str, Any]], forms: Mapping[str, int]) -> None:
     """Raises `RequiresLibraryError` if the library would assign another id to an added token.
+
+    The library does not use the field `id`. An added token that is in the model's vocabulary has its id
+    there. All others get the next ids after the vocabulary, in the order of the definition.
 
     Args:
         tokens: added tokens, in the order of the definition.
         forms: written form to id of the model's vocabulary.
     """
-    assigned = assign_added_ids((token["content"] for token in tokens), forms)
+    last_id = -1
     for token in tokens:
         name, id_ = token["content"], token["id"]
-        if assigned[name] != id_:
+        assigned = forms.get(name, max(last_id + 1, len(forms)))
+        if assigned != id_:
             raise RequiresLibraryError(
-                f"the added token {name!r} has the id {id_}, but the library assigns {assigned[name]}"
+                f"the added token {name!r} has the id {id_}, but the library assigns {assigned}"
             )
+        last_id = max(last_id, assigned)
 
 
 def parse_merges(merges: Any, forms: Mapping[str, int]) -> list[tuple[str, str]]:
@@ -513,8 +469,15 @@ def build_vocabulary(
         RequiresLibraryError: the post-processor does something that a template can't represent.
     """
     unmatched = unmatched or {}
-    tokens, unreachable_ids = decode_byte_level_forms(forms) if byte_level else (encode_forms(forms), {})
-    ordinary, duplicate_ids = merge_added_tokens(tokens, added.ordinary)
+    ordinary, unreachable_ids = (
+        decode_byte_level_forms(forms)
+        if byte_level
+        else (dict(zip(map(str.encode, forms), forms.values(), strict=True)), {})
+    )
+    # The bytes of an added token can be those of a token of the model: the same one, or another one.
+    duplicate_ids = {
+        name: id_ for name, id_ in added.ordinary.items() if ordinary.setdefault(name.encode(), id_) != id_
+    }
     if not byte_level:
         duplicate_ids |= {name: id_ for name, id_ in added.ordinary.items() if name in forms}
     special = added.special | unmatched

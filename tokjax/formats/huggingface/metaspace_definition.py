@@ -52,7 +52,7 @@ from tokjax.unigram.viterbi import MAX_SCORE
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from tokjax.core.vocabulary import Role
+    from tokjax.core.vocabulary import Role, Vocabulary
     from tokjax.models.metaspace_bpe import PrefixSpace
 
 PREPEND = {"type": "Prepend", "prepend": METASPACE}
@@ -178,8 +178,7 @@ def parse_unigram(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> Uni
         TokenizerFormatError: the definition is invalid.
     """
     check_before_loading(contents)
-    model, tokens = contents["model"], contents.get("added_tokens") or []
-    steps = get_steps(contents, "normalizer")
+    model, steps = contents["model"], get_steps(contents, "normalizer")
     normalizer = _parse_normalizer(steps)
     *splits, metaspace = select_steps(
         contents, "pre_tokenizer", ["Metaspace"], ["WhitespaceSplit", "Metaspace"]
@@ -192,32 +191,35 @@ def parse_unigram(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> Uni
     [decoder] = select_steps(contents, "decoder", ["Metaspace"])
     strip = _parse_metaspace(decoder)[0] != "never"
     pieces = _parse_pieces(model)
+    vocabulary, normalized = _parse_unigram_vocabulary(contents, roles, pieces, normalizer)
+    byte_fallback = get_flag(model, "byte_fallback")
+    options = prepends, bool(splits), strip, normalized
+    return make_unigram(
+        Unigram(vocabulary, pieces, model["unk_id"], byte_fallback, json.dumps(steps), *options)
+    )
+
+
+def _parse_unigram_vocabulary(
+    contents: Mapping[str, Any],
+    roles: Mapping[Role, str],
+    pieces: Sequence[tuple[str, float]],
+    normalizer: StepNormalizer,
+) -> tuple[Vocabulary, tuple[tuple[str, NormalizedToken], ...]]:
+    """Returns the vocabulary, and the added tokens that are matched in normalized text."""
     forms = {piece: id_ for id_, (piece, _) in enumerate(pieces)}
+    tokens = contents.get("added_tokens") or []
     check_added_ids(tokens, forms)
-    is_later = [bool(steps) and get_flag(token, "normalized") for token in tokens]
-    verbatim = [token for token, later in zip(tokens, is_later, strict=True) if not later]
-    later = [token for token, is_later in zip(tokens, is_later, strict=True) if is_later]
+    later = [token for token in tokens if normalizer.types and get_flag(token, "normalized")]
+    verbatim = [token for token in tokens if not (normalizer.types and get_flag(token, "normalized"))]
     added = parse_added_tokens({"added_tokens": verbatim}, normalizer=None)
     normalized = _parse_normalized_tokens(later, normalizer)
     later_ids = {name: token.id for name, token in normalized}
-    made = find_unmatched_tokens(contents, forms, added._replace(ordinary=added.ordinary | later_ids))
-    unmatched = {token["content"]: token["id"] for token in later if get_flag(token, "special")} | made
+    all_added = added._replace(ordinary=added.ordinary | later_ids)
+    unmatched = {token["content"]: token["id"] for token in later if get_flag(token, "special")}
+    unmatched |= find_unmatched_tokens(contents, forms, all_added)
     special = added.special | unmatched
     ordinary = {form: id_ for form, id_ in (forms | later_ids).items() if form not in special}
-    vocabulary = build_vocabulary(contents, roles, ordinary, added, unmatched)
-    return make_unigram(
-        Unigram(
-            vocabulary,
-            pieces,
-            model["unk_id"],
-            get_flag(model, "byte_fallback"),
-            json.dumps(steps),
-            prepends,
-            bool(splits),
-            strip,
-            normalized,
-        )
-    )
+    return build_vocabulary(contents, roles, ordinary, added, unmatched), normalized
 
 
 def _parse_pieces(model: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
