@@ -16,7 +16,7 @@ from tokjax.bpe.sequential_merging import merge_bytes
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
 from tokjax.formats.huggingface.export import build_tokenizer_json, iter_merges
-from tokjax.formats.huggingface.metaspace_export import get_added_token_ids
+from tokjax.formats.huggingface.metaspace_export import build_forms
 from tokjax.formats.tokenizer_files import BERT_ROLES, CONFIG_FILE
 from tokjax.formats.tokjax_json import TOKENIZER_FILE, save_tokenizer
 from tokjax.models.byte_bpe import ByteLevelBPE
@@ -171,11 +171,8 @@ def _export_gpt2(tokenizer: Any, target: _Target) -> tuple[Path, ...]:
     )
     lines = [f"{map_bytes_to_unicode(left)} {map_bytes_to_unicode(right)}\n" for left, right in pairs]
     forms = {map_bytes_to_unicode(token): id_ for token, id_ in ranks.items()}
-    forms |= tokenizer.vocabulary.unreachable_ids
-    forms |= get_added_token_ids(tokenizer.vocabulary, forms)
-    ordered = dict(sorted(forms.items(), key=lambda item: item[1]))
     texts = {
-        target.file: json.dumps(ordered, ensure_ascii=False),
+        target.file: json.dumps(build_forms(tokenizer.vocabulary, forms), ensure_ascii=False),
         target.file.with_name("merges.txt"): "".join(["#version: 0.2\n", *lines]),
     }
     return _write_with_config(tokenizer.vocabulary, target, "gpt2", texts)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tokjax.errors import TokenizerFormatError
@@ -87,7 +88,13 @@ def check_loaded_model(library_model: Any, model: Mapping[str, Any]) -> None:
 
 def check_pieces(pieces: list[str]) -> None:
     """Raises `TokenizerFormatError` for duplicate pieces, or pieces with which encoding takes too long."""
-    _check_duplicates(pieces)
+    if len(set(pieces)) < len(pieces):
+        piece = next(piece for piece, count in Counter(pieces).items() if count > 1)
+        raise TokenizerFormatError(
+            f"the model's vocab has the duplicate piece {piece!r}, so that two ids have the same token; "
+            "remove the later one (the library's trainer creates it from text that contains a special "
+            "token)"
+        )
     check_piece_comparisons(pieces)
 
 
@@ -105,19 +112,6 @@ def _check_merges(model: Mapping[str, Any]) -> None:
                 f"the merge {merge!r}: the second token does not begin with the continuing_subword_prefix "
                 f"{prefix!r} of the model"
             )
-
-
-def _check_duplicates(pieces: list[str]) -> None:
-    """Raises `TokenizerFormatError` for a duplicate piece of a Unigram vocabulary."""
-    seen: set[str] = set()
-    for piece in pieces:
-        if piece in seen:
-            raise TokenizerFormatError(
-                f"the model's vocab has the duplicate piece {piece!r}, so that two ids have the same token; "
-                "remove the later one (the library's trainer creates it from text that contains a special "
-                "token)"
-            )
-        seen.add(piece)
 
 
 def check_growth(contents: Mapping[str, Any]) -> None:

@@ -53,43 +53,28 @@ _SYMBOL_SPLIT = re.compile(rf"(?:{_CODE_POINT.pattern}|\|)+")
 _WITHOUT_EXPORT = "; pass format='sentencepiece' to write the .model"
 
 
-def get_added_token_ids(vocabulary: Vocabulary, forms: Mapping[str, int]) -> dict[str, int]:
-    """Returns name to id of all special and added tokens, which a file contains under their names.
+def build_forms(vocabulary: Vocabulary, forms: Mapping[str, int]) -> dict[str, int]:
+    """Returns written form to id of all tokens, ordered by id. Special and added tokens have their names.
 
     Second names of ids are left out, and logged: a file has one name for each id.
-
-    Args:
-        vocabulary: vocabulary of the tokenizer to export.
-        forms: written form to id of the other tokens.
-
-    Raises:
-        UnsupportedTokenizerError: the name is also the written form of a token with another id.
-    """
-    ids = {name: vocabulary.get_id(name) for name in vocabulary.split_token_names - vocabulary.second_names}
-    for name in sorted(vocabulary.second_names):
-        first_name = vocabulary.get_bytes(vocabulary.get_id(name)).decode("utf-8")
-        logger.warning("the file will not have the special token %r, a second name of %r", name, first_name)
-    for name, id_ in ids.items():
-        if forms.get(name, id_) != id_:
-            raise UnsupportedTokenizerError(
-                f"the format can't represent {name!r}: it is also the written form of the token with id "
-                f"{forms[name]}"
-            )
-    return ids
-
-
-def build_forms(vocabulary: Vocabulary, forms: Mapping[str, int]) -> dict[str, int]:
-    """Returns written form to id of all tokens, ordered by id.
 
     Args:
         vocabulary: vocabulary of the tokenizer to export.
         forms: written form to id of the ordinary tokens.
 
     Raises:
-        UnsupportedTokenizerError: as in `get_added_token_ids`.
+        UnsupportedTokenizerError: a name is also the written form of a token with another id.
     """
     all_forms = {**forms, **vocabulary.unreachable_ids}
-    all_forms |= get_added_token_ids(vocabulary, all_forms)
+    for name in sorted(vocabulary.second_names):
+        first_name = vocabulary.get_bytes(vocabulary.get_id(name)).decode("utf-8")
+        logger.warning("the file will not have the special token %r, a second name of %r", name, first_name)
+    for name in vocabulary.split_token_names - vocabulary.second_names:
+        if all_forms.setdefault(name, vocabulary.get_id(name)) != vocabulary.get_id(name):
+            raise UnsupportedTokenizerError(
+                f"the format can't represent {name!r}: it is also the written form of the token with id "
+                f"{all_forms[name]}"
+            )
     return dict(sorted(all_forms.items(), key=itemgetter(1)))
 
 

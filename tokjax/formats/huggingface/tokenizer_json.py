@@ -88,12 +88,6 @@ def read_huggingface(
         definition = read_bytes(source).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise TokenizerFormatError(f"{source}: not UTF-8: {error}") from error
-    overrides: dict[Role, str | None] = {
-        "bos": bos_token,
-        "eos": eos_token,
-        "pad": pad_token,
-        "unk": unk_token,
-    }
     companion = read_companion_config(source.parent)
     contents = parse_json_object(definition, str(source))
     token = find_undeclared_token(contents, source, companion)
@@ -104,7 +98,7 @@ def read_huggingface(
         mark_words_as_text(contents, old, companion)
         definition = json.dumps(contents, ensure_ascii=False)
     loaded = build_tokenizer(definition, contents, companion.roles, str(source))
-    return replace_roles(loaded, overrides)
+    return replace_roles(loaded, {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token})
 
 
 def from_huggingface(
@@ -142,17 +136,11 @@ def from_huggingface(
             f"from_huggingface takes a tokenizers.Tokenizer or a fast tokenizer of transformers, not "
             f"{type(tokenizer).__name__}; a slow tokenizer has no offsets: load it with use_fast=True"
         )
-    overrides: dict[Role, str | None] = {
-        "bos": bos_token,
-        "eos": eos_token,
-        "pad": pad_token,
-        "unk": unk_token,
-    }
     declared: Mapping[str, str] = getattr(tokenizer, "special_tokens_map", {})
     defaults = {role: declared[f"{role}_token"] for role in ROLES if f"{role}_token" in declared}
     where, definition = f"the {type(tokenizer).__name__}", library.to_str()
     loaded = build_tokenizer(definition, parse_json_object(definition, where), defaults, where)
-    return replace_roles(loaded, overrides)
+    return replace_roles(loaded, {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token})
 
 
 def convert_files(
