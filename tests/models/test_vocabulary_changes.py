@@ -12,8 +12,8 @@ import tokjax
 from tests.conftest import CORPUS
 from tests.support.huggingface_tokenizers import make_pair
 from tests.support.sentencepiece_models import NAMES, train_by_library, train_sentencepiece_models
+from tests.support.tokenizers import TOKENIZERS, VARIANTS, make_tokenizer
 from tests.support.variants import mark_slow_except
-from tests.testing.test_tokenizers import TOKENIZERS, VARIANTS, make_tokenizer
 from tokjax.trainer import train_bpe, train_word_level, train_wordpiece
 
 Error = tokjax.errors.InvalidArgumentError

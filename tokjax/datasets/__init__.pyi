@@ -1,6 +1,3 @@
-from .caches import (
-    CacheStats as CacheStats,
-)
 from .columns import (
     Column as Column,
 )

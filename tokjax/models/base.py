@@ -34,7 +34,13 @@ from tokjax.core import protocol
 from tokjax.core.pretokens import PreTokens, make_pretokens, pre_tokenize, raise_without_pretokens
 from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
-from tokjax.core.utf8 import count_bytes, find_character_starts, from_characters, to_characters, to_utf8
+from tokjax.core.utf8 import (
+    count_bytes,
+    encode_segment,
+    find_character_starts,
+    from_characters,
+    to_characters,
+)
 from tokjax.core.vocabulary import drop_lookup_roles, share_names
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.models.assembly import (
@@ -309,8 +315,7 @@ def split_rows(
         pieces = [
             [_normalize_piece(tokenizer, piece, segments.hold_bytes) for piece in row] for row in pieces
         ]
-    as_bytes = from_characters if segments.hold_bytes else to_utf8
-    matched = [as_bytes(piece) for row in pieces for piece in row[1::2]]
+    matched = [encode_segment(piece, segments.hold_bytes) for row in pieces for piece in row[1::2]]
     per_row = np.array([len(row) // 2 for row in pieces], np.int64)
     begins_text = np.zeros(int(per_row.sum()) + len(per_row), bool)
     begins_text[np.cumsum(per_row + 1) - per_row - 1] = True
@@ -477,7 +482,7 @@ def _pre_tokenize(
         allowed_special=allowed_special,
         disallowed_special=disallowed_special,
     )
-    characters = segments.texts if segments.hold_bytes else list(map(to_characters, segments.texts))
+    characters = segments.get_characters()
     segment_bytes = list(map(from_characters, characters))
     spans = [
         find_character_starts(data)[np.array(tokenizer.find_pretokens(segment), np.int64).reshape(-1, 2)]
@@ -559,8 +564,7 @@ def _make_source_functions(
         )
     else:
         texts, hold_bytes, _ = split.segments
-        sizes = (len(from_characters(text)) if hold_bytes else count_bytes(text) for text in texts)
-        nbytes = np.fromiter(sizes, np.int64, len(texts))
+        nbytes = np.fromiter((len(encode_segment(text, hold_bytes)) for text in texts), np.int64)
         compute_offsets = partial(compute_offsets_from_spans, assembled, encoded, rows, nbytes)
 
     def compute_adjusted_offsets() -> NDArray[np.int64]:

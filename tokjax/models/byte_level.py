@@ -10,7 +10,6 @@ import numpy as np
 
 from tokjax.bpe.encoded_segments import EncodedSegments
 from tokjax.core.ragged import make_row_splits
-from tokjax.core.utf8 import from_characters, to_utf8
 from tokjax.core.vocabulary import Vocabulary, make_vocabulary, vocabulary_from_json, vocabulary_to_json
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.assembly import flag_word_beginnings
@@ -48,8 +47,7 @@ class ByteTokenizer(SegmentModel):
         sources: bool = True,
     ) -> EncodedSegments:
         """Encodes segments of ordinary text, independently of one another."""
-        as_bytes = from_characters if segments.hold_bytes else to_utf8
-        texts = [as_bytes(text) for text in segments.texts]
+        texts = segments.encode()
         data = np.frombuffer(b"".join(texts), np.uint8)
         splits = make_row_splits(map(len, texts))
         begins = flag_word_beginnings(_IS_SPACE.take(data), splits) if sources else None

@@ -10,7 +10,7 @@ import numpy as np
 
 from tokjax.bpe.encoded_segments import EncodedSegments
 from tokjax.core.ragged import make_row_splits
-from tokjax.core.utf8 import find_character_starts, from_characters, to_characters, to_utf8
+from tokjax.core.utf8 import find_character_starts
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.assembly import flag_word_beginnings
 from tokjax.models.base import SegmentModel
@@ -55,7 +55,7 @@ class CharTokenizer(SegmentModel):
 
         Characters that are not in the vocabulary, and bytes that are not valid UTF-8, are unknown.
         """
-        texts = segments.texts if segments.hold_bytes else list(map(to_characters, segments.texts))
+        texts = segments.get_characters()
         codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), "<u4")
         splits = make_row_splits(map(len, texts))
         positions = np.searchsorted(self._codes, codes)
@@ -63,8 +63,7 @@ class CharTokenizer(SegmentModel):
         ids = np.where(is_known, self._ids.take(positions, mode="clip"), self._unknown).astype(np.int32)
         if not sources:
             return EncodedSegments(ids, splits, None)
-        as_bytes = from_characters if segments.hold_bytes else to_utf8
-        spans = [_compute_spans(as_bytes(text)) for text in segments.texts]
+        spans = map(_compute_spans, segments.encode())
         all_spans = np.concatenate([np.zeros((0, 2), np.int64), *spans])
         begins = flag_word_beginnings(np.isin(codes, _SPACES), splits)
         return EncodedSegments(ids, splits, begins, all_spans)

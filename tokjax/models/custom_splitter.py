@@ -13,7 +13,7 @@ from tokjax.bpe.encoded_segments import EncodedSegments
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
 from tokjax.core.ragged import make_row_splits
-from tokjax.core.utf8 import from_characters, to_characters, to_utf8
+from tokjax.core.utf8 import to_characters
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.base import SegmentModel
 from tokjax.models.word_base import make_word_vocabulary, word_vocabulary_to_json
@@ -60,8 +60,7 @@ class CallableTokenizer(SegmentModel):
         ids: list[int] = []
         lengths: list[int] = []
         spans = [np.zeros((0, 2), np.int64)]
-        as_bytes = from_characters if segments.hold_bytes else to_utf8
-        for text in map(as_bytes, segments.texts):
+        for text in segments.encode():
             characters = to_characters(text)
             word_spans = self.find_pretokens(characters)
             ids += [self._token_ids.get(characters[start:stop], self._unknown) for start, stop in word_spans]

@@ -17,7 +17,7 @@ from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
 from tokjax.core.pretokens import raise_without_pretokens
 from tokjax.core.token_byte_lengths import find_text_lengths
-from tokjax.core.utf8 import from_characters, is_encodable, to_utf8
+from tokjax.core.utf8 import encode_segment, is_encodable
 from tokjax.core.vocabulary import AddedToken, make_vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.base import SegmentModel, encode_ids
@@ -331,14 +331,16 @@ def _add_metaspace_corrections(
     segments_with_marks = [segment for segment, text in enumerate(segments.texts) if METASPACE in text]
     if not segments_with_marks:
         return corrections
-    as_bytes = from_characters if segments.hold_bytes else to_utf8
     extra_bytes = len(METASPACE.encode("utf-8")) - 1
     lengths = dict(zip(corrections.positions.tolist(), corrections.lengths.tolist(), strict=True))
     for segment in segments_with_marks:
         first, stop = encoded.splits[segment : segment + 2].tolist()
         id_lengths = byte_lengths.take(encoded.ids[first:stop])
         id_lengths[0] = lengths.get(first, id_lengths[0])  # without a prepended space
-        sizes = [len(as_bytes(part)) for part in segments.texts[segment].split(METASPACE)]
+        sizes = [
+            len(encode_segment(part, segments.hold_bytes))
+            for part in segments.texts[segment].split(METASPACE)
+        ]
         # Positions of the marks in the merged text, and the number of them in each token.
         marks = np.cumsum(np.array(sizes[:-1]) + 1) - 1
         counts = np.diff(np.searchsorted(marks, np.cumsum(id_lengths)), prepend=0)

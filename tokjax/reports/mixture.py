@@ -102,7 +102,7 @@ def estimate_mixture(
 
     The sources are samples of the candidates, such as languages or kinds of text. The estimate is exact if
     they are the training texts, and typically off by 1 to 7 percentage points if they are other texts of the
-    same kinds; `ranges` shows how far to trust it. It requires SciPy, which the extra `report` installs.
+    same kinds; `ranges` shows how far to trust it. It requires SciPy, which the extra `mixture` installs.
 
     Args:
         tokenizer: byte-level BPE tokenizer, trained or loaded.
@@ -135,8 +135,8 @@ def estimate_mixture(
     (True, 0.0)
     """
     purpose = "estimating the mixture of training data"
-    optimize = import_optional("scipy.optimize", extra="report", purpose=purpose)
-    sparse = import_optional("scipy.sparse", extra="report", purpose=purpose)
+    optimize = import_optional("scipy.optimize", extra="mixture", purpose=purpose)
+    sparse = import_optional("scipy.sparse", extra="mixture", purpose=purpose)
     maximum = check_int("max_merges", max_merges, minimum=1)
     if not isinstance(tokenizer, ByteLevelBPE):
         raise UnsupportedTokenizerError(
