@@ -39,6 +39,7 @@ from tokjax.formats.huggingface.definition import (
     build_vocabulary,
     get_steps,
     is_byte_level,
+    list_types,
     list_unknown_tokens,
     parse_template,
 )
@@ -123,7 +124,7 @@ class HuggingFaceTokenizer(LibraryRecord):
     @property
     def normalization(self) -> str | None:
         """Types of the normalizer's steps, joined with `+`; `None` without a normalizer."""
-        return "+".join(str(step.get("type")) for step in get_steps(self.pipeline, "normalizer")) or None
+        return "+".join(list_types(get_steps(self.pipeline, "normalizer"))) or None
 
     def __hash__(self) -> int:
         """Hashes the definition."""
@@ -328,7 +329,7 @@ def _make_finality_test(steps: Sequence[dict[str, Any]]) -> Callable[[str], bool
         Function of the written form of a token; `None` if later tokens can change any text, or if that is
         not known.
     """
-    types = [step.get("type") for step in steps]
+    types = list_types(steps)
     if types == ["BPEDecoder"]:
         suffix = steps[0]["suffix"]
         # The suffix becomes a space, but nothing in the last token.
@@ -352,7 +353,7 @@ def _find_text_lengths(tokenizer: HuggingFaceTokenizer) -> NDArray[np.integer[An
         lengths[list(tokenizer._decoded_bytes)] = [*map(len, tokenizer._decoded_bytes.values())]
         return lengths
     lengths[:] = find_text_lengths.dispatch(object)(tokenizer)
-    if any(step.get("type") == "ByteFallback" for step in get_steps(tokenizer.pipeline, "decoder")):
+    if "ByteFallback" in list_types(get_steps(tokenizer.pipeline, "decoder")):
         # The library decodes a part of a character to U+FFFD, which is longer.
         tokens = tokenizer.vocabulary.bytes_by_id
         lengths[[id_ for id_, token in tokens.items() if BYTE_PIECE.fullmatch(token)]] = 1

@@ -31,6 +31,7 @@ from tokjax.formats.huggingface.definition import (
     find_in_merges,
     get_flag,
     get_steps,
+    list_types,
     parse_merges,
     parse_tokens,
     parse_trim_offsets,
@@ -112,7 +113,7 @@ def _select_parser(contents: Mapping[str, Any]) -> Callable[..., SegmentModel]:
     for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(option) and (option, model[option]) != ("end_of_word_suffix", END_OF_WORD):
             raise RequiresLibraryError(f"its BPE model has {option}={model[option]!r}")
-    splits_words = [step.get("type") for step in get_steps(contents, "pre_tokenizer")] in _WORD_SPLITTERS
+    splits_words = list_types(get_steps(contents, "pre_tokenizer")) in _WORD_SPLITTERS
     if model.get("end_of_word_suffix") or splits_words:
         return _parse_word_bpe
     return parse_metaspace_bpe if get_flag(model, "byte_fallback") else _parse_byte_level
@@ -145,7 +146,7 @@ def _parse_byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) ->
 def _parse_pattern(contents: Mapping[str, Any]) -> tuple[Pattern, bool]:
     """Returns the split pattern, and the value of `add_prefix_space`."""
     steps = get_steps(contents, "pre_tokenizer")
-    types = [step.get("type") for step in steps]
+    types = list_types(steps)
     if types == ["ByteLevel"] and get_flag(steps[0], "use_regex", True):
         return "gpt2", get_flag(steps[0], "add_prefix_space", True)
     if types.count("ByteLevel") != 1 or len(types) == 1:
@@ -178,12 +179,9 @@ def _parse_split_step(step: Mapping[str, Any]) -> str:
     if expression.endswith("$"):  # for Oniguruma, the end of a line
         expression = expression[:-1] + r"(?![^\n])"
     name = find_pattern_name(expression)
-    try:
-        if name is None and (_RAW_BYTE.search(expression) or make_split_step(expression).tables is None):
-            raise RequiresLibraryError("its split pattern has parts that the built-in patterns lack")
-        splitter = make_pattern_splitter(name or expression)
-    except InvalidArgumentError as error:
-        raise RequiresLibraryError(str(error)) from error
+    if name is None and (_RAW_BYTE.search(expression) or make_split_step(expression).tables is None):
+        raise RequiresLibraryError("its split pattern has parts that the built-in patterns lack")
+    splitter = make_pattern_splitter(name or expression)
     # If the matches cover every text, removing the text between them ("Removed" with invert) is the same as
     # isolating the matches.
     if behavior != ("Isolated", False) and not (behavior == ("Removed", True) and splitter.covers_any_text):
@@ -219,7 +217,7 @@ def _select_byte_merges(
         "ò1"      Ã²1       Ã  ²1                    Ã ², Ġ Ã², ...
     """
     steps = get_steps(contents, "pre_tokenizer")
-    index = [step.get("type") for step in steps].index("ByteLevel")
+    index = list_types(steps).index("ByteLevel")
     digits = [step for step in steps[index + 1 :] if step.get("type") == "Digits"]
     if not digits:
         return merges

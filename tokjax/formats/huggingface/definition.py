@@ -85,6 +85,11 @@ def _flatten_steps(part: Any, field: str) -> list[dict[str, Any]]:
     return [part]
 
 
+def list_types(steps: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns the types of steps."""
+    return [str(step.get("type")) for step in steps]
+
+
 def select_steps(
     contents: Mapping[str, Any], slot: PipelineSlot, *accepted: Sequence[str]
 ) -> list[dict[str, Any]]:
@@ -94,14 +99,14 @@ def select_steps(
         RequiresLibraryError: the part has other steps.
     """
     steps = get_steps(contents, slot)
-    if [step.get("type") for step in steps] not in [list(types) for types in accepted]:
+    if list_types(steps) not in [list(types) for types in accepted]:
         reject_steps(contents, slot)
     return steps
 
 
 def reject_steps(contents: Mapping[str, Any], slot: PipelineSlot) -> NoReturn:
     """Raises `RequiresLibraryError` that names the steps of one part of a definition."""
-    types = " and ".join(str(step.get("type")) for step in get_steps(contents, slot))
+    types = " and ".join(list_types(get_steps(contents, slot)))
     no_steps = "none" if contents.get(slot) is None else "an empty Sequence"
     raise RequiresLibraryError(f"its {slot.replace('_', '-')} is {types or no_steps}")
 
@@ -121,7 +126,7 @@ def get_flag(part: Mapping[str, Any], name: str, default: bool = False) -> bool:
 def is_byte_level(contents: Mapping[str, Any]) -> bool:
     """Returns whether the tokens of a definition are written as `bytes_to_unicode` writes bytes."""
     slots: tuple[PipelineSlot, ...] = ("normalizer", "pre_tokenizer", "decoder")
-    return any(step.get("type") == "ByteLevel" for slot in slots for step in get_steps(contents, slot))
+    return any("ByteLevel" in list_types(get_steps(contents, slot)) for slot in slots)
 
 
 def list_unknown_tokens(contents: Mapping[str, Any]) -> list[str]:
@@ -466,6 +471,8 @@ def build_vocabulary(
         byte_level: whether tokens are written as `bytes_to_unicode` writes bytes.
 
     Raises:
+        InvalidArgumentError: the template inserts a token that is neither special nor added, or the tokens
+            are invalid.
         RequiresLibraryError: the post-processor does something that a template can't represent.
     """
     unmatched = unmatched or {}
@@ -488,7 +495,7 @@ def build_vocabulary(
         ordinary,
         special,
         declared,
-        parse_template(contents, special | added.ordinary),
+        parse_template(contents, {**forms, **special, **added.ordinary}),
         added.flags,
         duplicate_ids | unmatched,
         unreachable_ids,

@@ -33,6 +33,7 @@ from tokjax.formats.huggingface.definition import (
     find_unmatched_tokens,
     get_flag,
     get_steps,
+    list_types,
     parse_added_tokens,
     parse_merges,
     parse_tokens,
@@ -81,7 +82,7 @@ def parse_metaspace_bpe(contents: Mapping[str, Any], roles: Mapping[Role, str]) 
         raise RequiresLibraryError("its BPE model has ignore_merges and byte_fallback")
     add_prefix_space, split_words = _parse_space_handling(contents)
     strip = _parse_strip(contents)
-    normalizer = " and ".join(str(step.get("type")) for step in get_steps(contents, "normalizer"))
+    normalizer = " and ".join(list_types(get_steps(contents, "normalizer")))
     forms, added = parse_tokens(contents, normalizer or None)
     merges = _drop_special_merges(parse_merges(model["merges"], forms), forms.keys() & added.special)
     unmatched = find_unmatched_tokens(contents, forms, added)
@@ -264,13 +265,14 @@ def _parse_normalizer(steps: Sequence[Mapping[str, Any]]) -> StepNormalizer:
             raise RequiresLibraryError(f"its normalizer replaces {literal!r} by {content!r}")
         if step.get("type") == "Prepend" and step.get("prepend") not in (METASPACE, " "):
             raise RequiresLibraryError(f"its normalizer prepends {step.get('prepend')!r}")
-    if [step.get("type") for step in steps].count("Precompiled") > 1:
+    if list_types(steps).count("Precompiled") > 1:
         raise RequiresLibraryError("its normalizer has several character maps")
     try:
         return StepNormalizer(steps)
     except (KeyError, ValueError) as error:
-        types = " and ".join(str(step.get("type")) for step in steps)
-        raise RequiresLibraryError(f"its normalizer is {types} ({error})") from error
+        raise RequiresLibraryError(
+            f"its normalizer is {' and '.join(list_types(steps))} ({error})"
+        ) from error
 
 
 def _is_inert(character: str) -> bool:
