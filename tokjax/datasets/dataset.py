@@ -13,13 +13,12 @@ from tokjax._util.display import render_html
 from tokjax._util.locks import ThreadLock
 from tokjax.core import protocol
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
-from tokjax.datasets.columns import cast_values, check_cast, parse_columns
+from tokjax.datasets.columns import ShardSlice, TokenColumn, cast_values, check_cast, parse_columns
 from tokjax.datasets.dataset_files import DatasetFiles
 from tokjax.datasets.downloads import record_use
 from tokjax.datasets.fields.registry import make_field
 from tokjax.datasets.open_shards import OpenShard, OpenShards, get_max_held_shards
 from tokjax.datasets.remote import FileRange
-from tokjax.datasets.token_columns import ShardSlice, TokenColumn
 from tokjax.errors import (
     DatasetCorruptError,
     DatasetIncompleteError,

@@ -10,9 +10,9 @@ import numpy as np
 from tokjax._util.arrays import as_integers
 from tokjax._util.checks import check_int
 from tokjax.core.ragged import Ragged, make_row_splits
+from tokjax.datasets.columns import ShardSlice
 from tokjax.datasets.dataset import Dataset
 from tokjax.datasets.fields.text_fields import BucketedTokenField
-from tokjax.datasets.token_columns import ShardSlice
 from tokjax.encoding.encode import encode_result
 from tokjax.errors import DatasetIndexError, InvalidArgumentError
 

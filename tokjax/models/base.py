@@ -31,6 +31,7 @@ from tokjax._util.threads import resolve_num_threads
 from tokjax.bpe.chunks import Segments, as_segments
 from tokjax.bpe.encoded_segments import EncodedSegments
 from tokjax.core import protocol
+from tokjax.core.json_records import is_record, to_json_values
 from tokjax.core.pretokens import PreTokens, make_pretokens, pre_tokenize, raise_without_pretokens
 from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
@@ -95,12 +96,14 @@ class TokenizerRecord(MethodHints):
         return updated  # type: ignore[no-any-return]
 
     def _to_fingerprint_json(self) -> Any:
-        """Returns JSON values that define the tokenizer; the fingerprint is their checksum.
+        """Returns values that define the tokenizer; the fingerprint is their checksum.
 
-        By default `None`: the fingerprint then covers the type and the vocabulary. A subclass with other
-        options must override it, or tokenizers that differ only in these options get the same fingerprint.
-        It is called on a copy of the tokenizer without `LOOKUP_ROLES`.
+        By default the tokenizer, as it is saved, or `None` for types that can't be saved: the fingerprint
+        then covers the type and the vocabulary. Such a type with other options must override it, or
+        tokenizers that differ only in these options get the same fingerprint. It is called on a copy of the
+        tokenizer without `LOOKUP_ROLES`.
         """
+        return self if is_record(self) else None
 
     def _get_repr_options(self) -> Mapping[str, Any]:
         """Returns the options that `repr` shows between the vocabulary size and the special tokens."""
@@ -111,7 +114,7 @@ class TokenizerRecord(MethodHints):
         definition = self.replace_vocabulary(drop_lookup_roles(self.vocabulary))._to_fingerprint_json()
         if definition is None:
             return protocol.fingerprint.dispatch(object)(self)
-        return compute_json_checksum(definition)
+        return compute_json_checksum(definition, to_json_values)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the dataclass fields and leaves out cached properties.

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokjax.bpe.encoded_segments import EncodedSegments
+from tokjax.core.json_records import register_record
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import find_character_starts
+from tokjax.core.vocabulary import Vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.assembly import flag_word_beginnings
 from tokjax.models.base import SegmentModel
-from tokjax.models.format_errors import as_format_errors
-from tokjax.models.word_base import make_word_vocabulary, word_vocabulary_from_json, word_vocabulary_to_json
+from tokjax.models.word_base import make_word_vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,10 +24,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.bpe.chunks import Segments
-    from tokjax.core.vocabulary import Role, Vocabulary
+    from tokjax.core.vocabulary import Role
 
 _SPACES = np.array(list(map(ord, " \t\n\r")), np.uint32)
-_OPTIONAL_TOKENS = ("[PAD]",)
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,9 +84,6 @@ class CharTokenizer(SegmentModel):
     def _characters(self) -> dict[str, int]:
         return {token.decode("utf-8"): id_ for token, id_ in self.vocabulary.ordinary.items()}
 
-    def _to_fingerprint_json(self) -> Any:
-        return to_json(self)
-
 
 def char_level(
     tokens: Mapping[str, int] | Sequence[str],
@@ -118,26 +115,10 @@ def char_level(
     """
     roles: dict[Role, str | None]
     roles = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
-    return _make_char_level(
-        make_word_vocabulary(tokens, special_tokens, roles, optional_tokens=_OPTIONAL_TOKENS)
-    )
+    return _make_char_level(make_word_vocabulary(tokens, special_tokens, roles))
 
 
-def to_json(tokenizer: CharTokenizer) -> dict[str, Any]:
-    """Returns the definition of a tokenizer as JSON values."""
-    return {"model": CharTokenizer.model, **word_vocabulary_to_json(tokenizer.vocabulary)}
-
-
-def from_json(data: Mapping[str, Any]) -> CharTokenizer:
-    """Makes a tokenizer from the JSON values that `to_json` returns.
-
-    Raises:
-        TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
-    """
-    with as_format_errors():
-        return _make_char_level(word_vocabulary_from_json(data))
-
-
+@register_record(CharTokenizer)
 def _make_char_level(vocabulary: Vocabulary) -> CharTokenizer:
     for token in vocabulary.ordinary:
         if len(token.decode("utf-8")) != 1:

@@ -5,19 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
-from tokjax.core.vocabulary import (
-    Vocabulary,
-    make_vocabulary,
-    vocabulary_from_json,
-    vocabulary_to_json,
-)
-from tokjax.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.core.vocabulary import Vocabulary, make_vocabulary
+from tokjax.errors import InvalidArgumentError
 from tokjax.models.base import SegmentModel
 from tokjax.models.word_engine import LongestMatcher, TokenLengths, WordEngine
 from tokjax.pretokenize.special_tokens import check_special_names
@@ -138,7 +133,7 @@ def make_word_vocabulary(
     special_tokens: Sequence[str],
     roles: Mapping[Role, str | None],
     *,
-    optional_tokens: Collection[str],
+    optional_tokens: Collection[str] = ("[PAD]",),
 ) -> Vocabulary:
     """Makes a vocabulary from tokens that are strings, special tokens included.
 
@@ -192,29 +187,6 @@ def parse_token_mapping(tokens: Mapping[str, int] | Sequence[str]) -> dict[str, 
         except UnicodeEncodeError:
             raise InvalidArgumentError(f"token {token!r} has a lone surrogate") from None
     return ids
-
-
-def word_vocabulary_to_json(vocabulary: Vocabulary) -> dict[str, Any]:
-    """Returns a vocabulary of strings as JSON values."""
-    return {
-        "tokens": [
-            [token.decode("utf-8"), id_]
-            for token, id_ in sorted(vocabulary.ordinary.items(), key=lambda item: item[1])
-        ],
-        **vocabulary_to_json(vocabulary),
-    }
-
-
-def word_vocabulary_from_json(data: Mapping[str, Any]) -> Vocabulary:
-    """Makes a vocabulary from the JSON values that `word_vocabulary_to_json` returns.
-
-    Raises:
-        TokenizerFormatError: a token is a duplicate.
-    """
-    ordinary = {token.encode("utf-8"): id_ for token, id_ in data["tokens"]}
-    if len(ordinary) != len(data["tokens"]):
-        raise TokenizerFormatError("duplicate token in 'tokens'")
-    return vocabulary_from_json(ordinary, data)
 
 
 @protocol.normalize.register(WordModel)

@@ -17,38 +17,30 @@ has the tokens as subword-nmt writes them: `@@` after those that do not end a wo
 from __future__ import annotations
 
 import heapq
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from tokjax.bpe.merge_rules import MAX_MERGES, parse_merge_pairs
+from tokjax.core.json_records import register_record
 from tokjax.core.utf8 import from_characters
-from tokjax.core.vocabulary import MAX_ID
+from tokjax.core.vocabulary import MAX_ID, Vocabulary
 from tokjax.errors import InvalidArgumentError
-from tokjax.models.format_errors import as_format_errors
-from tokjax.models.word_base import (
-    WordModel,
-    make_word_vocabulary,
-    word_vocabulary_from_json,
-    word_vocabulary_to_json,
-)
+from tokjax.models.word_base import WordModel, make_word_vocabulary
 from tokjax.models.word_engine import TokenLengths, WordEngine, WordMatcher
 from tokjax.pretokenize.bert_normalizer import BertNormalizer, bert_normalizer
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes
-from tokjax.pretokenize.word_boundaries import SPLITTERS
+from tokjax.pretokenize.word_boundaries import SPLITTERS, Splitter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from tokjax.bpe.chunks import Segments
     from tokjax.bpe.encoded_segments import EncodedSegments
-    from tokjax.core.vocabulary import Vocabulary
-    from tokjax.pretokenize.word_boundaries import Splitter
-
-    Merges = Sequence[tuple[str, str]]
-
+Merges = Sequence[tuple[str, str]]
 EndOfWord = Literal["suffix", "symbol", "@@"]
 Unknown = Literal["token", "word"]
 END_OF_WORD = "</w>"
@@ -166,9 +158,6 @@ class WordBPE(WordModel):
     def _join_tokens(self, ids: list[int]) -> bytes:
         *other_ids, last_id = ids
         return b"".join([*(self._forms[id_][0] for id_ in other_ids), self._forms[last_id][1]])
-
-    def _to_fingerprint_json(self) -> dict[str, Any]:
-        return to_json(self)
 
     def _get_repr_options(self) -> dict[str, Any]:
         names = ("splitter", "end_of_word", "byte_level", "unknown")
@@ -327,6 +316,7 @@ def word_bpe(
     )
 
 
+@register_record(WordBPE)
 def make_word_bpe(
     vocabulary: Vocabulary,
     merges: Merges,
@@ -394,32 +384,3 @@ def merge_order_is_unique(merges: Merges) -> bool:
     """
     last_rank = {left + right: rank for rank, (left, right) in enumerate(merges)}
     return all(last_rank.get(part, -1) < rank for rank, pair in enumerate(merges) for part in pair)
-
-
-def to_json(tokenizer: WordBPE) -> dict[str, Any]:
-    """Returns the definition of a tokenizer as JSON values."""
-    return {
-        "model": WordBPE.model,
-        **asdict(tokenizer.normalizer),
-        "splitter": tokenizer.splitter,
-        "end_of_word": tokenizer.end_of_word,
-        "byte_level": tokenizer.byte_level,
-        "unknown": tokenizer.unknown,
-        "merges": list(map(list, tokenizer.merges)),
-        **word_vocabulary_to_json(tokenizer.vocabulary),
-    }
-
-
-def from_json(data: Mapping[str, Any]) -> WordBPE:
-    """Makes a tokenizer from the JSON values that `to_json` returns.
-
-    Raises:
-        TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
-    """
-    with as_format_errors():
-        return make_word_bpe(
-            word_vocabulary_from_json(data),
-            [(left, right) for left, right in data["merges"]],
-            BertNormalizer(**{step.name: data[step.name] for step in fields(BertNormalizer)}),
-            **{name: data[name] for name in ("splitter", "end_of_word", "byte_level", "unknown")},
-        )

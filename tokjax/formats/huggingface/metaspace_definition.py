@@ -43,7 +43,7 @@ from tokjax.formats.huggingface.definition import (
 from tokjax.formats.huggingface.definition_checks import check_before_loading, check_pieces
 from tokjax.models.metaspace import BYTE_FORMS, METASPACE
 from tokjax.models.metaspace_bpe import MetaspaceBPE, make_metaspace_bpe
-from tokjax.models.unigram import Prepends, Unigram, make_unigram
+from tokjax.models.unigram import Prepends, Unigram
 from tokjax.models.unigram_characters import attaches
 from tokjax.models.unigram_words import NormalizedToken
 from tokjax.pretokenize.aligned_text import PREPENDING, StepNormalizer
@@ -195,9 +195,7 @@ def parse_unigram(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> Uni
     vocabulary, normalized = _parse_unigram_vocabulary(contents, roles, pieces, normalizer)
     byte_fallback = get_flag(model, "byte_fallback")
     options = prepends, bool(splits), strip, normalized
-    return make_unigram(
-        Unigram(vocabulary, pieces, model["unk_id"], byte_fallback, json.dumps(steps), *options)
-    )
+    return Unigram(vocabulary, pieces, model["unk_id"], byte_fallback, json.dumps(steps), *options)
 
 
 def _parse_unigram_vocabulary(
