@@ -60,7 +60,7 @@ from tokjax.pretokenize.bytes_to_unicode import map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons, check_special_names, select_control_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -107,11 +107,6 @@ class HuggingFaceTokenizer(LibraryRecord):
         forms = {id_: library.id_to_token(id_) for id_ in added_ids}
         added_bytes = {id_: map_unicode_to_bytes(form) or form.encode("utf-8") for id_, form in forms.items()}
         return {**self.vocabulary.bytes_by_id, **added_bytes}
-
-    @cached_property
-    def _finality_test(self) -> Callable[[str], bool] | None:
-        """Test of tokens: whether the text up to a token is final; `None` if no text is before the end."""
-        return _make_finality_test(get_steps(self.pipeline, "decoder"))
 
     @cached_property
     def _skipped_ids(self) -> frozenset[int]:
@@ -173,7 +168,7 @@ def build_huggingface_tokenizer(
         # An added token that the model can also produce from text is a token of the model. In a byte-level
         # model it is written as `bytes_to_unicode` writes bytes: the bytes of "Ġ" are those of a space.
         byte_level = is_byte_level(contents)
-        model_forms = _get_model_forms(contents["model"]) if byte_level else ()
+        model_forms = library.get_vocab(with_added_tokens=False) if byte_level else ()
         flags = {
             token.content: AddedToken(token.lstrip, token.rstrip)
             for token in library_tokens.values()
@@ -200,12 +195,6 @@ def _define(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
 @register_record(HuggingFaceTokenizer, _define)
 def _restore(definition: str, reason: str, roles: Mapping[Role, str]) -> HuggingFaceTokenizer:
     return build_huggingface_tokenizer(definition, reason, roles)
-
-
-def _get_model_forms(model: Mapping[str, Any]) -> Container[str]:
-    """Returns the tokens of the model, without added tokens."""
-    vocab = model["vocab"]
-    return vocab if isinstance(vocab, dict) else frozenset(piece for piece, _ in vocab)
 
 
 @protocol.encode_texts.register(HuggingFaceTokenizer)
@@ -288,7 +277,7 @@ def _find_decode_context(
     """
     if tokenizer._decoded_bytes is not None:
         return ids[:0], ids[:0]
-    is_final = tokenizer._finality_test
+    is_final = _make_finality_test(get_steps(tokenizer.pipeline, "decoder"))
     if is_final is None:
         return ids[:0], ids
     skipped = tokenizer._skipped_ids if skip_special_tokens else ()
