@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from tokjax._util.atomic_files import check_path
 from tokjax.errors import Hint, TokenizerFormatError
 from tokjax.formats.huggingface.adapter import build_huggingface_tokenizer
+from tokjax.formats.huggingface.built_in import check_special_words
 from tokjax.formats.huggingface.definition import RequiresLibraryError
 from tokjax.formats.huggingface.export import build_tokenizer_json
 from tokjax.formats.huggingface.tokenizer_json import convert_files
-from tokjax.formats.huggingface.word_definition import check_special_words
 from tokjax.formats.tokenizer_files import (
     BERT_ROLES,
     read_companion_config,

@@ -13,8 +13,8 @@ from tokjax.bpe.merge_rules import make_rules_from_ranks
 from tokjax.bpe.sequential_merging import merge_bytes
 from tokjax.errors import UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
-from tokjax.formats.huggingface.definition import get_added_token_ids
 from tokjax.formats.huggingface.export import build_tokenizer_json, iter_merges
+from tokjax.formats.huggingface.metaspace_export import build_forms
 from tokjax.formats.tokenizer_files import BERT_ROLES, CONFIG_FILE
 from tokjax.formats.tokjax_json import save_tokenizer
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode
@@ -52,7 +52,7 @@ def write_tokjax(tokenizer: Any, target: Target) -> tuple[Path, ...]:
 def write_huggingface(tokenizer: Any, target: Target) -> tuple[Path, ...]:
     """Writes a `tokenizer.json`."""
     if isinstance(tokenizer, HuggingFaceTokenizer):
-        contents = tokenizer.loaded.contents
+        contents = tokenizer.contents
     else:
         contents = build_tokenizer_json(tokenizer)
     text = json.dumps(contents, ensure_ascii=False, indent=1)
@@ -98,11 +98,8 @@ def write_gpt2(tokenizer: Any, target: Target) -> tuple[Path, ...]:
     )
     lines = [f"{map_bytes_to_unicode(left)} {map_bytes_to_unicode(right)}\n" for left, right in pairs]
     forms = {map_bytes_to_unicode(token): id_ for token, id_ in ranks.items()}
-    forms |= tokenizer.vocabulary.unreachable_ids
-    forms |= get_added_token_ids(tokenizer.vocabulary, forms)
-    ordered = dict(sorted(forms.items(), key=lambda item: item[1]))
     texts = {
-        target.file: json.dumps(ordered, ensure_ascii=False),
+        target.file: json.dumps(build_forms(tokenizer.vocabulary, forms), ensure_ascii=False),
         target.file.with_name("merges.txt"): "".join(["#version: 0.2\n", *lines]),
     }
     return _write_with_config(tokenizer.vocabulary, target, texts, tokenizer_class="GPT2Tokenizer")

@@ -32,7 +32,6 @@ import numpy as np
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.core.utf8 import find_character_starts, from_characters, to_characters
 from tokjax.models.byte_spans import separate_spans
-from tokjax.models.changed_characters import ChangeTest, cover_changed_characters
 from tokjax.models.metaspace import BYTE_FORMS, METASPACE
 from tokjax.models.unigram_characters import CharacterTable, Kind
 from tokjax.pretokenize.aligned_text import Edges, align_characters
@@ -222,7 +221,6 @@ class UnigramWords:
         self.segment_id, self.empty_id = size, size + 1
         self._strips = "Strip" in rules.normalizer.types
         self.characters = CharacterTable(rules.normalizer, keeps_spaces=not rules.splits_whitespace)
-        self._test = ChangeTest(rules.normalizer.normalize_string)
         forms: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFKC", "NFKD", "NFC", "NFD")
         self._forms = [form for form in forms if form in rules.normalizer.types]
 
@@ -449,9 +447,8 @@ class UnigramWords:
         return [int(self._byte_ids[byte]) for byte in text.encode("utf-8")]
 
     def _locate(self, encoded: EncodedWords, text: bytes) -> NDArray[np.int64]:
-        """Returns the spans of the tokens of a text without overlaps, extended over changed characters."""
-        separate = separate_spans(encoded.spans + 1, encoded.ids, self._span_bytes, self._prefix_ids, text)
-        return cover_changed_characters(separate, text, self._test) - 1
+        """Returns the spans of the tokens of a text without overlaps."""
+        return separate_spans(encoded.spans + 1, encoded.ids, self._span_bytes, self._prefix_ids, text) - 1
 
 
 def _make_marker(id_: int) -> EncodedWords:

@@ -17,7 +17,7 @@ from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
 from tokjax.formats.huggingface.built_in import build_builtin_tokenizer
 from tokjax.formats.huggingface.definition import RequiresLibraryError
-from tokjax.formats.huggingface.loaded_definition import import_tokenizers
+from tokjax.formats.huggingface.library import import_tokenizers
 from tokjax.formats.tokenizer_files import (
     BERT_ROLES,
     parse_json_object,
@@ -127,17 +127,11 @@ def from_huggingface(
             f"from_huggingface takes a tokenizers.Tokenizer or a fast tokenizer of transformers, not "
             f"{type(tokenizer).__name__}; a slow tokenizer has no offsets: load it with use_fast=True"
         )
-    overrides: dict[Role, str | None] = {
-        "bos": bos_token,
-        "eos": eos_token,
-        "pad": pad_token,
-        "unk": unk_token,
-    }
     declared: Mapping[str, str] = getattr(tokenizer, "special_tokens_map", {})
     defaults = {role: declared[f"{role}_token"] for role in ROLES if f"{role}_token" in declared}
     where, definition = f"the {type(tokenizer).__name__}", library.to_str()
     loaded = build_tokenizer(definition, parse_json_object(definition, where), defaults, where)
-    return replace_roles(loaded, overrides)
+    return replace_roles(loaded, {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token})
 
 
 def convert_files(
