@@ -411,7 +411,7 @@ def make_text(text: str, source: Source) -> SourcedText:
 def _make(text: str, runs: Sequence[tuple[int, Source]]) -> SourcedText:
     """Makes a text of runs (length, source)."""
     if tracker := tracker_var.get():
-        tracker.spend(_RUN * len(runs) + len(text))
+        tracker.spend(_RUN * len(runs))
     made = str.__new__(SourcedText, str.__str__(text))
     stops: list[int] = []
     sources: list[Source] = []
@@ -490,7 +490,7 @@ def mark(result: _Value, values: Any, function: str) -> _Value:
 
 
 def _find_sources(value: Any) -> set[Source]:
-    """Returns the sources of all texts and numbers in a value. Lists that occur several times are read once."""
+    """Returns the sources of all texts and numbers in a value. Lists that occur twice are read once."""
     sources: set[Source] = set()
     stack, seen = [value], set[int]()
     while stack:
