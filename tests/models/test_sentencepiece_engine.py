@@ -18,7 +18,7 @@ from tokjax.bpe import array_engine
 from tokjax.core.utf8 import to_utf8
 from tokjax.models import sentencepiece as sentencepiece_module
 from tokjax.models.sentencepiece_files import iter_fields
-from tokjax.pretokenize.character_map import parse_character_map
+from tokjax.pretokenize.character_map import CharacterTrie
 
 ENGINE_NAMES = ["bpe", "bpe with bytes", "identity, bytes"]
 GEMMA_LIKE_PIECES = ["▁", "h", "e", "he", "▁h", "▁he", "1", "中", "中1"]
@@ -130,22 +130,27 @@ def get_character_map(tokenizer):
 
 def test_character_maps_replace_as_the_library_does():
     tokenizer = train_sentencepiece_models()["case folded"]
-    character_map = parse_character_map(get_character_map(tokenizer))
-    assert character_map.replacements["ﬃ"] == "ffi"
-    assert character_map.replacements["½"] == "1⁄2"
-    assert character_map.replacements["É"] == "é"
-    assert "\u0301" in character_map.joining
-    for character, replacement in character_map.replacements.items():
-        if character not in character_map.joining:
-            expected = tokenizer.processor.normalize(f"x{character}y").removeprefix("▁")
-            assert f"x{replacement}y".replace(" ", "▁") == expected
+    trie = CharacterTrie(get_character_map(tokenizer))
+    keys = set(trie.iter_keys())
+    assert [trie.find(key) for key in ("ﬃ", "½", "É", "e\u0301", "x")] == ["ffi", "1⁄2", "é", "é", None]
+    assert keys >= {"ﬃ", "½", "É", "e\u0301"}
+    joining = {key[-1] for key in keys if len(key) > 1}
+    for key in keys:
+        if len(key) == 1 and key not in joining:
+            expected = tokenizer.processor.normalize(f"x{key}y").removeprefix("▁")
+            assert f"x{trie.find(key)}y".replace(" ", "▁") == expected
 
 
 def test_damaged_character_maps_are_errors():
     charsmap = get_character_map(train_sentencepiece_models()["bpe"])
     with pytest.raises(ValueError, match=r"a trie of 3 bytes can't be in a character map of 7 bytes"):
-        parse_character_map(struct.pack("<I", 3) + b"abc")
+        CharacterTrie(struct.pack("<I", 3) + b"abc")
     with pytest.raises(ValueError, match="a trie of"):
-        parse_character_map(charsmap[:5000])
+        CharacterTrie(charsmap[:5000])
+    with pytest.raises(ValueError, match="invalid start byte"):
+        CharacterTrie(charsmap + b"\xff")
     cycle = struct.pack("<III", 8, 0, 0) + bytes(4)
-    assert parse_character_map(cycle).replacements == {}
+    assert list(CharacterTrie(cycle).iter_keys()) == []
+    endless = struct.pack("<I", 1024) + struct.pack("<256I", *range(0, 256 * 1025, 1025)) + bytes(4)
+    with pytest.raises(ValueError, match="too many keys, or a cycle"):
+        list(CharacterTrie(endless).iter_keys())

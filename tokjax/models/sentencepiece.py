@@ -212,12 +212,10 @@ class SentencePieceTokenizer(SegmentModel):
         return EncodedSegments(_concatenate_ids(rows), make_row_splits(map(len, rows)), None)
 
     def _encode_ids(self, texts: Sequence[bytes]) -> Sequence[NDArray[np.int32]]:
-        # Versions up to 0.2.1 of the library return lists only.
-        out_type = "numpy" if hasattr(self.processor, "encode_as_numpy") else int
         if len(texts) == 1:  # avoid the library's batch call, which starts threads
-            rows = [self.processor.encode(texts[0], out_type=out_type)]
+            rows = [self.processor.encode(texts[0], out_type="numpy")]
         else:
-            rows = self.processor.encode(texts, out_type=out_type, num_threads=1)
+            rows = self.processor.encode(texts, out_type="numpy", num_threads=1)
         return [np.asarray(row, np.int32) for row in rows]
 
     def _compute_lengths(
