@@ -22,7 +22,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_MAX_KEY_BYTES, _MAX_NODES_PER_UNIT = 64, 16
+_MAX_KEY_BYTES, _MAX_NODES_PER_UNIT = 64, 64
 _HAS_VALUE, _IS_FAR, _VALUE_BITS = 1 << 8, 1 << 9, (1 << 31) - 1
 _LABEL_BITS, _NUM_LABELS = 1 << 31 | 0xFF, 256
 _MAX_CACHED = 1 << 14
