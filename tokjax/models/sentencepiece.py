@@ -73,7 +73,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from tokjax.bpe.chunks import Segments
-    from tokjax.core.protocol import Special
     from tokjax.core.ragged import Ragged
     from tokjax.core.records import OffsetsReference, TokenizationBatch
     from tokjax.core.template import Template
@@ -151,18 +150,15 @@ class SentencePieceTokenizer(SegmentModel):
         encode = partial(self._encode_group, sources=sources)
         return concatenate_segments(list(map_in_threads(encode, _iter_groups(texts), threads)))
 
-    def select_model(self, allowed_special: Special) -> Self:
-        """Returns a model whose control pieces include the symbols that are special and not allowed."""
-        symbols = self.vocabulary.unmatched_names
-        changed = symbols - symbols.intersection(symbols if allowed_special == "all" else allowed_special)
-        if not changed:
-            return self
-        last, model = vars(self).get("_model_without", (None, self))
-        if last != changed:  # only one model is kept, since usually all symbols are allowed, or none
-            proto = append_pieces(self.model_proto, dict.fromkeys(changed, PieceType.CONTROL))
-            model = replace(self, model_proto=proto)
-            vars(self)["_model_without"] = changed, model  # in one step: threads share the tokenizer
-        return model  # type: ignore[no-any-return]
+    @property
+    def matched_special(self) -> frozenset[str]:
+        """The symbols that are special."""
+        return self.vocabulary.unmatched_names
+
+    def match_less(self, names: frozenset[str]) -> Self:
+        """Returns a tokenizer for whose model some symbols are control pieces."""
+        proto = append_pieces(self.model_proto, dict.fromkeys(names, PieceType.CONTROL))
+        return replace(self, model_proto=proto)
 
     def locate_pieces(
         self, texts: Sequence[bytes], rows: Sequence[NDArray[np.int32]], lengths: NDArray[np.int64]
