@@ -34,10 +34,11 @@ def use_zstd(directory):
     assert list(tokjax.corpus.read_documents(path, None)) == [b"low"]
 
 
-def use_report(directory):
-    report = tokjax.reports.vocabulary_report(tokjax.byte_level(), TEXTS, progress=False)
-    page = tokjax.reports.save_report_html(report, directory / "report.html").read_text("utf-8")
-    assert "<svg" in page
+def use_mixture(_):
+    sources = {"en": tokjax.trainer.count_pretokens(TEXTS[:1] * 9, progress=False)}
+    tokenizer = tokjax.trainer.train_bpe(TEXTS[:1] * 9, vocab_size=260, progress=False).tokenizer
+    estimate = tokjax.reports.estimate_mixture(tokenizer, sources, progress=False)
+    assert estimate.shares == {"en": 1.0}
 
 
 def use_huggingface(directory):

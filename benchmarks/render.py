@@ -1,4 +1,4 @@
-"""Rendering of records into pages: tables and plots between `<!-- NAME -->` and `<!-- end -->`."""
+"""Rendering of records into pages: tables between `<!-- NAME -->` and `<!-- end -->`, and plots."""
 
 from __future__ import annotations
 

@@ -137,11 +137,6 @@ def cl100k_ranks():
     return load_published_ranks("cl100k_base")
 
 
-@pytest.fixture(scope="session")
-def matplotlib():
-    return pytest.importorskip("matplotlib")
-
-
 @pytest.fixture
 def field(tokenizer):
     return tokjax.PackedTokenField(tokenizer, chunk_tokens=8)

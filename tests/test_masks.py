@@ -211,23 +211,6 @@ def test_packing_preserves_outputs_and_gradients(documents, options):
 
 
 @pytest.mark.slow
-def test_packed_and_padded_training_have_equal_losses(documents):
-    ragged = tokjax.ragged_from_rows(documents)
-    blocks = tokjax.pack_blocks(ragged, block_size=16, pad_id=0, strategy="best_fit", seed=1)
-    padded = tokjax.collate_padded_batch(ragged, pad_id=0, length=16)
-    params = tiny_transformer.init_parameters(20, 16)
-    losses = [
-        tiny_transformer.train(params, [batch] * 20)
-        for batch in (
-            tiny_transformer.packed_batch(jax.tree.map(jnp.asarray, blocks)),
-            tiny_transformer.padded_batch(jax.tree.map(jnp.asarray, padded)),
-        )
-    ]
-    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
-    assert losses[0][-1] < losses[0][0] - 0.5
-
-
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:jax.experimental.pallas.ops.gpu.attention is deprecated")
 def test_segment_ids_in_a_pallas_kernel(documents):
     """Compares a Pallas kernel that takes segment ids with attention that takes the mask."""

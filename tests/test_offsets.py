@@ -43,14 +43,6 @@ def test_utf8_of_characters(text):
     assert to_utf8(text) == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
-@given(byte_strings | any_strings)
-def test_string_boundaries(text):
-    starts = set((find_character_starts(text) + 1).tolist())
-    size = len(to_utf8(text))
-    for position in range(-1, size + 4):
-        assert tokjax.offsets.is_valid_string_boundary(text, position) == (position in starts)
-
-
 @given(any_strings, st.data())
 def test_byte_spans_are_rounded_outward(text, data):
     size = len(to_utf8(text))
@@ -79,28 +71,11 @@ def test_round_trip_of_character_spans(text, data):
         assert tokjax.offsets.byte_to_char_spans(text, spans).tolist() == [[first, last], [-1, -1]]
 
 
-def test_byte_spans_inside_a_character():
-    assert tokjax.offsets.byte_to_char_spans("a日b", [(2, 3), (3, 4), (3, 5), (4, 6)]).tolist() == [
-        [1, 2],
-        [1, 2],
-        [1, 2],
-        [1, 3],
-    ]
-    assert tokjax.offsets.byte_to_char_spans("a日b", [(3, 3)]).tolist() == [[1, 1]]
-
-
 def test_spans_of_surrogate_pairs():
-    assert tokjax.offsets.byte_to_char_spans("\ud83d\ude42!", [(1, 5), (5, 6)]).tolist() == [[0, 2], [2, 3]]
-    assert tokjax.offsets.byte_to_char_spans("\ud83d\ude42!", [(1, 4), (4, 5), (4, 6)]).tolist() == [
-        [0, 2],
-        [0, 2],
-        [0, 3],
-    ]
-    assert tokjax.offsets.char_to_byte_spans("\ud83d\ude42!", [(0, 1), (0, 2), (2, 3)]).tolist() == [
-        [1, 5],
-        [1, 5],
-        [5, 6],
-    ]
+    spans = tokjax.offsets.byte_to_char_spans("\ud83d\ude42!", [(1, 5), (5, 6), (1, 4), (4, 5), (4, 6)])
+    assert spans.tolist() == [[0, 2], [2, 3], [0, 2], [0, 2], [0, 3]]
+    spans = tokjax.offsets.char_to_byte_spans("\ud83d\ude42!", [(0, 1), (0, 2), (2, 3)])
+    assert spans.tolist() == [[1, 5], [1, 5], [5, 6]]
 
 
 def test_constants_of_the_contract():

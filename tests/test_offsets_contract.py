@@ -1,8 +1,4 @@
-"""Tests of the offsets contract for all tokenizer types and file formats, on texts that are hard to map back.
-
-`TOKENIZERS` has tokenizers of all types and formats. The definitions of a `tokenizer.json` that are made of
-`MODELS`, `NORMALIZERS`, `PRE_TOKENIZERS` and `POST_PROCESSORS` are compared with the `tokenizers` library.
-"""
+"""Tests of the offsets contract for all tokenizer types and formats, on texts that are hard to map back."""
 
 import unicodedata
 from functools import lru_cache
@@ -14,29 +10,17 @@ import tiktoken
 from hypothesis import given
 
 import tokjax
-from tests.conftest import CORPUS
 from tests.support.edge_case_texts import EDGE_CASES, LONG_TEXT, UNUSUAL_TEXTS
-from tests.support.huggingface_tokenizers import (
-    LIBRARY_TOKENIZERS,
-    NATIVE_TOKENIZERS,
-    make_pair,
-)
 from tests.support.hypothesis_profiles import get_max_examples
-from tests.support.sentencepiece_models import NAMES, train_sentencepiece_models
+from tests.support.sentencepiece_models import train_sentencepiece_models
 from tests.support.span_checks import check_result, find_uncovered, get_view
 from tests.support.text_strategies import byte_strings, hard_texts
+from tests.support.tokenizers import ALL_TOKENIZERS, ALL_VARIANTS, make_tokenizer
 from tests.support.variants import mark_slow_except
 from tokjax.core.utf8 import to_utf8
 from tokjax.pretokenize.bytes_to_unicode import ALPHABET
-from tokjax.trainer import train_bpe, train_word_level, train_wordpiece
 
-SPECIAL = ["<s>", "</s>", "<pad>"]
 TEXTS = [*EDGE_CASES, *UNUSUAL_TEXTS]
-
-
-def make_byte_bpe(**options):
-    special = {"special_tokens": SPECIAL, "bos_token": "<s>", "eos_token": "</s>"}
-    return train_bpe(CORPUS * 3, vocab_size=400, progress=False, **special, **options).tokenizer
 
 
 def make_trimmed_bpe():
@@ -46,20 +30,11 @@ def make_trimmed_bpe():
     )
 
 
-def make_wordpiece(**options):
-    return train_wordpiece(CORPUS, vocab_size=300, progress=False, **options).tokenizer
-
-
 def split_characters(text):
     return [(i, i + 1) for i in range(len(text))]
 
 
-def export_and_load(tokenizer, directory, file_format):
-    paths = tokjax.formats.export_tokenizer(tokenizer, directory, file_format)
-    return tokjax.load_tokenizer(paths[:2] if file_format == "gpt2" else paths[0], file_format)
-
-
-def load_clip(_):
+def load_clip():
     transformers = pytest.importorskip("transformers", minversion="5")
     merges = [("l", "o"), ("lo", "w</w>"), ("t", "h"), ("th", "e</w>")]
     forms = [*ALPHABET, *(f"{character}</w>" for character in ALPHABET), *map("".join, merges)]
@@ -83,45 +58,21 @@ def load_tiktoken():
     return tokjax.formats.from_tiktoken(encoding)
 
 
-TOKENIZERS = {
-    "byte-level BPE": lambda _: make_byte_bpe(),
-    "byte-level BPE, NFC": lambda _: make_byte_bpe(pattern="qwen2"),
-    "byte-level BPE, trimmed": lambda _: make_trimmed_bpe(),
-    "bytes": lambda _: tokjax.byte_level(SPECIAL, eos_token="</s>"),
-    "characters": lambda _: tokjax.char_level(["[UNK]", *sorted({*"".join(CORPUS)})]),
-    "callable": lambda _: tokjax.from_callable(str.split, ["[UNK]", "a", "low", "zzz"]),
-    "callable, spans": lambda _: tokjax.from_callable(split_characters, ["[UNK]", "a", "é"]),
-    "WordPiece": lambda _: make_wordpiece(),
-    "WordPiece, cased": lambda _: make_wordpiece(lowercase=False),
-    "word level": lambda _: train_word_level(CORPUS, vocab_size=60, progress=False).tokenizer,
+OTHERS = {
+    "byte-level BPE, trimmed": make_trimmed_bpe,
+    "callable, spans": lambda: tokjax.from_callable(split_characters, ["[UNK]", "a", "é"]),
     "CLIP": load_clip,
-    "GPT-2 files": lambda path: export_and_load(make_byte_bpe(), path, "gpt2"),
-    "WordPiece files": lambda path: export_and_load(make_wordpiece(), path, "wordpiece"),
-    "tokjax files": lambda path: export_and_load(make_byte_bpe(), path, "tokjax"),
-    "SentencePiece files": lambda path: export_and_load(
-        train_sentencepiece_models()["unigram"], path, "sentencepiece"
-    ),
-    "from_sentencepiece": lambda _: load_sentencepiece("unigram with bytes"),
-    "from_tiktoken": lambda _: load_tiktoken(),
-    **{f"SentencePiece, {name}": lambda _, name=name: train_sentencepiece_models()[name] for name in NAMES},
-    **{
-        f"tokenizer.json, {name}": lambda _, name=name: make_pair(name)[1]
-        for name in NATIVE_TOKENIZERS | LIBRARY_TOKENIZERS
-    },
+    "from_sentencepiece": lambda: load_sentencepiece("unigram with bytes"),
+    "from_tiktoken": load_tiktoken,
 }
-VARIANTS = {
-    *("byte-level BPE, NFC", "WordPiece, cased", "tokjax files", "WordPiece files", "SentencePiece files"),
-    *(
-        f"tokenizer.json, {name}"
-        for name in (
-            *("with a space", "Llama 3", "GPT-4o", "StarCoder", "DeepSeek V3", "DeepSeek LLM", "Kimi K2"),
-            *("BLOOM", "Qwen 3.5", "BERT, cased", "OpenAI GPT", "word BPE without a mark", "Gemma"),
-            "split only",
-        )
-    ),
-    *(f"SentencePiece, {name}" for name in ("bpe with bytes", "case folded", "identity, bytes", "all roles")),
+FILES = {
+    "GPT-2 files": ("byte-level BPE", "gpt2"),
+    "tokjax files": ("byte-level BPE", "tokjax"),
+    "WordPiece files": ("WordPiece", "wordpiece"),
+    "SentencePiece files": ("unigram", "sentencepiece"),
 }
-"""Tokenizers of a type that another one has, with another split pattern, option or training set."""
+"""Tokenizers that are exported, and loaded from the files."""
+NAMES = [*ALL_TOKENIZERS, *OTHERS, *FILES]
 EXACT = ["byte-level BPE", "byte-level BPE, NFC", "bytes", "from_tiktoken", "GPT-2 files"]
 EXACT += ["characters", "callable, spans"]
 """Tokenizers whose spans have exactly the bytes of their tokens, or of an unknown character."""
@@ -130,10 +81,9 @@ AT_BOUNDARIES = [
     "callable",
     "callable, spans",
     "WordPiece",
-    "WordPiece, cased",
     "WordPiece files",
     "word level",
-    *(f"SentencePiece, {name}" for name in NAMES if "bytes" not in name),
+    *(name for name in ALL_TOKENIZERS if name.startswith("SentencePiece,") and "bytes" not in name),
     *(f"tokenizer.json, {name}" for name in ("unigram", "BERT", "words")),
 ]
 """Tokenizers whose spans do not end inside characters."""
@@ -168,12 +118,18 @@ REMOVED = {
 def get_tokenizer(tmp_path_factory):
     @lru_cache
     def make(name):
-        return TOKENIZERS[name](tmp_path_factory.mktemp("files"))
+        if name in FILES:
+            original, file_format = FILES[name]
+            directory = tmp_path_factory.mktemp("files")
+            paths = tokjax.formats.export_tokenizer(make_tokenizer(original), directory, file_format)
+            return tokjax.load_tokenizer(paths[:2] if file_format == "gpt2" else paths[0], file_format)
+        return OTHERS[name]() if name in OTHERS else make_tokenizer(name)
 
     return make
 
 
-any_tokenizer = pytest.mark.parametrize("name", mark_slow_except(TOKENIZERS, TOKENIZERS.keys() - VARIANTS))
+VARIANTS = ALL_VARIANTS | (FILES.keys() - {"GPT-2 files"})
+any_tokenizer = pytest.mark.parametrize("name", mark_slow_except(NAMES, set(NAMES) - VARIANTS))
 
 
 @any_tokenizer

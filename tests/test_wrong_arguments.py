@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 
 import tokjax
+from tests.cli.test_hints import run_rejected
 from tests.support.counted_files import PACKED, TOKENIZER
+from tokjax.trainer import save_training_bundle, train_bpe
 
 NOT_PATHS = [None, 3, b"x", ["x"], "a\0b", True]
 PATH_FUNCTIONS = {
@@ -24,6 +27,10 @@ PATH_FUNCTIONS = {
     "load_tokenizer": lambda path, _: tokjax.load_tokenizer(path),
     "save_tokenizer": lambda path, _: tokjax.save_tokenizer(TOKENIZER, path),
     "export_tokenizer": lambda path, _: tokjax.formats.export_tokenizer(TOKENIZER, path, "huggingface"),
+    "save_training_bundle": lambda path, _: save_training_bundle(
+        train_bpe(["low"], vocab_size=256, progress=False), path
+    ),
+    "download_dir": lambda path, data: tokjax.open_dataset(f"file://{data}", download_dir=path or 3),
     "read_conll": lambda path, _: tokjax.corpus.read_conll(path),
     "plan_dir": lambda path, data: tokjax.PlannedLoader(
         tokjax.open_dataset(data), batch_size=1, block_size=128, plan_dir=path or 3
@@ -42,6 +49,40 @@ def test_arguments_that_are_no_paths(data, name):
     for value in NOT_PATHS:
         with pytest.raises(tokjax.errors.TokjaxError):
             PATH_FUNCTIONS[name](value, data)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(PATH_FUNCTIONS.keys() - {"read_conll", "load_tokenizer", "convert_dataset"})
+)
+def test_tildes_are_not_expanded(data, monkeypatch, name):
+    monkeypatch.chdir(data.parent)
+    message = f"'~/low' begins with ~, which is not expanded; pass '{Path('~/low').expanduser()}'"
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=re.escape(message)):
+        PATH_FUNCTIONS[name]("~/low", data)
+    assert not (data.parent / "~").exists()
+
+
+def test_tildes_of_commands(data, monkeypatch):
+    """A shell expands `~` at the start of an argument, but not in `--out=~/low`."""
+    monkeypatch.chdir(data.parent)
+    Path("c.txt").write_text("low lower")
+    tokjax.save_tokenizer(TOKENIZER, "t.json")
+    for arguments in (
+        ["train", "c.txt", "--out=~/low/t.json"],
+        ["pack", "c.txt", "--field=raw", "--out=~/low"],
+        ["pack", "~/low", "--field=raw", "--out=data"],
+        ["report", "c.txt", "-t", "t.json", "--json=~/low/r.json"],
+    ):
+        assert "begins with ~, which is not expanded" in run_rejected(*arguments)
+    assert not Path("~").exists()
+
+
+def test_names_that_begin_with_a_tilde(data, monkeypatch):
+    monkeypatch.chdir(data.parent)
+    Path("~low").write_text("low")
+    assert list(tokjax.corpus.read_documents("~low", None)) == [b"low"]
+    tokjax.write_dataset(["low"], PACKED, "./~/low")
+    assert len(tokjax.open_dataset("./~/low")) == 1
 
 
 @pytest.mark.parametrize("name", ["write_dataset", "open_dataset", "merge_datasets"])

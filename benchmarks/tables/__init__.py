@@ -23,9 +23,7 @@ from benchmarks.tables.encoding import (
     make_tokenizers_table,
 )
 from benchmarks.tables.explained import (
-    make_comparison_table,
     make_counting_table,
-    make_plans_table,
     make_rates_table,
 )
 from benchmarks.tables.training import (
@@ -60,7 +58,5 @@ TABLES: dict[str, tuple[str, Callable[[Record], str]]] = {
     "device-costs": ("device", make_device_costs_table),
     "overlap": ("device", make_overlap_table),
     "rates": ("encode", make_rates_table),
-    "compared": ("encode", make_comparison_table),
     "phases": ("train", make_counting_table),
-    "plans": ("batching", make_plans_table),
 }

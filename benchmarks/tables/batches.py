@@ -41,7 +41,7 @@ from benchmarks.tables.common import (
 )
 
 if TYPE_CHECKING:
-    from benchmarks.record import Measurement, Record
+    from benchmarks.record import Record
 
 
 TOO_SHORT = 0.05
@@ -118,25 +118,15 @@ def make_windows_table(record: Record) -> str:
     return format_markdown_table(header, rows, format_host(record))
 
 
-EXPECTATIONS = {
-    "raw": ("1.0", "10 to 50", "1,000 to 10,000"),
-    "tokenized": ("0.5 to 0.8", "0.1 to 1", "100,000 and more"),
-    "packed": ("0.4 to 0.6", "0.1 to 1", "500,000 and more"),
-    "bucketed": ("0.5 to 0.8", "0.2 to 2", ""),
-}
-"""Expected storage ratio, milliseconds to load, and samples per second: estimates from before measuring."""
-
-
 def make_strategies_table(record: Record) -> str:
-    """Renders size on disk and loading time of each storage strategy, with the estimates."""
+    """Renders size on disk and loading time of each storage strategy."""
     rows = []
     for one in record.select():
-        storage, load, samples = EXPECTATIONS[one.contender]
         rate = format_count(one.extra["samples"] / one.median)
-        cells = [f"{one.extra['of_the_text']:.2f}", storage, f"{1e3 * one.median:.2f}", load, rate, samples]
+        cells = [f"{one.extra['of_the_text']:.2f}", f"{1e3 * one.median:.2f}", rate]
         rows.append([one.contender, *cells, f"{one.extra['padding']:.0%}"])
-    header = ["strategy", "size / text size", "expected", "ms per batch, 32 × up to 512", "expected"]
-    return format_markdown_table([*header, "samples/s", "expected", "padding"], rows, format_host(record))
+    header = ["strategy", "size / text size", "ms per batch, 32 × up to 512", "samples/s", "padding"]
+    return format_markdown_table(header, rows, format_host(record))
 
 
 def make_batching_table(record: Record) -> str:
@@ -148,11 +138,11 @@ def make_batching_table(record: Record) -> str:
             ratio = f"{one.ratio:.2f}" if i else ""
             milliseconds = f"{1e3 * one.median:,.2f}"
             rows.append(["" if i else task, f"{get_label(one.contender)}{fill}", milliseconds, ratio])
-    note = f"{format_plans(record)}{format_host(record)}{format_skipped(record)}"
+    note = f"{_format_plans(record)}{format_host(record)}{format_skipped(record)}"
     return format_markdown_table(["task", "contender", "ms", "ratio to the first"], rows, note)
 
 
-def format_plans(record: Record) -> str:
+def _format_plans(record: Record) -> str:
     """Returns a sentence with the upper bound of the fill rate; `""` if the record has none."""
     if FULLEST_PLAN not in record.settings:
         return ""
@@ -164,26 +154,18 @@ def format_plans(record: Record) -> str:
 
 
 def make_device_table(record: Record) -> str:
-    """Renders the throughput of each function, its share of the bandwidth, and copies of as many bytes."""
-    bandwidth = get_measurement(record, task=BANDWIDTH, contender=COPY)
-    maximum = None if bandwidth is None else _compute_gigabytes_per_second(bandwidth)
+    """Renders the time of each function, and of copies of as many bytes."""
     rows = []
     for one in (one for one in record.select(contender=OWN) if not one.task.startswith(OVERLAP)):
-        rate = _compute_gigabytes_per_second(one)
-        share = "" if maximum is None else f"{rate / maximum:.2f}"
         copies = [get_median(record, task=one.task, contender=name) for name in (COPY, MEMCPY)]
         cells = ["" if value is None else f"{1e3 * value:,.2f}" for value in copies]
-        rows.append([get_label(one.task), f"{1e3 * one.median:,.2f}", f"{rate:.1f}", share, *cells])
-    header = ["under jit", "ms", "GB/s", "share of bandwidth", "jitted copy, ms", "memcpy, ms"]
-    bandwidth_note = (
-        "" if maximum is None else f"Bandwidth of a jitted copy of a large array: {maximum:.1f} GB/s. "
-    )
-    device_note = _format_device(record, record.settings["rows"], record.settings["length"])
-    return format_markdown_table(header, rows, bandwidth_note + device_note)
-
-
-def _compute_gigabytes_per_second(one: Measurement) -> float:
-    return compute_megabytes_per_second(one) / 1e3
+        rows.append([get_label(one.task), f"{1e3 * one.median:,.2f}", *cells])
+    header = ["under jit, ms", "tokjax", "jitted copy", "memcpy"]
+    bandwidth = get_measurement(record, task=BANDWIDTH, contender=COPY)
+    rate = "" if bandwidth is None else f"{compute_megabytes_per_second(bandwidth) / 1e3:.1f} GB/s"
+    note = f"Bandwidth of a jitted copy of a large array: {rate}. " if rate else ""
+    note += _format_device(record, record.settings["rows"], record.settings["length"])
+    return format_markdown_table(header, rows, note)
 
 
 def _format_device(record: Record, rows: int, length: int) -> str:

@@ -1,4 +1,4 @@
-"""Curves: the plots in pages, and tables of their numbers."""
+"""Curves: the lines of the plots in pages, and tables of their numbers, which runs print."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def format_point_name(task: str, at: float) -> str:
 
 
 def make_curve_table(record: Record, task: str) -> str:
-    """Renders a plot and a table of its seconds, with a row for each line and a column for each position."""
+    """Renders the seconds of a plot, with a row for each line and a column for each position."""
     lines = get_lines(record, task)
     if not lines:
         return "Not measured yet."
@@ -42,8 +42,7 @@ def make_curve_table(record: Record, task: str) -> str:
         [name, *(_format_cell(record, points[0], at) for at in positions)] for name, points in lines.items()
     ]
     header = ["seconds", *(format_point_name(task, at) for at in positions)]
-    picture = f"![{task.capitalize()}: seconds, logarithmic axes]({PICTURES}/{make_slug(task)}.svg)"
-    return f"{picture}\n\n{format_markdown_table(header, rows)}"
+    return format_markdown_table(header, rows)
 
 
 def _format_cell(record: Record, point: Measurement, at: float) -> str:

@@ -58,24 +58,22 @@ def _format_rate(record: Record, run: str, text: str, measure: str) -> str:
 
 
 def make_growth_table(record: Record) -> str:
-    """Renders seconds by size, the factor of the last doubling, memory, and seconds of tiktoken."""
-    sizes = get_names(record.select("cold"), "at")
-    columns = [f"{size / 1e6:g} MB" for size in sizes]
-    header = ["input", *columns, "last doubling", "memory, MB", "tiktoken, largest size"]
+    """Renders the largest size: seconds, the factor of the last doubling, memory, and tiktoken's seconds."""
+    *_, size = get_names(record.select("cold"), "at")
+    header = [f"{size / 1e6:g} MB of", "tokjax, s", "last doubling", "memory, MB", "tiktoken, s"]
     rows = []
     for name in get_names(record.select("cold"), "task"):
-        seconds = [one.median for one in record.select("cold", task=name, contender=OURS)]
-        memory = get_median(record, "memory", task=name, contender=OURS, at=sizes[-1])
-        cells = [f"{value:.3f} s" for value in seconds]
-        theirs = _format_seconds_or_reason(record, name, sizes[-1])
-        rows.append([name, *cells, f"× {seconds[-1] / seconds[-2]:.1f}", f"{memory:.0f}", theirs])
+        *_, half, full = (one.median for one in record.select("cold", task=name, contender=OURS))
+        memory = get_median(record, "memory", task=name, contender=OURS, at=size)
+        theirs = _format_seconds_or_reason(record, name, size)
+        rows.append([name, f"{full:.3f}", f"{full / half:.1f}", f"{memory:.0f}", theirs])
     return format_markdown_table(header, rows, format_host(record))
 
 
 def _format_seconds_or_reason(record: Record, task: str, at: float) -> str:
     key = (task, at, THEIRS, "cold")
     measurement = next(one for one in record.measurements if one.key == key)
-    return measurement.left_out or f"{measurement.median:.3f} s"
+    return measurement.left_out or f"{measurement.median:.3f}"
 
 
 def make_short_table(record: Record) -> str:
@@ -114,16 +112,8 @@ def make_kinds_table(record: Record) -> str:
     )
 
 
-EXPECTATIONS = {
-    SLOW: ("100,000 to 500,000", "1 to 10"),
-    "Hugging Face, fast": ("1,000,000 to 5,000,000", "0.1 to 1"),
-    THEIRS: ("5,000,000 to 20,000,000", "0.05 to 0.2"),
-}
-"""Expected tokens per second and milliseconds per document: estimates from before measuring."""
-
-
 def make_tokenizers_table(record: Record) -> str:
-    """Renders tokens per second and milliseconds per document, with the estimates."""
+    """Renders tokens per second and milliseconds per document."""
     kinds = {one.task: one.extra["characters"] for one in record.select("latency")}
     header = ["one thread", "tokens/s, cold cache", "tokens/s, warm cache", "MB/s, warm cache"]
     header += [f"{kind}, ms" for kind in kinds]
@@ -135,10 +125,9 @@ def make_tokenizers_table(record: Record) -> str:
         rates = [format_count(one.extra["tokens"] / one.median) for one in (cold, warm)]
         latency = [get_median(record, "latency", task=kind, contender=name) for kind in kinds]
         cells = [f"{1e3 * value:.3f}" if value else "" for value in latency]
-        expected = EXPECTATIONS.get(name, ("", ""))
-        rows.append([name, *rates, f"{compute_megabytes_per_second(warm):.2f}", *cells, *expected])
+        rows.append([name, *rates, f"{compute_megabytes_per_second(warm):.2f}", *cells])
     lengths = ", ".join(f"{kind} {characters:,} characters" for kind, characters in kinds.items())
     slow = record.settings.get(SLOW)
     parts = [f"{lengths}.", f"{SLOW}: {slow}." if slow else "", format_host(record)]
     note = " ".join(filter(None, parts)) + format_skipped(record)
-    return format_markdown_table([*header, "expected tokens/s", "expected ms per document"], rows, note)
+    return format_markdown_table(header, rows, note)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchmarks.names import IDS, format_run_name
-from benchmarks.tables.batches import format_plans
 from benchmarks.tables.common import (
     compute_megabytes_per_second,
     format_count,
@@ -56,14 +55,6 @@ def _compute_rate(record: Record, measure: str, cores: int) -> float | None:
     return None if one is None else compute_megabytes_per_second(one)
 
 
-def make_comparison_table(record: Record) -> str:
-    """Renders MB/s of encoding English on one thread, for all contenders."""
-    runs = [one.contender for one in record.select("warm", task="en")]
-    ending = f", {format_run_name(IDS, 1)}"
-    rows = [[run.removesuffix(ending), *_get_rates(record, run)] for run in runs if run.endswith(ending)]
-    return format_markdown_table(["one thread", *RATES], rows, _format_date(record))
-
-
 def _get_rates(record: Record, run: str) -> list[str]:
     passes = [get_measurement(record, measure, task="en", contender=run) for measure in ("cold", "warm")]
     return ["" if one is None else f"{compute_megabytes_per_second(one):.0f}" for one in passes]
@@ -77,17 +68,6 @@ def make_counting_table(record: Record) -> str:
         rows.append([one.task, f"{one.median:.2f} s", f"{merging:.2f} s"])
     return format_markdown_table(
         [f"{format_count(TOKENS)} tokens from", "counting", "merging"], rows, _format_date(record)
-    )
-
-
-def make_plans_table(record: Record) -> str:
-    """Renders the seconds and the fill rate of plans for a million documents, by strategy."""
-    rows = [
-        [one.contender, f"{one.median:.2f} s", f"{one.extra['fill']:.2%}"]
-        for one in record.select(task="planning")
-    ]
-    return format_markdown_table(
-        ["strategy", "a million documents", "fill rate"], rows, format_plans(record) + _format_date(record)
     )
 
 

@@ -82,35 +82,6 @@ def test_worker_that_is_used_again_gets_the_entries_of_the_meantime():
         calculator.square_all([number + 1])
 
 
-def test_both_sides_of_a_copy_exchange_entries():
-    original = Calculator()
-    copy, (queue,), (queue_of_copy,) = make_copy(original)
-    original.square_all([1, 2])
-    queue_of_copy.deliver(queue.take())
-    copy.square_all([2, 3])
-    queue.deliver(queue_of_copy.take())
-    assert original.cache.squares == copy.cache.squares == {1: 1, 2: 4, 3: 9}
-    assert queue.take() == queue_of_copy.take() == []  # nothing is sent back
-
-
-def test_entries_of_one_copy_are_passed_on_to_the_others():
-    original = Calculator()
-    (first, to_first, from_first), (_, to_second, _) = make_copy(original), make_copy(original)
-    first.square_all([7])
-    to_first[0].deliver(from_first[0].take())
-    assert to_second[0].take() == [((7, 49), 1)]
-    assert to_first[0].take() == []
-
-
-def test_copied_queue_has_the_entries_so_far():
-    calculator = Calculator()
-    _, (queue,), _ = make_copy(calculator)
-    calculator.square_all([1])
-    copied = queue.copy()
-    calculator.square_all([2])
-    assert copied.take() == queue.take() == [((1, 1), 1), ((2, 4), 1)]
-
-
 def test_caches_and_queues_do_not_keep_each_other():
     deleted, calculator = Calculator(), Calculator()
     assert not pickle.loads(pickle.dumps(calculator)).cache.has_subscribers  # an ordinary copy

@@ -10,11 +10,10 @@ import pytest
 
 import tokjax
 from tests.conftest import CORPUS
+from tests.support.byte_tokenizers import make_byte_tokenizer
 from tokjax.trainer import count_pretokens
 
-TOKENIZER = tokjax.byte_level_bpe(
-    {bytes([i]): i for i in range(256)} | {b"lo": 256}, special_tokens={"</s>": 257}, eos_token="</s>"
-)
+TOKENIZER = make_byte_tokenizer("</s>", tokens=[b"lo"])
 TEXTS = [f"{i} {text}" for i in range(40) for text in CORPUS]
 FIELD = tokjax.PackedTokenField(TOKENIZER)
 

@@ -22,7 +22,7 @@ import os, sys, threading, time
 from pathlib import Path
 from unittest import mock
 import tokjax
-import tokjax.datasets.caches
+import tokjax.datasets.open_shards
 from tokjax._util import locks
 from tokjax.datasets.dataset import Dataset
 
@@ -62,9 +62,9 @@ def encode(text="new words"):
 encode("ab and cd ")
 check("tokenizer", list(locks._locks), encode)
 
-dataset = tokjax.open_dataset(directory / "data", cache_bytes=1000)
+dataset = tokjax.open_dataset(directory / "data")
 loader = tokjax.PackedTokenLoader(dataset, batch_size=1)
-held = dataset._get_lock((1, "tokens")), dataset._cache._lock, tokjax.datasets.caches._lock, loader._lock
+held = dataset._get_lock((1, "tokens")), tokjax.datasets.open_shards._lock, loader._lock
 check("dataset", held, lambda: (dataset[1], next(iter(loader))))
 
 remote = tokjax.open_dataset(f"file://{directory / 'data'}", fetch_ahead=1)
@@ -129,7 +129,7 @@ def test_forked_processes(tmp_path):
     assert counts.pop("tokenizer") > 2
     assert counts.pop("URL") > 0
     assert counts == {
-        "dataset": 4,
+        "dataset": 3,
         "property": 1,
         "forking thread": 2,
         "child does not hold the file": 2,

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing import connection
 from pathlib import Path
@@ -102,15 +101,6 @@ def no_patience(monkeypatch):
 
 @pytest.mark.usefixtures("no_patience")
 class TestWait:
-    def test_slow_result(self):
-        release = threading.Event()
-        timer = threading.Timer(0.1, release.set)
-        with Pool(None, 0) as pool:
-            timer.start()
-            assert wait_for_result(pool.submit(release.wait), pool) is True
-            timer.join()
-        assert not any(process.is_ended for process in pool._processes.values())
-
     def test_timeout_of_the_function(self):
         def fail():
             raise TimeoutError("the function is late")
@@ -123,12 +113,3 @@ class TestWait:
         with pytest.raises(threads.BrokenProcessPool, match="a process died while it sent a result"):
             wait_for_result(Future(), pool)
         assert all(process.is_ended for process in pool._processes.values())
-
-    def test_pool_that_is_shut_down(self):
-        pool = Pool()
-        pool._processes = None
-        future = Future()
-        timer = threading.Timer(0.1, future.set_result, [1])
-        timer.start()
-        assert wait_for_result(future, pool) == 1
-        timer.join()

@@ -97,13 +97,13 @@ def end_workers():
     worker_processes._idle_workers.clear()
 
 
-def use_all_processes(target, items, processes=2, token=None):
+def use_all_processes(target, items, processes=2, token=None, nbytes=LARGE):
     """Returns the processes that take part, once each of them had time to start."""
     token = make_token() if token is None else token
     deadline = time.monotonic() + 60
     found = set()
     while len(found) < processes and time.monotonic() < deadline:
-        found |= set(map_in_parallel(target, token, "get_process", [0.01] * items, processes, LARGE))
+        found |= set(map_in_parallel(target, token, "get_process", [0.01] * items, processes, nbytes))
     return found
 
 
@@ -116,15 +116,6 @@ def test_results_are_in_order_and_workers_are_used_again():
     assert len(first) == 2
     assert os.getpid() in first
     assert use_all_processes(Numbers(np.arange(4)), 20) == first
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_workers")
-def test_worker_keeps_few_objects():
-    for _ in range(2 * worker_processes._MAX_OBJECTS):
-        use_all_processes(Numbers(np.arange(3)), 20)
-    (worker,) = worker_processes._idle_workers
-    assert len(worker.installed) == worker_processes._MAX_OBJECTS
 
 
 def test_error_is_raised_after_earlier_results():
@@ -326,7 +317,7 @@ def test_inputs_of_unknown_size_start_workers_after_some_items():
     items = worker_processes._ITEMS_PER_PROCESS
     assert set(map_in_parallel(target, token, "get_process", [0] * (items - 1), 2, None)) == {os.getpid()}
     assert not worker_processes._idle_workers
-    assert len(set(map_in_parallel(target, token, "get_process", [0.02] * 40, 2, None))) == 2
+    assert len(use_all_processes(target, 40, token=token, nbytes=None)) == 2
 
 
 PROGRAM = """
@@ -382,15 +373,6 @@ def test_workers_end_with_the_program(number):
 
 
 class TestSharedBuffer:
-    def test_descriptor_is_closed_while_the_interpreter_ends(self, monkeypatch):
-        """Then the globals of the module are `None` already."""
-        buffer = SharedBuffer()
-        fd = buffer.fd
-        monkeypatch.setattr(shared_buffers, "os", None)
-        del buffer
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(fd)
-
     @pytest.mark.parametrize("min_nbytes", [1, 1 << 20])
     def test_values_of_all_sizes(self, min_nbytes, monkeypatch):
         monkeypatch.setattr(shared_buffers, "_MIN_NBYTES", min_nbytes)

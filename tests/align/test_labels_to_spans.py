@@ -147,13 +147,6 @@ def test_whitespace_is_skipped(tokens, text, data, first_subword_only):
     assert decode(offsets, texts=[text]) == decode(tokjax.align.trim_offsets(offsets, [text]))
 
 
-def test_whitespace_at_the_edges_of_a_span_is_trimmed():
-    offsets, tagset = array([(1, 4), (4, 9), (9, 10)]), tokjax.align.TagSet(LABELS)
-    decode = partial(tokjax.align.spans_from_labels, offsets, np.array([0, 1, 0]), tagset)
-    assert decode() == [(4, 9, "PER")]
-    assert decode(texts=["New York."]) == [(5, 9, "PER")]
-
-
 def test_invalid_labels_are_rejected():
     offsets, tagset = array([(1, 4), (4, 9)]), tokjax.align.TagSet(LABELS)
     batch = np.array([[(1, 4), (4, 6), (6, 9)], [(1, 2), (2, 3), (3, 4)]])
@@ -211,11 +204,3 @@ def test_table_in_the_guide_equals_the_output_of_its_code():
     assert rows["token"] == [token.replace(" ", "␣") for token in result.tokens]
     assert rows["bytes"] == [f"{start}–{stop}" for start, stop in result.offsets.tolist()]
     assert rows["tag"] == names["tags"]
-
-
-def test_trailing_space_is_not_part_of_a_span():
-    offsets, word_ids = np.array([[1, 3], [3, 4], [4, 5], [5, 6]]), np.array([0, 0, 1, 1])
-    tagset = tokjax.align.TagSet(LABELS)
-    tags = tagset.get_ids([f"B-{LABELS[0]}", "O", "O", "O"])
-    options = {"first_subword_only": True, "word_ids": word_ids, "texts": ["ab cd"]}
-    assert tokjax.align.spans_from_labels(offsets, tags, tagset, **options) == [(1, 3, LABELS[0])]

@@ -12,14 +12,8 @@ import tokjax
 from tests.support.hypothesis_profiles import get_max_examples
 
 TEXT = "é é é é Kim flew"
-LETTERS = [
-    *"aKéÉñÅøİıßẞσςΣﬁ½²ⅧﬀŉǅĲªｱ①日가",
-    "a\u0301",
-    "e\u0323\u0301",
-    "A\u030a",
-    "\u1100\u1161",
-    "❤\ufe0f",
-]
+LETTERS = [*"aKéÉñÅøİıßẞσςΣﬁ½²ⅧﬀŉǅĲªｱ①日가"]
+LETTERS += ["a\u0301", "e\u0323\u0301", "A\u030a", "\u1100\u1161", "❤\ufe0f"]
 words = st.lists(st.sampled_from(LETTERS), min_size=1, max_size=4).map("".join)
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 VARIANTS = {

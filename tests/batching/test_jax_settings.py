@@ -40,37 +40,15 @@ FLAT_TOKEN_FUNCTIONS = {
     "one sequence": lambda r: tokjax.pad_sequence(r.ids, 300, 0),
 }
 DRAWS = jax.device_put(make_draws(ROWS, 4))
-FIXED_LENGTH_FUNCTIONS = {
-    "corrupted spans",
-    "mixture of denoisers",
-    "dual chunks",
-    "dual chunks restored",
-    "stripes",
-    "bits per byte",
-}
+FIXED_LENGTH_FUNCTIONS = {"corrupted spans", "mixture of denoisers", "bits per byte"}
+FIXED_LENGTH_FUNCTIONS |= {"dual chunks", "dual chunks restored", "stripes"}
 EXPORTED_FIRST = {"labels of segments", "attention", "dual chunks"}
 HOST_FUNCTIONS = {
-    "align_spans",
-    "batch_to_dict",
-    "byte_to_token",
-    "char_to_token",
-    "causal_mask",
+    *("align_spans", "batch_to_dict", "byte_to_token", "char_to_token", "token_to_span", "token_to_word"),
+    *("word_to_tokens", "spans_from_characters", "spans_from_labels", "spans_to_characters", "trim_offsets"),
+    *("merge_windows", "pad_spans", "span_columns", "plan_packing", "limit_traces", "causal_mask"),
+    *("create_causal_mask", "sliding_window_mask", "span_corruption_lengths"),
     "compute_input_and_target_lengths",
-    "create_causal_mask",
-    "limit_traces",
-    "merge_windows",
-    "pad_spans",
-    "plan_packing",
-    "sliding_window_mask",
-    "span_columns",
-    "span_corruption_lengths",
-    "spans_from_characters",
-    "spans_from_labels",
-    "spans_to_characters",
-    "token_to_span",
-    "token_to_word",
-    "trim_offsets",
-    "word_to_tokens",
 }
 """Functions that do not compute with JAX arrays, or return NumPy arrays or lists."""
 

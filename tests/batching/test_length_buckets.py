@@ -89,25 +89,12 @@ def test_geometric_by_num_buckets(shortest, difference, num_buckets, multiple_of
 def test_geometric_examples():
     assert LengthBuckets.geometric(64, 1024).boundaries == (64, 128, 256, 512, 1024)
     assert LengthBuckets.geometric(64, 1024, num_buckets=5).boundaries == (64, 128, 256, 512, 1024)
-    assert LengthBuckets.geometric(8, 64, num_buckets=10).boundaries == (
-        8,
-        11,
-        13,
-        16,
-        21,
-        26,
-        32,
-        41,
-        51,
-        64,
-    )
+    ten = LengthBuckets.geometric(8, 64, num_buckets=10)
+    assert ten.boundaries == (8, 11, 13, 16, 21, 26, 32, 41, 51, 64)
     assert LengthBuckets.geometric(10, 14, factor=1.1).boundaries == (10, 11, 13, 14)
     assert LengthBuckets.geometric(10, 1000, num_buckets=1, multiple_of=64).boundaries == (1024,)
-    assert (
-        LengthBuckets.geometric(7, 7).boundaries
-        == LengthBuckets.geometric(7, 7, num_buckets=3).boundaries
-        == (7,)
-    )
+    for options in ({}, {"num_buckets": 3}):
+        assert LengthBuckets.geometric(7, 7, **options).boundaries == (7,)
 
 
 def test_repr_pickle_hash_and_equality():

@@ -1,6 +1,6 @@
 """Tests of `limit_traces` on jitted steps."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import jax
@@ -159,20 +159,9 @@ def test_threads_share_one_count(table):
     guard = limit_traces(embed_batch, 1)
     step = jax.jit(guard)
     step(table, make_padded(4))
-    errors = []
-
-    def run():
-        try:
-            step(table, make_padded(5))
-        except tokjax.errors.TooManyTracesError as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(errors) == 4
+    with ThreadPoolExecutor(4) as pool:
+        calls = [pool.submit(step, table, make_padded(5)) for _ in range(4)]
+    assert all(isinstance(call.exception(), tokjax.errors.TooManyTracesError) for call in calls)
 
 
 @pytest.mark.parametrize(

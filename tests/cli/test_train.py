@@ -89,16 +89,6 @@ def test_counts_are_saved_and_reused(workspace, tmp_path):
     assert others == [first, first]
 
 
-def test_counts_of_several_files_are_added(workspace, tmp_path):
-    command = ["train", "--vocab-size", 300, "--quiet"]
-    for name in ("a.counts", "b.counts"):
-        save_options = ["--save-counts", tmp_path / name, "-o", tmp_path / f"{name}.json"]
-        get_output(*command, workspace / "corpus.txt", *save_options)
-    get_output(*command, tmp_path / "?.counts", "-o", tmp_path / "c.json")
-    get_output(*command, workspace / "corpus.txt", workspace / "corpus.txt", "-o", tmp_path / "d.json")
-    assert (tmp_path / "c.json").read_bytes() == (tmp_path / "d.json").read_bytes()
-
-
 @pytest.fixture(scope="module")
 def saved_counts(workspace):
     path = workspace / "counts"

@@ -11,11 +11,9 @@ from hypothesis import given, strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models
 
 import tokjax
-from tests.support.huggingface_tokenizers import LIBRARY_TOKENIZERS, NATIVE_TOKENIZERS, make_pair
 from tests.support.hypothesis_profiles import get_max_examples
-from tests.support.sentencepiece_models import NAMES, train_sentencepiece_models
+from tests.support.tokenizers import ALL_TOKENIZERS, ALL_VARIANTS, make_tokenizer
 from tests.support.variants import mark_slow_except
-from tests.testing.test_tokenizers import TOKENIZERS, VARIANTS as BUILT_IN_VARIANTS, make_tokenizer
 from tokjax.formats.huggingface.decoders import OUTER_WHITESPACE
 
 REPLACE, BYTES, FUSE = decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()
@@ -125,26 +123,12 @@ def draw_ids(tokenizer, data, max_size=12):
     return data.draw(st.lists(ids, max_size=max_size))
 
 
-BUILT_IN = {f"built-in: {name}": lambda name=name: make_tokenizer(name) for name in TOKENIZERS}
-SENTENCEPIECE = {
-    f"SentencePiece: {name}": lambda name=name: train_sentencepiece_models()[name] for name in NAMES
-}
-PAIRS = {
-    f"library: {name}": lambda name=name: make_pair(name)[1]
-    for name in NATIVE_TOKENIZERS | LIBRARY_TOKENIZERS
-}
-LIBRARY = {f"decoder: {name}": lambda name=name: make_library_tokenizer(name) for name in DECODERS}
-ALL = BUILT_IN | SENTENCEPIECE | PAIRS | LIBRARY | {"custom": CapitalizingTokenizer}
+ALL = {name: lambda name=name: make_tokenizer(name) for name in ALL_TOKENIZERS}
+ALL |= {f"decoder: {name}": lambda name=name: make_library_tokenizer(name) for name in DECODERS}
+ALL["custom"] = CapitalizingTokenizer
 
 
-VARIANTS = {f"built-in: {name}" for name in BUILT_IN_VARIANTS} | {
-    *list(SENTENCEPIECE)[1::2],
-    *list(PAIRS)[1::2],
-}
-"""Tokenizers that share the decoder of another one."""
-
-
-@pytest.mark.parametrize("name", mark_slow_except(ALL, ALL.keys() - VARIANTS))
+@pytest.mark.parametrize("name", mark_slow_except(ALL, ALL.keys() - ALL_VARIANTS))
 @get_max_examples(40)
 @given(data=st.data())
 def test_pieces_of_random_ids_concatenate_to_the_text(name, data):
@@ -160,10 +144,10 @@ BYTE_PIECES = [
 @pytest.mark.parametrize(
     "name",
     [
-        "library: Llama 2",
-        "library: Gemma",
-        "SentencePiece: unigram with bytes",
-        "SentencePiece: identity, bytes",
+        "tokenizer.json, Llama 2",
+        "tokenizer.json, Gemma",
+        "SentencePiece, unigram with bytes",
+        "SentencePiece, identity, bytes",
     ],
 )
 @given(data=st.data())
@@ -175,7 +159,7 @@ def test_runs_of_bytes_and_spaces(name, data):
     check_stream(tokenizer, ids, data)
 
 
-@pytest.mark.parametrize("name", ["built-in: byte-level BPE", "built-in: bytes", "library: Llama 2"])
+@pytest.mark.parametrize("name", ["byte-level BPE", "bytes", "tokenizer.json, Llama 2"])
 @given(data=st.data())
 def test_complete_characters_are_returned_at_once(name, data):
     tokenizer = ALL[name]()

@@ -8,7 +8,7 @@ import tokjax
 from tests.conftest import CORPUS
 from tests.support.huggingface_tokenizers import make_pair
 from tests.support.text_strategies import byte_strings, hard_texts
-from tests.testing.test_tokenizers import make_tokenizer
+from tests.support.tokenizers import make_tokenizer
 from tokjax.core.utf8 import is_encodable
 from tokjax.pretokenize.bytes_to_unicode import map_unicode_to_bytes
 

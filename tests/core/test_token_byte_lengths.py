@@ -8,11 +8,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers
 import tokjax
 from tests.conftest import CORPUS
 from tests.core.test_protocol import LetterTokenizer
-from tests.support.huggingface_tokenizers import LIBRARY_TOKENIZERS, NATIVE_TOKENIZERS, make_pair
 from tests.support.hypothesis_profiles import get_max_examples
-from tests.support.sentencepiece_models import NAMES, train_sentencepiece_models
+from tests.support.tokenizers import ALL_TOKENIZERS, ALL_VARIANTS, make_tokenizer
 from tests.support.variants import mark_slow_except
-from tests.testing.test_tokenizers import TOKENIZERS, VARIANTS, make_tokenizer
 from tokjax.core.token_byte_lengths import BYTE_PIECE
 
 
@@ -38,29 +36,11 @@ def check_lengths(tokenizer, ids):
     assert not lengths[vocabulary.byte_lengths < 0].any()
 
 
-DEFINITIONS = [*NATIVE_TOKENIZERS, *LIBRARY_TOKENIZERS]
-many_ids = st.lists(st.integers(0, 2**16), max_size=8)
-
-
-@pytest.mark.parametrize("name", mark_slow_except(TOKENIZERS, TOKENIZERS.keys() - VARIANTS))
+@pytest.mark.parametrize("name", mark_slow_except(ALL_TOKENIZERS, ALL_TOKENIZERS.keys() - ALL_VARIANTS))
 @get_max_examples(25)
-@given(ids=many_ids)
-def test_lengths_of_built_in_types(name, ids):
+@given(ids=st.lists(st.integers(0, 2**16), max_size=8))
+def test_lengths_add_up(name, ids):
     check_lengths(make_tokenizer(name), ids)
-
-
-@pytest.mark.parametrize("name", mark_slow_except(DEFINITIONS, DEFINITIONS[::2]))
-@get_max_examples(25)
-@given(ids=many_ids)
-def test_lengths_of_hugging_face_definitions(name, ids):
-    check_lengths(make_pair(name)[1], ids)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@get_max_examples(25)
-@given(ids=many_ids)
-def test_lengths_of_sentencepiece_models(name, ids):
-    check_lengths(train_sentencepiece_models()[name], ids)
 
 
 def make_library_byte_fallback():
@@ -76,8 +56,8 @@ def make_library_byte_fallback():
 
 
 BYTE_FALLBACK = {
-    "metaspace": lambda: make_pair("Llama 2")[1],
-    "SentencePiece": lambda: train_sentencepiece_models()["bpe with bytes"],
+    "metaspace": lambda: make_tokenizer("metaspace BPE"),
+    "SentencePiece": lambda: make_tokenizer("SentencePiece, bpe with bytes"),
     "library": make_library_byte_fallback,
 }
 

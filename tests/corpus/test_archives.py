@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
+from tests.support.documents import read_bytes_of_documents
 from tokjax.corpus import archives
 from tokjax.corpus.files import text_files
 from tokjax.datasets import Column
@@ -44,10 +45,6 @@ def seal(header):
     """Returns the 512 bytes of a header with the right checksum."""
     blank = header[:148] + b" " * 8 + header[156:]
     return header[:148] + b"%06o\0 " % sum(blank) + header[156:]
-
-
-def read_bytes_of_documents(source, separator=None):
-    return list(map(tokjax.offsets.to_utf8, tokjax.corpus.read_documents(source, separator)))
 
 
 @pytest.fixture

@@ -7,14 +7,12 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.oracles.naive_bpe import split_pretokens
-from tests.support.hypothesis_profiles import is_thorough
 from tests.support.text_strategies import hard_texts
 from tokjax.corpus import chunk_boundaries
 from tokjax.corpus.chunk_boundaries import refine_boundaries
 from tokjax.corpus.files import text_files
 from tokjax.corpus.readers import iter_file_chunks
 from tokjax.pretokenize.patterns import PATTERNS, make_pattern_splitter
-from tokjax.trainer.counting import count_chunk, count_pretokens
 
 separators = st.sampled_from([b"|", b"aa", b"aba", b"<|e|>", b"\n\n"])
 
@@ -108,16 +106,3 @@ def test_chunks_of_files_have_the_pretokens_of_the_file(tmp_path_factory, texts,
         assert pretokens == split_pretokens("<|e|>".join(texts), ["<|e|>"], "gpt2")
         assert sum(chunk.nbytes for chunk in chunks) == path.stat().st_size
         assert [chunk.read()[0][1] for chunk in chunks] == [i == 0 for i in range(len(chunks))]
-
-
-def test_documents_at_chunk_boundaries_are_counted_once(tmp_path):
-    path = tmp_path / "corpus.txt"
-    path.write_bytes(b"word word aa word aa word word aa" * 40)
-    for size in range(5, 60, 1 if is_thorough() else 7):
-        split_chunks = iter_file_chunks(text_files(path), ["aa"], size, safe_splits=True)
-        documents = sum(
-            count_chunk(chunk, special_tokens=("aa",), pattern="gpt2", normalize=None).documents
-            for chunk in split_chunks
-        )
-        full_text = count_pretokens(path, special_tokens=["aa"], pattern="gpt2", workers=1, progress=False)
-        assert documents == full_text.documents

@@ -9,11 +9,11 @@ import re
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
+from tests.support.documents import read_bytes_of_documents
 from tokjax.corpus.decompression import HEAD_BYTES, open_streams
 from tokjax.corpus.files import TextFiles, text_files
 from tokjax.corpus.readers import iter_file_chunks
@@ -26,10 +26,6 @@ COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 @pytest.fixture
 def in_tmp_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-def read_bytes_of_documents(source, separator=None):
-    return list(map(tokjax.offsets.to_utf8, tokjax.corpus.read_documents(source, separator)))
 
 
 def get_error_message(source, error=tokjax.errors.SourceError):
@@ -127,13 +123,6 @@ class TestContents:
 
 @pytest.mark.usefixtures("in_tmp_path")
 class TestPaths:
-    def test_a_directory_of_parquet_files(self, tmp_path):
-        for name in ("b/x.parquet", "a.parquet"):
-            (tmp_path / name).parent.mkdir(exist_ok=True)
-            pq.write_table(pa.table({"text": [name]}), tmp_path / name)
-        (tmp_path / "README.md").write_text("not read")
-        assert read_bytes_of_documents(tmp_path) == [b"a.parquet", b"b/x.parquet"]
-
     @pytest.mark.parametrize(
         ("name", "message"),
         [
@@ -225,12 +214,11 @@ class TestCompression:
         path.write_bytes(stream + zeros + stream + zeros)
         assert read_bytes_of_documents(path) == [b"texttext"]
 
-    @pytest.mark.parametrize(("suffix", "module"), [(".bz2", bz2), (".xz", lzma)])
+    @pytest.mark.parametrize(("make", "module"), [(bz2.BZ2Decompressor, bz2), (lzma.LZMADecompressor, lzma)])
     @given(
         st.lists(st.binary(max_size=300), min_size=1, max_size=4), st.lists(st.integers(0, 400), max_size=9)
     )
-    def test_reads_of_any_size(self, suffix, module, contents, sizes):
-        make = {".bz2": bz2.BZ2Decompressor, ".xz": lzma.LZMADecompressor}[suffix]
+    def test_reads_of_any_size(self, make, module, contents, sizes):
         compressed = b"".join(map(module.compress, contents))
         expected = io.BytesIO(b"".join(contents))
         with open_streams(io.BytesIO(compressed), make) as stream:
@@ -238,15 +226,16 @@ class TestCompression:
                 assert stream.read(size) == expected.read(size)
                 assert stream.tell() == expected.tell()
 
-    @pytest.mark.parametrize("module", [bz2, lzma])
-    def test_bzip2_and_xz_files(self, tmp_path, module):
-        suffix = {bz2: ".bz2", lzma: ".xz"}[module]
+    @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+    def test_files(self, tmp_path, suffix):
         text = b"the quick brown fox jumps over the lazy dog\n" * 2000
         path = tmp_path / f"c.txt{suffix}"
-        path.write_bytes(module.compress(text))
+        path.write_bytes(COMPRESS[suffix](text))
         assert count_pretokens(path, progress=False) == count_pretokens([text], progress=False)
         chunks = list(iter_file_chunks(text_files(path), [], 1000, safe_splits=True))
         assert len(chunks) > 20
+        assert max(chunk.nbytes for chunk in chunks) < 2500
+        assert [chunk.start for chunk in chunks] == [0] + [chunk.stop for chunk in chunks[:-1]]
         assert sum(chunk.read_nbytes for chunk in chunks) == path.stat().st_size
         path.write_bytes(path.read_bytes()[:-30])
         with pytest.raises(

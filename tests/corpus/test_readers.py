@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
+from tests.support.documents import read_bytes_of_documents
 from tokjax.corpus import readers
 from tokjax.corpus.decompression import HEAD_BYTES
 from tokjax.corpus.files import text_files
@@ -19,10 +20,6 @@ from tokjax.corpus.readers import iter_stream_texts
 from tokjax.trainer import count_pretokens
 
 BINARY = bytes(range(256)) * 8
-
-
-def read_bytes_of_documents(source):
-    return list(map(tokjax.offsets.to_utf8, tokjax.corpus.read_documents(source, None)))
 
 
 class TestCSV:

@@ -117,7 +117,7 @@ class TestExamples:
     @given(st.lists(st.integers(0, (1 << 32) - 1)))
     def test_serialization(self, ids):
         """A parser that was not generated from the definition reads the ids."""
-        message = serialize_example("input_ids", ids)
+        message = serialized = serialize_example("input_ids", ids)
         for _ in range(2):
             [(number, message)] = iter_fields(message)
             assert number == 1
@@ -127,7 +127,7 @@ class TestExamples:
         assert number == 3
         packed = b"".join(map(make_varint, ids))
         assert [*iter_fields(values)] == ([(1, packed)] if ids else [])
-        assert parse_example(message_of(ids), "record 0")["input_ids"].tolist() == ids
+        assert parse_example(serialized, "record 0")["input_ids"].tolist() == ids
 
     def test_ids(self, tmp_path):
         documents = [[5, 6, 256], [7], []]
@@ -205,7 +205,3 @@ class TestJSONAndPlainTexts:
         path = write_array_record(tmp_path / "a.array_record", records)
         with pytest.raises(tokjax.errors.SourceError, match=message):
             read_texts(text_files(path, field=field))
-
-
-def message_of(ids):
-    return serialize_example("input_ids", ids)

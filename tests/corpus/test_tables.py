@@ -14,6 +14,7 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.datasets.test_executors import RecordingExecutor
+from tests.support.documents import read_bytes_of_documents
 from tests.support.loader_cases import TOKENIZER
 from tokjax.corpus import tables
 from tokjax.corpus.files import text_files
@@ -23,10 +24,6 @@ from tokjax.datasets import Column
 from tokjax.trainer import count_pretokens
 
 TEXTS = [f"row {i} " * (i % 7 + 1) for i in range(1000)]
-
-
-def read_bytes_of_documents(source):
-    return list(map(tokjax.offsets.to_utf8, tokjax.corpus.read_documents(source, None)))
 
 
 def list_chunks(source, target_nbytes):
@@ -129,12 +126,6 @@ class TestArrow:
         source = path if suffix else text_files(path, format="arrow")
         assert read_bytes_of_documents(source) == [text.encode() for text in TEXTS]
         assert count_pretokens(source, progress=False) == count_pretokens(TEXTS, progress=False)
-
-    def test_files_of_datasets(self, tmp_path):
-        datasets = pytest.importorskip("datasets")
-        datasets.Dataset.from_dict({"text": TEXTS}).save_to_disk(str(tmp_path / "saved"), num_shards=3)
-        source = str(tmp_path / "saved" / "*.arrow")
-        assert read_bytes_of_documents(source) == [text.encode() for text in TEXTS]
 
     @pytest.mark.parametrize("kind", ["file", "stream"])
     def test_damaged_files(self, tmp_path, kind):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
+from tests.support.documents import read_bytes_of_documents
 from tokjax.corpus import readers
 from tokjax.corpus.files import text_files
 from tokjax.corpus.readers import iter_file_chunks
@@ -21,10 +22,6 @@ LINES = "".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumer
 @pytest.fixture(scope="module")
 def zstd():
     return pytest.importorskip("backports.zstd")
-
-
-def read_bytes_of_documents(source, separator=None):
-    return list(map(tokjax.offsets.to_utf8, tokjax.corpus.read_documents(source, separator)))
 
 
 def compress_in_frames(zstd, data, size):

@@ -20,7 +20,7 @@ def counted(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def packed_url():
+def url():
     """URL of a packed dataset of `counted_files.TEXTS`."""
     from tests.support.counted_files import PACKED, TEXTS
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
+from tests.support.byte_tokenizers import make_byte_tokenizer
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.loader_cases import PAD, TOKENIZER
 from tokjax.datasets import Column
@@ -118,16 +119,6 @@ class TestWriting:
             kept = len(expected) if len(expected) <= 12 else 11  # the EOS token is kept
             assert stored[:kept].tolist()[: len(stored)] == expected[:kept][: len(stored)]
 
-    def test_bytes_do_not_depend_on_workers(self, records, tmp_path):
-        field = tokjax.PackedTokenField(TOKENIZER, columns=COLUMNS)
-        for name, workers in (("one", 1), ("two", 2)):
-            tokjax.write_dataset(records, field, tmp_path / name, shard_size=300, workers=workers)
-        files = sorted(path.name for path in (tmp_path / "one").iterdir())
-        assert files == sorted(path.name for path in (tmp_path / "two").iterdir())
-        assert all(
-            (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes() for name in files
-        )
-
     def test_byte_lengths_of_texts(self, tmp_path):
         field = tokjax.TokenizedTextField(
             TOKENIZER, columns=[Column("num_bytes", "uint16", source="byte_lengths")]
@@ -198,10 +189,7 @@ CHATML = """\
 
 class TestChatField:
     def test_conversations_become_packed_rows_with_loss_masks(self, tmp_path):
-        special = {"<|im_start|>": 256, "<|im_end|>": 257, "<pad>": 258}
-        tokenizer = tokjax.byte_level_bpe(
-            {bytes([i]): i for i in range(256)}, special_tokens=special, pad_token="<pad>"
-        )
+        tokenizer = make_byte_tokenizer("<|im_start|>", "<|im_end|>", "<pad>")
         conversations = [
             [
                 {"role": "user", "content": f"question {i}"},
@@ -357,15 +345,3 @@ class TestDtypesOfBatches:
         values = [2**63 + 1, 1]
         data = self.write(tmp_path / "data", [values], Column("x", "uint64"))
         assert data.column("x")[0].tolist() == [0, *values, 0]
-
-
-def test_document_columns_of_several_datasets(tmp_path):
-    field = tokjax.PackedTokenField(TOKENIZER, columns=[Column("number", "int16", per="document")])
-    for name, first, count in (("a", 0, 3), ("b", 3, 1), ("c", 4, 5)):
-        records = [{"ids": [7] * (i % 3), "number": i} for i in range(first, first + count)]
-        tokjax.write_dataset(records, field, tmp_path / name)
-    sources = [tokjax.open_dataset(tmp_path / name) for name in "abc"]
-    batch = tokjax.PlannedLoader(sources, batch_size=9, block_size=8).batch_at(0)
-    is_token = batch.document_ids >= 0
-    assert batch.columns["number"][is_token].tolist() == batch.document_ids[is_token].tolist()
-    assert {*batch.document_ids[is_token].tolist()} == {*range(9)}

@@ -8,10 +8,9 @@ import pytest
 import tokjax
 from tests.cli.test_commands import get_output, run
 from tests.conftest import CORPUS
+from tests.support.byte_tokenizers import make_byte_tokenizer
 
-TOKENIZER = tokjax.byte_level_bpe(
-    {bytes([i]): i for i in range(256)} | {b"lo": 256}, special_tokens={"</s>": 257}, eos_token="</s>"
-)
+TOKENIZER = make_byte_tokenizer("</s>", tokens=[b"lo"])
 LARGE = tokjax.byte_level_bpe(
     {bytes([i]): i for i in range(256)}, special_tokens={"</s>": 70_000}, eos_token="</s>"
 )
@@ -296,16 +295,6 @@ def test_finished_shards_of_an_interrupted_writer_need_overwrite(tmp_path, monke
     write(overwrite=True)
     tokjax.open_dataset(tmp_path / "out").verify()
     assert not (tmp_path / "out.incomplete").exists()
-
-
-def test_urls_are_rejected(tmp_path):
-    with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match=r"'file://.*x\.bin' is a URL; write_dataset and"
-    ):
-        tokjax.datasets.convert_dataset(f"file://{tmp_path}/x.bin", TOKENIZER, tmp_path / "out")
-    tokenizer = tokjax.save_tokenizer(TOKENIZER, tmp_path / "t.json")
-    result = run("convert", f"file://{tmp_path}/x.bin", "-t", tokenizer, "-o", tmp_path / "out")
-    assert b"is a URL; write_dataset" in result.stderr
 
 
 @pytest.mark.parametrize("field", ["raw", "tokenized", "bucketed", "packed"])

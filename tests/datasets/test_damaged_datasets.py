@@ -1,7 +1,6 @@
 """Tests of datasets whose files are damaged, missing or forged."""
 
 import json
-import resource
 
 import numpy as np
 import pytest
@@ -46,17 +45,6 @@ def test_lengths_that_do_not_match_the_data(written):
     np.save(path, lengths[:-1])
     with pytest.raises(tokjax.errors.DatasetCorruptError, match="the manifest says"):
         tokjax.open_dataset(written)
-
-
-def test_low_file_limit_is_not_reported_as_corruption(field, tmp_path):
-    tokjax.write_dataset(["low"] * 160, field, tmp_path / "many", shard_size=1)
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (150, limits[1]))
-    try:
-        dataset = tokjax.open_dataset(tmp_path / "many")
-        assert len(dataset.read(0, dataset.num_tokens)) == dataset.num_tokens
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_flipped_bit(written):

@@ -11,6 +11,7 @@ import pytest
 
 import tokjax
 from tests.datasets.test_conversion import TOKENIZER
+from tests.support.documents import write_texts
 from tests.support.record_files import write_array_record
 from tokjax.core.utf8 import to_utf8
 from tokjax.corpus.files import text_files
@@ -41,13 +42,6 @@ class TestSources:
         manifest = tokjax.open_dataset(tmp_path / "lines").manifest
         assert manifest.source["files"] == [[str(lines), lines.stat().st_size]]
 
-    def test_parquet(self, tmp_path):
-        pyarrow = pytest.importorskip("pyarrow")
-        from pyarrow import parquet
-
-        parquet.write_table(pyarrow.table({"text": list(self.texts)}), tmp_path / "a.parquet")
-        assert self.read(tmp_path / "a.parquet", tmp_path / "data") == list(self.texts)
-
     def test_fields_of_null(self, tmp_path):
         """A document whose text is in an object that is null is skipped, as in a Parquet file."""
         records = [{"meta": {"text": "low"}}, {"meta": None}, {"meta": {"text": None}}]
@@ -65,11 +59,6 @@ class TestSources:
         ):
             self.read([ids], tmp_path / "data")
         assert self.read(({"ids": each} for each in [ids]), tmp_path / "data") == ["llo"]
-
-    def test_nulls_before_ids(self, tmp_path):
-        path = tmp_path / "a.jsonl"
-        path.write_text('{"ids": null}\n' * 3 + '{"ids": [108, 256]}\n')
-        assert self.read(path, tmp_path / "data") == ["llo"]
 
     def test_text_column_of_files(self, tmp_path):
         pyarrow = pytest.importorskip("pyarrow")
@@ -106,17 +95,6 @@ class TestSources:
         assert self.read(["|".join(self.texts)], tmp_path / "split", separator="|") == list(self.texts)
         records = [{"t": text, "n": 1} for text in self.texts] + [{"t": None}]
         assert self.read(records, tmp_path / "records", text_column="t") == list(self.texts)
-
-    def test_hugging_face_datasets(self, tmp_path):
-        datasets = pytest.importorskip("datasets")
-        table = datasets.Dataset.from_dict({"text": list(self.texts), "label": [1, 2, 3]})
-        assert self.read(table, tmp_path / "table") == list(self.texts)
-        stream = table.to_iterable_dataset()
-        assert self.read(stream, tmp_path / "stream") == list(self.texts)
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"no column 'body', it has \['text', 'label'\]"
-        ):
-            self.read(table, tmp_path / "none", text_column="body")
 
     @pytest.mark.parametrize(
         ("source", "options", "message"),
@@ -243,32 +221,13 @@ class TestBadRecords:
         assert "row 2 has 1 fields" in bad[0].message
 
 
-def write_source(path, texts):
-    """Writes texts in the format of a path. The size of the file is that of the texts."""
-    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
-    if path.suffix == ".parquet":
-        from pyarrow import parquet, table
-
-        parquet.write_table(table({"text": texts}), path, compression="none")
-    elif path.suffix == ".tar":
-        with tarfile.open(path, "w") as archive:
-            for i, text in enumerate(texts):
-                member = tarfile.TarInfo(f"{i}.txt")
-                member.size = len(text)
-                archive.addfile(member, io.BytesIO(text.encode()))
-    elif path.suffix == ".gz":
-        path.write_bytes(gzip.compress(lines, compresslevel=0, mtime=0))
-    else:
-        path.write_bytes(lines if path.suffix == ".jsonl" else "text\n{}\n".format("\n".join(texts)).encode())
-
-
 @pytest.mark.parametrize("suffix", [".txt", ".csv", ".jsonl", ".jsonl.gz", ".tar", ".parquet"])
 def test_file_that_is_overwritten_in_place(tmp_path, monkeypatch, suffix):
     if suffix == ".parquet":
         pytest.importorskip("pyarrow")
     path, new = tmp_path / f"a{suffix}", tmp_path / f"new{suffix}"
-    write_source(path, ["an old text", "another one"])
-    write_source(new, ["some writer", "changed all"])
+    write_texts(path, ["an old text", "another one"], "\n")
+    write_texts(new, ["some writer", "changed all"], "\n")
     assert path.stat().st_size == new.stat().st_size
     compute = document_encoding.encode_documents
 

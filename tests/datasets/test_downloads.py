@@ -5,7 +5,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -31,11 +30,6 @@ FIELD = tokjax.TokenizedTextField(TOKENIZER, columns=COLUMNS)
 def no_gaps(monkeypatch):
     """Merges ranges only if they are adjacent, so that a small dataset has several requests."""
     monkeypatch.setattr("tokjax.datasets.downloads._MAX_GAP", 0)
-
-
-@pytest.fixture(scope="module")
-def url(packed_url):
-    return packed_url
 
 
 @pytest.fixture(scope="module")
@@ -146,14 +140,6 @@ class TestLimit:
             del held
             assert sum(str(tmp_path) in line for line in maps.read_text().splitlines()) == 2
 
-    def test_copies_that_another_process_deleted_are_unmapped(self, url, tmp_path):
-        dataset = tokjax.open_dataset(url, download_dir=tmp_path, download_bytes=NUM_SHARDS * NBYTES)
-        read_shard(dataset, 0)
-        read_shard(dataset, 1)
-        (dataset.path / TOKENS[0]).unlink()
-        read_shard(dataset, 2)  # fits without deleting others
-        assert [i for i in range(NUM_SHARDS) if (i, "tokens") in dataset._open_shards] == [1, 2]
-
     def test_datasets_of_a_directory_share_the_limit(self, url, pair, tmp_path):
         _, other_url = pair
         other = tokjax.open_dataset(other_url, download_dir=tmp_path, download_bytes=5 * NBYTES)
@@ -191,13 +177,6 @@ class TestLimit:
         for shard in range(3):
             read_shard(dataset, shard)
         assert sorted(path.name for path in dataset.path.glob("[!.]*")) == TOKENS[1:3]
-
-    def test_options_are_pickled(self, url, tmp_path):
-        options = {"download_bytes": 2 * NBYTES, "read_ranges": True, "fetch_ahead": 3}
-        dataset = tokjax.open_dataset(url, download_dir=tmp_path, **options)
-        copy = pickle.loads(pickle.dumps(dataset))
-        assert copy._files.remote.options == dataset._files.remote.options
-        assert copy.path == dataset.path
 
     def test_invalid_options(self, url):
         message = (
@@ -281,31 +260,15 @@ class TestInterruptedDownloads:
         assert read_shard(tokjax.open_dataset(url, download_dir=tmp_path), 0) == make_shard(0)
         assert deleted == [TOKENS[0]]
 
-    @pytest.mark.usefixtures("counted")
-    def test_threads_download_a_file_once(self, url, tmp_path):
-        dataset = tokjax.open_dataset(url, download_dir=tmp_path)
-        threads = [threading.Thread(target=read_shard, args=(dataset, 0)) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert list_downloads() == [TOKENS[0]]
-
-    def test_datasets_of_one_directory_download_a_file_once(self, url, counted, tmp_path, monkeypatch):
+    @pytest.mark.parametrize("is_one_dataset", [True, False])  # (others of the directory share no lock)
+    def test_threads_download_a_file_once(self, url, counted, tmp_path, monkeypatch, is_one_dataset):
         monkeypatch.setattr(counted, "before", staticmethod(lambda _: time.sleep(0.05)))
-        datasets = [tokjax.open_dataset(url, download_dir=tmp_path) for _ in range(3)]  # (they share no lock)
+        datasets = [tokjax.open_dataset(url, download_dir=tmp_path) for _ in range(3)]
+        datasets = datasets[:1] * 3 if is_one_dataset else datasets
         with ThreadPoolExecutor() as pool:
             assert list(pool.map(read_shard, datasets, [0] * 3)) == [make_shard(0)] * 3
         assert list_downloads() == [TOKENS[0]]
         assert list_copies(tmp_path) == [TOKENS[0]]
-
-    def test_verified_copies_are_not_compared_again(self, url, tmp_path, monkeypatch):
-        dataset = tokjax.open_dataset(url, download_dir=tmp_path)
-        read_shard(dataset, 0)
-        again = pickle.loads(pickle.dumps(dataset))
-        monkeypatch.setattr("tokjax.datasets.downloads.compute_sha256", None)
-        monkeypatch.setattr("tokjax.datasets.dataset_files.compute_sha256", None)
-        assert read_shard(again, 0) == make_shard(0)
 
 
 KILLED_PROGRAM = """
@@ -468,18 +431,20 @@ class TestRanges:
         ranges = [request for request in counted.requests if request.kind == "range"]
         assert sum(request.nbytes for request in ranges) == 4 * 64 * 2
 
-    def test_close_ranges_are_one_request(self, url, counted):
+    @pytest.mark.parametrize(
+        ("starts", "length", "requests"),
+        [
+            ([990], 20, [("range", TOKENS[0], 20), ("range", TOKENS[1], 20)]),
+            ([70, 0, 210], 10, [("range", TOKENS[0], 440)]),  # close ranges are one request
+            ([0, 590], 10, [("download", TOKENS[0], NBYTES)]),  # the bytes between ranges count
+        ],
+    )
+    def test_requests_for_ranges(self, url, counted, starts, length, requests):
         dataset = tokjax.open_dataset(url, read_ranges=True)
         counted.requests.clear()
-        ids = dataset.gather([70, 0, 210], 10)
-        assert ids.tolist() == [make_shard(0)[start : start + 10] for start in (70, 0, 210)]
-        assert counted.requests == [("range", TOKENS[0], 220 * 2)]
-
-    def test_window_over_two_shards(self, url, counted):
-        dataset = tokjax.open_dataset(url, read_ranges=True)
-        counted.requests.clear()
-        assert dataset.read(990, 1010).tolist() == make_shard(0)[-10:] + make_shard(1)[:10]
-        assert counted.requests == [("range", TOKENS[0], 20), ("range", TOKENS[1], 20)]
+        both = make_shard(0) + make_shard(1)
+        assert dataset.gather(starts, length).tolist() == [both[start : start + length] for start in starts]
+        assert counted.requests == requests
 
     def test_shard_is_downloaded_after_half_of_it(self, url, counted, tmp_path):
         dataset = tokjax.open_dataset(url, download_dir=tmp_path, read_ranges=True)
@@ -514,12 +479,6 @@ class TestRanges:
             num_bytes = 2 * sum(batch.ids.size for batch in expected)
             assert received <= 1.5 * NUM_SHARDS * NBYTES if is_downloaded else received == 2 * num_bytes
 
-    def test_bytes_between_ranges_count(self, url, counted):
-        dataset = tokjax.open_dataset(url, read_ranges=True)
-        counted.requests.clear()
-        assert dataset.gather([0, 590], 10).tolist() == [make_shard(0)[:10], make_shard(0)[590:600]]
-        assert counted.requests == [("download", TOKENS[0], NBYTES)]
-
     def test_existing_copies_are_used(self, url, counted, tmp_path):
         read_shard(tokjax.open_dataset(url, download_dir=tmp_path), 3)
         dataset = tokjax.open_dataset(url, download_dir=tmp_path, read_ranges=True)
@@ -527,18 +486,9 @@ class TestRanges:
         assert dataset.read(3000, 3001).tolist() == make_shard(3)[:1]
         assert counted.requests == []
 
-    def test_cached_sequences_are_not_requested_again(self, url, counted):
-        dataset = tokjax.open_dataset(url, read_ranges=True, cache_bytes=100_000)
-        loader = tokjax.PackedTokenLoader(dataset, batch_size=4, documents=False)
-        first = loader[3]
-        counted.requests.clear()
-        assert np.array_equal(loader[3].ids, first.ids)
-        assert counted.requests == []
-
-    @pytest.mark.parametrize("cache_bytes", [None, 100_000])
-    def test_rows_and_columns(self, pair, cache_bytes):
+    def test_rows_and_columns(self, pair):
         local, url = pair
-        dataset = tokjax.open_dataset(url, read_ranges=True, cache_bytes=cache_bytes)
+        dataset = tokjax.open_dataset(url, read_ranges=True)
         for row in range(0, len(local), 7):
             assert dataset[row].tolist() == local[row].tolist()
             for name in ("loss_mask", "weights"):

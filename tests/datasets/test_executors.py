@@ -5,10 +5,8 @@ are the threads and processes of `concurrent.futures`, and those of loky, Ray an
 """
 
 import concurrent.futures
-import gzip
 import hashlib
 import importlib.util
-import io
 import json
 import os
 import pickle
@@ -18,9 +16,9 @@ import signal
 import struct
 import subprocess
 import sys
-import tarfile
 import time
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -29,6 +27,7 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
+from tests.support.documents import write_texts
 from tests.support.variants import mark_slow_except
 from tokjax.datasets import Column
 
@@ -95,14 +94,9 @@ def read_files(path):
     return files, {key: manifest[key] for key in manifest.keys() - {"source", "checksum"}}
 
 
-def write_text(path):
-    path.write_bytes(SEPARATOR.join(TEXTS).encode())
-    return path
-
-
 @pytest.mark.parametrize("name", EXECUTORS)
 def test_executors(name, small_batches, tmp_path):
-    source = write_text(tmp_path / "corpus.txt")
+    source = write_texts(tmp_path / "corpus.txt", TEXTS)
     tokjax.write_dataset(TEXTS, FIELD, tmp_path / "expected", **OPTIONS)
     with EXECUTORS[name]() as executor:
         tokjax.write_dataset(
@@ -149,7 +143,7 @@ def test_programs(library, tmp_path):
         if not MPIEXEC:
             pytest.skip("mpiexec is not installed")
         command, start = [MPIEXEC[0], "-n", "3", sys.executable, "-m", "mpi4py.futures"], START_MPI
-    source, program = write_text(tmp_path / "corpus.txt"), tmp_path / "program.py"
+    source, program = write_texts(tmp_path / "corpus.txt", TEXTS), tmp_path / "program.py"
     program.write_text(PROGRAM.format(start=start))
     environment = {
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
@@ -166,29 +160,6 @@ def test_programs(library, tmp_path):
     assert read_files(tmp_path / "data") == read_files(tmp_path / "expected")
 
 
-def write_lines(path, records=None):
-    records = [{"text": text, "n": i} for i, text in enumerate(TEXTS)] if records is None else records
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
-
-
-def write_crlf_lines(path):
-    path.write_text("".join(json.dumps({"text": text}) + "\r\n\r\n" for text in TEXTS), newline="")
-    return path
-
-
-def write_parquet(path):
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    texts = [part for text in TEXTS for part in (text, None)]
-    parquet.write_table(pyarrow.table({"text": texts, "n": range(len(texts))}), path, row_group_size=7)
-    return path
-
-
-def write_compressed(path):
-    path.write_bytes(gzip.compress(SEPARATOR.join(TEXTS).encode()))
-    return path
-
-
 def write_many(directory):
     """Writes a file for each text, and some empty ones."""
     directory.mkdir()
@@ -198,29 +169,26 @@ def write_many(directory):
     return str(directory / "*.txt")
 
 
-FORMATS = {
-    "text": (write_text, "corpus.txt", SEPARATOR),
-    "lines": (write_lines, "corpus.jsonl", None),
-    "crlf": (write_crlf_lines, "corpus.jsonl", None),
-    "parquet": (write_parquet, "corpus.parquet", None),
-    "compressed": (write_compressed, "corpus.txt.gz", SEPARATOR),
-    "files": (write_many, "corpus", None),
-}
+def write_crlf_lines(path):
+    """Writes lines of records between empty lines, and some without a text."""
+    lines = [json.dumps({"text": text}) for part in TEXTS for text in (part, None)]
+    path.write_text("\r\n\r\n".join(lines), newline="")
+    return path
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-def test_formats(kind, small_batches, tmp_path):
-    write, name, separator = FORMATS[kind]
-    source = write(tmp_path / name)
+@pytest.mark.parametrize("name", ["c.txt", "c.jsonl", "c.parquet", "c.txt.gz", "crlf.jsonl", "files"])
+def test_formats(name, small_batches, tmp_path):
+    writers = {"crlf.jsonl": write_crlf_lines, "files": write_many}
+    source = writers.get(name, partial(write_texts, texts=TEXTS, group_size=7))(tmp_path / name)
+    separator = SEPARATOR if ".txt" in name else None
     executor = RecordingExecutor()
     tokjax.write_dataset(TEXTS, FIELD, tmp_path / "expected", **OPTIONS)
     for path, options in (("remote", {"executor": executor}), ("local", {})):
         tokjax.write_dataset(source, FIELD, tmp_path / path, separator=separator, **OPTIONS, **options)
         assert read_files(tmp_path / path) == read_files(tmp_path / "expected")
     assert len(executor.sent) > 5
-    assert (tmp_path / "remote" / "manifest.json").read_bytes() == (
-        tmp_path / "local" / "manifest.json"
-    ).read_bytes()
+    manifests = [(tmp_path / path / "manifest.json").read_bytes() for path in ("remote", "local")]
+    assert manifests[0] == manifests[1]
 
 
 def test_positions_are_sent(tmp_path, monkeypatch):
@@ -278,33 +246,12 @@ def test_digests_of_documents(tmp_path):
     assert read("columns") == [compute([hashlib.sha256(ids + values).digest()])]
 
 
-def write_tar(path):
-    with tarfile.open(path, "w") as archive:
-        for i, text in enumerate(TEXTS):
-            contents = json.dumps({"text": text, "n": i}).encode()
-            member = tarfile.TarInfo(f"{i:04}.json")
-            member.size = len(contents)
-            archive.addfile(member, io.BytesIO(contents))
-    return path
-
-
-def write_arrow(path):
-    feather, pyarrow = pytest.importorskip("pyarrow.feather"), pytest.importorskip("pyarrow")
-    table = pyarrow.table({"text": TEXTS, "n": range(len(TEXTS))})
-    feather.write_feather(table, path, compression="uncompressed", chunksize=10)
-    return path
-
-
 @pytest.mark.parametrize("size", mark_slow_except([1, 500, 1 << 24], [500]))  # (of 1: row groups are large)
-@pytest.mark.parametrize(
-    ("write", "name"),
-    [(write_lines, "c.jsonl"), (write_parquet, "c.parquet"), (write_tar, "c.tar"), (write_arrow, "c.arrow")],
-)
-def test_side_columns(write, name, size, tmp_path, monkeypatch):
-    source = write(tmp_path / name)
+@pytest.mark.parametrize("name", ["c.jsonl", "c.parquet", "c.tar", "c.arrow"])
+def test_side_columns(name, size, tmp_path, monkeypatch):
+    source = write_texts(tmp_path / name, TEXTS, group_size=7)
     field = tokjax.PackedTokenField(TOKENIZER, columns=[Column("n", "int32", per="document")])
-    step = 2 if name == "c.parquet" else 1  # (every other text is null)
-    records = [{"text": text, "n": i * step} for i, text in enumerate(TEXTS)]
+    records = [{"text": text, "n": i} for i, text in enumerate(TEXTS)]
     tokjax.write_dataset(records, field, tmp_path / "expected", **OPTIONS)
     monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", size)
     monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", size)
@@ -316,9 +263,9 @@ def test_side_columns(write, name, size, tmp_path, monkeypatch):
 def test_files_at_urls_are_sent(tmp_path):
     """They are in a temporary directory of the driver, which workers on other machines can't read."""
     fsspec = pytest.importorskip("fsspec")
-    fsspec.filesystem("memory").pipe("/executors/corpus.txt", write_text(tmp_path / "c.txt").read_bytes())
+    fsspec.filesystem("memory").pipe("/executors/corpus.txt", SEPARATOR.join(TEXTS).encode())
     fsspec.filesystem("memory").pipe(
-        "/executors/corpus.parquet", write_parquet(tmp_path / "c.parquet").read_bytes()
+        "/executors/corpus.parquet", write_texts(tmp_path / "c.parquet", TEXTS).read_bytes()
     )
     tokjax.write_dataset(TEXTS, FIELD, tmp_path / "expected", **OPTIONS)
     for name in ("corpus.txt", "corpus.parquet"):
@@ -385,7 +332,7 @@ class TestErrors:
             self.write(path, tmp_path / "data", separator="|")
 
     def test_invalid_records(self, tmp_path):
-        path = write_lines(tmp_path / "corpus.jsonl")
+        path = write_texts(tmp_path / "corpus.jsonl", TEXTS)
         path.write_bytes(path.read_bytes() + b"{")
         with pytest.raises(
             tokjax.errors.SourceError,
@@ -394,7 +341,7 @@ class TestErrors:
             self.write(path, tmp_path / "data")
 
     def test_missing_files(self, tmp_path):
-        path = write_text(tmp_path / "corpus.txt")
+        path = write_texts(tmp_path / "corpus.txt", TEXTS)
         executor = RecordingExecutor()
         submit = executor.submit
 
@@ -414,7 +361,7 @@ class TestErrors:
     @pytest.mark.parametrize("kind", ["path", "url"])
     def test_files_that_change(self, tmp_path, kind, change):
         """The same call works afterwards. It keeps finished shards if their documents are the same."""
-        path = write_text(tmp_path / "corpus.txt")
+        path = write_texts(tmp_path / "corpus.txt", TEXTS)
         out = tmp_path / "data" if kind == "path" else f"file://{tmp_path}/data"
         executor = RecordingExecutor()
         submit, original = executor.submit, path.read_bytes()
@@ -449,7 +396,7 @@ class TestResuming:
 
     @pytest.mark.parametrize("stop", [5, 20, 40])
     def test_interrupted_writes(self, stop, tmp_path, monkeypatch):
-        source = write_text(tmp_path / "corpus.txt")
+        source = write_texts(tmp_path / "corpus.txt", TEXTS)
         executor = RecordingExecutor()
         submit = executor.submit
 
@@ -473,7 +420,7 @@ class TestResuming:
             assert (tmp_path / "data" / path.name).stat().st_mtime_ns == modified
 
     def test_finished_dataset_is_unchanged(self, tmp_path):
-        source = write_text(tmp_path / "corpus.txt")
+        source = write_texts(tmp_path / "corpus.txt", TEXTS)
         self.write(source, tmp_path / "data", None)
         self.write(source, tmp_path / "data", RecordingExecutor())
         self.write(source, tmp_path / "data", None)
@@ -507,7 +454,7 @@ class TestResuming:
     @pytest.mark.slow
     def test_killed_drivers(self, tmp_path):
         """Kills a driver with worker processes after increasing times, until it finishes."""
-        source, rng, kills = write_text(tmp_path / "corpus.txt"), random.Random(0), 0
+        source, rng, kills = write_texts(tmp_path / "corpus.txt", TEXTS), random.Random(0), 0
         for attempt in range(40):
             driver = subprocess.Popen(
                 [sys.executable, "-c", DRIVER, str(source), str(tmp_path / "data")],
@@ -530,7 +477,7 @@ class TestResuming:
         assert read_files(tmp_path / "data") == read_files(tmp_path / "expected")
 
     def test_killed_workers(self, tmp_path):
-        source = write_text(tmp_path / "corpus.txt")
+        source = write_texts(tmp_path / "corpus.txt", TEXTS)
         with concurrent.futures.ProcessPoolExecutor(1, get_context("spawn")) as executor:
             worker = executor.submit(os.getpid).result()
             submit, submitted = executor.submit, []

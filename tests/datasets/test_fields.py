@@ -2,7 +2,7 @@
 
 import json
 import pickle
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
+from tests.support.byte_tokenizers import make_byte_tokenizer
 from tests.support.huggingface_tokenizers import make_pair
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.text_strategies import byte_strings, hard_texts
@@ -17,13 +18,7 @@ from tokjax.core.utf8 import to_utf8
 from tokjax.datasets.fields.registry import make_field
 from tokjax.trainer import train_sentencepiece
 
-SPECIAL = {"<s>": 256, "</s>": 257}
-TOKENIZER = tokjax.byte_level_bpe(
-    {bytes([i]): i for i in range(256)} | {b"lo": 258, b"low": 259},
-    special_tokens=SPECIAL,
-    bos_token="<s>",
-    eos_token="</s>",
-)
+TOKENIZER = make_byte_tokenizer("<s>", "</s>", tokens=[b"lo", b"low"])
 PIECES = train_sentencepiece(CORPUS * 2, vocab_size=150, progress=False).tokenizer
 FIELDS = {
     "raw": tokjax.RawTextField(),
@@ -121,15 +116,9 @@ def test_threads_share_a_dataset(name, tmp_path):
     tokjax.write_dataset(CORPUS * 5, FIELDS[name], tmp_path / "data", shard_size=50)
     dataset = tokjax.open_dataset(tmp_path / "data")
     expected = [list(dataset[row]) for row in range(len(dataset))]
-    shared, results = tokjax.open_dataset(tmp_path / "data"), []
-    threads = [
-        threading.Thread(target=lambda: results.append([list(shared[row]) for row in range(len(shared))]))
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    shared = tokjax.open_dataset(tmp_path / "data")
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda _: [list(shared[row]) for row in range(len(shared))], range(4)))
     assert results == [expected] * 4
 
 
@@ -143,12 +132,6 @@ def test_index_columns(name, tmp_path):
     assert sorted(index["doc_id"]) == [3, 7]
     if is_text:
         assert index.tolist() == [(7, 0, 3, 3), (3, 3, 2, 1)]
-
-
-@fields
-def test_field_is_rebuilt_from_its_options(name):
-    field = FIELDS[name]
-    assert make_field(field.TYPE_ID, json.loads(json.dumps(field.options)), field.tokenizer) == field
 
 
 @pytest.mark.parametrize(
@@ -187,7 +170,7 @@ class TestRawText:
         assert dataset[0] == dataset.decode_text(0) == "low é"
         assert dataset.decode_text(1) == "\ufffd!"
         assert dataset.text_bytes(1) == b"\xff!"
-        assert dataset.decode_tokenized(0, max_length=3).ids.tolist() == [256, 259, 257]
+        assert dataset.decode_tokenized(0, max_length=3).ids.tolist() == [258, 257, 259]
         other = dataset.decode_tokenized(1, tokenizer=tokjax.byte_level())
         assert tokjax.decode_bytes(tokjax.byte_level(), other.ids) == b"\xff!"
         without = tokjax.open_dataset(tmp_path / "data")

@@ -1,16 +1,13 @@
 """Tests of preference pairs: their formats, what counts in the loss, and packed rows from disk."""
 
 import json
-from functools import partial
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
-from tests.support import tiny_transformer
+from tests.support.byte_tokenizers import make_byte_tokenizer
 from tokjax.datasets import Column, PreferenceField
 from tokjax.packing import split_preference_pairs
 
@@ -20,19 +17,8 @@ CHATML = """\
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}"""
 TEXTS = tokjax.byte_level(["</s>", "<pad>"], eos_token="</s>", pad_token="<pad>")
-MERGED = tokjax.byte_level_bpe(
-    {bytes([i]): i for i in range(256)} | {b"ab": 256, b"bc": 257, b"abc": 258},
-    special_tokens={"<s>": 259, "</s>": 260, "<pad>": 261},
-    pattern="gpt2",
-    bos_token="<s>",
-    eos_token="</s>",
-    pad_token="<pad>",
-)
-CHATS = tokjax.byte_level_bpe(
-    {bytes([i]): i for i in range(256)},
-    special_tokens={"<|im_start|>": 256, "<|im_end|>": 257, "<pad>": 258},
-    pad_token="<pad>",
-)
+MERGED = make_byte_tokenizer("<s>", "</s>", "<pad>", tokens=[b"ab", b"bc", b"abc"], pattern="gpt2")
+CHATS = make_byte_tokenizer("<|im_start|>", "<|im_end|>", "<pad>")
 
 
 def encode(field, *records):
@@ -253,54 +239,6 @@ class TestDatasets:
             num_cut, num_dropped = num_cut + bool(dropped), num_dropped + dropped
         assert 0 < num_cut == written.num_cut < 40
         assert num_dropped == short.manifest.num_dropped
-
-    @pytest.mark.slow
-    def test_sums_equal_those_of_separate_sides(self, pairs):
-        """Log-probabilities by pair and side do not depend on the other side, and other pairs of the row."""
-        records, dataset = pairs
-        batch = tokjax.PlannedLoader(dataset, batch_size=2, block_size=96).batch_at(0)
-        sides = []
-        rows, masks = [], []
-        for row, pair in [(row, pair) for row in range(2) for pair in range(6)]:
-            documents = batch.document_ids[row][batch.segment_ids[row] == pair + 1]
-            for side, name in enumerate(["chosen", "rejected"] if len(documents) else []):
-                record = records[documents[0]]
-                rows.append(tokjax.encode(TEXTS, record["prompt"] + record[name]).tolist())
-                masks.append((np.arange(len(rows[-1])) >= len(record["prompt"])).tolist())
-                sides.append((row, pair, side))
-        assert len(sides) > 8
-        alone = tokjax.pack_blocks(
-            tokjax.ragged_from_rows(rows),
-            block_size=96,
-            pad_id=1,
-            loss_mask=masks,
-            max_segments=1,
-            strategy="best_fit",
-        )
-        alone = alone._replace(
-            columns={
-                name: np.zeros_like(column, shape=alone.ids.shape) for name, column in batch.columns.items()
-            }
-        )
-        both = jax.tree.map(lambda *parts: jnp.concatenate(parts), batch, alone)
-        sums = np.asarray(sum_by_side(tiny_transformer.init_parameters(258, 96), both, 6))
-        expected = sums[2 + np.argsort(alone.document_ids[:, 0]), 0, 0]
-        np.testing.assert_allclose(sums[tuple(np.array(sides).T)], expected, rtol=1e-4)
-        assert np.count_nonzero(sums[:2]) == len(sides)
-
-
-@partial(jax.jit, static_argnames="max_pairs")
-def sum_by_side(params, batch, max_pairs):
-    """Returns the log-probability of each answer, shape `(rows, max_pairs, 2)`."""
-    sides = split_preference_pairs(batch.segment_ids, batch.columns["rejected"])
-    batch = batch._replace(segment_ids=sides.segment_ids, positions=sides.positions)
-    mask = tokjax.masks.make_attention_mask(segment_ids=batch.segment_ids)
-    scores = jax.nn.log_softmax(tiny_transformer.logits(params, batch.ids, batch.positions, mask))
-    labels = batch.causal_lm_labels()
-    picked = jnp.take_along_axis(scores, jnp.maximum(labels, 0)[..., None], axis=-1)[..., 0]
-    picked = jnp.where(labels >= 0, picked, jnp.float32(0))
-    sum_segments = partial(jax.ops.segment_sum, num_segments=2 * max_pairs + 1)
-    return jax.vmap(sum_segments)(picked, batch.segment_ids)[:, 1:].reshape(-1, max_pairs, 2)
 
 
 GOOD = {"prompt": "a", "chosen": "b", "rejected": "c"}

@@ -1,12 +1,11 @@
 """Tests of the progress bars of `write_dataset`."""
 
-import gzip
-import json
 from contextlib import contextmanager
 
 import pytest
 
 import tokjax
+from tests.support.documents import write_texts
 
 TEXTS = [f"{i}: a text of the corpus, one of many." for i in range(50)]
 NUM_BYTES = sum(map(len, TEXTS))
@@ -36,18 +35,6 @@ def write(source, path, field=None, **options):
     return tokjax.write_dataset(source, field, path, **{"progress": True, "workers": 1} | options)
 
 
-def write_plain(path):
-    path.write_text("<|endoftext|>".join(TEXTS), "utf-8")
-
-
-def write_records(path):
-    path.write_text("".join(json.dumps({"id": [1, 2, 3], "text": text}) + "\n" for text in TEXTS))
-
-
-def write_compressed(path):
-    path.write_bytes(gzip.compress("<|endoftext|>".join(TEXTS).encode()))
-
-
 def test_texts_have_no_known_total(bars, tmp_path):
     write(TEXTS, tmp_path / "data")
     ((description, total, unit, reported),) = bars
@@ -62,12 +49,9 @@ def test_raw_text_counts_bytes(bars, tmp_path):
     assert bars[0][3][-1][1] == f"{NUM_BYTES:,} bytes"
 
 
-@pytest.mark.parametrize(
-    ("name", "make"),
-    [("a.txt", write_plain), ("a.jsonl", write_records), ("a.txt.gz", write_compressed)],
-)
-def test_progress_reaches_the_size_of_the_files(bars, tmp_path, name, make):
-    make(tmp_path / name)
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.txt.gz"])
+def test_progress_reaches_the_size_of_the_files(bars, tmp_path, name):
+    write_texts(tmp_path / name, TEXTS)
     write(tmp_path / name, tmp_path / "data", separator="<|endoftext|>" if "txt" in name else None)
     ((_, total, _, reported),) = bars
     size = (tmp_path / name).stat().st_size
@@ -86,8 +70,7 @@ def test_progress_reaches_the_size_of_the_files(bars, tmp_path, name, make):
 def test_resumed_write_counts_finished_shards(bars, tmp_path, are_files):
     source = TEXTS
     if are_files:
-        write_plain(tmp_path / "a.txt")
-        source = tmp_path / "a.txt"
+        source = write_texts(tmp_path / "a.txt", TEXTS)
     options = {"separator": "<|endoftext|>" if are_files else None, "shard_size": NUM_BYTES // 5}
 
     def interrupt(*_):

@@ -28,6 +28,13 @@ def read_files(url):
     return {path.rsplit("/", 1)[-1]: system.cat_file(path) for path in system.ls(root, detail=False)}
 
 
+def interrupt(monkeypatch, url, stop):
+    """Writes a part of the dataset of `TEXTS`."""
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
+    with pytest.raises(StoppedError):
+        tokjax.write_dataset(stop_after_documents(TEXTS, stop), FIELDS["packed"], url, **OPTIONS)
+
+
 @pytest.mark.parametrize("name", FIELDS)
 def test_remote_dataset_equals_local(url, name, tmp_path):
     written = tokjax.write_dataset(TEXTS, FIELDS[name], url, **OPTIONS)
@@ -116,22 +123,9 @@ def test_directories_without_a_dataset(url):
         tokjax.open_dataset(f"{url}/none")
 
 
-def test_altered_file(url):
-    tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
-    system, root = fsspec.core.url_to_fs(url)
-    data = bytearray(system.cat_file(f"{root}/shard-00001.tokens.npy"))
-    data[-1] ^= 1
-    system.pipe_file(f"{root}/shard-00001.tokens.npy", bytes(data))
-    dataset = tokjax.open_dataset(url)
-    with pytest.raises(tokjax.errors.DatasetCorruptError, match=r"shard-00001\.tokens\.npy was altered: its"):
-        dataset.read(0, dataset.num_tokens)
-
-
 def test_stopped_writer_resumes(url, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
     for stop in (20, 45):
-        with pytest.raises(StoppedError):
-            tokjax.write_dataset(stop_after_documents(TEXTS, stop), FIELDS["packed"], url, **OPTIONS)
+        interrupt(monkeypatch, url, stop)
         with pytest.raises(tokjax.errors.DatasetIncompleteError, match="its writer did not finish; run"):
             tokjax.open_dataset(url)
     with pytest.raises(tokjax.errors.DatasetMismatchError, match="was started with another source"):
@@ -144,9 +138,7 @@ def test_stopped_writer_resumes(url, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("damage", ["source", "shard"])
 def test_useless_leftovers_are_deleted(url, monkeypatch, damage):
-    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
-    with pytest.raises(StoppedError):
-        tokjax.write_dataset(stop_after_documents(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
+    interrupt(monkeypatch, url, 45)
     texts, message = ["other", *TEXTS], "was started with another source"
     if damage == "shard":
         texts, message = TEXTS, r"shard-00000\.tokens\.npy, .* is missing or was altered; to start over"
@@ -162,9 +154,7 @@ def test_useless_leftovers_are_deleted(url, monkeypatch, damage):
 
 
 def test_overwrite_deletes_files_of_an_interrupted_writer(url, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
-    with pytest.raises(StoppedError):
-        tokjax.write_dataset(stop_after_documents(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
+    interrupt(monkeypatch, url, 45)
     assert "shard-00003.tokens.npy" in read_files(url)
     tokjax.write_dataset(TEXTS[:9], FIELDS["packed"], url, overwrite=True, **OPTIONS)
     tokjax.write_dataset(TEXTS[:9], FIELDS["packed"], tmp_path / "here", **OPTIONS)
@@ -196,9 +186,7 @@ def test_messages_name_the_url(url, tmp_path):
 
 
 def test_damaged_progress_record(url, monkeypatch):
-    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
-    with pytest.raises(StoppedError):
-        tokjax.write_dataset(stop_after_documents(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
+    interrupt(monkeypatch, url, 45)
     system, root = fsspec.core.url_to_fs(url)
     record = f"{root}/progress.jsonl"
     system.pipe_file(record, system.cat_file(record).replace(b'"type_id": 42', b'"type_id": 43', 1))

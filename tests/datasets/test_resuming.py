@@ -13,12 +13,11 @@ from hypothesis import given, strategies as st
 import tokjax
 from tests.conftest import CORPUS
 from tests.datasets.test_executors import RecordingExecutor
+from tests.support.byte_tokenizers import make_byte_tokenizer
 from tests.support.hypothesis_profiles import get_max_examples
 from tokjax.datasets import shards as shards_module
 
-TOKENIZER = tokjax.byte_level_bpe(
-    {bytes([i]): i for i in range(256)} | {b"lo": 256}, special_tokens={"</s>": 257}, eos_token="</s>"
-)
+TOKENIZER = make_byte_tokenizer("</s>", tokens=[b"lo"])
 FIELDS = {
     "raw": tokjax.RawTextField(),
     "packed": tokjax.PackedTokenField(TOKENIZER),

@@ -98,21 +98,16 @@ def test_invalid_row_splits(tables, index, split):
     assert {*map(int, tokens.needed)} == {-1}
 
 
+@pytest.fixture(scope="module")
+def special_tables(tokenizer):
+    return tokenizer_tables(tokenizer, allowed_special="all")
+
+
 @pytest.mark.slow
 @get_max_examples(100)
 @given(rows=texts)
-def test_special_tokens_equal_the_host(tokenizer, rows):
-    special_tables = _make_special_tables(tokenizer)
+def test_special_tokens_equal_the_host(tokenizer, special_tables, rows):
     assert_equals_host(tokenizer, special_tables, rows, allowed_special="all")
-
-
-_cached = {}
-
-
-def _make_special_tables(tokenizer):
-    if "special" not in _cached:
-        _cached["special"] = tokenizer_tables(tokenizer, allowed_special="all")
-    return _cached["special"]
 
 
 def test_corpus_and_words_of_any_length(any_pattern, tables, corpus):

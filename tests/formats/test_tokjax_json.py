@@ -1,14 +1,16 @@
 """Tests of tokjax's own tokenizer format."""
 
-import base64
 import json
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 
 import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
 from tokjax._util.atomic_files import compute_json_checksum
+from tokjax.core.template import Template
+from tokjax.core.vocabulary import ROLES, AddedToken, make_vocabulary
 
 BYTES = {bytes([i]): i for i in range(256)}
 
@@ -18,61 +20,41 @@ def saved_path(tokenizer, tmp_path):
     return tokjax.save_tokenizer(tokenizer, tmp_path / "tokenizer.json")
 
 
+@st.composite
+def vocabularies(draw):
+    """Vocabularies with all bytes, and with any roles, template, added tokens and duplicates."""
+    names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="$"), min_size=1, max_size=4)
+    tokens = draw(st.sets(st.binary(min_size=2, max_size=5), max_size=8))
+    special, added, others = (draw(st.lists(names, min_size=1, max_size=3, unique=True)) for _ in range(3))
+    ordinary = BYTES | {token: 1300 + draw(st.integers(0, 1)) + 2 * i for i, token in enumerate(tokens)}
+    ordinary |= {name.encode(): 400 + i for i, name in enumerate(added) if name.encode() not in ordinary}
+    token = st.sampled_from(special)
+    piece = st.builds("{}:{}".format, token, st.integers(0, 3))
+    template = tokjax.make_template([draw(piece), "$A", draw(piece)], draw(st.none() | st.just("$B:1 $A")))
+    return make_vocabulary(
+        ordinary,
+        {name: 500 + i for i, name in enumerate(special)},
+        draw(st.dictionaries(st.sampled_from(ROLES), token)),
+        draw(st.sampled_from([None, template, Template(template.single, ())])),
+        draw(st.dictionaries(st.sampled_from(added), st.builds(AddedToken, st.booleans(), st.booleans()))),
+        {name: 600 + i for i, name in enumerate(added[1:])},
+        {name: 700 + i for i, name in enumerate(others) if name not in {*special, *added}} | {"": 710},
+    )
+
+
 @given(
-    tokens=st.sets(st.binary(min_size=2, max_size=5), max_size=8),
-    special=st.sets(st.text(min_size=1, max_size=8).filter(lambda s: s.isprintable()), max_size=3),
-    pattern=st.sampled_from(["gpt2", "o200k", "qwen2", r"\w+|\W"]),
+    vocabulary=vocabularies(),
+    pattern=st.sampled_from(["gpt2", r"\w+|\W", ("o200k", r"\w+|\W")]),
+    normalizer=st.sampled_from([None, "nfc"]),
 )
-def test_round_trip(tmp_path_factory, tokens, special, pattern):
-    ranks = BYTES | {token: 256 + i for i, token in enumerate(sorted(tokens))}
-    names = {name: 1000 + 7 * i for i, name in enumerate(sorted(special))}
-    roles = {"eos_token": next(iter(names), None), "pad_token": next(iter(names), None)}
-    tokenizer = tokjax.byte_level_bpe(ranks, pattern=pattern, special_tokens=names, **roles)
+def test_round_trip(tmp_path_factory, vocabulary, pattern, normalizer):
+    tokenizer = tokjax.models.ByteLevelBPE(vocabulary, pattern, normalizer)
     path = tmp_path_factory.mktemp("formats") / "tokenizer.json"
     assert tokjax.save_tokenizer(tokenizer, path) == path
     again = tokjax.load_tokenizer(path)
     assert again == tokenizer
+    assert list(again.vocabulary.special) == list(vocabulary.special)
     assert tokjax.fingerprint(again) == tokjax.fingerprint(tokenizer)
-
-
-@given(
-    tokens=st.sets(st.text(min_size=1, max_size=5).filter(lambda s: s.isprintable()), max_size=8),
-    steps=st.tuples(*[st.booleans()] * 4),
-    prefix=st.sampled_from(["##", "", "é"]),
-    max_characters=st.integers(1, 200),
-    splitter=st.sampled_from(["whitespace", "bert"]),
-)
-def test_round_trip_of_word_vocabularies(tmp_path_factory, tokens, steps, prefix, max_characters, splitter):
-    special_names = ["[UNK]", "[SEP]", "<x>"]
-    vocabulary = [*special_names, *sorted(tokens.difference(special_names))]
-    names = ("lowercase", "strip_accents", "clean_text", "handle_chinese_chars")
-    options = dict(zip(names, steps, strict=True))
-    path = tmp_path_factory.mktemp("formats")
-    for tokenizer in (
-        tokjax.wordpiece(
-            {token: 3 * i for i, token in enumerate(vocabulary)},
-            special_tokens=["<x>"],
-            continuing_prefix=prefix,
-            max_word_characters=max_characters,
-            **options,
-        ),
-        tokjax.word_level(vocabulary, splitter=splitter, lowercase=steps[0], eos_token="[SEP]"),
-    ):
-        tokjax.save_tokenizer(tokenizer, path)
-        again = tokjax.load_tokenizer(path)
-        assert again == tokenizer
-        assert type(again) is type(tokenizer)
-        assert tokjax.fingerprint(again) == tokjax.fingerprint(tokenizer)
-
-
-def test_fields_of_byte_level_bpe(saved_path, tokenizer):
-    contents = json.loads(saved_path.read_text("ascii"))
-    assert contents["format"] == "tokjax-tokenizer"
-    assert contents["version"] == 2
-    assert contents["pattern"] == "gpt2"
-    assert {base64.b64decode(t): i for t, i in contents["ranks"]} == dict(tokenizer.vocabulary.ordinary)
-    assert contents["special_tokens"]["<|endoftext|>"] == contents["ranks"][256][1] - 3 == 256
-    assert contents["eos_token"] == "<|endoftext|>"
 
 
 def test_file_name_in_a_directory(tokenizer, tmp_path):
@@ -91,9 +73,12 @@ def test_saving_again_replaces_atomically(saved_path, plain_tokenizer):
     ("change", "message"),
     [
         (lambda c: c.update(pattern="cl100k"), "altered or damaged"),
-        (lambda c: c["ranks"].pop(), "altered or damaged"),
+        (lambda c: c["vocabulary"]["ordinary"]["0"].pop(), "altered or damaged"),
         (lambda c: c.pop("checksum"), "altered or damaged"),
-        (lambda c: c.update(version=1), "version 1 of the format; this version of tokjax reads version 2"),
+        (
+            lambda c: c.update(version=2),
+            "has version 2 of the format; this version of tokjax reads version 3",
+        ),
         (lambda c: c.update(format="tokenizers"), "not a tokjax tokenizer: its 'format' is 'tokenizers'"),
     ],
 )
@@ -106,96 +91,101 @@ def test_altered_file(saved_path, change, message):
     assert str(saved_path) in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda c: c.pop("pattern"), "the field 'pattern' is missing"),
-        (lambda c: c.update(model="word2vec"), "unknown model 'word2vec'"),
-        (lambda c: c.update(model=[1]), "unknown model"),
-        (lambda c: c.update(ranks=[["!!", 0]]), "values are invalid"),
-        (lambda c: c.update(ranks=[["AA==", 0]]), "every single byte"),
-        (lambda c: c["ranks"].append(["AA==", 999]), "duplicate token in 'ranks'"),
-        (lambda c: c.update(ranks=5), "values are invalid"),
-        (lambda c: c.update(special_tokens=[1]), "values are invalid"),
-        (lambda c: c.update(special_tokens={"<x>": 1.5}), "ids are integers"),
-        (lambda c: c.update(pattern=7), "pattern must be"),
-        (lambda c: c.update(normalizer="nfkc"), "normalizer must be"),
-        (lambda c: c.update(normalizer="auto"), "normalizer must be"),
-        (lambda c: c.update(eos_token="<nope>"), "not among the special tokens"),
-    ],
-)
-def test_invalid_values_with_a_valid_checksum(saved_path, change, message):
-    contents = json.loads(saved_path.read_text())
-    contents.pop("checksum")
-    change(contents)
-    contents["checksum"] = compute_json_checksum(contents)
-    saved_path.write_text(json.dumps(contents))
-    with pytest.raises(tokjax.errors.TokenizerFormatError, match=message):
-        tokjax.load_tokenizer(saved_path)
-
-
 TOKENS = ["[UNK]", "[SEP]", "a", "##b"]
-MAKERS = {
-    "wordpiece": lambda: tokjax.wordpiece(TOKENS),
-    "word_level": lambda: tokjax.word_level(TOKENS),
-}
 
 
-def test_fields_of_wordpiece(tmp_path):
-    contents = json.loads(tokjax.save_tokenizer(MAKERS["wordpiece"](), tmp_path).read_text("ascii"))
-    contents.pop("checksum")
-    assert contents == {
-        "format": "tokjax-tokenizer",
-        "version": 2,
+def test_fields(tmp_path):
+    merges = [(b"\xc3", b"\xa9")]
+    bpe = tokjax.byte_level_bpe(BYTES | {b"\xc3\xa9": 300}, merges=merges, added_tokens=["é"])
+    tokenizers = tokjax.wordpiece(TOKENS), tokjax.models.with_dropout(bpe, 0.5, seed=7)
+    files = [json.loads(tokjax.save_tokenizer(each, tmp_path).read_text("ascii")) for each in tokenizers]
+    wordpiece, dropout = ({name: file[name] for name in [*file][2:-1]} for file in files)
+    assert wordpiece == {
         "model": "wordpiece",
-        "clean_text": True,
-        "handle_chinese_chars": True,
-        "strip_accents": True,
-        "lowercase": True,
+        "vocabulary": {
+            "ordinary": {"2": ["a", "##b"]},
+            "special": {"[UNK]": 0, "[SEP]": 1},
+            "roles": {"eos": "[SEP]", "unk": "[UNK]", "sep": "[SEP]"},
+            "added_tokens": {},
+            "duplicate_token_ids": {},
+            "unreachable_ids": {},
+        },
+        "normalizer": {},
         "continuing_prefix": "##",
         "max_word_characters": 100,
         "cleanup": True,
-        "tokens": [["a", 2], ["##b", 3]],
-        "special_tokens": {"[UNK]": 0, "[SEP]": 1},
-        "bos_token": None,
-        "eos_token": "[SEP]",
-        "pad_token": None,
-        "unk_token": "[UNK]",
-        "sep_token": "[SEP]",
+    }
+    inner = dropout.pop("tokenizer")
+    assert dropout == {"model": "bpe_dropout", "dropout": 0.5, "seed": 7}
+    vocabulary = inner.pop("vocabulary")
+    assert vocabulary["ordinary"]["0"][126:130] == ["~", "\x7f", "\udc80", "\udc81"]
+    assert vocabulary["ordinary"]["300"] == ["é"]
+    assert vocabulary["added_tokens"] == {"é": [False, False]}
+    assert inner == {
+        "model": "byte_level_bpe",
+        "pattern": "gpt2",
+        "normalizer": None,
+        "merges": [["\udcc3", "\udca9"]],
+        "ignore_merges": False,
     }
 
 
+def make_all_kinds():
+    """Makes a tokenizer whose fields have values of all kinds."""
+    plain = tokjax.byte_level_bpe(
+        BYTES, special_tokens={"<s>": 256}, bos_token="<s>", merges=[], trim_offsets="all"
+    )
+    return tokjax.models.with_dropout(tokjax.with_template(plain, "<s> $A"), 0.5, seed=1)
+
+
+VOCABULARY = ("tokenizer", "vocabulary")
+
+
 @pytest.mark.parametrize(
-    ("model", "change", "message"),
+    ("names", "value", "message"),
     [
-        ("wordpiece", lambda c: c.pop("tokens"), "the field 'tokens' is missing"),
-        ("wordpiece", lambda c: c.pop("lowercase"), "the field 'lowercase' is missing"),
-        ("wordpiece", lambda c: c["tokens"].append(["a", 9]), "duplicate token in 'tokens'"),
-        ("wordpiece", lambda c: c["tokens"].append(["c", 2]), "id 2 is given to both"),
-        ("wordpiece", lambda c: c["tokens"].append(["c", "3"]), "ids are integers"),
-        ("wordpiece", lambda c: c["tokens"].append([5, 9]), "values are invalid"),
-        ("wordpiece", lambda c: c["tokens"].append(["\ud800", 9]), "values are invalid"),
-        ("wordpiece", lambda c: c.update(tokens=5), "values are invalid"),
-        ("wordpiece", lambda c: c.update(clean_text="yes"), "clean_text must be True or False, not 'yes'"),
-        ("wordpiece", lambda c: c.update(strip_accents=None), "strip_accents must be True or False"),
-        ("wordpiece", lambda c: c.update(continuing_prefix=None), "continuing_prefix must be a string"),
-        ("wordpiece", lambda c: c.update(max_word_characters=0), "max_word_characters must be at least 1"),
-        ("wordpiece", lambda c: c.update(unk_token=None), "needs the tokenizer's unk token"),
-        ("wordpiece", lambda c: c.update(eos_token="<s>"), "not among the special tokens"),
-        ("word_level", lambda c: c.pop("splitter"), "the field 'splitter' is missing"),
-        ("word_level", lambda c: c.update(splitter="gpt2"), "splitter must be 'whitespace' or 'bert'"),
-        ("word_level", lambda c: c.update(splitter=["bert"]), "splitter must be 'whitespace' or 'bert'"),
-        ("word_level", lambda c: c.update(lowercase=0), "lowercase must be True or False, not 0"),
-        ("word_level", lambda c: c.update(unk_token="[SEP]", special_tokens={}), "not among the special"),
+        (["model"], "word2vec", "unknown model 'word2vec'; supported: "),
+        (["model"], [1], "unknown model"),
+        (["seed"], ..., "the field 'seed' is missing"),
+        ([*VOCABULARY, "ordinary"], ..., "tokenizer: vocabulary: the field 'ordinary' is missing"),
+        (["x"], 1, "unknown field 'x'; the fields are tokenizer, dropout, seed"),
+        ([*VOCABULARY, "model"], "x", "vocabulary: unknown field 'model'"),
+        (["seed"], True, "seed: must be an integer, not True"),
+        (["seed"], -1, "the values are invalid: seed must be at least 0, not -1"),
+        (["dropout"], "0.5", "dropout: must be a number, not '0.5'"),
+        (["tokenizer", "model"], "wordpiece", "must be an object with model 'byte_level_bpe' or an object"),
+        (["tokenizer"], [], r"tokenizer: must be an object with model .*, not \[\]"),
+        (VOCABULARY, 5, "vocabulary: must be an object, not 5"),
+        (["tokenizer", "pattern"], 7, "pattern: must be a string or a list, not 7"),
+        (["tokenizer", "pattern"], "[", "the values are invalid: .*regular expression"),
+        (["tokenizer", "normalizer"], "nfkc", "normalizer: must be 'nfc' or 'auto' or null, not 'nfkc'"),
+        (["tokenizer", "merges"], 5, "merges: must be a list or null, not 5"),
+        (["tokenizer", "merges"], [["a"]], r"merges: a list must have 2 values, not be \['a'\]"),
+        (["tokenizer", "merges"], [["a", 5]], "merges: must be a string, not 5"),
+        (["tokenizer", "merges"], [["a", "b"]], "the values are invalid: .*merge"),
+        ([*VOCABULARY, "ordinary"], {"0": ["a"]}, "every single byte"),
+        ([*VOCABULARY, "ordinary"], {"0": ["a", "a"]}, "ordinary: duplicate token"),
+        ([*VOCABULARY, "ordinary", "7"], ["ab"], "id 7 is given to both"),
+        ([*VOCABULARY, "ordinary"], {"a": ["a"]}, "the values are invalid: invalid literal"),
+        ([*VOCABULARY, "ordinary"], {"0": ["\ud800"]}, "the values are invalid: 'utf-8' codec"),
+        ([*VOCABULARY, "special"], {"<x>": 1.5}, "special: must be an integer, not 1.5"),
+        ([*VOCABULARY, "roles"], {"x": "<s>"}, "roles: must be 'bos' or .*, not 'x'"),
+        ([*VOCABULARY, "roles"], {"eos": "<nope>"}, "not among the special tokens"),
+        ([*VOCABULARY, "added_tokens"], {"a": [True]}, "a list must have 2 values, not be"),
+        ([*VOCABULARY, "explicit_template", "pair"], [[0, None, 0]], r"must hold \$A once and \$B once"),
+        ([*VOCABULARY, "explicit_template", "single"], [[None, None, 0]], r"must hold \$A once"),
     ],
 )
-def test_invalid_values_of_word_vocabularies(tmp_path, model, change, message):
-    path = tokjax.save_tokenizer(MAKERS[model](), tmp_path)
+def test_invalid_values_with_a_valid_checksum(tmp_path, names, value, message):
+    path = tokjax.save_tokenizer(make_all_kinds(), tmp_path)
     contents = json.loads(path.read_text())
-    contents.pop("checksum")
-    change(contents)
-    contents["checksum"] = compute_json_checksum(contents)
-    path.write_text(json.dumps(contents))
+    del contents["checksum"]
+    *parents, last = names
+    changed = reduce(dict.__getitem__, parents, contents)
+    changed[last] = value
+    if value is ...:
+        del changed[last]
+    path.write_text(json.dumps(contents | {"checksum": compute_json_checksum(contents)}))
     with pytest.raises(tokjax.errors.TokenizerFormatError, match=message):
         tokjax.load_tokenizer(path)
 

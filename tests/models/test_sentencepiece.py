@@ -9,7 +9,8 @@ import tokjax
 from tests.oracles.sentencepiece_spans import compute_piece_spans
 from tests.support.sentencepiece_models import NAMES, fuzz, match_symbols, train_sentencepiece_models
 from tests.support.variants import mark_slow_except
-from tokjax.models import sentencepiece
+from tokjax.core.json_records import read_record, to_json_values
+from tokjax.models import SentencePieceTokenizer, sentencepiece
 from tokjax.models.sentencepiece_files import iter_fields
 
 KINDS = ["unigram", "bpe with bytes", "suffixes", "plain spaces"]
@@ -276,13 +277,11 @@ def test_invalid_model(models):
 
 
 def test_invalid_tokenizer_json(models):
-    definition = sentencepiece.to_json(models["bpe"])
-    with pytest.raises(tokjax.errors.TokenizerFormatError, match="the field 'model_proto' is missing"):
-        sentencepiece.from_json({"model": "sentencepiece"})
-    with pytest.raises(tokjax.errors.TokenizerFormatError, match="values are invalid"):
-        sentencepiece.from_json(definition | {"model_proto": "no base64!"})
-    with pytest.raises(tokjax.errors.TokenizerFormatError, match="values are invalid: eos_token is 'x'"):
-        sentencepiece.from_json(definition | {"eos_token": "x"})
+    values = to_json_values(models["bpe"])
+    with pytest.raises(ValueError, match="base64"):
+        read_record(SentencePieceTokenizer, values | {"model_proto": "no base64!"})
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="eos_token is 'x'"):
+        read_record(SentencePieceTokenizer, values | {"roles": {"eos": "x"}})
 
 
 @given(data=st.binary(max_size=40))

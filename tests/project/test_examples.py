@@ -9,7 +9,6 @@ from tests.support.example_runner import EXAMPLES, PROGRAMS, run_example
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
 def test_help_is_shown(program):
     done = run_example(program, "--help")
-    assert done.returncode == 0
     assert "usage" in done.stdout.casefold()
 
 

@@ -61,7 +61,6 @@ def parse_losses(output):
 @pytest.mark.slow
 def test_train_lm(tmp_path, functions):
     done = run_example("train_lm.py", "--directory", tmp_path, "--corpus", functions, *SMALL)
-    assert done.returncode == 0, done.stdout + done.stderr
     steps, training, held_out = parse_losses(done.stdout)
     assert (steps[0], steps[-1]) == (1, 20)
     assert training[-1] < training[0]
@@ -75,7 +74,6 @@ def test_train_lm(tmp_path, functions):
 @pytest.mark.slow
 def test_train_lm_with_default_options(tmp_path):
     done = run_example("train_lm.py", "--directory", tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
     steps, _, held_out = parse_losses(done.stdout)
     assert len(steps) > 5
     assert held_out[-1] < held_out[0] - 0.8
@@ -85,8 +83,7 @@ def test_train_lm_with_default_options(tmp_path):
 def test_train_lm_reuses_its_dataset(tmp_path, sentences):
     first = run_example("train_lm.py", "--directory", tmp_path, *SMALL, "--steps", 1)
     assert "no dataset of these texts yet" in first.stdout
-    second = run_example("train_lm.py", "--directory", tmp_path, *SMALL, "--learning-rate", 0)
-    assert second.returncode == 1
+    second = run_example("train_lm.py", "--directory", tmp_path, *SMALL, "--learning-rate", 0, exit_code=1)
     assert second.stderr.endswith("the loss did not fall\n")
     assert "using the dataset of an earlier run" in second.stdout
     changed = ["--vocab-size", 300, "--corpus", sentences, "--steps", 1]
@@ -96,38 +93,47 @@ def test_train_lm_reuses_its_dataset(tmp_path, sentences):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "corpus"),
+    ("command", "message"),
     [
-        ("train_lm.py", "missing.txt"),
-        ("train_lm.py", "."),
-        ("train_lm.py", "tiny.txt"),
-        ("finetune_packed.py", "tiny.txt"),
-        ("masked_lm.py", "tiny.txt"),
-        ("span_corruption.py", "tiny.txt"),
-        ("pipeline.py", "tiny.txt"),
+        ("train_lm.py --corpus missing.txt", "missing.txt"),
+        ("train_lm.py --corpus .", ""),
+        ("train_lm.py --corpus tiny.txt", ""),
+        ("train_lm.py --megabytes nan", "megabytes is nan; pass the amount of text to read, such as 8"),
+        ("train_lm.py --megabytes 0", "megabytes is 0.0; pass the amount of text to read, such as 8"),
+        ("train_lm.py --corpus sentences.txt --directory tiny.txt/run", "tiny.txt"),
+        ("finetune_packed.py --corpus tiny.txt", ""),
+        (
+            "finetune_packed.py --corpus sentences.txt --directory run",
+            "there are no conversations: the corpus has no function with a docstring; pass --chats",
+        ),
+        ("finetune_packed.py --corpus functions.py --batch-size 4 --hosts 3 --directory run", ""),
+        ("masked_lm.py --corpus tiny.txt", ""),
+        ("span_corruption.py --corpus tiny.txt", ""),
+        ("pipeline.py --corpus tiny.txt", ""),
+        (
+            "pipeline.py --corpus sentences.txt --batch-size 21 --vocab-size 280",
+            "the corpus is too small: a batch needs 21 paragraphs",
+        ),
+        (
+            "train_on_bytes.py --corpus sentences.txt --window 1048576 --vocab-size 300 --directory run",
+            "the corpus is too small: a window has 1048576 bytes",
+        ),
+        ("dask_corpus.py --corpus missing.txt --directory run", "missing.txt"),
+        ("grain_pipeline.py --corpus missing.txt --directory run", "missing.txt"),
+        ("multi_host.py --corpus missing.txt --directory run", "missing.txt"),
+        ("custom_tokenizer.py --corpus missing.txt --directory run", "missing.txt"),
+        ("ner.py --data missing.conll", ""),
+        ("ner.py --data empty.conll", ""),
+        ("ner.py --data tiny.txt", ""),
     ],
 )
-def test_missing_or_tiny_corpus_is_reported(tmp_path, name, corpus):
+def test_errors_are_one_line(command, message, sentences, functions, tmp_path):
     (tmp_path / "tiny.txt").write_text("tiny")
-    done = run_example(name, "--corpus", tmp_path / corpus)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ")
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.slow
-def test_invalid_options_are_rejected_before_training(tmp_path, sentences):
-    (tmp_path / "file").touch()
-    for arguments, error in {
-        ("--megabytes", "nan"): "megabytes is nan; pass the amount of text to read, such as 8",
-        ("--megabytes", "0"): "megabytes is 0.0; pass the amount of text to read, such as 8",
-        ("--corpus", sentences, "--directory", tmp_path / "file" / "run"): str(tmp_path / "file"),
-    }.items():
-        done = run_example("train_lm.py", *arguments)
-        assert done.returncode == 1
-        assert done.stderr.startswith("error: ")
-        assert error in done.stderr
-        assert "counting" not in done.stderr
+    (tmp_path / "empty.conll").touch()
+    stderr = run_example(*command.split(), exit_code=1, cwd=tmp_path).stderr
+    assert re.search(f"^error: .*{re.escape(message)}", stderr, re.MULTILINE)
+    assert "Traceback" not in stderr
+    assert "counting" not in stderr or not command.startswith("train_lm.py")
 
 
 FINETUNING = ["--vocab-size", 300, "--length", 192, "--batch-size", 4, "--steps", 100]
@@ -143,7 +149,6 @@ def test_finetune_packed(functions, tmp_path):
     """A run that is stopped by a signal and resumed on more hosts has the losses of one that is not."""
     arguments = ["--corpus", functions, *FINETUNING, "--directory"]
     done = run_example("finetune_packed.py", *arguments, tmp_path / "whole")
-    assert done.returncode == 0, done.stdout + done.stderr
     whole = read_losses(tmp_path / "whole")
     assert [row["step"] for row in whole] == [*range(1, 101)]
     assert whole[-1]["loss"] < whole[0]["loss"] - 1
@@ -160,7 +165,6 @@ def test_finetune_packed(functions, tmp_path):
     assert f"stopped after step {stopped}; run it again to continue, with any number of hosts" in output
 
     done = run_example("finetune_packed.py", *arguments, directory, "--hosts", 4)
-    assert done.returncode == 0, done.stdout + done.stderr
     resumed = read_losses(directory)
     assert [row["step"] for row in resumed] == [*range(1, 101)]
     difference = max(abs(a["loss"] - b["loss"]) for a, b in zip(whole, resumed, strict=True))
@@ -168,19 +172,9 @@ def test_finetune_packed(functions, tmp_path):
 
 
 @pytest.mark.slow
-def test_finetune_packed_without_conversations(sentences, tmp_path):
-    done = run_example("finetune_packed.py", "--corpus", sentences, *FINETUNING, "--directory", tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
-        "error: there are no conversations: the corpus has no function with a docstring; pass --chats"
-    )
-
-
-@pytest.mark.slow
 def test_masked_lm(sentences):
     small = ["--vocab-size", 60, "--length", 16, "--batch-size", 16, "--steps", 60]
     done = run_example("masked_lm.py", "--corpus", sentences, *small)
-    assert done.returncode == 0, done.stdout + done.stderr
     accuracy, baseline = map(
         float, re.search(r"accuracy: (.+)%; most frequent token: (.+)%", done.stdout).groups()
     )
@@ -193,7 +187,6 @@ def test_masked_lm(sentences):
 def test_span_corruption(sentences):
     small = ["--vocab-size", 380, "--length", 32, "--batch-size", 16, "--steps", 60]
     done = run_example("span_corruption.py", "--corpus", sentences, *small)
-    assert done.returncode == 0, done.stdout + done.stderr
     losses = re.search(r"nats per span token: (.+); unigram baseline: (.+)", done.stdout).groups()
     assert 0 < float(losses[0]) < float(losses[1]) - 0.2
     texts = re.search(r"inputs: (.*)</s>\ntargets: (.*)</s>", done.stdout, re.DOTALL).groups()
@@ -202,17 +195,9 @@ def test_span_corruption(sentences):
 
 
 @pytest.mark.slow
-def test_span_corruption_fails_below_the_baseline(sentences):
-    done = run_example("span_corruption.py", "--corpus", sentences, "--vocab-size", 380, "--steps", 1)
-    assert done.returncode == 1
-    assert done.stderr.endswith("no better than the unigram baseline\n")
-
-
-@pytest.mark.slow
 def test_pipeline(sentences):
     small = ["--vocab-size", 280, "--batch-size", 8, "--steps", 40]
     done = run_example("pipeline.py", "--corpus", sentences, *small)
-    assert done.returncode == 0, done.stdout + done.stderr
     assert "CausalLMBatch: 8 rows of" in done.stdout
     traces, boundaries = re.search(r"(\d+) traces, for the length buckets \[(.*)\]", done.stdout).groups()
     assert 1 < int(traces) <= len(boundaries.split(", "))
@@ -221,43 +206,17 @@ def test_pipeline(sentences):
 
 
 @pytest.mark.slow
-def test_pipeline_with_fewer_paragraphs_than_a_batch(sentences):
-    done = run_example("pipeline.py", "--corpus", sentences, "--batch-size", 21, "--vocab-size", 280)
-    assert done.returncode == 1
-    assert done.stderr.endswith("error: the corpus is too small: a batch needs 21 paragraphs\n")
-
-
-@pytest.mark.slow
-def test_finetune_packed_with_hosts_that_do_not_divide_a_batch(functions, tmp_path):
-    options = ["--corpus", functions, *FINETUNING, "--directory", tmp_path, "--hosts", 3]
-    done = run_example("finetune_packed.py", *options)
-    assert done.returncode == 1
-    assert "error: " in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.slow
 def test_train_on_bytes(sentences, tmp_path):
     options = ["--vocab-size", 300, "--window", 64, "--batch-size", 8, "--steps", 30, "--directory", tmp_path]
     done = run_example("train_on_bytes.py", "--corpus", sentences, *options)
-    assert done.returncode == 0, done.stdout + done.stderr
     assert "the ids of the device equal those of the host" in done.stdout
     before, after = re.search(r"bits per byte: (.+) before training, (.+) after it", done.stdout).groups()
     assert float(after) < float(before) - 0.5
 
 
 @pytest.mark.slow
-def test_train_on_bytes_with_fewer_bytes_than_a_window(sentences, tmp_path):
-    options = ["--window", 1 << 20, "--vocab-size", 300, "--directory", tmp_path]
-    done = run_example("train_on_bytes.py", "--corpus", sentences, *options)
-    assert done.returncode == 1
-    assert done.stderr.endswith("error: the corpus is too small: a window has 1048576 bytes\n")
-
-
-@pytest.mark.slow
 def test_rewards_on_device():
     done = run_example("rewards_on_device.py", "--steps", 60, "--rows", 32)
-    assert done.returncode == 0, done.stdout + done.stderr
     first, final = re.search(r"share of digits: (.+) at first, (.+) at the end", done.stdout).groups()
     assert float(final) > float(first) + 0.2
     sampled, encoded = re.search(r"first turns: (\d+), and (\d+) after encoding", done.stdout).groups()

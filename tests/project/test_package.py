@@ -13,7 +13,7 @@ from tokjax.trainer import bundles
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 DEVELOPMENT_EXTRAS = {"test", "test-all", "dev", "benchmarks", "docs"}
-PINNED_TEST_DEPENDENCIES = {"orbax-checkpoint", "pyparsing"}
+PINNED_TEST_DEPENDENCIES = {"orbax-checkpoint"}
 
 
 def get_lower_bounds():

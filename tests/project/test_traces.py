@@ -1,18 +1,14 @@
 """Tests of the traces that the documentation shows."""
 
 import tokjax
-from docs.traces.engine import compute_merge_bounds, iter_merging_rounds, measure_stage_seconds
-from docs.traces.formatting import format_rows_below, format_table
+from docs.traces.engine import compute_merge_bounds, iter_merging_rounds
 from docs.traces.packing import iter_best_fit_steps
 from docs.traces.training import iter_training_steps
 from tests.conftest import CORPUS
 from tests.oracles.naive_bpe import train_naively
 from tokjax.bpe.batched_merging import BatchMerger
 from tokjax.bpe.hash_tables import make_pretokens
-from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
-from tokjax.bpe.pretoken_cache import PretokenCache
 from tokjax.bpe.sequential_merging import merge_bytes
-from tokjax.pretokenize.patterns import make_pattern_splitter
 from tokjax.trainer import count_pretokens, train_bpe
 
 WORDS = [b" lowest", b" widely", b" understanding", "naïve".encode()]
@@ -44,13 +40,6 @@ def test_safe_pair_has_lowest_adjacent_rank():
     assert all(rank <= other for rank, other, is_safe in zip(ranks, around, safe, strict=True) if is_safe)
 
 
-def test_stage_seconds_are_positive():
-    cache = PretokenCache(train_rules().atomic_ids, BatchMerger(train_rules()))
-    stages = measure_stage_seconds(CORPUS * 100, PatternPreTokenizer(make_pattern_splitter("gpt2")), cache)
-    assert list(stages) == ["boundaries", "lookup", "ids"]
-    assert min(stages.values()) > 0
-
-
 def test_training_steps_equal_sequential_merges():
     pretokens = ["low"] * 5 + ["lower"] * 2 + ["newest"] * 6 + ["widest"] * 3
     steps = list(iter_training_steps(count_pretokens(pretokens, progress=False), 100, width=3))
@@ -73,17 +62,3 @@ def test_packing_trace_ends_like_the_plan():
     assert steps[-1].free_slots == [0, 0, 0]
     assert plan.num_blocks == 3
     assert [step.length for step in steps] == lengths
-
-
-def test_numbers_in_a_table_are_right_aligned():
-    shown = format_table(["name", "n"], [("a", 5), ("bb", 10), ("c", "never")])
-    assert shown.splitlines() == ["name      n", "a         5", "bb       10", "c     never"]
-
-
-def test_rows_are_formatted_below_their_text():
-    rows = format_rows_below("ab", first="^.", second=[1, 2])
-    assert rows.splitlines() == [
-        "        ab",
-        "first   ^.",
-        "second  12",
-    ]

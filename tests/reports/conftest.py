@@ -1,4 +1,4 @@
-"""Reports that the tests of tables, HTML and JSON share."""
+"""Reports that the tests of tables and JSON share."""
 
 import pytest
 

@@ -46,11 +46,6 @@ def test_renyi_efficiency_decreases_with_the_order(counts):
         assert values[0] <= 1 + 1e-9
 
 
-def test_codes_with_powers_of_two_reach_the_entropy():
-    counts = [8, 4, 2, 1, 1, 0]
-    assert compute_entropy(counts) == compute_huffman_length(counts) == 1.875
-
-
 def test_few_tokens():
     assert compute_huffman_length([7, 0]) == compute_entropy([0, 7]) == compute_renyi_efficiency([7, 0]) == 0
     assert compute_renyi_efficiency(np.ones(1000, np.int64)) == pytest.approx(1)

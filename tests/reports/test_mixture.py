@@ -10,7 +10,6 @@ pytest.importorskip("scipy")
 
 import tokjax
 from tests.oracles import mixture as oracle
-from tests.support.variants import mark_slow_except
 from tokjax.reports import estimate_mixture
 from tokjax.reports.mixture import iter_first_merges
 from tokjax.trainer import count_pretokens, mix_counts, train_bpe
@@ -76,21 +75,6 @@ def test_shortfall_equals_the_program_with_all_inequalities(texts, training_text
     for name, (lowest, highest) in found.ranges.items():
         assert -1e-6 <= lowest <= found.shares[name] + 1e-6 <= highest + 2e-6 <= 1 + 1e-5
     assert min(found.shares.values()) >= -1e-9
-
-
-@pytest.mark.parametrize(
-    "shares", mark_slow_except([(1, 1, 1), (7, 2, 1), (0.02, 0.9, 0.08)], [(0.02, 0.9, 0.08)])
-)
-def test_shares_of_the_training_data_are_found(languages, shares):
-    training, _ = languages
-    weights = dict(zip(SIZES, shares, strict=True))
-    tokenizer = train(mix_counts(training, weights), 600).tokenizer
-    found = estimate(tokenizer, training)
-    for name, weight in weights.items():
-        assert found.shares[name] == pytest.approx(weight / sum(shares), abs=0.003)
-        assert found.ranges[name] == pytest.approx((found.shares[name],) * 2, abs=0.003)
-    assert found.shortfall < 1e-3
-    assert found.num_merges == 344
 
 
 def test_shares_are_found_from_other_samples(languages):

@@ -1,5 +1,6 @@
 """Tests of the terminal tables of a vocabulary report."""
 
+import json
 import re
 
 from rich.console import Console
@@ -49,3 +50,28 @@ def test_tables_escape_names_and_tokens(hostile_report):
     assert "[red]" in shown
     assert "\\x1b[2J" in shown
     assert not set(shown) & set("\x1b\x00\u202e")
+
+
+def test_json(report):
+    described = json.loads(json.dumps(tokjax.reports.report_to_json(report), allow_nan=False))
+    assert (described["tokenizers"], described["kinds"]) == (["trained", "bytes", "words"], ["en", "others"])
+    for kind in (None, *report.kinds):
+        for name in report.tokenizers:
+            use = report.use(name, kind)
+            values = described["overall"][name] if kind is None else described["uses"][kind][name]
+            assert {metric.name: values[metric.name] for metric in USE_METRICS} == {
+                metric.name: getattr(use, metric.name) for metric in USE_METRICS
+            }
+            assert values["used_lengths"] == use.used_lengths.tolist()
+            assert values["most_frequent"] == [token._asdict() for token in use.most_frequent()]
+    assert described["texts"]["en"]["words"] == report.use(kind="en").text.words
+    words = described["vocabularies"]["words"]
+    assert (words["vocab_size"], words["num_ordinary"], words["num_special"]) == (102, 4, 2)
+    assert words["vocabulary_lengths"] == [0, 1, 0, 1, 0, 2]
+    assert words["longest"][0] == {"id": 0, "token": "hello", "nbytes": 5, "times": 0}
+
+
+def test_empty_report(empty_report):
+    described = json.loads(json.dumps(tokjax.reports.report_to_json(empty_report), allow_nan=False))
+    assert described["overall"]["tokenizer"]["bytes_per_token"] is None
+    assert re.search(r"bytes per token +–\n", print_tables(tokjax.reports.report_tables(empty_report)))

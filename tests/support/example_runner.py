@@ -16,14 +16,12 @@ AS_A_USER = {
 }
 
 
-def run_example(name, *arguments):
-    return subprocess.run(
-        [sys.executable, EXAMPLES / name, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=AS_A_USER,
-    )
+def run_example(name, *arguments, exit_code=0, cwd=None):
+    """Runs a program that must end with an exit code, and returns its two outputs."""
+    command = [sys.executable, EXAMPLES / name, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=AS_A_USER, cwd=cwd)
+    assert done.returncode == exit_code, done.stdout + done.stderr
+    return done
 
 
 def start_example(name, *arguments):

@@ -4,14 +4,9 @@ import jax
 import numpy as np
 
 import tokjax
+from tests.support.byte_tokenizers import make_byte_tokenizer
 
-TOKENIZER = tokjax.byte_level_bpe(
-    {bytes([i]): i for i in range(256)},
-    special_tokens={"<s>": 256, "</s>": 257, "<pad>": 258},
-    bos_token="<s>",
-    eos_token="</s>",
-    pad_token="<pad>",
-)
+TOKENIZER = make_byte_tokenizer("<s>", "</s>", "<pad>")
 PAD = 258
 TEXTS = [f"{i:03d}" + "x" * (i * 7 % 41) for i in range(97)]
 OTHER_TEXTS = [f"{i:03d}" + "y" * (i * 5 % 23) for i in range(500, 537)]
@@ -21,9 +16,7 @@ FIELDS = {
     "packed": tokjax.PackedTokenField(TOKENIZER, chunk_tokens=16),
     "bucketed": tokjax.BucketedTokenField(TOKENIZER, bucket_boundaries=[16, 32], max_tokens=50),
 }
-WITHOUT_SPECIAL = tokjax.byte_level_bpe(
-    {bytes([i]): i for i in range(256)}, special_tokens={"</s>": 256}, eos_token="</s>"
-)
+WITHOUT_SPECIAL = make_byte_tokenizer("</s>")
 """Tokenizer without special tokens but EOS."""
 
 

@@ -19,26 +19,21 @@ characters = st.one_of(
     st.characters(exclude_categories=["Cs"]),
 )
 texts = st.text(characters, max_size=60)
-fragments = st.sampled_from(
-    [
-        "'s",
-        "'S",
-        "'ll",
-        "'\u017f",
-        "  ",
-        "\n\n",
-        " \n ",
-        "\r\n",
-        "1234567",
-        "hello",
-        " world",
-        "HTTPServer",
-        "é",
-        "日本",
-        "!!!",
-        "/\n",
-    ]
-)
+FRAGMENTS = [
+    "'s",
+    "'S",
+    "'ll",
+    "'\u017f",
+    "  ",
+    "\n\n",
+    " \n ",
+    "\r\n",
+    "1234567",
+    "hello",
+    " world",
+    "HTTPServer",
+]
+fragments = st.sampled_from([*FRAGMENTS, "é", "日本", "!!!", "/\n"])
 hard_texts = st.lists(st.one_of(fragments, texts), max_size=12).map("".join).filter(is_ordinary)
 any_strings = st.text(max_size=40).filter(is_ordinary)  # includes lone surrogates
 byte_strings = st.one_of(st.binary(max_size=40), hard_texts.map(str.encode))

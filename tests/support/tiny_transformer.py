@@ -50,22 +50,6 @@ def total_loss(params, ids, positions, mask, labels):
     return -jnp.where(counts, chosen, jnp.float32(0)).sum(), counts.sum()
 
 
-def train(params, batches, learning_rate=0.05):
-    """The mean loss of each step."""
-
-    def mean_loss(params, batch):
-        total, count = total_loss(params, *batch)
-        return total / count.astype(jnp.float32)
-
-    step = jax.jit(jax.value_and_grad(mean_loss))
-    losses = []
-    for batch in batches:
-        loss, gradients = step(params, batch)
-        params = jax.tree.map(lambda p, g: p - jnp.float32(learning_rate) * g, params, gradients)
-        losses.append(float(loss))
-    return losses
-
-
 @partial(jax.jit, static_argnames=("causal", "window"))
 def packed_batch(blocks, **options):
     mask = tokjax.masks.make_attention_mask(segment_ids=blocks.segment_ids, **options)

@@ -13,9 +13,6 @@ from tokjax.trainer import (
     load_training_bundle,
     save_training_bundle,
     train_bpe,
-    train_sentencepiece,
-    train_word_level,
-    train_wordpiece,
 )
 
 
@@ -39,16 +36,6 @@ def test_save_load_round_trip(trained, bundle, tmp_path):
     assert loaded.trained.merges == trained.merges
     assert loaded.trained.options["trainer"] == "bpe"
     assert tokjax.load_tokenizer(tmp_path / "bundle") == trained.tokenizer
-
-
-@pytest.mark.parametrize(
-    "train", [train_wordpiece, train_word_level, train_sentencepiece], ids=lambda train: train.__name__
-)
-def test_every_trainer_round_trips(train, corpus, tmp_path):
-    trained = train(corpus * 3, vocab_size=np.int64(170), progress=False)
-    bundle = save_training_bundle(trained, tmp_path / "b")
-    assert type(bundle.trained) is type(trained)
-    assert bundle.trained == trained
 
 
 def test_duplicate_merges_are_saved(tmp_path):

@@ -8,24 +8,10 @@ import tokjax
 from tests.oracles.naive_bpe import split_pretokens, train_naively
 from tests.support.text_strategies import hard_texts
 from tokjax.trainer import count_pretokens, load_pretoken_counts, mix_counts, save_pretoken_counts, train_bpe
-from tokjax.trainer.mixing import _find_repetitions
-
-shares = st.floats(0.01, 100)
 
 
 def count(texts, **options):
     return count_pretokens(texts, progress=False, **options)
-
-
-def find_repetitions_naively(sizes, weights):
-    """Tries one number of repetitions of the rarest source after the other."""
-    wanted = [weight / size for weight, size in zip(weights, sizes, strict=True)]
-    rarest = min(wanted)
-    for n in range(1, 501):
-        scaled = [each / rarest * n for each in wanted]
-        if all(abs(round(each) - each) <= 1e-3 * each for each in scaled):
-            return [round(each) for each in scaled]
-    raise AssertionError("500 repetitions are always enough")
 
 
 @given(st.lists(hard_texts, max_size=4), st.integers(1, 5))
@@ -36,20 +22,19 @@ def test_product_equals_counts_of_repeated_texts(texts, times):
     assert (times * counts).fingerprint == repeated.fingerprint
 
 
-@given(st.lists(st.tuples(st.integers(1, 10**6), shares), min_size=1, max_size=5))
-def test_repetitions_give_the_shares(sources):
+@given(st.lists(st.tuples(st.integers(1, 500), st.floats(0.01, 100)), min_size=1, max_size=5))
+def test_mixture_has_the_shares(sources):
     sizes, weights = zip(*sources, strict=True)
-    repetitions = _find_repetitions(sizes, weights)
-    assert repetitions == find_repetitions_naively(sizes, weights)
-    nbytes = np.array(repetitions) * sizes
+    counts = {letter: count([letter * size]) for letter, size in zip("abcde", sizes, strict=False)}
+    mixed = mix_counts(counts, dict(zip(counts, weights, strict=True)))
+    nbytes = np.array([len(pretoken) * n for pretoken, n in sorted(mixed.items())])
     assert nbytes / nbytes.sum() == pytest.approx(np.array(weights) / sum(weights), rel=2.1e-3)
 
 
-def test_repetitions_are_the_smallest():
-    assert _find_repetitions([3000, 1500], [1, 1]) == [1, 2]
-    assert _find_repetitions([100, 100, 100], [0.5, 0.25, 0.25]) == [2, 1, 1]
-    assert _find_repetitions([10, 20, 50], [10, 20, 50]) == [1, 1, 1]
-    assert _find_repetitions([1, 1], [1, 1000.4]) == [1, 1000]
+def test_mixture_has_the_fewest_repetitions():
+    a, b = count(["a" * 30]), count(["b" * 15])
+    assert mix_counts({"a": a, "b": b}, {"a": 1, "b": 1}) == a + b * 2
+    assert mix_counts({"a": a, "b": b}, {"a": 2, "b": 1}) == a + b
 
 
 @given(st.lists(st.text("abc ", min_size=1, max_size=9), min_size=1, max_size=3), st.integers(1, 4))

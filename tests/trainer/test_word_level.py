@@ -1,6 +1,5 @@
 """Tests of word-level training, against the trainer of Hugging Face."""
 
-import json
 import logging
 
 import pytest
@@ -62,10 +61,6 @@ def test_word_equal_to_special_token_is_left_out():
     )
 
 
-def test_no_text():
-    assert get_tokens(train([], 20)) == ["[PAD]", "[UNK]"]
-
-
 def test_incomplete_vocabulary_is_reported(caplog):
     with caplog.at_level(logging.WARNING, "tokjax"):
         trained = train(["low low be"], 100, min_frequency=2)
@@ -73,19 +68,6 @@ def test_incomplete_vocabulary_is_reported(caplog):
     assert caplog.messages == [
         "the text has no word left that occurs 2 or more times: the vocabulary has 3 ids, not 100"
     ]
-
-
-def test_options_are_plain_json():
-    trained = train(["low"], 10)
-    assert json.loads(json.dumps(trained.options)) == trained.options
-    assert trained.options["trainer"] == "word_level"
-
-
-def test_progress_is_shown_on_standard_error(capsys):
-    train_word_level(CORPUS, vocab_size=100)
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert "counting" in output.err
 
 
 @pytest.mark.parametrize(

@@ -228,14 +228,19 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def compute_json_checksum(values: object) -> str:
-    """Returns `"sha256:"` and the hexadecimal SHA-256 of JSON values in canonical form."""
-    return compute_json_pieces_checksum([format_canonical_json(values)])
+def compute_json_checksum(values: object, default: Callable[[Any], Any] | None = None) -> str:
+    """Returns `"sha256:"` and the hexadecimal SHA-256 of JSON values in canonical form.
+
+    Args:
+        values: the values.
+        default: function that converts other values to JSON values, as for `json.dumps`.
+    """
+    return compute_json_pieces_checksum([format_canonical_json(values, default)])
 
 
-def format_canonical_json(values: object) -> str:
+def format_canonical_json(values: object, default: Callable[[Any], Any] | None = None) -> str:
     """Returns JSON values in canonical form: sorted keys, no whitespace, ASCII escapes."""
-    return json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return json.dumps(values, sort_keys=True, separators=(",", ":"), default=default)
 
 
 def compute_json_pieces_checksum(pieces: Iterable[str]) -> str:

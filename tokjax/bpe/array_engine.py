@@ -24,7 +24,7 @@ from tokjax.bpe.dropout import (
     iter_piece_keys,
     merge_with_dropout,
 )
-from tokjax.bpe.encoded_segments import EncodedChunk, EncodedSegments, join_chunks, make_encoded_chunk
+from tokjax.bpe.encoded_segments import EncodedSegments, join_chunks, make_encoded_segments
 from tokjax.bpe.hash_tables import make_pretokens
 from tokjax.bpe.pretoken_cache import PretokenCache, PretokenIds
 from tokjax.bpe.sequential_merging import merge_pretoken
@@ -170,13 +170,13 @@ class ArrayEngine:
         tasks, to_process = tee(
             (task, begins_word) for task in iter(lambda: list(islice(chunks, chunks_per_task)), [])
         )
-        parts: Iterator[list[EncodedChunk]] = map_in_parallel(
+        parts: Iterator[list[EncodedSegments]] = map_in_parallel(
             self, self._token, "encode_chunks", to_process, threads, total
         )
         all_pieces = chain.from_iterable(task for task, _ in tasks)
         return join_chunks(all_pieces, chain.from_iterable(parts), total, begins_word=begins_word)
 
-    def encode_chunks(self, task: tuple[list[Pieces], bool]) -> list[EncodedChunk]:
+    def encode_chunks(self, task: tuple[list[Pieces], bool]) -> list[EncodedSegments]:
         """Encodes the pieces of several chunks.
 
         Args:
@@ -193,12 +193,14 @@ class ArrayEngine:
         pieces, to_encode, to_number = tee(chunks, 3)
         keys = iter_piece_keys(segments, to_number, dropout.seed)
         tasks = zip(to_encode, keys, repeat(dropout.probability), repeat(begins_word))
-        encoded: Iterator[EncodedChunk] = map_in_parallel(
+        encoded: Iterator[EncodedSegments] = map_in_parallel(
             self, self._token, "encode_chunk_with_dropout", tasks, threads, total
         )
         return join_chunks(pieces, encoded, total, begins_word=begins_word)
 
-    def encode_chunk_with_dropout(self, task: tuple[Pieces, NDArray[np.uint64], float, bool]) -> EncodedChunk:
+    def encode_chunk_with_dropout(
+        self, task: tuple[Pieces, NDArray[np.uint64], float, bool]
+    ) -> EncodedSegments:
         """Encodes the pieces of one chunk with BPE dropout.
 
         Args:
@@ -211,7 +213,7 @@ class ArrayEngine:
             self._merger, chunk.pretokens, compute_pretoken_keys(chunk, piece_keys), probability
         )
         ids = PretokenIds(merged.ids, np.cumsum(merged.counts))
-        return make_encoded_chunk(ids, chunk.stops, begins_word=begins_word)
+        return make_encoded_segments(ids, chunk.stops, begins_word=begins_word)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the engine with its tables, for worker processes."""
@@ -262,26 +264,28 @@ class ArrayEngine:
             begins[starts[:-1]] = True
         return EncodedSegments(ids, starts[segment_splits], begins)
 
-    def _look_up(self, pieces: Pieces) -> _PreparedChunk:
-        pretokens, stops = split_pieces(pieces, self._pre_tokenizer)
-        return _PreparedChunk(stops, self._cache.find(pretokens))
-
-    def _iter_encoded_chunks(self, chunks: Iterable[Pieces], *, begins_word: bool) -> Iterator[EncodedChunk]:
+    def _iter_encoded_chunks(
+        self, chunks: Iterable[Pieces], *, begins_word: bool
+    ) -> Iterator[EncodedSegments]:
         """Encodes chunks, and yields them in order.
 
         The misses of several chunks are merged together, because a large batch costs less per pre-token.
         """
         pending: list[_PreparedChunk] = []
         misses = 0
-        for chunk in map(self._look_up, chunks):
-            pending.append(chunk)
-            misses += len(chunk.lookup.misses)
+        for pieces in chunks:
+            chunk = split_pieces(pieces, self._pre_tokenizer)
+            lookup = self._cache.find(chunk.pretokens)
+            pending.append(_PreparedChunk(chunk.stops, lookup))
+            misses += len(lookup.misses)
             if not misses or misses >= _INSERT_BATCH_SIZE or len(pending) >= _MAX_PENDING_CHUNKS:
                 yield from self._finish_chunks(pending, begins_word=begins_word)
                 pending, misses = [], 0
         yield from self._finish_chunks(pending, begins_word=begins_word)
 
-    def _finish_chunks(self, pending: list[_PreparedChunk], *, begins_word: bool) -> Iterator[EncodedChunk]:
+    def _finish_chunks(
+        self, pending: list[_PreparedChunk], *, begins_word: bool
+    ) -> Iterator[EncodedSegments]:
         """Inserts the misses of chunks, and yields the ids of the chunks."""
         if any(len(chunk.lookup.misses) for chunk in pending):
             lookups = self._cache.insert([chunk.lookup for chunk in pending])
@@ -289,7 +293,7 @@ class ArrayEngine:
                 _PreparedChunk(chunk.stops, lookup) for chunk, lookup in zip(pending, lookups, strict=True)
             ]
         for stops, lookup in pending:
-            yield make_encoded_chunk(self._cache.get_ids(lookup), stops, begins_word=begins_word)
+            yield make_encoded_segments(self._cache.get_ids(lookup), stops, begins_word=begins_word)
 
     @cached_property
     def _cache(self) -> PretokenCache:

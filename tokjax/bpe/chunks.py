@@ -16,7 +16,7 @@ import numpy as np
 
 from tokjax.bpe.hash_tables import MAX_PRETOKEN_BYTES, Pretokens
 from tokjax.core.ragged import make_row_splits
-from tokjax.core.utf8 import find_character_starts, from_characters, to_characters
+from tokjax.core.utf8 import encode_segment, find_character_starts, from_characters, to_characters
 from tokjax.pretokenize.unicode_classes import LETTERS_AND_NUMBERS, load_categories
 from tokjax.pretokenize.word_boundaries import find_character_word_bounds, find_word_bounds
 
@@ -54,6 +54,14 @@ class Segments(NamedTuple):
     def num_characters(self) -> int:
         """Number of characters, plus one per segment."""
         return sum(map(len, self.texts)) + len(self.texts)
+
+    def encode(self) -> list[bytes]:
+        """Returns the bytes of each segment."""
+        return [encode_segment(text, self.hold_bytes) for text in self.texts]
+
+    def get_characters(self) -> Sequence[str]:
+        """Returns the characters of each segment, as `to_characters` returns them."""
+        return self.texts if self.hold_bytes else list(map(to_characters, self.texts))
 
 
 class Pieces(NamedTuple):
@@ -107,18 +115,6 @@ class PreTokenizer(Protocol):
 
 class Chunk(NamedTuple):
     """The pre-tokens of a chunk.
-
-    Attributes:
-        pretokens: the pre-tokens of all pieces, in UTF-8.
-        stops: number of pre-tokens up to the end of each piece, `int64`, shape `(pieces,)`.
-    """
-
-    pretokens: Pretokens
-    stops: NDArray[np.int64]
-
-
-class WhitespacePretokens(NamedTuple):
-    """The pre-tokens of a chunk without the whitespace between them.
 
     Attributes:
         pretokens: the pre-tokens of all pieces, in UTF-8.
@@ -206,10 +202,10 @@ def split_pieces(pieces: Pieces, pre_tokenizer: PreTokenizer) -> Chunk:
     nonempty = np.flatnonzero(np.diff(stops, prepend=0))
     last = stops[nonempty] - 1
     lengths[last] = ends[nonempty] - starts[last]
-    return Chunk(Pretokens(np.frombuffer(text, np.uint8), starts, lengths), stops)
+    return Chunk(Pretokens(np.frombuffer(text, np.uint8), starts, lengths), stops, ends)
 
 
-def split_at_whitespace(pieces: Pieces, splitter: Splitter) -> WhitespacePretokens:
+def split_at_whitespace(pieces: Pieces, splitter: Splitter) -> Chunk:
     """Splits all pieces of a chunk into pre-tokens, without the whitespace between them."""
     pieces, encoded = encode_pieces(pieces)
     ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)) + 1) - 1
@@ -221,7 +217,7 @@ def split_at_whitespace(pieces: Pieces, splitter: Splitter) -> WhitespacePretoke
     else:
         starts, stops = find_word_bounds(splitter, text[:-MAX_PRETOKEN_BYTES])
     pretokens = Pretokens(np.frombuffer(text, np.uint8), starts, stops - starts)
-    return WhitespacePretokens(pretokens, np.searchsorted(starts, ends), ends)
+    return Chunk(pretokens, np.searchsorted(starts, ends), ends)
 
 
 def find_byte_starts(flags: NDArray[np.bool_], text: bytes) -> NDArray[np.int64]:

@@ -35,7 +35,7 @@ import numpy as np
 from tokjax._util.permutation import INCREMENT, MASK64, mix_bits, mix_int
 from tokjax.bpe.merge_bounds import END_BOUNDS, END_RANK, NEVER_RANK, unpack_ranks
 from tokjax.core.ragged import concatenate_ranges
-from tokjax.core.utf8 import from_characters, to_utf8
+from tokjax.core.utf8 import encode_segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -95,7 +95,7 @@ def iter_piece_keys(segments: Segments, chunks: Iterable[Pieces], seed: int) -> 
             if ends_segment:
                 key, num_bytes = next(segment_keys, 0), 0
             else:
-                num_bytes += len(_encode(text, pieces.hold_bytes))
+                num_bytes += len(encode_segment(text, pieces.hold_bytes))
         yield np.array(keys, np.uint64)
 
 
@@ -357,9 +357,5 @@ def _iter_segment_keys(segments: Segments, seed: int) -> Iterator[int]:
     for text, begins in zip(segments.texts, begins_text, strict=True):
         if begins:
             digest = hashlib.blake2b(digest_size=8, key=seed_bytes)
-        digest.update(_encode(text, segments.hold_bytes) + _SEPARATOR)
+        digest.update(encode_segment(text, segments.hold_bytes) + _SEPARATOR)
         yield int.from_bytes(digest.digest(), "little")
-
-
-def _encode(text: str, hold_bytes: bool) -> bytes:
-    return from_characters(text) if hold_bytes else to_utf8(text)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from tokjax.core.ragged import make_row_splits
+from tokjax.core.utf8 import encode_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -100,55 +101,33 @@ class EncodedSegments(NamedTuple):
     corrections: Corrections = _NO_CORRECTIONS
 
 
-class EncodedChunk(NamedTuple):
-    """The token ids of the pieces of a chunk.
-
-    Attributes:
-        ids: token ids, `int32`, shape `(num_tokens,)`.
-        splits: number of ids up to the end of each piece, `int64`, shape `(pieces,)`.
-        begins_word: mask of the ids that begin a pre-token, `bool`, shape `(num_tokens,)`; `None` if it was
-            not requested.
-        spans: 0-based byte spans of the ids in their pieces, `int64`, shape `(num_tokens, 2)`; `None` if the
-            bytes of the tokens, concatenated, are the piece.
-        last_nbytes: number of bytes of the last piece, for the spans of chunks that continue its segment.
-    """
-
-    ids: NDArray[np.int32]
-    splits: NDArray[np.int64]
-    begins_word: NDArray[np.bool_] | None
-    spans: NDArray[np.int64] | None = None
-    last_nbytes: int = 0
-
-
-def make_encoded_chunk(
+def make_encoded_segments(
     ids: PretokenIds,
     stops: NDArray[np.int64],
     *,
     begins_word: bool,
     spans: NDArray[np.int64] | None = None,
-    last_nbytes: int = 0,
-) -> EncodedChunk:
-    """Makes an `EncodedChunk` from the ids of its pre-tokens.
+) -> EncodedSegments:
+    """Makes the record of the pieces of a chunk from the ids of its pre-tokens.
 
     Args:
         ids: the ids of the pre-tokens.
         stops: number of pre-tokens up to the end of each piece, `int64`, shape `(pieces,)`.
         begins_word: whether to report which ids begin a pre-token.
-        spans: as in `EncodedChunk`.
-        last_nbytes: as in `EncodedChunk`.
+        spans: as in `EncodedSegments`, in the pieces.
     """
-    splits = np.append(0, ids.ends).take(stops)
-    return EncodedChunk(ids.ids, splits, ids.begins_word if begins_word else None, spans, last_nbytes)
+    splits = np.append(0, ids.ends).take(np.append(0, stops))
+    return EncodedSegments(ids.ids, splits, ids.begins_word if begins_word else None, spans)
 
 
 def join_chunks(
-    pieces: Iterable[Pieces], chunks: Iterable[EncodedChunk], total: int, *, begins_word: bool
+    pieces: Iterable[Pieces], chunks: Iterable[EncodedSegments], total: int, *, begins_word: bool
 ) -> EncodedSegments:
     """Concatenates the ids of chunks, whose pieces together are complete segments.
 
     Args:
         pieces: the pieces of each chunk, in order.
-        chunks: the chunks. Their spans, if any, are changed in place.
+        chunks: the ids of the pieces of each chunk. Their spans, if any, are changed in place.
         total: approximate number of characters of all pieces, plus one per piece.
         begins_word: whether to report which ids begin a pre-token.
     """
@@ -158,17 +137,20 @@ def join_chunks(
     for chunk_pieces, chunk in zip(pieces, chunks, strict=True):
         characters += chunk_pieces.num_characters
         done = characters / total
-        all_splits.append(chunk.splits[chunk_pieces.ends_segment] + len(ids))
+        all_splits.append(chunk.splits[1:][chunk_pieces.ends_segment] + len(ids))
         ids.append(chunk.ids, done)
         if chunk.begins_word is not None:
             begins.append(chunk.begins_word, done)
         if chunk.spans is not None:
             has_spans = True
-            chunk.spans[: chunk.splits[0]] += nbytes_before
+            chunk.spans[: chunk.splits[1]] += nbytes_before
             spans.append(chunk.spans.reshape(-1), done)
-            if len(chunk.splits) > 1:  # the last piece begins a segment
+            if len(chunk_pieces.texts) > 1:  # the last piece begins a segment
                 nbytes_before = 0
-            nbytes_before = 0 if chunk_pieces.ends_segment[-1] else nbytes_before + chunk.last_nbytes
+            if chunk_pieces.ends_segment[-1]:
+                nbytes_before = 0
+            else:
+                nbytes_before += len(encode_segment(chunk_pieces.texts[-1], chunk_pieces.hold_bytes))
     return EncodedSegments(
         ids.finish(),
         np.concatenate(all_splits),

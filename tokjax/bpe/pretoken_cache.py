@@ -121,9 +121,13 @@ class PretokenCache(ExchangingCache):
         self._cache = _CacheEntries(atomic_ids)
         self._merger = merger
 
-    def find(self, pretokens: Pretokens) -> CacheLookup:
-        """Looks up pre-tokens, and inserts nothing."""
-        return self._cache.find(pretokens)
+    def find(self, pretokens: Pretokens, entries: _CacheEntries | None = None) -> CacheLookup:
+        """Looks up pre-tokens, in the current entries unless others are given, and inserts nothing."""
+        entries = entries or self._cache
+        values = entries.tables.find(pretokens)
+        absent = np.flatnonzero(values == ABSENT)
+        is_cacheable = can_hold(pretokens.take(absent)) if len(absent) else np.ones(0, bool)
+        return CacheLookup(entries, pretokens, values, absent[is_cacheable], absent[~is_cacheable])
 
     def insert(self, lookups: list[CacheLookup]) -> list[CacheLookup]:
         """Merges the misses of lookups, each different pre-token once, and inserts them.
@@ -139,7 +143,7 @@ class PretokenCache(ExchangingCache):
         # Values of entries that were reset since the lookup mean nothing for the current ones: look up
         # again.
         lookups = [
-            lookup if lookup.cache is entries else entries.find(lookup.pretokens) for lookup in lookups
+            lookup if lookup.cache is entries else self.find(lookup.pretokens, entries) for lookup in lookups
         ]
         misses = concatenate_pretokens([lookup.pretokens.take(lookup.misses) for lookup in lookups])
         if len(misses.starts):
@@ -239,13 +243,6 @@ class _CacheEntries:
     def __getstate__(self) -> dict[str, Any]:
         """Returns the fields, the tables first: the pool then has all ids to which they lead."""
         return {"tables": self.tables} | vars(self)
-
-    def find(self, pretokens: Pretokens) -> CacheLookup:
-        """Looks up pre-tokens."""
-        values = self.tables.find(pretokens)
-        absent = np.flatnonzero(values == ABSENT)
-        is_cacheable = can_hold(pretokens.take(absent)) if len(absent) else np.ones(0, bool)
-        return CacheLookup(self, pretokens, values, absent[is_cacheable], absent[~is_cacheable])
 
     @property
     def is_full(self) -> bool:

@@ -20,7 +20,6 @@ from tokjax.cli.options import (
     choose_separator,
     make_source,
 )
-from tokjax.reports.html_report import check_report_libraries
 from tokjax.reports.vocabulary_statistics import ONLY_KIND
 
 
@@ -42,17 +41,14 @@ def report(
     separator: SeparatorOption = None,
     text_column: TextColumnOption = "text",
     file_format: FormatOption = "auto",
-    html: Annotated[Path | None, typer.Option(help="Write an HTML page with plots to this file.")] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the numbers as JSON to this file.")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress or tables.")] = False,
 ) -> None:
     """Measure tokenizers on text files. Special tokens in the text are encoded as ordinary text."""
-    if html is not None:
-        check_report_libraries()  # fail before the measurement, not after it
-    for file in filter(None, (html, json_file)):
-        reject_home(file)
+    if json_file is not None:
+        reject_home(json_file)
     sources = {
         name: make_source(paths, text_column, file_format)
         for name, paths in _group_files_by_kind(files or [], kind or []).items()
@@ -68,9 +64,6 @@ def report(
         separator=separator,
         progress=not quiet,
     )
-    if html is not None:
-        html.parent.mkdir(parents=True, exist_ok=True)
-        tokjax.reports.save_report_html(measured, html)
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
         described = json.dumps(tokjax.reports.report_to_json(measured), indent=1).encode("ascii")

@@ -33,7 +33,7 @@ from tokjax.trainer import (
 )
 from tokjax.trainer.bpe.train_bpe import END_OF_TEXT
 from tokjax.trainer.bundles import is_bundle
-from tokjax.trainer.mixing import check_weights
+from tokjax.trainer.pretoken_counts import check_weights
 from tokjax.trainer.word_level import SPECIAL_TOKENS as WORD_LEVEL_TOKENS
 from tokjax.trainer.wordpiece import SPECIAL_TOKENS as WORDPIECE_TOKENS
 

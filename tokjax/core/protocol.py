@@ -26,10 +26,10 @@ import numpy as np
 
 from tokjax._util.arrays import as_integers
 from tokjax._util.atomic_files import compute_json_checksum
+from tokjax.core.json_records import to_json_values
 from tokjax.core.option_errors import explain_unknown_options
 from tokjax.core.ragged import Ragged, concatenate_ranges, ragged_from_rows
 from tokjax.core.result_mapping import accept_results
-from tokjax.core.template import template_to_json
 from tokjax.core.vocabulary import drop_lookup_roles, format_token
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 
@@ -352,22 +352,8 @@ def fingerprint(tokenizer: Any) -> str:
     Datasets record the fingerprint, and raise if they are opened with another tokenizer. By default it covers
     the type and the vocabulary. A type that has other options must register this function.
     """
-    vocabulary = get_vocabulary(tokenizer)
-    description = [
-        type(tokenizer).__qualname__,
-        [(id_, token.hex()) for id_, token in vocabulary.bytes_by_id.items()],
-        dict(vocabulary.special),
-        {str(role): name for role, name in drop_lookup_roles(vocabulary).roles.items()},
-    ]
-    # Optional parts are appended only if present: otherwise, fingerprints in existing datasets would change.
-    if vocabulary.explicit_template is not None:
-        description.append(template_to_json(vocabulary.explicit_template))
-    if vocabulary.added_tokens:
-        description.append({name: list(added_token) for name, added_token in vocabulary.added_tokens.items()})
-    other_ids: dict[str, int] = {**vocabulary.duplicate_token_ids, **vocabulary.unreachable_ids}
-    if other_ids:
-        description.append(other_ids)
-    return compute_json_checksum(description)
+    description = [type(tokenizer).__qualname__, drop_lookup_roles(get_vocabulary(tokenizer))]
+    return compute_json_checksum(description, to_json_values)
 
 
 def token_to_id(tokenizer: Any, token: str | bytes) -> int:

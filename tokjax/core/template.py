@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._util.checks import check_int
+from tokjax.core.json_records import register_record
 from tokjax.core.ragged import Ragged, concatenate_ranges, make_row_splits
 from tokjax.errors import InvalidArgumentError
 
@@ -157,19 +158,11 @@ def make_template(single: str | Sequence[str], pair: str | Sequence[str] | None 
     return Template(single_pieces, (*single_pieces, *second_text))
 
 
-def template_to_json(template: Template | None) -> Any:
-    """Converts a template to JSON values."""
-    if template is None:
-        return None
-    return {name: list(map(str, getattr(template, name))) for name in ("single", "pair")}
-
-
-def template_from_json(values: Any) -> Template | None:
-    """Converts the result of `template_to_json` back to a template."""
-    if values is None:
-        return None
-    template = make_template(values["single"], values["pair"] or None)
-    return template if values["pair"] else Template(template.single, ())
+@register_record(Template)
+def restore_template(single: tuple[TemplatePiece, ...], pair: tuple[TemplatePiece, ...]) -> Template:
+    """Makes a template from its pieces, and checks it. It has no pair if `pair` is empty."""
+    template = make_template(list(map(str, single)), list(map(str, pair)) or None)
+    return template if pair else Template(template.single, ())
 
 
 def list_text_indices(pieces: Sequence[TemplatePiece]) -> list[int]:

@@ -94,6 +94,11 @@ def from_characters(characters: str) -> bytes:
     return characters.encode("utf-8", "surrogateescape")
 
 
+def encode_segment(text: str, hold_bytes: bool) -> bytes:
+    """Returns the bytes of a segment: of characters that hold invalid bytes, or of a text."""
+    return from_characters(text) if hold_bytes else to_utf8(text)
+
+
 def find_character_starts(text: Text) -> NDArray[np.int64]:
     r"""Returns the 0-based byte position of each character, followed by the number of bytes.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from itertools import chain
 from types import MappingProxyType
@@ -13,7 +13,8 @@ import numpy as np
 
 from tokjax._util.checks import check_int, check_text
 from tokjax._util.display import short_repr
-from tokjax.core.template import Template, make_template, template_from_json, template_to_json
+from tokjax.core.json_records import register_record
+from tokjax.core.template import Template, make_template
 from tokjax.errors import Hint, InvalidArgumentError, MissingSpecialTokenError, UnknownTokenError
 
 if TYPE_CHECKING:
@@ -30,12 +31,9 @@ Role = Literal["bos", "eos", "pad", "unk", "cls", "sep", "mask"]
 LOOKUP_ROLES: tuple[Role, ...] = ("cls", "sep", "mask")
 """Roles that do not change the encoding of texts; models and objectives look up their ids.
 
-They are not part of fingerprints, and are saved only if they are declared. So datasets and tokenizer files
-from before these roles existed remain valid.
+They are not part of fingerprints.
 """
-_REQUIRED_ROLES: tuple[Role, ...] = ("bos", "eos", "pad", "unk")
-"""Roles that every saved tokenizer lists, as `null` if the tokenizer declares none."""
-ROLES: tuple[Role, ...] = (*_REQUIRED_ROLES, *LOOKUP_ROLES)
+ROLES: tuple[Role, ...] = ("bos", "eos", "pad", "unk", *LOOKUP_ROLES)
 _MAX_SHOWN_TOKENS = 8
 TEMPLATE_ROLES: tuple[Role, Role] = ("bos", "eos")
 """Roles of the tokens before and after each text, without an explicit template."""
@@ -99,14 +97,8 @@ class Vocabulary:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles as a call of `make_vocabulary`, without the derived tables."""
-        options = (
-            dict(self.roles),
-            self.explicit_template,
-            dict(self.added_tokens),
-            dict(self.duplicate_token_ids),
-            dict(self.unreachable_ids),
-        )
-        return make_vocabulary, (dict(self.ordinary), dict(self.special), *options)
+        values = (getattr(self, field.name) for field in fields(self))
+        return make_vocabulary, tuple(dict(one) if isinstance(one, Mapping) else one for one in values)
 
     def __hash__(self) -> int:
         """Computes a hash that is equal for equal vocabularies."""
@@ -325,11 +317,12 @@ class Vocabulary:
         return f"ids go from 0 to {self.size - 1}" + (f", {num_unused} of them unused" if num_unused else "")
 
 
+@register_record(Vocabulary)
 def make_vocabulary(
     ordinary: Mapping[bytes, int],
     special: Mapping[str, int] | None = None,
     roles: Mapping[Role, str | None] | None = None,
-    template: Template | None = None,
+    explicit_template: Template | None = None,
     added_tokens: Mapping[str, AddedToken] | None = None,
     duplicate_token_ids: Mapping[str, int] | None = None,
     unreachable_ids: Mapping[str, int] | None = None,
@@ -341,8 +334,8 @@ def make_vocabulary(
             `unreachable_ids`.
         special: mapping of names to ids, of all special tokens. Several names can have one id.
         roles: mapping of roles to names of tokens, as in `Vocabulary`.
-        template: special tokens around texts (see `make_template`); `None` for BOS before and EOS after each
-            text.
+        explicit_template: special tokens around texts (see `make_template`); `None` for BOS before and EOS
+            after each text.
         added_tokens: tokens, special or not, that are matched anywhere in a text, with the adjacent
             whitespace that they include.
         duplicate_token_ids: mapping of names to ids, of added and special tokens with the bytes of an
@@ -378,8 +371,8 @@ def make_vocabulary(
                 f"{role}_token is {name!r}, which is not among the special tokens {list(special)}; "
                 f"add it: special_tokens={{{name!r}: ID, ...}}"
             )
-    if template is not None:
-        template.check_tokens(special, added_tokens or {})
+    if explicit_template is not None:
+        explicit_template.check_tokens(special, added_tokens or {})
     for name in added_tokens or {}:
         if name not in special and name.encode("utf-8") not in ordinary:
             raise InvalidArgumentError(f"the added token {name!r} has no id; give it one among the tokens")
@@ -387,7 +380,7 @@ def make_vocabulary(
         MappingProxyType(dict(zip(map(bytes, ordinary), map(int, ordinary.values()), strict=True))),
         MappingProxyType({name: int(id_) for name, id_ in sorted(special.items(), key=lambda item: item[1])}),
         MappingProxyType({role: declared[role] for role in ROLES if role in declared}),
-        template,
+        explicit_template,
         MappingProxyType(
             {name: AddedToken(*added_token) for name, added_token in (added_tokens or {}).items()}
         ),
@@ -426,53 +419,6 @@ def drop_lookup_roles(vocabulary: Vocabulary) -> Vocabulary:
         return vocabulary
     roles = {role: name for role, name in vocabulary.roles.items() if role not in LOOKUP_ROLES}
     return replace(vocabulary, roles=MappingProxyType(roles))
-
-
-def roles_to_json(vocabulary: Vocabulary) -> dict[str, str | None]:
-    """Converts roles to JSON values."""
-    declared = {f"{role}_token": name for role, name in vocabulary.roles.items()}
-    return {f"{role}_token": None for role in _REQUIRED_ROLES} | declared
-
-
-def roles_from_json(values: Mapping[str, Any]) -> dict[Role, str]:
-    """Returns the declared roles in the result of `roles_to_json`."""
-    names = {role: values[f"{role}_token"] for role in _REQUIRED_ROLES}
-    names |= {role: values.get(f"{role}_token") for role in LOOKUP_ROLES}
-    return {role: name for role, name in names.items() if name is not None}
-
-
-def vocabulary_to_json(vocabulary: Vocabulary) -> dict[str, Any]:
-    """Converts special tokens, roles, template and added tokens to JSON values."""
-    values: dict[str, Any] = {"special_tokens": dict(vocabulary.special), **roles_to_json(vocabulary)}
-    if vocabulary.explicit_template is not None:
-        values["template"] = template_to_json(vocabulary.explicit_template)
-    if vocabulary.added_tokens:
-        values["added_tokens"] = {
-            name: list(added_token) for name, added_token in vocabulary.added_tokens.items()
-        }
-    other_ids = {**vocabulary.duplicate_token_ids, **vocabulary.unreachable_ids}
-    if other_ids:
-        values["duplicate_token_ids"] = other_ids
-    return values
-
-
-def vocabulary_from_json(ordinary: Mapping[bytes, int], values: Mapping[str, Any]) -> Vocabulary:
-    """Makes a vocabulary from ordinary tokens and the result of `vocabulary_to_json`."""
-    template = template_from_json(values.get("template"))
-    added_tokens = {
-        name: AddedToken(*added_token) for name, added_token in values.get("added_tokens", {}).items()
-    }
-    duplicates: Mapping[str, int] = values.get("duplicate_token_ids", {})
-    split_token_names = {*added_tokens, *values["special_tokens"]}
-    return make_vocabulary(
-        ordinary,
-        values["special_tokens"],
-        roles_from_json(values),
-        template,
-        added_tokens,
-        {name: id_ for name, id_ in duplicates.items() if name in split_token_names},
-        {name: id_ for name, id_ in duplicates.items() if name not in split_token_names},
-    )
 
 
 def format_token(token: bytes) -> str:

@@ -1,8 +1,6 @@
-from .caches import (
-    CacheStats as CacheStats,
-)
 from .columns import (
     Column as Column,
+    TokenColumn as TokenColumn,
 )
 from .conversion.convert import (
     convert_dataset as convert_dataset,
@@ -67,9 +65,6 @@ from .merging import (
 )
 from .opening import (
     open_dataset as open_dataset,
-)
-from .token_columns import (
-    TokenColumn as TokenColumn,
 )
 from .writer import (
     WrittenDataset as WrittenDataset,

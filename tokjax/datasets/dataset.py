@@ -13,13 +13,12 @@ from tokjax._util.display import render_html
 from tokjax._util.locks import ThreadLock
 from tokjax.core import protocol
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
-from tokjax.datasets.caches import OpenShard, OpenShards, TokenCache, get_max_held_shards
-from tokjax.datasets.columns import cast_values, check_cast, parse_columns
+from tokjax.datasets.columns import ShardSlice, TokenColumn, cast_values, check_cast, parse_columns
 from tokjax.datasets.dataset_files import DatasetFiles
 from tokjax.datasets.downloads import record_use
 from tokjax.datasets.fields.registry import make_field
+from tokjax.datasets.open_shards import OpenShard, OpenShards, get_max_held_shards
 from tokjax.datasets.remote import FileRange
-from tokjax.datasets.token_columns import ShardSlice, TokenColumn
 from tokjax.errors import (
     DatasetCorruptError,
     DatasetIncompleteError,
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
     from tokjax._util.atomic_files import FileIdentity
-    from tokjax.datasets.caches import CacheStats
     from tokjax.datasets.columns import Column
     from tokjax.datasets.downloads import Downloads
     from tokjax.datasets.fields.registry import Field
@@ -73,7 +71,6 @@ class Dataset:
         *,
         verify_on_touch: bool = True,
         memory_map: bool = True,
-        cache_bytes: int | None = None,
         remote: Downloads | None = None,
         manifest_identity: FileIdentity | None = None,
         verified: dict[str, FileIdentity] | None = None,
@@ -91,7 +88,6 @@ class Dataset:
             verified={} if verified is None else verified,
         )
         self.location = self._files.location
-        self._cache = None if cache_bytes is None else TokenCache(cache_bytes)
         self._locks: dict[tuple[int, str], ThreadLock] = {}
         self._open_shards = OpenShards()
         self._shard_splits: OrderedDict[int, NDArray[np.int64]] = OrderedDict()
@@ -107,7 +103,6 @@ class Dataset:
         options = {
             "verify_on_touch": files.verify_on_touch,
             "memory_map": files.memory_map,
-            "cache_bytes": None if self._cache is None else self._cache.max_bytes,
             "remote": files.remote,
             "manifest_identity": files.manifest_identity,
             "verified": dict(files.verified),
@@ -275,11 +270,6 @@ class Dataset:
         self._fill(lengths, self._length_column)
         self._check_total(self.location, int(lengths.sum()), self.manifest.num_items)
 
-    @property
-    def cache_stats(self) -> CacheStats | None:
-        """Counters of the cache of `open_dataset(..., cache_bytes=...)`; `None` without a cache."""
-        return None if self._cache is None else self._cache.stats()
-
     def verify(self) -> None:
         """Compares every file with its checksum in the manifest.
 
@@ -322,22 +312,14 @@ class Dataset:
 
     def _read_document(self, row: SupportsIndex) -> NDArray[Any]:
         """Returns the stored items of one document, shape `(length,)`. A negative row counts from the end."""
-        index = self._check_row(row)
-
-        def read() -> NDArray[Any]:
-            shard, start, stop = self._find_document(index)
-            if self._files.reads_ranges:
-                return self._read_slices(None, [ShardSlice(shard, start, stop)])[0]
-            return self._open(shard).data[start:stop]
-
-        if self._cache is None:
-            return read()
-        contents = self._cache.get(index, lambda: read().tobytes())
-        return np.frombuffer(contents, self.manifest.plan.data_dtype)
+        shard, start, stop = self._find_document(row)
+        if self._files.reads_ranges:
+            return self._read_slices(None, [ShardSlice(shard, start, stop)])[0]
+        return self._open(shard).data[start:stop]
 
     def _read_documents(self, rows: Sequence[int]) -> Iterable[NDArray[Any]]:
         """Returns the stored items of several documents. Ranges of a URL are requested at the same time."""
-        if self._cache is not None or not self._files.reads_ranges:
+        if not self._files.reads_ranges:
             return map(self._read_document, rows)
         return self._read_slices(None, [ShardSlice(*self._find_document(row)) for row in rows])
 
@@ -359,20 +341,13 @@ class Dataset:
 
     def _read_column(self, shard: int, column: Column, start: int, stop: int) -> NDArray[Any]:
         """Returns values `[start, stop)` of a column of a shard, in its dtype, shape `(stop - start,)`."""
-
-        def read() -> NDArray[Any]:
-            if self._files.reads_ranges:
-                return self._read_column_ranges(column, [ShardSlice(shard, start, stop)])[0]
-            return column.unpack(self._open_column(shard, column).data, start, stop)
-
-        if self._cache is None:
-            return read()
-        contents = self._cache.get((column.name, shard, start, stop), lambda: read().tobytes())
-        return np.frombuffer(contents, column.dtype)
+        if self._files.reads_ranges:
+            return self._read_column_ranges(column, [ShardSlice(shard, start, stop)])[0]
+        return column.unpack(self._open_column(shard, column).data, start, stop)
 
     def _read_column_slices(self, column: Column, slices: Sequence[ShardSlice]) -> Iterable[NDArray[Any]]:
         """Returns values of a column. Ranges of a URL are requested at the same time."""
-        if self._cache is not None or not self._files.reads_ranges:
+        if not self._files.reads_ranges:
             return (self._read_column(shard, column, start, stop) for shard, start, stop in slices)
         return self._read_column_ranges(column, slices)
 

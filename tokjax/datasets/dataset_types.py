@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
@@ -10,9 +10,9 @@ import numpy as np
 from tokjax._util.arrays import as_integers
 from tokjax._util.checks import check_int
 from tokjax.core.ragged import Ragged, make_row_splits
+from tokjax.datasets.columns import ShardSlice
 from tokjax.datasets.dataset import Dataset
 from tokjax.datasets.fields.text_fields import BucketedTokenField
-from tokjax.datasets.token_columns import ShardSlice
 from tokjax.encoding.encode import encode_result
 from tokjax.errors import DatasetIndexError, InvalidArgumentError
 
@@ -189,15 +189,8 @@ class TokenDataset(Dataset):
         One join of slices is faster than copying each window. A slice at the end of a shard is too short; it
         is replaced and the join repeated.
         """
-        if self._cache is None and self._files.reads_ranges:
+        if self._files.reads_ranges:
             return self._join_ranges(shards, positions, sizes)
-        if self._cache is not None:
-            return b"".join(
-                self._cache.get(
-                    (shard, position, nbytes), partial(self._read_across_shards, shard, position, nbytes)
-                )
-                for shard, position, nbytes in zip(shards, positions, sizes, strict=True)
-            )
         distinct = set(shards)
         if len(distinct) > self._max_held_shards:
             self._check_download_limit(distinct)

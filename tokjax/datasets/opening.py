@@ -52,7 +52,6 @@ class _Options(TypedDict, total=False):
 
     verify_on_touch: bool
     memory_map: bool
-    cache_bytes: int | None
     download_dir: str | os.PathLike[str] | None
     download_bytes: int | None
     read_ranges: bool
@@ -78,7 +77,6 @@ def open_dataset(
     dataset_type: type[Dataset] | None = None,
     verify_on_touch: bool = True,
     memory_map: bool = True,
-    cache_bytes: int | None = None,
     download_dir: str | os.PathLike[str] | None = None,
     download_bytes: int | None = None,
     read_ranges: bool = False,
@@ -100,8 +98,6 @@ def open_dataset(
             place after its checksum was compared, reads return the changed data; if it truncates the file,
             this process ends with SIGBUS. If not set, each shard is read into memory when it is first needed,
             and stays there.
-        cache_bytes: size in bytes, including overhead, of a cache of recently read sequences, for slow
-            storage; `None` for no cache. `dataset.cache_stats` has its hits and misses.
         download_dir: directory in which files of a URL are kept, for this run and later ones; `None` for a
             temporary directory.
         download_bytes: maximum size in bytes of the files in `download_dir`, of all datasets together. The
@@ -128,7 +124,6 @@ def open_dataset(
         "dataset_type": dataset_type,
         "verify_on_touch": verify_on_touch,
         "memory_map": memory_map,
-        "cache_bytes": cache_bytes,
     }
     downloads = DownloadOptions(
         None if download_dir is None else resolve(download_dir),

@@ -31,10 +31,17 @@ from tokjax._util.threads import resolve_num_threads
 from tokjax.bpe.chunks import Segments, as_segments
 from tokjax.bpe.encoded_segments import EncodedSegments
 from tokjax.core import protocol
+from tokjax.core.json_records import is_record, to_json_values
 from tokjax.core.pretokens import PreTokens, make_pretokens, pre_tokenize, raise_without_pretokens
 from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
-from tokjax.core.utf8 import count_bytes, find_character_starts, from_characters, to_characters, to_utf8
+from tokjax.core.utf8 import (
+    count_bytes,
+    encode_segment,
+    find_character_starts,
+    from_characters,
+    to_characters,
+)
 from tokjax.core.vocabulary import drop_lookup_roles, share_names
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.models.assembly import (
@@ -89,12 +96,14 @@ class TokenizerRecord(MethodHints):
         return updated  # type: ignore[no-any-return]
 
     def _to_fingerprint_json(self) -> Any:
-        """Returns JSON values that define the tokenizer; the fingerprint is their checksum.
+        """Returns values that define the tokenizer; the fingerprint is their checksum.
 
-        By default `None`: the fingerprint then covers the type and the vocabulary. A subclass with other
-        options must override it, or tokenizers that differ only in these options get the same fingerprint.
-        It is called on a copy of the tokenizer without `LOOKUP_ROLES`.
+        By default the tokenizer, as it is saved, or `None` for types that can't be saved: the fingerprint
+        then covers the type and the vocabulary. Such a type with other options must override it, or
+        tokenizers that differ only in these options get the same fingerprint. It is called on a copy of the
+        tokenizer without `LOOKUP_ROLES`.
         """
+        return self if is_record(self) else None
 
     def _get_repr_options(self) -> Mapping[str, Any]:
         """Returns the options that `repr` shows between the vocabulary size and the special tokens."""
@@ -105,7 +114,7 @@ class TokenizerRecord(MethodHints):
         definition = self.replace_vocabulary(drop_lookup_roles(self.vocabulary))._to_fingerprint_json()
         if definition is None:
             return protocol.fingerprint.dispatch(object)(self)
-        return compute_json_checksum(definition)
+        return compute_json_checksum(definition, to_json_values)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the dataclass fields and leaves out cached properties.
@@ -324,8 +333,7 @@ def split_rows(
         pieces = [
             [_normalize_piece(tokenizer, piece, segments.hold_bytes) for piece in row] for row in pieces
         ]
-    as_bytes = from_characters if segments.hold_bytes else to_utf8
-    matched = [as_bytes(piece) for row in pieces for piece in row[1::2]]
+    matched = [encode_segment(piece, segments.hold_bytes) for row in pieces for piece in row[1::2]]
     per_row = np.array([len(row) // 2 for row in pieces], np.int64)
     begins_text = np.zeros(int(per_row.sum()) + len(per_row), bool)
     begins_text[np.cumsum(per_row + 1) - per_row - 1] = True
@@ -492,7 +500,7 @@ def _pre_tokenize(
         allowed_special=allowed_special,
         disallowed_special=disallowed_special,
     )
-    characters = segments.texts if segments.hold_bytes else list(map(to_characters, segments.texts))
+    characters = segments.get_characters()
     segment_bytes = list(map(from_characters, characters))
     spans = [
         find_character_starts(data)[np.array(tokenizer.find_pretokens(segment), np.int64).reshape(-1, 2)]
@@ -574,8 +582,7 @@ def _make_source_functions(
         )
     else:
         texts, hold_bytes, _ = split.segments
-        sizes = (len(from_characters(text)) if hold_bytes else count_bytes(text) for text in texts)
-        nbytes = np.fromiter(sizes, np.int64, len(texts))
+        nbytes = np.fromiter((len(encode_segment(text, hold_bytes)) for text in texts), np.int64)
         compute_offsets = partial(compute_offsets_from_spans, assembled, encoded, rows, nbytes)
 
     def compute_adjusted_offsets() -> NDArray[np.int64]:

@@ -10,12 +10,11 @@ from tokjax._util.checks import check_float, check_int
 from tokjax.bpe.dropout import Dropout
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context
+from tokjax.core.json_records import register_record
 from tokjax.core.token_byte_lengths import find_text_lengths
-from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
-from tokjax.models import byte_bpe, metaspace_bpe
+from tokjax.errors import UnsupportedTokenizerError
 from tokjax.models.base import SegmentModel
 from tokjax.models.byte_bpe import ByteLevelBPE
-from tokjax.models.format_errors import as_format_errors
 from tokjax.models.metaspace_bpe import MetaspaceBPE
 
 if TYPE_CHECKING:
@@ -30,10 +29,6 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Vocabulary
 
 _MAX_SEED = 2**64 - 1
-_READERS: dict[str, Callable[[Mapping[str, Any]], ByteLevelBPE | MetaspaceBPE]] = {
-    ByteLevelBPE.model: byte_bpe.from_json,
-    MetaspaceBPE.model: metaspace_bpe.from_json,
-}
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,12 +92,13 @@ class BPEDropout(SegmentModel):
         return replace(self, tokenizer=self.tokenizer.replace_vocabulary(vocabulary))
 
     def _to_fingerprint_json(self) -> Any:
-        return [self.model, self.dropout, self.seed, protocol.fingerprint(self.tokenizer)]
+        return replace(self, tokenizer=self.tokenizer._to_fingerprint_json())
 
     def _get_repr_options(self) -> dict[str, Any]:
         return {"dropout": self.dropout, "seed": self.seed}
 
 
+@register_record(BPEDropout)
 def with_dropout(
     tokenizer: ByteLevelBPE | MetaspaceBPE | BPEDropout, dropout: float, *, seed: int
 ) -> BPEDropout:
@@ -145,33 +141,6 @@ def with_dropout(
     probability = check_float("dropout", dropout, minimum=0, maximum=1)
     seed = check_int("seed", seed, minimum=0, maximum=_MAX_SEED)
     return BPEDropout(plain, probability, seed)
-
-
-def to_json(tokenizer: BPEDropout) -> dict[str, Any]:
-    """Returns the definition of a tokenizer as JSON values."""
-    write = byte_bpe.to_json if isinstance(tokenizer.tokenizer, ByteLevelBPE) else metaspace_bpe.to_json
-    return {
-        "model": BPEDropout.model,
-        "dropout": tokenizer.dropout,
-        "seed": tokenizer.seed,
-        "tokenizer": write(tokenizer.tokenizer),  # type: ignore[arg-type]
-    }
-
-
-def from_json(data: Mapping[str, Any]) -> BPEDropout:
-    """Makes a tokenizer from the JSON values that `to_json` returns.
-
-    Raises:
-        TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
-    """
-    with as_format_errors():
-        inner = data["tokenizer"]
-        read = _READERS.get(str(inner["model"]))
-        if read is None:
-            raise TokenizerFormatError(
-                f"BPE dropout needs a model {' or '.join(map(repr, _READERS))}, not {inner['model']!r}"
-            )
-        return with_dropout(read(inner), data["dropout"], seed=data["seed"])
 
 
 def _call_without_dropout(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,18 +19,12 @@ from tokjax.bpe.merge_rules import (
 )
 from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
 from tokjax.core import protocol
+from tokjax.core.json_records import register_record
 from tokjax.core.records import make_result_without_copy
 from tokjax.core.utf8 import is_encodable
-from tokjax.core.vocabulary import (
-    AddedToken,
-    Vocabulary,
-    make_vocabulary,
-    vocabulary_from_json,
-    vocabulary_to_json,
-)
-from tokjax.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.core.vocabulary import AddedToken, Vocabulary, make_vocabulary
+from tokjax.errors import InvalidArgumentError
 from tokjax.models.base import SegmentModel, encode_ids
-from tokjax.models.format_errors import as_format_errors
 from tokjax.models.metaspace import (
     TRIM_OFFSETS_VALUES,
     TokenSpaces,
@@ -46,7 +39,7 @@ from tokjax.pretokenize.special_tokens import check_special_names, find_shared_p
 from tokjax.pretokenize.unicode_normalization import align_nfc, map_spans_back, to_nfc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -58,12 +51,6 @@ if TYPE_CHECKING:
     from tokjax.core.utf8 import Text
 
 Normalizer = Literal["nfc"]
-_DEFAULTS: dict[str, Any] = {
-    "merges": None,
-    "ignore_merges": True,
-    "add_prefix_space": False,
-    "trim_offsets": None,
-}
 
 
 @dataclass(frozen=True, repr=False)
@@ -184,7 +171,7 @@ class ByteLevelBPE(SegmentModel):
         return before, after
 
     def _to_fingerprint_json(self) -> Any:
-        return to_json(self) | {"pattern": make_pattern_splitter(self.pattern).expression}
+        return replace(self, pattern=make_pattern_splitter(self.pattern).expression)
 
     def _get_repr_options(self) -> dict[str, Any]:
         options = {name: getattr(self, name) for name in ("normalizer", "add_prefix_space", "trim_offsets")}
@@ -268,51 +255,7 @@ def byte_level_bpe(
     )
 
 
-def to_json(tokenizer: ByteLevelBPE) -> dict[str, Any]:
-    """Returns the definition of a tokenizer as JSON values, with bytes in base64."""
-    vocabulary = tokenizer.vocabulary
-    options = {
-        "merges": None
-        if tokenizer.merges is None
-        else [_get_pair_ids(vocabulary, pair) for pair in tokenizer.merges],
-        "ignore_merges": tokenizer.ignore_merges,
-        "add_prefix_space": tokenizer.add_prefix_space,
-        "trim_offsets": tokenizer.trim_offsets,
-    }
-    return {
-        "model": ByteLevelBPE.model,
-        "pattern": tokenizer.pattern,
-        "normalizer": tokenizer.normalizer,
-        "ranks": [
-            [base64.b64encode(token).decode("ascii"), id_]
-            for token, id_ in sorted(vocabulary.ordinary.items(), key=lambda item: item[1])
-        ],
-        **vocabulary_to_json(vocabulary),
-        **{name: value for name, value in options.items() if value != _DEFAULTS[name]},
-    }
-
-
-def from_json(data: Mapping[str, Any]) -> ByteLevelBPE:
-    """Makes a tokenizer from the JSON values that `to_json` returns.
-
-    Raises:
-        TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
-    """
-    with as_format_errors():
-        ranks = {base64.b64decode(token, validate=True): id_ for token, id_ in data["ranks"]}
-        if len(ranks) != len(data["ranks"]):
-            raise TokenizerFormatError("duplicate token in 'ranks'")
-        vocabulary = vocabulary_from_json(ranks, data)
-        options = _DEFAULTS | {name: data[name] for name in _DEFAULTS if name in data}
-        if options["merges"] is not None:
-            options["merges"] = [
-                (vocabulary.get_bytes(a), vocabulary.get_bytes(b)) for a, b in options["merges"]
-            ]
-        if data["normalizer"] == "auto":
-            raise TokenizerFormatError("normalizer must be 'nfc' or null, not 'auto'")
-        return make_byte_level_bpe(vocabulary, data["pattern"], data["normalizer"], **options)
-
-
+@register_record(ByteLevelBPE)
 def make_byte_level_bpe(
     vocabulary: Vocabulary,
     pattern: Pattern,
@@ -369,10 +312,6 @@ def get_default_normalizer(pattern: Pattern) -> Normalizer | None:
 def get_normalize(tokenizer: ByteLevelBPE) -> Callable[[Text], Text] | None:
     """Returns the function that normalizes texts before they are split, or `None`. It pickles."""
     return None if tokenizer.normalizer is None else partial(protocol.normalize, tokenizer)
-
-
-def _get_pair_ids(vocabulary: Vocabulary, pair: tuple[bytes, bytes]) -> list[int]:
-    return [vocabulary.ordinary[part] for part in pair]
 
 
 @protocol.normalize.register(ByteLevelBPE)

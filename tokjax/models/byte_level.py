@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax.bpe.encoded_segments import EncodedSegments
+from tokjax.core.json_records import register_record
 from tokjax.core.ragged import make_row_splits
-from tokjax.core.utf8 import from_characters, to_utf8
-from tokjax.core.vocabulary import Vocabulary, make_vocabulary, vocabulary_from_json, vocabulary_to_json
+from tokjax.core.vocabulary import Vocabulary, make_vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.assembly import flag_word_beginnings
 from tokjax.models.base import SegmentModel
-from tokjax.models.format_errors import as_format_errors
 from tokjax.pretokenize.special_tokens import check_special_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from tokjax.bpe.chunks import Segments
 
 _IS_SPACE = np.isin(np.arange(256), np.frombuffer(b" \t\n\r", np.uint8))
 
 
+@register_record()
 @dataclass(frozen=True, repr=False)
 class ByteTokenizer(SegmentModel):
     """Tokenizer of bytes. Create it with `byte_level` and use it through the generic functions.
@@ -48,8 +48,7 @@ class ByteTokenizer(SegmentModel):
         sources: bool = True,
     ) -> EncodedSegments:
         """Encodes segments of ordinary text, independently of one another."""
-        as_bytes = from_characters if segments.hold_bytes else to_utf8
-        texts = [as_bytes(text) for text in segments.texts]
+        texts = segments.encode()
         data = np.frombuffer(b"".join(texts), np.uint8)
         splits = make_row_splits(map(len, texts))
         begins = flag_word_beginnings(_IS_SPACE.take(data), splits) if sources else None
@@ -60,8 +59,11 @@ class ByteTokenizer(SegmentModel):
     def _first_id(self) -> int:
         return self.vocabulary.ordinary[b"\0"]
 
-    def _to_fingerprint_json(self) -> Any:
-        return to_json(self)
+    def __post_init__(self) -> None:
+        """Checks the ids."""
+        first_id = self.vocabulary.ordinary.get(b"\0", 0)
+        if self.vocabulary.ordinary != {bytes([i]): first_id + i for i in range(256)}:
+            raise InvalidArgumentError("the ordinary tokens must be the 256 bytes, with consecutive ids")
 
 
 def byte_level(
@@ -93,26 +95,3 @@ def byte_level(
     ordinary = {bytes([i]): len(special) + i for i in range(256)}
     roles: dict[Any, str | None] = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
     return ByteTokenizer(make_vocabulary(ordinary, special, roles))
-
-
-def to_json(tokenizer: ByteTokenizer) -> dict[str, Any]:
-    """Returns the definition of a tokenizer as JSON values."""
-    return {
-        "model": ByteTokenizer.model,
-        "first_id": tokenizer._first_id,
-        **vocabulary_to_json(tokenizer.vocabulary),
-    }
-
-
-def from_json(data: Mapping[str, Any]) -> ByteTokenizer:
-    """Makes a tokenizer from the JSON values that `to_json` returns.
-
-    Raises:
-        TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
-    """
-    with as_format_errors():
-        first_id = data["first_id"]
-        if isinstance(first_id, bool) or not isinstance(first_id, int):
-            raise InvalidArgumentError(f"first_id must be an integer, not {first_id!r}")
-        ordinary = {bytes([i]): first_id + i for i in range(256)}
-        return ByteTokenizer(vocabulary_from_json(ordinary, data))

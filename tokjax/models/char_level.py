@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokjax.bpe.encoded_segments import EncodedSegments
+from tokjax.core.json_records import register_record
 from tokjax.core.ragged import make_row_splits
-from tokjax.core.utf8 import find_character_starts, from_characters, to_characters, to_utf8
+from tokjax.core.utf8 import find_character_starts
+from tokjax.core.vocabulary import Vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.assembly import flag_word_beginnings
 from tokjax.models.base import SegmentModel
-from tokjax.models.format_errors import as_format_errors
-from tokjax.models.word_base import make_word_vocabulary, word_vocabulary_from_json, word_vocabulary_to_json
+from tokjax.models.word_base import make_word_vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,10 +24,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.bpe.chunks import Segments
-    from tokjax.core.vocabulary import Role, Vocabulary
+    from tokjax.core.vocabulary import Role
 
 _SPACES = np.array(list(map(ord, " \t\n\r")), np.uint32)
-_OPTIONAL_TOKENS = ("[PAD]",)
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,7 +55,7 @@ class CharTokenizer(SegmentModel):
 
         Characters that are not in the vocabulary, and bytes that are not valid UTF-8, are unknown.
         """
-        texts = segments.texts if segments.hold_bytes else list(map(to_characters, segments.texts))
+        texts = segments.get_characters()
         codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), "<u4")
         splits = make_row_splits(map(len, texts))
         positions = np.searchsorted(self._codes, codes)
@@ -63,8 +63,7 @@ class CharTokenizer(SegmentModel):
         ids = np.where(is_known, self._ids.take(positions, mode="clip"), self._unknown).astype(np.int32)
         if not sources:
             return EncodedSegments(ids, splits, None)
-        as_bytes = from_characters if segments.hold_bytes else to_utf8
-        spans = [_compute_spans(as_bytes(text)) for text in segments.texts]
+        spans = map(_compute_spans, segments.encode())
         all_spans = np.concatenate([np.zeros((0, 2), np.int64), *spans])
         begins = flag_word_beginnings(np.isin(codes, _SPACES), splits)
         return EncodedSegments(ids, splits, begins, all_spans)
@@ -84,9 +83,6 @@ class CharTokenizer(SegmentModel):
     @cached_property
     def _characters(self) -> dict[str, int]:
         return {token.decode("utf-8"): id_ for token, id_ in self.vocabulary.ordinary.items()}
-
-    def _to_fingerprint_json(self) -> Any:
-        return to_json(self)
 
 
 def char_level(
@@ -119,26 +115,10 @@ def char_level(
     """
     roles: dict[Role, str | None]
     roles = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
-    return _make_char_level(
-        make_word_vocabulary(tokens, special_tokens, roles, optional_tokens=_OPTIONAL_TOKENS)
-    )
+    return _make_char_level(make_word_vocabulary(tokens, special_tokens, roles))
 
 
-def to_json(tokenizer: CharTokenizer) -> dict[str, Any]:
-    """Returns the definition of a tokenizer as JSON values."""
-    return {"model": CharTokenizer.model, **word_vocabulary_to_json(tokenizer.vocabulary)}
-
-
-def from_json(data: Mapping[str, Any]) -> CharTokenizer:
-    """Makes a tokenizer from the JSON values that `to_json` returns.
-
-    Raises:
-        TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
-    """
-    with as_format_errors():
-        return _make_char_level(word_vocabulary_from_json(data))
-
-
+@register_record(CharTokenizer)
 def _make_char_level(vocabulary: Vocabulary) -> CharTokenizer:
     for token in vocabulary.ordinary:
         if len(token.decode("utf-8")) != 1:

@@ -13,10 +13,10 @@ from tokjax.bpe.encoded_segments import EncodedSegments
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
 from tokjax.core.ragged import make_row_splits
-from tokjax.core.utf8 import from_characters, to_characters, to_utf8
+from tokjax.core.utf8 import to_characters
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.base import SegmentModel
-from tokjax.models.word_base import make_word_vocabulary, word_vocabulary_to_json
+from tokjax.models.word_base import make_word_vocabulary
 from tokjax.offsets import char_to_byte_spans
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 SplitFunction: TypeAlias = Callable[[str], Iterable[str] | Iterable[tuple[int, int]]]
 """Returns the words of a text, or the position of each word: `(start, stop)`, as in `text[start:stop]`."""
-_OPTIONAL_TOKENS = ("[PAD]",)
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,8 +59,7 @@ class CallableTokenizer(SegmentModel):
         ids: list[int] = []
         lengths: list[int] = []
         spans = [np.zeros((0, 2), np.int64)]
-        as_bytes = from_characters if segments.hold_bytes else to_utf8
-        for text in map(as_bytes, segments.texts):
+        for text in segments.encode():
             characters = to_characters(text)
             word_spans = self.find_pretokens(characters)
             ids += [self._token_ids.get(characters[start:stop], self._unknown) for start, stop in word_spans]
@@ -95,7 +93,7 @@ class CallableTokenizer(SegmentModel):
                 f"the function {self.split!r} has no qualified name to identify it in a fingerprint; "
                 "pass from_callable(..., name=NAME)"
             )
-        return [self.model, self.name, word_vocabulary_to_json(self.vocabulary)]
+        return [self.model, self.name, self.vocabulary]
 
 
 def from_callable(
@@ -139,7 +137,7 @@ def from_callable(
         raise InvalidArgumentError(f"split must be a function of a text, not {split!r}")
     roles: dict[Role, str | None]
     roles = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
-    vocabulary = make_word_vocabulary(tokens, special_tokens, roles, optional_tokens=_OPTIONAL_TOKENS)
+    vocabulary = make_word_vocabulary(tokens, special_tokens, roles)
     vocabulary.require_role("unk", "a vocabulary of words")
     if name is None:
         qualname = getattr(split, "__qualname__", "")  # has a "<" for lambdas and local functions

@@ -31,7 +31,14 @@ def as_format_errors(where: str = "") -> Iterator[None]:
         raise TokenizerFormatError(f"{prefix}{error.message}", hint=error.hint) from error
     except KeyError as error:
         raise TokenizerFormatError(f"{prefix}the field {error} is missing") from error
-    except (TypeError, ValueError, AttributeError, struct.error, MissingSpecialTokenError) as error:
+    except (
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+        struct.error,
+        MissingSpecialTokenError,
+    ) as error:
         raise TokenizerFormatError(f"{prefix}the values are invalid: {error}") from error
 
 

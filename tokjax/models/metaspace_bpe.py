@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -15,24 +16,24 @@ from tokjax.bpe.merge_rules import parse_merge_pairs
 from tokjax.bpe.pre_tokenizers import AdjacencyPreTokenizer
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
+from tokjax.core.json_records import register_record
 from tokjax.core.pretokens import raise_without_pretokens
 from tokjax.core.token_byte_lengths import find_text_lengths
-from tokjax.core.utf8 import from_characters, is_encodable, to_utf8
-from tokjax.core.vocabulary import AddedToken, make_vocabulary
+from tokjax.core.utf8 import encode_segment, is_encodable
+from tokjax.core.vocabulary import AddedToken, Vocabulary, make_vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.base import SegmentModel, encode_ids
-from tokjax.models.format_errors import as_format_errors
 from tokjax.models.metaspace import (
     METASPACE,
     build_piece_bytes,
     compute_prefix_corrections,
     make_rules_from_pieces,
 )
-from tokjax.models.word_base import parse_token_mapping, word_vocabulary_from_json, word_vocabulary_to_json
+from tokjax.models.word_base import parse_token_mapping
 from tokjax.pretokenize.special_tokens import check_special_names, find_shared_prefixes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from tokjax.core.protocol import Special
     from tokjax.core.records import OffsetsReference
     from tokjax.core.utf8 import Text
-    from tokjax.core.vocabulary import Vocabulary
 
 PrefixSpace = Literal["always", "missing", "first"]
 _PRETOKEN = re.compile(f"[ {METASPACE}][^ {METASPACE}]*|[^ {METASPACE}]+")
@@ -181,9 +181,6 @@ class MetaspaceBPE(SegmentModel):
         begins: NDArray[np.bool_] = data.take(np.cumsum(lengths) - lengths) == ord(" ")
         return begins & (lengths > 0)
 
-    def _to_fingerprint_json(self) -> Any:
-        return to_json(self)
-
     def _get_repr_options(self) -> dict[str, Any]:
         return {"add_prefix_space": self.add_prefix_space, "split_words": self.split_words}
 
@@ -243,6 +240,7 @@ def metaspace_bpe(
     return make_metaspace_bpe(vocabulary, merges, add_prefix_space, split_words=split_words, strip=strip)
 
 
+@register_record(MetaspaceBPE)
 def make_metaspace_bpe(
     vocabulary: Vocabulary,
     merges: Sequence[tuple[str, str]],
@@ -274,37 +272,6 @@ def make_metaspace_bpe(
     return tokenizer
 
 
-def to_json(tokenizer: MetaspaceBPE) -> dict[str, Any]:
-    """Returns the definition of a tokenizer as JSON values."""
-    ids = _get_token_ids(tokenizer.vocabulary)
-    return {
-        "model": MetaspaceBPE.model,
-        "add_prefix_space": tokenizer.add_prefix_space,
-        "split_words": tokenizer.split_words,
-        "strip": tokenizer.strip,
-        "merges": [[ids[left], ids[right]] for left, right in tokenizer.merges],
-        **word_vocabulary_to_json(tokenizer.vocabulary),
-    }
-
-
-def from_json(data: Mapping[str, Any]) -> MetaspaceBPE:
-    """Makes a tokenizer from the JSON values that `to_json` returns.
-
-    Raises:
-        TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
-    """
-    with as_format_errors():
-        vocabulary = word_vocabulary_from_json(data)
-        forms = {id_: form.decode("utf-8") for form, id_ in vocabulary.ordinary.items()}
-        return make_metaspace_bpe(
-            vocabulary,
-            [(forms[left], forms[right]) for left, right in data["merges"]],
-            data["add_prefix_space"],
-            split_words=data["split_words"],
-            strip=data["strip"],
-        )
-
-
 def _get_token_ids(vocabulary: Vocabulary) -> dict[str, int]:
     return dict(zip(map(bytes.decode, vocabulary.ordinary), vocabulary.ordinary.values(), strict=True))
 
@@ -331,14 +298,16 @@ def _add_metaspace_corrections(
     segments_with_marks = [segment for segment, text in enumerate(segments.texts) if METASPACE in text]
     if not segments_with_marks:
         return corrections
-    as_bytes = from_characters if segments.hold_bytes else to_utf8
     extra_bytes = len(METASPACE.encode("utf-8")) - 1
     lengths = dict(zip(corrections.positions.tolist(), corrections.lengths.tolist(), strict=True))
     for segment in segments_with_marks:
         first, stop = encoded.splits[segment : segment + 2].tolist()
         id_lengths = byte_lengths.take(encoded.ids[first:stop])
         id_lengths[0] = lengths.get(first, id_lengths[0])  # without a prepended space
-        sizes = [len(as_bytes(part)) for part in segments.texts[segment].split(METASPACE)]
+        sizes = [
+            len(encode_segment(part, segments.hold_bytes))
+            for part in segments.texts[segment].split(METASPACE)
+        ]
         # Positions of the marks in the merged text, and the number of them in each token.
         marks = np.cumsum(np.array(sizes[:-1]) + 1) - 1
         counts = np.diff(np.searchsorted(marks, np.cumsum(id_lengths)), prepend=0)

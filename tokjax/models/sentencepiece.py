@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import base64
 import codecs
-import hashlib
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -25,24 +25,23 @@ from tokjax._util.threads import map_in_threads
 from tokjax.bpe.encoded_segments import Corrections, EncodedSegments, concatenate_segments
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context
+from tokjax.core.json_records import register_record
 from tokjax.core.ragged import make_row_splits
-from tokjax.core.template import template_from_json, template_to_json
+from tokjax.core.template import Template
 from tokjax.core.token_byte_lengths import find_text_lengths
 from tokjax.core.utf8 import from_characters, to_utf8
 from tokjax.core.vocabulary import (
-    LOOKUP_ROLES,
     ROLES,
     TEMPLATE_ROLES,
     AddedToken,
     Role,
     Vocabulary,
     make_vocabulary,
-    roles_to_json,
 )
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models.base import SegmentModel
 from tokjax.models.byte_spans import clip_spans
-from tokjax.models.format_errors import as_format_errors, check_is_not_pointer, check_piece_comparisons
+from tokjax.models.format_errors import check_is_not_pointer, check_piece_comparisons
 from tokjax.models.metaspace import METASPACE, build_piece_bytes, decode_piece
 from tokjax.models.sentencepiece_engine import EncodedIds, SentencePieceEngine, build_engine
 from tokjax.models.sentencepiece_files import (
@@ -68,21 +67,19 @@ from tokjax.pretokenize.special_tokens import check_comparisons, select_control_
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
     from tokjax.bpe.chunks import Segments
     from tokjax.core.ragged import Ragged
     from tokjax.core.records import OffsetsReference, TokenizationBatch
-    from tokjax.core.template import Template
     from tokjax.models.sentencepiece_files import Pieces
 
 _GROUP_BYTES = 1 << 18
 _LIBRARY_BYTES_PER_PIECE = 16
 """The library encodes this many bytes per piece of the model before the tables of the array engine are built:
 that takes about as long as the library takes for these bytes."""
-_REQUIRED_FIELDS = ("bos_token", "eos_token", "pad_token")
 
 
 @dataclass(frozen=True, repr=False)
@@ -331,12 +328,9 @@ class SentencePieceTokenizer(SegmentModel):
             values[id_] = decode_piece(self.vocabulary.get_bytes(id_).decode("utf-8"))[0]
         return values
 
-    def _to_fingerprint_json(self) -> Any:
-        return [self.model, hashlib.sha256(self.model_proto).hexdigest(), _roles_to_json(self)]
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the model and the roles, and leaves out everything derived from them."""
-        return _unpickle, (self.model_proto, _roles_to_json(self))
+        return _unpickle, (_define(self),)
 
     def _get_repr_options(self) -> dict[str, Any]:
         return {"model_type": self.model_type, "normalization": self.normalization}
@@ -434,48 +428,29 @@ def declare_roles(
     )
 
 
-def to_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
-    """Returns the definition of a tokenizer as JSON values, with the model in base64."""
+def _define(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
+    """Returns the arguments of `_restore`: the model, and what it does not define of the vocabulary."""
+    vocabulary = tokenizer.vocabulary
     return {
-        "model": SentencePieceTokenizer.model,
         "model_proto": base64.b64encode(tokenizer.model_proto).decode("ascii"),
-        **_roles_to_json(tokenizer),
+        "roles": {role: name for role, name in vocabulary.roles.items() if role != "unk"},
+        "explicit_template": vocabulary.explicit_template,
+        "added_tokens": dict(vocabulary.added_tokens),
     }
 
 
-def from_json(data: Mapping[str, Any]) -> SentencePieceTokenizer:
-    """Makes a tokenizer from the JSON values that `to_json` returns.
-
-    Raises:
-        TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
-    """
-    with as_format_errors():
-        return _restore(base64.b64decode(data["model_proto"], validate=True), data)
-
-
-def _roles_to_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
-    """Returns the roles that the model does not define, the template and added tokens, as JSON values."""
-    vocabulary = tokenizer.vocabulary
-    roles_json: dict[str, Any] = roles_to_json(vocabulary)
-    del roles_json["unk_token"]
-    if vocabulary.explicit_template is not None:
-        roles_json["template"] = template_to_json(vocabulary.explicit_template)
-    if vocabulary.added_tokens:
-        roles_json["added_tokens"] = {
-            name: list(options) for name, options in vocabulary.added_tokens.items()
-        }
-    return roles_json
-
-
-def _restore(model_proto: bytes, roles_json: Mapping[str, Any]) -> SentencePieceTokenizer:
-    required = {name: roles_json[name] for name in _REQUIRED_FIELDS}
-    optional = {f"{role}_token": roles_json.get(f"{role}_token") for role in LOOKUP_ROLES}
-    tokenizer = sentencepiece(model_proto, **required, **optional)
-    template = template_from_json(roles_json.get("template"))
-    added_tokens = roles_json.get("added_tokens", {})
-    if template is None and not added_tokens:
+@register_record(SentencePieceTokenizer, _define)
+def _restore(
+    model_proto: str,
+    roles: Mapping[Role, str],
+    explicit_template: Template | None,
+    added_tokens: Mapping[str, AddedToken],
+) -> SentencePieceTokenizer:
+    names = {f"{role}_token": roles.get(role) for role in ROLES if role != "unk"}
+    tokenizer = sentencepiece(base64.b64decode(model_proto, validate=True), **names)
+    if explicit_template is None and not added_tokens:
         return tokenizer
-    return set_added_tokens(tokenizer, tokenizer.vocabulary.roles, template, added_tokens)
+    return set_added_tokens(tokenizer, tokenizer.vocabulary.roles, explicit_template, added_tokens)
 
 
 def set_added_tokens(
@@ -501,9 +476,9 @@ def set_added_tokens(
     )
 
 
-def _unpickle(model_proto: bytes, roles_json: Mapping[str, Any]) -> SentencePieceTokenizer:
+def _unpickle(definition: dict[str, Any]) -> SentencePieceTokenizer:
     with no_limits():
-        return _restore(model_proto, roles_json)
+        return _restore(**definition)
 
 
 def _resolve_role(role: Role, name: str | None, model_id: int, special: Mapping[str, int]) -> str | None:

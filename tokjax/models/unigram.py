@@ -5,37 +5,35 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
+from tokjax.core.json_records import register_record
 from tokjax.core.pretokens import group_by_word, pre_tokenize
 from tokjax.core.token_byte_lengths import find_text_lengths
+from tokjax.core.vocabulary import Vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.base import SegmentModel
-from tokjax.models.format_errors import as_format_errors
 from tokjax.models.metaspace import METASPACE, list_missing_forms
 from tokjax.models.unigram_engine import UnigramEngine
 from tokjax.models.unigram_words import NormalizedToken, SentenceRules, UnigramWords
-from tokjax.models.word_base import word_vocabulary_from_json, word_vocabulary_to_json
 from tokjax.pretokenize.aligned_text import StepNormalizer
 from tokjax.unigram.viterbi import UnigramModel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import ArrayLike, NDArray
 
     from tokjax.bpe.chunks import Segments
     from tokjax.bpe.encoded_segments import EncodedSegments
     from tokjax.core.records import OffsetsReference
-    from tokjax.core.vocabulary import Vocabulary
 
 Prepends = Literal["always", "first", "never"]
 
 
+@register_record()
 @dataclass(frozen=True, repr=False)
 class Unigram(SegmentModel):
     """Unigram tokenizer. `load_tokenizer` and `from_huggingface` create it.
@@ -71,6 +69,20 @@ class Unigram(SegmentModel):
     splits_whitespace: bool
     strip: bool
     normalized_tokens: tuple[tuple[str, NormalizedToken], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Checks the fields.
+
+        Raises:
+            InvalidArgumentError: a field is invalid.
+        """
+        pieces = [piece for piece, _ in self.pieces]
+        if not pieces or not all(pieces) or len(set(pieces)) < len(pieces):
+            raise InvalidArgumentError("pieces must be different strings that are not empty")
+        if not 0 <= self.unknown_id < len(pieces):
+            raise InvalidArgumentError(f"unknown_id is {self.unknown_id!r}, which is no index of a piece")
+        if self.byte_fallback and (missing := list_missing_forms([*pieces, METASPACE])):
+            raise InvalidArgumentError(f"with byte_fallback, pieces must contain {missing[0]!r}")
 
     def __hash__(self) -> int:
         """Computes a hash that is equal for equal tokenizers."""
@@ -136,67 +148,8 @@ class Unigram(SegmentModel):
             decoded[id_] = token.replace(METASPACE.encode(), b" ")
         return decoded
 
-    def _to_fingerprint_json(self) -> Any:
-        return to_json(self)
-
     def _get_repr_options(self) -> dict[str, Any]:
         return {"normalization": self.normalization, "byte_fallback": self.byte_fallback}
-
-
-def make_unigram(tokenizer: Unigram) -> Unigram:
-    """Returns a tokenizer after checking its fields.
-
-    Raises:
-        InvalidArgumentError: a field is invalid.
-    """
-    pieces = [piece for piece, _ in tokenizer.pieces]
-    if not pieces or not all(pieces) or len(set(pieces)) < len(pieces):
-        raise InvalidArgumentError("pieces must be different strings that are not empty")
-    if not 0 <= tokenizer.unknown_id < len(pieces):
-        raise InvalidArgumentError(f"unknown_id is {tokenizer.unknown_id!r}, which is no index of a piece")
-    if tokenizer.prepends not in get_args(Prepends):
-        raise InvalidArgumentError(f"prepends must be in {get_args(Prepends)}, not {tokenizer.prepends!r}")
-    if tokenizer.byte_fallback and (missing := list_missing_forms([*pieces, METASPACE])):
-        raise InvalidArgumentError(f"with byte_fallback, pieces must contain {missing[0]!r}")
-    return tokenizer
-
-
-def to_json(tokenizer: Unigram) -> dict[str, Any]:
-    """Returns the definition of a tokenizer as JSON values."""
-    return {
-        "model": Unigram.model,
-        "pieces": [list(piece) for piece in tokenizer.pieces],
-        "unknown_id": tokenizer.unknown_id,
-        "byte_fallback": tokenizer.byte_fallback,
-        "steps": json.loads(tokenizer.steps),
-        "prepends": tokenizer.prepends,
-        "splits_whitespace": tokenizer.splits_whitespace,
-        "strip": tokenizer.strip,
-        "normalized_tokens": [[name, *token] for name, token in tokenizer.normalized_tokens],
-        **word_vocabulary_to_json(tokenizer.vocabulary),
-    }
-
-
-def from_json(data: Mapping[str, Any]) -> Unigram:
-    """Makes a tokenizer from the JSON values that `to_json` returns.
-
-    Raises:
-        TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
-    """
-    with as_format_errors():
-        return make_unigram(
-            Unigram(
-                word_vocabulary_from_json(data),
-                tuple((piece, float(score)) for piece, score in data["pieces"]),
-                data["unknown_id"],
-                data["byte_fallback"],
-                json.dumps(data["steps"]),
-                data["prepends"],
-                data["splits_whitespace"],
-                data["strip"],
-                tuple((name, NormalizedToken(*token)) for name, *token in data["normalized_tokens"]),
-            )
-        )
 
 
 pre_tokenize.register(Unigram)(group_by_word)

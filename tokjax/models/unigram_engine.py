@@ -26,11 +26,11 @@ from tokjax._util.parallel import make_token
 from tokjax.bpe.array_engine import join_ids_to_freeze
 from tokjax.bpe.batched_merging import MergedPretokens
 from tokjax.bpe.chunks import encode_pieces, find_byte_positions
-from tokjax.bpe.encoded_segments import EncodedChunk, EncodedSegments, make_encoded_chunk
+from tokjax.bpe.encoded_segments import EncodedSegments, make_encoded_segments
 from tokjax.bpe.hash_tables import MAX_PRETOKEN_BYTES, Pretokens, make_pretokens
 from tokjax.bpe.pretoken_cache import PretokenCache
 from tokjax.core.ragged import make_row_splits
-from tokjax.core.utf8 import find_character_starts, from_characters, to_characters
+from tokjax.core.utf8 import find_character_starts, from_characters
 from tokjax.models.unigram_characters import Kind, find_words
 from tokjax.models.unigram_words import SEGMENT_EDGE, TEXT_EDGE
 from tokjax.models.word_engine import WordEngine
@@ -144,32 +144,32 @@ class UnigramEngine(WordEngine):
         edges: list[int] = np.where(segments.begins_text, TEXT_EDGE, SEGMENT_EDGE).tolist()
         return edges
 
-    def encode_chunk(self, task: Any) -> EncodedChunk:
+    def encode_chunk(self, task: Any) -> EncodedSegments:
         """Encodes the pieces of a chunk.
 
         Args:
             task: the pieces, the byte before each one and after the last, and whether to compute spans.
         """
         pieces, edges, sources = task
-        words, stops, starts, nbytes = self._split(pieces, edges)
+        words, stops, starts = self._split(pieces, edges)
         cache = self._caches[sources]
         (lookup,) = cache.insert([cache.find(words)])
         entries = cache.get_ids(lookup)
         if not sources:
-            return make_encoded_chunk(entries, stops, begins_word=False)
+            return make_encoded_segments(entries, stops, begins_word=False)
         ends = entries.ends // 2
         word_starts = words.starts - np.repeat(starts, np.diff(stops, prepend=0))
         ids, begins, spans = _unpack(entries.ids, np.repeat(word_starts, np.diff(ends, prepend=0)))
-        return EncodedChunk(ids, np.append(0, ends).take(stops), begins, spans, nbytes)
+        return EncodedSegments(ids, np.append(0, ends).take(np.append(0, stops)), begins, spans)
 
     def _split(
         self, pieces: Pieces, edges: list[int]
-    ) -> tuple[Pretokens, NDArray[np.int64], NDArray[np.int64], int]:
+    ) -> tuple[Pretokens, NDArray[np.int64], NDArray[np.int64]]:
         """Splits the pieces of a chunk into words.
 
         Returns:
-            The keys of the words, the number of words up to the end of each piece, the byte position of each
-            piece, and the number of bytes of the last one.
+            The keys of the words, the number of words up to the end of each piece, and the byte position of
+            each piece.
         """
         pieces, encoded = encode_pieces(pieces)
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
@@ -199,11 +199,11 @@ class UnigramEngine(WordEngine):
         if self._strips:
             bounds[1, lasts] += is_last & has_edge[filled + 1]
         keys = Pretokens(data, bounds[0], bounds[1] - bounds[0])
-        return keys, stops, byte_ends[:-1] + 1, int(lengths[-1])
+        return keys, stops, byte_ends[:-1] + 1
 
     def _encode_with_loop(self, segments: Segments, *, sources: bool) -> EncodedSegments:
         """Encodes segments with an expression and a dictionary as the cache, as `encode_chunk` does."""
-        texts = _list_characters(segments, range(len(segments.texts)))
+        texts = segments.get_characters()
         rows = [
             self._list_words(text, edge) for text, edge in zip(texts, self._list_edges(segments), strict=True)
         ]
@@ -285,7 +285,7 @@ class UnigramEngine(WordEngine):
         is_whole = encoded.ids == self._words.segment_id
         rows = np.unique(np.searchsorted(encoded.splits, np.flatnonzero(is_whole), "right") - 1)
         edges = self._list_edges(segments)
-        texts = _list_characters(segments, rows.tolist())
+        texts = segments._replace(texts=[segments.texts[row] for row in rows.tolist()]).get_characters()
         whole = [
             self._words.encode_segment(text, edges[row])
             for text, row in zip(texts, rows.tolist(), strict=True)
@@ -306,11 +306,6 @@ class UnigramEngine(WordEngine):
         begins = replace(encoded.begins_word, [part.begins for part in whole])
         spans = replace(encoded.spans, [part.spans for part in whole])
         return EncodedSegments(ids, make_row_splits(counts), begins, spans)
-
-
-def _list_characters(segments: Segments, rows: Iterable[int]) -> list[str]:
-    texts = [segments.texts[row] for row in rows]
-    return texts if segments.hold_bytes else list(map(to_characters, texts))
 
 
 def _unpack(

@@ -5,19 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context, keep_last_visible_id
-from tokjax.core.vocabulary import (
-    Vocabulary,
-    make_vocabulary,
-    vocabulary_from_json,
-    vocabulary_to_json,
-)
-from tokjax.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.core.vocabulary import Vocabulary, make_vocabulary
+from tokjax.errors import InvalidArgumentError
 from tokjax.models.base import SegmentModel
 from tokjax.models.word_engine import LongestMatcher, TokenLengths, WordEngine
 from tokjax.pretokenize.special_tokens import check_special_names
@@ -41,9 +36,16 @@ class WordModel(SegmentModel):
     Attributes:
         normalizer: normalizer that is applied before a text is split. Special tokens in texts are not
             normalized.
+        splitter: name of the rule that splits texts into words.
     """
 
     normalizer: BertNormalizer
+    splitter: Splitter
+
+    @property
+    def normalization(self) -> str | None:
+        """Name of the normalization, `"bert"`, or `None`."""
+        return None if self.normalizer.is_identity else "bert"
 
     @property
     @abstractmethod
@@ -62,34 +64,27 @@ class WordModel(SegmentModel):
 
     def find_pretokens(self, text: str) -> list[tuple[int, int]]:
         """Returns the spans of the words of a segment, already normalized."""
-        return [match.span() for match in compile_word_expression(self._engine.splitter).finditer(text)]
+        return [match.span() for match in compile_word_expression(self.splitter).finditer(text)]
 
 
 class LongestMatchModel(WordModel):
-    """Tokenizer that splits each word from the left into the longest tokens of the vocabulary."""
+    """Tokenizer that splits each word from the left into the longest tokens of the vocabulary.
 
-    @property
-    @abstractmethod
-    def _splitter(self) -> Splitter:
-        """Name of the rule that splits texts into words."""
+    Attributes:
+        continuing_prefix: prefix of tokens that continue a word; `None` if every word is one token.
+        max_word_characters: maximum length of a word in characters, or `None`; longer words are unknown.
+    """
 
-    @property
-    @abstractmethod
-    def _prefix(self) -> str | None:
-        """Prefix of tokens that continue a word; `None` if every word is one token."""
-
-    @property
-    @abstractmethod
-    def _max_characters(self) -> int | None:
-        """Maximum length of a word in characters, or `None`; longer words are unknown."""
+    continuing_prefix: str | None
+    max_word_characters: int | None
 
     @cached_property
     def _engine(self) -> WordEngine:
-        model_tokens, prefix = self.vocabulary.mergeable, self._prefix
+        model_tokens, prefix = self.vocabulary.mergeable, self.continuing_prefix
         unknown = self.vocabulary.require_role("unk", "a vocabulary of words")
         initial = {token.decode("utf-8"): id_ for token, id_ in model_tokens.items()}
         continuing = {} if prefix is None else _strip_prefixes(initial, prefix)
-        maximum = self._max_characters
+        maximum = self.max_word_characters
         words = {
             word.encode("utf-8"): id_
             for word, id_ in initial.items()
@@ -98,7 +93,7 @@ class LongestMatchModel(WordModel):
         nbytes = self.vocabulary.byte_lengths
         lengths = TokenLengths(nbytes, nbytes - len((prefix or "").encode("utf-8")), unknown)
         matcher = LongestMatcher(initial, continuing, unknown, maximum)
-        return WordEngine(self._splitter, words, matcher, lengths)
+        return WordEngine(self.splitter, words, matcher, lengths)
 
     def _clean_up(self, form: bytes) -> bytes:
         """Returns the text of a token in decoded text. By default, the token itself."""
@@ -110,7 +105,7 @@ class LongestMatchModel(WordModel):
 
         The second form has a space before it, unless the token continues a word.
         """
-        prefix = None if self._prefix is None else self._prefix.encode("utf-8")
+        prefix = None if self.continuing_prefix is None else self.continuing_prefix.encode("utf-8")
         forms = [(b"", b"")] * self.vocabulary.size
         for id_, token in self.vocabulary.bytes_by_id.items():
             continues = prefix is not None and token.startswith(prefix)
@@ -138,7 +133,7 @@ def make_word_vocabulary(
     special_tokens: Sequence[str],
     roles: Mapping[Role, str | None],
     *,
-    optional_tokens: Collection[str],
+    optional_tokens: Collection[str] = ("[PAD]",),
 ) -> Vocabulary:
     """Makes a vocabulary from tokens that are strings, special tokens included.
 
@@ -192,29 +187,6 @@ def parse_token_mapping(tokens: Mapping[str, int] | Sequence[str]) -> dict[str, 
         except UnicodeEncodeError:
             raise InvalidArgumentError(f"token {token!r} has a lone surrogate") from None
     return ids
-
-
-def word_vocabulary_to_json(vocabulary: Vocabulary) -> dict[str, Any]:
-    """Returns a vocabulary of strings as JSON values."""
-    return {
-        "tokens": [
-            [token.decode("utf-8"), id_]
-            for token, id_ in sorted(vocabulary.ordinary.items(), key=lambda item: item[1])
-        ],
-        **vocabulary_to_json(vocabulary),
-    }
-
-
-def word_vocabulary_from_json(data: Mapping[str, Any]) -> Vocabulary:
-    """Makes a vocabulary from the JSON values that `word_vocabulary_to_json` returns.
-
-    Raises:
-        TokenizerFormatError: a token is a duplicate.
-    """
-    ordinary = {token.encode("utf-8"): id_ for token, id_ in data["tokens"]}
-    if len(ordinary) != len(data["tokens"]):
-        raise TokenizerFormatError("duplicate token in 'tokens'")
-    return vocabulary_from_json(ordinary, data)
 
 
 @protocol.normalize.register(WordModel)

@@ -35,7 +35,7 @@ from tokjax.bpe.chunks import (
     group_segments,
     split_at_whitespace,
 )
-from tokjax.bpe.encoded_segments import EncodedChunk, EncodedSegments, join_chunks, make_encoded_chunk
+from tokjax.bpe.encoded_segments import EncodedSegments, join_chunks, make_encoded_segments
 from tokjax.bpe.pretoken_cache import PretokenCache, PretokenIds
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import find_character_starts, from_characters, to_characters
@@ -209,7 +209,7 @@ class WordEngine:
         """Yields the arguments of `encode_chunk` for the chunks of segments."""
         return ((chunk, sources) for chunk in chunks)
 
-    def encode_chunk(self, task: tuple[Pieces, bool]) -> EncodedChunk:
+    def encode_chunk(self, task: tuple[Pieces, bool]) -> EncodedSegments:
         """Encodes the pieces of a chunk.
 
         Args:
@@ -225,8 +225,7 @@ class WordEngine:
             # Spans are relative to the piece, as a piece can be anywhere in a chunk.
             starts = words.starts - np.repeat(piece_starts, np.diff(stops, prepend=0))
             spans = self._lengths.compute_spans(ids, starts, words.lengths)
-        last_nbytes = int(ends[-1] - piece_starts[-1])
-        return make_encoded_chunk(ids, stops, begins_word=sources, spans=spans, last_nbytes=last_nbytes)
+        return make_encoded_segments(ids, stops, begins_word=sources, spans=spans)
 
     def _encode_with_loop(self, segments: Segments, *, sources: bool) -> EncodedSegments:
         """Encodes segments with a loop over words and a dictionary as the cache.

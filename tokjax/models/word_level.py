@@ -5,24 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tokjax.core.json_records import register_record
+from tokjax.core.vocabulary import Vocabulary
 from tokjax.errors import InvalidArgumentError
-from tokjax.models.format_errors import as_format_errors
-from tokjax.models.word_base import (
-    LongestMatchModel,
-    make_word_vocabulary,
-    word_vocabulary_from_json,
-    word_vocabulary_to_json,
-)
+from tokjax.models.word_base import LongestMatchModel, make_word_vocabulary
 from tokjax.pretokenize.bert_normalizer import BertNormalizer
-from tokjax.pretokenize.word_boundaries import SPLITTERS
+from tokjax.pretokenize.word_boundaries import SPLITTERS, Splitter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from tokjax.core.vocabulary import Vocabulary
-    from tokjax.pretokenize.word_boundaries import Splitter
-
-_OPTIONAL_TOKENS = ("[PAD]",)
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,6 +30,8 @@ class WordLevelTokenizer(LongestMatchModel):
     """
 
     model = "word_level"
+    continuing_prefix = None
+    max_word_characters = None
 
     vocabulary: Vocabulary
     splitter: Splitter
@@ -53,21 +46,6 @@ class WordLevelTokenizer(LongestMatchModel):
     def normalization(self) -> str | None:
         """Name of the normalization, `"lowercase"`, or `None`."""
         return "lowercase" if self.lowercase else None
-
-    @property
-    def _splitter(self) -> Splitter:
-        return self.splitter
-
-    @property
-    def _prefix(self) -> None:
-        return None
-
-    @property
-    def _max_characters(self) -> None:
-        return None
-
-    def _to_fingerprint_json(self) -> dict[str, Any]:
-        return to_json(self)
 
     def _get_repr_options(self) -> dict[str, Any]:
         return {"splitter": self.splitter} | ({"lowercase": True} if self.lowercase else {})
@@ -111,31 +89,11 @@ def word_level(
         tokens,
         special_tokens,
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
-        optional_tokens=_OPTIONAL_TOKENS,
     )
     return make_word_level(vocabulary, splitter, lowercase)
 
 
-def to_json(tokenizer: WordLevelTokenizer) -> dict[str, Any]:
-    """Returns the definition of a tokenizer as JSON values."""
-    return {
-        "model": WordLevelTokenizer.model,
-        "splitter": tokenizer.splitter,
-        "lowercase": tokenizer.lowercase,
-        **word_vocabulary_to_json(tokenizer.vocabulary),
-    }
-
-
-def from_json(data: Mapping[str, Any]) -> WordLevelTokenizer:
-    """Makes a tokenizer from the JSON values that `to_json` returns.
-
-    Raises:
-        TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
-    """
-    with as_format_errors():
-        return make_word_level(word_vocabulary_from_json(data), data["splitter"], data["lowercase"])
-
-
+@register_record(WordLevelTokenizer)
 def make_word_level(vocabulary: Vocabulary, splitter: Splitter, lowercase: bool) -> WordLevelTokenizer:
     """Makes a tokenizer from a vocabulary.
 

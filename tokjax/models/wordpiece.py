@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokjax._util.checks import check_int
+from tokjax.core.json_records import register_record
 from tokjax.core.utf8 import is_encodable
+from tokjax.core.vocabulary import Vocabulary
 from tokjax.errors import InvalidArgumentError
-from tokjax.models.format_errors import as_format_errors
-from tokjax.models.word_base import (
-    LongestMatchModel,
-    make_word_vocabulary,
-    word_vocabulary_from_json,
-    word_vocabulary_to_json,
-)
+from tokjax.models.word_base import LongestMatchModel, make_word_vocabulary
 from tokjax.pretokenize.bert_normalizer import BertNormalizer, bert_normalizer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tokjax.core.vocabulary import Vocabulary
-    from tokjax.pretokenize.word_boundaries import Splitter
 
-_OPTIONAL_TOKENS = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
+OPTIONAL_TOKENS = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
+"""Default names of roles that a vocabulary need not have."""
 _NO_SPACE_BEFORE = (b".", b"?", b"!", b",", b"n't", b"'m", b"'s", b"'ve", b"'re")
 """Tokens before which the decoder of `tokenizers` removes the space when it cleans up."""
 
@@ -46,6 +41,7 @@ class WordPieceTokenizer(LongestMatchModel):
     """
 
     model = "wordpiece"
+    splitter = "bert"
 
     vocabulary: Vocabulary
     normalizer: BertNormalizer
@@ -53,32 +49,12 @@ class WordPieceTokenizer(LongestMatchModel):
     max_word_characters: int
     cleanup: bool = True
 
-    @property
-    def normalization(self) -> str | None:
-        """Name of the normalization, `"bert"`, or `None`."""
-        return None if self.normalizer.is_identity else "bert"
-
-    @property
-    def _splitter(self) -> Splitter:
-        return "bert"
-
-    @property
-    def _prefix(self) -> str | None:
-        return self.continuing_prefix
-
-    @property
-    def _max_characters(self) -> int | None:
-        return self.max_word_characters
-
     def _clean_up(self, form: bytes) -> bytes:
         if self.cleanup:
             for contraction in _NO_SPACE_BEFORE:
                 form = form.replace(b" " + contraction, contraction)
             form = form.replace(b" ' ", b"'").replace(b" do not", b" don't")
         return form
-
-    def _to_fingerprint_json(self) -> dict[str, Any]:
-        return to_json(self)
 
     def _get_repr_options(self) -> dict[str, Any]:
         return {"normalizer": self.normalizer}
@@ -148,7 +124,7 @@ def wordpiece(
             "sep": eos_token,
             "mask": mask_token,
         },
-        optional_tokens=_OPTIONAL_TOKENS,
+        optional_tokens=OPTIONAL_TOKENS,
     )
     normalizer = bert_normalizer(
         lowercase=lowercase,
@@ -159,34 +135,7 @@ def wordpiece(
     return make_wordpiece(vocabulary, normalizer, continuing_prefix, max_word_characters, cleanup=cleanup)
 
 
-def to_json(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
-    """Returns the definition of a tokenizer as JSON values."""
-    return {
-        "model": WordPieceTokenizer.model,
-        **asdict(tokenizer.normalizer),
-        "continuing_prefix": tokenizer.continuing_prefix,
-        "max_word_characters": tokenizer.max_word_characters,
-        "cleanup": tokenizer.cleanup,
-        **word_vocabulary_to_json(tokenizer.vocabulary),
-    }
-
-
-def from_json(data: Mapping[str, Any]) -> WordPieceTokenizer:
-    """Makes a tokenizer from the JSON values that `to_json` returns.
-
-    Raises:
-        TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
-    """
-    with as_format_errors():
-        return make_wordpiece(
-            word_vocabulary_from_json(data),
-            BertNormalizer(**{step.name: data[step.name] for step in fields(BertNormalizer)}),
-            data["continuing_prefix"],
-            data["max_word_characters"],
-            cleanup=data["cleanup"],
-        )
-
-
+@register_record(WordPieceTokenizer)
 def make_wordpiece(
     vocabulary: Vocabulary,
     normalizer: BertNormalizer,

@@ -3,10 +3,6 @@ from .dataset_statistics import (
     dataset_report as dataset_report,
     dataset_report_to_json as dataset_report_to_json,
 )
-from .html_report import (
-    report_to_json as report_to_json,
-    save_report_html as save_report_html,
-)
 from .metrics import (
     TextSize as TextSize,
     TokenUse as TokenUse,
@@ -23,5 +19,6 @@ from .tables import (
     report_tables as report_tables,
 )
 from .vocabulary_statistics import (
+    report_to_json as report_to_json,
     vocabulary_report as vocabulary_report,
 )

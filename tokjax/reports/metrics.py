@@ -1,4 +1,4 @@
-"""Records and metrics of a vocabulary report, with the labels and number formats of tables and pages.
+"""Records and metrics of a vocabulary report, with the labels and number formats of tables.
 
 The measures of the distribution of tokens are functions of counts, for example 2, 1 and 1. A Huffman code
 joins the two rarest tokens, again and again; the sum of the counts of all joined tokens is the length of the
@@ -334,7 +334,7 @@ class Metric(NamedTuple):
 
     Attributes:
         name: name of the attribute.
-        label: label in tables and pages.
+        label: label in tables.
         meaning: definition of the metric, one phrase.
         form: format specification of the number.
     """

@@ -21,6 +21,13 @@ allowances is at most a tenth larger than the smallest one.
 Of the millions of inequalities, few matter. So they are added in rounds: those that the shares of the
 previous round violate most.
 
+`SourcePairCounts` has the counts of pairs in each source, before and after each merge, such as that of l·o::
+
+    pair      English  German      after the merge
+    l·o          7        3        0     0
+    o·w          5        0        0     0
+    lo·w                           5     0
+
 The method is that of Hayase, Liu, Choi, Oh and Smith, "Data Mixture Inference: What do BPE Tokenizers Reveal
 about their Training Data?", 2024.
 """
@@ -43,8 +50,16 @@ from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.pretokenize.patterns import split_alike
-from tokjax.trainer.bpe.source_pair_counts import SourcePairCounts
-from tokjax.trainer.mixing import check_counts_by_source
+from tokjax.trainer.bpe.frequent_segments import find_merges_of_pair
+from tokjax.trainer.bpe.linked_symbols import (
+    REMOVED,
+    RIGHT,
+    LinkedPretokens,
+    Symbols,
+    make_pair_key,
+    make_symbols,
+)
+from tokjax.trainer.pretoken_counts import check_counts_by_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +67,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax._util.progress import AdvanceProgress
+    from tokjax.trainer.bpe.linked_symbols import Positions
     from tokjax.trainer.pretoken_counts import PretokenCounts
+
 
 _MAX_ROUNDS = 20
 _MAX_PAIRS = 8
@@ -102,7 +119,7 @@ def estimate_mixture(
 
     The sources are samples of the candidates, such as languages or kinds of text. The estimate is exact if
     they are the training texts, and typically off by 1 to 7 percentage points if they are other texts of the
-    same kinds; `ranges` shows how far to trust it. It requires SciPy, which the extra `report` installs.
+    same kinds; `ranges` shows how far to trust it. It requires SciPy, which the extra `mixture` installs.
 
     Args:
         tokenizer: byte-level BPE tokenizer, trained or loaded.
@@ -135,8 +152,8 @@ def estimate_mixture(
     (True, 0.0)
     """
     purpose = "estimating the mixture of training data"
-    optimize = import_optional("scipy.optimize", extra="report", purpose=purpose)
-    sparse = import_optional("scipy.sparse", extra="report", purpose=purpose)
+    optimize = import_optional("scipy.optimize", extra="mixture", purpose=purpose)
+    sparse = import_optional("scipy.sparse", extra="mixture", purpose=purpose)
     maximum = check_int("max_merges", max_merges, minimum=1)
     if not isinstance(tokenizer, ByteLevelBPE):
         raise UnsupportedTokenizerError(
@@ -377,3 +394,77 @@ def _add_inequalities(
             num_added += len(added)
         table.merge(pair, symbols.setdefault(left + right, 256 + step))
     return num_added
+
+
+class SourcePairCounts:
+    """The count of each pair of adjacent symbols in each of several sources, kept up to date by merges.
+
+    The pre-tokens of all sources are linked in one array, as in `linked_symbols`. A merge changes only the
+    counts of the pairs at and beside its positions.
+
+    Args:
+        sources: pre-tokens of the sources.
+
+    Attributes:
+        rows: the row of each pair in the counts, by its key (`left << ID_BITS | right`).
+    """
+
+    def __init__(self, sources: Sequence[PretokenCounts]) -> None:
+        parts = list(map(make_symbols, sources))
+        columns = zip(*(part[:3] for part in parts), strict=True)
+        ids, lengths, counts = map(np.concatenate, columns)
+        self._pretokens = LinkedPretokens(Symbols(ids, lengths, counts, 0))
+        self._symbols = self._pretokens.symbol.copy()  # contiguous, since each merge searches all of them
+        indices = np.repeat(np.arange(len(parts)), [len(part.lengths) for part in parts])
+        self._source = np.repeat(indices, lengths + 1)
+        self._counts = np.zeros((1024, len(parts)))
+        self._keys = np.zeros(1024, np.int64)
+        self.rows: dict[int, int] = {}
+        self._add(self._pretokens.find_pair_positions(), 1)
+
+    def get_keys(self) -> NDArray[np.int64]:
+        """Returns the keys of all pairs, in the order of their rows, `int64`, shape `(num_pairs,)`."""
+        return self._keys[: len(self.rows)]
+
+    def get_counts(self) -> NDArray[np.float64]:
+        """Returns the count of each pair in each source, `float64`, shape `(num_pairs, num_sources)`."""
+        return self._counts[: len(self.rows)]
+
+    def merge(self, pair: int, new: int) -> None:
+        """Merges a pair in all sources.
+
+        Args:
+            pair: key of the pair.
+            new: the symbol that it becomes.
+        """
+        pretokens = self._pretokens
+        at = np.flatnonzero(self._symbols == pair >> ID_BITS).astype(np.int32)
+        after = pretokens.after[at]
+        matches = np.flatnonzero(self._symbols.take(after) == pair & RIGHT)
+        merges = find_merges_of_pair(at.take(matches), after.take(matches), new)
+        # Every pair that has one of the merged symbols disappears. `unique`, since merges can be adjacent.
+        touched = np.unique(np.concatenate([pretokens.before[merges.at], merges.at, merges.removed]))
+        is_pair = (self._symbols.take(touched) >= 0) & (self._symbols.take(pretokens.after[touched]) >= 0)
+        self._add(touched[is_pair], -1)
+        formed = pretokens.merge(merges)
+        self._symbols[merges.at], self._symbols[merges.removed] = new, REMOVED
+        self._add(formed.at, 1)
+
+    def _add(self, at: Positions, sign: int) -> None:
+        """Adds the pairs at positions to the counts, or subtracts them."""
+        pretokens = self._pretokens
+        keys = make_pair_key(self._symbols.take(at), self._symbols.take(pretokens.after[at]))
+        pairs, which = np.unique(keys, return_inverse=True)
+        found = (self.rows.setdefault(pair, len(self.rows)) for pair in pairs.tolist())
+        rows = np.fromiter(found, np.int64, len(pairs))
+        missing = len(self.rows) - len(self._keys)
+        num_sources = self._counts.shape[1]
+        if missing > 0:
+            num_more = max(missing, len(self._keys))
+            self._keys = np.concatenate([self._keys, np.zeros(num_more, np.int64)])
+            self._counts = np.concatenate([self._counts, np.zeros((num_more, num_sources))])
+        self._keys[rows] = pairs
+        # Sums of whole numbers below 2**53 are exact.
+        cells = which * num_sources + self._source.take(at)
+        sums = np.bincount(cells, pretokens.get_weights(at), len(pairs) * num_sources)
+        self._counts[rows] += sign * sums.reshape(len(pairs), num_sources)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,7 +17,14 @@ from tokjax.corpus.files import get_source_files
 from tokjax.corpus.sources import Source, find_source_files, read_documents
 from tokjax.encoding.bulk import check_separator, encode_to_array, iter_text_groups
 from tokjax.errors import InvalidArgumentError
-from tokjax.reports.metrics import TextSize, TokenUse, VocabularyReport
+from tokjax.reports.metrics import (
+    TEXT_METRICS,
+    USE_METRICS,
+    VOCABULARY_METRICS,
+    TextSize,
+    TokenUse,
+    VocabularyReport,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +33,7 @@ if TYPE_CHECKING:
 
     from tokjax.core.protocol import Special
     from tokjax.core.utf8 import Text
+    from tokjax.reports.metrics import Metric
 
 
 Texts: TypeAlias = Source | Mapping[str, Source]
@@ -209,3 +218,63 @@ def _measure_texts(
         size += group_size
         advance(group_size.nbytes)
     return tuple(TokenUse(table, size, times) for table, times in zip(vocabularies, counts, strict=True))
+
+
+def report_to_json(report: VocabularyReport) -> dict[str, Any]:
+    """Converts a report to plain JSON values. Keys are attribute names of the records; `nan` becomes `null`.
+
+    Args:
+        report: result of `vocabulary_report`.
+
+    Returns:
+        A dictionary with these keys, without the counts of single ids:
+
+        - `"tokenizers"` and `"kinds"`: the names.
+        - `"texts"`: the attributes of a `TextSize` by kind of text.
+        - `"vocabularies"`: by tokenizer, the metrics that do not depend on texts, and the `longest` tokens.
+        - `"uses"`: by kind of text and tokenizer, the metrics of a `TokenUse` and its `most_frequent` tokens.
+        - `"overall"`: by tokenizer, the same for all kinds of text together.
+
+    >>> from tokjax.models.byte_bpe import byte_level_bpe
+    >>> tokenizer = byte_level_bpe({bytes([i]): i for i in range(256)})
+    >>> described = report_to_json(vocabulary_report(tokenizer, {"en": ["low"]}, progress=False))
+    >>> described["uses"]["en"]["tokenizer"]["tokens"], described["texts"]["en"]["words"]
+    (3, 1)
+    """
+    overall = {name: report.use(name) for name in report.tokenizers}
+    by_kind = {kind: {name: report.use(name, kind) for name in overall} for kind in report.kinds}
+    return {
+        "tokenizers": list(report.tokenizers),
+        "kinds": list(report.kinds),
+        "texts": {
+            kind: _metrics_to_json(next(iter(uses.values())).text, TEXT_METRICS)
+            for kind, uses in by_kind.items()
+        },
+        "vocabularies": {name: _vocabulary_to_json(use) for name, use in overall.items()},
+        "uses": {
+            kind: {name: _use_to_json(use) for name, use in uses.items()} for kind, uses in by_kind.items()
+        },
+        "overall": {name: _use_to_json(use) for name, use in overall.items()},
+    }
+
+
+def _vocabulary_to_json(use: TokenUse) -> dict[str, Any]:
+    return _metrics_to_json(use, VOCABULARY_METRICS) | {
+        "vocabulary_lengths": use.vocabulary_lengths.tolist(),
+        "longest": [token._asdict() for token in use.longest()],
+    }
+
+
+def _use_to_json(use: TokenUse) -> dict[str, Any]:
+    return _metrics_to_json(use, USE_METRICS) | {
+        "used_lengths": use.used_lengths.tolist(),
+        "most_frequent": [token._asdict() for token in use.most_frequent()],
+    }
+
+
+def _metrics_to_json(record: TextSize | TokenUse, metrics: Sequence[Metric]) -> dict[str, Any]:
+    return {metric.name: _nan_to_none(metric.get_value(record)) for metric in metrics}
+
+
+def _nan_to_none(value: float) -> float | None:
+    return None if math.isnan(value) else value

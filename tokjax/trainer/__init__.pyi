@@ -14,12 +14,10 @@ from .bundles import (
 from .counting import (
     count_pretokens as count_pretokens,
 )
-from .mixing import (
-    mix_counts as mix_counts,
-)
 from .pretoken_counts import (
     PretokenCounts as PretokenCounts,
     load_pretoken_counts as load_pretoken_counts,
+    mix_counts as mix_counts,
     save_pretoken_counts as save_pretoken_counts,
 )
 from .results import (

@@ -22,7 +22,7 @@ from tokjax.trainer.pretoken_counts import PretokenCounts
 from tokjax.trainer.results import Trained, TrainingStats, warn_if_exhausted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from concurrent.futures import Executor
 
     from tokjax.core.vocabulary import Role
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]")
 """Default special tokens."""
-_OPTIONAL_ROLES: Mapping[Role, str] = {"pad": "[PAD]"}
 """Default names of roles that are dropped if no special token has the name; see `check_roles`."""
 
 
@@ -101,7 +100,7 @@ def train_word_level(
     """
     roles: Mapping[Role, str | None]
     roles = {"unk": unk_token, "bos": bos_token, "eos": eos_token, "pad": pad_token}
-    special, declared = check_roles(special_tokens, roles, _OPTIONAL_ROLES)
+    special, declared = check_roles(special_tokens, roles)
     check_int("min_frequency", min_frequency, minimum=1)
     vocab_size = check_int("vocab_size", vocab_size)
     if vocab_size < len(special):
@@ -140,25 +139,23 @@ def train_word_level(
 
 
 def check_roles(
-    special_tokens: Sequence[str], roles: Mapping[Role, str | None], optional_tokens: Mapping[Role, str]
+    special_tokens: Sequence[str],
+    roles: Mapping[Role, str | None],
+    optional_tokens: Collection[str] = ("[PAD]",),
 ) -> tuple[list[str], Mapping[Role, str | None]]:
     """Returns the special tokens as a list, and the roles that they have.
 
     Args:
         special_tokens: names of special tokens.
         roles: role to name of its special token, or to `None`.
-        optional_tokens: role to its default name. A role with its default name is dropped, without an error,
-            if no special token has that name.
+        optional_tokens: names of roles that are dropped, without an error, if no special token has the name.
 
     Raises:
         InvalidArgumentError: a role names a token that is not special, or the UNK token is `None`.
     """
     special = check_special_names(special_tokens)
-    declared = {
-        role: name
-        for role, name in roles.items()
-        if name in special or name not in (None, optional_tokens.get(role))
-    }
+    absent = {None, *optional_tokens}.difference(special)
+    declared = {role: name for role, name in roles.items() if name not in absent}
     if roles["unk"] is None:
         raise InvalidArgumentError(
             "unk_token is None, but every vocabulary has unknown words; pass the name of a special token"

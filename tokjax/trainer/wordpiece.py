@@ -26,7 +26,7 @@ from tokjax._util.progress import show_progress_bar
 from tokjax.core.utf8 import is_encodable
 from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import InvalidArgumentError
-from tokjax.models.wordpiece import WordPieceTokenizer, make_wordpiece
+from tokjax.models.wordpiece import OPTIONAL_TOKENS, WordPieceTokenizer, make_wordpiece
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
 from tokjax.trainer.bpe.batched_training import Alphabet, TrainingRules, train_merges
 from tokjax.trainer.bpe.linked_symbols import Symbols
@@ -52,14 +52,6 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Special tokens of BERT, in the order of their ids."""
 MAX_WORD_CHARACTERS = 100
 """Maximum length of a word. The tokenizer encodes longer ones as unknown, so training leaves them out."""
-_OPTIONAL_ROLES: Mapping[Role, str] = {
-    "bos": "[CLS]",
-    "eos": "[SEP]",
-    "pad": "[PAD]",
-    "cls": "[CLS]",
-    "sep": "[SEP]",
-    "mask": "[MASK]",
-}
 
 
 @dataclass(frozen=True)
@@ -151,7 +143,7 @@ def train_wordpiece(
         "sep": eos_token,
         "mask": mask_token,
     }
-    special, declared = check_roles(special_tokens, roles, _OPTIONAL_ROLES)
+    special, declared = check_roles(special_tokens, roles, OPTIONAL_TOKENS)
     normalizer = bert_normalizer(
         lowercase=lowercase,
         strip_accents=strip_accents,

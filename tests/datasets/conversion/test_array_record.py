@@ -11,18 +11,14 @@ from hypothesis import given, strategies as st
 import tokjax
 from tests.cli.test_commands import get_output, run
 from tests.datasets.test_conversion import LARGE, TOKENIZER
+from tests.support.byte_tokenizers import make_byte_tokenizer
 from tests.support.id_datasets import write_id_dataset
 from tests.support.record_files import make_example, write_array_record
 
 pytest.importorskip("array_record.python.array_record_module")
 pytest.importorskip("google.protobuf.message")
 BOS = 258
-WITH_BOS = tokjax.byte_level_bpe(
-    {bytes([i]): i for i in range(256)},
-    special_tokens={"</s>": 257, "<s>": BOS},
-    eos_token="</s>",
-    bos_token="<s>",
-)
+WITH_BOS = make_byte_tokenizer("</s>", "<s>", tokens=[b"lo"])
 DOCUMENTS = [[5, 6, 257], [], [7], list(range(200)), [257]]
 
 

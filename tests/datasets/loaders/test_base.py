@@ -33,12 +33,12 @@ class TestOneVocabulary:
     def loader(self, *datasets, **options):
         return tokjax.SequenceLoader(list(datasets), batch_size=97, length=20, shuffle=False, **options)
 
-    def test_texts_and_ids(self, directory):
+    def test_texts_and_ids(self, datasets):
         # For any order of datasets. The error is raised before a batch is loaded.
-        raw, other = (tokjax.open_dataset(directory / "raw", each) for each in (TOKENIZER, OTHER))
+        raw, other = (tokjax.open_dataset(datasets["raw"].path, each) for each in (TOKENIZER, OTHER))
         without_tokenizer, stored = (
-            tokjax.open_dataset(directory / "raw"),
-            tokjax.open_dataset(directory / "tokenized"),
+            tokjax.open_dataset(datasets["raw"].path),
+            tokjax.open_dataset(datasets["tokenized"].path),
         )
         for pair in ((other, stored), (raw, other)):
             for passed in (pair, pair[::-1]):
@@ -61,33 +61,20 @@ class TestOneVocabulary:
             assert np.array_equal(self.loader(*passed).batch_at(1).ids, expected.ids)
             assert self.loader(*passed).get_state()["tokenizer"] == expected_state["tokenizer"]
 
-    def test_several_text_datasets(self, directory):
-        both = [tokjax.open_dataset(directory / name, OTHER) for name in ("raw others", "raw")]
-        batch = self.loader(*both).batch_at(0)
-        assert batch.ids[0, :5].tolist() == [256, *(255 - byte for byte in b"one"), 257]
-        assert batch.ids[3, 1:4].tolist() == [255 - byte for byte in b"000"]
-        chosen = self.loader(*both, tokenizer=TOKENIZER).batch_at(0)
-        assert chosen.ids[0, :5].tolist() == [256, *b"one", 257]
-
-    def test_missing_tokenizer(self, directory):
+    def test_missing_tokenizer(self, datasets):
         with pytest.raises(
             tokjax.errors.DatasetIncompleteError, match=r"raw holds texts and no tokenizer; open"
         ):
-            self.loader(tokjax.open_dataset(directory / "raw"))
+            self.loader(tokjax.open_dataset(datasets["raw"].path))
 
-    def test_maximum_length_defaults_to_that_of_any_dataset(self, directory):
-        both = [tokjax.open_dataset(directory / name) for name in ("packed", "tokenized")]
+    def test_maximum_length_defaults_to_that_of_any_dataset(self, datasets):
+        both = [tokjax.open_dataset(datasets[name].path) for name in ("packed", "tokenized")]
         assert [tokjax.SequenceLoader(each, batch_size=4).length for each in (both, both[::-1])] == [50, 50]
 
 
 class TestStateAndSharding:
-    def test_datasets_of_several_tokenizers(self, datasets, tmp_path):
+    def test_other_datasets_and_tokenizers(self, datasets):
         other = tokjax.byte_level(["</s>", "<pad>"], eos_token="</s>", pad_token="<pad>")
-        tokjax.write_dataset(TEXTS, tokjax.TokenizedTextField(other, 50), tmp_path / "other")
-        both = [datasets["tokenized"], tokjax.open_dataset(tmp_path / "other")]
-        for weights in (None, [1, 1]):
-            with pytest.raises(tokjax.errors.DatasetMismatchError, match="ids would be of 2 tokenizers"):
-                tokjax.SequenceLoader(both, batch_size=2, weights=weights)
         for kind, options in ((tokjax.PackedTokenLoader, {}), (tokjax.BucketedLoader, {})):
             with pytest.raises(
                 tokjax.errors.InvalidArgumentError, match="loads a .*Dataset, .* not a RawTextDataset"
@@ -108,8 +95,11 @@ class TestStateAndSharding:
                 tokjax.errors.DatasetMismatchError, match=r"the state's \w+ is .*, this loader's is"
             ):
                 loader.set_state(other.get_state())
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="the state's step must be at least 0"):
-            loader.set_state(loader.get_state() | {"step": -1})
+        for step in (-1, "3", None, 1.5):
+            with pytest.raises(tokjax.errors.InvalidArgumentError, match="the state's step must be"):
+                loader.set_state(loader.get_state() | {"step": step})
+        with pytest.raises(tokjax.errors.DatasetMismatchError, match="version"):
+            loader.set_state({})
         with pytest.raises(
             tokjax.errors.InvalidArgumentError, match="state must be a value of get_state.*got None"
         ):
@@ -135,6 +125,12 @@ class TestStateAndSharding:
             match="process_index is 2, and must be less than process_count, 2",
         ):
             loader.shard(2, 2)
+        budget = tokjax.TokenBudgetLoader(datasets["tokenized"], budget=700)
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError,
+            match="rows_multiple_of is 1, and 2 processes can't share rows equally; make it a multiple of 2",
+        ):
+            budget.shard(0, 2)
 
     def test_repeat(self, datasets):
         loader = LOADERS["tokenized"](datasets)
@@ -158,6 +154,10 @@ class TestStateAndSharding:
             tokjax.SequenceLoader([datasets["tokenized"], datasets["raw"]], batch_size=2)
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="a loader needs a dataset; got none"):
             tokjax.SequenceLoader([], batch_size=2)
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="batch_size must be at least 1"):
+            tokjax.PackedTokenLoader(datasets["packed"], batch_size=0)
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="must be a function of a batch, not 3"):
+            LOADERS["packed"](datasets).map(3)
         with pytest.raises(
             tokjax.errors.InvalidArgumentError, match=r"bucketed fills no batch: its fullest bucket"
         ):
@@ -167,9 +167,9 @@ class TestStateAndSharding:
 
 
 class TestPadding:
-    def test_packed_batches_use_the_pad_token(self, directory):
+    def test_packed_batches_use_the_pad_token(self, datasets):
         loader = tokjax.PackedTokenLoader(
-            tokjax.open_dataset(directory / "packed"), batch_size=60, drop_last=False, shuffle=False
+            tokjax.open_dataset(datasets["packed"].path), batch_size=60, drop_last=False, shuffle=False
         )
         last = loader.batch_at(len(loader) - 1)
         assert set(last.ids[last.attention_mask == 0].tolist()) == {PAD}
@@ -188,17 +188,12 @@ class TestPadding:
 
 
 class TestErrors:
-    def test_processes_that_do_not_divide_the_rows(self, directory):
-        budget = tokjax.TokenBudgetLoader(tokjax.open_dataset(directory / "tokenized"), budget=700)
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError,
-            match="rows_multiple_of is 1, and 2 processes can't share rows equally; make it a multiple of 2",
-        ):
-            budget.shard(0, 2)
-
-    def test_datasets_without_documents(self, directory, tmp_path):
+    def test_datasets_without_documents(self, datasets, tmp_path):
         tokjax.write_dataset([], FIELDS["tokenized"], tmp_path / "none")
-        empty, nonempty = tokjax.open_dataset(tmp_path / "none"), tokjax.open_dataset(directory / "tokenized")
+        empty, nonempty = (
+            tokjax.open_dataset(tmp_path / "none"),
+            tokjax.open_dataset(datasets["tokenized"].path),
+        )
         for make in (
             lambda **options: tokjax.TokenBudgetLoader(budget=700, **options),
             lambda **options: tokjax.SequenceLoader(batch_size=2, **options),
@@ -271,12 +266,6 @@ class TestMap:
         with pytest.raises(tokjax.errors.InvalidArgumentError, match="the batches have 2 shapes"):
             view.element_spec  # noqa: B018
 
-    def test_repr(self, datasets):
-        loader = LOADERS["planned"](datasets)
-        assert repr(loader.map(negate)) == f"{loader!r}, mapped by negate"
-        to_maxtext = tokjax.PackedBlocks.to_maxtext
-        assert repr(loader.map(to_maxtext)) == f"{loader!r}, mapped by PackedBlocks.to_maxtext"
-
 
 def test_every_loader_is_true(datasets):
     for loader in (LOADERS["packed"](datasets), LOADERS["packed"](datasets, weights=[1])):
@@ -289,4 +278,8 @@ def test_repr(tmp_path):
     dataset = tokjax.open_dataset(tmp_path / "data")
     loader = tokjax.PackedTokenLoader(dataset, batch_size=2, seed=7)
     next(iter(loader))
-    assert repr(loader) == f"PackedTokenLoader([{dataset!r}], batch_size=2, seed=7), at step 1"
+    expected = f"PackedTokenLoader([{dataset!r}], batch_size=2, seed=7), at step 1"
+    assert repr(loader) == expected
+    to_maxtext = tokjax.PackedBlocks.to_maxtext
+    assert repr(loader.map(negate)) == f"{expected}, mapped by negate"
+    assert repr(loader.map(to_maxtext)) == f"{expected}, mapped by PackedBlocks.to_maxtext"

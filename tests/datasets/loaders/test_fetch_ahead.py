@@ -20,11 +20,6 @@ IN_ORDER = {"batch_size": 5, "documents": False, "shuffle": False}
 """Options of a loader of 25 steps, of which three are read from a shard."""
 
 
-@pytest.fixture
-def url(packed_url):
-    return packed_url
-
-
 @pytest.fixture(scope="module")
 def urls():
     """URLs of datasets of all fields."""
@@ -136,49 +131,6 @@ def test_old_download_ends_after_a_restored_position(url, counted, monkeypatch):
     assert not old.is_alive()
     wait_for_downloads([TOKENS[i] for i in (4, 0, 1, 2, 5)])
     batches.close()
-
-
-def test_steps_are_not_looked_at_while_all_shards_are_open(url, monkeypatch):
-    loader = tokjax.PackedTokenLoader(tokjax.open_dataset(url, fetch_ahead=1), **IN_ORDER)
-    assert len(list(loader)) == 25
-    looked_at, find_shards = [], type(loader)._find_shards
-
-    def record(self, step):
-        looked_at.append(step)
-        return find_shards(self, step)
-
-    monkeypatch.setattr(type(loader), "_find_shards", record)
-    batches = loader.repeat()
-    for _ in range(60):
-        next(batches)
-    time.sleep(0.1)
-    assert looked_at == []
-    monkeypatch.setattr("tokjax.datasets.caches.get_max_open_shards", lambda: 4)
-    tokjax.open_dataset(url).read(0, 10)  # closes the shards of the loader
-    wait_until(lambda: looked_at)
-    assert looked_at[0] == 25 + 59  # (the step that was loaded last)
-    batches.close()
-
-
-@pytest.mark.parametrize("name", LOADERS)
-def test_all_shards_are_open_if_no_step_has_a_closed_one(urls, name):
-    loader = LOADERS[name](open_all(urls, fetch_ahead=1))
-    finder = loader._copy_to_look_ahead()
-    assert not finder._are_all_open()
-    for dataset in loader.datasets:
-        columns = finder._list_token_columns()
-        for shard in range(len(dataset.manifest.shards)):
-            assert not finder._are_all_open()
-            for open_file in dataset._find_closed_files(shard, columns, documents=finder._reads_documents):
-                open_file()
-    assert finder._are_all_open()
-    assert not any(list(finder._find_closed_files(step)) for step in range(len(loader)))
-
-
-def test_map_needs_a_function(url):
-    loader = tokjax.PackedTokenLoader(tokjax.open_dataset(url), **IN_ORDER)
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="must be a function of a batch, not 3"):
-        loader.map(3)
 
 
 def test_random_access_does_not_fetch_ahead(url, counted):

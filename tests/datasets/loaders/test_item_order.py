@@ -10,7 +10,7 @@ import tokjax
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.loader_cases import are_equal, read_document_numbers
 from tokjax._util.permutation import permute
-from tokjax.datasets.loaders.item_order import ItemOrder, build_mixture
+from tokjax.datasets.loaders.item_order import build_mixture
 
 
 @given(st.one_of(st.integers(1, 600), st.integers(4090, 4200)), st.integers(0, 2**64 - 1), st.integers(0, 5))
@@ -65,24 +65,6 @@ def test_permutation_of_a_huge_range():
     assert len(set(permuted.tolist())) == 10
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="from 0 to 9"):
         permute([10], 10)
-
-
-@pytest.mark.parametrize("per_step", [40, 5000])
-def test_tiny_dataset_in_a_mixture_needs_one_permutation_call(monkeypatch, per_step):
-    calls = []
-    monkeypatch.setattr(
-        "tokjax.datasets.loaders.item_order.permute",
-        lambda *arguments: calls.append(arguments) or permute(*arguments),
-    )
-    order = ItemOrder([1, 3, 100_000], per_step, seed=0, shuffle=True, weights=[1, 1, 1])
-    datasets, items, epochs = order.compute_items(2)
-    assert len(calls) == 3
-    assert set(items[datasets == 0].tolist()) == {0}
-    assert len(set(epochs[datasets == 0].tolist())) > 1
-    in_epochs = [
-        sorted(items[(datasets == 1) & (epochs == epoch)]) for epoch in np.unique(epochs[datasets == 1])
-    ]
-    assert in_epochs[1:-1] == [[0, 1, 2]] * (len(in_epochs) - 2)
 
 
 @given(weights=st.lists(st.floats(0.01, 1), min_size=1, max_size=6), first=st.integers(0, 10**15))

@@ -1,7 +1,6 @@
 """Tests of properties of all loaders: determinism, sharding, resuming, epochs, and the cache of datasets."""
 
 import json
-import tracemalloc
 
 import jax
 import numpy as np
@@ -14,11 +13,9 @@ from tests.support.loader_cases import (
     LOADERS,
     PAD,
     TEXTS,
-    TOKENIZER,
     are_equal,
     read_document_numbers,
 )
-from tokjax.datasets.caches import TokenCache
 
 loaders = pytest.mark.parametrize("name", LOADERS)
 
@@ -114,59 +111,3 @@ class TestDocumentIds:
             tokjax.PackedTokenLoader(three, batch_size=1)
         loader = tokjax.PackedTokenLoader(three, batch_size=1, documents=False)
         assert loader.batch_at(0).ids.shape == (1, packed.chunk_tokens)
-
-    def test_largest_ids(self, datasets):
-        options = {"batch_size": 4, "seed": 3}
-        for loader in (
-            tokjax.PackedTokenLoader(datasets["packed"], **options),
-            tokjax.PlannedLoader(datasets["packed"], block_size=512, **options),
-        ):
-            expected = loader.batch_at(0).document_ids
-            shift = 2**31 - datasets["packed"].num_documents
-            loader._first_documents = loader._first_documents + shift
-            shifted = loader.batch_at(0).document_ids
-            assert shifted.dtype == np.int32
-            assert (shifted == np.where(expected < 0, -1, expected.astype(np.int64) + shift)).all()
-            assert shifted.max() > 2**31 - 50
-
-
-class TestCache:
-    def test_cache_never_changes_a_value(self, datasets):
-        for name in ("tokenized", "packed", "raw"):
-            plain = datasets[name]
-            cached = tokjax.open_dataset(plain.path, TOKENIZER, cache_bytes=2000)
-            for _ in range(3):
-                for row in (5, 6, 5, 7, 96, 5):
-                    value = cached[row]
-                    assert np.array_equal(value, plain[row]) if name != "raw" else value == plain[row]
-                    if name != "raw":
-                        value += 1  # must not change the cached value
-            stats = cached.cache_stats
-            assert stats.hits > 5
-            assert 0 < stats.nbytes <= 2000
-            assert 0 < stats.hit_rate < 1
-        cached = tokjax.open_dataset(datasets["packed"].path, cache_bytes=5000)
-        plain, starts = datasets["packed"], np.arange(0, 2000, 37)
-        for _ in range(2):
-            assert np.array_equal(cached.gather(starts, 40), plain.gather(starts, 40))
-        assert plain.cache_stats is None
-
-    @pytest.mark.parametrize("key", [lambda i: i, lambda i: (i, 1000 * i, 4000 + i)])
-    @pytest.mark.parametrize("sequence", [b"", b"ids"])
-    def test_cache_stays_within_its_limit(self, key, sequence):
-        tracemalloc.start()
-        try:
-            cache = TokenCache(500_000)
-            for i in range(10_000):
-                cache.get(key(i), lambda: bytes(bytearray(sequence)))
-            assert tracemalloc.get_traced_memory()[0] < 500_000
-        finally:
-            tracemalloc.stop()
-        assert 1000 < cache.stats().entries < 2000
-
-    def test_larger_entries_are_not_cached(self, datasets):
-        cached = tokjax.open_dataset(datasets["packed"].path, cache_bytes=10)
-        assert len(cached.read(0, 100)) == 100
-        assert cached.cache_stats.entries == 0
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="cache_bytes must be at least 1"):
-            tokjax.open_dataset(datasets["packed"].path, cache_bytes=0)

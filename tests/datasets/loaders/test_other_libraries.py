@@ -13,13 +13,9 @@ import pytest
 
 import tokjax
 from tests.conftest import CORPUS
+from tests.support.byte_tokenizers import make_byte_tokenizer
 
-TOKENIZER = tokjax.byte_level_bpe(
-    {bytes([i]): i for i in range(256)},
-    special_tokens={"</s>": 256, "<pad>": 257},
-    eos_token="</s>",
-    pad_token="<pad>",
-)
+TOKENIZER = make_byte_tokenizer("</s>", "<pad>")
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -149,26 +145,6 @@ def test_loaders_are_a_source_for_torch(dataset, num_workers):
         assert batch.loss_mask is None
 
 
-def test_orbax_restores_the_position(dataset, tmp_path):
-    checkpoint = pytest.importorskip("orbax.checkpoint")
-
-    def make():
-        return tokjax.PackedTokenLoader(dataset, batch_size=4, seed=9)
-
-    loader = make()
-    stream = loader.repeat()
-    for _ in range(7):
-        next(stream)
-    with checkpoint.CheckpointManager(tmp_path / "checkpoints") as manager:
-        state = checkpoint.args.Composite(loader=checkpoint.args.JsonSave(loader.get_state()))
-        manager.save(7, args=state)
-        manager.wait_until_finished()
-        restored = manager.restore(7, args=checkpoint.args.Composite(loader=checkpoint.args.JsonRestore()))
-    resumed = make()
-    resumed.set_state(restored["loader"])
-    assert next(resumed.repeat()).ids.tolist() == next(stream).ids.tolist()
-
-
 @pytest.mark.parametrize("name", ["grain", "iterator", "json", "standard", "standard with a target"])
 def test_states_in_checkpoints(dataset, tmp_path, name):
     orbax, grain = pytest.importorskip("orbax.checkpoint"), pytest.importorskip("grain.checkpoint")
@@ -227,59 +203,6 @@ def test_state_is_a_pytree_of_integers(dataset):
         tokjax.errors.DatasetMismatchError, match=r"the state's weights is \[2.0\], this loader's is \[1"
     ):
         loader.set_state(old | options | {"weights": [2.0]})
-
-
-def test_resumed_run_has_the_same_losses(dataset, tmp_path):
-    # Orbax saves a small model, its momentum and the state of the loader halfway.
-    checkpoint = pytest.importorskip("orbax.checkpoint")
-
-    def compute_loss(table, batch):
-        labels = tokjax.causal_lm_labels(batch.ids, batch.attention_mask, segment_ids=batch.segment_ids)
-        scores = jax.nn.log_softmax(table[batch.ids])
-        chosen = jnp.take_along_axis(scores, jnp.maximum(labels, 0)[..., None], axis=-1)[..., 0]
-        return -jnp.mean(chosen, where=labels != -100)
-
-    @jax.jit
-    def step(table, momentum, batch):
-        loss, gradient = jax.value_and_grad(compute_loss)(table, batch)
-        momentum = jnp.float32(0.9) * momentum + gradient
-        return table - jnp.float32(3) * momentum, momentum, loss
-
-    def run(table, state, batches, count):
-        losses = []
-        for _ in range(count):
-            table, state, loss = step(table, state, next(batches))
-            losses.append(float(loss))
-        return table, state, losses
-
-    def make():
-        loader = tokjax.PackedTokenLoader(dataset, batch_size=8, seed=2)
-        table = jnp.zeros((258, 258))
-        return loader, table, jnp.zeros_like(table)
-
-    loader, table, state = make()
-    *_, full = run(table, state, loader.repeat(), 60)
-    loader, table, state = make()
-    table, state, first = run(table, state, loader.repeat(), 33)
-    with checkpoint.CheckpointManager(tmp_path / "run") as manager:
-        saved = checkpoint.args.Composite(
-            model=checkpoint.args.StandardSave((table, state)),
-            loader=checkpoint.args.JsonSave(loader.get_state()),
-        )
-        manager.save(33, args=saved)
-        manager.wait_until_finished()
-        loader, table, state = make()
-        restored = manager.restore(
-            33,
-            args=checkpoint.args.Composite(
-                model=checkpoint.args.StandardRestore((table, state)),
-                loader=checkpoint.args.JsonRestore(),
-            ),
-        )
-    loader.set_state(restored["loader"])
-    *_, rest = run(*restored["model"], loader.repeat(), 27)
-    assert first + rest == full
-    assert full[-1] < full[0]
 
 
 PROCESS = """

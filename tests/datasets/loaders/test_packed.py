@@ -85,24 +85,6 @@ def test_empty_documents_have_no_tokens(tokenizer, tmp_path):
     assert batch.segment_ids.tolist() == [[1, 2, 3]]
 
 
-def test_state_of_another_loader(dataset):
-    loader = tokjax.PackedTokenLoader(dataset, batch_size=2, seed=3)
-    state = loader.get_state()
-    for options, name in (
-        ({"seed": 4}, "seed"),
-        ({"shuffle": False}, "shuffle"),
-        ({"batch_size": 1}, "batch_size"),
-    ):
-        other = tokjax.PackedTokenLoader(dataset, **{"batch_size": 2, "seed": 3} | options)
-        with pytest.raises(tokjax.errors.DatasetMismatchError, match=f"the state's {name} is"):
-            other.set_state(state)
-    with pytest.raises(tokjax.errors.DatasetMismatchError, match="version"):
-        loader.set_state({})
-    for step in (-1, "3", None, 1.5):
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="the state's step must be"):
-            loader.set_state(state | {"step": step})
-
-
 def test_state_of_another_dataset_of_the_same_size(tokenizer, tmp_path):
     loaders = []
     for name, texts in (("one", ["abcd", "efgh"]), ("two", ["WXYZ", "1234"])):
@@ -120,15 +102,6 @@ def test_set_state_moves_back_within_an_epoch(dataset):
         if count == 3:
             loader.set_state(start)
     assert count == len(loader) + 3
-
-
-def test_invalid_arguments_are_rejected(dataset):
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="fewer than one batch of 1000"):
-        tokjax.PackedTokenLoader(dataset, batch_size=1000)
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="batch_size must be at least 1"):
-        tokjax.PackedTokenLoader(dataset, batch_size=0)
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="step must be at least 0"):
-        tokjax.PackedTokenLoader(dataset, batch_size=1).batch_at(-1)
 
 
 def test_order_is_the_same_in_another_process(dataset):

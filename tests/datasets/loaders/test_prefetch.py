@@ -145,24 +145,28 @@ def test_source_that_blocks():
     assert done.stdout.splitlines() == ["child 0", "interrupted", "(2,)"]
 
 
+class Source:
+    """Batches without an end, with a state up to a step."""
+
+    def __init__(self, last_step):
+        self.last_step, self.received = last_step, 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.received += 1
+        return np.zeros(2)
+
+    def get_state(self):
+        if self.received > self.last_step:
+            raise RuntimeError("the state is broken")
+        return {"step": self.received}
+
+
 class TestErrors:
     def test_errors_of_the_state(self):
-        class Source:
-            received = 0
-
-            def __iter__(self):
-                return self
-
-            def __next__(self):
-                self.received += 1
-                return np.zeros(2)
-
-            def get_state(self):
-                if self.received > 2:
-                    raise RuntimeError("the state is broken")
-                return {"step": self.received}
-
-        batches, results = tokjax.prefetch_to_device(Source()), []
+        batches, results = tokjax.prefetch_to_device(Source(last_step=2)), []
 
         def consume():
             try:
@@ -178,18 +182,8 @@ class TestErrors:
         assert batches.get_state() == {"step": 2}
 
     def test_errors_of_the_first_state(self):
-        class Source:
-            def __iter__(self):
-                return self
-
-            def __next__(self):
-                return np.zeros(2)
-
-            def get_state(self):
-                raise RuntimeError("no state yet")
-
-        with pytest.raises(RuntimeError, match="no state yet"):
-            tokjax.prefetch_to_device(Source())
+        with pytest.raises(RuntimeError, match="the state is broken"):
+            tokjax.prefetch_to_device(Source(last_step=-1))
 
     @pytest.mark.parametrize("wrong", [5, None])
     def test_invalid_iterables(self, wrong):

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
-from tests.reports.show_batch.test_show import BYTES, HTMLContent, get_lines, render_in_terminal, strip_colour
+from tests.reports.show_batch.test_show import BYTES, get_lines, render_in_terminal, strip_colour
+from tests.support.html_pages import HTMLPage
 from tests.support.token_strategies import SCHEMES
 
 PEOPLE = tokjax.align.TagSet(["PER", "LOC"])
@@ -18,8 +19,12 @@ SENTENCES = tokjax.PaddedBatch(
 TAGS = np.array([[1, 0, 0, 3, 4], [0, 1, -100, -100, -100]])
 
 
+def get_attributes(page, name):
+    return [span[name] for span in page.spans]
+
+
 def get_backgrounds(page):
-    matches = [re.search("background:(#[0-9a-f]+)", style) for style in page.styles]
+    matches = [re.search("background:(#[0-9a-f]+)", style) for style in get_attributes(page, "style")]
     return [match[1] if match else None for match in matches]
 
 
@@ -81,7 +86,7 @@ def test_tokens_have_the_colour_of_their_class():
     assert "\x1b[36mZoe→B-PER\x1b[0m ran to \x1b[32mNew→B-LOC York→I-LOC\x1b[0m" in coloured
     assert "with \x1b[36mZoe→B-PER\x1b[0m \x1b[2m⟨ran⟩ ▯×2\x1b[0m" in coloured
     assert "classes: \x1b[36mPER\x1b[0m \x1b[32mLOC\x1b[0m" in coloured
-    page = HTMLContent(shown._repr_html_())
+    page = HTMLPage(shown._repr_html_())
     person, location = get_backgrounds(page)[0], get_backgrounds(page)[3]
     assert person != location
     assert get_backgrounds(page) == [
@@ -89,9 +94,9 @@ def test_tokens_have_the_colour_of_their_class():
         *(None, person, None, "#e4e4e4"),
         *(person, location),
     ]
-    assert page.titles[0] == "position 0, id 1, label 1 (B-PER)"
-    assert page.titles[1] == "position 1, id 2, label 0 (O)"
-    assert page.titles[7] == "position 2, id 2, label -100"
+    assert get_attributes(page, "title")[0] == "position 0, id 1, label 1 (B-PER)"
+    assert get_attributes(page, "title")[1] == "position 1, id 2, label 0 (O)"
+    assert get_attributes(page, "title")[7] == "position 2, id 2, label -100"
     locations_only = tokjax.show_batch(SENTENCES, WORDS, labels=np.where(TAGS > 2, TAGS, 0), tagset=PEOPLE)
     assert "classes: \x1b[32mLOC\x1b[0m" in render_in_terminal(locations_only)
     never = tokjax.show_batch(SENTENCES, WORDS, labels=TAGS, tagset=PEOPLE, color=False)
@@ -112,7 +117,7 @@ def test_24_classes_have_distinct_colours(scheme):
     shown = tokjax.show_batch(np.ones((1, 24), int), WORDS, labels=[first_tags], tagset=tagset)
     styles = re.findall(r"\x1b\[([0-9;]+)mZoe→[BI]-class\d+\x1b", render_in_terminal(shown, width=1000))
     assert len(set(styles)) == 24
-    shades = get_backgrounds(HTMLContent(shown._repr_html_()))
+    shades = get_backgrounds(HTMLPage(shown._repr_html_()))
     assert len({*shades} - {None}) == 24
     assert shades[:24] == shades[24:]
 
@@ -121,10 +126,10 @@ def test_control_characters_of_tags_are_escaped():
     tagset = tokjax.align.TagSet([f"<b>{name}</b>\x1b[2J[red]\u202e\n\"'&人" for name in ("a", "\0")])
     labels = [list(range(len(tagset)))]
     shown = tokjax.show_batch(np.ones((1, len(tagset)), int), WORDS, labels=labels, tagset=tagset)
-    page = HTMLContent(shown._repr_html_())
+    page = HTMLPage(shown._repr_html_())
     assert set(page.tags) == {"div", "table", "tr", "th", "td", "span"}
     assert r"\x1b[2J[red]\u202e" in "".join(page.texts)
-    for text in (str(shown), *page.texts, *page.titles):
+    for text in (str(shown), *page.texts, *get_attributes(page, "title")):
         assert not re.search(r"[\x00-\x09\x0b-\x1f\u202e]", text)
     assert "[red]" in "".join(render_in_terminal(shown, width=2000))
     assert strip_colour(render_in_terminal(shown)) == str(shown).splitlines()

@@ -19,7 +19,6 @@ from tokjax.trainer import (
     train_bpe,
 )
 from tokjax.trainer.bpe import continue_bpe as module
-from tokjax.trainer.bpe.linked_symbols import make_symbols
 
 SUPERBPE = r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]{2,}[\r\n/]*| +(?!\S)"
 
@@ -134,13 +133,6 @@ def test_same_corpus_equals_longer_training(corpus):
     assert trained.stats.bytes_per_token == whole.stats.bytes_per_token
     assert old_ids.tolist() == [*range(300), *[-1] * 80]
     assert old_ids.dtype == np.int32
-
-
-def test_bytes_are_encoded_as_bytes(corpus):
-    counts = count_pretokens(corpus, progress=False)
-    tokenizer = train([], 256).tokenizer
-    encoded, expected = module.encode_counts(tokenizer, counts), make_symbols(counts)
-    assert all(np.array_equal(*pair) for pair in zip(encoded, expected, strict=True))
 
 
 @pytest.mark.parametrize("kind", ["trained", "merges", "ignore_merges"])

@@ -4,8 +4,8 @@ from hypothesis import given, strategies as st
 
 from tests.oracles.naive_bpe import iter_pair_counts
 from tokjax.core.vocabulary import ID_BITS
+from tokjax.reports.mixture import SourcePairCounts
 from tokjax.trainer import count_pretokens, train_bpe
-from tokjax.trainer.bpe.source_pair_counts import SourcePairCounts
 
 texts_of_sources = st.lists(
     st.lists(st.text("abc ", min_size=1, max_size=9), min_size=1, max_size=4), min_size=1, max_size=3

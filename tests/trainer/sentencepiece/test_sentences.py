@@ -38,11 +38,6 @@ def test_long_lines_are_dropped_and_counted():
     assert tally.make_notes(16) == [f"lines over 16 bytes, left out ({2 * len(line)} bytes): 2"]
 
 
-def test_line_at_the_limit_is_used():
-    assert split_sentences(["a" * 16], max_bytes=16)[0] == [b"a" * 16]
-    assert split_sentences(["a" * 17], max_bytes=16)[0] == [b"a" * 16, b"a"]
-
-
 @given(line=hard_texts, max_bytes=st.integers(16, 40))
 def test_parts_are_bounded_and_complete(line, max_bytes):
     data = line.encode()

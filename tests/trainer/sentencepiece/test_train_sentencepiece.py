@@ -157,19 +157,6 @@ def test_long_lines_are_dropped_as_by_the_library():
     assert "lines over 4,192 bytes, left out (5,000 bytes): 1" in trained.stats.notes
 
 
-def test_long_lines_are_reported():
-    trained = train(["ab" * 2500], vocab_size=12)
-    assert trained.stats.notes[1] == "lines over 4,192 bytes, split into 2 sentences (5,000 bytes): 1"
-
-
-def test_unsupported_characters_do_not_become_pieces():
-    texts = ["a\ud800b\udfff", b"c\xff\xfed", "e\0f", "g\u2585h", "\ud83d\ude42", "\ufffd"]
-    trained = train(texts, vocab_size=14, model_type="char", normalization="identity", character_coverage=1.0)
-    pieces = set(trained.vocab.values())
-    assert {letter.encode() for letter in "abcdefgh🙂\ufffd"} <= pieces
-    assert not any(b"\0" in piece for piece in pieces)
-
-
 def test_special_tokens_are_not_trained_on():
     trained = train(["ab<x>" * 50], special_tokens=["<x>"], vocab_size=8, model_type="bpe")
     assert not any(b"x" in piece or b"<" in piece for piece in list(trained.vocab.values())[3:])
@@ -264,16 +251,6 @@ def test_source_errors_propagate(failure):
     with pytest.raises(type(failure)) as error:
         train(texts())
     assert error.value is failure
-
-
-def test_progress_is_shown_on_standard_error(capfd):
-    train_sentencepiece(TEXTS, vocab_size=300)
-    output = capfd.readouterr()
-    assert output.out == ""
-    lines = [line for line in output.err.splitlines() if line.strip()]
-    assert {line.split()[0] for line in lines} == {"reading", "training"}
-    train()
-    assert capfd.readouterr().err == ""
 
 
 def test_piece_with_several_roles():

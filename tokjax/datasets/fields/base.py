@@ -67,6 +67,11 @@ class StoredTokens(StoredIds):
 
     columns: Sequence[Column] = dataclasses.field(default=(), kw_only=True)
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the field for the manifest."""
+        return get_options(self)
+
 
 def token_dtype(vocab_size: int) -> np.dtype[Any]:
     """Returns the smallest of `uint8`, `uint16` and `uint32` that holds every id of a vocabulary.
@@ -204,7 +209,8 @@ def sort_special_names(names: Special) -> str | tuple[str, ...]:
     return names if isinstance(names, str) else tuple(sorted(names))
 
 
-def get_special_options(field: Any) -> dict[str, Any]:
-    """Returns the names of special tokens as options for the manifest."""
-    names = {option: getattr(field, option) for option in ("allowed_special", "disallowed_special")}
-    return {option: value if isinstance(value, str) else list(value) for option, value in names.items()}
+def get_options(field: Any) -> dict[str, Any]:
+    """Returns the options of a built-in field for the manifest: its fields except tokenizer and columns."""
+    names = [each.name for each in dataclasses.fields(field) if each.name not in ("tokenizer", "columns")]
+    values = {name: getattr(field, name) for name in names}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

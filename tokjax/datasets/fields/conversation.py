@@ -19,7 +19,7 @@ from tokjax.datasets.fields.base import (
     RowsWithColumns,
     TokenField,
     check_template,
-    get_special_options,
+    get_options,
     set_columns,
     set_limit,
     set_special,
@@ -115,7 +115,7 @@ class ConversationField(TokenField):
     @property
     def options(self) -> dict[str, Any]:
         """Options of the field for the manifest."""
-        return super().options | get_special_options(self) | {"variable_keys": list(self.variable_keys)}
+        return get_options(self)
 
     @property
     def record_keys(self) -> tuple[str, ...]:

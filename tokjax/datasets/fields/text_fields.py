@@ -15,7 +15,7 @@ from tokjax.core import protocol
 from tokjax.datasets.fields.base import (
     StoredTokens,
     as_boundaries,
-    get_special_options,
+    get_options,
     set_columns,
     set_limit,
     set_special,
@@ -63,15 +63,6 @@ class PackedTokenField(StoredTokens):
             protocol.get_vocabulary(self.tokenizer).require_role(
                 "eos", "PackedTokenField(add_eos_between_docs=True)"
             )
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Options of the field for the manifest."""
-        return {
-            "chunk_tokens": self.chunk_tokens,
-            "add_eos_between_docs": self.add_eos_between_docs,
-            **get_special_options(self),
-        }
 
 
 @dataclass(frozen=True)
@@ -123,16 +114,6 @@ class BucketedTokenField(StoredTokens):
         length = min(check_int("length", length, minimum=0), self.max_tokens)
         return bisect_left(self.bucket_boundaries, length)
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """Options of the field for the manifest."""
-        return {
-            "bucket_boundaries": list(self.bucket_boundaries),
-            "max_tokens": self.max_tokens,
-            "add_special_tokens": self.add_special_tokens,
-            **get_special_options(self),
-        }
-
 
 @dataclass(frozen=True)
 class TokenizedTextField(StoredTokens):
@@ -161,15 +142,6 @@ class TokenizedTextField(StoredTokens):
         set_limit(self, "max_tokens")
         object.__setattr__(self, "add_special_tokens", bool(self.add_special_tokens))
         set_special(self)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Options of the field for the manifest."""
-        return {
-            "max_tokens": self.max_tokens,
-            "add_special_tokens": self.add_special_tokens,
-            **get_special_options(self),
-        }
 
 
 @dataclass(frozen=True)
@@ -225,7 +197,7 @@ class RawTextField:
     @property
     def options(self) -> dict[str, Any]:
         """Options of the field for the manifest."""
-        return {"max_chars": self.max_chars}
+        return get_options(self)
 
 
 def _is_utf8(encoding: object) -> bool:

@@ -8,6 +8,7 @@ checks of special tokens in texts, and limits for untrusted files. This module h
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
@@ -16,17 +17,12 @@ from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, check_texts
 from tokjax.core import protocol
 from tokjax.core.decode_stream import find_decode_context
 from tokjax.core.encode_options import SpecialOptions, accept_options
+from tokjax.core.json_records import register_record
 from tokjax.core.pretokens import PreTokens, group_by_word, pre_tokenize, raise_without_pretokens
 from tokjax.core.ragged import Ragged
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.token_byte_lengths import find_text_lengths
-from tokjax.core.vocabulary import (
-    AddedToken,
-    make_vocabulary,
-    roles_from_json,
-    roles_to_json,
-    select_roles,
-)
+from tokjax.core.vocabulary import AddedToken, Role, make_vocabulary, select_roles
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.definition import (
     RequiresLibraryError,
@@ -47,19 +43,18 @@ from tokjax.formats.huggingface.loaded_definition import (
 )
 from tokjax.formats.huggingface.sentencepiece_definition import parse_symbol_split
 from tokjax.models.base import TokenizerRecord
-from tokjax.models.format_errors import as_format_errors
 from tokjax.models.vocabulary_changes import extend_vocabulary, map_old_ids
 from tokjax.pretokenize.bytes_to_unicode import map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import check_comparisons, check_special_names, select_control_names
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Container, Sequence
 
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
     from tokjax.core.utf8 import Text
-    from tokjax.core.vocabulary import Role, Vocabulary
+    from tokjax.core.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -117,8 +112,7 @@ class HuggingFaceTokenizer(TokenizerRecord):
         return hash(self.definition)
 
     def _to_fingerprint_json(self) -> Any:
-        roles = {str(role): name for role, name in self.vocabulary.roles.items()}
-        return [self.model, self.loaded.contents, roles]
+        return [self.model, self.loaded.contents, self.vocabulary.roles]
 
     def __repr__(self) -> str:
         """Returns the vocabulary size, the special tokens, and the reason for running on the library."""
@@ -197,27 +191,13 @@ def build_huggingface_tokenizer(
     return instance
 
 
-def to_json(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
-    """Returns the definition of a tokenizer as JSON values."""
-    return {
-        "model": HuggingFaceTokenizer.model,
-        "definition": tokenizer.definition,
-        "reason": tokenizer.reason,
-        **roles_to_json(tokenizer.vocabulary),
-    }
+def _define(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
+    return vars(tokenizer) | {"roles": tokenizer.vocabulary.roles}
 
 
-def from_json(described: Mapping[str, Any]) -> HuggingFaceTokenizer:
-    """Makes a tokenizer from the JSON values that `to_json` returns.
-
-    Raises:
-        MissingExtraError: the library is not installed.
-        TokenizerFormatError: a field is missing or has the wrong type, or the values are invalid.
-    """
-    with as_format_errors():
-        return build_huggingface_tokenizer(
-            described["definition"], described["reason"], roles_from_json(described)
-        )
+@register_record(HuggingFaceTokenizer, _define)
+def _restore(definition: str, reason: str, roles: Mapping[Role, str]) -> HuggingFaceTokenizer:
+    return build_huggingface_tokenizer(definition, reason, roles)
 
 
 def _get_model_forms(model: Mapping[str, Any]) -> Container[str]:

@@ -232,7 +232,6 @@ def _check_word_bpe(tokenizer: WordBPE) -> None:
     """Raises `UnsupportedTokenizerError` for options and merges that `tokenizers` does not have."""
     for option, value in (
         ("end_of_word", "symbol"),
-        ("end_of_word", "@@"),
         ("byte_level", True),
         ("unknown", "word"),
     ):

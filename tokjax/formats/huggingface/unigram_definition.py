@@ -24,7 +24,7 @@ from tokjax.formats.huggingface.definition import (
 )
 from tokjax.formats.huggingface.definition_checks import check_before_loading, check_pieces
 from tokjax.models.metaspace import METASPACE, list_missing_forms
-from tokjax.models.unigram import Prepends, Unigram, make_unigram
+from tokjax.models.unigram import Prepends, Unigram
 from tokjax.models.unigram_characters import attaches
 from tokjax.models.unigram_words import NormalizedToken
 from tokjax.pretokenize.aligned_text import PREPENDING, StepNormalizer
@@ -80,18 +80,16 @@ def parse_unigram(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> Uni
         {"unk": pieces[unknown_id][0], **roles},
         unmatched,
     )
-    return make_unigram(
-        Unigram(
-            vocabulary,
-            pieces,
-            unknown_id,
-            byte_fallback,
-            json.dumps(steps),
-            prepends,
-            splits_whitespace,
-            strip,
-            normalized,
-        )
+    return Unigram(
+        vocabulary,
+        pieces,
+        unknown_id,
+        byte_fallback,
+        json.dumps(steps),
+        prepends,
+        splits_whitespace,
+        strip,
+        normalized,
     )
 
 

@@ -1,4 +1,4 @@
-"""Caches of datasets: memory-mapped shards, and token sequences in memory for slow storage.
+"""Memory-mapped shards of datasets.
 
 All mapped shards of a process share one limit. A mapped shard keeps a file handle open, and
 the number of handles of a process is limited (`ulimit -n`).
@@ -13,16 +13,13 @@ The downloaded copy of a shard can be deleted while it is mapped (see `downloads
 
 from __future__ import annotations
 
-import sys
 import weakref
-from collections import OrderedDict, deque
+from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokjax._util.checks import check_int
 from tokjax._util.locks import ThreadLock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -133,80 +130,6 @@ def get_max_open_shards() -> int:
 def get_max_held_shards() -> int:
     """Returns the maximum number of shards that one thread may hold references to at a time.
 
-    A shard stays open while it is referenced, even if the cache has dropped it.
+    A shard stays open while it is referenced, even if it was closed.
     """
     return max(get_max_open_shards() // 4, 1)
-
-
-ENTRY_BYTES = 400
-"""Approximate memory per cached sequence in addition to its bytes: its key and its entry in the table."""
-
-
-class CacheStats(NamedTuple):
-    """Counters of a cache.
-
-    Attributes:
-        hits: number of reads that found the sequence in the cache.
-        misses: number of reads that did not.
-        nbytes: memory in use, in bytes, including `ENTRY_BYTES` per sequence.
-        entries: number of sequences in the cache.
-    """
-
-    hits: int
-    misses: int
-    nbytes: int
-    entries: int
-
-    @property
-    def hit_rate(self) -> float:
-        """Fraction of reads that were hits; 0 before the first read."""
-        return self.hits / max(self.hits + self.misses, 1)
-
-
-class TokenCache:
-    """Least-recently-used cache of sequences with a limit in bytes. Thread-safe.
-
-    Args:
-        max_bytes: maximum memory in bytes.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = check_int("cache_bytes", max_bytes, minimum=1)
-        self._entries: OrderedDict[Hashable, bytes] = OrderedDict()
-        self._lock = ThreadLock()
-        self._nbytes = self._hits = self._misses = 0
-
-    def get(self, key: Hashable, read: Callable[[], bytes]) -> bytes:
-        """Returns a sequence from the cache, or reads and inserts it.
-
-        A sequence that is larger than the whole cache is not inserted.
-
-        Args:
-            key: key of the sequence.
-            read: function that reads the sequence. It runs without the lock, so two threads may read the same
-                one.
-        """
-        with self._lock.current:
-            cached = self._entries.get(key)
-            if cached is not None:
-                self._hits += 1
-                self._entries.move_to_end(key)
-                return cached
-            self._misses += 1
-        data = read()
-        with self._lock.current:
-            if key not in self._entries and _compute_size(data) <= self.max_bytes:
-                self._entries[key] = data
-                self._nbytes += _compute_size(data)
-                while self._nbytes > self.max_bytes:
-                    self._nbytes -= _compute_size(self._entries.popitem(last=False)[1])
-        return data
-
-    def stats(self) -> CacheStats:
-        """Returns the counters up to now."""
-        with self._lock.current:
-            return CacheStats(self._hits, self._misses, self._nbytes, len(self._entries))
-
-
-def _compute_size(sequence: bytes) -> int:
-    return sys.getsizeof(sequence) + ENTRY_BYTES
