@@ -29,7 +29,7 @@ from tokjax.core.json_records import register_record
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.template import Template
 from tokjax.core.token_byte_lengths import find_text_lengths
-from tokjax.core.utf8 import from_characters, to_utf8
+from tokjax.core.utf8 import encode_segment, to_utf8
 from tokjax.core.vocabulary import (
     ROLES,
     TEMPLATE_ROLES,
@@ -140,8 +140,7 @@ class SentencePieceTokenizer(SegmentModel):
         self, segments: Segments, threads: int = 1, *, sources: bool = True
     ) -> EncodedSegments:
         """Encodes segments of ordinary text, independently of one another."""
-        as_bytes = from_characters if segments.hold_bytes else to_utf8
-        texts = [as_bytes(text) for text in segments.texts]
+        texts = [encode_segment(text, segments.hold_bytes) for text in segments.texts]
         if self._is_engine_faster(sum(map(len, texts))) and self._engine is not None:
             return self._encode_with_engine(self._engine, segments, texts, threads, sources=sources)
         encode = partial(self._encode_group, sources=sources)
