@@ -31,11 +31,12 @@ import numpy as np
 
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.core.utf8 import find_character_starts, from_characters, to_characters
+from tokjax.core.vocabulary import AddedToken
 from tokjax.models.byte_spans import separate_spans
 from tokjax.models.metaspace import BYTE_FORMS, METASPACE
 from tokjax.models.unigram_characters import CharacterTable, Kind
 from tokjax.pretokenize.aligned_text import Edges, align_characters
-from tokjax.pretokenize.special_tokens import WHITE_SPACE, compile_matcher, has_special
+from tokjax.pretokenize.special_tokens import WHITE_SPACE, has_special, move_whitespace, split_at_special
 from tokjax.unigram.viterbi import to_text
 
 if TYPE_CHECKING:
@@ -174,20 +175,13 @@ class SentenceRules:
 
     def _split_at_added(self, text: AlignedText) -> Iterator[tuple[int | None, AlignedText]]:
         """Yields the parts of a normalized text between and at added tokens."""
-        names, characters, last = self.normalized_tokens, text.text, 0
-        matches = compile_matcher(frozenset(names)).finditer(characters) if names else ()
-        for match in matches:
-            token, (start, stop) = names[match.group()], match.span()
-            if token.lstrip:
-                start = max(len(characters[:start].rstrip(WHITE_SPACE)), last)
-            if token.rstrip:
-                stop = len(characters) - len(characters[stop:].lstrip(WHITE_SPACE))
-            if last < start:
-                yield None, text.slice(last, start)
-            yield token.id, text.slice(start, stop)
-            last = stop
-        if last < len(characters):
-            yield None, text.slice(last, len(characters))
+        tokens, start = self.normalized_tokens, 0
+        pieces = split_at_special(text.text, frozenset(tokens))
+        flags = {name: AddedToken(token.lstrip, token.rstrip) for name, token in tokens.items()}
+        for i, part in enumerate(move_whitespace(pieces, flags)):
+            if part:
+                yield tokens[pieces[i]].id if i % 2 else None, text.slice(start, start + len(part))
+            start += len(part)
 
     def _prepend(self, text: AlignedText, edge: int) -> AlignedText:
         text = text._replace(text=text.text.replace(" ", METASPACE))

@@ -37,7 +37,7 @@ from tokjax.formats.huggingface.metaspace_definition import (
 from tokjax.models.metaspace import METASPACE
 from tokjax.models.sentencepiece_files import parse_model_info, parse_pieces
 from tokjax.models.sentencepiece_spans import SPACE
-from tokjax.pretokenize.character_map import parse_character_map
+from tokjax.pretokenize.character_map import CharacterTrie
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -215,8 +215,8 @@ def _check_model(info: ModelInfo, pieces: Pieces, merged: list[str]) -> None:
 
 def _find_changed_symbols(info: ModelInfo, pieces: Pieces) -> list[str]:
     """Returns the descriptions of user-defined symbols that the normalizer of the definition would change."""
-    replacements, joining = parse_character_map(info.charsmap)
-    changed = replacements.keys() | joining
+    # A character alone, or the last one of a sequence, is changed whatever comes after it.
+    changed = {key[-1] for key in CharacterTrie(info.charsmap).iter_keys()} if pieces.symbols else set()
     return [
         f"the user-defined symbol {symbol!r}, which its normalizer changes elsewhere"
         for symbol in pieces.symbols
