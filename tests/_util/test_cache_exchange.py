@@ -82,6 +82,15 @@ def test_worker_that_is_used_again_gets_the_entries_of_the_meantime():
         calculator.square_all([number + 1])
 
 
+def test_copied_queue_has_the_entries_so_far():
+    calculator = Calculator()
+    _, (queue,), _ = make_copy(calculator)
+    calculator.square_all([1])
+    copied = queue.copy()
+    calculator.square_all([2])
+    assert copied.take() == queue.take() == [((1, 1), 1), ((2, 4), 1)]
+
+
 def test_caches_and_queues_do_not_keep_each_other():
     deleted, calculator = Calculator(), Calculator()
     assert not pickle.loads(pickle.dumps(calculator)).cache.has_subscribers  # an ordinary copy

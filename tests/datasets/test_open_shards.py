@@ -1,14 +1,16 @@
 """Tests of the limit on memory-mapped shards."""
 
+import resource
 import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 import tokjax
 from tests.conftest import CORPUS
 from tests.datasets.test_conversion import TOKENIZER
-from tokjax.datasets.open_shards import get_max_open_shards
+from tokjax.datasets.open_shards import get_max_held_shards, get_max_open_shards
 
 FIELD = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=4)
 
@@ -36,6 +38,15 @@ def test_limit_is_shared_by_all_datasets(tmp_path):
     assert done.returncode == 0, done.stderr.decode()[-300:]
     loader = tokjax.PackedTokenLoader([tokjax.open_dataset(path) for path in paths], batch_size=64, seed=3)
     assert int(done.stdout) == sum(int(np.sum(batch.ids * np.arange(1, 5))) for batch in loader) > 0
+
+
+@pytest.mark.parametrize(
+    ("files", "max_open", "max_held"),
+    [(1000, 500, 125), (2**20, 1024, 256), (9, 4, 1), (1, 1, 1), (resource.RLIM_INFINITY, 1024, 256)],
+)
+def test_limits_follow_the_file_limit(monkeypatch, files, max_open, max_held):
+    monkeypatch.setattr("resource.getrlimit", lambda _: (files, resource.RLIM_INFINITY))
+    assert (get_max_open_shards(), get_max_held_shards()) == (max_open, max_held)
 
 
 def test_unknown_file_limit(monkeypatch):
